@@ -52,7 +52,7 @@ def _warm_up() -> None:
         options=(),
         backbone="gcn",
         seed=0,
-        hidden=(4, 4),
+        hidden=(64, 64),
         rounds=2,
     )
     _run(tiny)

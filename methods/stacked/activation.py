@@ -64,7 +64,7 @@ class _Activate(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         (out,) = ctx.saved_tensors
         segments: Segments = ctx.segments
-        if compiled(gradient):
+        if kernels.compiled(gradient):
             to_h = torch.empty_like(out)
             to_bias = gradient.new_empty(segments.clients, gradient.shape[1])
             kernels.activate_backward(
@@ -82,7 +82,7 @@ class _Activate(torch.autograd.Function):
 
 def _activated(h: Tensor, bias: Tensor, segments: Segments, mask: Tensor | None, scale: float) -> Tensor:
     """relu(h + bias[client]) · mask · scale, in one pass where numba's kernels run."""
-    if not compiled(h):
+    if not kernels.compiled(h):
         out = (h + bias.index_select(0, segments.client)).clamp_(min=0)
         return out if mask is None else out.mul_(mask).mul_(scale)
     h = h.contiguous()
@@ -99,7 +99,7 @@ class _AddBias(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, h: Tensor, bias: Tensor, segments: Segments) -> Tensor:
         ctx.segments = segments
-        if not compiled(h):
+        if not kernels.compiled(h):
             return h + bias.index_select(0, segments.client)
         h = h.contiguous()
         out = torch.empty_like(h)
@@ -109,11 +109,6 @@ class _AddBias(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
         return gradient, sparse_product(ctx.segments.members, gradient.contiguous()), None
-
-
-def compiled(h: Tensor) -> bool:
-    """Whether numba's kernels take this tensor: float32 on the CPU."""
-    return h.device.type == "cpu" and h.dtype is torch.float32
 
 
 def activate(h: Tensor, bias: Tensor, segments: Segments, dropout: Dropout | None) -> Tensor:

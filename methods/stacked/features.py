@@ -11,7 +11,6 @@ from torch import Tensor
 
 from datasets.graph import as_feature_tensor, as_scipy
 from methods.stacked import kernels
-from methods.stacked.activation import compiled
 from methods.stacked.segments import Segments, segment_product
 from methods.stacked.sparse import sparse_product
 
@@ -113,7 +112,7 @@ class Features:
     def transposed_times(self, gradient: Tensor) -> Tensor:
         """Xᵀ g of the sparse form; (n, width) → (K·d, width)."""
         mostly_absent = len(self.rows_present) < PRESENT_SHARE * self.transpose.shape[0]
-        if not (compiled(gradient) and mostly_absent):
+        if not (kernels.compiled(gradient) and mostly_absent):
             return sparse_product(self.transpose, gradient)
         out = self.gradients.take(gradient.shape[1], gradient)
         kernels.product_into_rows(self.rows_present, *self.present, gradient.numpy(), out.numpy())

@@ -9,8 +9,15 @@ from __future__ import annotations
 
 import numba
 import numpy as np
+import torch
+from torch import Tensor
 
 _compiled = numba.njit(cache=True, fastmath=True, nogil=True, error_model="numpy")
+
+
+def compiled(h: Tensor) -> bool:
+    """Whether these kernels take this tensor: float32 on the CPU."""
+    return h.device.type == "cpu" and h.dtype is torch.float32
 
 
 @_compiled
@@ -67,6 +74,47 @@ def spread_bias(h: np.ndarray, bias: np.ndarray, client: np.ndarray, out: np.nda
 
 
 @_compiled
+def _sum_rows(
+    start: int, end: int, column: np.ndarray, value: np.ndarray, h: np.ndarray, total: np.ndarray
+) -> None:
+    """total = Σ value[e] · h[column[e]] over the entries from start to end; total (width,).
+
+    Four entries a pass: the sum is read and written once for four rows fetched.
+    """
+    width = h.shape[1]
+    for position in range(width):
+        total[position] = 0
+    entry = start
+    while entry + 4 <= end:
+        factor0, factor1 = value[entry], value[entry + 1]
+        factor2, factor3 = value[entry + 2], value[entry + 3]
+        row0, row1 = h[column[entry]], h[column[entry + 1]]
+        row2, row3 = h[column[entry + 2]], h[column[entry + 3]]
+        for position in range(width):
+            total[position] += (
+                factor0 * row0[position]
+                + factor1 * row1[position]
+                + factor2 * row2[position]
+                + factor3 * row3[position]
+            )
+        entry += 4
+    while entry < end:
+        factor0, row0 = value[entry], h[column[entry]]
+        for position in range(width):
+            total[position] += factor0 * row0[position]
+        entry += 1
+
+
+@_compiled
+def sparse_product(
+    pointer: np.ndarray, column: np.ndarray, value: np.ndarray, h: np.ndarray, out: np.ndarray
+) -> None:
+    """out (rows, width) = the CSR matrix (rows, n) times h (n, width)."""
+    for row in range(out.shape[0]):
+        _sum_rows(pointer[row], pointer[row + 1], column, value, h, out[row])
+
+
+@_compiled
 def product_into_rows(
     rows: np.ndarray,
     pointer: np.ndarray,
@@ -76,13 +124,49 @@ def product_into_rows(
     out: np.ndarray,
 ) -> None:
     """out[rows] = the CSR matrix (len(rows), n) times h (n, width); other rows of out stay as they are."""
-    width = h.shape[1]
     for index in range(rows.shape[0]):
-        total = out[rows[index]]
-        for position in range(width):
-            total[position] = 0
-        for entry in range(pointer[index], pointer[index + 1]):
-            factor = value[entry]
-            source = h[column[entry]]
+        _sum_rows(pointer[index], pointer[index + 1], column, value, h, out[rows[index]])
+
+
+@_compiled
+def narrow_product(h: np.ndarray, weight: np.ndarray, client: np.ndarray, out: np.ndarray) -> None:
+    """out[i] = weight[client[i]] h[i]; h (n, in), weight (K, out, in) out (n, out); out is small."""
+    width = h.shape[1]
+    for row in range(h.shape[0]):
+        source, own = h[row], weight[client[row]]
+        for column in range(own.shape[0]):
+            factors = own[column]
+            total = np.float32(0)
             for position in range(width):
-                total[position] += factor * source[position]
+                total += source[position] * factors[position]
+            out[row, column] = total
+
+
+@_compiled
+def narrow_product_backward(
+    gradient: np.ndarray,
+    h: np.ndarray,
+    weight: np.ndarray,
+    client: np.ndarray,
+    to_h: np.ndarray,
+    to_weight: np.ndarray,
+) -> None:
+    """The gradients of `narrow_product`, shaped like h and weight.
+
+    Rows without a gradient, which under a classifier are all but the training nodes', are passed over.
+    """
+    width, columns = h.shape[1], gradient.shape[1]
+    to_weight[:] = 0
+    for row in range(h.shape[0]):
+        target, source = to_h[row], h[row]
+        own, to_own = weight[client[row]], to_weight[client[row]]
+        for position in range(width):
+            target[position] = 0
+        for column in range(columns):
+            slope = gradient[row, column]
+            if slope == 0:
+                continue
+            factors, to_factors = own[column], to_own[column]
+            for position in range(width):
+                target[position] += slope * factors[position]
+                to_factors[position] += slope * source[position]

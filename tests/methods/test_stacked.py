@@ -20,7 +20,7 @@ from methods.stacked.propagation import (
     with_self_loops,
 )
 from methods.stacked.segments import Segments, padded_product, segment_product
-from methods.stacked.sparse import sparse_product
+from methods.stacked.sparse import NARROW, sparse_product
 from tests.methods.federations import small_dataset, small_federation
 
 SIZES = st.lists(st.integers(0, 7), min_size=1, max_size=5).filter(lambda sizes: sum(sizes) > 0)
@@ -70,19 +70,28 @@ def test_an_unknown_kernel_is_refused():
         use_kernel(small_dataset().graph, "cuda")
 
 
-def test_the_sparse_product_overwrites_what_was_in_memory():
-    matrix = as_feature_tensor(sp.random(40, 30, density=0.1, random_state=0, format="csr"))
-    poison = torch.full((40, 16), float("nan"))
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(1, 40),
+    st.floats(0, 1),
+    st.sampled_from([1, NARROW - 1, NARROW, 130]),
+    st.sampled_from([torch.float32, torch.float64]),
+    st.integers(0, 1000),
+)
+def test_the_sparse_product_overwrites_what_was_in_memory(rows, density, width, dtype, seed):
+    entries = sp.random(rows, 30, density=density, random_state=seed, format="csr")
+    matrix = as_feature_tensor(entries).to(dtype)
+    poison = torch.full((rows, width), float("nan"), dtype=dtype)
     del poison
-    h = torch.randn(30, 16, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(sparse_product(matrix, h), matrix.to_dense() @ h)
+    h = torch.randn(30, width, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+    torch.testing.assert_close(sparse_product(matrix, h), matrix.to_dense() @ h, atol=1e-5, rtol=1e-5)
 
 
 @settings(max_examples=40, deadline=None)
 @given(
     SIZES,
     st.integers(1, 9),
-    st.integers(1, 9),
+    st.integers(1, 20),
     st.integers(0, 1000),
     st.sampled_from([segment_product, padded_product]),
 )

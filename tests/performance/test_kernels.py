@@ -15,13 +15,14 @@ from torch import Tensor
 
 from datasets.federation import Federation
 from methods.base import FederatedMethod
-from methods.stacked import activation
+from methods.stacked import kernels, sparse
 from methods.stacked.activation import Dropout, activate
 from methods.stacked.features import Features
 from methods.stacked.mixing import mix
 from methods.stacked.optimiser import make_adam
 from methods.stacked.propagation import propagate, symmetric_weight, use_kernel, with_self_loops
 from methods.stacked.segments import Segments, segment_product
+from methods.stacked.sparse import NARROW
 
 WIDTH = 128
 
@@ -72,15 +73,31 @@ def test_feature_product(
     benchmark(forward_and_backward(product, [weight]))
 
 
-def test_dense_layer(benchmark: Benchmark, federation: Federation, segments: Segments) -> None:
-    h, weight = leaf(federation.nodes, WIDTH), leaf(federation.clients, WIDTH, WIDTH)
+@pytest.mark.parametrize("outputs", [7, 12, WIDTH])
+@pytest.mark.parametrize("kernel", ["numba", "torch"])
+def test_dense_layer(
+    benchmark: Benchmark,
+    monkeypatch: pytest.MonkeyPatch,
+    federation: Federation,
+    segments: Segments,
+    outputs: int,
+    kernel: str,
+) -> None:
+    """Numba takes the products with few outputs alone."""
+    if kernel == "torch":
+        monkeypatch.setattr(kernels, "compiled", lambda h: False)
+    h, weight = leaf(federation.nodes, WIDTH), leaf(federation.clients, WIDTH, outputs)
     benchmark(forward_and_backward(partial(segment_product, h, weight, segments), [h, weight]))
 
 
-@pytest.mark.parametrize("kernel", ["torch", "dgl"])
-def test_propagation(benchmark: Benchmark, federation: Federation, kernel: str) -> None:
-    graph = use_kernel(with_self_loops(federation.graph), kernel)
-    weight, h = symmetric_weight(graph), leaf(federation.nodes, WIDTH)
+@pytest.mark.parametrize("width", [NARROW // 2, NARROW, WIDTH])
+@pytest.mark.parametrize("kernel", ["numba", "mkl", "dgl"])
+def test_propagation(
+    benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch, federation: Federation, width: int, kernel: str
+) -> None:
+    monkeypatch.setattr(sparse, "NARROW", 1 if kernel == "numba" else WIDTH + 1)
+    graph = use_kernel(with_self_loops(federation.graph), "dgl" if kernel == "dgl" else "torch")
+    weight, h = symmetric_weight(graph), leaf(federation.nodes, width)
     benchmark(forward_and_backward(partial(propagate, graph, h, weight), [h]))
 
 
@@ -104,7 +121,7 @@ def test_activation(
     kernel: str,
 ) -> None:
     if kernel == "torch":
-        monkeypatch.setattr(activation, "compiled", lambda h: False)
+        monkeypatch.setattr(kernels, "compiled", lambda h: False)
     h, bias = leaf(federation.nodes, WIDTH), leaf(federation.clients, WIDTH)
     dropout = Dropout(0.5, 0)
     benchmark(forward_and_backward(partial(activate, h, bias, segments, dropout), [h, bias]))
