@@ -54,6 +54,9 @@ class Cell:
     selection: str = "mean-validation"
     accuracy: str = "client-mean"
     optimiser: str = field(default="adam", metadata={"omit_default": True})
+    data_seed: int = field(default=-1, metadata={"omit_default": True})
+    """Seeds partition and split in place of `seed` where it is not negative: the seeds of a table then
+    vary the training alone, as in papers that draw their clients once."""
     kernel: str = field(default="auto", metadata={"omit_default": True})
     device: str = field(default="cpu", metadata={"omit_default": True})
     label: str = field(default="", compare=False)
@@ -94,6 +97,11 @@ class Cell:
         del values["label"]
         text = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()[:KEY_LENGTH]
+
+    @property
+    def drawn_with(self) -> int:
+        """The seed of partition and split."""
+        return self.seed if self.data_seed < 0 else self.data_seed
 
     @property
     def title(self) -> str:

@@ -15,7 +15,7 @@ from rich.table import Table
 from benchmark.cell import Record
 from benchmark.protocol import Protocol
 from benchmark.published import answerable
-from benchmark.scores import AT_ROUND, GAIN, Row, Score, make_rows, shown_metrics
+from benchmark.scores import AT_ROUND, GAIN, Row, Score, make_rows, shown_metrics, unit_of
 from benchmark.store import explained
 
 MARK = "†"
@@ -23,9 +23,14 @@ MARK = "†"
 LEGEND = (
     f"Best of a block in bold ({MARK} methods and departures from the protocol do not compete). ± is the "
     "sample standard deviation over seeds. Difference is measured minus published; ✓ marks a reproduced "
-    "figure: |difference| ≤ max(1.5 points, 2·√(std² + published std²)). Seconds per round are training and "
+    "figure: |difference| ≤ max(1.5 points, 2·√(std² + published std²)), for seconds, megabytes, ratios and "
+    "correlations 5 % in place of the points. Seconds per round are training and "
     "evaluation, total seconds include set-up; megabytes (10⁶ bytes) are summed over clients."
 )
+_UNIT_WORDS = ("pct", "mb", "seconds")
+"""Parts of a metric's name that its unit says again."""
+_CONTESTED = ("accuracy", "minority_accuracy", "roc_auc", GAIN)
+"""How the names of those scores begin of which more is better."""
 COLUMNS = ("s/round", "s total", "MB up/round", "MB down/round", "MB once", "seeds")
 
 
@@ -116,7 +121,9 @@ def _metric_title(metric: str) -> str:
     if metric.startswith(GAIN):
         return f"gain over {metric.removeprefix(GAIN)}"
     name, at, number = metric.partition(AT_ROUND)
-    return f"{name.replace('_', ' ')} %" + (f" in round {number}" if at else "")
+    unit = unit_of(metric)
+    words = [word for word in name.split("_") if word not in _UNIT_WORDS] + ([unit] if unit else [])
+    return " ".join(words) + (f" in round {number}" if at else "")
 
 
 def leaderboard_rows(protocol: Protocol, rows: list[Row], bold: str = "**") -> list[list[str]]:
@@ -143,6 +150,8 @@ def leaderboard_rows(protocol: Protocol, rows: list[Row], bold: str = "**") -> l
 
 
 def _best(rows: list[Row], metric: str) -> Row | None:
+    if not metric.startswith(_CONTESTED):
+        return None
     rivals = [row for row in rows if row.is_rival and metric in row.scores]
     return max(rivals, key=lambda row: row.scores[metric].mean, default=None)
 

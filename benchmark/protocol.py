@@ -2,7 +2,8 @@
 
 A file has a `title`, a `[grid]` of what varies, `[settings]` of what is fixed (fields of `Cell`),
 `[[override]]` blocks that change either for some datasets, methods, backbones or clients, and
-`[[published]]` blocks that say which printed figures its cells answer.
+`[[published]]` blocks that say which printed figures its cells answer. A file that `extends` another says
+only what differs: its axes and settings replace the other's, its overrides come after the other's.
 """
 
 from __future__ import annotations
@@ -67,7 +68,10 @@ class Published:
     method: Mapping[str, Mapping[str, str]]
     """Method as spelt in the grid → its `method`, and `partition` and `clients` where those differ."""
     backbone: Mapping[str, str]
-    note: str | None = None
+    note: str = ""
+    """How the note of its figures begins, where figures differ in nothing else."""
+    scale: float = 1.0
+    """What a printed figure is multiplied by to have the unit of ours."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,8 @@ class Protocol:
     grid: Mapping[str, tuple[Any, ...]]
     seeds: int
     metrics: tuple[str, ...]
-    """Scores shown, the main one first; `gain_over_NAME` is the difference to method NAME."""
+    """Scores and `extras` shown, the main one first. `gain_over_NAME` is the difference to method NAME,
+    `communication_pct_of_NAME` the share of its bytes, both ways."""
     settings: Mapping[str, Any]
     overrides: tuple[Override, ...] = field(default=())
     published: tuple[Published, ...] = field(default=())
@@ -129,13 +134,38 @@ def load_protocol(name: str) -> Protocol:
     path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
     if not name.endswith(".toml") and name not in names():
         raise unknown("table", name, names())
+    return parse_protocol(path.stem, _with_base(_read(path), {path.stem}))
+
+
+def _read(path: Path) -> dict[str, Any]:
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ProtocolError(f"cannot read protocol {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ProtocolError(f"{path} is not valid TOML: {error}") from error
-    return parse_protocol(path.stem, content)
+
+
+def _with_base(content: dict[str, Any], seen: set[str]) -> dict[str, Any]:
+    """What a file says on top of the protocol that it extends, if it does."""
+    if "extends" not in content:
+        return content
+    name = content["extends"]
+    if not isinstance(name, str) or name not in names():
+        raise unknown("table in 'extends'", str(name), names())
+    if name in seen:
+        raise ProtocolError(f"protocol {name} extends itself")
+    base = _with_base(_read(FOLDER / f"{name}.toml"), seen | {name})
+    inherited = {key: value for key, value in base.items() if key != "published"}
+    merged = {**inherited, **{key: value for key, value in content.items() if key != "extends"}}
+    for key in ("grid", "settings"):
+        own, theirs = content.get(key, {}), base.get(key, {})
+        if isinstance(own, dict):
+            merged[key] = {**theirs, **own}
+    own = content.get("override", [])
+    if isinstance(own, list):
+        merged["override"] = [*base.get("override", []), *own]
+    return merged
 
 
 def parse_protocol(name: str, content: Mapping[str, Any]) -> Protocol:
@@ -247,6 +277,8 @@ class _Reader:
     def published(self, content: Mapping[str, Any]) -> Published:
         valid = tuple(item.name for item in fields(Published))
         self.check_keys(content, valid, "published")
+        scale = content.get("scale", 1.0)
+        self.check_type(scale, (int, float), "scale", "a number")
         methods: dict[str, Mapping[str, str]] = {}
         for name, printed in self.table(content, "method").items():
             entry = {"method": printed} if isinstance(printed, str) else dict(printed)
@@ -260,7 +292,8 @@ class _Reader:
             partition=self.table(content, "partition"),
             method=methods,
             backbone=self.table(content, "backbone"),
-            note=content.get("note"),
+            note=self.text(content, "note", ""),
+            scale=float(scale),
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -27,12 +27,21 @@ class Figure:
     """None where the paper prints none."""
     source: str
     """Paper and table."""
+    note: str = ""
+    """What the list of figures says of it."""
+
+    def scaled(self, factor: float) -> Figure:
+        """The same figure in a unit 1 / `factor` times as large."""
+        if factor == 1:
+            return self
+        std = None if self.std is None else factor * self.std
+        return replace(self, mean=factor * self.mean, std=std)
 
 
 @cache
-def figures() -> Mapping[Place, Figure]:
-    """Every printed figure by its place; of figures that share a place the first counts."""
-    found: dict[Place, Figure] = {}
+def figures() -> Mapping[Place, tuple[Figure, ...]]:
+    """Every printed figure by its place; those that share one differ in their notes."""
+    found: dict[Place, tuple[Figure, ...]] = {}
     with FILE.open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
             place = (
@@ -47,7 +56,8 @@ def figures() -> Mapping[Place, Figure]:
             )
             std = float(row["std"]) if row["std"] else None
             source = f"{row['paper']}, {row['table']}"
-            found.setdefault(place, Figure(float(row["mean"]), std, source))
+            figure = Figure(float(row["mean"]), std, source, row["note"])
+            found[place] = (*found.get(place, ()), figure)
     return MappingProxyType(found)
 
 
@@ -57,8 +67,9 @@ def published_figure(
     """The printed figure that a cell of `protocol` answers, if the paper prints one."""
     for block in protocol.published:
         place = _place(block, metric, dataset, partition, clients, method, backbone)
-        if place is not None and place in figures():
-            return figures()[place]
+        for figure in figures().get(place, ()) if place is not None else ():
+            if figure.note.startswith(block.note):
+                return figure.scaled(block.scale)
     return None
 
 

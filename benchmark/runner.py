@@ -64,8 +64,8 @@ def _run(cell: Cell) -> Record:
         torch.cuda.reset_peak_memory_stats()
     started = time.perf_counter()
     dataset = prepare(cell)
-    clients = partition(dataset, cell.partition, cell.clients, cell.seed)
-    split = make_split(dataset.labels, clients, cell.split, cell.seed, dataset.classes)
+    clients = partition(dataset, cell.partition, cell.clients, cell.drawn_with)
+    split = make_split(dataset.labels, clients, cell.split, cell.drawn_with, dataset.classes)
     statistics = describe_partition(dataset, clients).to_dict()
     setting = Setting(
         federation=federate(dataset, clients, split),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -16,7 +16,10 @@ from datasets.options import parse_name
 
 TOLERANCE = 1.5
 """Points by which a reproduced mean may always differ."""
+RELATIVE_TOLERANCE = 0.05
+"""The same for figures that are no percentages, as a share of the printed figure."""
 GAIN = "gain_over_"
+COMMUNICATION = "communication_pct_of_"
 AT_ROUND = "@round"
 DEFAULTS = {item.name: item.default for item in fields(Cell) if item.name in SETTINGS}
 
@@ -29,6 +32,8 @@ class Score:
     std: float | None
     """Sample standard deviation; None for a single seed."""
     published: Figure | None
+    unit: str = "%"
+    """`%`, also of differences between percentages, `MB`, `s`, or empty for ratios and correlations."""
 
     @property
     def difference(self) -> float | None:
@@ -37,11 +42,15 @@ class Score:
 
     @property
     def reproduced(self) -> bool | None:
-        """Whether |difference| ≤ max(1.5, 2·√(std² + std_published²)); None with nothing to compare."""
+        """Whether |difference| ≤ max(tolerance, 2·√(std² + std_published²)); None with nothing to compare.
+
+        The tolerance is 1.5 for percentages, else 5 % of the printed figure.
+        """
         if self.published is None or self.difference is None:
             return None
         spread = math.hypot(self.std or 0.0, self.published.std or 0.0)
-        return abs(self.difference) <= max(TOLERANCE, 2 * spread)
+        tolerance = TOLERANCE if self.unit == "%" else RELATIVE_TOLERANCE * abs(self.published.mean)
+        return abs(self.difference) <= max(tolerance, 2 * spread)
 
 
 @dataclass(frozen=True)
@@ -98,11 +107,21 @@ def shown_metrics(protocol: Protocol) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*protocol.metrics, "roc_auc")))
 
 
+def unit_of(metric: str) -> str:
+    """The unit of a score by its name, see `Score.unit`."""
+    parts = metric.split("_")
+    if "correlation" in parts or "ratio" in parts:
+        return ""
+    if "mb" in parts:
+        return "MB"
+    return "s" if "seconds" in parts else "%"
+
+
 def metric_of(record: Record, metric: str) -> float | None:
-    """One score of a record, in percent; `NAME@roundR` is read off the test curve."""
+    """One score of a record, in percent, or one of its extras; `NAME@roundR` is read off the test curve."""
     name, at, number = metric.partition(AT_ROUND)
     if not at:
-        return record.metrics.get(metric)
+        return record.metrics.get(metric, record.extras.get(metric))
     rounds, test = record.curve.get("round", []), record.curve.get("test", [])
     return dict(zip(rounds, test, strict=True)).get(int(number)) if name in record.metrics else None
 
@@ -123,7 +142,7 @@ def _row(protocol: Protocol, group: list[Record], departures: str, drafts: Draft
                     protocol, metric, first.dataset, first.partition, first.clients, label, first.backbone
                 )
             std = statistics.stdev(values) if len(values) > 1 else None
-            scores[metric] = Score(statistics.fmean(values), std, figure)
+            scores[metric] = Score(statistics.fmean(values), std, figure, unit_of(metric))
     return Row(
         block=(first.dataset, first.partition, first.clients),
         method=label,
@@ -136,27 +155,49 @@ def _row(protocol: Protocol, group: list[Record], departures: str, drafts: Draft
 
 
 def _values(metric: str, group: list[Record], drafts: Drafts) -> list[float | None]:
-    if not metric.startswith(GAIN):
-        return [metric_of(record, metric) for record in group]
-    return _gains(metric.removeprefix(GAIN), group, drafts)
+    if metric.startswith(GAIN):
+        return _against(metric.removeprefix(GAIN), group, drafts, _main_score, lambda own, base: own - base)
+    found = [metric_of(record, metric) for record in group]
+    if metric.startswith(COMMUNICATION) and not any(value is not None for value in found):
+        name = metric.removeprefix(COMMUNICATION)
+        return _against(name, group, drafts, _bytes_sent, lambda own, base: 100 * own / base)
+    return found
 
 
-def _gains(baseline: str, group: list[Record], drafts: Drafts) -> list[float | None]:
-    """Seed by seed, the accuracy minus that of the method `baseline` in the same place."""
+def _main_score(record: Record) -> float | None:
+    """Accuracy, or the area under the curve of a link predictor."""
+    return record.metrics.get("accuracy", record.metrics.get("roc_auc"))
+
+
+def _bytes_sent(record: Record) -> float | None:
+    """Both ways, a round, one-off exchanges spread over the rounds; None where nothing is sent."""
+    sent = record.bytes
+    total = sent.get("up", 0.0) + sent.get("down", 0.0) + sent.get("once", 0.0) / max(record.rounds, 1)
+    return total or None
+
+
+def _against(
+    baseline: str,
+    group: list[Record],
+    drafts: Drafts,
+    read: Callable[[Record], float | None],
+    compare: Callable[[float, float], float],
+) -> list[float | None]:
+    """Seed by seed, what `compare` makes of a figure and that of the method `baseline` in the same place."""
     first = group[0]
-    if first.label == baseline:
+    if first.label == baseline and read is _main_score:
         return []
     base = {
-        record.seed: record.metrics.get("accuracy")
+        record.seed: read(record)
         for other, departures in drafts
         for record in other
         if _place(record) == _place(first) and record.label == baseline and not departures
     }
-    gains: list[float | None] = []
+    found: list[float | None] = []
     for record in group:
-        own, theirs = record.metrics.get("accuracy"), base.get(record.seed)
-        gains.append(None if own is None or theirs is None else own - theirs)
-    return gains
+        own, theirs = read(record), base.get(record.seed)
+        found.append(None if own is None or theirs is None else compare(own, theirs))
+    return found
 
 
 def _place(record: Record) -> tuple[Any, ...]:

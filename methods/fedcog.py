@@ -108,7 +108,8 @@ class FedCog(ServedMethod):
     `intra_edge_share`, `stand_ins`; `propagation_seconds` and `propagation_mb` (of 2^20 bytes, before
     training, by `wire`; `…_dense` and `…_sparse` both ways, `…_nonzero` as Table 4 counts), with gcn
     `propagation_mb_per_round`;
-    `update_seconds` (local epochs and exchange) and `update_mb` (parameters up and down), per round.
+    `update_seconds` (local epochs and exchange) and `update_mb` (parameters up and down), per round;
+    `seconds_ratio_to_update`, `seconds_ratio_to_central` (with `timing`) and `mb_…_ratio_to_update`.
     """
 
     protected: Protected
@@ -325,6 +326,14 @@ class FedCog(ServedMethod):
         self.extras["update_mb"] = (total - self.travelled) / rounds / MEBI
         if self.kind == "gcn":
             self.extras["propagation_mb_per_round"] = self.travelled / rounds / MEBI
+            return
+        seconds, update = self.extras["propagation_seconds"], self.extras["update_seconds"]
+        self.extras["seconds_ratio_to_update"] = seconds / update
+        for form in ("dense", "sparse", "nonzero"):
+            sent = self.extras[f"propagation_mb_{form}"]
+            self.extras[f"mb_{form}_ratio_to_update"] = sent / self.extras["update_mb"]
+        if "propagation_seconds_central" in self.extras:
+            self.extras["seconds_ratio_to_central"] = seconds / self.extras["propagation_seconds_central"]
 
 
 def _identity(h: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,12 +9,12 @@ from rich.console import Console
 
 from benchmark.arguments import parse
 from benchmark.cell import Record
-from benchmark.leaderboard import markdown, print_leaderboard, write_leaderboard
+from benchmark.leaderboard import markdown, print_leaderboard, score_headers, write_leaderboard
 from benchmark.plan import make_plan
 from benchmark.protocol import Protocol, load_protocol, parse_protocol
 from benchmark.published import Figure
 from benchmark.report import write_report
-from benchmark.scores import Score, make_rows
+from benchmark.scores import Score, make_rows, unit_of
 from benchmark.store import Store
 from tests.benchmark.fakes import make_cell, make_record
 
@@ -137,6 +138,59 @@ def test_gains_are_paired_by_seed_and_rounds_are_read_off_the_curve() -> None:
     assert "gain_over_fedavg" not in first.scores
     assert second.scores["gain_over_fedavg"].mean == pytest.approx(4.0)
     assert first.scores["accuracy@round2"].mean == 51.0
+
+
+def test_extras_bytes_and_units_stand_beside_scores() -> None:
+    protocol = parse_protocol(
+        "toy",
+        {
+            "metrics": ["accuracy", "communication_pct_of_fedavg", "propagation_seconds"],
+            "grid": {
+                "dataset": "cora",
+                "partition": "metis",
+                "clients": 5,
+                "method": ["fedavg", "fedgnn", "fedpub"],
+                "backbone": "gcn",
+            },
+        },
+    )
+
+    def record(method: str, extras: dict[str, float], **sent: float) -> Record:
+        made = make_record(make_cell(method=method, label=method), 50.0)
+        return replace(made, bytes=sent, rounds=10, extras=extras)
+
+    rows = make_rows(
+        protocol,
+        [
+            record("fedavg", {}, up=100.0, down=100.0),
+            record("fedgnn", {"propagation_seconds": 2.0}, up=100.0, down=100.0, once=1000.0),
+            record("fedpub", {"communication_pct_of_fedavg": 37.0}, up=1.0, down=1.0),
+        ],
+    )
+    shares = [row.scores["communication_pct_of_fedavg"].mean for row in rows]
+    assert shares == pytest.approx([100.0, 150.0, 37.0])
+    assert rows[1].scores["propagation_seconds"].mean == 2.0
+    headers = score_headers(protocol, rows)
+    assert headers == ["accuracy %", "communication of fedavg %", "propagation s"]
+
+
+@pytest.mark.parametrize(
+    ("metric", "measured", "printed", "verdict"),
+    [
+        ("accuracy", 81.4, 80.0, True),
+        ("accuracy", 81.6, 80.0, False),
+        ("propagation_mb_nonzero", 104.0, 100.0, True),
+        ("propagation_mb_nonzero", 106.0, 100.0, False),
+        ("similarity_label_correlation", 0.85, 0.81, True),
+        ("similarity_label_correlation", 0.86, 0.81, False),
+        ("seconds_ratio_to_central", 2.0, 2.5, False),
+    ],
+)
+def test_a_figure_is_reproduced_by_the_measure_of_its_unit(
+    metric: str, measured: float, printed: float, verdict: bool
+) -> None:
+    score = Score(measured, None, Figure(printed, None, "a paper, 1"), unit_of(metric))
+    assert score.reproduced is verdict
 
 
 def test_a_report_remakes_everything_alike_and_escapes(tmp_path: Path) -> None:

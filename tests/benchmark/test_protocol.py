@@ -30,10 +30,27 @@ def test_every_protocol_that_comes_with_the_benchmark_is_valid(name: str) -> Non
     [
         ("fedpub-1", 146),
         ("fedpub-2", 146),
+        ("fedpub-3", 21),
+        ("fedpub-5", 14),
+        ("fedpub-6", 24),
+        ("fedpub-7", 8),
         ("fedpub-8", 24),
+        ("fedpub-9", 8),
+        ("fedpub-10", 20),
+        ("fedpub-11", 24),
+        ("fedpub-fig10", 14),
+        ("fedpub-fig12", 24),
         ("fedstruct-1", 150),
+        ("fedstruct-5", 192),
+        ("fedstruct-7", 144),
+        ("fedstruct-fig3-labels-1", 6),
         ("fedspray-2", 168),
+        ("fedspray-3", 8),
+        ("fedspray-5-epochs-10", 4),
+        ("fedcog-3", 24),
+        ("fedcog-4", 12),
         ("fedcog-fig3", 6),
+        ("fedcog-fig5", 3),
     ],
 )
 def test_every_figure_of_a_table_has_a_cell(name: str, figures_answered: int) -> None:
@@ -47,7 +64,7 @@ def test_published_figures_are_found() -> None:
     assert (figure.mean, figure.source) == (81.54, "FED-PUB, 2")
     assert published_figure(protocol, "accuracy", "cora", "louvain", 10, "fedpub", "gcn") is None
     assert published_figure(protocol, "accuracy", "cora", "metis", 10, "fedpub[tau=1]", "gcn") is None
-    assert len(figures()) > 1000
+    assert sum(map(len, figures().values())) == 1235
 
 
 def test_central_answers_a_figure_printed_without_partition() -> None:
@@ -56,6 +73,73 @@ def test_central_answers_a_figure_printed_without_partition() -> None:
     )
     assert figure is not None
     assert figure.mean == 82.06
+
+
+def test_figures_that_share_a_place_are_told_apart_by_their_notes() -> None:
+    means = []
+    for epochs in (3, 10):
+        protocol = load_protocol(f"fedspray-5-epochs-{epochs}")
+        figure = published_figure(protocol, "accuracy", "wikics", "louvain-largest", 12, "fedspray", "gcn")
+        assert figure is not None
+        means.append(figure.mean)
+    assert means == [81.37, 81.43]
+
+
+def test_printed_figures_take_our_unit() -> None:
+    figure = published_figure(
+        load_protocol("fedcog-3"),
+        "propagation_seconds_fedavg",
+        "amazon_computers",
+        "metis",
+        100,
+        "fedcog[hidden=100,timing=true]",
+        "sgc",
+    )
+    assert figure is not None
+    assert figure.mean == pytest.approx(0.283)
+
+
+def test_a_protocol_that_extends_another_says_only_what_differs(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        """
+        extends = "fedpub-2"
+        title = "Mine"
+        grid = { clients = [3] }
+        settings = { rounds = 7 }
+        override = [{ when = { method = ["fedpub"] }, options = { tau = 9.0 } }]
+        """
+    )
+    base, mine = load_protocol("fedpub-2"), load_protocol(str(path))
+    assert (mine.name, mine.title, mine.seeds, mine.published) == ("mine", "Mine", base.seeds, ())
+    assert mine.grid == {**base.grid, "clients": (3,)}
+    assert mine.settings == {**base.settings, "rounds": 7}
+    assert mine.overrides[:-1] == base.overrides
+    assert mine.overrides[-1].options == {"tau": 9.0}
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('extends = "fedpub2"', "unknown table in 'extends' 'fedpub2'.*fedpub-2"),
+        ("extends = 2", "unknown table in 'extends'"),
+        ('extends = "fedpub-2"\ngrid = 3', "'grid' must be a table"),
+        ('extends = "fedpub-2"\noverride = 3', "'override' must be a list"),
+    ],
+)
+def test_a_wrong_base_is_one_sentence(tmp_path: Path, line: str, words: str) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(line)
+    with pytest.raises(UserError, match=words):
+        load_protocol(str(path))
+
+
+def test_a_protocol_that_extends_itself_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocols, "FOLDER", tmp_path)
+    (tmp_path / "one.toml").write_text('extends = "two"')
+    (tmp_path / "two.toml").write_text('extends = "one"')
+    with pytest.raises(ProtocolError, match="one extends itself"):
+        load_protocol("one")
 
 
 def test_overrides_apply_where_they_say_and_the_last_wins() -> None:

@@ -91,3 +91,12 @@ def test_an_error_of_our_own_is_recorded_with_its_traceback(monkeypatch: pytest.
     assert record.error == "RuntimeError: two lines"
     assert record.traceback is not None
     assert "in broken" in record.traceback
+
+
+def test_a_seed_of_its_own_holds_the_data_still() -> None:
+    cell = replace(SMALL, seed=1, data_seed=0)
+    own, other = run(cell), run(replace(SMALL, seed=0))
+    assert own.partition_statistics == other.partition_statistics
+    assert own.curve != other.curve
+    assert replace(cell, data_seed=-1).key == replace(SMALL, seed=1).key != cell.key
+    assert run(replace(SMALL, seed=0, data_seed=0)).curve == other.curve
