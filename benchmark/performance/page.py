@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from benchmark.leaderboard import write_atomically
@@ -17,7 +18,7 @@ from benchmark.performance.profiles import kernel_table
 from benchmark.performance.tables import milliseconds, sentence_list, table
 from benchmark.performance.targets import Records, verdicts
 
-NAMES = ("peers", "profiles", "roofline", "shares", "growth", "memory", "setup", "workers")
+NAMES = ("peers", "profiles", "roofline", "shares", "growth", "memory", "setup", "workers", "seeds")
 SHOWN_CLIENTS = (10, 100)
 """Numbers of clients whose rounds are shown by operation, besides those beyond twice their limit."""
 QUIET = 0.95
@@ -54,6 +55,7 @@ def markdown(records: Records, failures: Records) -> str:
         *_growth(records),
         *_setup(records.get("setup", [])),
         *_workers(records.get("workers", [])),
+        *_seeds(records.get("seeds", [])),
         *_failures(failures),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
@@ -359,6 +361,29 @@ def _workers(records: Sequence[dict[str, Any]]) -> list[str]:
         f"an hour, in turns: one process {rates['one']}; two processes {rates['two']}. Ratio "
         f"{found['ratio']:.2f} ({min(found['ratios']):.2f}–{max(found['ratios']):.2f})."
     ]
+
+
+def _seeds(records: Sequence[dict[str, Any]]) -> list[str]:
+    if not records:
+        return []
+    rows = [
+        [
+            record["dataset"],
+            str(record["clients"]),
+            milliseconds(record["apart"]),
+            milliseconds(record["seconds"]),
+            f"{median(record['ratios']):.2f}×",
+            f"{min(record['ratios']):.2f}–{max(record['ratios']):.2f}",
+        ]
+        for record in records
+    ]
+    most = max(median(record["ratios"]) for record in records)
+    text = (
+        "A round of FedAvg for three seeds of a cell, one run after another and as one stack of three times "
+        f"the clients, in turns: {most:.2f} times as fast at best. The runner gives seeds to its processes."
+    )
+    header = ["graph", "clients", "three rounds apart, ms", "one of the stack, ms", "ratio", "range"]
+    return ["## Several seeds in one stack", text, table(header, rows)]
 
 
 def _failures(failures: Records) -> list[str]:

@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from benchmark.peers import environment, grid, turns
-from benchmark.performance import growth, preparing, profiles, roofline, shares, workers
+from benchmark.performance import growth, preparing, profiles, roofline, seeds, shares, workers
 from benchmark.performance.isolated import IsolatedError, isolated
 from benchmark.performance.measurements import Measurements
 from benchmark.performance.page import write_page
@@ -125,6 +125,14 @@ def _setup(request: Request) -> dict[str, Measure]:
     return {name: _alone(preparing.measure_setup, name) for name in chosen}
 
 
+def _seeds(request: Request) -> dict[str, Measure]:
+    return {
+        f"{dataset} {clients}": _alone(seeds.measure_seeds, dataset, clients)
+        for dataset in _chosen(request.datasets, seeds.DATASETS)
+        for clients in request.clients or seeds.CLIENTS
+    }
+
+
 def _workers(request: Request) -> dict[str, Measure]:
     return {"workers": workers.measure_workers}
 
@@ -174,6 +182,7 @@ PARTS: Mapping[str, Callable[[Request], dict[str, Measure]]] = {
     "roofline": _roofline,
     "setup": _setup,
     "workers": _workers,
+    "seeds": _seeds,
     "growth": _growth,
     "peers": _peers,
     "profiles": _profiles,

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from benchmark.arguments import parse
 from benchmark.performance import growth, parts
@@ -16,8 +17,12 @@ from benchmark.performance.growth import fitted_exponent, generated_federation
 from benchmark.performance.isolated import IsolatedError, isolated
 from benchmark.performance.measurements import Measurements
 from benchmark.performance.page import write_page
+from benchmark.performance.seeds import join
+from benchmark.performance.subjects import Subject, make_federation, make_method
 from benchmark.performance.targets import verdicts
 from datasets.errors import UserError
+from methods.base import Architecture
+from methods.training import train
 
 RATIO = {
     "rounds": 2,
@@ -42,6 +47,18 @@ def die() -> None:
 
 def allocate(size: int) -> int:
     return len(np.ones(size // 8))
+
+
+def test_joined_seeds_train_as_they_do_apart() -> None:
+    subjects = [Subject("community[nodes=120,communities=6]", 3, seed) for seed in range(2)]
+    federations = [make_federation(subject) for subject in subjects]
+    architecture = Architecture(dropout=0.0)
+    outputs = []
+    for federation in (join(federations), *federations):
+        method = make_method(federation, "local", rounds=3, architecture=architecture)
+        train(method)
+        outputs.append(method.predict())
+    torch.testing.assert_close(outputs[0], torch.cat(outputs[1:]), atol=1e-5, rtol=1e-5)
 
 
 def test_a_fresh_process_returns_its_result() -> None:
