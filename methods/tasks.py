@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as functional
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from datasets.federation import Federation
+from methods.stacked import kernels
 
 
 @dataclass(frozen=True)
@@ -71,8 +74,19 @@ class NodeClassification(Task):
         """(training nodes,) 1 / training nodes of the node's client."""
         self.validation = federation.validation.nonzero().squeeze(1).to(device)
         self.test = federation.test.nonzero().squeeze(1).to(device)
-        self.minority_test = self.test[self._outside_majority(federation)[self.test]]
-        self.minority_count = torch.bincount(self.client[self.minority_test], minlength=self.clients).cpu()
+        minority = self.test[self._outside_majority(federation)[self.test]]
+        self.minority_count = torch.bincount(self.client[minority], minlength=self.clients).cpu()
+        self.scored = {
+            name: (nodes, self.labels[nodes], self.client[nodes])
+            for name, nodes in (
+                ("validation", self.validation),
+                ("test", self.test),
+                ("minority", minority),
+            )
+        }
+        """Nodes, their labels and clients, (m,) each."""
+        held = len(self.validation)
+        self.validation_weight = torch.full((held,), 1 / max(held, 1), device=device)
 
     def _outside_majority(self, federation: Federation) -> Tensor:
         """Nodes whose class is not the commonest among their client's training labels; (n,) bool."""
@@ -84,8 +98,7 @@ class NodeClassification(Task):
 
     def loss(self, output: Tensor) -> Tensor:
         """Σ_k mean over client k's training nodes of the cross-entropy; a client with none adds 0."""
-        losses = functional.cross_entropy(output[self.train], self.train_labels, reduction="none")
-        return torch.dot(losses, self.train_weight)
+        return cross_entropy(output, self.train, self.train_labels, self.train_weight)
 
     def client_loss(self, output: Tensor) -> Tensor:
         """Each client's mean training cross-entropy, (K,)."""
@@ -95,18 +108,56 @@ class NodeClassification(Task):
 
     def evaluate(self, output: Tensor) -> Evaluation:
         """Accuracy of each client; the validation loss is the pooled cross-entropy."""
-        right = output.argmax(dim=1) == self.labels
         loss = float("nan")
         if len(self.validation):
-            chosen = output[self.validation]
-            loss = float(functional.cross_entropy(chosen, self.labels[self.validation]))
+            nodes, labels, _ = self.scored["validation"]
+            loss = float(cross_entropy(output.detach(), nodes, labels, self.validation_weight))
         return Evaluation(
-            validation=self._counts(right, self.validation) / self.validation_count,
-            test=self._counts(right, self.test) / self.test_count,
+            validation=self._right(output, "validation") / self.validation_count,
+            test=self._right(output, "test") / self.test_count,
             validation_loss=loss,
-            minority=self._counts(right, self.minority_test),
+            minority=self._right(output, "minority"),
         )
 
-    def _counts(self, right: Tensor, nodes: Tensor) -> Tensor:
-        hits = torch.bincount(self.client[nodes], weights=right[nodes].double(), minlength=self.clients)
-        return hits.cpu()
+    def _right(self, output: Tensor, name: str) -> Tensor:
+        """How many of these nodes each client has right, (K,) float64 on the CPU."""
+        nodes, labels, client = self.scored[name]
+        if kernels.compiled(output):
+            hits = torch.zeros(self.clients, dtype=torch.float64)
+            arrays = (nodes.numpy(), labels.numpy(), client.numpy())
+            kernels.count_right(output.detach().contiguous().numpy(), *arrays, hits.numpy())
+            return hits
+        right = output[nodes].argmax(dim=1) == labels
+        return torch.bincount(client, weights=right.double(), minlength=self.clients).cpu()
+
+
+def cross_entropy(output: Tensor, rows: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
+    """Σ_i weight[i] · cross-entropy of output[rows[i]] against labels[i]; output (n, C), the others (m,)."""
+    if kernels.compiled(output):
+        return _CrossEntropy.apply(output, rows, labels, weight)
+    return torch.dot(functional.cross_entropy(output[rows], labels, reduction="none"), weight)
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """The loss and its gradient in one pass."""
+
+    @staticmethod
+    def forward(ctx: Any, output: Tensor, rows: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
+        wanted = ctx.needs_input_grad[0]
+        gradient = torch.zeros_like(output) if wanted else output.new_empty(0, 0)
+        total = kernels.cross_entropy(
+            output.detach().contiguous().numpy(),
+            rows.numpy(),
+            labels.numpy(),
+            weight.numpy(),
+            gradient.numpy(),
+        )
+        if wanted:
+            ctx.save_for_backward(gradient)
+        return output.new_tensor(total)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None, None]:
+        (gradient,) = ctx.saved_tensors
+        return gradient * upstream, None, None, None

@@ -170,3 +170,49 @@ def narrow_product_backward(
             for position in range(width):
                 target[position] += slope * factors[position]
                 to_factors[position] += slope * source[position]
+
+
+@_compiled
+def cross_entropy(
+    output: np.ndarray,
+    row: np.ndarray,
+    label: np.ndarray,
+    weight: np.ndarray,
+    gradient: np.ndarray,
+) -> float:
+    """Σ_i weight[i] · cross-entropy of output[row[i]] (n, C) against label[i].
+
+    Its gradient is added to `gradient`, (n, C), or (0, 0) where none is wanted.
+    """
+    classes = output.shape[1]
+    total = 0.0
+    for index in range(row.shape[0]):
+        scores = output[row[index]]
+        highest = scores.max()
+        mass = np.float32(0)
+        for column in range(classes):
+            mass += np.exp(scores[column] - highest)
+        total += weight[index] * (np.log(mass) + highest - scores[label[index]])
+        if gradient.shape[0] == 0:
+            continue
+        slope = gradient[row[index]]
+        for column in range(classes):
+            slope[column] += weight[index] * np.exp(scores[column] - highest) / mass
+        slope[label[index]] -= weight[index]
+    return total
+
+
+@_compiled
+def count_right(
+    output: np.ndarray, row: np.ndarray, label: np.ndarray, client: np.ndarray, right: np.ndarray
+) -> None:
+    """Adds to right (K,) how many of output[row] (n, C) have their highest entry at `label`, by `client`;
+    row, label and client (m,)."""
+    for index in range(row.shape[0]):
+        scores = output[row[index]]
+        best = 0
+        for column in range(1, scores.shape[0]):
+            if scores[column] > scores[best]:
+                best = column
+        if best == label[index]:
+            right[client[index]] += 1
