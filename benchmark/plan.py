@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from itertools import product
 from typing import Any
 
 from benchmark.arguments import Arguments
@@ -173,13 +172,8 @@ def _cells(
     replaced: Mapping[str, Any],
 ) -> Iterator[Cell | Skip]:
     info = registry.describe(variant.name)
-    grid = protocol.grid_for(dataset=dataset, method=variant.text)
-    axes = (
-        arguments.partition or grid["partition"],
-        arguments.clients or grid["clients"],
-        arguments.backbone or grid["backbone"],
-    )
-    for scheme, clients, backbone in product(*axes):
+    axes = (arguments.partition, arguments.clients, arguments.backbone)
+    for scheme, clients, backbone in protocol.points(dataset, variant.text, *axes):
         point = {
             "dataset": dataset,
             "partition": scheme,

@@ -9,8 +9,9 @@ only what differs: its axes and settings replace the other's, its overrides come
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,20 @@ class Protocol:
             if override.matches(point):
                 grid.update(override.grid)
         return grid
+
+    def points(
+        self,
+        dataset: str,
+        method: str,
+        partitions: Iterable[str] = (),
+        clients: Iterable[int] = (),
+        backbones: Iterable[str] = (),
+    ) -> Iterator[tuple[str, int, str]]:
+        """Partition, clients and backbone of every cell of a dataset and method; what is given replaces
+        an axis of the grid."""
+        for partition in partitions or self.grid_for(dataset=dataset, method=method)["partition"]:
+            grid = self.grid_for(dataset=dataset, method=method, partition=partition)
+            yield from product((partition,), clients or grid["clients"], backbones or grid["backbone"])
 
     def settings_for(self, **point: Any) -> dict[str, Any]:
         """The fixed settings at a point of the grid (all axes given)."""

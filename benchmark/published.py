@@ -6,7 +6,6 @@ import csv
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import product
 from pathlib import Path
 from types import MappingProxyType
 
@@ -85,8 +84,7 @@ def answerable(protocol: Protocol) -> int:
 def _grid_points(protocol: Protocol) -> Iterator[tuple[str, str, int, str, str]]:
     for dataset in protocol.grid["dataset"]:
         for method in protocol.grid_for(dataset=dataset)["method"]:
-            grid = protocol.grid_for(dataset=dataset, method=method)
-            for partition, clients, backbone in product(grid["partition"], grid["clients"], grid["backbone"]):
+            for partition, clients, backbone in protocol.points(dataset, method):
                 yield dataset, partition, clients, method, backbone
 
 

@@ -75,6 +75,15 @@ def test_central_answers_a_figure_printed_without_partition() -> None:
     assert figure.mean == 82.06
 
 
+def test_the_grid_may_depend_on_the_partition() -> None:
+    protocol = load_protocol("fedpub-11")
+    points = set(protocol.points("cora", "fedpub[community=explicit]"))
+    assert points == {("metis", 10, "gcn"), ("metis-overlapping", 30, "gcn")}
+    assert list(protocol.points("cora", "fedpub", clients=[3], partitions=["random"])) == [
+        ("random", 3, "gcn")
+    ]
+
+
 def test_figures_that_share_a_place_are_told_apart_by_their_notes() -> None:
     means = []
     for epochs in (3, 10):
