@@ -174,7 +174,7 @@ def _cells(
     info = registry.describe(variant.name)
     axes = (arguments.partition, arguments.clients, arguments.backbone)
     for scheme, clients, backbone in protocol.points(dataset, variant.text, *axes):
-        point = {
+        point: dict[str, Any] = {
             "dataset": dataset,
             "partition": scheme,
             "clients": clients,
