@@ -69,9 +69,10 @@ def _provenance(records: Records) -> str:
     loads = [each["load"] for each in made]
     days = sorted({each["time"][:10] for each in made})
     commits = sorted({each["commit"][:10] + ("-dirty" * each["commit"].endswith("-dirty")) for each in made})
+    machines = sorted({f"{each['cpu']}; {each['machine']}" for each in made})
     shares = [share for found in records.values() for record in found for share in _core_shares(record)]
     lines = [
-        f"Machine: {newest['cpu']}; {newest['machine']}; one thread a process. Python {newest['python']}, "
+        f"Machine: {sentence_list(machines)}; one thread a process. Python {newest['python']}, "
         f"torch {newest['torch']}, dgl {newest['dgl']}, numpy {newest['numpy']}, scipy {newest['scipy']}. "
         f"Measured {' to '.join(dict.fromkeys((days[0], days[-1])))} at commit {sentence_list(commits)}; "
         f"load average at the start of a measurement {min(loads):.1f} to {max(loads):.1f}.",
