@@ -10,7 +10,7 @@ from benchmark.cell import Cell
 from benchmark.engine import ProcessPool
 from benchmark.runner import attempt, failed
 
-CELLS = 12
+CELLS = 40
 PAIRS = 3
 
 
