@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -134,7 +135,11 @@ def _seeds(request: Request) -> dict[str, Measure]:
 
 
 def _workers(request: Request) -> dict[str, Measure]:
-    return {"workers": workers.measure_workers}
+    return {
+        f"workers {name}": partial(workers.measure_workers, name)
+        for name in workers.GRAPHS
+        if not request.datasets or name in request.datasets
+    }
 
 
 def _peers(request: Request) -> dict[str, Measure]:

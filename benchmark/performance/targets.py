@@ -109,7 +109,7 @@ def _growth(growth: Sequence[dict[str, Any]], memory: Sequence[dict[str, Any]]) 
 
 
 def _workers(workers: Sequence[dict[str, Any]]) -> Verdict:
-    ratio = _by_key(workers, "workers").get("ratio")
+    ratio = _by_key(workers, "workers cora").get("ratio")
     return _at_least("2 processes on 2 cores: ≥ 1.8× the cells an hour of one", ratio, 1.8, "×")
 
 

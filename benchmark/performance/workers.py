@@ -12,14 +12,16 @@ from benchmark.runner import attempt, failed
 
 CELLS = 40
 PAIRS = 3
+GRAPHS = ("cora", "community[nodes=300]")
+"""The second is small enough for two processes to keep out of each other's caches."""
 
 
-def cells() -> list[Cell]:
-    """FedAvg on Cora as FED-PUB's Table 2 has it, one seed each."""
+def cells(dataset: str) -> list[Cell]:
+    """FedAvg as in FED-PUB's Table 2, ten clients, one seed each."""
     return [
         Cell(
             protocol="workers",
-            dataset="cora",
+            dataset=dataset,
             partition="metis",
             clients=10,
             method="fedavg",
@@ -33,14 +35,15 @@ def cells() -> list[Cell]:
     ]
 
 
-def measure_workers() -> dict[str, Any]:
+def measure_workers(dataset: str) -> dict[str, Any]:
     """Cells an hour, each worker's first cell and start left out: 1, 2, 1, 2, …"""
     rates: dict[int, list[float]] = {1: [], 2: []}
     for _ in range(PAIRS):
         for workers in rates:
-            rates[workers].append(_rate(workers))
+            rates[workers].append(_rate(workers, dataset))
     ratios = [two / one for one, two in zip(rates[1], rates[2], strict=True)]
     return {
+        "dataset": dataset,
         "one": rates[1],
         "two": rates[2],
         "ratios": ratios,
@@ -49,10 +52,10 @@ def measure_workers() -> dict[str, Any]:
     }
 
 
-def _rate(workers: int) -> float:
+def _rate(workers: int, dataset: str) -> float:
     """Cells an hour between the moment when every worker has done one and the last."""
     moments = []
-    for record in ProcessPool(workers).map(attempt, cells(), failed):
+    for record in ProcessPool(workers).map(attempt, cells(dataset), failed):
         if record.status != "ok":
             raise RuntimeError(f"a cell failed: {record.error}")
         moments.append(time.perf_counter())
