@@ -366,8 +366,8 @@ def _workers(records: Sequence[dict[str, Any]]) -> list[str]:
     ]
     text = (
         f"{records[0]['cells']} cells (FedAvg, 10 clients, 100 rounds, one seed each), cells an hour, in "
-        "turns. Two processes share the last cache and the way to memory, which a round of Cora fills (Roofline, "
-        "touched); that of the small graph fits there twice."
+        "turns. Two processes share the last cache and the way to memory, which a round of Cora fills "
+        "(Roofline, touched); that of the small graph fits there twice."
     )
     header = ["graph", "one process", "two processes", "ratio", "range"]
     return ["## Workers", text, table(header, rows)]
