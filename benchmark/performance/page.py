@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from benchmark.leaderboard import write_atomically
-from benchmark.performance import peers_page
+from benchmark.performance import parallel_page, peers_page
 from benchmark.performance.clock import REST
 from benchmark.performance.figures import FIGURE, draw_growth
 from benchmark.performance.growth import fitted_exponent
@@ -54,8 +53,8 @@ def markdown(records: Records, failures: Records) -> str:
         *_shares(records.get("shares", [])),
         *_growth(records),
         *_setup(records.get("setup", [])),
-        *_workers(records.get("workers", [])),
-        *_seeds(records.get("seeds", [])),
+        *parallel_page.workers(records.get("workers", [])),
+        *parallel_page.seeds(records.get("seeds", [])),
         *_failures(failures),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
@@ -350,50 +349,6 @@ def _setup(records: Sequence[dict[str, Any]]) -> list[str]:
         "clients, split, federation, model; and the largest resident memory, imports "
         f"({records[0]['memory_before_mb'] / 1024:.2f} GB) included.\n\n" + table(head, rows)
     ]
-
-
-def _workers(records: Sequence[dict[str, Any]]) -> list[str]:
-    if not records:
-        return []
-    rows = [
-        [
-            record["dataset"],
-            *(", ".join(f"{rate:,.0f}" for rate in record[name]) for name in ("one", "two")),
-            f"{record['ratio']:.2f}×",
-            f"{min(record['ratios']):.2f}–{max(record['ratios']):.2f}",
-        ]
-        for record in records
-    ]
-    text = (
-        f"{records[0]['cells']} cells (FedAvg, 10 clients, 100 rounds, one seed each), cells an hour, in "
-        "turns. Two processes share the last cache and the way to memory, which a round of Cora fills "
-        "(Roofline, touched); that of the small graph fits there twice."
-    )
-    header = ["graph", "one process", "two processes", "ratio", "range"]
-    return ["## Workers", text, table(header, rows)]
-
-
-def _seeds(records: Sequence[dict[str, Any]]) -> list[str]:
-    if not records:
-        return []
-    rows = [
-        [
-            record["dataset"],
-            str(record["clients"]),
-            milliseconds(record["apart"]),
-            milliseconds(record["seconds"]),
-            f"{median(record['ratios']):.2f}×",
-            f"{min(record['ratios']):.2f}–{max(record['ratios']):.2f}",
-        ]
-        for record in records
-    ]
-    most = max(median(record["ratios"]) for record in records)
-    text = (
-        "A round of FedAvg for three seeds of a cell, one run after another and as one stack of three times "
-        f"the clients, in turns: {most:.2f} times as fast at best. The runner gives seeds to its processes."
-    )
-    header = ["graph", "clients", "three rounds apart, ms", "one of the stack, ms", "ratio", "range"]
-    return ["## Several seeds in one stack", text, table(header, rows)]
 
 
 def _failures(failures: Records) -> list[str]:

@@ -26,6 +26,12 @@ def protocol() -> Protocol:
     return load_protocol("fedpub-2")
 
 
+def toy(metrics: list[str], methods: list[str]) -> Protocol:
+    """A table with one block."""
+    axes = {"dataset": "cora", "partition": "metis", "clients": 5, "backbone": "gcn"}
+    return parse_protocol("toy", {"metrics": metrics, "grid": {**axes, "method": methods}})
+
+
 def table_records(*argv: str) -> list[Record]:
     """Records of FED-PUB's table with made-up scores, two seeds one point apart."""
     filters = ["--table", "fedpub-2", "--dataset", "cora", "--clients", "10", "--method", *ACCURACY]
@@ -115,19 +121,7 @@ def test_notes_on_a_dataset_are_carried(protocol: Protocol) -> None:
 
 
 def test_gains_are_paired_by_seed_and_rounds_are_read_off_the_curve() -> None:
-    protocol = parse_protocol(
-        "toy",
-        {
-            "metrics": ["accuracy", "gain_over_fedavg", "accuracy@round2"],
-            "grid": {
-                "dataset": "cora",
-                "partition": "metis",
-                "clients": 5,
-                "method": ["fedavg", "fedper"],
-                "backbone": "gcn",
-            },
-        },
-    )
+    protocol = toy(["accuracy", "gain_over_fedavg", "accuracy@round2"], ["fedavg", "fedper"])
     base = [make_record(make_cell(seed=seed, label="fedavg"), 50.0 + seed) for seed in range(2)]
     better = [
         make_record(make_cell(seed=seed, method="fedper", label="fedper"), 53.0 + 3 * seed)
@@ -141,18 +135,8 @@ def test_gains_are_paired_by_seed_and_rounds_are_read_off_the_curve() -> None:
 
 
 def test_extras_bytes_and_units_stand_beside_scores() -> None:
-    protocol = parse_protocol(
-        "toy",
-        {
-            "metrics": ["accuracy", "communication_pct_of_fedavg", "propagation_seconds"],
-            "grid": {
-                "dataset": "cora",
-                "partition": "metis",
-                "clients": 5,
-                "method": ["fedavg", "fedgnn", "fedpub"],
-                "backbone": "gcn",
-            },
-        },
+    protocol = toy(
+        ["accuracy", "communication_pct_of_fedavg", "propagation_seconds"], ["fedavg", "fedgnn", "fedpub"]
     )
 
     def record(method: str, extras: dict[str, float], **sent: float) -> Record:

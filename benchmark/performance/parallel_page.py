@@ -1,0 +1,55 @@
+"""The performance page's sections on what runs side by side: processes, and seeds in one stack."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+from benchmark.performance.tables import milliseconds, table
+
+
+def workers(records: Sequence[dict[str, Any]]) -> list[str]:
+    """Cells an hour of one process and of two."""
+    if not records:
+        return []
+    rows = [
+        [
+            record["dataset"],
+            *(", ".join(f"{rate:,.0f}" for rate in record[name]) for name in ("one", "two")),
+            f"{record['ratio']:.2f}×",
+            f"{min(record['ratios']):.2f}–{max(record['ratios']):.2f}",
+        ]
+        for record in records
+    ]
+    text = (
+        f"{records[0]['cells']} cells (FedAvg, 10 clients, 100 rounds, one seed each), cells an hour, in "
+        "turns. Two processes share the last cache and the way to memory, which a round of Cora fills "
+        "(Roofline, touched); that of the small graph fits there twice."
+    )
+    header = ["graph", "one process", "two processes", "ratio", "range"]
+    return ["## Workers", text, table(header, rows)]
+
+
+def seeds(records: Sequence[dict[str, Any]]) -> list[str]:
+    """Three seeds of a cell apart, and as one stack."""
+    if not records:
+        return []
+    rows = [
+        [
+            record["dataset"],
+            str(record["clients"]),
+            milliseconds(record["apart"]),
+            milliseconds(record["seconds"]),
+            f"{median(record['ratios']):.2f}×",
+            f"{min(record['ratios']):.2f}–{max(record['ratios']):.2f}",
+        ]
+        for record in records
+    ]
+    most = max(median(record["ratios"]) for record in records)
+    text = (
+        "A round of FedAvg for three seeds of a cell, one run after another and as one stack of three times "
+        f"the clients, in turns: {most:.2f} times as fast at best. The runner gives seeds to its processes."
+    )
+    header = ["graph", "clients", "three rounds apart, ms", "one of the stack, ms", "ratio", "range"]
+    return ["## Several seeds in one stack", text, table(header, rows)]
