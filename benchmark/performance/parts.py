@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from benchmark.peers import environment, grid, turns
@@ -15,7 +14,7 @@ from benchmark.performance import growth, preparing, profiles, roofline, seeds, 
 from benchmark.performance.isolated import IsolatedError, isolated
 from benchmark.performance.measurements import Measurements
 from benchmark.performance.page import write_page
-from benchmark.performance.targets import ratios
+from benchmark.performance.peers_page import below_target
 from datasets.errors import unknown
 
 Measure = Callable[[], Mapping[str, Any]]
@@ -158,9 +157,10 @@ def _profiles(request: Request) -> dict[str, Measure]:
     """Of every comparison below its target."""
     pairings = {pairing.method: pairing for pairing in grid.PAIRINGS}
     found: dict[str, Measure] = {}
-    for record in Measurements(request.results, "peers").records():
-        pairs = ratios(record)
-        if pairs and median(pairs) < pairings[record["method"]].target:
+    peers = Measurements(request.results, "peers").records()
+    below = below_target(peers)
+    for record in peers:
+        if record["key"] in below:
             pairing = pairings[record["method"]]
             found[record["key"]] = _alone(
                 profiles.measure_profile,

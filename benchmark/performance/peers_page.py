@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from statistics import median
@@ -37,8 +38,19 @@ def sections(records: Sequence[dict[str, Any]], profiles: Sequence[dict[str, Any
     parts = [_introduction(ordered), _overview(ordered)]
     for method, members in groupby(ordered, key=lambda record: str(record["method"])):
         parts.append(_method(method, list(members)))
-    parts += [_profile(record) for record in profiles]
+    below = below_target(ordered)
+    parts += [_profile(record) for record in profiles if record["key"] in below]
     return parts
+
+
+def below_target(records: Sequence[dict[str, Any]]) -> list[str]:
+    """Keys of the comparisons whose median ratio is less than what was aimed at."""
+    targets = {pairing.method: pairing.target for pairing in PAIRINGS}
+    return [
+        record["key"]
+        for record in records
+        if (pairs := ratios(record)) and median(pairs) < targets[record["method"]]
+    ]
 
 
 def _introduction(records: Sequence[dict[str, Any]]) -> str:
@@ -110,14 +122,20 @@ def _method(method: str, records: Sequence[dict[str, Any]]) -> str:
             note = "Rounds of generator training:\n\n" if phase == "generator" else ""
             parts.append(note + table(head, rows))
     failures = [record for record in records if record.get("status") == "peer failed"]
-    for error, members in groupby(sorted(failures, key=_reason), key=_reason):
-        where = [f"{record['dataset']} with {record['clients']}" for record in members]
-        parts.append(f"The peer fails on {sentence_list(where)} clients: `{error}`")
+    for _, members in groupby(sorted(failures, key=_kind), key=_kind):
+        alike = list(members)
+        where = [f"{record['dataset']} with {record['clients']}" for record in alike]
+        parts.append(f"The peer fails on {sentence_list(where)} clients: `{_reason(alike[0])}`")
     return "\n\n".join(parts)
 
 
 def _reason(record: Mapping[str, Any]) -> str:
     return str(record["error"])
+
+
+def _kind(record: Mapping[str, Any]) -> str:
+    """The reason without its numbers: what failures of one cause have in common."""
+    return re.sub(r"\d+", "0", _reason(record))
 
 
 def _row(record: Mapping[str, Any], phase: str) -> list[str]:
