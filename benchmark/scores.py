@@ -156,7 +156,10 @@ def _row(protocol: Protocol, group: list[Record], departures: str, drafts: Draft
 
 def _values(metric: str, group: list[Record], drafts: Drafts) -> list[float | None]:
     if metric.startswith(GAIN):
-        return _against(metric.removeprefix(GAIN), group, drafts, _main_score, lambda own, base: own - base)
+        name = metric.removeprefix(GAIN)
+        if group[0].label == name:
+            return []
+        return _against(name, group, drafts, _main_score, lambda own, base: own - base)
     found = [metric_of(record, metric) for record in group]
     if metric.startswith(COMMUNICATION) and not any(value is not None for value in found):
         name = metric.removeprefix(COMMUNICATION)
@@ -185,8 +188,6 @@ def _against(
 ) -> list[float | None]:
     """Seed by seed, what `compare` makes of a figure and that of the method `baseline` in the same place."""
     first = group[0]
-    if first.label == baseline and read is _main_score:
-        return []
     base = {
         record.seed: read(record)
         for other, departures in drafts
