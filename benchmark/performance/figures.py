@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,16 +11,16 @@ from typing import Any
 from benchmark.leaderboard import write_atomically
 from benchmark.performance.growth import fitted_exponent
 
-FIGURE = "performance-growth.png"
+
+def growth_figure(machine: str) -> str:
+    """File name of the plot of a machine's measurements."""
+    return f"performance-growth-{re.sub(r'[^a-z0-9]+', '-', machine.lower()).strip('-')}.png"
 
 
 def draw_growth(
-    results: Path, by_clients: Mapping[str, Sequence[dict[str, Any]]], by_edges: Sequence[dict[str, Any]]
-) -> Path:
-    """Seconds a round against clients (one line a graph) and against edges, both axes logarithmic.
-
-    Returns the path of the figure, in `figures/` of the results folder.
-    """
+    path: Path, by_clients: Mapping[str, Sequence[dict[str, Any]]], by_edges: Sequence[dict[str, Any]]
+) -> None:
+    """Seconds a round against clients (one line a graph) and against edges, both axes logarithmic."""
     # The object interface keeps matplotlib's global state, and its need of a display, out.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -41,9 +42,7 @@ def draw_growth(
             axes.legend(fontsize="small")
     buffer = io.BytesIO()
     FigureCanvasAgg(figure).print_png(buffer, metadata={"Software": ""})
-    path = results / "figures" / FIGURE
     write_atomically(path, buffer.getvalue())
-    return path
 
 
 def _line(axes: Any, name: str, sizes: Sequence[float], records: Sequence[dict[str, Any]]) -> None:

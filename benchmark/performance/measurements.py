@@ -1,4 +1,8 @@
-"""Measurements on disk: one file of JSON lines per part, appended to, the latest of a key counts."""
+"""Measurements on disk: one file of JSON lines per part, appended to.
+
+A figure belongs to the machine that it was measured on: the latest record of a key counts on each machine,
+and what one machine has measured another one still lacks.
+"""
 
 from __future__ import annotations
 
@@ -27,21 +31,22 @@ class Measurements:
         self.path = results / "performance" / f"{part}.jsonl"
 
     def records(self) -> list[dict[str, Any]]:
-        """The latest record of every key, in order of first appearance; torn lines are passed over."""
-        found: dict[str, dict[str, Any]] = {}
+        """The latest record of every key on every machine, in order of first appearance; no torn lines."""
+        found: dict[tuple[str, str], dict[str, Any]] = {}
         if self.path.exists():
             for line in self.path.read_text(encoding="utf-8").splitlines():
                 try:
                     record = json.loads(line)
-                    found[record["key"]] = record
+                    found[machine_of(record), record["key"]] = record
                 except (ValueError, KeyError, TypeError):
                     # The process that wrote it was killed in mid-line: its measurement is taken again.
                     continue
         return list(found.values())
 
-    def get(self, key: str) -> dict[str, Any] | None:
-        """The latest record of `key`, if there is one."""
-        return next((record for record in self.records() if record["key"] == key), None)
+    def own(self) -> dict[str, dict[str, Any]]:
+        """What was measured on this machine: the latest record by key."""
+        here = machine_of({"made": environment("auto", "cpu")})
+        return {record["key"]: record for record in self.records() if machine_of(record) == here}
 
     def add(self, key: str, values: Mapping[str, Any]) -> dict[str, Any]:
         """Append a record of `values` with the machine, the commit and the moment; returns it."""
@@ -58,17 +63,22 @@ class Measurements:
     def missing(
         self, keys: Mapping[str, Callable[[], Mapping[str, Any]]], rerun: bool
     ) -> Iterator[dict[str, Any]]:
-        """Take the measurements whose key has no record yet, all of them with `rerun`; yields new records.
+        """Take what has no record on this machine yet, everything with `rerun`; yields new records.
 
         A record of a failure on this side counts as none.
         """
         for number, (key, measure) in enumerate(keys.items(), start=1):
-            record = self.get(key)
+            record = self.own().get(key)
             if record is not None and record.get("status") != "ours failed" and not rerun:
                 continue
             warn_if_busy()
             print(f"{self.part} {number}/{len(keys)}: {key}", file=sys.stderr)
             yield self.add(key, measure())
+
+
+def machine_of(record: Mapping[str, Any]) -> str:
+    """The machine that a record names: processor; system, cores, memory."""
+    return f"{record['made']['cpu']}; {record['made']['machine']}"
 
 
 def provenance() -> dict[str, Any]:

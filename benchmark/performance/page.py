@@ -2,81 +2,106 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from benchmark.leaderboard import write_atomically
-from benchmark.performance import parallel_page, peers_page
+from benchmark.performance import growth_page, parallel_page, peers_page
 from benchmark.performance.clock import REST
-from benchmark.performance.figures import FIGURE, draw_growth
-from benchmark.performance.growth import fitted_exponent
-from benchmark.performance.measurements import Measurements
+from benchmark.performance.measurements import Measurements, machine_of
 from benchmark.performance.profiles import kernel_table
 from benchmark.performance.tables import milliseconds, sentence_list, table
-from benchmark.performance.targets import Records, verdicts
+from benchmark.performance.targets import Records, Verdict, verdicts
 
 NAMES = ("peers", "profiles", "roofline", "shares", "growth", "memory", "setup", "workers", "seeds")
 SHOWN_CLIENTS = (10, 100)
 """Numbers of clients whose rounds are shown by operation, besides those beyond twice their limit."""
 QUIET = 0.95
+HOW_MADE = (
+    "Made by `python -m benchmark --performance` from `results/performance/*.jsonl`, on each machine for "
+    "itself; `--performance PART …` measures a part, `--rerun` measures again."
+)
 
 
 def write_page(results: Path) -> Path:
-    """Write the page and its figure from the records in the results folder; returns the page's path."""
+    """Write the page and its figures from the records in the results folder; returns the page's path."""
     every = {name: Measurements(results, name).records() for name in NAMES}
-    records = {
-        name: [record for record in found if record.get("status") != "ours failed"]
-        for name, found in every.items()
-    }
-    failures = {
-        name: [record for record in found if record.get("status") == "ours failed"]
-        for name, found in every.items()
-    }
-    by_clients, by_edges = _growth_records(records)
-    if by_clients or by_edges:
-        draw_growth(results, by_clients, by_edges)
+    for machine, records in _by_machine(every).items():
+        growth_page.draw(results / "figures", machine, _sound(records))
     path = results / "performance.md"
-    write_atomically(path, markdown(records, failures).encode())
+    write_atomically(path, markdown(every).encode())
     return path
 
 
-def markdown(records: Records, failures: Records) -> str:
-    """The page; the same records give the same text."""
-    sections = [
-        "# Performance",
-        _provenance(records),
-        _targets(records),
+def markdown(every: Records) -> str:
+    """The page, a part for each machine; the same records give the same text."""
+    machines = _by_machine(every)
+    sections = ["# Performance"]
+    if not machines:
+        sections.append("Nothing has been measured yet: run `python -m benchmark --performance`.")
+    else:
+        sections += [HOW_MADE, _targets({name: _sound(records) for name, records in machines.items()})]
+    for machine, records in machines.items():
+        sections += [f"# On {machine}", *_machine(machine, _sound(records), _failed(records))]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _by_machine(every: Records) -> dict[str, Records]:
+    """Records by machine, the one with most of them first."""
+    count = Counter(machine_of(record) for found in every.values() for record in found)
+    return {
+        machine: {
+            name: [record for record in found if machine_of(record) == machine]
+            for name, found in every.items()
+        }
+        for machine in sorted(count, key=lambda machine: (-count[machine], machine))
+    }
+
+
+def _sound(records: Records) -> Records:
+    return {name: [each for each in found if not _is_failure(each)] for name, found in records.items()}
+
+
+def _failed(records: Records) -> Records:
+    return {name: [each for each in found if _is_failure(each)] for name, found in records.items()}
+
+
+def _is_failure(record: Mapping[str, Any]) -> bool:
+    return record.get("status") == "ours failed"
+
+
+def _machine(machine: str, records: Records, failures: Records) -> list[str]:
+    """The sections of one machine."""
+    return [
+        _provenance([record for found in records.values() for record in found]),
         *peers_page.sections(records.get("peers", []), records.get("profiles", [])),
         *_roofline(records.get("roofline", [])),
         *_shares(records.get("shares", [])),
-        *_growth(records),
+        *growth_page.sections(machine, records),
         *_setup(records.get("setup", [])),
         *parallel_page.workers(records.get("workers", [])),
         *parallel_page.seeds(records.get("seeds", [])),
         *_failures(failures),
     ]
-    return "\n\n".join(section for section in sections if section) + "\n"
 
 
-def _provenance(records: Records) -> str:
-    made = [record["made"] for found in records.values() for record in found]
-    if not made:
-        return "Nothing has been measured yet: run `python -m benchmark --performance`."
+def _provenance(records: Sequence[dict[str, Any]]) -> str:
+    """With which software, when, at which commits and how undisturbed the records were made."""
+    if not records:
+        return ""
+    made = [record["made"] for record in records]
     newest = max(made, key=lambda each: each["time"])
     loads = [each["load"] for each in made]
     days = sorted({each["time"][:10] for each in made})
     commits = sorted({each["commit"][:10] + ("-dirty" * each["commit"].endswith("-dirty")) for each in made})
-    machines = sorted({f"{each['cpu']}; {each['machine']}" for each in made})
-    shares = [share for found in records.values() for record in found for share in _core_shares(record)]
+    shares = [share for record in records for share in _core_shares(record)]
     lines = [
-        f"Machine: {sentence_list(machines)}; one thread a process. Python {newest['python']}, "
+        f"One thread a process. Python {newest['python']}, "
         f"torch {newest['torch']}, dgl {newest['dgl']}, numpy {newest['numpy']}, scipy {newest['scipy']}. "
         f"Measured {' to '.join(dict.fromkeys((days[0], days[-1])))} at commit {sentence_list(commits)}; "
         f"load average at the start of a measurement {min(loads):.1f} to {max(loads):.1f}.",
-        "Made by `python -m benchmark --performance` from `results/performance/*.jsonl`; `--performance "
-        "PART …` measures a part, `--rerun` measures again.",
     ]
     disturbed = sum(share < QUIET for share in shares)
     if disturbed:
@@ -95,13 +120,17 @@ def _core_shares(record: Mapping[str, Any]) -> list[float]:
     return [*found, record["core"]] if "core" in record else found
 
 
-def _targets(records: Records) -> str:
-    marks = {True: "met", False: "**not met**"}
-    rows = []
-    for each in verdicts(records):
-        unknown = "partly measured" if each.measured else "not measured"
-        rows.append([each.aim, each.measured, unknown if each.met is None else marks[each.met]])
-    return "## Targets\n\n" + table(["target", "measured", ""], rows)
+def _targets(machines: Mapping[str, Records]) -> str:
+    """One row for each aim, one column for each machine."""
+    found = [verdicts(records) for records in machines.values()]
+    rows = [[same[0].aim, *(_verdict(each) for each in same)] for same in zip(*found, strict=True)]
+    return "## Targets\n\n" + table(["target", *machines], rows)
+
+
+def _verdict(verdict: Verdict) -> str:
+    if verdict.met is None:
+        return f"{verdict.measured}: partly measured" if verdict.measured else "not measured"
+    return f"{verdict.measured}: {'met' if verdict.met else '**not met**'}"
 
 
 # --------------------------------------------------------------------- roofline
@@ -229,103 +258,7 @@ def _shares(records: Sequence[dict[str, Any]]) -> list[str]:
     return parts
 
 
-# ----------------------------------------------------------------------- growth
-
-
-def _growth_records(records: Records) -> tuple[dict[str, list[dict[str, Any]]], list[dict[str, Any]]]:
-    by_clients = {
-        name: sorted(members, key=lambda record: int(record["clients"]))
-        for name, members in groupby(
-            sorted(records.get("roofline", []), key=lambda record: str(record["dataset"])),
-            key=lambda record: str(record["dataset"]),
-        )
-    }
-    by_edges = [record for record in records.get("growth", []) if record["key"].startswith("edges")]
-    return by_clients, sorted(by_edges, key=lambda record: int(record["undirected_edges"]))
-
-
-def _growth(records: Records) -> list[str]:
-    by_clients, by_edges = _growth_records(records)
-    if not by_clients and not by_edges:
-        return []
-    parts = [f"## Cost growth\n\n![seconds a round against clients and edges](figures/{FIGURE})"]
-    lines = []
-    for name, members in by_clients.items():
-        if len(members) > 1:
-            exponent = _exponent(members, "clients")
-            lines.append(
-                f"- {name}, {members[0]['clients']} to {members[-1]['clients']} clients: seconds a round "
-                f"grow as clients^{exponent:.2f}."
-            )
-    if len(by_edges) > 1:
-        big = [record for record in by_edges if record["undirected_edges"] >= 100_000]
-        beyond = (
-            f", from 100,000 edges on as edges^{_exponent(big, 'undirected_edges'):.2f}"
-            if len(big) > 1
-            else ""
-        )
-        lines.append(
-            "- generated graphs, 10 clients, mean degree 20, 64 dense features: as "
-            f"edges^{_exponent(by_edges, 'undirected_edges'):.2f}{beyond}."
-        )
-    parts.append("\n".join(lines))
-    parts.append(
-        table(
-            ["edges", "nodes", "round, s", "range", "edges a second", "peak memory, GB"],
-            [_edge_row(record) for record in by_edges],
-        )
-        if by_edges
-        else ""
-    )
-    arxiv = next((record for record in records.get("growth", []) if record["key"] == "arxiv"), None)
-    if arxiv:
-        parts.append(
-            f"A generated graph of ogbn-arxiv's size ({arxiv['nodes']:,} nodes, "
-            f"{arxiv['undirected_edges']:,} edges that all lie inside a client, 128 dense features, 40 "
-            f"classes), FedAvg with {arxiv['clients']} clients: {arxiv['seconds']:.2f} s a round "
-            f"({arxiv['fastest']:.2f}–{arxiv['slowest']:.2f}), {arxiv['peak_memory_mb'] / 1024:.1f} GB."
-        )
-    return [*parts, *_largest(records.get("memory", []))]
-
-
-def _exponent(records: Sequence[Mapping[str, Any]], size: str) -> float:
-    return fitted_exponent([record[size] for record in records], [record["seconds"] for record in records])
-
-
-def _edge_row(record: Mapping[str, Any]) -> list[str]:
-    return [
-        f"{record['undirected_edges']:,}",
-        f"{record['nodes']:,}",
-        f"{record['seconds']:.4f}",
-        f"{record['fastest']:.4f}–{record['slowest']:.4f}",
-        f"{record['undirected_edges'] / record['seconds'] / 1e6:.1f} M",
-        f"{record['peak_memory_mb'] / 1024:.2f}",
-    ]
-
-
-def _largest(records: Sequence[dict[str, Any]]) -> list[str]:
-    found = next((record for record in records if record["key"] == "largest"), None)
-    if found is None:
-        return []
-    tried = "; ".join(
-        f"{each['edges']:,} edges: {each['error'] if 'error' in each else _gigabytes(each)}"
-        for each in found["tries"]
-    )
-    text = f"Memory. A process allowed {found['limit'] / 1e9:.1f} GB of data trained "
-    fits = found["fits"]
-    if fits is None:
-        return [f"{text}none of the graphs tried ({tried})."]
-    return [
-        f"{text}{fits['undirected_edges']:,} edges and {fits['nodes']:,} nodes, {fits['seconds']:.1f} s a "
-        f"round (tried: {tried})."
-    ]
-
-
-def _gigabytes(record: Mapping[str, Any]) -> str:
-    return f"{record['peak_memory_mb'] / 1024:.1f} GiB resident"
-
-
-# -------------------------------------------------------------- set-up, workers
+# ----------------------------------------------------------------------- set-up
 
 
 def _setup(records: Sequence[dict[str, Any]]) -> list[str]:

@@ -25,8 +25,9 @@ def workers(records: Sequence[dict[str, Any]]) -> list[str]:
     ]
     text = (
         f"{records[0]['cells']} cells a process (FedAvg, 10 clients, 100 rounds, one seed each), median "
-        "cells an hour, in turns. Two processes share the last cache and the way to memory, which a round "
-        "of Cora fills (Roofline, touched); that of the small graph fits there twice."
+        "cells an hour, in turns. Two processes share the last cache and the way to memory: where what two "
+        "rounds touch (Roofline) does not fit that cache, they hold each other up. The second graph is so "
+        "small that it fits everywhere."
     )
     header = ["graph", "one process", "two processes", "ratio", "range", "turns"]
     return ["## Workers", text, table(header, rows)]

@@ -114,7 +114,7 @@ def _growth(request: Request) -> dict[str, Measure]:
 def _memory(request: Request) -> dict[str, Measure]:
     known = [
         record
-        for record in Measurements(request.results, "growth").records()
+        for record in Measurements(request.results, "growth").own().values()
         if record["key"].startswith("edges") and "peak_memory_mb" in record
     ]
     return {"largest": lambda: growth.measure_largest(known)} if len(known) > 1 else {}
@@ -157,7 +157,7 @@ def _profiles(request: Request) -> dict[str, Measure]:
     """Of every comparison below its target."""
     pairings = {pairing.method: pairing for pairing in grid.PAIRINGS}
     found: dict[str, Measure] = {}
-    peers = Measurements(request.results, "peers").records()
+    peers = list(Measurements(request.results, "peers").own().values())
     below = below_target(peers)
     for record in peers:
         if record["key"] in below:

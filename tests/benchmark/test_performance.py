@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -152,10 +153,44 @@ def test_the_page_tells_ratios_failures_and_targets(tmp_path: Path) -> None:
     assert "| FedAvg | cora | 4.5× |" in text
     assert "| cora | 10 | 1500 | 7000 | 4.5× | 4.0–5.0 | 2 × 2 | 70.0 / 60.0 |" in text
     assert "The peer fails on cora with 10 clients: `IndexError: mask`" in text
-    assert "| FedAvg, Cora, 10 clients: ≥ 4× openfgl-lib | 4.50× | met |" in text
+    assert "| FedAvg, Cora, 10 clients: ≥ 4× openfgl-lib | 4.50×: met |" in text
     assert "growth arxiv: no room" in text
     assert "1 of 4 timings had less than 95% of a core" in text
     assert write_page(tmp_path).read_text() == text
+
+
+def elsewhere(kept: Measurements) -> None:
+    """Make what is kept another machine's."""
+    lines = [json.loads(line) for line in kept.path.read_text().splitlines()]
+    for record in lines:
+        record["made"]["cpu"] = "Abacus"
+    kept.path.write_text("".join(json.dumps(record) + "\n" for record in lines))
+
+
+def test_what_another_machine_measured_is_still_missing_here(tmp_path: Path) -> None:
+    kept = Measurements(tmp_path, "things")
+    kept.add("a", {"value": 1})
+    elsewhere(kept)
+    assert [record["value"] for record in kept.missing({"a": lambda: {"value": 2}}, rerun=False)] == [2]
+    assert [record["value"] for record in kept.records()] == [1, 2]
+    assert kept.own()["a"]["value"] == 2
+
+
+def test_every_machine_has_its_own_column_and_part(tmp_path: Path) -> None:
+    kept = Measurements(tmp_path, "workers")
+    values = {"dataset": "cora", "one": [100.0], "cells": 2}
+    kept.add("workers cora", {**values, "two": [150.0], "ratios": [1.5], "ratio": 1.5})
+    kept.add("workers small", {**values, "two": [160.0], "ratios": [1.6], "ratio": 1.6})
+    elsewhere(kept)
+    kept.add("workers cora", {**values, "two": [190.0], "ratios": [1.9], "ratio": 1.9})
+    text = write_page(tmp_path).read_text()
+    assert "≥ 1.8× the cells an hour of one | 1.50×: **not met** | 1.90×: met |" in text
+    first, second = text.split("\n# On ")[1:]
+    assert first.startswith("Abacus")
+    assert "| cora | 100 | 150 | 1.50×" in first
+    assert "1.90×" not in first
+    assert "| cora | 100 | 190 | 1.90×" in second
+    assert "1.50×" not in second
 
 
 def test_targets_are_not_met_until_they_are() -> None:
