@@ -177,6 +177,22 @@ def test_predictions_are_in_the_federations_order(name: str, backbone: str):
     assert torch.equal(client, setting.federation.client)
 
 
+def test_generated_rows_are_brought_to_the_length_of_row_normalised_ones():
+    options = SMALL | {"generator_learning_rate": 0.1}
+    found = []
+    for generated in ("as-generated", "row-normalised"):
+        method = registry.create("fedsage+", options | {"generated": generated}, _setting())
+        assert isinstance(method, FedSagePlus)
+        made = method.train_generators()
+        assert made is not None
+        found.append(made.features)
+    raw, scaled = found
+    length = raw.abs().sum(dim=1, keepdim=True)
+    assert (length > 1.5).any()
+    torch.testing.assert_close(scaled * length, raw)
+    torch.testing.assert_close(scaled.abs().sum(dim=1), torch.ones(len(scaled)))
+
+
 @pytest.mark.parametrize("options", [{"neighbours": 0}, {}])
 def test_without_generated_neighbours_fedsage_plus_is_fedsage(
     options: dict[str, float], monkeypatch: pytest.MonkeyPatch
