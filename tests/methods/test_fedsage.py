@@ -183,6 +183,7 @@ def test_generated_rows_are_brought_to_the_length_of_row_normalised_ones():
     for generated in ("as-generated", "row-normalised"):
         method = registry.create("fedsage+", options | {"generated": generated}, _setting())
         assert isinstance(method, FedSagePlus)
+        method.build()
         made = method.train_generators()
         assert made is not None
         found.append(made.features)
