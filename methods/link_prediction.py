@@ -6,8 +6,10 @@ for validation and test leave the graph, in both directions, before any method s
 everywhere: where clients overlap, no copy of a held-out edge stays behind.
 
 A setting names the task `link-prediction`, or with options
-`link-prediction[width=100,test=0.1,validation=0.1]`. Candidates are the edges inside clients; edges
-between clients belong to no client's task and stay for the methods that use them.
+`link-prediction[width=100,test=0.1,validation=0.1]`. Edges are held out inside clients, so that edges
+between clients belong to no client's task and stay for the methods that use them; or, with
+`pairs=everywhere`, on the whole graph, edges between clients among them, and scored by one AUC.
+Training pairs always lie inside clients.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from methods.tasks import Evaluation, Task
 
 NAME = "link-prediction"
 NEGATIVES = ("fresh", "fixed")
+PAIRS = ("inside", "everywhere")
 _SMALL = 2000
 """Clients up to this many nodes have all their pairs listed; larger ones are sampled."""
 
@@ -40,16 +43,18 @@ class LinkOptions:
     width: int = 100
     """Numbers of an embedding."""
     test: float = 0.1
-    """Share of the edges inside clients that are held out for test."""
+    """Share of the edges that is held out for test."""
     validation: float = 0.1
     """Share held out for validation."""
     negatives: str = "fresh"
     """Pairs without an edge to train on: `fresh` in every epoch, or the same `fixed` ones throughout."""
+    pairs: str = "inside"
+    """Held-out pairs lie `inside` clients, or `everywhere`: among all nodes, whosever they are."""
 
     @classmethod
     def of(cls, values: Mapping[str, OptionValue]) -> LinkOptions:
         """From the options in a task's name. Raises UserError for an unknown or impossible one."""
-        known = ("width", "test", "validation", "negatives")
+        known = ("width", "test", "validation", "negatives", "pairs")
         for key in values:
             if key not in known:
                 raise unknown(f"option of {NAME}", key, known)
@@ -58,9 +63,11 @@ class LinkOptions:
             test=float(values.get("test", cls.test)),
             validation=float(values.get("validation", cls.validation)),
             negatives=str(values.get("negatives", cls.negatives)),
+            pairs=str(values.get("pairs", cls.pairs)),
         )
-        if options.negatives not in NEGATIVES:
-            raise unknown(f"value of {NAME}'s negatives", options.negatives, NEGATIVES)
+        for name, choices in (("negatives", NEGATIVES), ("pairs", PAIRS)):
+            if getattr(options, name) not in choices:
+                raise unknown(f"value of {NAME}'s {name}", getattr(options, name), choices)
         held = options.test + options.validation
         if options.width < 1 or min(options.test, options.validation) < 0 or held >= 1:
             raise UserError(f"{NAME} needs width ≥ 1 and shares ≥ 0 that leave edges to train on: {values}")
@@ -101,9 +108,10 @@ class Links:
 def draw_links(federation: Federation, options: LinkOptions, seed: int) -> Links:
     """Hold out edges and draw the negatives.
 
-    Roles are drawn among the distinct edges of the source graph that lie inside a client. Every
-    client's negatives are distinct pairs without an edge in the source graph; a client with too few
-    such pairs gives them to test first, then to validation.
+    Roles are drawn among the distinct edges of the source graph, all of them or those inside a client
+    (`pairs`). Every client's negatives are distinct pairs without an edge in the source graph; a client
+    with too few such pairs gives them to test first, then to validation. Of held-out pairs `everywhere`
+    each end is the first row that is a copy of its node.
     Raises UserError if no edge lies inside a client.
     """
     generator = np.random.default_rng(seed)
@@ -113,26 +121,41 @@ def draw_links(federation: Federation, options: LinkOptions, seed: int) -> Links
     total = np.int64(federation.source.nodes)
     origin = federation.origin.numpy()
     codes = _code(origin[ends[0]], origin[ends[1]], total)
-    edges, edge_of = np.unique(codes, return_inverse=True)
-    if not len(edges):
+    if not len(codes):
         raise UserError("no edge lies inside a client, so there is no link to predict: ask for fewer clients")
+    start, end = federation.source.graph.edges()
+    barred = np.unique(_code(start.numpy(), end.numpy(), total))
+    nodes, row = np.unique(origin, return_index=True)
+    edges = np.unique(codes) if options.pairs == "inside" else _between(nodes, barred, total)
     order = generator.permutation(len(edges))
     tested = round(options.test * len(edges))
     held = tested + round(options.validation * len(edges))
     role = np.zeros(len(edges), dtype=np.int64)
     role[order[:tested]] = 2
     role[order[tested:held]] = 1
-    roles = role[edge_of.reshape(-1)]
+    roles = role[np.searchsorted(edges, codes)]
     positives = [ends[:, roles == each] for each in range(3)]
     client = federation.client.numpy()
     counts = np.stack([np.bincount(client[each[0]], minlength=federation.clients) for each in positives])
-    start, end = federation.source.graph.edges()
-    barred = np.unique(_code(start.numpy(), end.numpy(), total))
+    if options.pairs == "everywhere":
+        counts[1:] = 0
     negatives = _negatives(federation, counts, barred, generator)
+    if options.pairs == "everywhere":
+        free = _free_pairs(nodes, held, barred, total, generator)
+        for each, part in zip((2, 1), np.split(free, [tested], axis=1), strict=True):
+            joined = np.stack(np.divmod(edges[role == each], total))
+            positives[each] = row[np.searchsorted(nodes, joined)]
+            negatives[each] = row[part]
     train, validation, test = (_pairs(*both) for both in zip(positives, negatives, strict=True))
     reduced = without(federation, edges[role > 0])
     barred = np.union1d(barred, _codes_of((validation, test), origin, total))
     return Links(reduced, options, seed, train, validation, test, barred)
+
+
+def _between(nodes: np.ndarray, edges: np.ndarray, total: np.int64) -> np.ndarray:
+    """Those of `edges` (codes) with both ends among `nodes`, no node to itself."""
+    first, second = np.divmod(edges, total)
+    return edges[np.isin(first, nodes) & np.isin(second, nodes) & (first != second)]
 
 
 def merged_links(links: Links) -> Links:
@@ -240,15 +263,17 @@ class LinkPrediction(Task):
         self.width = links.options.width
         self.clients = links.federation.clients
         client = links.federation.client
+        # Pairs of nodes of several clients are no client's: one AUC, booked with the first.
+        scored = client if links.options.pairs == "inside" else torch.zeros_like(client)
         self.train = links.train.to(device)
         self.validation = links.validation.to(device)
         self.test = links.test.to(device)
         self.train_client = client[links.train.ends[0]].to(device)
-        self.validation_client = client[links.validation.ends[0]].to(device)
-        self.test_client = client[links.test.ends[0]].to(device)
+        self.validation_client = scored[links.validation.ends[0]].to(device)
+        self.test_client = scored[links.test.ends[0]].to(device)
         self.train_count = torch.bincount(client[links.train.ends[0]], minlength=self.clients)
-        self.validation_count = _scored(links.validation, client, self.clients)
-        self.test_count = _scored(links.test, client, self.clients)
+        self.validation_count = _scored(links.validation, scored, self.clients)
+        self.test_count = _scored(links.test, scored, self.clients)
         self.sampler = Sampler(links, device) if links.options.negatives == "fresh" else None
 
     def loss(self, output: Tensor) -> Tensor:

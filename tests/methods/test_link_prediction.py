@@ -15,6 +15,7 @@ from datasets.errors import UserError
 from datasets.federation import Federation, federate
 from datasets.graph import build_dataset
 from datasets.partition import partition
+from datasets.partition.base import Partition
 from datasets.splits import make_split
 from methods import registry
 from methods.base import Architecture, Schedule, Setting
@@ -53,7 +54,7 @@ def planted(clients: int = 3, nodes: int = 160) -> Federation:
     return federate(dataset, parts, make_split(group, parts, SPLIT, 0, 4))
 
 
-def links_of(federation: Federation, **options: float) -> Links:
+def links_of(federation: Federation, **options: float | str) -> Links:
     return draw_links(federation, LinkOptions.of({"test": 0.2, "validation": 0.1} | options), seed=5)
 
 
@@ -73,6 +74,54 @@ def edges_of(federation: Federation) -> set[tuple[int, int]]:
 
 def split(pairs: Pairs) -> tuple[torch.Tensor, torch.Tensor]:
     return pairs.ends[:, pairs.joined > 0], pairs.ends[:, pairs.joined == 0]
+
+
+def test_pairs_everywhere_cross_clients_and_leave_every_graph():
+    federation = planted()
+    links = links_of(federation, pairs="everywhere")
+    edges, client = edges_of(federation), federation.client
+    for pairs, share in ((links.test, 0.2), (links.validation, 0.1)):
+        positive, negative = split(pairs)
+        assert positive.shape[1] == negative.shape[1] == round(share * len(edges))
+        assert len(codes(federation, positive)) == positive.shape[1]
+        assert len(codes(federation, negative)) == negative.shape[1]
+        assert codes(federation, positive) <= edges
+        assert not codes(federation, negative) & edges
+        # Of random pairs over three clients two thirds lie between two.
+        assert (client[pairs.ends[0]] != client[pairs.ends[1]]).float().mean() > 0.5
+    held = codes(federation, split(links.test)[0]) | codes(federation, split(links.validation)[0])
+    assert not codes(federation, split(links.test)[0]) & codes(federation, split(links.validation)[0])
+    assert edges_of(links.federation) == edges - held
+    for graph in (links.federation.graph, links.federation.inter):
+        assert not codes(federation, torch.stack(graph.edges())) & held
+    positive, negative = split(links.train)
+    assert torch.equal(client[positive[0]], client[positive[1]])
+    assert torch.equal(client[negative[0]], client[negative[1]])
+    assert codes(federation, positive) <= edges - held
+
+
+def test_pairs_everywhere_pass_over_nodes_that_no_client_holds():
+    dataset = planted().source
+    parts = Partition("some", tuple(np.arange(start, 160, 4) for start in range(3)))
+    held = federate(dataset, parts, make_split(dataset.labels, parts, SPLIT, 0, 4))
+    links = links_of(held, pairs="everywhere")
+    inside = set(held.origin.tolist())
+    found = codes(held, links.test.ends)
+    assert {node for pair in found for node in pair} <= inside
+    assert codes(held, split(links.test)[0]) <= edges_of(held)
+
+
+def test_pairs_everywhere_have_one_auc():
+    federation = planted()
+    links = links_of(federation, pairs="everywhere")
+    task = LinkPrediction(links)
+    output = torch.randn(federation.nodes, 8, generator=torch.Generator().manual_seed(0))
+    report = task.evaluate(output).test
+    ends = links.test.ends
+    scores = (output[ends[0]] * output[ends[1]]).sum(dim=1)
+    assert report[0] == pytest.approx(roc_auc_score(links.test.joined, scores))
+    assert report[1:].isnan().all()
+    assert task.test_count.tolist() == [ends.shape[1], 0, 0]
 
 
 @settings(max_examples=60, deadline=None)
