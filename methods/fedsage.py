@@ -25,7 +25,8 @@ the code truncates it, and the whole graph is mended where the code mends the im
 of all clients start alike, the layer of d̂ without negative weights (else its ReLU is dead in every second
 run); none has weight decay. Added nodes are joined in both directions. The backbone of FedSage+ and
 FedSage-true is the setting's (FED-PUB runs FedSage+ with GCN); encoder and classifier of the generator
-are GraphSAGE always. FedStruct averages gradients instead of models (`average`).
+are GraphSAGE always. FedStruct averages gradients instead of models (`average`). Where a protocol divides
+features by their row sums, generated rows can be divided too (`generated`), on which FED-PUB is silent.
 """
 
 from __future__ import annotations
