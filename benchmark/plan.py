@@ -20,17 +20,15 @@ from methods import registry
 from methods.base import OPTIMISERS, WEIGHTINGS
 from methods.link_prediction import NAME as LINK_PREDICTION
 from methods.link_prediction import LinkOptions
-from methods.selection import RULES
+from methods.selection import ACCURACIES, RULES
+from methods.stacked.backbones import HEADS
 from methods.stacked.propagation import KERNELS
+from methods.training import MOMENTS
 
 DEFAULT = "default"
 QUICK = "quick"
 FEATURES = ("raw", "row-normalised")
 NODE_CLASSIFICATION = "node-classification"
-# Of these three the methods hold no list: they are what `make_backbone`, `train` and `History.score` take.
-HEADS = ("linear", "convolution")
-MOMENTS = ("local", "received")
-ACCURACIES = ("client-mean", "pooled")
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import numpy as np
 from datasets.errors import unknown
 from methods.tasks import Evaluation, Task
 
+ACCURACIES = ("client-mean", "pooled")
 RULES = ("mean-validation", "per-client", "pooled-validation", "pooled-validation-loss", "last")
 """`mean-validation`: the round of the highest unweighted mean over clients; `per-client`: each client
 its own best round; `pooled-validation`: all validation items together; `pooled-validation-loss`: their
@@ -78,7 +79,7 @@ class History:
             return float(_client_mean(scores))
         if kind == "pooled":
             return float(_pooled(scores, self.test_count))
-        raise unknown("accuracy", kind, ("client-mean", "pooled"))
+        raise unknown("accuracy", kind, ACCURACIES)
 
     def minority_score(self, chosen: np.ndarray) -> float:
         """Accuracy over the test nodes outside their client's majority class, pooled."""

@@ -17,6 +17,9 @@ from methods.link_prediction import LinkPrediction
 from methods.selection import History
 from methods.tasks import Evaluation, NodeClassification, Task
 
+MOMENTS = ("local", "received")
+"""When clients are evaluated: after local training, or on what they received."""
+
 
 class DivergedError(UserError):
     """A loss stopped being a finite number."""
@@ -66,8 +69,8 @@ def train(method: FederatedMethod, on_round: Callable[[int, int], None] | None =
     schedule = method.schedule
     if schedule.rounds < 1 or schedule.local_epochs < 1 or schedule.evaluate_every < 1:
         raise UserError("rounds, local epochs and evaluate_every must be at least 1")
-    if schedule.evaluate not in ("local", "received"):
-        raise unknown("evaluation moment", schedule.evaluate, ("local", "received"))
+    if schedule.evaluate not in MOMENTS:
+        raise unknown("evaluation moment", schedule.evaluate, MOMENTS)
     watch = _Stopwatch(method.device)
     with watch("setup"):
         method.build()

@@ -343,6 +343,7 @@ class SGC(Backbone):
         return add_bias(embedding, parameters["head.bias"], inputs.segments)
 
 
+HEADS = ("linear", "convolution")
 BACKBONES: Mapping[str, type[Backbone]] = {"gcn": GCN, "sgc": SGC, "graphsage": GraphSAGE, "mlp": MLP}
 
 
@@ -350,6 +351,6 @@ def make_backbone(architecture: Architecture) -> Backbone:
     """The backbone of an architecture. Raises UserError for a name that none has."""
     if architecture.backbone not in BACKBONES:
         raise unknown("backbone", architecture.backbone, BACKBONES)
-    if architecture.head not in ("linear", "convolution"):
-        raise unknown("head", architecture.head, ("linear", "convolution"))
+    if architecture.head not in HEADS:
+        raise unknown("head", architecture.head, HEADS)
     return BACKBONES[architecture.backbone](architecture)

@@ -7,10 +7,12 @@ import pytest
 
 from benchmark.arguments import parse
 from benchmark.cell import Cell
-from benchmark.plan import ACCURACIES, HEADS, MOMENTS, differing_options, make_plan
+from benchmark.plan import differing_options, make_plan
 from benchmark.runner import run
 from datasets.errors import UserError
-from methods.stacked.backbones import Architecture, make_backbone
+from methods.selection import ACCURACIES
+from methods.stacked.backbones import HEADS, Architecture, make_backbone
+from methods.training import MOMENTS
 
 TOY = """
 seeds = 2
