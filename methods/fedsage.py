@@ -121,7 +121,8 @@ class FedSagePlusOptions(GeneratorOptions):
     generated: Literal["as-generated", "row-normalised"] = "as-generated"
     """What mends the graphs: the generator's rows as they are, or each divided by the sum of its absolute
     values. Where features are row-normalised, the first are some thirty times as long as true rows, and the
-    generated neighbours drown the true ones (results/notes/fedpub-2.md)."""
+    generated neighbours drown the true ones (results/notes/fedpub-2.md). The generator trains on its rows
+    as they are."""
 
 
 @register(
