@@ -25,7 +25,7 @@ _MORE_IS_BETTER = ("accuracy", "minority_accuracy", "roc_auc", GAIN)
 
 def unit_of(metric: str) -> str:
     """`%`, also of differences between percentages, `MB`, `s`, or empty for ratios and correlations."""
-    words = metric.split("_")
+    words = metric.partition(AT_ROUND)[0].partition(AT_CLIENTS)[0].split("_")
     return next((unit for word, unit in _UNITS.items() if word in words), PERCENT)
 
 
@@ -40,7 +40,7 @@ def heading_of(metric: str) -> str:
         return f"{heading_of(metric)} of clients {span}"
     name, at, number = metric.partition(AT_ROUND)
     words = [word for word in name.split("_") if word not in _UNSPOKEN]
-    return " ".join(filter(None, [*words, unit_of(metric)])) + (f" in round {number}" if at else "")
+    return " ".join(filter(None, [*words, unit_of(name)])) + (f" in round {number}" if at else "")
 
 
 def more_is_better(metric: str) -> bool:

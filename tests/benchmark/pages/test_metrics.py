@@ -17,6 +17,8 @@ from benchmark.pages.metrics import heading_of, more_is_better, unit_of
         ("propagation_seconds", "s", "propagation s", False),
         ("seconds_ratio_to_central", "", "ratio to central", False),
         ("similarity_label_correlation", "", "similarity label correlation", False),
+        ("similarity_label_correlation@round5", "", "similarity label correlation in round 5", False),
+        ("accuracy@clients0-4", "%", "accuracy % of clients 0-4", True),
     ],
 )
 def test_a_score_is_known_by_its_name(metric: str, unit: str, heading: str, contested: bool) -> None:
