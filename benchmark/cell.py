@@ -18,6 +18,8 @@ from methods.core.settings import Schedule
 from methods.stacked.architecture import Architecture
 
 KEY_LENGTH = 16
+Work = tuple[str, int]
+"""A content key without the seed, and the seed."""
 TRANSFORMS = ("raw", "row-normalised")
 NODE_CLASSIFICATION = Spec("node-classification")
 USUAL_SPLIT = Spec("ratio[train=0.2,validation=0.4,test=0.4]")
@@ -110,6 +112,11 @@ class Cell:
         """Content key of the cell without its seed: cells of one group are repetitions."""
         return _digest({**self.to_dict(), "seed": None})
 
+    @cached_property
+    def work(self) -> Work:
+        """What is done, whatever the table that asks for it: see `work_of`."""
+        return work_of(self.to_dict())
+
     @property
     def drawn_with(self) -> int:
         """The seed of partition and split."""
@@ -170,6 +177,17 @@ def _digest(values: dict[str, Any]) -> str:
     }
     text = json.dumps(kept, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:KEY_LENGTH]
+
+
+def work_of(settings: Mapping[str, Any]) -> Work:
+    """Names the work behind a cell's stored settings: cells of equal work give the same result.
+
+    It leaves out the table, the label, and the further metrics, which are scored beside the rest; clients
+    that are drawn with the seed of the run are so under either spelling of it.
+    """
+    seed, drawn_with = settings["seed"], max(settings["data_seed"], -1)
+    own = {"protocol": "", "seed": None, "further_metrics": []}
+    return _digest({**settings, **own, "data_seed": -1 if drawn_with in (seed, -1) else drawn_with}), seed
 
 
 def _stored_fields(kind: type, part: str = "") -> dict[str, StoredField]:

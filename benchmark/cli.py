@@ -20,11 +20,13 @@ from benchmark.engines import Work, create_engine
 from benchmark.environment import processor
 from benchmark.listing import print_listing
 from benchmark.pages.leaderboard import leaderboard_path, print_leaderboard, write_leaderboard
-from benchmark.plan import Plan, Skip, make_plan
+from benchmark.plan import Plan, Skip, grid_cells, make_plan
 from benchmark.progress import GridProgress
 from benchmark.protocol import Protocol, load_protocol, names
 from benchmark.record import FAILED as FAILED_RECORD
+from benchmark.record import OK as OK_RECORD
 from benchmark.record import Record
+from benchmark.records import Records, run_once
 from benchmark.report import write_report
 from benchmark.runner import attempt, failed
 from benchmark.store import Store, StoreError, keep_elsewhere
@@ -106,40 +108,48 @@ def console_for(is_terminal: bool, stderr: bool = False) -> Console:
 
 
 def _dry_run(arguments: Arguments, plan: Plan) -> int:
-    stores = _stores(arguments.results, plan)
-    done = {cell.key for cell in plan.cells if stores[cell.protocol].done(cell.key)}
+    records = Records(arguments.results)
+    answered = {cell.key: record for cell in plan.cells if (record := records.get(cell)) is not None}
+    done = {key for key, record in answered.items() if record.status == OK_RECORD}
     if arguments.format == "json":
         print(json.dumps([{"key": cell.key, **cell.to_dict()} for cell in plan.cells], indent=1))
     else:
         for cell in plan.cells:
-            state = "done" if cell.key in done and not arguments.rerun else "to run"
+            is_done = cell.key in done and not arguments.rerun
+            source = answered[cell.key].source if is_done else None
+            state = "to run" if not is_done else "done" if source is None else f"done in {source.protocol}"
             print(f"{cell.key}  {state:6}  {cell.protocol}: {cell.title}")
     _say_skipped(plan.skipped)
-    print(f"{len(plan.cells)} cells, {len(done)} of them done", file=sys.stderr)
+    waiting = [cell for cell in plan.cells if arguments.rerun or cell.key not in done]
+    equal = len(waiting) - len(run_once(waiting))
+    print(
+        f"{len(plan.cells)} cells, {len(done)} of them done"
+        + (f", {equal} equal to others" if equal else ""),
+        file=sys.stderr,
+    )
     return OK
 
 
-def _stores(results: Path, plan: Plan) -> dict[str, Store]:
-    """The store of every table in the plan, each file read once."""
-    return {name: Store(results, name) for name in dict.fromkeys(cell.protocol for cell in plan.cells)}
-
-
 def _run(arguments: Arguments, plan: Plan, work: Work) -> int:
-    stores = _stores(arguments.results, plan)
-    waiting = [cell for cell in plan.cells if arguments.rerun or not stores[cell.protocol].done(cell.key)]
+    records = Records(arguments.results)
+    stores = {cell.protocol: records.store(cell.protocol) for cell in plan.cells}
+    waiting = [cell for cell in plan.cells if arguments.rerun or not records.done(cell)]
     ready, missing = keep_available(waiting, download=not arguments.all)
     if missing and len(waiting) == len(plan.cells) and not ready:
         raise UserError("; ".join(f"{skip.what}: {skip.reason}" for skip in missing))
     _say_skipped((*plan.skipped, *missing))
+    unequal = ready if arguments.rerun else run_once(ready)
     for store in stores.values():
         if ready:
             store.check_writable()
         if store.unreadable:
             print(f"{store.path}: {store.unreadable} unreadable line(s) passed over", file=sys.stderr)
     print(
-        f"{len(plan.cells)} cells: {len(plan.cells) - len(waiting)} done before, {len(ready)} to run",
+        f"{len(plan.cells)} cells: {len(plan.cells) - len(waiting)} done before, {len(unequal)} to run"
+        + (f", {len(ready) - len(unequal)} equal to those" if len(unequal) < len(ready) else ""),
         file=sys.stderr,
     )
+    ready = unequal
     for device, kernel in dict.fromkeys((cell.device, cell.kernel) for cell in ready):
         if device != "cpu":
             print(describe_device(device, kernel), file=sys.stderr)
@@ -148,12 +158,12 @@ def _run(arguments: Arguments, plan: Plan, work: Work) -> int:
     except BaseException:
         # An interrupted run shows on its page what it finished; why it ended comes first all the same.
         try:
-            _write_pages(arguments, stores)
+            _write_pages(arguments, stores, records)
         except (UserError, OSError) as error:
             print(f"benchmark: {error}", file=sys.stderr)
         raise
-    protocols = _write_pages(arguments, stores)
-    selected = [record for cell in plan.cells if (record := stores[cell.protocol].get(cell.key)) is not None]
+    protocols = _write_pages(arguments, stores, records)
+    selected = [record for cell in plan.cells if (record := records.get(cell)) is not None]
     _show(arguments, protocols, selected)
     failures = {record.key: record for record in selected if record.status == FAILED_RECORD}
     failures |= {record.key: record for record in failed_now}
@@ -162,12 +172,12 @@ def _run(arguments: Arguments, plan: Plan, work: Work) -> int:
     return FAILED if failures or (missing and not arguments.all) else OK
 
 
-def _write_pages(arguments: Arguments, stores: dict[str, Store]) -> dict[str, Protocol]:
+def _write_pages(arguments: Arguments, stores: Collection[str], records: Records) -> dict[str, Protocol]:
     """Write the page of every table in the run, with what other processes finished meanwhile."""
     protocols = {name: _protocol_of(arguments, name) for name in stores}
+    records.refresh()
     for name, protocol in protocols.items():
-        stores[name].refresh()
-        write_leaderboard(arguments.results, protocol, stores[name].records())
+        write_leaderboard(arguments.results, protocol, records.of_table(name, grid_cells(protocol)))
     return protocols
 
 

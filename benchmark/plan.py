@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from benchmark.arguments import Arguments
+from benchmark.arguments import Arguments, parse
 from benchmark.cell import NODE_CLASSIFICATION, Cell
 from benchmark.devices import check_device
 from benchmark.files import PLUGIN, NamedFiles
@@ -78,13 +78,25 @@ def make_plan(arguments: Arguments) -> Plan:
             if isinstance(item, Skip):
                 skipped[item] = None
             else:
-                cell = replace(item, files=files.digest(item), versions=versions_of(item))
+                cell = _identified(item, files)
                 cells.setdefault(cell.key, cell)
     if not cells:
         raise UserError("nothing to run: " + "; ".join(f"{skip.what}: {skip.reason}" for skip in skipped))
     for cell in cells.values():
         _check_names_of(cell)
     return Plan(tuple(cells.values()), tuple(skipped))
+
+
+def grid_cells(protocol: Protocol) -> list[Cell]:
+    """One cell, of the seed 0, for every point of a table's grid that can be run."""
+    files = NamedFiles()
+    items = _expand(protocol, parse(["--seeds", "0,"]), {})
+    return [_identified(item, files) for item in items if isinstance(item, Cell)]
+
+
+def _identified(cell: Cell, files: NamedFiles) -> Cell:
+    """The cell with what tells apart the states of its parts."""
+    return replace(cell, files=files.digest(cell), versions=versions_of(cell))
 
 
 def differing_options(method: str, options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:

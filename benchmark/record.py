@@ -6,7 +6,7 @@ import json
 import math
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 from typing import Any
 
@@ -68,11 +68,22 @@ class Record:
     outcome: Result | Failure
     environment: dict[str, Any] = field(default_factory=dict)
     commit: str = "unknown"
+    source: Cell | None = None
+    """The cell of another table that was run, where its work is equal (`benchmark.records`); not stored."""
 
     @property
     def key(self) -> str:
         """The cell's content key."""
         return self.cell.key
+
+    @property
+    def stored_key(self) -> str:
+        """The key under which it stands in the results folder."""
+        return (self.source or self.cell).key
+
+    def answering(self, cell: Cell) -> Record:
+        """This record as that of a cell of equal work."""
+        return replace(self, cell=cell, source=self.source or self.cell)
 
     @property
     def status(self) -> str:
@@ -114,6 +125,8 @@ class Record:
         values |= {"options": self.options, "chosen": [name for name, _ in self.cell.options]}
         values |= {item.name: getattr(self.outcome, item.name) for item in fields(self.outcome)}
         values.pop("default_options", None)
+        if self.source is not None:
+            values["source"] = {"protocol": self.source.protocol, "key": self.source.key}
         ready: dict[str, Any] = json_ready({**values, "environment": self.environment, "commit": self.commit})
         return ready
 

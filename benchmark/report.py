@@ -12,8 +12,9 @@ from benchmark.pages.reproduction import write_reproduction
 from benchmark.pages.scores import make_rows
 from benchmark.pages.writing import write_page
 from benchmark.performance.page import write_performance_page
+from benchmark.plan import grid_cells
 from benchmark.protocol import load_protocol, names
-from benchmark.store import Store
+from benchmark.records import Records
 from datasets.errors import UserError
 
 HEAD = """<!doctype html>
@@ -35,9 +36,9 @@ img { max-width: 100%; }
 def write_report(results: Path) -> list[Path]:
     """Remake every page of a results folder and its figures; returns their paths.
 
-    A page for every protocol with records, `reproduction.md` and `.json` over all of them, `performance.md`
-    where speed has been measured, and `index.html`, the protocols' pages with their figures. Raises UserError
-    if the folder holds no records.
+    A page for every protocol with records, its own or those of equal work, `reproduction.md` and `.json` over
+    all of them, `performance.md` where speed has been measured, and `index.html`, the protocols' pages with
+    their figures. Raises UserError if the folder holds no records.
     """
     found = {path.stem for path in (results / "runs").glob("*.jsonl")}
     measured = any((results / "performance").glob("*.jsonl"))
@@ -46,10 +47,12 @@ def write_report(results: Path) -> list[Path]:
     paths: list[Path] = []
     renderer = MarkdownIt("commonmark", {"html": False}).enable("table")
     sections: list[str] = []
-    tables = [(load_protocol(name), Store(results, name).records()) for name in names()]
+    stored = Records(results)
+    protocols = [load_protocol(name) for name in names()]
+    tables = [(protocol, stored.of_table(protocol.name, grid_cells(protocol))) for protocol in protocols]
     for protocol, records in tables:
         name = protocol.name
-        if name not in found:
+        if name not in found and not records:
             continue
         figures = draw_curves(results, name, make_rows(protocol, records))
         paths += [write_leaderboard(results, protocol, records), *figures.values()]

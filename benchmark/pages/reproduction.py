@@ -87,7 +87,7 @@ class Entry:
             "level": _verdict(self.level),
             "gain": None if self.gain is None else {"over": self.figure.baseline, **_verdict(self.gain)},
             "cause": "",
-            "records": [] if self.row is None else [record.key for record in self.row.records],
+            "records": [] if self.row is None else [record.stored_key for record in self.row.records],
         }
 
 
@@ -230,7 +230,7 @@ def _counts(entries: Sequence[Entry]) -> list[str]:
     numbers += [levels[AGREES], levels[DIFFERS], levels[UNDECIDED], open_]
     numbers += [sum(gains[word] for word in (AGREES, DIFFERS, UNDECIDED))]
     numbers += [gains[AGREES], gains[DIFFERS], gains[UNDECIDED]]
-    records = {record.key: record for entry in entries if entry.row for record in entry.row.records}
+    records = {record.stored_key: record for entry in entries if entry.row for record in entry.row.records}
     hours = sum(sum(record.seconds.values()) for record in records.values()) / 3600
     return [*map(str, numbers), f"{hours:.2f}"]
 

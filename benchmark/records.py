@@ -1,0 +1,104 @@
+"""All records of a results folder, across its tables: equal work is run once and answers every table.
+
+Tables share cells that differ in nothing but the table they belong to. A cell's own record counts first;
+where it has no success, a success of equal work in another table's file does, as `Record.answering` the cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from benchmark.cell import Cell, Work
+from benchmark.record import OK, Record
+from benchmark.store import Store
+
+
+class Records:
+    """The stores of a results folder and an index over all of them by the work that was done."""
+
+    def __init__(self, folder: Path) -> None:
+        """Read every file of records in the results folder; raises StoreError if one cannot be read."""
+        self._folder = folder
+        self._stores: dict[str, Store] = {}
+        self._seeds: dict[str, dict[int, list[Record]]] | None = None
+        for path in sorted((folder / "runs").glob("*.jsonl")):
+            self.store(path.stem)
+
+    def store(self, protocol: str) -> Store:
+        """The store of a table, read once; the table need not have records."""
+        if protocol not in self._stores:
+            self._stores[protocol] = Store(self._folder, protocol)
+            self._seeds = None
+        return self._stores[protocol]
+
+    def refresh(self) -> None:
+        """Take in what was written meanwhile, here or by other processes."""
+        for store in self._stores.values():
+            store.refresh()
+        self._seeds = None
+
+    def get(self, cell: Cell) -> Record | None:
+        """The record that counts for a cell: its own success, one of equal work, its own failure."""
+        own = self.store(cell.protocol).get(cell.key)
+        if own is not None and own.status == OK:
+            return own
+        return self._shared(cell) or own
+
+    def done(self, cell: Cell) -> bool:
+        """Whether a success answers the cell."""
+        record = self.get(cell)
+        return record is not None and record.status == OK
+
+    def of_table(self, protocol: str, cells: Iterable[Cell] = ()) -> list[Record]:
+        """The table's own records, then those of other tables that answer its `cells` with any seed."""
+        found = {record.key: record for record in self.store(protocol).records()}
+        for cell in cells:
+            drawn_once = cell.data_seed >= 0
+            # With the seed of its draw such a cell is one that draws with its own.
+            group = (replace(cell, seed=cell.data_seed + 1) if drawn_once else cell).work[0]
+            for seed in sorted({*self._by_seed(group), *([cell.data_seed] if drawn_once else [])}):
+                record = self.get(replace(cell, seed=seed))
+                if record is not None:
+                    found[record.key] = record
+        return list(found.values())
+
+    def _shared(self, cell: Cell) -> Record | None:
+        group, seed = cell.work
+        for record in self._by_seed(group).get(seed, ()):
+            if answers(record.cell, cell):
+                return record.answering(cell)
+        return None
+
+    def _by_seed(self, group: str) -> dict[int, list[Record]]:
+        if self._seeds is None:
+            self._seeds = {}
+            for _, store in sorted(self._stores.items()):
+                for record in store.records():
+                    if record.status == OK:
+                        self._add(record.cell.work, record)
+        return self._seeds.get(group, {})
+
+    def _add(self, work: Work, record: Record) -> None:
+        assert self._seeds is not None
+        group, seed = work
+        self._seeds.setdefault(group, {}).setdefault(seed, []).append(record)
+
+
+def answers(made: Cell, asked: Cell) -> bool:
+    """Whether the result of one cell is that of another: equal work, and no score less."""
+    return made.work == asked.work and {*asked.further_metrics} <= {*made.further_metrics}
+
+
+def run_once(cells: Iterable[Cell]) -> list[Cell]:
+    """The cells without those that another of them answers: of equal ones the first, in the order given."""
+    chosen: dict[Work, list[Cell]] = {}
+    cells = list(cells)
+    # Whoever scores most answers most.
+    for cell in sorted(cells, key=lambda cell: -len(cell.further_metrics)):
+        rivals = chosen.setdefault(cell.work, [])
+        if not any(answers(rival, cell) for rival in rivals):
+            rivals.append(cell)
+    kept = {id(cell) for rivals in chosen.values() for cell in rivals}
+    return [cell for cell in cells if id(cell) in kept]
