@@ -8,6 +8,7 @@ import scipy.sparse as sp
 from datasets.federation import Federation, federate
 from datasets.graph import Dataset, build_dataset
 from datasets.partition import partition
+from datasets.registry import load
 from datasets.splits import make_split
 
 SPLIT = "ratio[train=0.4,validation=0.3,test=0.3]"
@@ -55,3 +56,10 @@ def small_federation(
     dataset = small_dataset(nodes, features, classes, sparse=sparse, seed=seed)
     parts = partition(dataset, scheme, clients, seed)
     return federate(dataset, parts, make_split(dataset.labels.numpy(), parts, split, seed, classes))
+
+
+def community_federation(clients: int = 3, nodes: int = 120, seed: int = 0) -> Federation:
+    """A `community` graph divided over clients by METIS."""
+    dataset = load(f"community[nodes={nodes}]")
+    parts = partition(dataset, "metis", clients, seed)
+    return federate(dataset, parts, make_split(dataset.labels.numpy(), parts, SPLIT, seed, dataset.classes))

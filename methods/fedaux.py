@@ -1,0 +1,181 @@
+"""FedAux: every client learns a vector along which its nodes are ordered, and is known to the server by it.
+
+Zhuo et al., Personalized Subgraph Federated Learning via Differentiable Auxiliary Projections, NeurIPS 2025.
+h_i is what a client's graph network makes of node i, a the client's auxiliary vector, σ a width:
+
+    s_i = ⟨h_i / max_v ‖h_v‖, a⟩                                    the node's place on the line of a
+    z_i = Σ_j κ_ij h_j / Σ_j κ_ij,  κ_ij = exp(−(s_i − s_j)² / σ²)    over all of the client's nodes
+    logits_i = classifier of [h_i ‖ z_i]
+    w_k ← Σ_l W_kl w_l,  a_k ← Σ_l W_kl a_l,  W_k = softmax_l(β cos(a_k, a_l))      server
+
+The network is FED-PUB's with masks: clients compute with w ⊙ μ, μ starts at one, is trained with w, and stays
+at home. Weights and a go up, averages of both come down. A client that is absent in a round is in no
+average and keeps its own. β = 0 is FedAvg with equal weights.
+
+Deviations: β is the paper's α. Its code (github.com/JhuoW/FedAux) takes s_i = cos(h_i, a) and σ = 10, with
+which z is nearly the mean of the client (`score = "cosine"`, `sigma = 10`), and draws a from [0, 1] (`start =
+"uniform"`). FED-PUB's two regularisers are commented out in that code and absent here. Its masked classifier
+starts at Glorot's values, bias included; here at the backbone's own, which FedAvg has. SGC, which has no
+hidden layer, is left out.
+
+κ, divided by its row sum, is a softmax over j of (2 s_i s_j − s_j²) / σ²: attention with queries and keys of
+two numbers, which torch computes without holding the squares of the clients' sizes. Scores are counted from
+the client's mean for precision.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+import torch.nn.functional as functional
+from torch import Tensor
+
+from datasets.errors import UserError, check_at_least
+from methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
+from methods.fedpub.masks import PREFIX, apply_masks, masked_names
+from methods.stacked.activation import Dropout
+from methods.stacked.backbones import Parameters, make_backbone, stack
+from methods.stacked.mixing import cosine, gram, mix
+from methods.stacked.segments import Segments
+
+VECTOR = "auxiliary"
+SMALLEST = 1e-8
+"""Least length that is divided by, as in torch's cosine similarity."""
+
+
+@dataclass(frozen=True)
+class FedAuxOptions(Options):
+    """Variants and hyper-parameters of FedAux."""
+
+    beta: float = 10.0
+    """Scale of the similarities in the softmax, at least 0."""
+    sigma: float = 1.0
+    """Width of the kernel, positive."""
+    score: Literal["max-norm", "cosine"] = "max-norm"
+    """s_i: ⟨h_i, a⟩ over the client's longest h, or the cosine of h_i and a."""
+    start: Literal["normal", "uniform"] = "normal"
+    """What a is drawn from: N(0, 1), or [0, 1]."""
+    masks: bool = True
+    """Whether weights are masked."""
+
+    def __post_init__(self) -> None:
+        check_at_least("fedaux's beta", self.beta, 0)
+        if self.sigma <= 0:
+            raise UserError(f"fedaux's sigma must be positive, not {self.sigma}")
+
+
+@register(
+    "fedaux",
+    title="FedAux",
+    paper="Zhuo et al. 2025",
+    options=FedAuxOptions,
+    tasks=BOTH_TASKS,
+    backbones=("gcn", "graphsage", "mlp"),
+    exchanges="model parameters, auxiliary vectors",
+)
+class FedAux(FederatedMethod):
+    """Masks are parameters named `mask.<weight>`, never sent; a is the parameter `auxiliary`, (K, width)."""
+
+    options: FedAuxOptions
+    places: Places
+
+    def build(self) -> None:
+        """FedAvg's set-up, and where each client's nodes lie side by side."""
+        super().build()
+        self.places = Places(self.inputs.segments)
+
+    def initial_parameters(self) -> Parameters:
+        """FedAvg's start with a classifier of twice the inputs; the same a for all, masks of ones."""
+        parameters = super().initial_parameters()
+        network = self.architecture()
+        width = network.hidden[-1]
+        # The backbone itself makes the classifier, so that each kind has its own.
+        doubled = make_backbone(replace(network, hidden=(2 * width,))).initial(
+            1, self.task.width, self.generator
+        )
+        further = {name: doubled[name] for name in self.backbone.head}
+        vector = torch.empty(width)
+        if self.options.start == "normal":
+            vector.normal_(generator=self.generator)
+        else:
+            vector.uniform_(generator=self.generator)
+        parameters |= stack(further | {VECTOR: vector}, self.federation.clients, self.device)
+        if self.options.masks:
+            for name in masked_names(parameters):
+                parameters[PREFIX + name] = torch.ones_like(parameters[name]).requires_grad_()
+        return parameters
+
+    def shared(self) -> list[str]:
+        """Weights and a, not the masks."""
+        return [name for name in self.parameters if not name.startswith(PREFIX)]
+
+    def logits(self, dropout: Dropout | None) -> Tensor:
+        """The clients' outputs, (n, C)."""
+        masks = {
+            name.removeprefix(PREFIX): value
+            for name, value in self.parameters.items()
+            if name.startswith(PREFIX)
+        }
+        weights = apply_masks(self.parameters, masks)
+        h = self.backbone.embed(self.inputs, weights, dropout)
+        smoothed = self.smooth(h, weights[VECTOR])
+        return self.backbone.classify(self.inputs, torch.cat([h, smoothed], dim=1), weights)
+
+    def smooth(self, h: Tensor, vector: Tensor) -> Tensor:
+        """z, (n, width), of h (n, width) and a (K, width)."""
+        client = self.inputs.segments.client
+        products = (h * vector.index_select(0, client)).sum(dim=1)
+        length = torch.linalg.vector_norm(h, dim=1)
+        if self.options.score == "cosine":
+            scale = length * torch.linalg.vector_norm(vector, dim=1).index_select(0, client)
+        else:
+            longest = length.new_zeros(len(vector)).scatter_reduce(0, client, length, "amax")
+            scale = longest.index_select(0, client)
+        return self.places.smooth(h, products / scale.clamp(min=SMALLEST), self.options.sigma)
+
+    def exchange(self, round_number: int) -> None:
+        """Weights and vectors go up, each client's own averages come down."""
+        sent = {name: self.parameters[name] for name in self.shared()}
+        self.channel.up(*sent.values())
+        with torch.no_grad():
+            similarity = cosine(gram([sent[VECTOR]]))
+            server = mix((self.options.beta * similarity).softmax(dim=1).float(), sent)
+        self.receive(server)
+        self.channel.down(*sent.values())
+        others = similarity.fill_diagonal_(0).sum() / max(len(similarity) * (len(similarity) - 1), 1)
+        self.by_round.setdefault("vector_cosine", []).append(float(others))
+
+
+class Places:
+    """The clients' rows side by side in one padded batch of the largest client's length m."""
+
+    def __init__(self, segments: Segments) -> None:
+        self.segments = segments
+        device = segments.client.device
+        self.longest = int(segments.sizes.max())
+        first = (segments.sizes.cumsum(0) - segments.sizes).to(device)
+        within = torch.arange(segments.rows, device=device) - first[segments.client]
+        self.place = segments.client * self.longest + within
+        """(n,) row of each node in the batch."""
+        self.filled = torch.arange(self.longest, device=device) < segments.sizes.to(device).unsqueeze(1)
+        """(K, m) bool."""
+
+    def pad(self, h: Tensor) -> Tensor:
+        """(n, width) → (K, m, width), zeros where a client has no row."""
+        empty = h.new_zeros(self.filled.numel(), h.shape[1])
+        return empty.index_copy(0, self.place, h).view(*self.filled.shape, -1)
+
+    def smooth(self, h: Tensor, score: Tensor, sigma: float) -> Tensor:
+        """Means of h (n, width) with weights exp(−(s_i − s_j)² / σ²) over each client's nodes; score (n,)."""
+        mean = self.segments.mean(score.unsqueeze(1)).squeeze(1).detach()
+        s = (score - mean.index_select(0, self.segments.client)) / sigma
+        # As wide as h, and in four dimensions: what torch's attention in blocks wants.
+        spare = (0, max(h.shape[1] - 2, 0))
+        query = functional.pad(torch.stack([2 * s, torch.ones_like(s)], dim=1), spare)
+        key = functional.pad(torch.stack([s, -s.square()], dim=1), spare)
+        query, key, value = (self.pad(rows).unsqueeze(1) for rows in (query, key, h))
+        filled = self.filled[:, None, None, :]
+        smoothed = functional.scaled_dot_product_attention(query, key, value, attn_mask=filled, scale=1.0)
+        return smoothed.flatten(0, 2).index_select(0, self.place)

@@ -1,0 +1,215 @@
+"""FedGCN: clients send one another sums of features once, before training, and then none.
+
+Yao et al., FedGCN: Convergence-Communication Tradeoffs in Federated Training of Graph Convolutional Networks,
+NeurIPS 2023. The server adds up, for every node v, what the clients hold of v's neighbourhood,
+
+    s_v = Σ_{u ∈ N(v) ∪ {v}} x_u / √(d̃_u d̃_v)                      d̃ degrees in the whole graph, plus one
+
+and returns, by `hops`:  0: nothing (FedAvg);  1: s_v of the client's own nodes V_k;  2: those of
+V_k ∪ N(V_k), with the degrees of these nodes. The first layer of a client's GCN is then relu(s_v W₁ + b₁),
+the others convolve over its graph, which 2 hops extend by N(V_k) and the edges there. Models are averaged as
+in FedAvg.
+A network of as many convolutions as hops computes at every node of a client what it would on the whole graph,
+however that was divided. More hops than two extend the graph further. A client that is absent in a round
+misses that round's average; the sums are there from the start.
+
+Every client uploads a row for each node of V_k ∪ N(V_k), with a number that names it (or, as a server that
+must not see which rows are empty would have it, a row for every node: `wire = "dense"`), and the degrees of
+its nodes; it receives the rows of its extended graph, and the degrees of others' nodes there. A sum at a node
+whose neighbours are all one client's tells that client the node's features; the paper encrypts what goes up.
+
+Deviations: public code adds features without the degrees (`normalisation = "none"`), and convolves by degrees
+counted in the extended graph (`degrees = "extended"`), so that neither is exact. Where clients overlap, the
+first holder of a node speaks for it. GraphSAGE needs the neighbours' own features beside the sums, and is
+left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Literal
+
+import dgl
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from datasets.errors import UserError, check_at_least
+from datasets.federation import Federation
+from datasets.graph import as_array, as_feature_tensor, ones_at
+from methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
+from methods.stacked.architecture import Architecture
+from methods.stacked.backbones import Convolution, Inputs
+from methods.stacked.features import Features
+from methods.stacked.propagation import kernel_of, propagate, symmetric_weight, use_kernel, with_self_loops
+from methods.stacked.segments import Segments
+
+
+@dataclass(frozen=True)
+class FedGCNOptions(Options):
+    """Variants of FedGCN."""
+
+    hops: int = 2
+    """Hops of neighbours that the exchange covers, at least 0; 0 is FedAvg."""
+    normalisation: Literal["symmetric", "none"] = "symmetric"
+    """Whether features are divided by the roots of both nodes' degrees when they are summed."""
+    degrees: Literal["global", "extended"] = "global"
+    """Where the degrees of the layers after the first are counted: in the whole graph, or in the client's
+    extended one."""
+    wire: Literal["rows", "dense"] = "rows"
+    """What goes up: the rows that a client adds to, or all."""
+
+    def __post_init__(self) -> None:
+        check_at_least("fedgcn's hops", self.hops, 0)
+
+    def unused(self, backbone: str) -> Mapping[str, str]:
+        """Without an exchange nothing is summed or sent."""
+        if self.hops > 0:
+            return {}
+        return dict.fromkeys(("normalisation", "degrees", "wire"), "hops above 0")
+
+
+@register(
+    "fedgcn",
+    title="FedGCN",
+    paper="Yao et al. 2023",
+    options=FedGCNOptions,
+    tasks=BOTH_TASKS,
+    backbones=("gcn", "sgc"),
+    exchanges="sums of neighbours' features (once), model parameters",
+)
+class FedGCN(FederatedMethod):
+    """FedAvg on extended graphs. `extras`: `halo_nodes`, others' nodes in the clients' graphs, in all."""
+
+    options: FedGCNOptions
+
+    def architecture(self) -> Architecture:
+        """The setting's; the first of SGC's propagations is the exchange."""
+        given = super().architecture()
+        if self.options.hops == 0:
+            return given
+        if given.input_norm:
+            raise UserError("fedgcn sums features as they are: set input_norm=false, or hops=0")
+        if given.backbone != "sgc":
+            return given
+        if given.hops == 0:
+            raise UserError("fedgcn needs an sgc that propagates: set the architecture's hops to 1 or more")
+        return replace(given, hops=given.hops - 1)
+
+    def make_inputs(self) -> Inputs:
+        """The exchange: extended graphs, and the sums in place of features."""
+        options = self.options
+        if options.hops == 0:
+            return super().make_inputs()
+        extended = extend(self.federation, options.hops - 1)
+        sums = extended.sums(options.normalisation == "symmetric")
+        self.extras["halo_nodes"] = len(extended.node) - self.federation.nodes
+        self._count(extended)
+        segments = Segments(torch.from_numpy(extended.sizes), self.device)
+        features = Features(sums, segments, self.device)
+        convolution = extended.convolution(options.degrees == "global", self.device)
+        position = torch.from_numpy(extended.position).to(self.device)
+        return Inputs(segments, features, convolution, self.task.width, features, position)
+
+    def _count(self, extended: Extended) -> None:
+        """What is exchanged before training, in bytes: float32 values and 32-bit names of rows."""
+        width, held = int(self.federation.features.shape[1]), len(extended.first)
+        up = extended.uploaded_rows * (4 * width + 4)
+        if self.options.wire == "dense":
+            up = self.federation.clients * held * 4 * width
+        down = len(extended.node) * 4 * width
+        if self.options.normalisation == "symmetric" or self.options.degrees == "global":
+            up += 4 * held
+            down += 4 * (len(extended.node) - self.federation.nodes)
+        self.channel.once(up, down)
+
+
+@dataclass(frozen=True, eq=False)
+class Extended:
+    """The clients' graphs with others' nodes around their own; m nodes in all, sorted by client."""
+
+    federation: Federation
+    adjacency: sp.csr_matrix
+    """(N, N) 0/1, every edge between nodes that some client holds; N nodes of the source."""
+    first: np.ndarray
+    """(nodes held,) row in the federation of the first copy of each node that some client holds."""
+    node: np.ndarray
+    """(m,) node id in the source."""
+    sizes: np.ndarray
+    """(K,)."""
+    position: np.ndarray
+    """(n,) rows of the clients' own nodes."""
+    graph: dgl.DGLGraph
+    """m nodes, every edge between two nodes of one client's extended graph."""
+
+    @cached_property
+    def degree(self) -> np.ndarray:
+        """d̃ of every node of the source, (N,) float32."""
+        return 1 + np.asarray(self.adjacency.sum(axis=1), dtype=np.float32).ravel()
+
+    @property
+    def uploaded_rows(self) -> int:
+        """Rows that all clients add to: their nodes and these nodes' neighbours."""
+        federation, total = self.federation, self.adjacency.shape[0]
+        owner, node = federation.client.numpy()[self.first], federation.origin.numpy()[self.first]
+        holds = ones_at(owner, node, (federation.clients, total))
+        return int((holds + holds @ self.adjacency).nnz)
+
+    def sums(self, symmetric: bool) -> Tensor:
+        """s_v of every row, (m, d) in the features' form; without the degrees unless `symmetric`."""
+        total = self.adjacency.shape[0]
+        operator = self.adjacency + sp.identity(total, dtype=np.float32, format="csr")
+        if symmetric:
+            scale = sp.diags(1 / np.sqrt(self.degree))
+            operator = (scale @ operator @ scale).tocsr()
+        held = self.federation.origin.numpy()[self.first]
+        pick = ones_at(held, self.first, (total, self.federation.nodes))
+        return as_feature_tensor(operator[self.node] @ pick @ as_array(self.federation.features))
+
+    def convolution(self, everywhere: bool, device: torch.device) -> Convolution:
+        """h → Â h over the extended graphs, with d̃ of the whole graph if `everywhere`."""
+        looped = with_self_loops(self.graph)
+        if everywhere:
+            source, target = looped.edges()
+            scale = torch.from_numpy(self.degree[self.node]).rsqrt()
+            weight = scale[source] * scale[target]
+        else:
+            weight = symmetric_weight(looped)
+        return partial(propagate, looped, weight=weight.to(device))
+
+
+def extend(federation: Federation, radius: int) -> Extended:
+    """Every client's graph on the nodes at most `radius` edges from its own."""
+    total, clients = federation.source.nodes, federation.clients
+    origin, client = federation.origin.numpy(), federation.client.numpy()
+    _, first = np.unique(origin, return_index=True)
+    source, target = (
+        torch.cat([inside, between]).numpy()
+        for inside, between in zip(federation.graph.edges(), federation.inter.edges(), strict=True)
+    )
+    adjacency = ones_at(origin[source], origin[target], (total, total))
+    adjacency.data[:] = 1
+    reach = ones_at(client, origin, (clients, total))
+    for _ in range(radius):
+        reach = reach + reach @ adjacency
+    reach.sort_indices()
+    sizes, node = np.diff(reach.indptr).astype(np.int64), reach.indices.astype(np.int64)
+    owner = np.repeat(np.arange(clients), sizes)
+    key = owner * total + node
+    near = adjacency[node].tocoo()
+    wanted = owner[near.row] * total + near.col
+    place = np.minimum(np.searchsorted(key, wanted), len(key) - 1)
+    inside = key[place] == wanted
+    ends = (torch.from_numpy(place[inside]), torch.from_numpy(near.row[inside].astype(np.int64)))
+    return Extended(
+        federation=federation,
+        adjacency=adjacency,
+        first=first,
+        node=node,
+        sizes=sizes,
+        position=np.searchsorted(key, client * total + origin),
+        graph=use_kernel(dgl.graph(ends, num_nodes=len(node)), kernel_of(federation.graph)),
+    )

@@ -1,0 +1,220 @@
+"""FedGTA: every client averages with those whose predictions, spread over their graphs, look alike.
+
+Li et al., FedGTA: Topology-aware Averaging for Federated Graph Learning, PVLDB 17(1), 2023. After local
+training, with p_v the client's prediction at node v, T its training nodes and d_v degrees:
+
+    Y⁰ = one-hot labels on T, p_v elsewhere;   s times: Y ← α Â Y + (1 − α) Y⁰, then Y[T] += Y⁰[T]
+    P = softmax(Y), Q = softmax(Y / temperature), with the labels on T
+    M_k = means over the client's nodes of P^j, j = 1…J, and of (P − mean P)^j    moments
+    a_k = Σ_v d_v (C/e + Σ_c Q_vc log Q_vc)                                       confidence
+    S_i = {j : cos(M_i, M_j) > γ},  w_i ← Σ_{j ∈ S_i} a_j w_j / Σ_{j ∈ S_i} a_j    server
+
+Model, moments and confidence go up, a model of each client's own comes down. A client is always in its own
+S_i. A client that is absent in a round is in no other's S_i and keeps its model. γ < −1 with equal
+confidences is FedAvg with equal weights, γ = 1 is Local.
+
+Deviations: the paper's formulas were read in its authors' code (github.com/xkLi-Allen/FedGTA). J, γ and the
+kind of moments are that code's for Cora; for CiteSeer it has J = 20, γ = 0.6, for PubMed J = 13, γ = 0.65 and
+`moments = "raw"`. Members of an S_i without any confidence (clients without edges) count alike. The
+network is the setting's, so that methods can be compared; `network = "gamlp"` is the authors', with the
+setting's widths. Their code lays GAMLP's hop scores out hop after hop and reads them back node after node, so
+that nodes are mixed by other nodes' scores (`hop_weights = "reference"`). It also holds a layer for pairs of
+nodes that nothing reads, which is not sent here. OpenFGL propagates without self-loops, from the training
+nodes' predictions alone, clamped to [0, 1] (`propagation = "openfgl"`, with J = 10), and counts every degree
+twice, which cancels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+import torch
+import torch.nn.functional as functional
+from torch import Tensor
+
+from datasets.errors import UserError, check_at_least
+from methods.core.base import FederatedMethod, Options, register
+from methods.core.tasks import NodeClassification
+from methods.fedgta.gamlp import GAMLP
+from methods.stacked.activation import Dropout
+from methods.stacked.architecture import Architecture
+from methods.stacked.backbones import Convolution, Inputs, Parameters, normalised_adjacency, stack
+from methods.stacked.mixing import cosine, gram, mix
+from methods.stacked.propagation import propagate, symmetric_weight
+from methods.stacked.segments import Segments
+
+SMALLEST = 1e-8
+"""Added inside the logarithm, as in the authors' code."""
+
+
+@dataclass(frozen=True)
+class FedGTAOptions(Options):
+    """Variants and hyper-parameters of FedGTA."""
+
+    threshold: float = 0.5
+    """γ, the cosine above which two clients average with each other."""
+    moments: Literal["hybrid", "raw"] = "hybrid"
+    """`raw`: means of the powers of P; `hybrid`: those and the central ones."""
+    order: int = 6
+    """J, the highest power, at least 1."""
+    steps: int = 5
+    """Steps of label propagation, at least 0."""
+    spread: float = 0.5
+    """α, the neighbours' share in a step, in [0, 1]."""
+    temperature: float = 20.0
+    """Of the softmax that confidence is read from, positive."""
+    propagation: Literal["authors", "openfgl"] = "authors"
+    """Whose label propagation."""
+    network: Literal["backbone", "gamlp"] = "backbone"
+    """The setting's own, or the network of the authors' code."""
+    hops: int = 3
+    """Hops that GAMLP mixes, beside the features themselves; at least 0."""
+    hop_weights: Literal["nodes", "reference"] = "nodes"
+    """By whose scores GAMLP mixes a node's hops: its own, or as misread in the authors' code."""
+
+    def __post_init__(self) -> None:
+        check_at_least("fedgta's order", self.order, 1)
+        check_at_least("fedgta's steps", self.steps, 0)
+        check_at_least("fedgta's hops", self.hops, 0)
+        if not 0 <= self.spread <= 1:
+            raise UserError(f"fedgta's spread must be in [0, 1], not {self.spread}")
+        if self.temperature <= 0:
+            raise UserError(f"fedgta's temperature must be positive, not {self.temperature}")
+
+    def unused(self, backbone: str) -> Mapping[str, str]:
+        """The network's options without GAMLP, and the backbone with it."""
+        if self.network == "gamlp":
+            return {"backbone": "network=backbone"}
+        return dict.fromkeys(("hops", "hop_weights"), "network=gamlp")
+
+
+@register(
+    "fedgta",
+    title="FedGTA",
+    paper="Li et al. 2023",
+    options=FedGTAOptions,
+    exchanges="model parameters, moments of predictions, confidence",
+)
+class FedGTA(FederatedMethod):
+    """Personalised averages by moments and confidence."""
+
+    options: FedGTAOptions
+    task: NodeClassification
+    gamlp: GAMLP | None = None
+    """The network where it is not the backbone."""
+    segments: Segments
+    convolution: Convolution
+    """One step of label propagation."""
+    degree: Tensor
+    """(n,) d_v, without self-loops."""
+    labels: Tensor
+    """(training nodes, C) one-hot."""
+
+    def build(self) -> None:
+        """FedAvg's set-up and what label propagation reads."""
+        super().build()
+        graph = self.federation.graph
+        self.segments = self.inputs.segments
+        self.degree = graph.in_degrees().float().to(self.device)
+        self.labels = functional.one_hot(self.task.train_labels, self.task.width).float()
+        if self.options.propagation == "authors":
+            self.convolution = normalised_adjacency(graph, self.device)
+        else:
+            self.convolution = partial(propagate, graph, weight=symmetric_weight(graph).to(self.device))
+
+    def architecture(self) -> Architecture:
+        """The setting's, or a multi-layer perceptron of its widths inside GAMLP."""
+        given = super().architecture()
+        if self.options.network == "backbone":
+            return given
+        if given.input_norm or not given.hidden:
+            raise UserError("fedgta's gamlp needs a hidden layer and no input_norm: change the architecture")
+        return replace(given, backbone="mlp", head="linear")
+
+    def make_inputs(self) -> Inputs:
+        """The backbone's, and GAMLP's hops."""
+        inputs = super().make_inputs()
+        if self.options.network == "gamlp":
+            self.gamlp = GAMLP(
+                self.federation.graph,
+                self.federation.features,
+                inputs.segments,
+                self.options.hops,
+                self.setting.architecture.hidden,
+                self.task.width,
+                self.task.train if self.options.hop_weights == "reference" else None,
+            )
+        return inputs
+
+    def initial_parameters(self) -> Parameters:
+        """The same start for every client."""
+        if self.gamlp is None:
+            return super().initial_parameters()
+        return stack(self.gamlp.initial(self.generator), self.federation.clients, self.device)
+
+    def logits(self, dropout: Dropout | None) -> Tensor:
+        """The clients' outputs, (n, C)."""
+        return super().logits(dropout) if self.gamlp is None else self.gamlp(self.parameters, dropout)
+
+    def exchange(self, round_number: int) -> None:
+        """Models, moments and confidences go up, each client's own average comes down."""
+        sent = [self.parameters[name] for name in self.shared()]
+        with torch.no_grad():
+            moments, confidence = self.statistics(self.logits(None).softmax(dim=1))
+            matrix = mixing_matrix(moments, confidence, self.options.threshold)
+            server = mix(matrix, {name: self.parameters[name] for name in self.shared()})
+        self.channel.up(*sent, moments, confidence)
+        self.receive(server)
+        self.channel.down(*sent)
+        members = float((matrix > 0).sum(dim=1).float().mean())
+        self.by_round.setdefault("clients_averaged", []).append(members)
+
+    def statistics(self, prediction: Tensor) -> tuple[Tensor, Tensor]:
+        """Moments (K, J·C or 2J·C) and confidences (K,) of the clients' predictions (n, C)."""
+        options, rows = self.options, self.task.train
+        spread = self.propagated(prediction)
+        # Rows of T are the labels in both, whatever was propagated.
+        likely = spread.softmax(dim=1).index_copy(0, rows, self.labels)
+        softened = (spread / options.temperature).softmax(dim=1).index_copy(0, rows, self.labels)
+        moments = self._powers(likely)
+        if options.moments == "hybrid":
+            mean = self.segments.mean(likely).index_select(0, self.segments.client)
+            moments += self._powers(likely - mean)
+        negentropy = (softened * (softened + SMALLEST).log()).sum(dim=1)
+        each = self.degree * (self.task.width / math.e + negentropy)
+        return torch.cat(moments, dim=1), self.segments.sum(each.unsqueeze(1)).squeeze(1).clamp(min=0)
+
+    def propagated(self, prediction: Tensor) -> Tensor:
+        """Y after the last step, (n, C)."""
+        options, rows = self.options, self.task.train
+        authors = options.propagation == "authors"
+        start = prediction if authors else torch.zeros_like(prediction)
+        seeds = self.labels if authors else prediction[rows]
+        start = start.index_copy(0, rows, seeds)
+        spread = start
+        for _ in range(options.steps):
+            spread = options.spread * self.convolution(spread) + (1 - options.spread) * start
+            spread = spread.index_add(0, rows, seeds) if authors else spread.clamp(0, 1)
+        return spread
+
+    def _powers(self, h: Tensor) -> list[Tensor]:
+        """Means over each client's nodes of h^1 … h^J, (K, C) each; h is (n, C)."""
+        power, means = torch.ones_like(h), []
+        for _ in range(self.options.order):
+            power = power * h
+            means.append(self.segments.mean(power))
+        return means
+
+
+def mixing_matrix(moments: Tensor, confidence: Tensor, threshold: float) -> Tensor:
+    """Client i's weights of all clients, a_j over S_i, rows sum to 1; (K, m) and (K,) → (K, K)."""
+    own = torch.eye(len(moments), dtype=torch.bool, device=moments.device)
+    members = (cosine(gram([moments])) > threshold) | own
+    weights = members * confidence
+    idle = weights.sum(dim=1, keepdim=True) == 0
+    weights = torch.where(idle, members.to(weights.dtype), weights)
+    return weights / weights.sum(dim=1, keepdim=True)

@@ -1,0 +1,133 @@
+"""GAMLP, the network of FedGTA's public code: features of several hops, mixed node by node.
+
+Zhang et al., Graph Attention Multi-Layer Perceptron, KDD 2022, with "jumping knowledge" attention.
+X_l = Â^l X for l = 0…L is computed once; q, r_0 … r_L and b are learned:
+
+    s_vl = sigmoid(Σ_m ⟨r_m, X_m[v]⟩ + ⟨q, X_l[v]⟩ + b)
+    x_v  = Σ_l a_vl X_l[v],  a_v = softmax_l(s_vl)
+    logits = MLP(x), with one slope learned for all its PReLUs
+
+x is never built: x W = Σ_l a_l ⊙ (X_l W), and one product a hop gives X_l W and the hop's scores.
+"""
+
+from __future__ import annotations
+
+import math
+
+import dgl
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from datasets.graph import as_array, as_feature_tensor
+from methods.stacked.activation import Dropout, add_bias
+from methods.stacked.backbones import Parameters, Weights, glorot, linear_start, prefixed
+from methods.stacked.features import Features
+from methods.stacked.propagation import symmetric_weight, with_self_loops
+from methods.stacked.segments import Segments, segment_product
+
+SLOPE = 0.25
+"""Of the PReLU at the start, torch's default."""
+
+
+class GAMLP:
+    """K networks on n nodes; the parameters are the caller's."""
+
+    def __init__(
+        self,
+        graph: dgl.DGLGraph,
+        features: Tensor,
+        segments: Segments,
+        hops: int,
+        widths: tuple[int, ...],
+        classes: int,
+        mixed_rows: Tensor | None = None,
+    ) -> None:
+        """`graph` is block-diagonal, `features` (n, d) dense or CSR, `hops` is L.
+
+        `mixed_rows` are the training nodes, (m,) ascending, to have nodes read one another's scores as
+        FedGTA's public code does (see `misread_scores`); None: every node reads its own.
+        """
+        device = segments.client.device
+        self.segments, self.widths, self.classes = segments, widths, classes
+        self.width = int(features.shape[1])
+        adjacency = normalised(graph)
+        matrix = as_array(features)
+        self.hops = [Features(features, segments, device)]
+        for _ in range(hops):
+            matrix = adjacency @ matrix
+            self.hops.append(Features(as_feature_tensor(matrix), segments, device))
+        self.misread: tuple[Tensor, Tensor] | None = None
+        """(n, L + 1) places of the scores that each node reads in training and in evaluation."""
+        if mixed_rows is not None:
+            every = torch.arange(segments.rows, device=device)
+            self.misread = (
+                misread_scores(mixed_rows, segments.client, hops + 1),
+                misread_scores(every, segments.client, hops + 1),
+            )
+
+    def initial(self, generator: torch.Generator) -> Parameters:
+        """One client's start: Xavier's times √2 with zero bias in the MLP, torch's own for the scores."""
+        scores = linear_start((len(self.hops) + 1) * self.width, 1, generator)
+        parameters = prefixed("hops", scores) | {"slope": torch.full((1,), SLOPE)}
+        inner = self.width
+        for index, outer in enumerate((*self.widths, self.classes)):
+            weight = math.sqrt(2) * glorot((inner, outer), generator)
+            parameters |= {f"layers.{index}.weight": weight, f"layers.{index}.bias": torch.zeros(outer)}
+            inner = outer
+        return parameters
+
+    def __call__(self, parameters: Weights, dropout: Dropout | None) -> Tensor:
+        """Logits, (n, C); `dropout` None evaluates."""
+        last = len(self.widths)
+        h = self._first(parameters, parameters["layers.0.weight"], training=dropout is not None)
+        for index in range(last):
+            h = add_bias(h, parameters[f"layers.{index}.bias"], self.segments)
+            slope = parameters["slope"].index_select(0, self.segments.client)
+            h = torch.where(h > 0, h, slope * h)
+            h = h if dropout is None else dropout(h)
+            h = segment_product(h, parameters[f"layers.{index + 1}.weight"], self.segments)
+        return add_bias(h, parameters[f"layers.{last}.bias"], self.segments)
+
+    def _first(self, parameters: Weights, weight: Tensor, training: bool) -> Tensor:
+        """x W, (n, width of W)."""
+        *references, own = parameters["hops.weight"].split(self.width, dim=1)
+        products = [
+            hop.times(torch.cat([weight, reference, own], dim=2))
+            for hop, reference in zip(self.hops, references, strict=True)
+        ]
+        common = torch.stack([product[:, -2] for product in products]).sum(dim=0)
+        common = common + parameters["hops.bias"].squeeze(1).index_select(0, self.segments.client)
+        scores = torch.stack([common + product[:, -1] for product in products]).sigmoid()
+        if self.misread is not None:
+            scores = scores.flatten()[self.misread[0 if training else 1]].T
+        shares = scores.softmax(dim=0).unsqueeze(2)
+        return torch.stack([a * p[:, :-2] for a, p in zip(shares, products, strict=True)]).sum(dim=0)
+
+
+def normalised(graph: dgl.DGLGraph) -> sp.csr_matrix:
+    """Â of Kipf & Welling, ICLR 2017, eq. (2), as a scipy matrix, (n, n) float32."""
+    looped = with_self_loops(graph)
+    source, target = (end.numpy() for end in looped.edges())
+    nodes = graph.num_nodes()
+    return sp.csr_matrix((symmetric_weight(looped).numpy(), (target, source)), shape=(nodes, nodes))
+
+
+def misread_scores(rows: Tensor, client: Tensor, hops: int) -> Tensor:
+    """Where each node finds its `hops` scores if a client writes those of its `rows` hop after hop, m numbers
+    each, and reads them back node after node; (n, hops), places in (hops, n) scores read row by row.
+
+    `rows` is (m,) ascending, `client` (n,); a node that is not among the rows reads its own.
+    """
+    nodes = len(client)
+    place = (
+        torch.arange(hops, device=client.device) * nodes + torch.arange(nodes, device=client.device)[:, None]
+    )
+    owner = client[rows]
+    count = torch.bincount(owner, minlength=int(client.max()) + 1)
+    first = (count.cumsum(0) - count)[owner]
+    within = torch.arange(len(rows), device=client.device) - first
+    written = within[:, None] * hops + torch.arange(hops, device=client.device)
+    hop = written // count[owner][:, None]
+    place[rows] = hop * len(client) + rows[first[:, None] + written % count[owner][:, None]]
+    return place

@@ -1,0 +1,206 @@
+"""FedTAD: after averaging, the server teaches its model on made-up graphs what each client knows best.
+
+Zhu et al., FedTAD: Topology-aware Data-free Knowledge Distillation for Subgraph Federated Learning, IJCAI
+2024. Clients are FedAvg's. r_kc is client k's reliability on class c, from its training nodes T_kc, once:
+
+    κ_kc = Σ_{v ∈ T_kc} (1 + Σ_{u ∈ N(v)} cos(f_v, f_u)) / (|N(v)| + 1),   r_kc = κ_kc / Σ_l κ_lc
+
+f is a node's features with an embedding of its place in the graph. A generator makes features x of m nodes
+from noise ζ and labels y, as many of each class; a node is joined to its nearest by cosine. With z^k client
+k's logits and z those of the server's model on that graph, D_c a divergence's mean over the nodes of class c,
+and CE_c that of the cross-entropy, the server takes in each round, several times over,
+
+    a step of the generator on  Σ_k [λ₁ Σ_c r_kc CE_c(z^k, y) − Σ_c r_kc D_c(z^k, z) + λ₂ V]
+    steps of its model on       Σ_k Σ_c r_kc D_c(z^k, z)
+    V = exp(−mean_ij (‖ζ_i − ζ_j‖² / width of ζ) (‖x_i − x_j‖₁ / d))
+
+beginning at the average Σ_k p_k w_k, and sends the model out. No gradient passes through the graph's edges
+or through z^k in D. Models travel as in FedAvg, κ once. A client that is absent in a round teaches nothing in
+it. Without server steps it is FedAvg.
+
+Deviations: the paper's D is the divergence of the clients' predictions, KL(softmax z^k ‖ softmax z); its code
+(github.com/zyl24/FedTAD) has the mean absolute difference of logits (`divergence = "l1"`). The paper
+describes f's embedding as made of random walks; here it is the chance that a walk is back after 1 to 5 steps.
+In the code T = A ⊙ D⁺ is left with its diagonal alone, walks are drawn over all nodes, and the visited nodes'
+numbers are the coordinates: every cosine is then near one, and κ near a class count (`reliability =
+"count"`). OpenFGL shares reliability out over the classes of a client (`shared_over = "classes"`). Where no
+client trains on a class, the code divides zero by zero; here r is 0. The paper tunes λ₁ and λ₂ in {0.1, 0.01,
+0.001}; 1 is the code's. Its other mode, which makes hidden layers in place of features, and its dropout in
+evaluation are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as functional
+from torch import Tensor
+
+from datasets.errors import UserError, check_at_least
+from methods.core.base import FederatedMethod, Options, register
+from methods.core.tasks import NodeClassification
+from methods.fedtad.pseudo import PseudoGraph, balanced_labels, generate, generator_start, join
+from methods.fedtad.reliability import class_reliability, shares
+from methods.stacked.backbones import Parameters
+from methods.stacked.optimiser import make_adam
+
+
+@dataclass(frozen=True)
+class FedTADOptions(Options):
+    """Variants and hyper-parameters of FedTAD."""
+
+    reliability: Literal["walk", "features", "count"] = "walk"
+    """What κ compares neighbours by: features and walks, features alone, or nothing: a class count."""
+    shared_over: Literal["clients", "classes"] = "clients"
+    """Over what r sums to one: the clients for each class, or the classes of each client (OpenFGL)."""
+    divergence: Literal["kl", "l1"] = "kl"
+    """D: of predictions, or the mean absolute difference of logits (the authors' code)."""
+    semantic: float = 1.0
+    """λ₁, weight of the generator's cross-entropy, at least 0."""
+    diversity: float = 1.0
+    """λ₂, weight of V, at least 0."""
+    server_rounds: int = 5
+    """Times that noise is drawn in a round, at least 0; 0 is FedAvg."""
+    model_steps: int = 5
+    """Steps of the server's model on one graph, at least 1."""
+    rate: float = 1e-3
+    """Learning rate of both, positive; with the schedule's weight decay."""
+    nodes: int = 100
+    """m, nodes of a made-up graph, at least as many as classes."""
+    noise: int = 32
+    """Width of ζ."""
+    neighbours: int = 5
+    """Nearest nodes that a node is joined to, itself among them; at least 1."""
+
+    def __post_init__(self) -> None:
+        for name in ("semantic", "diversity", "server_rounds"):
+            check_at_least(f"fedtad's {name}", getattr(self, name), 0)
+        for name in ("model_steps", "nodes", "noise", "neighbours"):
+            check_at_least(f"fedtad's {name}", getattr(self, name), 1)
+        if self.rate <= 0:
+            raise UserError(f"fedtad's rate must be positive, not {self.rate}")
+
+    def unused(self, backbone: str) -> Mapping[str, str]:
+        """Without server rounds no option acts."""
+        if self.server_rounds > 0:
+            return {}
+        others = set(self.__dataclass_fields__) - {"server_rounds"}
+        return dict.fromkeys(sorted(others), "server_rounds above 0")
+
+
+@register(
+    "fedtad",
+    title="FedTAD",
+    paper="Zhu et al. 2024",
+    options=FedTADOptions,
+    exchanges="model parameters, class reliabilities (once)",
+)
+class FedTAD(FederatedMethod):
+    """FedAvg whose server distils."""
+
+    options: FedTADOptions
+    task: NodeClassification
+    reliability: Tensor
+    """r, (K, C)."""
+    labels: Tensor
+    """y, (m,)."""
+    server: Parameters
+    """The server's model, name → (1, …) leaves."""
+    server_optimiser: torch.optim.Optimizer
+    maker: Parameters
+    """The generator."""
+    maker_optimiser: torch.optim.Optimizer
+
+    def build(self) -> None:
+        """FedAvg's set-up, reliabilities, generator and the server's model.
+
+        Raises UserError for fewer made-up nodes than classes.
+        """
+        super().build()
+        options, classes = self.options, self.task.width
+        if options.nodes < classes:
+            raise UserError(f"fedtad's nodes must be at least {classes}, the number of classes")
+        found = class_reliability(self.federation, classes, options.reliability).to(self.device)
+        self.channel.once(found)
+        self.reliability = shares(found, options.shared_over)
+        self.labels = balanced_labels(options.nodes, classes).to(self.device)
+        self.server = _leaves(self.received)
+        width = int(self.federation.features.shape[1])
+        start = generator_start(options.noise, classes, width, self.generator)
+        self.maker = _leaves({name: value.to(self.device) for name, value in start.items()})
+        decay = self.schedule.weight_decay
+        self.server_optimiser = make_adam(list(self.server.values()), options.rate, decay)
+        self.maker_optimiser = make_adam(list(self.maker.values()), options.rate, decay)
+
+    def average(self) -> Parameters:
+        """Σ_k p_k w_k after the server's steps; name → (1, …)."""
+        mean = super().average()
+        with torch.no_grad():
+            for name, value in mean.items():
+                self.server[name].copy_(value)
+        for _ in range(self.options.server_rounds):
+            noise = torch.randn(len(self.labels), self.options.noise, generator=self.generator)
+            self.distil(noise.to(self.device))
+        return {name: value.detach().clone() for name, value in self.server.items()}
+
+    def distil(self, noise: Tensor) -> None:
+        """A step of the generator and the steps of the server's model, on one draw of noise (m, ·)."""
+        self.maker_optimiser.zero_grad(set_to_none=True)
+        with torch.enable_grad():
+            self.maker_loss(noise).backward()
+        self.maker_optimiser.step()
+        with torch.no_grad():
+            graph = self.make(noise)
+            teachers = graph.outputs(self._clients())
+        for _ in range(self.options.model_steps):
+            self.server_optimiser.zero_grad(set_to_none=True)
+            with torch.enable_grad():
+                self.divergence(teachers, graph.outputs(self.server, self.dropout)).backward()
+            self.server_optimiser.step()
+
+    def maker_loss(self, noise: Tensor) -> Tensor:
+        """What the generator minimises, ()."""
+        options, clients = self.options, self.federation.clients
+        graph = self.make(noise)
+        frozen = {
+            name: torch.cat([value, self.server[name].detach()]) for name, value in self._clients().items()
+        }
+        outputs = graph.outputs(frozen)
+        teachers, student = outputs[:clients], outputs[clients:]
+        losses = functional.cross_entropy(
+            teachers.flatten(0, 1), self.labels.repeat(clients), reduction="none"
+        )
+        semantic = self._weighed(losses.view(clients, -1))
+        apart = torch.cdist(noise, noise, compute_mode="donot_use_mm_for_euclid_dist").square()
+        unlike = torch.cdist(graph.features, graph.features, p=1) / graph.features.shape[1]
+        diversity = torch.exp(-(apart * unlike).mean() / noise.shape[1])
+        divergence = self.divergence(teachers.detach(), student)
+        return options.semantic * semantic - divergence + options.diversity * clients * diversity
+
+    def make(self, noise: Tensor) -> PseudoGraph:
+        """The graph that the generator makes of noise, (m, ·)."""
+        features = generate(self.maker, noise, self.labels)
+        return join(features, self.options.neighbours, self.backbone, self.task.width, self.setting.kernel)
+
+    def divergence(self, teachers: Tensor, student: Tensor) -> Tensor:
+        """Σ_k Σ_c r_kc D_c, (); teachers (K, m, C) constant, student (1, m, C)."""
+        if self.options.divergence == "l1":
+            return self._weighed((student - teachers).abs().mean(dim=2))
+        known = teachers.log_softmax(dim=2)
+        return self._weighed((known.exp() * (known - student.log_softmax(dim=2))).sum(dim=2))
+
+    def _weighed(self, losses: Tensor) -> Tensor:
+        """Σ_k Σ_c r_kc times the mean over the made-up nodes of class c, (); losses (K, m)."""
+        count = torch.bincount(self.labels, minlength=self.task.width)
+        weight = (self.reliability / count)[:, self.labels]
+        return (weight * losses).sum()
+
+    def _clients(self) -> Parameters:
+        return {name: self.parameters[name].detach() for name in self.shared()}
+
+
+def _leaves(values: Mapping[str, Tensor]) -> Parameters:
+    return {name: value.detach().clone().requires_grad_() for name, value in values.items()}

@@ -1,0 +1,97 @@
+"""FedTAD's pseudo graphs: features that a generator makes of noise, joined where they are alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import dgl
+import torch
+import torch.nn.functional as functional
+from torch import Tensor
+
+from methods.fedpub.proxy import SharedFeatures
+from methods.stacked.activation import Dropout
+from methods.stacked.backbones import (
+    Backbone,
+    Convolution,
+    Inputs,
+    Parameters,
+    Weights,
+    linear_start,
+    prefixed,
+)
+from methods.stacked.propagation import use_kernel
+
+HIDDEN = (64, 128, 256)
+"""Widths of the generator's hidden layers."""
+
+
+def generator_start(noise: int, classes: int, width: int, generator: torch.Generator) -> Parameters:
+    """Parameters of the generator for `width` features: a row for every class from N(0, 1), linear layers
+    as torch's own."""
+    parameters = {"embedding": torch.randn(classes, classes, generator=generator)}
+    inner = noise + classes
+    for index, outer in enumerate((*HIDDEN, width)):
+        parameters |= prefixed(f"layers.{index}", linear_start(inner, outer, generator))
+        inner = outer
+    return parameters
+
+
+def generate(parameters: Parameters, noise: Tensor, labels: Tensor) -> Tensor:
+    """Features of nodes with these labels, (m, d); `noise` (m, ·), `labels` (m,)."""
+    h = torch.cat([parameters["embedding"][labels], noise], dim=1)
+    for index in range(len(HIDDEN) + 1):
+        h = h @ parameters[f"layers.{index}.weight"] + parameters[f"layers.{index}.bias"]
+        h = torch.tanh(h) if index < len(HIDDEN) else h
+    return h
+
+
+def balanced_labels(nodes: int, classes: int) -> Tensor:
+    """The same number of nodes of each class in turn, the remainder of the last; (nodes,) int64."""
+    return (torch.arange(nodes) // max(nodes // classes, 1)).clamp(max=classes - 1)
+
+
+def nearest_graph(features: Tensor, neighbours: int, kernel: str) -> dgl.DGLGraph:
+    """Each node joined to its `neighbours` nearest by cosine, of which it is itself one; both directions, no
+    self-loops. `features` (m, d)."""
+    unit = functional.normalize(features.detach(), dim=1)
+    nearest = (unit @ unit.T).topk(min(neighbours, len(unit)), dim=1).indices
+    joined = torch.zeros(len(unit), len(unit), dtype=torch.bool, device=unit.device)
+    joined.scatter_(1, nearest, True)
+    joined = (joined | joined.T).fill_diagonal_(False)
+    source, target = joined.nonzero(as_tuple=True)
+    return use_kernel(dgl.graph((source.cpu(), target.cpu()), num_nodes=len(unit)), kernel)
+
+
+@dataclass(frozen=True, eq=False)
+class PseudoGraph:
+    """m made-up nodes, and the networks' propagation over their edges."""
+
+    features: Tensor
+    """(m, d)."""
+    convolution: Convolution
+    """(m, width) → (m, width)."""
+    backbone: Backbone
+    classes: int
+
+    def outputs(self, parameters: Weights, dropout: Dropout | None = None) -> Tensor:
+        """Logits of R networks (R, …), (R, m, C); `dropout` None evaluates."""
+        networks, features = len(next(iter(parameters.values()))), self.features
+        if self.backbone.architecture.input_norm:
+            features = functional.layer_norm(features, features.shape[1:])
+        shared = SharedFeatures(features, networks, features.device)
+
+        def convolve(h: Tensor) -> Tensor:
+            """One propagation for all networks, side by side; (R·m, width) → (R·m, width)."""
+            width = h.shape[1]
+            wide = h.view(networks, -1, width).transpose(0, 1).reshape(-1, networks * width)
+            return self.convolution(wide).view(-1, networks, width).transpose(0, 1).reshape(-1, width)
+
+        inputs = Inputs(shared.segments, shared, convolve, self.classes)
+        return self.backbone.forward(inputs, parameters, dropout).view(networks, len(features), -1)
+
+
+def join(features: Tensor, neighbours: int, backbone: Backbone, classes: int, kernel: str) -> PseudoGraph:
+    """The pseudo graph of these features, (m, d), as `nearest_graph` joins them."""
+    graph = nearest_graph(features, neighbours, kernel)
+    return PseudoGraph(features, backbone.convolution(graph, features.device), backbone, classes)
