@@ -28,7 +28,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from datasets.errors import check_at_least
+from datasets.limits import NonNegative
 from methods.core.base import FederatedMethod, Options, register
 from methods.core.tasks import NodeClassification
 from methods.stacked.activation import Dropout
@@ -41,7 +41,7 @@ FAR = 1e6
 class FedProtoOptions(Options):
     """Hyper-parameters of FedProto."""
 
-    strength: float = 1.0
+    strength: NonNegative = 1.0
     """λ, at least 0; 0 is Local."""
     distance: Literal["prototypes", "classes", "nodes"] = "prototypes"
     """What λ weighs. `prototypes`: Σ_c ‖P_kc − P_c‖²; `classes`: Σ_c of the mean of ‖h_v − P_c‖² over T_kc
@@ -51,9 +51,6 @@ class FedProtoOptions(Options):
     c; or n_k / n over all clients."""
     predict: Literal["classifier", "prototypes"] = "classifier"
     """By what nodes are classified: the client's classifier, or the nearest P_c as last received."""
-
-    def __post_init__(self) -> None:
-        check_at_least("fedproto's strength", self.strength, 0)
 
     def unused(self, backbone: str) -> Mapping[str, str]:
         """Without λ nothing is compared, and prototypes matter only if they predict."""

@@ -31,8 +31,8 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from datasets.errors import check_at_least
 from datasets.graph import select_features
+from datasets.limits import Count
 from methods.core.base import FederatedMethod, Options, register
 from methods.core.tasks import NodeClassification
 from methods.stacked.activation import activate, add_bias
@@ -54,7 +54,7 @@ class FedSprayOptions(Options):
     """λ₂, how far the encoder follows the GNN, eq. (11)."""
     proxies: bool = True
     """False holds all proxies at zero (Table 3): soft targets from features alone."""
-    width: int = 64
+    width: Count = 64
     """d_s, length of proxies and feature embeddings (Fig. 5)."""
     proxy_learning_rate: float = 0.02
     """Adam's step for the nodes' proxies."""
@@ -68,9 +68,6 @@ class FedSprayOptions(Options):
     (public code)."""
     initialisation: Literal["glorot", "uniform"] = "glorot"
     """Start of the GNN: the backbone's own, or every entry uniform in [0, 1] (public code)."""
-
-    def __post_init__(self) -> None:
-        check_at_least("fedspray's width", self.width, 1)
 
 
 @register(

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from datasets.errors import UserError
 from datasets.federation import Federation
+from datasets.limits import check_limits
 from datasets.options import Spec
 from methods.core import tasks
 from methods.core.channel import Channel
@@ -50,6 +51,10 @@ that is not what the channel carries."""
 @dataclass(frozen=True)
 class Options:
     """A method's own hyper-parameters; each method subclasses it with a docstring for every field."""
+
+    def __post_init__(self) -> None:
+        """Raises UserError for a number outside the limit that its type states (`datasets.limits`)."""
+        check_limits(f"{type(self).__name__.removesuffix('Options').lower()}'s ", self)
 
     def unused(self, backbone: str) -> Mapping[str, str]:
         """Options that cannot act beside the others with this backbone, each with what it would need;

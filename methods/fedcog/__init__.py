@@ -42,7 +42,7 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from datasets.graph import select_features
-from methods.core.base import Options, register
+from methods.core.base import BOTH_TASKS, Options, register
 from methods.core.channel import size_of
 from methods.core.server_rules import ServedMethod, ServerRule
 from methods.fedcog.coupling import CoupledConvolution, Coupling, couple
@@ -116,7 +116,7 @@ class FedCogOptions(Options):
     title="FedCog",
     paper="Lei et al. 2023",
     options=FedCogOptions,
-    tasks=("node-classification", "link-prediction"),
+    tasks=BOTH_TASKS,
     backbones=("sgc", "gcn"),
     exchanges="sums over neighbours at the border (once, or in every step with gcn), model parameters",
 )
