@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+import typing
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
@@ -32,24 +33,6 @@ _NO_SETTINGS = (*AXES, "protocol", "options", "seed", "label", "files", "version
 SETTINGS = tuple(name for name in FIELDS if name not in _NO_SETTINGS)
 _ALSO = {FIELDS[name].field.name: name for name in SETTINGS}
 """A setting by its name in the code, where it is stored under another."""
-_JSON_TYPES: Mapping[Any, Any] = {Spec: str, tuple[int, ...]: list[int]}
-_SETTING_TYPES = {name: _JSON_TYPES.get(FIELDS[name].hint, FIELDS[name].hint) for name in SETTINGS}
-_TOP = {
-    **dict.fromkeys(("title", "description"), str),
-    **dict.fromkeys(("grid", "settings"), dict),
-    **dict.fromkeys(("override", "published"), list[dict]),
-    "seeds": int,
-    "metrics": Any,
-}
-_OVERRIDE = {**dict.fromkeys(("when", "grid", "settings", "options"), dict), "chosen": str}
-_PUBLISHED = {
-    **dict.fromkeys(("paper", "table", "note", "baseline", "reference"), str),
-    **dict.fromkeys(("metric", "dataset", "partition", "backbone"), dict[str, str]),
-    "method": dict,
-    "scale": float,
-    "runs": int,
-    "drawn_once": bool,
-}
 
 
 class ProtocolError(UserError):
@@ -64,7 +47,7 @@ class Override:
     """Axis name → values it applies to; datasets and methods by bare name or as spelt in the grid."""
     grid: Mapping[str, tuple[Any, ...]]
     settings: Mapping[str, Any]
-    options: Mapping[str, OptionValue]
+    options: Mapping[str, OptionValue] = field(default_factory=dict)
     """Options of the method."""
     chosen: str = ""
     """How these settings or options were chosen on the very table, where no paper states them; empty
@@ -250,6 +233,26 @@ def parse_protocol(name: str, content: Mapping[str, Any]) -> Protocol:
     )
 
 
+def _read_as(hint: Any) -> Any:
+    """The type that TOML has for a field of type `hint`."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Mapping:
+        return dict[str, str] if arguments[1] is str else dict
+    return str if hint is Spec else list[arguments[0]] if origin is tuple else hint  # type: ignore[valid-type]
+
+
+_SETTINGS = {name: _read_as(FIELDS[name].hint) for name in SETTINGS}
+_OVERRIDE = {name: _read_as(hint) for name, hint in typing.get_type_hints(Override).items()}
+_PUBLISHED = {name: _read_as(hint) for name, hint in typing.get_type_hints(Published).items()}
+_TOP = {
+    **dict.fromkeys(("title", "description"), str),
+    **dict.fromkeys(("grid", "settings"), dict),
+    **dict.fromkeys(("override", "published"), list[dict]),
+    "seeds": int,
+    "metrics": Any,
+}
+
+
 @dataclass(frozen=True)
 class _Reader:
     """Checks what a file says, and blames its keys by name."""
@@ -314,19 +317,15 @@ class _Reader:
         return {key: self.setting(key, value) for key, value in named.items()}
 
     def setting(self, key: str, value: Any) -> Any:
-        hint = _SETTING_TYPES[key]
+        hint = _SETTINGS[key]
         found = self.check(key, value, hint)
         return float(found) if hint is float else found
 
     def override(self, content: Mapping[str, Any]) -> Override:
         given = self.table(content, _OVERRIDE, "override")
-        return Override(
-            when=self.grid(given.get("when", {}), "override.when"),
-            grid=self.grid(given.get("grid", {}), "override.grid"),
-            settings=self.settings(given.get("settings", {}), "override.settings"),
-            options=given.get("options", {}),
-            chosen=given.get("chosen", ""),
-        )
+        readers = {"when": self.grid, "grid": self.grid, "settings": self.settings}
+        read = {key: read(given.get(key, {}), f"override.{key}") for key, read in readers.items()}
+        return Override(**{**given, **read})
 
     def published(self, content: Mapping[str, Any]) -> Published:
         given = self.table(content, _PUBLISHED, "published")
@@ -356,7 +355,7 @@ def setting_from_text(text: str) -> tuple[str, Any]:
     key = _ALSO.get(key, key)
     if key not in SETTINGS:
         raise unknown("setting", key, SETTINGS)
-    hint, parts = _SETTING_TYPES[key], value.split("+")
+    hint, parts = _SETTINGS[key], value.split("+")
     parsed: Any = value if hint is str else parse_value(value.strip())
     if hint == list[int] and all(part.isdecimal() for part in parts):
         parsed = [int(part) for part in parts]

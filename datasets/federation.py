@@ -92,10 +92,6 @@ class Federation:
         )
         return federation, position
 
-    def with_graph(self, graph: dgl.DGLGraph) -> Federation:
-        """The same clients over other intra-edges."""
-        return replace(self, graph=graph)
-
 
 def split_edges(
     adjacency: sp.csr_matrix, origin: np.ndarray, client: np.ndarray

@@ -36,7 +36,7 @@ from datasets.limits import Count
 from methods.core.base import FederatedMethod, Options, register
 from methods.core.tasks import NodeClassification
 from methods.stacked.activation import activate, add_bias
-from methods.stacked.backbones import Parameters, stack
+from methods.stacked.backbones import Parameters, stack, uniform
 from methods.stacked.features import Features
 from methods.stacked.mixing import weighted_mean
 from methods.stacked.optimiser import make_adam
@@ -156,8 +156,8 @@ class FedSpray(FederatedMethod):
         }.items():
             # The public code's range: by the outputs, not the inputs, of a layer.
             bound = 1 / math.sqrt(shape[1])
-            start[f"{name}.weight"] = torch.empty(shape).uniform_(-bound, bound, generator=self.generator)
-            start[f"{name}.bias"] = torch.empty(shape[1]).uniform_(-bound, bound, generator=self.generator)
+            start[f"{name}.weight"] = uniform(shape, bound, self.generator)
+            start[f"{name}.bias"] = uniform(shape[1:], bound, self.generator)
         self.encoder = stack(start, self.federation.clients, self.device)
         self.encoder_optimiser = self.make_optimiser(list(self.encoder.values()))
         scale = 1.0 if self.options.proxies else 0.0

@@ -28,18 +28,6 @@ from methods.stacked.mixing import weighted_mean
 from methods.stacked.optimiser import make_adam
 from methods.stacked.propagation import use_kernel
 
-__all__ = [
-    "BOTH_TASKS",
-    "Architecture",
-    "FederatedMethod",
-    "MethodInfo",
-    "Options",
-    "Schedule",
-    "Setting",
-    "make_setting",
-    "register",
-]
-
 BOTH_TASKS = (tasks.NodeClassification.name, tasks.LinkPrediction.name)
 SAME_AS_FEDAVG = "same_as_fedavg"
 """Key in `extras`, 1 where a run did nothing beyond FedAvg: its result is FedAvg's."""

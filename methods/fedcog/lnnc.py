@@ -10,7 +10,7 @@ so joining it protects nothing. `isolated` says whether it is joined nonetheless
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import dgl
 import numpy as np
@@ -65,7 +65,7 @@ def connect(federation: Federation, isolated: bool = False) -> Protected:
         num_nodes=federation.nodes,
     )
     return Protected(
-        federation=federation.with_graph(use_kernel(graph, kernel_of(federation.graph))),
+        federation=replace(federation, graph=use_kernel(graph, kernel_of(federation.graph))),
         edges=len(pairs),
         requests=len(joined),
         alone=len(rows) - len(joined),
