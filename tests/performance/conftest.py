@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -39,3 +43,23 @@ def built(federation: Federation) -> FederatedMethod:
     method = make_method(federation)
     method.build()
     return method
+
+
+@pytest.fixture
+def nothing_cached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], None]:
+    """Each call makes a new folder the cache."""
+    folders = (tmp_path / str(number) for number in count())
+    return lambda: monkeypatch.setenv("FEDSUB_CACHE", str(next(folders)))
+
+
+def one_round(method: FederatedMethod) -> Callable[[], None]:
+    """The next round of a method that has been built: local epochs, evaluation, exchange."""
+    numbers = count(1)
+
+    def run() -> None:
+        number = next(numbers)
+        method.train_round(number)
+        method.setting.scoring.evaluate(method.predict())
+        method.exchange(number)
+
+    return run
