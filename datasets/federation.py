@@ -65,6 +65,12 @@ class Federation:
         """How many nodes of each client `mask` ((n,) bool) holds; (K,) int64."""
         return torch.bincount(self.client[mask], minlength=self.clients)
 
+    def missing_edges(self) -> Tensor:
+        """Edges of the graph between every two clients that neither holds, (K, K) int64, symmetric."""
+        source, target = (self.client[end] for end in self.inter.edges())
+        between = torch.bincount(source * self.clients + target, minlength=self.clients**2)
+        return between.view(self.clients, self.clients)
+
     def merged(self) -> tuple[Federation, Tensor]:
         """One client that holds every node once, and all edges between them.
 

@@ -303,17 +303,14 @@ class FederatedMethod:
 
     def predict_by(self, model: Tensor) -> Tensor:
         """As `predict`, but with client `model[k]`'s model for the nodes of client k; `model` is (K,)."""
-        own = {name: value.detach().clone() for name, value in self.parameters.items()}
+        own = self.parameters
+        self.parameters = {
+            name: value.detach()[model] if len(value) == len(model) else value for name, value in own.items()
+        }
         try:
-            with torch.no_grad():
-                for name, value in self.parameters.items():
-                    if len(value) == len(model):
-                        value.copy_(own[name][model])
             return self.predict()
         finally:
-            with torch.no_grad():
-                for name, value in self.parameters.items():
-                    value.copy_(own[name])
+            self.parameters = own
 
     def finish(self) -> None:
         """Called once after the last round: add figures to `extras`."""

@@ -99,10 +99,8 @@ def train(method: FederatedMethod, on_round: Callable[[int, int], None] | None =
 
 def neighbours(federation: Federation) -> Tensor:
     """The client to which each has most edges that neither holds; itself where it misses none; (K,) int64."""
-    clients = federation.clients
-    source, target = (federation.client[end] for end in federation.inter.edges())
-    missing = torch.bincount(source * clients + target, minlength=clients**2).view(clients, clients)
-    return torch.where(missing.any(dim=1), missing.argmax(dim=1), torch.arange(clients))
+    missing = federation.missing_edges()
+    return torch.where(missing.any(dim=1), missing.argmax(dim=1), torch.arange(len(missing)))
 
 
 def _finite(loss: Tensor, method: FederatedMethod, number: int) -> float:
@@ -123,7 +121,7 @@ def _outcome(method: FederatedMethod, task: Task, history: History, seconds: dic
     main, *others = task.metrics
     name = main.name
     metrics = {name: history.score(chosen, kind)}
-    metrics |= {metric.name: history.further_score(metric, chosen, kind) for metric in others}
+    metrics |= {each.name: history.score(chosen, each.averaging or kind, each.name) for each in others}
     for rule in ("mean-validation", "per-client", "last"):
         metrics[f"{name}_{rule.replace('-', '_')}"] = history.score(history.select(rule), kind)
     metrics[f"{name}_pooled"] = history.score(chosen, "pooled")

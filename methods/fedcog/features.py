@@ -76,7 +76,7 @@ class FeaturePropagation:
         inner, border = self._matrices
         terms = int(np.diff(h.indptr)[inner.indices].sum())
         if terms > DENSE_TERMS * inner.shape[0] * h.shape[1]:
-            return self._dense(torch.from_numpy(h.toarray()))
+            return self._dense(as_dense(h))
         blocks = min(h.shape[1], max(1, -(-terms // BLOCK_TERMS)))
         columns = h if blocks == 1 else h.tocsc()
         edges = np.linspace(0, h.shape[1], blocks + 1).astype(int)
@@ -147,7 +147,12 @@ def as_shorter(matrix: Matrix) -> Matrix:
     """A sparse matrix as it is, or dense where more than `DENSE_SHARE` of it is not zero."""
     if isinstance(matrix, Tensor) or matrix.nnz <= DENSE_SHARE * matrix.shape[0] * matrix.shape[1]:
         return matrix
-    return torch.from_numpy(matrix.toarray())
+    return as_dense(matrix)
+
+
+def as_dense(matrix: Matrix) -> Tensor:
+    """A matrix in either form as a dense tensor."""
+    return matrix if isinstance(matrix, Tensor) else torch.from_numpy(matrix.toarray())
 
 
 def as_matrix(features: Tensor) -> Matrix:
