@@ -72,8 +72,6 @@ class FedProto(FederatedMethod):
 
     options: FedProtoOptions
     task: NodeClassification
-    cell: Tensor
-    """(training nodes,) client · C + class."""
     count: Tensor
     """m_kc, (K, C)."""
     share: Tensor
@@ -86,10 +84,7 @@ class FedProto(FederatedMethod):
     def build(self) -> None:
         """Local's set-up, and who holds which class."""
         super().build()
-        classes, clients = self.task.width, self.federation.clients
-        self.cell = self.task.client[self.task.train] * classes + self.task.train_labels
-        count = torch.bincount(self.cell, minlength=clients * classes).view(clients, classes)
-        self.count = count.float()
+        self.count = self.task.held.float()
         self.share = self._shares()
 
     def _shares(self) -> Tensor:
@@ -112,10 +107,7 @@ class FedProto(FederatedMethod):
 
     def client_prototypes(self) -> Tensor:
         """P_kc of the forward pass just made, (K, C, width); zero where m_kc = 0."""
-        clients, classes = self.count.shape
-        h = self.hidden.index_select(0, self.task.train)
-        total = h.new_zeros(clients * classes, h.shape[1]).index_add(0, self.cell, h)
-        return total.view(clients, classes, -1) / self.count.clamp(min=1).unsqueeze(2)
+        return self.task.class_means(self.hidden.index_select(0, self.task.train))
 
     def objective(self, logits: Tensor) -> Tensor:
         """Σ_k F_k + λ · client k's distance to the prototypes, ()."""
@@ -128,7 +120,7 @@ class FedProto(FederatedMethod):
         h = self.hidden.index_select(0, self.task.train)
         gap = (h - self.prototypes[self.task.train_labels]).square().mean(dim=1)
         by_class = self.options.distance == "classes"
-        share = 1 / self.count.flatten()[self.cell] if by_class else self.task.train_weight
+        share = 1 / self.count.flatten()[self.task.cell] if by_class else self.task.train_weight
         return loss + self.options.strength * torch.dot(share, gap)
 
     def exchange(self, round_number: int) -> None:

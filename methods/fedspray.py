@@ -88,10 +88,6 @@ class FedSpray(FederatedMethod):
     """t rows over K clients."""
     train_features: Features
     """(t, d)."""
-    cell: Tensor
-    """(t,) client · C + class."""
-    held: Tensor
-    """(K, C, 1) training nodes of each class at each client."""
     class_share: Tensor
     """(K, C) a_c^k of eq. (15)."""
 
@@ -133,17 +129,10 @@ class FedSpray(FederatedMethod):
         self.train_segments = Segments(self.task.train_count, self.device)
         rows = select_features(self.federation.features, self.task.train.cpu().numpy())
         self.train_features = type(self.inputs.features)(rows, self.train_segments, self.device)
-        self._build_shares()
-        self._build_encoder()
-
-    def _build_shares(self) -> None:
-        clients, classes = self.federation.clients, self.task.width
-        self.cell = self.train_segments.client * classes + self.task.train_labels
-        held = torch.bincount(self.cell, minlength=clients * classes).float()
-        self.held = held.view(clients, classes, 1)
-        share = self.held / self.task.train_count.clamp(min=1).view(-1, 1, 1).to(self.device)
-        self.class_share = share.squeeze(2)
+        held, count = self.task.held.float(), self.task.train_count.to(self.device)
+        self.class_share = held / count.clamp(min=1).unsqueeze(1)
         self.channel.once(self.class_share)
+        self._build_encoder()
 
     def _build_encoder(self) -> None:
         width, classes = self.options.width, self.task.width
@@ -247,18 +236,11 @@ class FedSpray(FederatedMethod):
         )
         return torch.dot(losses + self.options.lambda2 * divergence.sum(dim=1), self.task.train_weight)
 
-    def local_proxies(self) -> Tensor:
-        """s_c^k, the mean over client k's training nodes of class c, zero if it has none; (K, C, d_s)."""
-        clients, classes = self.federation.clients, self.task.width
-        total = torch.zeros(clients * classes, self.options.width, device=self.device)
-        total.index_add_(0, self.cell, self.node_proxies.detach())
-        return total.view(clients, classes, -1) / self.held.clamp(min=1)
-
     def exchange(self, round_number: int) -> None:
         """Encoders are averaged, proxies aligned."""
         sent = list(self.encoder.values())
         if self.options.proxies:
-            proxies = self.local_proxies()
+            proxies = self.task.class_means(self.node_proxies.detach())
             sent.append(proxies)
             self.class_proxies = align(proxies, self.class_share, self.class_proxies)
         self.channel.up(*sent)

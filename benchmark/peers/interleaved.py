@@ -159,7 +159,7 @@ def _interleave(workers: tuple[Worker, Worker], phase: str, limits: Limits) -> d
 
     warm = once(1)
     if warm["peer"][-1] < SLOW:
-        # The first round here includes the method's set-up: a second warm-up tells what a round takes.
+        # Ours is built, and either compiles, in the first command: a second warm-up tells what a round takes.
         warm = once(2)
     slowest = max(seconds[-1] for seconds in warm.values())
     rounds = max(1, min(limits.most_rounds, int(limits.block / max(slowest, 1e-9))))

@@ -50,16 +50,3 @@ def nothing_cached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[
     """Each call makes a new folder the cache."""
     folders = (tmp_path / str(number) for number in count())
     return lambda: monkeypatch.setenv("FEDSUB_CACHE", str(next(folders)))
-
-
-def one_round(method: FederatedMethod) -> Callable[[], None]:
-    """The next round of a method that has been built: local epochs, evaluation, exchange."""
-    numbers = count(1)
-
-    def run() -> None:
-        number = next(numbers)
-        method.train_round(number)
-        method.setting.scoring.evaluate(method.predict())
-        method.exchange(number)
-
-    return run

@@ -10,8 +10,7 @@ from benchmark.arguments import parse
 from benchmark.engines import ProcessPool
 from benchmark.plan import make_plan
 from benchmark.runner import attempt, failed
-from benchmark.subjects import make_federation, make_method
-from tests.performance.conftest import one_round
+from benchmark.subjects import make_federation, make_method, one_round
 
 CELLS = 4
 """For each process."""

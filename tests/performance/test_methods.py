@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from benchmark.subjects import make_method
+from benchmark.subjects import make_method, one_round
 from datasets.federation import Federation
 from methods.core import registry
 from methods.core.base import Architecture
 from methods.core.training import train
-from tests.performance.conftest import one_round
 
 CHEAP: dict[str, dict[str, Any]] = {"fedsage+": {"generator_epochs": 1}}
 """Options that shorten the set-up and leave a round as it is."""
