@@ -44,7 +44,7 @@ def check_limits(owner: str, checked: Any) -> None:
 def _limits(kind: type) -> tuple[tuple[str, Limit], ...]:
     try:
         hints = typing.get_type_hints(kind, include_extras=True)
-    except NameError:
+    except (NameError, TypeError):
         # a plug-in's hints may name what is imported for type checkers only
         return ()
     found = ((name, getattr(hint, "__metadata__", ())) for name, hint in hints.items())

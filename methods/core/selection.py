@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from methods.core.metrics import Score
-from methods.core.tasks import Evaluation
+from methods.core.tasks.base import Evaluation
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from datasets.errors import UserError
 from datasets.federation import Federation
 from methods.core.base import FederatedMethod
 from methods.core.selection import History
-from methods.core.tasks import Evaluation, Task
+from methods.core.tasks.base import Evaluation, Task
 
 
 class DivergedError(UserError):
