@@ -61,6 +61,11 @@ class Federation:
         """Number of classes C."""
         return self.source.classes
 
+    @property
+    def width(self) -> int:
+        """Number of features d."""
+        return int(self.features.shape[1])
+
     def count(self, mask: Tensor) -> Tensor:
         """How many nodes of each client `mask` ((n,) bool) holds; (K,) int64."""
         return torch.bincount(self.client[mask], minlength=self.clients)

@@ -116,8 +116,7 @@ class FedSpray(FederatedMethod):
         """The GNN's start; drawn before the encoder's, so that λ₁ = 0 trains exactly as Local."""
         parameters = super().initial_parameters()
         if self.options.initialisation == "uniform":
-            width = int(self.federation.features.shape[1])
-            start = self.backbone.initial(width, self.task.width, self.generator)
+            start = self.draw_start()
             for value in start.values():
                 value.uniform_(0, 1, generator=self.generator)
             parameters = stack(start, self.federation.clients, self.device)
@@ -136,10 +135,9 @@ class FedSpray(FederatedMethod):
 
     def _build_encoder(self) -> None:
         width, classes = self.options.width, self.task.width
-        inner = int(self.federation.features.shape[1])
         start: Parameters = {}
         for name, shape in {
-            "encoder": (inner, width),
+            "encoder": (self.federation.width, width),
             "classifier": (width, classes),
             "projector": (width, classes),
         }.items():

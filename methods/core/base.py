@@ -219,9 +219,11 @@ class FederatedMethod:
 
     def initial_parameters(self) -> Parameters:
         """The same start for every client."""
-        width = int(self.federation.features.shape[1])
-        start = self.backbone.initial(width, self.task.width, self.generator)
-        return stack(start, self.federation.clients, self.device)
+        return stack(self.draw_start(), self.federation.clients, self.device)
+
+    def draw_start(self) -> Parameters:
+        """One client's parameters, drawn as the backbone says, without the client axis."""
+        return self.backbone.initial(self.federation.width, self.task.width, self.generator)
 
     def make_optimiser(self, parameters: list[Tensor]) -> torch.optim.Optimizer:
         """By the schedule: Adam whose state is kept across rounds, or plain gradient descent."""

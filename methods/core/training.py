@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -44,21 +45,15 @@ class Outcome:
     """Each client's test score in [0, 1] at its reported round."""
 
 
-class _Stopwatch:
-    """Wall-clock seconds by phase."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.seconds = {"setup": 0.0, "train": 0.0, "evaluate": 0.0}
-
-    @contextmanager
-    def __call__(self, phase: str) -> Iterator[None]:
-        start = time.perf_counter()
-        yield
-        if self.device.type == "cuda":
-            # CUDA works behind the program's back: what a phase started belongs to it.
-            torch.cuda.synchronize(self.device)
-        self.seconds[phase] += time.perf_counter() - start
+@contextmanager
+def _watch(phase: str, seconds: dict[str, float], device: torch.device) -> Iterator[None]:
+    """Add the wall-clock seconds of the block to those of its phase."""
+    start = time.perf_counter()
+    yield
+    if device.type == "cuda":
+        # CUDA works behind the program's back: what a phase started belongs to it.
+        torch.cuda.synchronize(device)
+    seconds[phase] += time.perf_counter() - start
 
 
 def train(method: FederatedMethod, on_round: Callable[[int, int], None] | None = None) -> Outcome:
@@ -67,7 +62,8 @@ def train(method: FederatedMethod, on_round: Callable[[int, int], None] | None =
     Raises DivergedError, naming the round, when the loss is not finite.
     """
     schedule = method.schedule
-    watch = _Stopwatch(method.device)
+    seconds = {"setup": 0.0, "train": 0.0, "evaluate": 0.0}
+    watch = partial(_watch, seconds=seconds, device=method.device)
     with watch("setup"):
         method.build()
     task = method.setting.scoring
@@ -94,7 +90,7 @@ def train(method: FederatedMethod, on_round: Callable[[int, int], None] | None =
             on_round(number, schedule.rounds)
     method.finish()
     history = History.of(rounds, evaluations, losses)
-    return _outcome(method, task, history, watch.seconds)
+    return _outcome(method, task, history, seconds)
 
 
 def neighbours(federation: Federation) -> Tensor:

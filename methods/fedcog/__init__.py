@@ -290,7 +290,7 @@ class FedCog(ServedMethod):
         """The network's, and for gprgnn the hops' weights α (1 − α)^l, the last (1 − α)^L."""
         parameters = super().initial_parameters()
         if self.normalises:
-            width = int(self.federation.features.shape[1])
+            width = self.federation.width
             norm = {"norm.gain": torch.ones(width), "norm.bias": torch.zeros(width)}
             parameters |= stack(norm, self.federation.clients, self.device)
         if self.kind == "gprgnn":

@@ -85,7 +85,7 @@ class FedGNN(FedAvg):
         (FED-PUB's Table 3 prints 214.94: by this counting 3,224 rows a round over its ten clients.) Here
         features cross once, and the channel counts them."""
         model = 2 * size_of(*self.parameters.values())
-        rows = self.extras["added_nodes"] * int(self.federation.features.shape[1]) * FLOAT_BYTES
+        rows = self.extras["added_nodes"] * self.federation.width * FLOAT_BYTES
         self.extras[PAPER_COMMUNICATION] = 100 * (1 + rows / model)
 
     def augment(self) -> Augmentation:

@@ -154,7 +154,7 @@ class FedPub(FederatedMethod):
             self.channel.once(shares.float())
         if self.options.similarity == "function" and self.options.proxy != "feature":
             generator = np.random.default_rng(self.setting.seed)
-            proxy = make_proxy(self.options.proxy, int(federation.features.shape[1]), generator)
+            proxy = make_proxy(self.options.proxy, federation.width, generator)
             self.embedding = FunctionalEmbedding(
                 self.backbone, proxy, federation.clients, self.task.width, self.device, self.setting.kernel
             )
