@@ -7,7 +7,7 @@ import typing
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated
 
 from datasets.errors import UserError
 
@@ -29,7 +29,7 @@ Size = Annotated[int, Limit("not be negative", lambda value: value >= 0)]
 Count = Annotated[int, Limit("be at least 1", lambda value: value >= 1)]
 
 
-def check_limits(owner: str, checked: Any) -> None:
+def check_limits(owner: str, checked: object) -> None:
     """Raises UserError for a field of a dataclass that is outside the limit of its type, or not finite.
 
     `owner` comes before the field's name in the sentence; it may be empty.
