@@ -34,7 +34,7 @@ def check_limits(owner: str, checked: object) -> None:
 
     `owner` comes before the field's name in the sentence; it may be empty.
     """
-    for name, limit in _limits(type(checked)):
+    for name, limit in _limits(type(checked)):  # type: ignore[arg-type]  # mypy: a class is hashable
         value = getattr(checked, name)
         if not (limit.holds(value) and value < math.inf):
             raise UserError(f"{owner}{name} must {limit.words}, and finite; it is {value}")
