@@ -41,7 +41,7 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from datasets.limits import Limit, NonNegative, Size
-from methods.core.base import BOTH_TASKS, SAME_AS_FEDAVG, FederatedMethod, Options, register
+from methods.core.base import BOTH_TASKS, SAME_AS_FEDAVG, FederatedMethod, Options, Setting, register
 from methods.stacked.mixing import cosine, gram, mix
 
 
@@ -91,10 +91,9 @@ class GCFL(FederatedMethod):
     first_split: int = 0
     """Round of the first split, 0 if there was none."""
 
-    def build(self) -> None:
-        """FedAvg's set-up; all clients are one cluster."""
-        super().build()
-        self.clusters = torch.zeros(self.federation.clients, dtype=torch.int64)
+    def __init__(self, options: GCFLOptions, setting: Setting) -> None:
+        super().__init__(options, setting)
+        self.clusters = torch.zeros(setting.federation.clients, dtype=torch.int64)
 
     def exchange(self, round_number: int) -> None:
         """Clients send; the server splits clusters where it must, and averages inside each."""
@@ -190,10 +189,9 @@ class GCFLPlus(GCFL):
     norms: deque[Tensor]
     """(K,) gradient norms of the last rounds."""
 
-    def build(self) -> None:
-        """GCFL's set-up, no norm seen yet."""
-        super().build()
-        self.norms = deque(maxlen=self.options.sequence)
+    def __init__(self, options: GCFLPlusOptions, setting: Setting) -> None:
+        super().__init__(options, setting)
+        self.norms = deque(maxlen=options.sequence)
 
     def observe(self) -> None:
         """The norm of each client's last gradient, one number a client."""
