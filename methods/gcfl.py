@@ -46,8 +46,8 @@ from methods.stacked.mixing import cosine, gram, mix
 
 
 @dataclass(frozen=True)
-class GCFLOptions(Options):
-    """Hyper-parameters of GCFL."""
+class SplitOptions(Options):
+    """When clusters are split."""
 
     epsilon1: NonNegative = 0.05
     """A cluster is split only when its mean change is shorter than this."""
@@ -58,8 +58,8 @@ class GCFLOptions(Options):
 
 
 @dataclass(frozen=True)
-class GCFLCosineOptions(GCFLOptions):
-    """Hyper-parameters of GCFL by cosines."""
+class GCFLOptions(SplitOptions):
+    """Hyper-parameters of GCFL."""
 
     weights: Literal["shifted", "positive"] = "shifted"
     """Weights of the graph that is cut: `shifted`, cosine + 1, as the authors' code; `positive`,
@@ -67,7 +67,7 @@ class GCFLCosineOptions(GCFLOptions):
 
 
 @dataclass(frozen=True)
-class GCFLPlusOptions(GCFLOptions):
+class GCFLPlusOptions(SplitOptions):
     """Hyper-parameters of GCFL+."""
 
     sequence: Annotated[int, Limit("be at least 2", lambda value: value >= 2)] = 5
@@ -80,7 +80,7 @@ class GCFLPlusOptions(GCFLOptions):
     "gcfl",
     title="GCFL",
     paper="Xie et al. 2021",
-    options=GCFLCosineOptions,
+    options=GCFLOptions,
     tasks=BOTH_TASKS,
 )
 class GCFL(FederatedMethod):
@@ -91,7 +91,7 @@ class GCFL(FederatedMethod):
     first_split: int = 0
     """Round of the first split, 0 if there was none."""
 
-    def __init__(self, options: GCFLOptions, setting: Setting) -> None:
+    def __init__(self, options: SplitOptions, setting: Setting) -> None:
         super().__init__(options, setting)
         self.clusters = torch.zeros(setting.federation.clients, dtype=torch.int64)
 

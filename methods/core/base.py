@@ -42,7 +42,8 @@ class Options:
 
     def __post_init__(self) -> None:
         """Raises UserError for a number outside the limit that its type states (`datasets.limits`)."""
-        check_limits(f"{type(self).__name__.removesuffix('Options').lower()}'s ", self)
+        owner = type(self).__name__.removesuffix("Options").replace("Plus", "+").lower()
+        check_limits(f"{owner}'s ", self)
 
     def unused(self, backbone: str) -> Mapping[str, str]:
         """Options that cannot act beside the others with this backbone, each with what it would need;
