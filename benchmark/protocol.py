@@ -10,15 +10,16 @@ replace the other's, its overrides come after the other's.
 from __future__ import annotations
 
 import re
-import sys
 import tomllib
+import typing
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from benchmark.cell import FIELDS
+from benchmark.typed import checked, fits
 from datasets.errors import UserError, unknown
 from datasets.options import OptionValue, Spec, parse_value
 
@@ -32,25 +33,6 @@ _NO_SETTINGS = (*AXES, "protocol", "options", "seed", "label", "files", "version
 SETTINGS = tuple(name for name in FIELDS if name not in _NO_SETTINGS)
 _ALSO = {FIELDS[name].field.name: name for name in SETTINGS}
 """A setting by its name in the code, where it is stored under another."""
-_TYPES: dict[Any, type | tuple[type, ...]] = {
-    str: str,
-    Spec: str,
-    bool: bool,
-    int: int,
-    float: (int, float),
-    tuple[int, ...]: list,
-}
-_SETTING_TYPES = {name: _TYPES[FIELDS[name].hint] for name in SETTINGS}
-
-
-WANTED: Mapping[Any, str] = {
-    str: "text",
-    bool: "true or false",
-    int: "a whole number",
-    (int, float): "a number",
-    list: "a list of numbers",
-    dict: "a table",
-}
 
 
 class ProtocolError(UserError):
@@ -65,7 +47,7 @@ class Override:
     """Axis name → values it applies to; datasets and methods by bare name or as spelt in the grid."""
     grid: Mapping[str, tuple[Any, ...]]
     settings: Mapping[str, Any]
-    options: Mapping[str, OptionValue]
+    options: Mapping[str, OptionValue] = field(default_factory=dict)
     """Options of the method."""
     chosen: str = ""
     """How these settings or options were chosen on the very table, where no paper states them; empty
@@ -83,15 +65,15 @@ class Override:
 class Published:
     """Which printed figures the cells of a protocol answer: our names → those of published.csv."""
 
-    paper: str
-    table: str
-    metric: Mapping[str, str]
-    dataset: Mapping[str, str]
-    partition: Mapping[str, str]
+    paper: str = ""
+    table: str = ""
+    metric: Mapping[str, str] = field(default_factory=lambda: {"accuracy": "accuracy"})
+    dataset: Mapping[str, str] = field(default_factory=dict)
+    partition: Mapping[str, str] = field(default_factory=dict)
     """A bare scheme stands for the variants of it that the grid lists."""
-    method: Mapping[str, Mapping[str, str]]
+    method: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Method as spelt in the grid → its `method`; its `partition`, `clients`, `baseline` if others."""
-    backbone: Mapping[str, str]
+    backbone: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
     """How the note of its figures begins, where figures differ in nothing else."""
     scale: float = 1.0
@@ -233,26 +215,42 @@ def parse_protocol(name: str, content: Mapping[str, Any]) -> Protocol:
     Raises ProtocolError naming the key at fault and the nearest valid ones.
     """
     reader = _Reader(f"protocol {name}")
-    top = ("title", "description", "metrics", "seeds", "grid", "settings", "override", "published")
-    reader.check_keys(content, top, "")
-    grid = reader.grid(reader.get(content, "grid", {}), "grid")
+    given = reader.table(content, _TOP, "")
+    grid = reader.grid(given.get("grid", {}), "grid")
     missing = [axis for axis in AXES if axis not in grid]
     if missing:
-        raise ProtocolError(f"protocol {name}: [grid] lacks {', '.join(missing)}")
-    seeds = reader.get(content, "seeds", 1)
-    if seeds < 1:
-        raise reader.error(f"key 'seeds' must be at least 1, not {seeds}")
+        raise reader.error(f"[grid] lacks {', '.join(missing)}")
     return Protocol(
         name=name,
-        title=reader.get(content, "title", name),
-        description=reader.get(content, "description", ""),
+        title=given.get("title", name),
+        description=given.get("description", ""),
         grid=grid,
-        seeds=seeds,
-        metrics=reader.metrics(content.get("metrics", "accuracy")),
-        settings=reader.settings(reader.get(content, "settings", {}), "settings"),
-        overrides=tuple(reader.override(block) for block in reader.tables(content, "override")),
-        published=tuple(reader.published(block) for block in reader.tables(content, "published")),
+        seeds=given.get("seeds", 1),
+        metrics=reader.metrics(given.get("metrics", "accuracy")),
+        settings=reader.settings(given.get("settings", {}), "settings"),
+        overrides=tuple(map(reader.override, given.get("override", []))),
+        published=tuple(map(reader.published, given.get("published", []))),
     )
+
+
+def _read_as(hint: Any) -> Any:
+    """The type that TOML has for a field of type `hint`."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Mapping:
+        return dict[str, str] if arguments[1] is str else dict
+    return str if hint is Spec else list[arguments[0]] if origin is tuple else hint  # type: ignore[valid-type]
+
+
+_SETTINGS = {name: _read_as(FIELDS[name].hint) for name in SETTINGS}
+_OVERRIDE = {name: _read_as(hint) for name, hint in typing.get_type_hints(Override).items()}
+_PUBLISHED = {name: _read_as(hint) for name, hint in typing.get_type_hints(Published).items()}
+_TOP = {
+    **dict.fromkeys(("title", "description"), str),
+    **dict.fromkeys(("grid", "settings"), dict),
+    **dict.fromkeys(("override", "published"), list[dict]),
+    "seeds": int,
+    "metrics": Any,
+}
 
 
 @dataclass(frozen=True)
@@ -270,30 +268,24 @@ class _Reader:
                 place = f" in [{where}]" if where else ""
                 raise self.error(f"{unknown('key', key, valid)}".replace(": did", f"{place}: did"))
 
-    def check_type(self, value: Any, kind: type | tuple[type, ...], key: str, wanted: str = "") -> None:
-        kinds = kind if isinstance(kind, tuple) else (kind,)
-        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            raise self.error(f"key {key!r} must be {wanted or WANTED[kind]}, not {value!r}")
-
-    def get(self, content: Mapping[str, Any], key: str, default: Any) -> Any:
-        """A value of the default's type."""
-        value = content.get(key, default)
-        self.check_type(value, type(default), key)
+    def check(self, key: str, value: Any, hint: Any) -> Any:
+        """The value, text without the space around it, once it has the type that `hint` says."""
+        if hint == dict[str, str] and isinstance(value, dict):
+            return {name: self.check(f"{key}.{name}", text, str) for name, text in value.items()}
+        try:
+            checked(f"key {key!r}", value, hint)
+        except UserError as error:
+            raise self.error(str(error)) from error
         return value.strip() if isinstance(value, str) else value
 
-    def texts(self, content: Mapping[str, Any], key: str) -> dict[str, str]:
-        table: dict[str, str] = self.get(content, key, {})
-        for name in table:
-            self.check_type(table[name], str, name, f"text in {key!r}")
-        return table
-
-    def tables(self, content: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-        wanted = f"a list of tables, [[{key}]]"
-        value: list[Mapping[str, Any]] = content.get(key, [])
-        self.check_type(value, list, key, wanted)
-        for block in value:
-            self.check_type(block, dict, key, wanted)
-        return value
+    def table(self, content: Mapping[str, Any], hints: Mapping[str, Any], where: str) -> dict[str, Any]:
+        """A table with no other keys than those of `hints`, each of its type; counts are at least 1."""
+        self.check_keys(content, hints, where)
+        given = {key: self.check(key, value, hints[key]) for key, value in content.items()}
+        for key, value in given.items():
+            if hints[key] is int and value < 1:
+                raise self.error(f"key {key!r} must be at least 1, not {value}")
+        return given
 
     def grid(self, content: Mapping[str, Any], where: str) -> dict[str, tuple[Any, ...]]:
         self.check_keys(content, AXES, where)
@@ -314,11 +306,9 @@ class _Reader:
         listed = tuple(values) if isinstance(values, list) else (values,)
         if not listed:
             raise self.error(f"key {axis!r} must list at least one value")
-        for value in listed:
-            if axis == "clients":
-                self.check_type(value, int, axis, "whole numbers")
-            else:
-                self.check_type(value, str, axis, "names")
+        kind, wanted = (int, "whole numbers") if axis == "clients" else (str, "names")
+        if not all(fits(value, kind) for value in listed):
+            raise self.error(f"key {axis!r} must be {wanted}, not {values!r}")
         return listed
 
     def settings(self, content: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -327,57 +317,31 @@ class _Reader:
         return {key: self.setting(key, value) for key, value in named.items()}
 
     def setting(self, key: str, value: Any) -> Any:
-        kind = _SETTING_TYPES[key]
-        self.check_type(value, kind, key)
-        for item in value if kind is list else ():
-            self.check_type(item, int, key, WANTED[list])
-        return self.finite(value, key) if kind == (int, float) else value
-
-    def finite(self, value: float, key: str) -> float:
-        if not abs(value) <= sys.float_info.max:
-            raise self.error(f"key {key!r} must be a finite number, not {value}")
-        return float(value)
+        hint = _SETTINGS[key]
+        found = self.check(key, value, hint)
+        return float(found) if hint is float else found
 
     def override(self, content: Mapping[str, Any]) -> Override:
-        self.check_keys(content, ("when", "grid", "settings", "options", "chosen"), "override")
-        return Override(
-            when=self.grid(self.get(content, "when", {}), "override.when"),
-            grid=self.grid(self.get(content, "grid", {}), "override.grid"),
-            settings=self.settings(self.get(content, "settings", {}), "override.settings"),
-            options=dict(self.get(content, "options", {})),
-            chosen=self.get(content, "chosen", ""),
-        )
+        given = self.table(content, _OVERRIDE, "override")
+        readers = {"when": self.grid, "grid": self.grid, "settings": self.settings}
+        read = {key: read(given.get(key, {}), f"override.{key}") for key, read in readers.items()}
+        return Override(**{**given, **read})
 
     def published(self, content: Mapping[str, Any]) -> Published:
-        self.check_keys(content, [item.name for item in fields(Published)], "published")
-        scale = content.get("scale", 1.0)
-        self.check_type(scale, (int, float), "scale")
-        runs, drawn_once = self.get(content, "runs", 1), self.get(content, "drawn_once", False)
-        if runs < 1:
-            raise self.error(f"key 'runs' must be at least 1, not {runs}")
-        methods: dict[str, Mapping[str, str]] = {}
-        for name, printed in self.get(content, "method", {}).items():
-            self.check_type(printed, (str, dict), name, "text or a table with a key 'method'")
-            entry = {"method": printed} if isinstance(printed, str) else self.texts({name: printed}, name)
-            self.check_keys(entry, ("method", "partition", "clients", "baseline"), f"published.method.{name}")
-            if "method" not in entry:
-                raise self.error(f"[published.method.{name}] lacks method, the printed name")
-            methods[name] = entry
-        return Published(
-            paper=self.get(content, "paper", ""),
-            table=self.get(content, "table", ""),
-            metric=self.texts(content, "metric") or {"accuracy": "accuracy"},
-            dataset=self.texts(content, "dataset"),
-            partition=self.texts(content, "partition"),
-            method=methods,
-            backbone=self.texts(content, "backbone"),
-            note=self.get(content, "note", ""),
-            scale=self.finite(scale, "scale"),
-            runs=runs,
-            drawn_once=drawn_once,
-            baseline=self.get(content, "baseline", ""),
-            reference=self.get(content, "reference", ""),
-        )
+        given = self.table(content, _PUBLISHED, "published")
+        methods = {name: self.printed(name, entry) for name, entry in given.get("method", {}).items()}
+        return Published(**{**given, "method": methods})
+
+    def printed(self, name: str, entry: Any) -> dict[str, str]:
+        """What the paper calls a method; a text stands for a table with the key `method` alone."""
+        if isinstance(entry, str):
+            return {"method": entry}
+        if not isinstance(entry, dict):
+            raise self.error(f"key {name!r} must be text or a table with a key 'method', not {entry!r}")
+        where = f"published.method.{name}"
+        if "method" not in entry:
+            raise self.error(f"[{where}] lacks method, the printed name")
+        return self.table(entry, dict.fromkeys(("method", "partition", "clients", "baseline"), str), where)
 
 
 def setting_from_text(text: str) -> tuple[str, Any]:
@@ -391,10 +355,8 @@ def setting_from_text(text: str) -> tuple[str, Any]:
     key = _ALSO.get(key, key)
     if key not in SETTINGS:
         raise unknown("setting", key, SETTINGS)
-    parsed: Any = parse_value(value.strip())
-    if _SETTING_TYPES[key] is str:
-        parsed = value.strip()
-    if _SETTING_TYPES[key] is list:
-        parts = value.split("+")
-        parsed = [int(part) for part in parts] if all(part.isdecimal() for part in parts) else value
+    hint, parts = _SETTINGS[key], value.split("+")
+    parsed: Any = value if hint is str else parse_value(value.strip())
+    if hint == list[int] and all(part.isdecimal() for part in parts):
+        parsed = [int(part) for part in parts]
     return key, _Reader("--set").setting(key, parsed)

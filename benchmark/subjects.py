@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from itertools import count
 
 import torch
 
@@ -48,3 +50,16 @@ def make_method(
     """A method on these clients, by default with FED-PUB's network and schedule."""
     setting = make_setting(federation, architecture, schedule, merged=registry.describe(name).merged)
     return registry.create(name, options, setting)
+
+
+def one_round(method: FederatedMethod) -> Callable[[], None]:
+    """The next round of a method that has been built: local epochs, evaluation, exchange."""
+    numbers = count(1)
+
+    def run() -> None:
+        number = next(numbers)
+        method.train_round(number)
+        method.setting.scoring.evaluate(method.predict())
+        method.exchange(number)
+
+    return run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import cache
 from typing import Any
 
@@ -13,13 +13,21 @@ from datasets.errors import UserError
 LARGEST = 1e200
 """Beyond it sums, squares and ratios overflow; nothing that is measured comes near."""
 _NUMBERS = (int, float)
+_WORDS: Mapping[Any, str] = {
+    str: "text",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a finite number",
+    list[int]: "a list of whole numbers",
+    dict: "a table",
+    list[dict]: "a list of tables",
+}
 
 
 def checked(name: str, value: Any, hint: Any) -> Any:
     """`value`, if it has the type that `hint` says. Raises UserError, naming `name`, if it has not."""
     if not fits(value, hint):
-        kind = hint.__name__ if isinstance(hint, type) else hint
-        raise UserError(f"{name} must be {kind}, not {str(value)[:80]!r}")
+        raise UserError(f"{name} must be {_WORDS.get(hint, hint)}, not {repr(value)[:80]}")
     return value
 
 

@@ -61,9 +61,20 @@ class Federation:
         """Number of classes C."""
         return self.source.classes
 
+    @property
+    def width(self) -> int:
+        """Number of features d."""
+        return int(self.features.shape[1])
+
     def count(self, mask: Tensor) -> Tensor:
         """How many nodes of each client `mask` ((n,) bool) holds; (K,) int64."""
         return torch.bincount(self.client[mask], minlength=self.clients)
+
+    def missing_edges(self) -> Tensor:
+        """Edges of the graph between every two clients that neither holds, (K, K) int64, symmetric."""
+        source, target = (self.client[end] for end in self.inter.edges())
+        between = torch.bincount(source * self.clients + target, minlength=self.clients**2)
+        return between.view(self.clients, self.clients)
 
     def merged(self) -> tuple[Federation, Tensor]:
         """One client that holds every node once, and all edges between them.
@@ -91,10 +102,6 @@ class Federation:
             origin=torch.from_numpy(nodes),
         )
         return federation, position
-
-    def with_graph(self, graph: dgl.DGLGraph) -> Federation:
-        """The same clients over other intra-edges."""
-        return replace(self, graph=graph)
 
 
 def split_edges(

@@ -81,11 +81,17 @@ def build_dataset(
     if features.shape[0] != nodes:
         raise ValueError(f"{name}: {features.shape[0]} feature rows but {nodes} labels")
     source, target = clean_edges(source, target, nodes)
-    graph = dgl.graph((torch.from_numpy(source), torch.from_numpy(target)), num_nodes=nodes)
     label_tensor = torch.from_numpy(np.array(labels, dtype=np.int64))
     if classes is None:
         classes = int(label_tensor.max()) + 1
+    graph = make_graph(source, target, nodes)
     return Dataset(name, graph, as_feature_tensor(features), label_tensor, classes, note)
+
+
+def make_graph(source: np.ndarray, target: np.ndarray, nodes: int) -> dgl.DGLGraph:
+    """A DGL graph of so many nodes with an edge from each of `source` to the same place of `target`."""
+    ends = (torch.from_numpy(np.asarray(end, dtype=np.int64)) for end in (source, target))
+    return dgl.graph(tuple(ends), num_nodes=nodes)
 
 
 def as_feature_tensor(features: np.ndarray | sp.spmatrix | Tensor) -> Tensor:
@@ -121,6 +127,16 @@ def as_scipy(features: Tensor) -> sp.csr_matrix:
     return sp.csr_matrix(as_array(features))
 
 
+def scaled_rows(matrix: sp.csr_matrix, lengths: np.ndarray) -> sp.csr_matrix:
+    """Every row divided by its length, (n,); rows of length 0 become 0."""
+    return sp.diags(np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths != 0)) @ matrix
+
+
+def unit_rows(matrix: sp.csr_matrix) -> sp.csr_matrix:
+    """Every row divided by its Euclidean length, so that products of two rows are their cosines."""
+    return scaled_rows(matrix, np.sqrt(np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel()))
+
+
 def select_features(features: Tensor, nodes: np.ndarray) -> Tensor:
     """Rows `nodes` of the features, in that order and in the same form (dense or CSR)."""
     if features.layout is torch.sparse_csr:
@@ -130,8 +146,7 @@ def select_features(features: Tensor, nodes: np.ndarray) -> Tensor:
 
 def as_graph(edges: sp.coo_matrix) -> dgl.DGLGraph:
     """A DGL graph with one edge for each stored entry, from row to column."""
-    ends = (torch.from_numpy(edges.row.astype(np.int64)), torch.from_numpy(edges.col.astype(np.int64)))
-    return dgl.graph(ends, num_nodes=edges.shape[0])
+    return make_graph(edges.row, edges.col, edges.shape[0])
 
 
 def induced(dataset: Dataset, nodes: np.ndarray) -> Dataset:
@@ -156,9 +171,8 @@ def row_normalised(dataset: Dataset) -> Dataset:
     features = dataset.features
     if features.layout is torch.sparse_csr:
         matrix = as_scipy(features)
-        total = np.asarray(matrix.sum(axis=1)).ravel()
-        scale = np.divide(1.0, total, out=np.zeros_like(total), where=total != 0)
-        return replace(dataset, features=as_feature_tensor(sp.diags(scale) @ matrix))
+        rows = scaled_rows(matrix, np.asarray(matrix.sum(axis=1)).ravel())
+        return replace(dataset, features=as_feature_tensor(rows))
     sums = features.sum(dim=1, keepdim=True)
     return replace(dataset, features=torch.where(sums != 0, features / sums, torch.zeros_like(features)))
 

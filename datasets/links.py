@@ -15,13 +15,13 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
-import dgl
 import numpy as np
 import torch
 from torch import Tensor
 
 from datasets.errors import UserError
-from datasets.federation import Federation, as_graph, split_edges
+from datasets.federation import Federation, split_edges
+from datasets.graph import as_graph, make_graph
 from datasets.options import Spec, checked_options
 
 NAME = "link-prediction"
@@ -164,8 +164,7 @@ def without(federation: Federation, edges: np.ndarray) -> Federation:
     total = federation.source.nodes
     source, target = (end.numpy() for end in federation.source.graph.edges())
     kept = ~np.isin(_code(source, target, np.int64(total)), edges)
-    graph = dgl.graph((torch.from_numpy(source[kept]), torch.from_numpy(target[kept])), num_nodes=total)
-    rest = replace(federation.source, graph=graph)
+    rest = replace(federation.source, graph=make_graph(source[kept], target[kept], total))
     intra, inter = split_edges(rest.adjacency(), federation.origin.numpy(), federation.client.numpy())
     return replace(federation, source=rest, graph=as_graph(intra), inter=as_graph(inter))
 

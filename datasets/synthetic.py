@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 from datasets.errors import UserError
 from datasets.graph import Dataset, build_dataset, ones_at
+from datasets.limits import Count, NonNegative, Positive, Share, Size, check_limits
 
 
 @dataclass(frozen=True)
@@ -18,38 +19,33 @@ class CommunityOptions:
     """Parameters of the embedded default graph."""
 
     nodes: int = 2000
-    classes: int = 6
+    classes: Count = 6
     features: int = 500
     """Words of the vocabulary."""
-    homophily: float = 0.8
-    """Share of edges between nodes of one class, in [0, 1]; about the measured edge homophily."""
-    noise: float = 0.5
+    homophily: Share = 0.8
+    """Share of edges between nodes of one class: about the measured edge homophily."""
+    noise: Share = 0.5
     """Share of a node's words drawn from the whole vocabulary instead of its class's topic, in [0, 1]."""
-    average_degree: float = 5.0
-    communities: int = 24
+    average_degree: Positive = 5.0
+    communities: Count = 24
     """Densely connected groups of nodes; most of a group's nodes share one class."""
-    purity: float = 0.8
+    purity: Share = 0.8
     """Share of a community's nodes that have the community's own class, in [0, 1]."""
-    locality: float = 0.85
+    locality: Share = 0.85
     """Share of edges that stay inside their community, in [0, 1]."""
-    imbalance: float = 1.0
+    imbalance: NonNegative = 1.0
     """Spread of community sizes (standard deviation of their logarithm), at least 0; 0 is all equal."""
-    words: int = 8
+    words: Count = 8
     """Words drawn per node; repeated ones count once."""
-    seed: int = 0
+    seed: Size = 0
 
     def __post_init__(self) -> None:
-        """Refuse values outside their range, naming the parameter."""
-        for name in ("homophily", "noise", "purity", "locality"):
-            _require(0 <= getattr(self, name) <= 1, self, name, "in [0, 1]")
-        for name in ("classes", "communities", "words"):
-            _require(getattr(self, name) >= 1, self, name, "at least 1")
-        _require(self.imbalance >= 0, self, "imbalance", "at least 0")
-        _require(self.seed >= 0, self, "seed", "at least 0")
-        _require(self.average_degree > 0, self, "average_degree", "above 0")
-        _require(self.features >= self.classes, self, "features", "at least classes")
-        fits = self.nodes >= max(self.communities, self.classes)
-        _require(fits, self, "nodes", "at least communities and classes")
+        """Raises UserError for a value outside its limit, and for more groups than there is room for."""
+        check_limits("community's ", self)
+        if self.features < self.classes:
+            raise UserError(f"community's features must be at least classes, {self.classes}")
+        if self.nodes < (least := max(self.communities, self.classes)):
+            raise UserError(f"community's nodes must be at least communities and classes, {least}")
 
 
 def community(options: CommunityOptions) -> Dataset:
@@ -134,22 +130,19 @@ def _bags_of_words(options: CommunityOptions, labels: np.ndarray, rng: np.random
 class FedPubOptions:
     """Parameters that FED-PUB's text leaves open in its synthetic settings (its Appendix B.3)."""
 
-    purity: float = 0.9
+    purity: Share = 0.9
     """Share of a community's nodes with the community's own label, in [0, 1]; the rest are uniform.
     The text says only that label distributions differ between communities."""
-    features: int = 32
+    features: Count = 32
     """Dimensions of the node features; not in the text."""
-    noise: float = 2.0
+    noise: NonNegative = 2.0
     """Standard deviation of the features around their class mean (a random unit vector), at least 0;
     not in the text."""
-    seed: int = 0
+    seed: Size = 0
 
     def __post_init__(self) -> None:
-        """Refuse values outside their range, naming the parameter."""
-        _require(0 <= self.purity <= 1, self, "purity", "in [0, 1]")
-        _require(self.features >= 1, self, "features", "at least 1")
-        _require(self.noise >= 0, self, "noise", "at least 0")
-        _require(self.seed >= 0, self, "seed", "at least 0")
+        """Raises UserError for a value outside its limit."""
+        check_limits("a FED-PUB graph's ", self)
 
 
 @dataclass(frozen=True)
@@ -242,9 +235,3 @@ GENERATORS: Mapping[str, Generator] = {
     },
 }
 """Generated graphs by name."""
-
-
-def _require(holds: bool, options: CommunityOptions | FedPubOptions, name: str, rule: str) -> None:
-    if not holds:
-        graph = "community" if isinstance(options, CommunityOptions) else "a FED-PUB graph"
-        raise UserError(f"{graph} cannot have {name}={getattr(options, name)}: {name} must be {rule}")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from datasets.errors import UserError, check_at_least
+from datasets.limits import NonNegative, Share
 from methods.core.base import BOTH_TASKS, Options, register
 from methods.core.twin import PREFIX, TwinMethod
 from methods.stacked.activation import Dropout
@@ -28,17 +28,12 @@ from methods.stacked.backbones import Parameters
 class APFLOptions(Options):
     """Hyper-parameters of APFL."""
 
-    alpha: float = 0.5
+    alpha: Share = 0.5
     """Weight of the personal model at the start, in [0, 1]."""
     adaptive: bool = True
     """Whether α is learned; otherwise it stays as given."""
-    alpha_rate: float = 0.0
+    alpha_rate: NonNegative = 0.0
     """Step size of α; 0 takes the schedule's learning rate."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.alpha <= 1:
-            raise UserError(f"apfl's alpha must lie in [0, 1], not {self.alpha}")
-        check_at_least("apfl's alpha_rate", self.alpha_rate, 0)
 
 
 @register("apfl", title="APFL", paper="Deng et al. 2020", options=APFLOptions, tasks=BOTH_TASKS)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from datasets.errors import check_at_least
+from datasets.limits import NonNegative
 from methods.core.base import BOTH_TASKS, Options, register
 from methods.core.twin import TwinMethod
 from methods.stacked.activation import Dropout
@@ -29,11 +29,8 @@ from methods.stacked.distance import squared_distance
 class DittoOptions(Options):
     """Hyper-parameters of Ditto."""
 
-    strength: float = 0.1
+    strength: NonNegative = 0.1
     """λ, at least 0; 0 is Local. Usual searches lie in [0.01, 2]."""
-
-    def __post_init__(self) -> None:
-        check_at_least("ditto's strength", self.strength, 0)
 
 
 @register("ditto", title="Ditto", paper="Li et al. 2021", options=DittoOptions, tasks=BOTH_TASKS)

@@ -28,7 +28,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from datasets.errors import UserError, check_at_least
+from datasets.limits import Count, NonNegative, PositiveShare, Size
 from methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
 from methods.core.tasks import NodeClassification
 from methods.stacked.backbones import Parameters
@@ -38,27 +38,18 @@ from methods.stacked.backbones import Parameters
 class FedALAOptions(Options):
     """Hyper-parameters of FedALA."""
 
-    layers: int = 1
+    layers: Size = 1
     """p, the classifier counted; 0 is all."""
-    share: float = 0.8
+    share: PositiveShare = 0.8
     """Of the training items that W is learned on, in (0, 1]."""
-    rate: float = 1.0
+    rate: NonNegative = 1.0
     """η, at least 0."""
-    threshold: float = 0.1
+    threshold: NonNegative = 0.1
     """Standard deviation of a client's losses below which its W rests in the first round, at least 0."""
-    window: int = 10
+    window: Count = 10
     """Number of those losses; the first round takes more steps than this."""
-    first_steps: int = 100
+    first_steps: Count = 100
     """The most steps in the first round."""
-
-    def __post_init__(self) -> None:
-        check_at_least("fedala's layers", self.layers, 0)
-        check_at_least("fedala's rate", self.rate, 0)
-        check_at_least("fedala's threshold", self.threshold, 0)
-        check_at_least("fedala's window", self.window, 1)
-        check_at_least("fedala's first_steps", self.first_steps, 1)
-        if not 0 < self.share <= 1:
-            raise UserError(f"fedala's share must be above 0 and at most 1, not {self.share}")
 
     def unused(self, backbone: str) -> Mapping[str, str]:
         """Without η W stays at 1; without a threshold no client rests."""

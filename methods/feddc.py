@@ -29,7 +29,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from datasets.errors import UserError, check_at_least
+from datasets.errors import UserError
+from datasets.limits import NonNegative
 from methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
 from methods.stacked.backbones import Parameters
 from methods.stacked.distance import squared_distance
@@ -40,13 +41,10 @@ from methods.stacked.mixing import weighted_mean
 class FedDCOptions(Options):
     """Hyper-parameters of FedDC."""
 
-    alpha: float = 0.1
+    alpha: NonNegative = 0.1
     """α, at least 0: how much the drift is penalised."""
     variant: Literal["paper", "authors", "openfgl"] = "paper"
     """Whose reading of g_k, ḡ and h_k."""
-
-    def __post_init__(self) -> None:
-        check_at_least("feddc's alpha", self.alpha, 0)
 
 
 @register(

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from datasets.errors import UserError
+from datasets.limits import Positive
 from methods.core.base import BOTH_TASKS, Options, register
 from methods.core.server_rules import ServedMethod, ServerRule
 from methods.stacked.backbones import Parameters
@@ -28,26 +28,21 @@ from methods.stacked.mixing import weighted_mean
 class FedAdagradOptions(Options):
     """Hyper-parameters of FedAdagrad."""
 
-    server_learning_rate: float = 0.1
-    """η, positive."""
-    tau: float = 0.01
-    """Adaptivity τ, positive: the smaller, the more every entry moves alike; FedCog's paper searches
-    [1e-5, 0.1]."""
+    server_learning_rate: Positive = 0.1
+    """η."""
+    tau: Positive = 0.01
+    """Adaptivity τ: the smaller, the more every entry moves alike; FedCog's paper searches [1e-5, 0.1]."""
     beta1: float = 0.0
-    """Momentum; the paper runs FedAdagrad without."""
+    """Decay of the mean change; the paper runs FedAdagrad without momentum."""
 
 
 @dataclass(frozen=True)
-class FedAdamOptions(Options):
+class FedAdamOptions(FedAdagradOptions):
     """Hyper-parameters of FedAdam."""
 
-    server_learning_rate: float = 0.01
-    """η, positive."""
-    tau: float = 0.001
-    """Adaptivity τ, positive: the smaller, the more every entry moves alike; FedCog's paper searches
-    [1e-5, 0.1]."""
+    server_learning_rate: Positive = 0.01
+    tau: Positive = 0.001
     beta1: float = 0.9
-    """Decay of the mean change."""
     beta2: float = 0.99
     """Decay of its square."""
 
@@ -60,10 +55,7 @@ class AdaptiveServer(ServerRule):
     second: Parameters
     """v, name → (1, …); starts at τ²."""
 
-    def __init__(self, options: FedAdagradOptions | FedAdamOptions) -> None:
-        """Raises UserError unless the learning rate and τ are positive."""
-        if options.server_learning_rate <= 0 or options.tau <= 0:
-            raise UserError("the server's learning rate and tau must be positive")
+    def __init__(self, options: FedAdagradOptions) -> None:
         self.learning_rate, self.tau, self.beta1 = options.server_learning_rate, options.tau, options.beta1
         self.beta2 = options.beta2 if isinstance(options, FedAdamOptions) else None
         self.first, self.second = {}, {}

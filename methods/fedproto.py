@@ -28,7 +28,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from datasets.errors import check_at_least
+from datasets.limits import NonNegative
 from methods.core.base import FederatedMethod, Options, register
 from methods.core.tasks import NodeClassification
 from methods.stacked.activation import Dropout
@@ -41,7 +41,7 @@ FAR = 1e6
 class FedProtoOptions(Options):
     """Hyper-parameters of FedProto."""
 
-    strength: float = 1.0
+    strength: NonNegative = 1.0
     """λ, at least 0; 0 is Local."""
     distance: Literal["prototypes", "classes", "nodes"] = "prototypes"
     """What λ weighs. `prototypes`: Σ_c ‖P_kc − P_c‖²; `classes`: Σ_c of the mean of ‖h_v − P_c‖² over T_kc
@@ -51,9 +51,6 @@ class FedProtoOptions(Options):
     c; or n_k / n over all clients."""
     predict: Literal["classifier", "prototypes"] = "classifier"
     """By what nodes are classified: the client's classifier, or the nearest P_c as last received."""
-
-    def __post_init__(self) -> None:
-        check_at_least("fedproto's strength", self.strength, 0)
 
     def unused(self, backbone: str) -> Mapping[str, str]:
         """Without λ nothing is compared, and prototypes matter only if they predict."""
@@ -75,8 +72,6 @@ class FedProto(FederatedMethod):
 
     options: FedProtoOptions
     task: NodeClassification
-    cell: Tensor
-    """(training nodes,) client · C + class."""
     count: Tensor
     """m_kc, (K, C)."""
     share: Tensor
@@ -89,10 +84,7 @@ class FedProto(FederatedMethod):
     def build(self) -> None:
         """Local's set-up, and who holds which class."""
         super().build()
-        classes, clients = self.task.width, self.federation.clients
-        self.cell = self.task.client[self.task.train] * classes + self.task.train_labels
-        count = torch.bincount(self.cell, minlength=clients * classes).view(clients, classes)
-        self.count = count.float()
+        self.count = self.task.held.float()
         self.share = self._shares()
 
     def _shares(self) -> Tensor:
@@ -115,10 +107,7 @@ class FedProto(FederatedMethod):
 
     def client_prototypes(self) -> Tensor:
         """P_kc of the forward pass just made, (K, C, width); zero where m_kc = 0."""
-        clients, classes = self.count.shape
-        h = self.hidden.index_select(0, self.task.train)
-        total = h.new_zeros(clients * classes, h.shape[1]).index_add(0, self.cell, h)
-        return total.view(clients, classes, -1) / self.count.clamp(min=1).unsqueeze(2)
+        return self.task.class_means(self.hidden.index_select(0, self.task.train))
 
     def objective(self, logits: Tensor) -> Tensor:
         """Σ_k F_k + λ · client k's distance to the prototypes, ()."""
@@ -131,7 +120,7 @@ class FedProto(FederatedMethod):
         h = self.hidden.index_select(0, self.task.train)
         gap = (h - self.prototypes[self.task.train_labels]).square().mean(dim=1)
         by_class = self.options.distance == "classes"
-        share = 1 / self.count.flatten()[self.cell] if by_class else self.task.train_weight
+        share = 1 / self.count.flatten()[self.task.cell] if by_class else self.task.train_weight
         return loss + self.options.strength * torch.dot(share, gap)
 
     def exchange(self, round_number: int) -> None:

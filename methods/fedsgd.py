@@ -32,8 +32,7 @@ class FedSGD(FederatedMethod):
 
     def initial_parameters(self) -> Parameters:
         """One start, with a leading axis of length 1."""
-        width = int(self.federation.features.shape[1])
-        return stack(self.backbone.initial(width, self.task.width, self.generator), 1, self.device)
+        return stack(self.draw_start(), 1, self.device)
 
     def objective(self, logits: Tensor) -> Tensor:
         """Σ_k p_k L_k, (); its gradient is the server's average of the clients' gradients."""

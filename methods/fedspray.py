@@ -31,12 +31,12 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from datasets.errors import check_at_least
 from datasets.graph import select_features
+from datasets.limits import Count
 from methods.core.base import FederatedMethod, Options, register
 from methods.core.tasks import NodeClassification
 from methods.stacked.activation import activate, add_bias
-from methods.stacked.backbones import Parameters, stack
+from methods.stacked.backbones import Parameters, stack, uniform
 from methods.stacked.features import Features
 from methods.stacked.mixing import weighted_mean
 from methods.stacked.optimiser import make_adam
@@ -54,7 +54,7 @@ class FedSprayOptions(Options):
     """λ₂, how far the encoder follows the GNN, eq. (11)."""
     proxies: bool = True
     """False holds all proxies at zero (Table 3): soft targets from features alone."""
-    width: int = 64
+    width: Count = 64
     """d_s, length of proxies and feature embeddings (Fig. 5)."""
     proxy_learning_rate: float = 0.02
     """Adam's step for the nodes' proxies."""
@@ -68,9 +68,6 @@ class FedSprayOptions(Options):
     (public code)."""
     initialisation: Literal["glorot", "uniform"] = "glorot"
     """Start of the GNN: the backbone's own, or every entry uniform in [0, 1] (public code)."""
-
-    def __post_init__(self) -> None:
-        check_at_least("fedspray's width", self.width, 1)
 
 
 @register(
@@ -91,10 +88,6 @@ class FedSpray(FederatedMethod):
     """t rows over K clients."""
     train_features: Features
     """(t, d)."""
-    cell: Tensor
-    """(t,) client · C + class."""
-    held: Tensor
-    """(K, C, 1) training nodes of each class at each client."""
     class_share: Tensor
     """(K, C) a_c^k of eq. (15)."""
 
@@ -123,8 +116,7 @@ class FedSpray(FederatedMethod):
         """The GNN's start; drawn before the encoder's, so that λ₁ = 0 trains exactly as Local."""
         parameters = super().initial_parameters()
         if self.options.initialisation == "uniform":
-            width = int(self.federation.features.shape[1])
-            start = self.backbone.initial(width, self.task.width, self.generator)
+            start = self.draw_start()
             for value in start.values():
                 value.uniform_(0, 1, generator=self.generator)
             parameters = stack(start, self.federation.clients, self.device)
@@ -136,31 +128,23 @@ class FedSpray(FederatedMethod):
         self.train_segments = Segments(self.task.train_count, self.device)
         rows = select_features(self.federation.features, self.task.train.cpu().numpy())
         self.train_features = type(self.inputs.features)(rows, self.train_segments, self.device)
-        self._build_shares()
-        self._build_encoder()
-
-    def _build_shares(self) -> None:
-        clients, classes = self.federation.clients, self.task.width
-        self.cell = self.train_segments.client * classes + self.task.train_labels
-        held = torch.bincount(self.cell, minlength=clients * classes).float()
-        self.held = held.view(clients, classes, 1)
-        share = self.held / self.task.train_count.clamp(min=1).view(-1, 1, 1).to(self.device)
-        self.class_share = share.squeeze(2)
+        held, count = self.task.held.float(), self.task.train_count.to(self.device)
+        self.class_share = held / count.clamp(min=1).unsqueeze(1)
         self.channel.once(self.class_share)
+        self._build_encoder()
 
     def _build_encoder(self) -> None:
         width, classes = self.options.width, self.task.width
-        inner = int(self.federation.features.shape[1])
         start: Parameters = {}
         for name, shape in {
-            "encoder": (inner, width),
+            "encoder": (self.federation.width, width),
             "classifier": (width, classes),
             "projector": (width, classes),
         }.items():
             # The public code's range: by the outputs, not the inputs, of a layer.
             bound = 1 / math.sqrt(shape[1])
-            start[f"{name}.weight"] = torch.empty(shape).uniform_(-bound, bound, generator=self.generator)
-            start[f"{name}.bias"] = torch.empty(shape[1]).uniform_(-bound, bound, generator=self.generator)
+            start[f"{name}.weight"] = uniform(shape, bound, self.generator)
+            start[f"{name}.bias"] = uniform(shape[1:], bound, self.generator)
         self.encoder = stack(start, self.federation.clients, self.device)
         self.encoder_optimiser = self.make_optimiser(list(self.encoder.values()))
         scale = 1.0 if self.options.proxies else 0.0
@@ -250,18 +234,11 @@ class FedSpray(FederatedMethod):
         )
         return torch.dot(losses + self.options.lambda2 * divergence.sum(dim=1), self.task.train_weight)
 
-    def local_proxies(self) -> Tensor:
-        """s_c^k, the mean over client k's training nodes of class c, zero if it has none; (K, C, d_s)."""
-        clients, classes = self.federation.clients, self.task.width
-        total = torch.zeros(clients * classes, self.options.width, device=self.device)
-        total.index_add_(0, self.cell, self.node_proxies.detach())
-        return total.view(clients, classes, -1) / self.held.clamp(min=1)
-
     def exchange(self, round_number: int) -> None:
         """Encoders are averaged, proxies aligned."""
         sent = list(self.encoder.values())
         if self.options.proxies:
-            proxies = self.local_proxies()
+            proxies = self.task.class_means(self.node_proxies.detach())
             sent.append(proxies)
             self.class_proxies = align(proxies, self.class_share, self.class_proxies)
         self.channel.up(*sent)

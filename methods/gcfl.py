@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import networkx as nx
 import numpy as np
@@ -40,26 +40,26 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from datasets.errors import UserError
-from methods.core.base import SAME_AS_FEDAVG, FederatedMethod, Options, Setting, register
+from datasets.limits import Limit, NonNegative, Size
+from methods.core.base import BOTH_TASKS, SAME_AS_FEDAVG, FederatedMethod, Options, Setting, register
 from methods.stacked.mixing import cosine, gram, mix
 
 
 @dataclass(frozen=True)
-class GCFLOptions(Options):
-    """Hyper-parameters of GCFL."""
+class SplitOptions(Options):
+    """When clusters are split."""
 
-    epsilon1: float = 0.05
+    epsilon1: NonNegative = 0.05
     """A cluster is split only when its mean change is shorter than this."""
-    epsilon2: float = 0.1
+    epsilon2: NonNegative = 0.1
     """A cluster is split only when one of its clients changes by more than this."""
-    first_round: int = 20
+    first_round: Size = 20
     """No split up to and including this round."""
 
 
 @dataclass(frozen=True)
-class GCFLCosineOptions(GCFLOptions):
-    """Hyper-parameters of GCFL by cosines."""
+class GCFLOptions(SplitOptions):
+    """Hyper-parameters of GCFL."""
 
     weights: Literal["shifted", "positive"] = "shifted"
     """Weights of the graph that is cut: `shifted`, cosine + 1, as the authors' code; `positive`,
@@ -67,10 +67,10 @@ class GCFLCosineOptions(GCFLOptions):
 
 
 @dataclass(frozen=True)
-class GCFLPlusOptions(GCFLOptions):
+class GCFLPlusOptions(SplitOptions):
     """Hyper-parameters of GCFL+."""
 
-    sequence: int = 5
+    sequence: Annotated[int, Limit("be at least 2", lambda value: value >= 2)] = 5
     """Gradient norms that are compared, at least 2; the paper takes 5 to 10."""
     standardize: bool = False
     """Whether each sequence is divided by its standard deviation, so that trends are compared."""
@@ -80,8 +80,8 @@ class GCFLPlusOptions(GCFLOptions):
     "gcfl",
     title="GCFL",
     paper="Xie et al. 2021",
-    options=GCFLCosineOptions,
-    tasks=("node-classification", "link-prediction"),
+    options=GCFLOptions,
+    tasks=BOTH_TASKS,
 )
 class GCFL(FederatedMethod):
     """FedAvg until the first split; then every cluster has a server model of its own."""
@@ -91,10 +91,8 @@ class GCFL(FederatedMethod):
     first_split: int = 0
     """Round of the first split, 0 if there was none."""
 
-    def __init__(self, options: GCFLOptions, setting: Setting) -> None:
+    def __init__(self, options: SplitOptions, setting: Setting) -> None:
         super().__init__(options, setting)
-        if options.epsilon1 < 0 or options.epsilon2 < 0 or options.first_round < 0:
-            raise UserError(f"{self.info.name}'s epsilon1, epsilon2 and first_round must not be negative")
         self.clusters = torch.zeros(setting.federation.clients, dtype=torch.int64)
 
     def exchange(self, round_number: int) -> None:
@@ -182,7 +180,7 @@ class GCFL(FederatedMethod):
     title="GCFL+",
     paper="Xie et al. 2021",
     options=GCFLPlusOptions,
-    tasks=("node-classification", "link-prediction"),
+    tasks=BOTH_TASKS,
     exchanges="model parameters, gradient norms",
 )
 class GCFLPlus(GCFL):
@@ -193,8 +191,6 @@ class GCFLPlus(GCFL):
 
     def __init__(self, options: GCFLPlusOptions, setting: Setting) -> None:
         super().__init__(options, setting)
-        if options.sequence < 2:
-            raise UserError(f"gcfl+'s sequence must be at least 2, not {options.sequence}")
         self.norms = deque(maxlen=options.sequence)
 
     def observe(self) -> None:

@@ -29,7 +29,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from datasets.errors import UserError, check_at_least
+from datasets.limits import NonNegative, Positive
 from methods.core.base import BOTH_TASKS, Options, register
 from methods.fedavg import FedAvg
 from methods.stacked.activation import Dropout, activate, add_bias
@@ -41,19 +41,14 @@ from methods.stacked.segments import Segments, segment_product
 class MoonOptions(Options):
     """Hyper-parameters of MOON."""
 
-    mu: float = 1.0
+    mu: NonNegative = 1.0
     """μ, at least 0; 0 is FedAvg. The paper searches {0.1, 1, 5, 10}."""
-    temperature: float = 0.5
+    temperature: Positive = 0.5
     """τ, positive."""
     nodes: Literal["all", "training"] = "all"
     """Whose ℓ is averaged."""
     projection: bool = False
     """Whether the paper's projection head stands below the classifier."""
-
-    def __post_init__(self) -> None:
-        check_at_least("moon's mu", self.mu, 0)
-        if self.temperature <= 0:
-            raise UserError(f"moon's temperature must be positive, not {self.temperature}")
 
     def unused(self, backbone: str) -> Mapping[str, str]:
         """Without μ there is no contrast; SGC has no hidden layer to project."""

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from datasets.errors import UserError
+from datasets.limits import Positive
 from methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
 from methods.stacked.backbones import Parameters
 from methods.stacked.mixing import weighted_mean
@@ -36,16 +37,12 @@ from methods.stacked.mixing import weighted_mean
 class ScaffoldOptions(Options):
     """Hyper-parameters of SCAFFOLD."""
 
-    server_rate: float = 1.0
+    server_rate: Positive = 1.0
     """η_g, positive; 1 takes the clients' mean, as the paper's experiments do."""
     control: Literal["steps", "gradient"] = "steps"
     """The new c_k. `steps`: (ii), from the local steps; `gradient`: (i), at what was received."""
     control_weights: Literal["schedule", "uniform"] = "schedule"
     """Clients' weights in c: those of the models, or 1/K (OpenFGL)."""
-
-    def __post_init__(self) -> None:
-        if self.server_rate <= 0:
-            raise UserError(f"scaffold's server_rate must be positive, not {self.server_rate}")
 
 
 @register(

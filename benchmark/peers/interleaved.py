@@ -93,12 +93,10 @@ class Worker:
         """Send a command and wait for the answer. Raises WorkerError."""
         try:
             self.pipe.send(command)
-            answered = self.pipe.poll(self.seconds)
-            answer: dict[str, Any] = self.pipe.recv() if answered else {}
-        except (EOFError, OSError) as error:
-            raise WorkerError(self.name, self._epitaph()) from error
-        if not answered:
-            raise WorkerError(self.name, f"no answer within {self.seconds:.0f} s")
+            late = {"error": f"no answer within {self.seconds:.0f} s"}
+            answer: dict[str, Any] = self.pipe.recv() if self.pipe.poll(self.seconds) else late
+        except (EOFError, OSError):
+            answer = {"error": self._epitaph()}
         if "error" in answer:
             raise WorkerError(self.name, answer["error"])
         return answer
@@ -159,7 +157,7 @@ def _interleave(workers: tuple[Worker, Worker], phase: str, limits: Limits) -> d
 
     warm = once(1)
     if warm["peer"][-1] < SLOW:
-        # The first round here includes the method's set-up: a second warm-up tells what a round takes.
+        # Ours is built, and either compiles, in the first command: a second warm-up tells what a round takes.
         warm = once(2)
     slowest = max(seconds[-1] for seconds in warm.values())
     rounds = max(1, min(limits.most_rounds, int(limits.block / max(slowest, 1e-9))))

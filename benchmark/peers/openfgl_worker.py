@@ -14,8 +14,8 @@ import pickle
 import random
 import sys
 import types
+from functools import partial
 from importlib import import_module
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,13 @@ import numpy as np
 import torch
 from scipy.sparse import csr_matrix
 
-from benchmark.peers.pipe import Clock, serve
+from benchmark.peers.pipe import Rounds, serve, timed
 
 PACKAGES = ("openfgl-lib", "torch", "torch-geometric", "numpy", "scipy")
 
 
-def session(pipe: Connection, task: dict[str, Any]) -> None:
-    """Build the trainer on the clients that the file holds, then train as told."""
+def prepare(task: dict[str, Any]) -> tuple[dict[str, Any], Rounds]:
+    """Build the trainer on the clients that the file holds."""
     torch.set_num_threads(1)
     torch.manual_seed(task["seed"])
     np.random.seed(task["seed"])  # noqa: NPY002
@@ -37,13 +37,10 @@ def session(pipe: Connection, task: dict[str, Any]) -> None:
     stand_in_for_missing_extensions()
     exchange = Path(task["exchange"])
     clients = Clients(exchange, exchange.parent)
-    rounds = Rounds(make_trainer(clients, task))
+    loop = Loop(make_trainer(clients, task))
     versions = {name: importlib.metadata.version(name) for name in PACKAGES}
-    pipe.send({"counts": clients.counts, "versions": versions})
-    clock = Clock(pipe)
-    while True:
-        rounds.run(clock.phase)
-        clock.lap()
+    answer = {"counts": clients.counts, "versions": versions}
+    return answer, lambda phase, rounds: timed(partial(loop.run, phase), rounds)
 
 
 def stand_in_for_missing_extensions() -> None:
@@ -146,7 +143,7 @@ def make_trainer(clients: Clients, task: dict[str, Any]) -> Any:
     return library.FGLTrainer(args)
 
 
-class Rounds:
+class Loop:
     """The loop of `FGLTrainer.train`, a round at a time, counted on."""
 
     def __init__(self, trainer: Any) -> None:
@@ -177,4 +174,4 @@ class Rounds:
 
 
 if __name__ == "__main__":
-    serve(session)
+    serve(prepare)

@@ -1,45 +1,46 @@
 """This suite's worker: `python -m benchmark.peers.our_worker FD`.
 
-Rounds are timed inside `methods.core.training.train` itself, from the end of one to the end of the next:
-local epochs, exchange, evaluation of every client.
+A round is local epochs, evaluation of every client and exchange, as in `methods.core.training.train`.
 """
 
 from __future__ import annotations
 
-from multiprocessing.connection import Connection
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmark.peers.pipe import Clock, serve
-from benchmark.subjects import make_federation, make_method, prepare_process
+from benchmark.peers.pipe import Rounds, serve, timed
+from benchmark.subjects import make_federation, make_method, one_round, prepare_process
 from datasets.federation import Federation
 from datasets.graph import as_scipy
-from methods.core.base import Architecture, Schedule
-from methods.core.training import train
-
-ROUNDS = 10**6
-"""More than are ever run: the other end says when to stop."""
+from methods.core.base import Architecture, FederatedMethod, Schedule
 
 
-def session(pipe: Connection, task: dict[str, Any]) -> None:
-    """Make the clients, hand them to the peer through a file, then train as told."""
+def prepare(task: dict[str, Any]) -> tuple[dict[str, Any], Rounds]:
+    """Make the clients and hand them to the peer through a file; the method is built for its first round."""
     prepare_process()
     federation = make_federation(task["dataset"], task["clients"])
-    pipe.send({"counts": write_clients(federation, Path(task["exchange"]))})
-    settings = {
-        "architecture": Architecture(**task["architecture"]),
-        "schedule": Schedule(rounds=ROUNDS, **task["schedule"]),
-        **task["options"],
-    }
-    clock = Clock(pipe)
-    while clock.phase == "generator":
-        # FedSage+ trains its generators at set-up: all of that is charged to their epochs.
-        method = make_method(federation, task["method"], **{**settings, "generator_epochs": clock.rounds})
+    architecture, schedule = Architecture(**task["architecture"]), Schedule(**task["schedule"])
+
+    def built(**options: Any) -> FederatedMethod:
+        method = make_method(federation, task["method"], architecture, schedule, **task["options"] | options)
         method.build()
-        clock.answer([method.extras["generator_seconds"] / clock.rounds] * clock.rounds)
-    train(make_method(federation, task["method"], **settings), lambda done, rounds: clock.lap())
+        return method
+
+    @cache
+    def training() -> Callable[[], None]:
+        return one_round(built())
+
+    def run(phase: str, rounds: int) -> list[float]:
+        if phase == "round":
+            return timed(training(), rounds)
+        # FedSage+ trains its generators at set-up: all of that is charged to their epochs.
+        return [built(generator_epochs=rounds).extras["generator_seconds"] / rounds] * rounds
+
+    return {"counts": write_clients(federation, Path(task["exchange"]))}, run
 
 
 def write_clients(federation: Federation, path: Path) -> dict[str, int]:
@@ -65,4 +66,4 @@ def write_clients(federation: Federation, path: Path) -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    serve(session)
+    serve(prepare)

@@ -5,59 +5,46 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from itertools import pairwise
 from multiprocessing.connection import Connection
 from typing import Any
 
 ERROR_LENGTH = 300
 
+Rounds = Callable[[str, int], list[float]]
+"""Runs so many rounds of a phase; the seconds of each."""
 
-def serve(session: Callable[[Connection, dict[str, Any]], None]) -> None:
-    """Run `session` on the first command, which names the task; an exception becomes the last answer.
 
-    The pipe is inherited; its file descriptor is the process's one argument. Ends when the other end is gone.
+def serve(prepare: Callable[[dict[str, Any]], tuple[dict[str, Any], Rounds]]) -> None:
+    """Prepare the task that the first command names and answer; then run rounds as every next one says.
+
+    The pipe is inherited; its file descriptor is the process's one argument. Ends when the other end is gone;
+    an exception becomes the last answer.
     """
     pipe = Connection(int(sys.argv[1]))
     try:
         task = pipe.recv()
         # An allocation beyond the limit fails in this process, not in its neighbours.
         resource.setrlimit(resource.RLIMIT_DATA, (task["memory"], task["memory"]))
-        session(pipe, task)
+        answer, run = prepare(task)
+        pipe.send(answer)
+        while True:
+            command = pipe.recv()
+            pipe.send({"seconds": run(command["phase"], command["rounds"])})
     except EOFError:
         return
     except Exception as error:
         pipe.send({"error": one_line(error)})
 
 
-class Clock:
-    """Answers commands from inside a loop of rounds with the seconds of each round; waits for the first."""
-
-    def __init__(self, pipe: Connection) -> None:
-        self._pipe = pipe
-        self._receive()
-
-    def lap(self) -> None:
-        """A round is over; after the last that was asked for, answer and wait for the next command.
-
-        Raises EOFError if none comes any more.
-        """
-        now = time.perf_counter()
-        self._seconds.append(now - self._last)
-        self._last: float = now
-        if len(self._seconds) == self.rounds:
-            self.answer(self._seconds)
-
-    def answer(self, seconds: Sequence[float]) -> None:
-        """Send the seconds of the rounds and wait for the next command."""
-        self._pipe.send({"seconds": seconds})
-        self._receive()
-
-    def _receive(self) -> None:
-        command = self._pipe.recv()
-        self.phase: str = command["phase"]
-        self.rounds: int = command["rounds"]
-        self._seconds: list[float] = []
-        self._last = time.perf_counter()
+def timed(one_round: Callable[[], object], rounds: int) -> list[float]:
+    """The seconds of each of so many rounds."""
+    ends = [time.perf_counter()]
+    for _ in range(rounds):
+        one_round()
+        ends.append(time.perf_counter())
+    return [end - start for start, end in pairwise(ends)]
 
 
 def one_line(error: BaseException) -> str:

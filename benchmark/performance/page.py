@@ -259,31 +259,22 @@ def _roofline(rounds: Sequence[Measured]) -> Iterator[str]:
         f"read and written, GB/s by size in MiB: {ladder}. Limits of the operations in milliseconds, set by "
         "arithmetic (a), bandwidth (b) or gathering (g)."
     )
-    operations = [name for name, each in rounds[0]["operations"].items() if "bound" in each]
-    head = [
-        "graph",
-        "clients",
-        "round, ms",
-        "range",
-        "limit, ms",
-        "round / limit",
-        "touched, MB",
-        *operations,
-    ]
+    columns: dict[str, Callable[[Measured], str]] = {
+        "graph": itemgetter("dataset"),
+        "clients": lambda each: str(each["clients"]),
+        "round, ms": lambda each: milliseconds(each["seconds"]),
+        "range": lambda each: f"{milliseconds(each['fastest'])}–{milliseconds(each['slowest'])}",
+        "limit, ms": lambda each: milliseconds(each["limit"]),
+        "round / limit": lambda each: f"{each['seconds'] / each['limit']:.2f}×",
+        "touched, MB": lambda each: f"{each['touched'] / 1e6:.0f}",
+    }
+    operations = [name for name, found in rounds[0]["operations"].items() if "bound" in found]
     rows = [
-        [
-            each["dataset"],
-            str(each["clients"]),
-            milliseconds(each["seconds"]),
-            f"{milliseconds(each['fastest'])}–{milliseconds(each['slowest'])}",
-            milliseconds(each["limit"]),
-            f"{each['seconds'] / each['limit']:.2f}×",
-            f"{each['touched'] / 1e6:.0f}",
-            *(
-                f"{1000 * found['limit']:.1f} {found['bound'][0]}"
-                for found in map(each["operations"].get, operations)
-            ),
+        [tell(each) for tell in columns.values()]
+        + [
+            f"{1000 * found['limit']:.1f} {found['bound'][0]}"
+            for found in map(each["operations"].get, operations)
         ]
         for each in rounds
     ]
-    yield markdown_table(head, rows)
+    yield markdown_table([*columns, *operations], rows)

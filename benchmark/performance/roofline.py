@@ -13,7 +13,6 @@ Williams, Waterman, Patterson, Roofline: An Insightful Visual Performance Model,
 from __future__ import annotations
 
 import statistics
-import time
 import timeit
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -23,9 +22,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmark.subjects import make_federation, make_method
-from methods.core.base import FederatedMethod, Schedule
-from methods.core.training import train
+from benchmark.peers.pipe import timed
+from benchmark.subjects import make_federation, make_method, one_round
+from methods.core.base import FederatedMethod
 
 DATASETS = ("cora", "pubmed", "amazon_computers")
 CLIENTS = (5, 10, 20, 50, 100)
@@ -36,7 +35,7 @@ COPY_BYTES = tuple(2**power for power in range(17, 31))
 CACHE_BYTES = 2**20
 """A copy of this size stays in the second-level cache."""
 WARM_UP = 3
-"""Rounds before the clock starts; the first includes the method's set-up."""
+"""Rounds before those that count."""
 BOUNDS = ("arithmetic", "bandwidth", "gathering")
 """What can set an operation's limit."""
 
@@ -128,26 +127,16 @@ def _sparse(nonzeros: int, rows: int, read: float, written: float, width: int) -
     return _work(2 * nonzeros * width, matrix + read + written, nonzeros * width * FLOAT)
 
 
-def time_rounds(method: FederatedMethod) -> list[float]:
-    """Run the method's schedule; seconds of every round after the warm-up."""
-    ends: list[float] = []
-    train(method, lambda done, rounds: ends.append(time.perf_counter()))
-    return np.diff(ends[WARM_UP - 1 :]).tolist()
-
-
 def measure_round(dataset: str, clients: int, ceilings: Ceilings, budget: float = 3.0) -> dict[str, Any]:
     """A round of FedAvg: its seconds, and its limit in all and by operation. Runs in a fresh process.
 
     `budget` is how long the timed rounds may take, at least five of them.
     """
-    federation = make_federation(dataset, clients)
-
-    def fedavg(rounds: int) -> FederatedMethod:
-        return make_method(federation, schedule=Schedule(rounds=WARM_UP + rounds))
-
-    probe = statistics.median(time_rounds(fedavg(2)))
-    method = fedavg(max(5, min(60, int(budget / probe))))
-    seconds = time_rounds(method)
+    method = make_method(make_federation(dataset, clients))
+    method.build()
+    step = one_round(method)
+    *_, probe = timed(step, WARM_UP)
+    seconds = timed(step, max(5, min(60, int(budget / probe))))
     counted, touched = count_work(method)
     limits = {name: work / ceilings.rates(touched) for name, work in counted.items()}
     operations = {

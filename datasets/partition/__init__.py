@@ -15,8 +15,6 @@ from datasets.options import OptionValue, Spec, format_name
 from datasets.partition.base import Partition, as_partition
 from datasets.plugins import Kind
 
-__all__ = ["SCHEMES", "Partition", "partition"]
-
 SCHEMES = Kind(
     "partition scheme",
     function="partition",

@@ -19,8 +19,6 @@ from datasets.plugins import Kind
 from datasets.seeding import stream
 from datasets.splits.base import TEST, TRAIN, VALIDATION, Split, checked_roles
 
-__all__ = ["SCHEMES", "Split", "make_split"]
-
 SCHEMES = Kind("split", function="split", group="fedsub.splits", package=__name__, shared=("base",), given=3)
 
 

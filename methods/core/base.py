@@ -15,6 +15,7 @@ from torch import Tensor
 
 from datasets.errors import UserError
 from datasets.federation import Federation
+from datasets.limits import check_limits
 from datasets.options import Spec
 from methods.core import tasks
 from methods.core.channel import Channel
@@ -27,18 +28,6 @@ from methods.stacked.mixing import weighted_mean
 from methods.stacked.optimiser import make_adam
 from methods.stacked.propagation import use_kernel
 
-__all__ = [
-    "BOTH_TASKS",
-    "Architecture",
-    "FederatedMethod",
-    "MethodInfo",
-    "Options",
-    "Schedule",
-    "Setting",
-    "make_setting",
-    "register",
-]
-
 BOTH_TASKS = (tasks.NodeClassification.name, tasks.LinkPrediction.name)
 SAME_AS_FEDAVG = "same_as_fedavg"
 """Key in `extras`, 1 where a run did nothing beyond FedAvg: its result is FedAvg's."""
@@ -50,6 +39,11 @@ that is not what the channel carries."""
 @dataclass(frozen=True)
 class Options:
     """A method's own hyper-parameters; each method subclasses it with a docstring for every field."""
+
+    def __post_init__(self) -> None:
+        """Raises UserError for a number outside the limit that its type states (`datasets.limits`)."""
+        owner = type(self).__name__.removesuffix("Options").replace("Plus", "+").lower()
+        check_limits(f"{owner}'s ", self)
 
     def unused(self, backbone: str) -> Mapping[str, str]:
         """Options that cannot act beside the others with this backbone, each with what it would need;
@@ -226,9 +220,11 @@ class FederatedMethod:
 
     def initial_parameters(self) -> Parameters:
         """The same start for every client."""
-        width = int(self.federation.features.shape[1])
-        start = self.backbone.initial(width, self.task.width, self.generator)
-        return stack(start, self.federation.clients, self.device)
+        return stack(self.draw_start(), self.federation.clients, self.device)
+
+    def draw_start(self) -> Parameters:
+        """One client's parameters, drawn as the backbone says, without the client axis."""
+        return self.backbone.initial(self.federation.width, self.task.width, self.generator)
 
     def make_optimiser(self, parameters: list[Tensor]) -> torch.optim.Optimizer:
         """By the schedule: Adam whose state is kept across rounds, or plain gradient descent."""
@@ -310,17 +306,14 @@ class FederatedMethod:
 
     def predict_by(self, model: Tensor) -> Tensor:
         """As `predict`, but with client `model[k]`'s model for the nodes of client k; `model` is (K,)."""
-        own = {name: value.detach().clone() for name, value in self.parameters.items()}
+        own = self.parameters
+        self.parameters = {
+            name: value.detach()[model] if len(value) == len(model) else value for name, value in own.items()
+        }
         try:
-            with torch.no_grad():
-                for name, value in self.parameters.items():
-                    if len(value) == len(model):
-                        value.copy_(own[name][model])
             return self.predict()
         finally:
-            with torch.no_grad():
-                for name, value in self.parameters.items():
-                    value.copy_(own[name])
+            self.parameters = own
 
     def finish(self) -> None:
         """Called once after the last round: add figures to `extras`."""

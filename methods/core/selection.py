@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from methods.core.metrics import Metric, Score
-from methods.core.tasks import Evaluation
+from methods.core.metrics import Score
+from methods.core.tasks.base import Evaluation
 
 
 @dataclass(frozen=True)
@@ -84,11 +84,11 @@ class History:
             index = np.int64(len(self.rounds) - 1)
         return np.full(value.shape[1], index)
 
-    def score(self, chosen: np.ndarray, kind: str) -> float:
-        """Test score of each client at its evaluation `chosen` ((K,)), averaged as `kind` says."""
-        return float(self.test.at(chosen).averaged(kind)[0])
+    def score(self, chosen: np.ndarray, kind: str, further: str = "") -> float:
+        """Test score of each client at its evaluation `chosen` ((K,)), averaged as `kind` says.
 
-    def further_score(self, metric: Metric, chosen: np.ndarray, kind: str) -> float:
-        """The same by another metric, averaged as it says itself or as `kind`; NaN where none is scored."""
-        curve = self.further[metric.name].at(chosen)
-        return float(curve.averaged(metric.averaging or kind)[0]) if curve.weight.any() else float("nan")
+        By the metric named `further` in place of the first, NaN where that scores nothing.
+        """
+        curve = self.further[further] if further else self.test
+        scored = curve.weight.any() or not further
+        return float(curve.at(chosen).averaged(kind)[0]) if scored else float("nan")

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from datasets.errors import check_at_least, check_choice
+from datasets.errors import check_choice
+from datasets.limits import Count, NonNegative, check_limits
 
 OPTIMISERS = ("adam", "sgd")
 WEIGHTINGS = ("training-nodes", "uniform", "nodes")
@@ -20,16 +21,16 @@ AVERAGINGS = ("client-mean", "pooled")
 class Schedule:
     """How long, how fast and by which rule a protocol trains and selects."""
 
-    rounds: int = 100
-    local_epochs: int = 1
-    learning_rate: float = 0.01
-    weight_decay: float = 1e-6
+    rounds: Count = 100
+    local_epochs: Count = 1
+    learning_rate: NonNegative = 0.01
+    weight_decay: NonNegative = 1e-6
     """The optimiser's L2 term, added to the gradient."""
     optimiser: str = field(default="adam", metadata={"omit_default": True})
     """The clients' steps: `adam`, its state kept across rounds, or `sgd`, plain gradient steps."""
     weighting: str = "training-nodes"
     """Clients' weights in averages: `training-nodes` (McMahan), `uniform`, or `nodes`."""
-    evaluate_every: int = 1
+    evaluate_every: Count = 1
     """Rounds between evaluations; the last round is always evaluated."""
     evaluate: str = "local"
     """When clients are evaluated. `local`: after local training; `received`: after the exchange, on what
@@ -45,10 +46,7 @@ class Schedule:
 
     def __post_init__(self) -> None:
         """Raises UserError for a choice that does not exist and for a number that cannot be."""
-        for name in ("rounds", "local_epochs", "evaluate_every"):
-            check_at_least(name, getattr(self, name), 1)
-        for name in ("learning_rate", "weight_decay"):
-            check_at_least(name, getattr(self, name), 0)
+        check_limits("", self)
         check_choice("optimiser", self.optimiser, OPTIMISERS)
         check_choice("weighting", self.weighting, WEIGHTINGS)
         check_choice("evaluation moment", self.evaluate, MOMENTS)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from datasets.errors import UserError
 from datasets.federation import Federation
 from methods.core.base import FederatedMethod
 from methods.core.selection import History
-from methods.core.tasks import Evaluation, Task
+from methods.core.tasks.base import Evaluation, Task
 
 
 class DivergedError(UserError):
@@ -44,21 +45,15 @@ class Outcome:
     """Each client's test score in [0, 1] at its reported round."""
 
 
-class _Stopwatch:
-    """Wall-clock seconds by phase."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.seconds = {"setup": 0.0, "train": 0.0, "evaluate": 0.0}
-
-    @contextmanager
-    def __call__(self, phase: str) -> Iterator[None]:
-        start = time.perf_counter()
-        yield
-        if self.device.type == "cuda":
-            # CUDA works behind the program's back: what a phase started belongs to it.
-            torch.cuda.synchronize(self.device)
-        self.seconds[phase] += time.perf_counter() - start
+@contextmanager
+def _watch(phase: str, seconds: dict[str, float], device: torch.device) -> Iterator[None]:
+    """Add the wall-clock seconds of the block to those of its phase."""
+    start = time.perf_counter()
+    yield
+    if device.type == "cuda":
+        # CUDA works behind the program's back: what a phase started belongs to it.
+        torch.cuda.synchronize(device)
+    seconds[phase] += time.perf_counter() - start
 
 
 def train(method: FederatedMethod, on_round: Callable[[int, int], None] | None = None) -> Outcome:
@@ -67,7 +62,8 @@ def train(method: FederatedMethod, on_round: Callable[[int, int], None] | None =
     Raises DivergedError, naming the round, when the loss is not finite.
     """
     schedule = method.schedule
-    watch = _Stopwatch(method.device)
+    seconds = {"setup": 0.0, "train": 0.0, "evaluate": 0.0}
+    watch = partial(_watch, seconds=seconds, device=method.device)
     with watch("setup"):
         method.build()
     task = method.setting.scoring
@@ -94,15 +90,13 @@ def train(method: FederatedMethod, on_round: Callable[[int, int], None] | None =
             on_round(number, schedule.rounds)
     method.finish()
     history = History.of(rounds, evaluations, losses)
-    return _outcome(method, task, history, watch.seconds)
+    return _outcome(method, task, history, seconds)
 
 
 def neighbours(federation: Federation) -> Tensor:
     """The client to which each has most edges that neither holds; itself where it misses none; (K,) int64."""
-    clients = federation.clients
-    source, target = (federation.client[end] for end in federation.inter.edges())
-    missing = torch.bincount(source * clients + target, minlength=clients**2).view(clients, clients)
-    return torch.where(missing.any(dim=1), missing.argmax(dim=1), torch.arange(clients))
+    missing = federation.missing_edges()
+    return torch.where(missing.any(dim=1), missing.argmax(dim=1), torch.arange(len(missing)))
 
 
 def _finite(loss: Tensor, method: FederatedMethod, number: int) -> float:
@@ -123,7 +117,7 @@ def _outcome(method: FederatedMethod, task: Task, history: History, seconds: dic
     main, *others = task.metrics
     name = main.name
     metrics = {name: history.score(chosen, kind)}
-    metrics |= {metric.name: history.further_score(metric, chosen, kind) for metric in others}
+    metrics |= {each.name: history.score(chosen, each.averaging or kind, each.name) for each in others}
     for rule in ("mean-validation", "per-client", "last"):
         metrics[f"{name}_{rule.replace('-', '_')}"] = history.score(history.select(rule), kind)
     metrics[f"{name}_pooled"] = history.score(chosen, "pooled")

@@ -42,11 +42,18 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from datasets.graph import select_features
-from methods.core.base import Options, register
+from methods.core.base import BOTH_TASKS, Options, register
 from methods.core.channel import size_of
 from methods.core.server_rules import ServedMethod, ServerRule
 from methods.fedcog.coupling import CoupledConvolution, Coupling, couple
-from methods.fedcog.features import FeaturePropagation, Matrix, PlainPropagation, as_features, as_matrix
+from methods.fedcog.features import (
+    FeaturePropagation,
+    Matrix,
+    PlainPropagation,
+    as_dense,
+    as_features,
+    as_matrix,
+)
 from methods.fedcog.lnnc import Protected, connect
 from methods.feddyn import DynamicRegularisation
 from methods.fedopt import AdaptiveServer, FedAdagradOptions, FedAdamOptions
@@ -116,7 +123,7 @@ class FedCogOptions(Options):
     title="FedCog",
     paper="Lei et al. 2023",
     options=FedCogOptions,
-    tasks=("node-classification", "link-prediction"),
+    tasks=BOTH_TASKS,
     backbones=("sgc", "gcn"),
     exchanges="sums over neighbours at the border (once, or in every step with gcn), model parameters",
 )
@@ -283,7 +290,7 @@ class FedCog(ServedMethod):
         """The network's, and for gprgnn the hops' weights α (1 − α)^l, the last (1 − α)^L."""
         parameters = super().initial_parameters()
         if self.normalises:
-            width = int(self.federation.features.shape[1])
+            width = self.federation.width
             norm = {"norm.gain": torch.ones(width), "norm.bias": torch.zeros(width)}
             parameters |= stack(norm, self.federation.clients, self.device)
         if self.kind == "gprgnn":
@@ -387,15 +394,14 @@ def _identity(h: Tensor) -> Tensor:
 
 def _normalised(features: Matrix) -> Tensor:
     """Layer-normalised rows and a column of ones, (n, d) → (n, d + 1)."""
-    dense = features if isinstance(features, Tensor) else torch.from_numpy(features.toarray())
+    dense = as_dense(features)
     return torch.cat([functional.layer_norm(dense, dense.shape[1:]), torch.ones(len(dense), 1)], dim=1)
 
 
 def _add(first: Matrix, second: Matrix) -> Matrix:
     """Sum of two matrices, dense if one of them is."""
     if isinstance(first, Tensor) != isinstance(second, Tensor):
-        first, second = (each if isinstance(each, Tensor) else each.toarray() for each in (first, second))
-        first, second = torch.as_tensor(first), torch.as_tensor(second)
+        return as_dense(first) + as_dense(second)
     return first + second
 
 
@@ -403,6 +409,4 @@ def _beside(levels: list[Matrix]) -> Matrix:
     """Matrices side by side, dense if one of them is."""
     if all(sp.issparse(level) for level in levels):
         return sp.hstack(levels, format="csr")
-    return torch.cat(
-        [level if isinstance(level, Tensor) else torch.from_numpy(level.toarray()) for level in levels], dim=1
-    )
+    return torch.cat([as_dense(level) for level in levels], dim=1)

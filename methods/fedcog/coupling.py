@@ -19,11 +19,11 @@ from functools import cached_property
 
 import dgl
 import numpy as np
-import scipy.sparse as sp
 import torch
 from torch import Tensor
 
 from datasets.federation import Federation
+from datasets.graph import make_graph, ones_at
 from methods.stacked.propagation import kernel_of, propagate, use_kernel
 
 Travel = Callable[[Tensor], None]
@@ -67,13 +67,13 @@ def couple(federation: Federation) -> Coupling:
     order = np.lexsort((keys // nodes, owner))
     source, target = (end.numpy() for end in graph.edges())
     loops = np.arange(nodes)
-    internal = _graph(
+    internal = make_graph(
         np.concatenate([source, loops, far]),
         np.concatenate([target, loops, nodes + stand_in.reshape(-1)]),
         nodes + len(keys),
     )
     arrived = nodes + np.arange(len(keys))
-    border = _graph(
+    border = make_graph(
         np.concatenate([loops, arrived]), np.concatenate([loops, owner[order]]), nodes + len(keys)
     )
     degree = np.bincount(target, minlength=nodes) + np.bincount(near, minlength=nodes)
@@ -87,10 +87,6 @@ def couple(federation: Federation) -> Coupling:
     )
 
 
-def _graph(source: np.ndarray, target: np.ndarray, nodes: int) -> dgl.DGLGraph:
-    return dgl.graph((torch.from_numpy(source), torch.from_numpy(target)), num_nodes=nodes)
-
-
 def external_edges(federation: Federation) -> tuple[np.ndarray, np.ndarray]:
     """Rows (far, near) of each edge between a node and a neighbour that its client does not hold.
 
@@ -102,9 +98,7 @@ def external_edges(federation: Federation) -> tuple[np.ndarray, np.ndarray]:
         return far.numpy(), near.numpy()
     total = federation.source.nodes
     client = federation.client.numpy()
-    rows = sp.csr_matrix(
-        (np.ones(len(origin), dtype=np.float32), (np.arange(len(origin)), origin)), shape=(len(origin), total)
-    )
+    rows = ones_at(np.arange(len(origin)), origin, (len(origin), total))
     every = (rows @ federation.source.adjacency()).tocoo()
     first = np.full(total, -1)
     first[origin[::-1]] = np.arange(len(origin))[::-1]

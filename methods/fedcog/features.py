@@ -7,7 +7,9 @@ graph with many inter-edges never lie in memory in full width.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -66,16 +68,15 @@ class FeaturePropagation:
         coupling = convolution.coupling
         self.nodes = coupling.nodes
         self.route = coupling.route.numpy()
-        self._matrices: tuple[sp.csr_matrix, sp.csr_matrix] | None = None
 
     def __call__(self, h: Matrix) -> Matrix:
         """One propagation; a sparse input whose result is dense comes back dense."""
         if isinstance(h, Tensor):
             return self._dense(h)
-        inner, border = self._sparse_steps()
+        inner, border = self._matrices
         terms = int(np.diff(h.indptr)[inner.indices].sum())
         if terms > DENSE_TERMS * inner.shape[0] * h.shape[1]:
-            return self._dense(torch.from_numpy(h.toarray()))
+            return self._dense(as_dense(h))
         blocks = min(h.shape[1], max(1, -(-terms // BLOCK_TERMS)))
         columns = h if blocks == 1 else h.tocsc()
         edges = np.linspace(0, h.shape[1], blocks + 1).astype(int)
@@ -91,32 +92,18 @@ class FeaturePropagation:
         self.sent.nonzero += values.nnz
         return (border @ sp.vstack([half[: self.nodes], values[self.route]], format="csr")).tocsr()
 
-    def _sparse_steps(self) -> tuple[sp.csr_matrix, sp.csr_matrix]:
+    @cached_property
+    def _matrices(self) -> tuple[sp.csr_matrix, sp.csr_matrix]:
         """The internal step, (n + S, n), and the border step, (n, n + S)."""
-        if self._matrices is None:
-            coupling = self.convolution.coupling
-            total = coupling.nodes + coupling.stand_ins
-            source, target = (end.numpy() for end in coupling.internal.edges())
-            weight = self.convolution.internal_weight.cpu().numpy()
-            inner = sp.csr_matrix((weight, (target, source)), shape=(total, self.nodes))
-            source, target = (end.numpy() for end in coupling.border.edges())
-            weight = self.convolution.border_weight.cpu().numpy()
-            border = sp.csr_matrix((weight, (target, source)), shape=(self.nodes, total))
-            self._matrices = inner, border
-        return self._matrices
+        step, total = self.convolution, self.nodes + self.convolution.coupling.stand_ins
+        inner = _as_sparse(step.coupling.internal, step.internal_weight, (total, self.nodes))
+        return inner, _as_sparse(step.coupling.border, step.border_weight, (self.nodes, total))
 
     def _dense(self, h: Tensor) -> Tensor:
-        out = torch.empty_like(h)
-        rows = self.nodes + self.convolution.coupling.stand_ins
-        width = max(1, BLOCK_BYTES // (4 * rows))
-        counted = CoupledConvolution(
-            self.convolution.coupling, self.convolution.exponent, on_travel=self._count
-        )
-        for start in range(0, h.shape[1], width):
-            block = h[:, start : start + width].contiguous()
-            out[:, start : start + width] = counted(block)
-        self.sent.rows += self.convolution.coupling.stand_ins
-        return out
+        stand_ins = self.convolution.coupling.stand_ins
+        self.sent.rows += stand_ins
+        counted = replace(self.convolution, device="cpu", on_travel=self._count)
+        return _in_blocks(counted, h, self.nodes + stand_ins)
 
     def _count(self, values: Tensor) -> None:
         self.sent.values += values.numel()
@@ -129,29 +116,43 @@ class PlainPropagation:
     def __init__(self, graph: dgl.DGLGraph) -> None:
         self.graph = with_self_loops(graph)
         self.weight = symmetric_weight(self.graph)
-        self._matrix: sp.csr_matrix | None = None
 
     def __call__(self, h: Matrix) -> Matrix:
         """One propagation, in the form that `FeaturePropagation` would take."""
         if isinstance(h, Tensor):
-            out = torch.empty_like(h)
-            width = max(1, BLOCK_BYTES // (4 * h.shape[0]))
-            for start in range(0, h.shape[1], width):
-                block = h[:, start : start + width].contiguous()
-                out[:, start : start + width] = propagate(self.graph, block, self.weight)
-            return out
-        if self._matrix is None:
-            source, target = (end.numpy() for end in self.graph.edges())
-            shape = (self.graph.num_nodes(), self.graph.num_nodes())
-            self._matrix = sp.csr_matrix((self.weight.numpy(), (target, source)), shape=shape)
+            return _in_blocks(partial(propagate, self.graph, weight=self.weight), h, len(h))
         return as_shorter((self._matrix @ h).tocsr())
+
+    @cached_property
+    def _matrix(self) -> sp.csr_matrix:
+        return _as_sparse(self.graph, self.weight, (self.graph.num_nodes(), self.graph.num_nodes()))
+
+
+def _in_blocks(step: Callable[[Tensor], Tensor], h: Tensor, rows: int) -> Tensor:
+    """A propagation of some columns at a time, (n, d) → (n, d); `rows` are those of its tallest matrix."""
+    out = torch.empty_like(h)
+    width = max(1, BLOCK_BYTES // (4 * rows))
+    for start in range(0, h.shape[1], width):
+        out[:, start : start + width] = step(h[:, start : start + width].contiguous())
+    return out
+
+
+def _as_sparse(graph: dgl.DGLGraph, weight: Tensor, shape: tuple[int, int]) -> sp.csr_matrix:
+    """The matrix by which messages over weighted edges are a product, target by source."""
+    source, target = (end.numpy() for end in graph.edges())
+    return sp.csr_matrix((weight.cpu().numpy(), (target, source)), shape=shape)
 
 
 def as_shorter(matrix: Matrix) -> Matrix:
     """A sparse matrix as it is, or dense where more than `DENSE_SHARE` of it is not zero."""
     if isinstance(matrix, Tensor) or matrix.nnz <= DENSE_SHARE * matrix.shape[0] * matrix.shape[1]:
         return matrix
-    return torch.from_numpy(matrix.toarray())
+    return as_dense(matrix)
+
+
+def as_dense(matrix: Matrix) -> Tensor:
+    """A matrix in either form as a dense tensor."""
+    return matrix if isinstance(matrix, Tensor) else torch.from_numpy(matrix.toarray())
 
 
 def as_matrix(features: Tensor) -> Matrix:

@@ -10,15 +10,14 @@ so joining it protects nothing. `isolated` says whether it is joined nonetheless
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import dgl
 import numpy as np
-import scipy.sparse as sp
 import torch
 
 from datasets.federation import Federation
-from datasets.graph import as_scipy
+from datasets.graph import as_scipy, unit_rows
 from methods.fedcog.coupling import external_edges
 from methods.stacked.propagation import kernel_of, use_kernel
 
@@ -65,7 +64,7 @@ def connect(federation: Federation, isolated: bool = False) -> Protected:
         num_nodes=federation.nodes,
     )
     return Protected(
-        federation=federation.with_graph(use_kernel(graph, kernel_of(federation.graph))),
+        federation=replace(federation, graph=use_kernel(graph, kernel_of(federation.graph))),
         edges=len(pairs),
         requests=len(joined),
         alone=len(rows) - len(joined),
@@ -74,9 +73,7 @@ def connect(federation: Federation, isolated: bool = False) -> Protected:
 
 def _nearest(federation: Federation, rows: np.ndarray) -> np.ndarray:
     """For each of `rows` the other row of its client at the smallest angle; the first of equals."""
-    features = as_scipy(federation.features)
-    length = np.sqrt(np.asarray(features.multiply(features).sum(axis=1)).ravel())
-    unit = sp.diags(np.divide(1.0, length, out=np.zeros_like(length), where=length > 0)) @ features
+    unit = unit_rows(as_scipy(federation.features))
     client = federation.client.numpy()
     ends = np.cumsum(federation.sizes.numpy())
     starts = ends - federation.sizes.numpy()

@@ -23,8 +23,8 @@ from typing import Literal
 import numpy as np
 import torch
 
-from datasets.errors import UserError
 from datasets.graph import select_features
+from datasets.limits import Size
 from methods.core.base import PAPER_COMMUNICATION, SAME_AS_FEDAVG, Options, register
 from methods.core.channel import size_of
 from methods.fedavg import FedAvg
@@ -43,7 +43,7 @@ class FedGNNOptions(Options):
     """Which nodes match; `auto` takes neighbourhoods where clients share nodes, else similarity."""
     threshold: float = 0.5
     """Cosine similarity above which a node is taken."""
-    neighbours: int = 10
+    neighbours: Size = 10
     """Most similar nodes taken for each local node; 0 takes all above the threshold."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
@@ -85,14 +85,12 @@ class FedGNN(FedAvg):
         (FED-PUB's Table 3 prints 214.94: by this counting 3,224 rows a round over its ten clients.) Here
         features cross once, and the channel counts them."""
         model = 2 * size_of(*self.parameters.values())
-        rows = self.extras["added_nodes"] * int(self.federation.features.shape[1]) * FLOAT_BYTES
+        rows = self.extras["added_nodes"] * self.federation.width * FLOAT_BYTES
         self.extras[PAPER_COMMUNICATION] = 100 * (1 + rows / model)
 
     def augment(self) -> Augmentation:
         """What every client receives."""
         options, federation = self.options, self.federation
-        if options.neighbours < 0:
-            raise UserError(f"fedgnn's neighbours must be at least 0, not {options.neighbours}")
         if self.by_neighbourhood:
             return by_neighbourhood(federation)
         return by_similarity(federation, options.threshold, options.neighbours)

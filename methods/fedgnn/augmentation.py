@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from datasets.federation import Federation
-from datasets.graph import as_scipy
+from datasets.graph import as_scipy, unit_rows
 
 CHUNK_ENTRIES = 2**24
 """Similarities computed at a time (64 MB)."""
@@ -73,9 +73,7 @@ def _similarities(features: Tensor) -> Iterator[tuple[np.ndarray, Tensor]]:
         for start in range(0, nodes, width):
             yield np.arange(start, min(start + width, nodes)), unit[start : start + width] @ unit.T
         return
-    matrix = as_scipy(features)
-    length = np.sqrt(np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel())
-    scaled = (sp.diags(np.divide(1, length, out=np.zeros_like(length), where=length > 0)) @ matrix).tocsr()
+    scaled = unit_rows(as_scipy(features)).tocsr()
     for start in range(0, nodes, width):
         block = scaled[start : start + width].toarray()
         yield np.arange(start, start + len(block)), torch.from_numpy((scaled @ block.T).T.copy())

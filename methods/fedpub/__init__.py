@@ -154,7 +154,7 @@ class FedPub(FederatedMethod):
             self.channel.once(shares.float())
         if self.options.similarity == "function" and self.options.proxy != "feature":
             generator = np.random.default_rng(self.setting.seed)
-            proxy = make_proxy(self.options.proxy, int(federation.features.shape[1]), generator)
+            proxy = make_proxy(self.options.proxy, federation.width, generator)
             self.embedding = FunctionalEmbedding(
                 self.backbone, proxy, federation.clients, self.task.width, self.device, self.setting.kernel
             )
@@ -281,11 +281,4 @@ class FedPub(FederatedMethod):
         self.extras["communication_pct_of_fedavg_mean"] = 100 * before / (self.schedule.rounds * fedavg)
         if self.options.keep_similarity:
             self.extras["label_similarity"] = self.label_similarity.cpu().numpy().round(4)
-            self.extras["missing_edges"] = self._missing_edges()
-
-    def _missing_edges(self) -> np.ndarray:
-        """Edges of the graph between every two clients that neither holds, (K, K), symmetric."""
-        clients = self.federation.clients
-        ends = [self.federation.client[end] for end in self.federation.inter.edges()]
-        between = torch.bincount(ends[0] * clients + ends[1], minlength=clients**2).view(clients, clients)
-        return between.numpy()
+            self.extras["missing_edges"] = self.federation.missing_edges().numpy()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -46,28 +46,23 @@ class Inputs:
     """Rows of the nodes whose outputs are read, where others pass messages besides; None: all."""
 
 
+def uniform(shape: tuple[int, ...], bound: float, generator: torch.Generator) -> Tensor:
+    """Uniform in ±bound."""
+    return torch.empty(shape).uniform_(-bound, bound, generator=generator)
+
+
 def glorot(shape: tuple[int, int], generator: torch.Generator) -> Tensor:
     """Uniform in ±√(6 / (in + out)), Glorot & Bengio 2010 eq. (16); `shape` is (in, out)."""
-    bound = math.sqrt(6 / sum(shape))
-    return torch.empty(shape).uniform_(-bound, bound, generator=generator)
+    return uniform(shape, math.sqrt(6 / sum(shape)), generator)
 
 
-def linear_weight(shape: tuple[int, int], generator: torch.Generator) -> Tensor:
-    """Uniform in ±1/√in, torch's default for a linear layer; `shape` is (in, out)."""
-    bound = 1 / math.sqrt(shape[0])
-    return torch.empty(shape).uniform_(-bound, bound, generator=generator)
-
-
-def linear_bias(inner: int, outer: int, generator: torch.Generator) -> Tensor:
-    """Uniform in ±1/√in, torch's default for a linear layer; (out,)."""
+def linear_start(
+    inner: int, outer: int, generator: torch.Generator, weights: Iterable[str] = ("weight",)
+) -> Parameters:
+    """`weights` and `bias` of a linear layer, uniform in ±1/√in, torch's default."""
     bound = 1 / math.sqrt(inner)
-    return torch.empty(outer).uniform_(-bound, bound, generator=generator)
-
-
-def linear_start(inner: int, outer: int, generator: torch.Generator) -> Parameters:
-    """`weight` and `bias` of a linear layer."""
-    weight = linear_weight((inner, outer), generator)
-    return {"weight": weight, "bias": linear_bias(inner, outer, generator)}
+    start = {name: uniform((inner, outer), bound, generator) for name in weights}
+    return start | {"bias": uniform((outer,), bound, generator)}
 
 
 def prefixed(prefix: str, parameters: Parameters) -> Parameters:
@@ -275,11 +270,7 @@ class GraphSAGE(_Layered):
         return times("weight") + spread("neighbour")
 
     def _start(self, inner: int, outer: int, generator: torch.Generator) -> Parameters:
-        return {
-            "weight": linear_weight((inner, outer), generator),
-            "neighbour": linear_weight((inner, outer), generator),
-            "bias": linear_bias(inner, outer, generator),
-        }
+        return linear_start(inner, outer, generator, self.weights)
 
 
 class MLP(_Layered):

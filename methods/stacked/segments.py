@@ -60,11 +60,6 @@ class _SegmentSum(torch.autograd.Function):
         return gradient.index_select(0, ctx.segments.client), None
 
 
-def _grouped(left: Tensor, right: Tensor, segments: Segments) -> Tensor:
-    """torch's grouped product: one call, the loop over clients in C++."""
-    return functional.grouped_mm(left, right, offs=segments.ends)
-
-
 def _aligned(width: int) -> int:
     return -(-width // _ALIGNMENT) * _ALIGNMENT
 
@@ -75,7 +70,8 @@ def _padded(h: Tensor, width: int) -> Tensor:
 
 
 class _SegmentProduct(torch.autograd.Function):
-    """out[i] = h[i] W[client(i)]; widths padded to what grouped_mm takes."""
+    """out[i] = h[i] W[client(i)] by torch's grouped product, one call with the loop over clients in C++;
+    widths padded to what it takes."""
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, weight: Tensor, segments: Segments) -> Tensor:
@@ -87,19 +83,19 @@ class _SegmentProduct(torch.autograd.Function):
         if _aligned(inner) != inner or _aligned(outer) != outer:
             padded = functional.pad(weight, (0, _aligned(outer) - outer, 0, _aligned(inner) - inner))
         ctx.save_for_backward(h, padded)
-        out = _grouped(h, padded, segments)
+        out = functional.grouped_mm(h, padded, offs=segments.ends)
         return out if out.shape[1] == outer else out[:, :outer].contiguous()
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         h, weight = ctx.saved_tensors
-        inner, outer = ctx.shape
+        (inner, outer), ends = ctx.shape, ctx.segments.ends
         gradient = _padded(gradient, _aligned(outer)).contiguous()
         to_h = to_weight = None
         if ctx.needs_input_grad[0]:
-            to_h = _grouped(gradient, weight.transpose(1, 2), ctx.segments)[:, :inner]
+            to_h = functional.grouped_mm(gradient, weight.transpose(1, 2), offs=ends)[:, :inner]
         if ctx.needs_input_grad[1]:
-            to_weight = _grouped(h.t(), gradient, ctx.segments)[:, :inner, :outer]
+            to_weight = functional.grouped_mm(h.t(), gradient, offs=ends)[:, :inner, :outer]
             to_weight = to_weight.contiguous()
         return to_h, to_weight, None
 

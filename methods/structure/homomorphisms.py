@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import scipy.sparse as sp
@@ -84,22 +85,18 @@ def _rooted(node: int, parent: int, near: Mapping[int, set[int]], p: int, joined
     return node in joined, tuple(sorted(_rooted(child, node, near, p, joined) for child in children))
 
 
-class Messages:
-    """Messages on a graph for the images q of p in a range of its nodes."""
+def images(tree: Key, adjacency: Tensor, columns: Tensor, spread: dict[Key, Tensor]) -> Tensor:
+    """For the root's image x and p's image q the number of images of the tree, (n, block) or (n, 1).
 
-    def __init__(self, adjacency: Tensor, columns: Tensor) -> None:
-        """`adjacency` is (n, n) sparse CSR float64, `columns` its (n, block) part, dense."""
-        self.adjacency, self.columns = adjacency, columns
-        self.spread: dict[Key, Tensor] = {}
-
-    def message(self, tree: Key) -> Tensor:
-        """For the root's image x and q the number of images of the tree, (n, block) or (n, 1)."""
-        out = self.columns if tree[0] else torch.ones(len(self.columns), 1, dtype=torch.float64)
-        for child in tree[1]:
-            if child not in self.spread:
-                self.spread[child] = torch.mm(self.adjacency, self.message(child))
-            out = out * self.spread[child]
-        return out
+    `adjacency` is (n, n) sparse CSR float64, `columns` its part for the block of q, (n, block) and dense;
+    `spread` keeps the messages of this block, subtree → (n, block) or (n, 1).
+    """
+    out = columns if tree[0] else torch.ones(len(columns), 1, dtype=torch.float64)
+    for child in tree[1]:
+        if child not in spread:
+            spread[child] = torch.mm(adjacency, images(child, adjacency, columns, spread))
+        out = out * spread[child]
+    return out
 
 
 def by_messages(adjacency: sp.csr_matrix, patterns: Mapping[int, tuple[Edges, int]]) -> dict[int, np.ndarray]:
@@ -123,17 +120,17 @@ def by_messages(adjacency: sp.csr_matrix, patterns: Mapping[int, tuple[Edges, in
     for start in range(0, nodes, width):
         stop = min(nodes, start + width)
         columns = torch.from_numpy(adjacency[:, start:stop].toarray().astype(np.float64))
-        messages = Messages(matrix, columns)
+        message = partial(images, adjacency=matrix, columns=columns, spread={})
         for name, plan in plans.items():
             rest = torch.ones(1, stop - start, dtype=torch.float64)
             for tree in plan.others:
-                rest = rest * messages.message(tree).sum(dim=0, keepdim=True)
+                rest = rest * message(tree).sum(dim=0, keepdim=True)
             if plan.own is None:
                 counts[name][start:stop] = rest[0]
             elif not plan.others and not _joined(plan.own):
-                counts[name] = messages.message(plan.own)[:, 0]
+                counts[name] = message(plan.own)[:, 0]
             else:
-                counts[name] += (messages.message(plan.own) * rest).sum(dim=1)
+                counts[name] += (message(plan.own) * rest).sum(dim=1)
     return {name: count.numpy() for name, count in counts.items()}
 
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 import os
 import sys
 import time
-from multiprocessing.connection import Connection
 from typing import Any
 
-from benchmark.peers.pipe import Clock, serve
+from benchmark.peers.pipe import Rounds, serve
 
 
-def session(pipe: Connection, task: dict[str, Any]) -> None:
+def prepare(task: dict[str, Any]) -> tuple[dict[str, Any], Rounds]:
     """Answer every command with invented seconds."""
     behaviour = task["algorithm"]
     print("noise on standard output")
@@ -23,18 +22,19 @@ def session(pipe: Connection, task: dict[str, Any]) -> None:
         print("last words", file=sys.stderr)
         sys.stderr.flush()
         os._exit(3)
-    pipe.send({"counts": {"nodes": 1}, "versions": {"fake": "1"}})
-    clock = Clock(pipe)
-    while True:
+
+    def run(phase: str, rounds: int) -> list[float]:
         if behaviour == "fails":
             raise ValueError("not\n  like this")
         if behaviour == "sleeps":
             time.sleep(60)
         if behaviour.startswith("writes:"):
             with open(behaviour.partition(":")[2], "a") as file:
-                file.write(f"{clock.phase} {clock.rounds}\n")
-        clock.answer([0.5] * clock.rounds)
+                file.write(f"{phase} {rounds}\n")
+        return [0.5] * rounds
+
+    return {"counts": {"nodes": 1}, "versions": {"fake": "1"}}, run
 
 
 if __name__ == "__main__":
-    serve(session)
+    serve(prepare)

@@ -115,14 +115,14 @@ def test_a_failure_survives_json() -> None:
     ("settings", "words"),
     [
         ({"clients": 0}, "clients must be at least 1"),
-        ({"clients": "five"}, "clients must be int, not 'five'"),
-        ({"clients": True}, "clients must be int"),
+        ({"clients": "five"}, "clients must be a whole number, not 'five'"),
+        ({"clients": True}, "clients must be a whole number"),
         ({"hidden": [8.0]}, "hidden must be"),
         ({"dataset": "cora["}, "cannot read 'cora\\['"),
         ({"features": "normalised"}, "unknown feature transform"),
         ({"rounds": 0}, "rounds must be at least 1"),
         ({"accuracy": "mean"}, "unknown averaging"),
-        ({"learning_rate": 10**400}, "learning_rate must be float"),
+        ({"learning_rate": 10**400}, "learning_rate must be a finite number"),
     ],
 )
 def test_a_cell_that_cannot_be_is_one_sentence(settings: dict[str, Any], words: str) -> None:

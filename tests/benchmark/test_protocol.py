@@ -304,7 +304,7 @@ def test_choices_made_on_the_table_are_told_where_they_hold() -> None:
             {"published": [{"method": {"fedavg": {"method": "FedAvg", "clients": 5}}}]},
             "'clients' must be text",
         ),
-        ({"published": [{"dataset": {"cora": ["Cora"]}}]}, "'cora' must be text in 'dataset'"),
+        ({"published": [{"dataset": {"cora": ["Cora"]}}]}, "'dataset.cora' must be text"),
         ({"published": [{"runs": 0}]}, "'runs' must be at least 1, not 0"),
         ({"published": [{"runs": "three"}]}, "'runs' must be a whole number"),
         ({"published": [{"drawn_once": 1}]}, "'drawn_once' must be true or false"),

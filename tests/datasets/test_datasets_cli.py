@@ -108,8 +108,8 @@ def test_planted_clients_can_be_partitioned_by(tmp_path: Path, capsys: pytest.Ca
         (["partition", SMALL, "--scheme", "metiss"], "did you mean metis"),
         (["partition", SMALL, "--scheme", "random", "--seed", "-1"], "give a seed of at least 0"),
         (["partition", SMALL, "--seed", "-1"], "give a seed of at least 0"),
-        (["info", "community[seed=-1]"], "seed must be at least 0"),
-        (["info", "synthetic_figure1[seed=-1]"], "seed must be at least 0"),
+        (["info", "community[seed=-1]"], "seed must not be negative"),
+        (["info", "synthetic_figure1[seed=-1]"], "seed must not be negative"),
     ],
 )
 def test_mistakes_are_one_line_and_exit_code_2(

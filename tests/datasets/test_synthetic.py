@@ -147,9 +147,9 @@ def test_fedpub_settings_follow_the_paper(setting: FedPubSetting, nodes: int, si
         ({"noise": -1}, r"noise must be in \[0, 1\]"),
         ({"nodes": 10}, "nodes must be at least communities and classes"),
         ({"classes": 0}, "classes must be at least 1"),
-        ({"average_degree": 0}, "average_degree must be above 0"),
-        ({"imbalance": -1}, "imbalance must be at least 0"),
-        ({"seed": -1}, "seed must be at least 0"),
+        ({"average_degree": 0}, "average_degree must be positive"),
+        ({"imbalance": -1}, "imbalance must not be negative"),
+        ({"seed": -1}, "seed must not be negative"),
         ({"features": 2}, "features must be at least classes"),
     ],
 )

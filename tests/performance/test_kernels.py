@@ -27,9 +27,6 @@ from methods.stacked.sparse import NARROW
 
 WIDTH = 128
 
-Benchmark = Any
-"""pytest-benchmark's fixture."""
-
 
 def leaf(*shape: int) -> Tensor:
     """Random parameters."""
@@ -54,9 +51,16 @@ def segments(federation: Federation) -> Segments:
     return Segments(federation.sizes)
 
 
+@pytest.fixture(params=["numba", "torch"])
+def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our compiled passes, or torch's operations in their place."""
+    if request.param == "torch":
+        monkeypatch.setattr(kernels, "compiled", lambda h: False)
+
+
 @pytest.mark.parametrize("form", ["sparse", "dense"])
 def test_feature_product(
-    benchmark: Benchmark,
+    benchmark: Any,
     monkeypatch: pytest.MonkeyPatch,
     federation: Federation,
     segments: Segments,
@@ -75,18 +79,9 @@ def test_feature_product(
 
 
 @pytest.mark.parametrize("outputs", [7, 12, WIDTH])
-@pytest.mark.parametrize("kernel", ["numba", "torch"])
-def test_dense_layer(
-    benchmark: Benchmark,
-    monkeypatch: pytest.MonkeyPatch,
-    federation: Federation,
-    segments: Segments,
-    outputs: int,
-    kernel: str,
-) -> None:
+@pytest.mark.usefixtures("kernel")
+def test_dense_layer(benchmark: Any, federation: Federation, segments: Segments, outputs: int) -> None:
     """Numba takes the products with few outputs alone."""
-    if kernel == "torch":
-        monkeypatch.setattr(kernels, "compiled", lambda h: False)
     h, weight = leaf(federation.nodes, WIDTH), leaf(federation.clients, WIDTH, outputs)
     benchmark(forward_and_backward(partial(segment_product, h, weight, segments), [h, weight]))
 
@@ -94,7 +89,7 @@ def test_dense_layer(
 @pytest.mark.parametrize("width", [NARROW // 2, NARROW, WIDTH])
 @pytest.mark.parametrize("kernel", ["numba", "mkl", "dgl"])
 def test_propagation(
-    benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch, federation: Federation, width: int, kernel: str
+    benchmark: Any, monkeypatch: pytest.MonkeyPatch, federation: Federation, width: int, kernel: str
 ) -> None:
     monkeypatch.setattr(sparse, "NARROW", 1 if kernel == "numba" else WIDTH + 1)
     graph = use_kernel(with_self_loops(federation.graph), "dgl" if kernel == "dgl" else "torch")
@@ -104,7 +99,7 @@ def test_propagation(
 
 @pytest.mark.parametrize("probability", [0.5, 0.3])
 @pytest.mark.parametrize("source", ["sfc64", "torch"])
-def test_dropout_mask(benchmark: Benchmark, federation: Federation, probability: float, source: str) -> None:
+def test_dropout_mask(benchmark: Any, federation: Federation, probability: float, source: str) -> None:
     shape = (federation.nodes, WIDTH)
     if source == "torch":
         kept = torch.empty(shape)
@@ -113,23 +108,15 @@ def test_dropout_mask(benchmark: Benchmark, federation: Federation, probability:
         benchmark(Dropout(probability, 0).mask, shape)
 
 
-@pytest.mark.parametrize("kernel", ["numba", "torch"])
-def test_activation(
-    benchmark: Benchmark,
-    monkeypatch: pytest.MonkeyPatch,
-    federation: Federation,
-    segments: Segments,
-    kernel: str,
-) -> None:
-    if kernel == "torch":
-        monkeypatch.setattr(kernels, "compiled", lambda h: False)
+@pytest.mark.usefixtures("kernel")
+def test_activation(benchmark: Any, federation: Federation, segments: Segments) -> None:
     h, bias = leaf(federation.nodes, WIDTH), leaf(federation.clients, WIDTH)
     dropout = Dropout(0.5, 0)
     benchmark(forward_and_backward(partial(activate, h, bias, segments, dropout), [h, bias]))
 
 
 @pytest.mark.parametrize("kind", ["ours", "loop"])
-def test_optimiser_step(benchmark: Benchmark, built: FederatedMethod, kind: str) -> None:
+def test_optimiser_step(benchmark: Any, built: FederatedMethod, kind: str) -> None:
     values = [value.detach().clone().requires_grad_() for value in built.parameters.values()]
     for value in values:
         value.grad = torch.randn_like(value)
@@ -139,7 +126,7 @@ def test_optimiser_step(benchmark: Benchmark, built: FederatedMethod, kind: str)
 
 
 @pytest.mark.parametrize("kind", ["one difference", "torch"])
-def test_proximal_term(benchmark: Benchmark, built: FederatedMethod, kind: str) -> None:
+def test_proximal_term(benchmark: Any, built: FederatedMethod, kind: str) -> None:
     pairs = [(value, built.received[name]) for name, value in built.parameters.items()]
     distance = squared_distance if kind != "torch" else lambda value, server: (value - server).square().sum()
 
@@ -149,20 +136,20 @@ def test_proximal_term(benchmark: Benchmark, built: FederatedMethod, kind: str) 
     benchmark(forward_and_backward(term, [value for value, _ in pairs]))
 
 
-def test_average_and_broadcast(benchmark: Benchmark, built: FederatedMethod) -> None:
+def test_average_and_broadcast(benchmark: Any, built: FederatedMethod) -> None:
     benchmark(partial(built.exchange, 1))
 
 
-def test_mixing_by_matrix(benchmark: Benchmark, built: FederatedMethod) -> None:
+def test_mixing_by_matrix(benchmark: Any, built: FederatedMethod) -> None:
     """What FED-PUB does instead: K averages."""
     clients = built.federation.clients
     matrix = torch.full((clients, clients), 1 / clients)
     benchmark(partial(mix, matrix, built.parameters))
 
 
-def test_prediction(benchmark: Benchmark, built: FederatedMethod) -> None:
+def test_prediction(benchmark: Any, built: FederatedMethod) -> None:
     benchmark(built.predict)
 
 
-def test_scoring(benchmark: Benchmark, built: FederatedMethod) -> None:
+def test_scoring(benchmark: Any, built: FederatedMethod) -> None:
     benchmark(partial(built.task.evaluate, built.predict()))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import count
 from typing import Any
 
 import pytest
 
-from benchmark.subjects import make_method
+from benchmark.subjects import make_method, one_round
 from datasets.federation import Federation
 from methods.core import registry
 from methods.core.base import Architecture
@@ -23,16 +22,7 @@ def test_round(benchmark: Any, federation: Federation, name: str) -> None:
     architecture = Architecture(backbone="gcn" if "gcn" in backbones else backbones[0])
     method = make_method(federation, name, architecture=architecture, **CHEAP.get(name, {}))
     method.build()
-    task = method.setting.scoring
-    number = count(1)
-
-    def one_round() -> None:
-        round_number = next(number)
-        method.train_round(round_number)
-        task.evaluate(method.predict())
-        method.exchange(round_number)
-
-    benchmark.pedantic(one_round, rounds=10, warmup_rounds=2)
+    benchmark.pedantic(one_round(method), rounds=10, warmup_rounds=2)
 
 
 def test_hundred_rounds(benchmark: Any, federation: Federation) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,8 +17,6 @@ from datasets.registry import is_available, load
 from datasets.splits import make_split
 from tests.performance.conftest import CLIENTS, GENERATED
 
-Benchmark = Any
-
 
 @pytest.fixture(scope="module")
 def dataset(dataset_name: str) -> Dataset:
@@ -27,12 +24,8 @@ def dataset(dataset_name: str) -> Dataset:
 
 
 @pytest.mark.parametrize("name", [name for name in REGISTRY if is_available(name)] or [GENERATED])
-def test_set_up(benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
+def test_set_up(benchmark: Any, nothing_cached: Callable[[], None], name: str) -> None:
     """From the archive to the first round, of every graph at hand, nothing cached."""
-    folders = (tmp_path / str(number) for number in count())
-
-    def nothing_cached() -> None:
-        monkeypatch.setenv("FEDSUB_CACHE", str(next(folders)))
 
     def from_archive_to_model() -> None:
         make_method(make_federation(name, CLIENTS)).build()
@@ -40,38 +33,23 @@ def test_set_up(benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch, tmp_path:
     benchmark.pedantic(from_archive_to_model, setup=nothing_cached, rounds=3, warmup_rounds=1)
 
 
-def test_load(benchmark: Benchmark, dataset_name: str) -> None:
+def test_load(benchmark: Any, dataset_name: str) -> None:
     benchmark(load, dataset_name)
 
 
 @pytest.mark.parametrize("scheme", ["metis", "random", "louvain", "metis-overlapping"])
-def test_partition(
-    benchmark: Benchmark,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    dataset: Dataset,
-    scheme: str,
-) -> None:
-    """Without the cache: every round looks into a new folder."""
-    folders = (tmp_path / str(number) for number in count())
-
-    def nothing_cached() -> None:
-        monkeypatch.setenv("FEDSUB_CACHE", str(next(folders)))
-
-    benchmark.pedantic(
-        partial(partition, dataset, scheme, CLIENTS, 0), setup=nothing_cached, rounds=5, warmup_rounds=1
-    )
+def test_partition(benchmark: Any, nothing_cached: Callable[[], None], dataset: Dataset, scheme: str) -> None:
+    work = partial(partition, dataset, scheme, CLIENTS, 0)
+    benchmark.pedantic(work, setup=nothing_cached, rounds=5, warmup_rounds=1)
 
 
-def test_partition_from_cache(
-    benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, dataset: Dataset
-) -> None:
-    monkeypatch.setenv("FEDSUB_CACHE", str(tmp_path))
+def test_partition_from_cache(benchmark: Any, nothing_cached: Callable[[], None], dataset: Dataset) -> None:
+    nothing_cached()
     partition(dataset, "metis", CLIENTS, 0)
     benchmark(partition, dataset, "metis", CLIENTS, 0)
 
 
-def test_split_and_federate(benchmark: Benchmark, dataset: Dataset) -> None:
+def test_split_and_federate(benchmark: Any, dataset: Dataset) -> None:
     parts = partition(dataset, "metis", CLIENTS, 0)
 
     def both() -> Federation:
@@ -80,5 +58,5 @@ def test_split_and_federate(benchmark: Benchmark, dataset: Dataset) -> None:
     benchmark(both)
 
 
-def test_build(benchmark: Benchmark, federation: Federation) -> None:
+def test_build(benchmark: Any, federation: Federation) -> None:
     benchmark(lambda: make_method(federation).build())

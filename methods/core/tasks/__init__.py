@@ -8,19 +8,9 @@ from types import MappingProxyType
 from datasets.errors import unknown
 from datasets.options import Spec
 from methods.core import metrics
-from methods.core.tasks.base import Evaluation, Task
+from methods.core.tasks.base import Task
 from methods.core.tasks.link_prediction import LinkPrediction
 from methods.core.tasks.node_classification import NodeClassification
-
-__all__ = [
-    "Evaluation",
-    "LinkPrediction",
-    "NodeClassification",
-    "Task",
-    "check",
-    "find",
-    "further_metrics",
-]
 
 TASKS = MappingProxyType({kind.name: kind for kind in (NodeClassification, LinkPrediction)})
 

@@ -39,9 +39,12 @@ class NodeClassification(Task):
         share = 1 / self.train_count.clamp(min=1).float()
         self.train_weight = share.to(device)[self.client[self.train]]
         """(training nodes,) 1 / training nodes of the node's client."""
-        cell = self.client[self.train] * self.width + self.train_labels
-        held = torch.bincount(cell, minlength=self.clients * self.width).view(self.clients, self.width)
-        self.majority = held.argmax(dim=1)
+        self.cell = self.client[self.train] * self.width + self.train_labels
+        """(training nodes,) client · C + class."""
+        held = torch.bincount(self.cell, minlength=self.clients * self.width)
+        self.held = held.view(self.clients, self.width)
+        """(K, C) training nodes of each class at each client."""
+        self.majority = self.held.argmax(dim=1)
         """(K,) the commonest class among each client's training nodes."""
         self.validation = self._items(federation.validation)
         self.test = self._items(federation.test)
@@ -64,6 +67,12 @@ class NodeClassification(Task):
     def merge(cls, data: Federation, seed: int) -> tuple[Federation, Tensor]:
         """See `Federation.merged`."""
         return data.merged()
+
+    def class_means(self, values: Tensor) -> Tensor:
+        """Mean over each client's training nodes of each class; (training nodes, width) → (K, C, width), zero
+        for a class that a client has not."""
+        total = values.new_zeros(self.clients * self.width, values.shape[1]).index_add(0, self.cell, values)
+        return total.view(self.clients, self.width, -1) / self.held.clamp(min=1).unsqueeze(2)
 
     def _items(self, mask: Tensor) -> Items:
         rows = mask.nonzero().squeeze(1).to(self.labels.device)

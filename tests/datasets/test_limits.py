@@ -1,0 +1,56 @@
+"""Limits of numbers in the types of a dataclass's fields."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from datasets.errors import UserError
+from datasets.limits import Count, NonNegative, Positive, PositiveShare, Share, Size, check_limits
+
+
+@dataclass(frozen=True)
+class Everything:
+    """A field of each limit, and one without."""
+
+    strength: NonNegative = 0.0
+    rate: Positive = 1e-9
+    share: Share = 1.0
+    part: PositiveShare = 1.0
+    first: Size = 0
+    rounds: Count = 1
+    free: float = -1.0
+
+    def __post_init__(self) -> None:
+        check_limits("its ", self)
+
+
+def test_values_at_the_limit_are_taken() -> None:
+    Everything(share=0.0, part=1e-9, strength=10**400)
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"strength": -1e-9}, "its strength must not be negative, and finite; it is -1e-09"),
+        ({"strength": float("nan")}, "strength must not be negative"),
+        ({"strength": float("inf")}, "and finite; it is inf"),
+        ({"rate": 0.0}, "rate must be positive"),
+        ({"share": 1.1}, r"share must be in \[0, 1\]"),
+        ({"part": 0.0}, r"part must be in \]0, 1\]"),
+        ({"first": -1}, "first must not be negative"),
+        ({"rounds": 0}, "its rounds must be at least 1"),
+    ],
+)
+def test_what_is_outside_its_limit_is_refused_by_name(values: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        Everything(**values)
+
+
+def test_hints_that_cannot_be_resolved_limit_nothing() -> None:
+    class Foreign:
+        rate: Missing  # type: ignore[name-defined]  # noqa: F821
+
+    check_limits("", Foreign())
