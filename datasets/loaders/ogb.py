@@ -1,31 +1,66 @@
 """OGB's node-property graphs (ogbn-arxiv), from the raw CSV files in its zip.
 
-Hu et al., Open Graph Benchmark, NeurIPS 2020: a pair of nodes, a row of features, a label on each line. The
-package `ogb` is not used: its dataset classes unpickle a processed file, which torch ≥ 2.6 refuses.
+Hu et al., Open Graph Benchmark, NeurIPS 2020. `ogb`'s own reader parses the CSV files; its dataset
+classes are not used, because they unpickle a processed file, which torch ≥ 2.6 refuses.
 """
 
 from __future__ import annotations
 
+import contextlib
+import gzip
+import shutil
+import sys
+import tempfile
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from datasets.loaders.raw import RawGraph, checked, open_zip, single, sole_member
+import numpy as np
 
-MEMBERS = ("edge.csv.gz", "node-feat.csv.gz", "node-label.csv.gz")
+from datasets.errors import UserError
+from datasets.loaders.raw import DAMAGE, MalformedFileError, RawGraph, checked, malformed, sole_member
+
+MEMBERS = (
+    "edge.csv.gz",
+    "node-feat.csv.gz",
+    "node-label.csv.gz",
+    "num-node-list.csv.gz",
+    "num-edge-list.csv.gz",
+)
 """The members needed, all in the folder `raw` of the zip; publication years and the split are not used."""
 
 
 def parse(files: Mapping[str, Path]) -> RawGraph:
-    """Read the one zip file given. Raises MalformedFileError if a member is missing or damaged."""
-    # Takes longer to import than this package, and no other loader needs it.
-    import pandas as pd
+    """Read the one zip file given; only the members in `MEMBERS` are written out, under those names.
 
+    Raises UserError if `ogb` is not installed, MalformedFileError if a member is missing or damaged.
+    """
+    try:
+        from ogb.io.read_graph_raw import read_csv_graph_raw
+    except ImportError as error:
+        raise UserError("reading ogbn-arxiv needs the package ogb: run pip install ogb") from error
     (path,) = files.values()
-    tables = []
-    with open_zip(path, "the CSV files of OGB") as archive:
-        for member in MEMBERS:
-            with archive.open(sole_member(archive, path, f"/raw/{member}")) as packed:
-                tables.append(pd.read_csv(packed, compression="gzip", header=None).to_numpy())
-        edges, features, labels = tables
-        source, target = edges.T
-        return checked(RawGraph(source, target, single(features), labels[:, 0]), path)
+    with tempfile.TemporaryDirectory(prefix="fedsub-ogb-") as folder:
+        try:
+            with zipfile.ZipFile(path) as archive:
+                for member in MEMBERS:
+                    with (
+                        archive.open(sole_member(archive, path, f"/raw/{member}")) as packed,
+                        (Path(folder) / member).open("wb") as unpacked,
+                    ):
+                        shutil.copyfileobj(packed, unpacked)
+            # the reader reports its progress on standard output, which belongs to our own results
+            with contextlib.redirect_stdout(sys.stderr):
+                (graph,) = read_csv_graph_raw(folder)
+            with gzip.open(Path(folder) / "node-label.csv.gz", "rt", encoding="ascii") as lines:
+                labels = np.loadtxt(lines, dtype=np.int64, delimiter=",", ndmin=1)
+        except MalformedFileError:
+            raise
+        except (ValueError, TypeError, KeyError, AssertionError) as error:
+            raise malformed(path, f"not the CSV files of OGB ({error})") from error
+        except DAMAGE as error:
+            raise malformed(path, "not a zip file, or truncated") from error
+    if graph["node_feat"] is None:
+        raise malformed(path, "it has no node features")
+    source, target = graph["edge_index"]
+    return checked(RawGraph(source, target, graph["node_feat"].astype(np.float32), labels), path)
