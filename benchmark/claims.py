@@ -12,7 +12,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -86,9 +86,10 @@ class Claim:
             raise UserError(f"columns must be {EVERY}, {ON_AVERAGE} or {ALL_BUT}N, not {self.rule!r}")
         if self.direction == EQUAL and self.margin <= 0:
             raise UserError(f"what is {EQUAL} needs a margin above 0, not {self.margin}")
-        if self.needed(len(self.columns())) < 1:
-            raise UserError(f"{self.rule} leaves none of {len(self.columns())} columns")
+        if self.needed(len(self.columns)) < 1:
+            raise UserError(f"{self.rule} leaves none of {len(self.columns)} columns")
 
+    @cached_property
     def columns(self) -> tuple[Column, ...]:
         """Every column, in the order of the grid. Raises UserError if one side is no cell of its table."""
         found = [

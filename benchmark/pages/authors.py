@@ -1,8 +1,8 @@
 """What the authors' own programs gave on this project's clients: `results/authors/*.jsonl`.
 
-A line is an object with paper, dataset, partition, clients, method, backbone and metric (as the paper prints
-them or as its protocol spells them), seed, data_seed (negative: the seed draws the data too), value, and
-seconds_per_round.
+A line is a run: protocol, dataset, partition, clients, method and backbone as our table spells them, seed,
+data_seed (negative: the seed draws the data too), metrics (name → score) and seconds_per_round. A line may
+also name the figure as it is printed: paper in place of protocol, and one metric with its value.
 """
 
 from __future__ import annotations
@@ -19,15 +19,9 @@ from benchmark.store import StoreError
 from benchmark.typed import fits
 from datasets.files import explained
 
-NAME = ("paper", "dataset", "partition", "clients", "method", "backbone", "metric")
-_NUMBERS: Mapping[str, Any] = {
-    "seed": int,
-    "data_seed": int,
-    "value": float,
-    "seconds_per_round": float | None,
-}
+NAME = ("dataset", "partition", "clients", "method", "backbone")
 Name = tuple[str, ...]
-"""What `NAME` lists, as text."""
+"""Protocol or paper, what `NAME` lists, and the metric, as text."""
 
 
 @dataclass(frozen=True)
@@ -58,16 +52,25 @@ def read_authors(results: Path) -> dict[Name, Runs]:
     found: dict[Name, Runs] = {}
 
     def take(line: dict[str, Any]) -> bool:
-        numbers = {"seconds_per_round": None, "data_seed": -1, **line}
-        if not all(fits(line.get(part, ""), str | int) for part in NAME):
+        scores = line["metrics"] if "metrics" in line else {line.get("metric"): line.get("value")}
+        source, seed, drawn = (
+            line.get("protocol", line.get("paper")),
+            line.get("seed"),
+            line.get("data_seed", -1),
+        )
+        seconds = line.get("seconds_per_round")
+        whole = isinstance(scores, dict) and all(
+            isinstance(name, str) and fits(value, float) for name, value in scores.items()
+        )
+        texts = [source, *(line.get(part, "") for part in NAME)]
+        known = all(isinstance(text, (str, int)) for text in texts) and fits([seed, drawn], list[int])
+        if not (whole and known and fits(seconds, float | None)):
             return False
-        if not all(name in numbers and fits(numbers[name], hint) for name, hint in _NUMBERS.items()):
-            return False
-        name = tuple(str(line.get(part, "")) for part in NAME)
-        known, seed, drawn = found.get(name, Runs()), numbers["seed"], numbers["data_seed"]
-        seconds = () if numbers["seconds_per_round"] is None else (float(numbers["seconds_per_round"]),)
-        values = {**known.values, (seed, seed if drawn < 0 else drawn): float(numbers["value"])}
-        found[name] = Runs(values, (*known.seconds, *seconds))
+        for metric, value in scores.items():
+            name = (*map(str, texts), metric)
+            runs = found.get(name, Runs())
+            values = {**runs.values, (seed, seed if drawn < 0 else drawn): float(value)}
+            found[name] = Runs(values, (*runs.seconds, *([] if seconds is None else [float(seconds)])))
         return True
 
     for path in sorted((results / "authors").glob("*.jsonl")):

@@ -115,7 +115,7 @@ def _find(claim: Claim, rows: Rows) -> Finding:
     kept: list[Measured] = []
     differences: list[list[tuple[dict[int, float], bool]]] = []
     away = 0
-    for column in claim.columns():
+    for column in claim.columns:
         pairs = [_differences(column.ours, side, rows) for side in column.theirs]
         comparisons = tuple(_compare(claim, *pair) for pair in pairs)
         if not any(comparisons) and _is_away(column.ours):
@@ -317,7 +317,7 @@ def write_claims(results: Path, tables: Sequence[tuple[Protocol, Sequence[Record
     """Write `claims.md` into the results folder; returns its path."""
     claims = load_claims()
     named = {
-        side.table for claim in claims for column in claim.columns() for side in (column.ours, *column.theirs)
+        side.table for claim in claims for column in claim.columns for side in (column.ours, *column.theirs)
     }
     rows = {
         protocol.name: make_rows(protocol, records) for protocol, records in tables if protocol.name in named

@@ -31,8 +31,8 @@ CROWDED = "In {} of {} runs the process had less than 90 % of a core: their seco
 CHOSEN = "‡"
 """Beside a method whose settings were chosen on the table itself."""
 LEGEND = (
-    f"Best of a block in bold ({PRIVACY} methods, deviations from the protocol, methods that in some run did "
-    "nothing beyond FedAvg, and FedCog where LNNC left nodes exposed do not compete). ± is the sample "
+    f"Best of a block in bold ({PRIVACY} methods, deviations from the protocol, methods that in some run "
+    "were no more than FedAvg, and FedCog where LNNC left nodes exposed do not compete). ± is the sample "
     "standard deviation over seeds. Difference is measured minus published; it agrees where "
     f"its {LEVEL:.0%} interval lies inside ± δ, differs where the interval leaves out 0 and the "
     f"difference exceeds δ, and is undecided otherwise. δ is {POINTS:g} points for accuracies and areas, "

@@ -89,12 +89,10 @@ class Entry:
 
     def authors(self, runs: Mapping[Name, Runs]) -> dict[str, Any] | None:
         """What the authors' own code gave for this cell, if it was run."""
-        place = dict(zip(PLACE, self.figure.place, strict=True))
-        point = {**self.point, "clients": str(self.point.get("clients", ""))}
-        names = [
-            (place["paper"], *(str(where.get(part, "")) for part in NAME[1:-1]), metric)
-            for where, metric in ((place, place["metric"]), (point, self.metric))
-        ]
+        place = {part: str(value) for part, value in zip(PLACE, self.figure.place, strict=True)}
+        own = (*(str(self.point.get(part, "")) for part in NAME), self.metric)
+        printed = (*(place[part] for part in NAME), place["metric"])
+        names = [(self.protocol, *own), (place["paper"], *own), (place["paper"], *printed)]
         found = next((runs[name] for name in names if name in runs), None)
         if found is None:
             return None

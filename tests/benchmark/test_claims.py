@@ -37,7 +37,7 @@ def test_the_papers_claims_name_what_exists() -> None:
     assert len({claim.says for claim in claims}) == len(claims)
     for claim in claims:
         assert claim.place
-        assert claim.columns()
+        assert claim.columns
 
 
 def printed(side: Side) -> float | None:
@@ -61,7 +61,7 @@ def test_the_papers_own_figures_bear_their_claims_out() -> None:
     """So that no claim is read the wrong way round, or against the wrong cells."""
     tested = 0
     for claim in load_claims():
-        columns = claim.columns()
+        columns = claim.columns
         found = [
             [
                 value
@@ -83,26 +83,26 @@ def test_the_papers_own_figures_bear_their_claims_out() -> None:
 
 
 def test_columns_are_the_cells_of_the_grid_with_all_that_they_are_compared_with(tmp_path: Path) -> None:
-    (column,) = read(tmp_path, TEXT.format(more="")).columns()
+    (column,) = read(tmp_path, TEXT.format(more="")).columns
     assert (column.ours.table, column.ours.metric) == ("fedpub-7", "accuracy")
     assert dict(column.ours.point)["dataset"] == "citeseer"
     assert [dict(side.point)["method"] for side in column.theirs] == ["local", "fedavg"]
     text = TEXT.format(more="").replace('"fedpub-7"', '["fedpub-6", "fedpub-8"]')
-    assert len(read(tmp_path, text).columns()) == 6
-    assert len(read(tmp_path, f'{text}only = {{ dataset = ["cora"] }}').columns()) == 2
+    assert len(read(tmp_path, text).columns) == 6
+    assert len(read(tmp_path, f'{text}only = {{ dataset = ["cora"] }}').columns) == 2
 
 
 def test_another_axis_table_or_a_value_may_stand_on_the_other_side(tmp_path: Path) -> None:
     text = TEXT.format(more="only = { clients = [20], dataset = ['cora'] }").replace("fedpub-7", "fedpub-2")
     sides = '[{ clients = 5 }, { table = "fedpub-8", clients = 3 }, { value = 80 }]'
-    (column,) = read(tmp_path, text.replace('["local", { method = "fedavg" }]', sides)).columns()
+    (column,) = read(tmp_path, text.replace('["local", { method = "fedavg" }]', sides)).columns
     fewer, other, value = column.theirs
     assert (dict(fewer.point)["clients"], other.table, value.value) == (5, "fedpub-8", 80.0)
 
 
 def test_a_bare_scheme_is_the_variant_of_the_graphs_grid() -> None:
     (claim,) = (claim for claim in load_claims() if claim.table == ("fedcog-changes",))
-    partitions = {dict(column.ours.point)["partition"] for column in claim.columns()}
+    partitions = {dict(column.ours.point)["partition"] for column in claim.columns}
     assert partitions == {"kmeans[balanced=false]", "kmeans[balanced=false,starts=10]"}
 
 
