@@ -52,7 +52,7 @@ def read_authors(results: Path) -> dict[Name, Runs]:
     found: dict[Name, Runs] = {}
 
     def take(line: dict[str, Any]) -> bool:
-        scores = line["metrics"] if "metrics" in line else {line.get("metric"): line.get("value")}
+        scores: Any = line["metrics"] if "metrics" in line else {line.get("metric"): line.get("value")}
         source, seed, drawn = (
             line.get("protocol", line.get("paper")),
             line.get("seed"),
@@ -67,7 +67,7 @@ def read_authors(results: Path) -> dict[Name, Runs]:
         if not (whole and known and fits(seconds, float | None)):
             return False
         for metric, value in scores.items():
-            name = (*map(str, texts), metric)
+            name: Name = (*map(str, texts), str(metric))
             runs = found.get(name, Runs())
             values = {**runs.values, (seed, seed if drawn < 0 else drawn): float(value)}
             found[name] = Runs(values, (*runs.seconds, *([] if seconds is None else [float(seconds)])))
