@@ -53,19 +53,15 @@ def read_authors(results: Path) -> dict[Name, Runs]:
 
     def take(line: dict[str, Any]) -> bool:
         scores: Any = line["metrics"] if "metrics" in line else {line.get("metric"): line.get("value")}
-        source, seed, drawn = (
-            line.get("protocol", line.get("paper")),
-            line.get("seed"),
-            line.get("data_seed", -1),
-        )
+        texts = [line.get("protocol", line.get("paper")), *(line.get(part, "") for part in NAME)]
+        seeds = [line.get("seed"), line.get("data_seed", -1)]
         seconds = line.get("seconds_per_round")
-        whole = isinstance(scores, dict) and all(
-            isinstance(name, str) and fits(value, float) for name, value in scores.items()
-        )
-        texts = [source, *(line.get(part, "") for part in NAME)]
-        known = all(isinstance(text, (str, int)) for text in texts) and fits([seed, drawn], list[int])
-        if not (whole and known and fits(seconds, float | None)):
+        known = isinstance(scores, dict) and all(isinstance(text, (str, int)) for text in (*texts, *scores))
+        if not (known and fits([*scores.values()], list[float]) and fits(seeds, list[int])):
             return False
+        if not fits(seconds, float | None):
+            return False
+        seed, drawn = (int(item) for item in seeds)
         for metric, value in scores.items():
             name: Name = (*map(str, texts), str(metric))
             runs = found.get(name, Runs())
