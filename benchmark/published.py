@@ -16,6 +16,8 @@ FILE = Path(__file__).parent / "published.csv"
 Place = tuple[str | None, ...]
 """What `PLACE` names."""
 PLACE = ("paper", "table", "dataset", "partition", "clients", "method", "backbone", "metric")
+POINT = ("dataset", "partition", "clients", "method", "backbone")
+"""What `grid_points` gives of a cell."""
 
 
 @dataclass(frozen=True)

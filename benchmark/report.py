@@ -6,6 +6,7 @@ from pathlib import Path
 
 from markdown_it import MarkdownIt
 
+from benchmark.pages.claims import write_claims
 from benchmark.pages.leaderboard import markdown, notes_on, write_leaderboard
 from benchmark.pages.plots import draw_curves
 from benchmark.pages.reproduction import write_reproduction
@@ -36,9 +37,9 @@ img { max-width: 100%; }
 def write_report(results: Path) -> list[Path]:
     """Remake every page of a results folder and its figures; returns their paths.
 
-    A page for every protocol with records, its own or those of equal work, `reproduction.md` and `.json` over
-    all of them, `performance.md` where speed has been measured, and `index.html`, the protocols' pages with
-    their figures. Raises UserError if the folder holds no records.
+    A page for every protocol with records, its own or those of equal work, `reproduction.md` and `.json` and
+    `claims.md` over all of them, `performance.md` where speed has been measured, and `index.html`, the
+    protocols' pages with their figures. Raises UserError if the folder holds no records.
     """
     found = {path.stem for path in (results / "runs").glob("*.jsonl")}
     measured = any((results / "performance").glob("*.jsonl"))
@@ -59,7 +60,7 @@ def write_report(results: Path) -> list[Path]:
         page = markdown(protocol, records, notes_on(results, protocol), figures)
         sections.append(f'<section id="{name}">\n{renderer.render(page)}</section>\n')
     if found:
-        paths += write_reproduction(results, tables)
+        paths += [*write_reproduction(results, tables), write_claims(results, tables)]
     if measured:
         paths.append(write_performance_page(results))
     index = results / "index.html"

@@ -31,8 +31,9 @@ CROWDED = "In {} of {} runs the process had less than 90 % of a core: their seco
 CHOSEN = "‡"
 """Beside a method whose settings were chosen on the table itself."""
 LEGEND = (
-    f"Best of a block in bold ({PRIVACY} methods and deviations from the protocol do not compete). ± is "
-    "the sample standard deviation over seeds. Difference is measured minus published; it agrees where "
+    f"Best of a block in bold ({PRIVACY} methods, deviations from the protocol, methods that in some run "
+    "were no more than FedAvg, and FedCog where LNNC left nodes exposed do not compete). ± is the sample "
+    "standard deviation over seeds. Difference is measured minus published; it agrees where "
     f"its {LEVEL:.0%} interval lies inside ± δ, differs where the interval leaves out 0 and the "
     f"difference exceeds δ, and is undecided otherwise. δ is {POINTS:g} points for accuracies and areas, "
     f"{SHARE:.0%} of the published figure for all else, a factor of {FACTOR:g} for seconds, which are "
@@ -191,10 +192,9 @@ def footnotes(rows: Iterable[Row]) -> list[str]:
 
 def _left_alone(row: Row) -> str | None:
     """What LNNC could not protect."""
-    alone = [int(record.extras.get("lnnc_alone", 0)) for record in row.records]
-    if not any(alone):
+    if not row.left_alone[1]:
         return None
-    span = " to ".join(map(str, dict.fromkeys((min(alone), max(alone)))))
+    span = " to ".join(map(str, dict.fromkeys(row.left_alone)))
     return (
         f"On {block_title(row.block)}, {row.method} leaves {span} nodes with external neighbours only: "
         "each is its client's only node, so that LNNC has nothing to join it to (Theorem 2 applies)."

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from benchmark.causes import text_of
+from benchmark.pages.authors import NAME, Name, Runs, read_authors
 from benchmark.pages.comparison import REFERENCE, gain_of, level_of
-from benchmark.pages.leaderboard import with_spread
+from benchmark.pages.leaderboard import CHOSEN, with_spread
+from benchmark.pages.metrics import CHANGE, COMMUNICATION, GAIN
 from benchmark.pages.scores import Row, make_rows
 from benchmark.pages.tables import escape, markdown_table
 from benchmark.pages.writing import write_page
-from benchmark.protocol import Protocol
-from benchmark.published import Figure, Place, answered_figures, figures, grid_points
+from benchmark.protocol import AXES, Protocol, bare
+from benchmark.published import PLACE, POINT, Figure, Place, answered_figures, figures, grid_points
 from benchmark.record import Record
 from benchmark.verdict import (
     AGREES,
@@ -60,18 +64,53 @@ class Entry:
     """Where it is measured, if it is."""
     level: Verdict
     gain: Verdict | None
+    point: Mapping[str, Any] = field(default_factory=dict)
+    """Its place on every axis of the protocol's grid; empty if no protocol answers it."""
+    command: str = ""
+    """Runs its cells, and no others."""
+    chosen: tuple[str, ...] = ()
+    """See `Protocol.chosen_for`."""
 
     @property
     def table(self) -> str:
         """Paper and table."""
         return self.figure.source
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready, flat but for the verdicts."""
-        names = ("paper", "table", "dataset", "partition", "clients", "method", "backbone", "metric")
+    @property
+    def cause(self) -> str:
+        """Why the level differs, or what was tried to find out; empty if it does not differ."""
+        return text_of(self.figure.place, "level") if self.level.word == DIFFERS else ""
+
+    @property
+    def gain_cause(self) -> str:
+        """The same of the gain."""
+        differs = self.gain is not None and self.gain.word == DIFFERS
+        return text_of(self.figure.place, "gain") if differs else ""
+
+    def authors(self, runs: Mapping[Name, Runs]) -> dict[str, Any] | None:
+        """What the authors' own code gave for this cell, if it was run."""
+        place = {part: str(value) for part, value in zip(PLACE, self.figure.place, strict=True)}
+        own = (*(str(self.point.get(part, "")) for part in NAME), self.metric)
+        printed = (*(place[part] for part in NAME), place["metric"])
+        names = [(self.protocol, *own), (place["paper"], *own), (place["paper"], *printed)]
+        found = next((runs[name] for name in names if name in runs), None)
+        if found is None:
+            return None
+        score = {} if self.row is None else self.row.scores[self.metric].by_seed
+        drawn = (
+            {} if self.row is None else {item.cell.seed: item.cell.drawn_with for item in self.row.records}
+        )
+        values = found.to_dict({(seed, drawn[seed]): value for seed, value in score.items()})
+        rounded = {
+            name: _rounded(value) if isinstance(value, float) else value for name, value in values.items()
+        }
+        return {**rounded, "interval": values["interval"] and [_rounded(end) for end in values["interval"]]}
+
+    def to_dict(self, runs: Mapping[Name, Runs]) -> dict[str, Any]:
+        """JSON-ready, flat but for the verdicts; `runs` are those of the authors' code."""
         score = None if self.row is None else self.row.scores[self.metric]
         return {
-            **dict(zip(names, self.figure.place, strict=True)),
+            **dict(zip(PLACE, self.figure.place, strict=True)),
             "note": self.figure.note,
             "protocol": self.protocol,
             "score": self.metric,
@@ -85,9 +124,14 @@ class Entry:
             if score is None
             else {"mean": _rounded(score.mean), "std": _rounded(score.std), "seeds": len(score.by_seed)},
             "level": _verdict(self.level),
-            "gain": None if self.gain is None else {"over": self.figure.baseline, **_verdict(self.gain)},
-            "cause": "",
+            "gain": None
+            if self.gain is None
+            else {"over": self.figure.baseline, **_verdict(self.gain), "cause": self.gain_cause},
+            "authors": self.authors(runs),
+            "chosen": [*self.chosen],
+            "cause": self.cause,
             "records": [] if self.row is None else [record.stored_key for record in self.row.records],
+            "command": self.command,
         }
 
 
@@ -146,7 +190,10 @@ def _planned(protocol: Protocol) -> Iterator[Entry]:
                 at_hand = NOT_AT_HAND.get(str(figure.place[2]))
                 reason = REFERENCE if metric == figure.reference else at_hand
                 level = Verdict(CANNOT, reason=reason) if reason else Verdict(NOT_MEASURED)
-                yield Entry(figure, protocol.name, metric, None, level, None)
+                where = dict(zip(POINT, point, strict=True))
+                command = command_of(protocol, where, metric, range(protocol.seeds))
+                chosen = protocol.chosen_for(**where)
+                yield Entry(figure, protocol.name, metric, None, level, None, where, command, chosen)
 
 
 def _measured(protocol: Protocol, rows: Sequence[Row]) -> Iterator[Entry]:
@@ -157,7 +204,31 @@ def _measured(protocol: Protocol, rows: Sequence[Row]) -> Iterator[Entry]:
             for figure in answered_figures(protocol, metric, **row.point):
                 level = level_of(protocol, row, metric, figure)
                 gain = gain_of(protocol, row, rows, metric, figure)
-                yield Entry(figure, protocol.name, metric, row, level, gain)
+                command = command_of(protocol, row.point, metric, [*row.scores[metric].by_seed])
+                yield Entry(figure, protocol.name, metric, row, level, gain, row.point, command, row.chosen)
+
+
+def command_of(protocol: Protocol, point: Mapping[str, Any], metric: str, seeds: Sequence[int]) -> str:
+    """The command that runs the cells of a score, those it is compared with included, and no others."""
+    points = [point, *_compared_with(protocol, point, metric)]
+    words = ["python", "-m", "benchmark", "--table", protocol.name]
+    for axis in AXES:
+        words += [f"--{axis}", *dict.fromkeys(str(cell[axis]) for cell in points)]
+    # A number alone is how many; a comma makes it a list.
+    counted = [*seeds] == [*range(len(seeds))]
+    listed = str(len(seeds)) if counted else "".join(f"{seed}," for seed in sorted(seeds))
+    return shlex.join([*words, "--seeds", listed])
+
+
+def _compared_with(protocol: Protocol, point: Mapping[str, Any], metric: str) -> list[dict[str, Any]]:
+    """The cells whose scores a gain, a change or a share of bytes needs besides its own."""
+    for start in (GAIN, COMMUNICATION):
+        if metric.startswith(start):
+            return [{**point, "method": metric.removeprefix(start)}]
+    if not metric.startswith(CHANGE):
+        return []
+    listed = protocol.grid_for(dataset=point["dataset"], method=point["method"])["partition"]
+    return [{**point, "partition": name} for name in listed if bare(name) == metric.removeprefix(CHANGE)]
 
 
 def _rounded(value: float | None) -> float | None:
@@ -203,12 +274,16 @@ def markdown(entries: Sequence[Entry]) -> str:
         markdown_table(HEAD, [*lines, ["all", *_counts(entries)]]),
         "More seeds decide: those of the undecided which some number of seeds would decide if difference "
         "and spreads stay what they are. Hours are those of the records, one thread each; a record that "
-        "answers several tables counts in each. Every figure with its interval: "
-        "[reproduction.json](reproduction.json).",
+        "answers several tables counts in each. Every figure with its interval, its records and the command "
+        "that runs them: [reproduction.json](reproduction.json). What the papers say in words: "
+        f"[claims.md](claims.md). {CHOSEN} marks a figure with a setting that was chosen on its table.",
         "## Levels that differ",
-        _differing([(entry, entry.level) for entry in entries], "difference"),
+        _differing([(entry, entry.level, entry.cause) for entry in entries], "difference"),
         "## Gains that differ",
-        _differing([(entry, entry.gain) for entry in entries if entry.gain], "gain − printed gain"),
+        _differing(
+            [(entry, entry.gain, entry.gain_cause) for entry in entries if entry.gain],
+            "gain − printed gain",
+        ),
         "## Undecided, and why no number of seeds would do",
         _reasons(entries, UNDECIDED),
         "## Cannot be measured here",
@@ -235,25 +310,22 @@ def _counts(entries: Sequence[Entry]) -> list[str]:
     return [*map(str, numbers), f"{hours:.2f}"]
 
 
-def _differing(judged: Iterable[tuple[Entry, Verdict | None]], heading: str) -> str:
+def _differing(judged: Iterable[tuple[Entry, Verdict | None, str]], heading: str) -> str:
     lines = []
-    for entry, verdict in judged:
+    for entry, verdict, cause in judged:
         if verdict is None or verdict.word != DIFFERS or entry.row is None or verdict.interval is None:
             continue
-        paper, table, dataset, partition, clients, method, backbone, metric = entry.figure.place
         score = entry.row.scores[entry.metric]
         low, high = verdict.interval
         lines.append(
             [
-                " · ".join(
-                    filter(None, (paper, table, dataset, partition, clients, method, backbone, metric))
-                ),
+                " · ".join(filter(None, entry.figure.place)) + (f" {CHOSEN}" if entry.chosen else ""),
                 with_spread(entry.figure.mean, entry.figure.std),
                 with_spread(score.mean, score.std),
                 str(len(score.by_seed)),
                 verdict.shown,
                 f"{low:.2f} to {high:.2f}",
-                "",
+                cause,
             ]
         )
     return (
@@ -277,8 +349,8 @@ def _reasons(entries: Sequence[Entry], word: str) -> str:
 
 def write_reproduction(results: Path, tables: Sequence[tuple[Protocol, Sequence[Record]]]) -> list[Path]:
     """Write `reproduction.json` and `reproduction.md` into the results folder; returns their paths."""
-    entries = make_entries(tables)
-    listed = ",\n".join(json.dumps(entry.to_dict(), ensure_ascii=False) for entry in entries)
+    entries, runs = make_entries(tables), read_authors(results)
+    listed = ",\n".join(json.dumps(entry.to_dict(runs), ensure_ascii=False) for entry in entries)
     data, page = results / "reproduction.json", results / "reproduction.md"
     write_page(data, f"[\n{listed}\n]\n".encode())
     write_page(page, markdown(entries).encode())

@@ -118,9 +118,16 @@ class Row:
         return sum(self.mean("seconds", name) for name in ("setup", "train", "evaluate"))
 
     @property
+    def left_alone(self) -> tuple[int, int]:
+        """The fewest and most nodes in a run whose features LNNC could not protect (Theorem 2 of FedCog)."""
+        alone = [int(record.extras.get("lnnc_alone", 0)) for record in self.records]
+        return min(alone), max(alone)
+
+    @property
     def is_rival(self) -> bool:
-        """Whether it competes for the best of its block: it keeps to privacy and to the protocol."""
-        return not self.privacy and not self.deviations
+        """Whether it competes for the best of its block: it keeps to privacy and to the protocol, and every
+        run did what the method is for."""
+        return not (self.privacy or self.deviations or self.same_as_fedavg or self.left_alone[1])
 
 
 def make_rows(protocol: Protocol, records: Iterable[Record]) -> list[Row]:

@@ -86,8 +86,9 @@ def test_another_value_than_the_chosen_one_is_a_deviation_without_the_mark(
 
 def test_a_variant_is_judged_by_what_it_does(table: tuple[Protocol, list[Record]]) -> None:
     rows = rows_by_name(*table)
-    rivals = {name for name, row in rows.items() if row.is_rival}
-    assert rivals == set(rows) - {"fedcog[lnnc=false]", "fedstruct"}
+    privacy = {"fedcog[lnnc=false]", "fedstruct"}
+    nothing = {"gcfl", "fedprox"}
+    assert {name for name, row in rows.items() if row.is_rival} == set(rows) - privacy - nothing - {"fedcog"}
     page = markdown(*table)
     assert "† fedcog[lnnc=false] breaks privacy: without LNNC" in page
     assert "† fedstruct breaks privacy: version a" in page
@@ -115,6 +116,18 @@ def test_runs_that_did_nothing_beyond_fedavg_say_so(table: tuple[Protocol, list[
     old = [_with_extras(record, first_split=number * 50.0) for number, record in enumerate(gcfl)]
     assert line_of(markdown(protocol, old), name.format(1))
     assert "did nothing" not in markdown(protocol, [old[1]])
+
+
+@pytest.mark.parametrize("extras", [{"same_as_fedavg": 1.0}, {"lnnc_alone": 3}])
+def test_what_did_nothing_or_left_nodes_exposed_is_not_the_best(extras: dict[str, float]) -> None:
+    protocol, records = gains(chosen_gain=14.7)
+    assert line_of(markdown(protocol, records), "fedcog ‡").count("**") == 4
+    # One run of two is enough.
+    chosen, *rest = (record for record in records if record.cell.method == "fedcog")
+    others = [record for record in records if record.cell.method != "fedcog"]
+    page = markdown(protocol, [_with_extras(chosen, **extras), *rest, *others])
+    assert "**" not in line_of(page, "fedcog ‡")
+    assert "**" in line_of(page, "fedavg")
 
 
 def test_one_local_step_of_fedprox_is_fedavgs(table: tuple[Protocol, list[Record]]) -> None:

@@ -1,18 +1,22 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmark.arguments import parse
+from benchmark.cell import Cell
+from benchmark.pages.authors import read_authors
 from benchmark.pages.reproduction import Entry, make_entries, markdown, write_reproduction
 from benchmark.plan import make_plan
 from benchmark.protocol import Protocol, load_protocol, names
-from benchmark.published import figures
+from benchmark.published import POINT, figures
 from benchmark.record import Record
 from benchmark.verdict import AGREES, CANNOT, DIFFERS, NOT_MEASURED, UNDECIDED
 from methods.core import registry
@@ -69,6 +73,125 @@ def test_every_printed_figure_has_one_entry(entries: list[Entry]) -> None:
     ]
     assert len(listed) > 1200
     assert sum(entry.row is not None for entry in entries) == 3
+
+
+def key_of(cell: Cell) -> dict[str, Any]:
+    """A cell's place on every axis of its protocol's grid."""
+    place = (str(cell.dataset), str(cell.partition), cell.clients, cell.label, cell.architecture.backbone)
+    return dict(zip(POINT, place, strict=True))
+
+
+@cache
+def planned(*argv: str) -> dict[str, Cell]:
+    return {cell.key: cell for cell in make_plan(parse(argv)).cells}
+
+
+def planned_by(entry: Entry) -> dict[str, Cell]:
+    program, *argv = shlex.split(entry.command)[2:]
+    assert program == "benchmark"
+    return planned(*argv)
+
+
+def test_a_command_runs_the_cells_of_its_figure_and_no_others(entries: list[Entry]) -> None:
+    """One figure of every method of every table; those of scores that compare cells come next."""
+    compared = ("gain_over", "change_from", "communication")
+    chosen = {
+        (entry.protocol, entry.point["method"]): entry
+        for entry in entries
+        if entry.command and not entry.metric.startswith(compared)
+    }
+    assert len(chosen) > 100
+    for entry in chosen.values():
+        seeds = load_protocol(entry.protocol).seeds if entry.row is None else len(entry.row.records)
+        whole = planned("--table", entry.protocol, "--seeds", str(seeds), "--dataset", entry.point["dataset"])
+        expected = {key for key, cell in whole.items() if key_of(cell) == entry.point}
+        assert len(expected) == seeds
+        assert set(planned_by(entry)) == expected, entry.command
+
+
+def test_a_command_runs_what_the_figure_is_compared_with(entries: list[Entry]) -> None:
+    def of(*place: str) -> list[tuple[str, str]]:
+        cells = planned_by(entry_of(entries, *place)).values()
+        return [*dict.fromkeys((cell.label, str(cell.partition)) for cell in cells)]
+
+    kmeans = "kmeans[balanced=false]"
+    gain = of("FedCog", "text 5.2", "Cora", "kmeans", "100", "FedCog")
+    assert gain == [("fedcog", kmeans), ("fedavg", kmeans)]
+    change = of("FedCog", "text 5.2", "Cora", "metis->kmeans", "100", "FedAvg change kmeans-metis")
+    assert change == [("fedavg", kmeans), ("fedavg", "metis")]
+    share = ("FED-PUB", "3", "Cora", "metis-overlapping", "10", "GCFL", "", "communication_pct_of_fedavg")
+    assert [method for method, _ in of(*share)] == ["gcfl", "fedavg"]
+
+
+def test_a_command_names_the_seeds_that_were_run() -> None:
+    records = [record for record in records_of("fedpub-2", SCORES, *PLACE) if record.cell.seed in (0, 2)]
+    for chosen, seeds in ((records, "0,2,"), (records[1:2], "2,")):
+        entry = next(entry for entry in entries_of(fedpub_2=chosen) if entry.row is not None)
+        assert entry.command.endswith(f"--seeds {seeds}")
+        assert {cell.seed for cell in planned_by(entry).values()} == {
+            int(seed) for seed in seeds.split(",")[:-1]
+        }
+
+
+def test_what_was_chosen_on_the_table_is_said_of_every_figure(entries: list[Entry]) -> None:
+    def said(*place: str) -> str:
+        return " ".join(entry_of(entries, *place).chosen)
+
+    assert "ε₁ = 1" in said(*TABLE_2, "GCFL")
+    assert "masked classifier" in said(*TABLE_2, "FED-PUB")
+    assert "Generated rows" in said(*TABLE_2, "FedSage+")
+    assert said(*TABLE_2, "Local") == ""
+    assert "learning rate is 0.01" in said("FED-PUB", "2", "CiteSeer", "metis", "10", "Local")
+    assert "projector" in said(
+        "FedSpray", "2", "PubMed", "louvain-largest", "7", "FedSpray", "GCN", "minority_accuracy"
+    )
+    assert "standardised" in said("FedStruct", "1", "Cora", "random", "10", "FedStruct (GDV)")
+    assert "standardised" in said("FedStruct", "7", "Cora", "random", "10", "FedStruct (GDV) pruned p=30")
+    assert "Dropout" in said("FedStruct", "1", "Cora", "random", "10", "FL GNN")
+    assert said("FedStruct", "1", "PubMed", "random", "10", "FL GNN") == ""
+
+
+def test_a_figure_that_differs_says_why() -> None:
+    scores = {**SCORES, "fedpub": (88.0, 88.1, 88.3)}
+    entries = entries_of(fedpub_2=records_of("fedpub-2", scores, *PLACE))
+    found = entry_of(entries, *TABLE_2, "FED-PUB")
+    assert found.cause.startswith("no cause found; tried: the public code on the same clients")
+    assert found.gain_cause == found.cause
+    assert f"| {found.cause} |" in markdown(entries)
+    assert entry_of(entries, *TABLE_2, "Local").cause == ""
+
+
+@pytest.mark.parametrize("names", ["printed", "ours"])
+def test_the_authors_code_stands_beside_our_figures(tmp_path: Path, names: str) -> None:
+    place: dict[str, Any] = {"partition": "metis", "clients": "10"}
+    if names == "printed":
+        place |= {"paper": "FED-PUB", "dataset": "Cora", "method": "Local"}
+    else:
+        place |= {"protocol": "fedpub-2", "dataset": "cora", "method": "local", "backbone": "gcn"}
+
+    def line(seed: int, score: object) -> str:
+        scores = (
+            {"metric": "accuracy", "value": score} if names == "printed" else {"metrics": {"accuracy": score}}
+        )
+        return json.dumps({**place, **scores, "seed": seed, "data_seed": seed, "seconds_per_round": 0.5})
+
+    lines = [line(seed, 79.0 + seed) for seed in (0, 1, 7)]
+    faulty = ['{"seed": "0"}', "torn", line(3, "80"), line(4, None), line(True, 80.0)]
+    (tmp_path / "authors").mkdir()
+    (tmp_path / "authors" / "fedpub.jsonl").write_text("".join(f"{text}\n" for text in [*lines, *faulty]))
+    entries = entries_of(fedpub_2=records_of("fedpub-2", SCORES, *PLACE))
+    found = entry_of(entries, *TABLE_2, "Local").to_dict(read_authors(tmp_path))["authors"]
+    # 79.9 − 79 and 80 − 80: mean 0.45, standard error 0.45, t(1) at 95 % 6.3138.
+    assert found == {
+        "mean": pytest.approx(81.6667),
+        "std": pytest.approx(3.7859),
+        "seeds": 3,
+        "seconds_per_round": 0.5,
+        "paired": 2,
+        "difference": 0.45,
+        "interval": [pytest.approx(-2.3912), pytest.approx(3.2912)],
+    }
+    assert entry_of(entries, *TABLE_2, "FedAvg").to_dict(read_authors(tmp_path))["authors"] is None
 
 
 def test_levels_and_gains_are_judged(entries: list[Entry]) -> None:
@@ -159,7 +282,7 @@ def test_the_page_counts_by_table_and_lists_what_differs() -> None:
     # 24 of the 144 are on a graph that is not at hand.
     assert "| FED-PUB, 2 | 144 | 120 | 3 | 1 | 1 | 1 | 0 | 2 | 0 | 1 | 1 | 0.01 |" in page
     assert (
-        "| FED-PUB · 2 · Cora · metis · 10 · FED-PUB · accuracy | 81.54 ± 0.12 | 88.13 ± 0.15 | 3 | +6.59 |"
+        "| FED-PUB · 2 · Cora · metis · 10 · FED-PUB · accuracy ‡ | 81.54 ± 0.12 | 88.13 ± 0.15 | 3 | +6.59 |"
         in page
     )
     assert "## Gains that differ" in page
@@ -181,7 +304,8 @@ def test_the_files_are_the_same_for_records_in_any_order(tmp_path: Path) -> None
     assert found["measured"] == {"mean": 80.0, "std": 0.1, "seeds": 3}
     assert found["level"]["verdict"] == AGREES
     assert found["records"] == [record.key for record in records if record.cell.method == "local"]
-    assert found["cause"] == ""
+    assert (found["cause"], found["chosen"], found["authors"]) == ("", [], None)
+    assert all(entry["command"] or entry["level"]["reason"] for entry in listed)
 
 
 def test_a_record_that_does_not_hold_the_score_is_not_measured() -> None:

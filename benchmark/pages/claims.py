@@ -1,0 +1,327 @@
+"""`claims.md`: the papers' own claims, each with the contrast that tests it, and whether it holds here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from benchmark.claims import ALL_BUT, EVERY, ON_AVERAGE, Claim, Column, Side, load, load_claims
+from benchmark.contrast import (
+    EQUAL,
+    FAILS,
+    HIGHER,
+    HOLDS,
+    Comparison,
+    compare,
+    differences_of,
+    judge_columns,
+    mean_over_columns,
+    repeats,
+    word_of_column,
+)
+from benchmark.pages.metrics import value_of
+from benchmark.pages.reproduction import NOT_AT_HAND
+from benchmark.pages.scores import Row, make_rows
+from benchmark.pages.tables import markdown_table
+from benchmark.pages.writing import write_page
+from benchmark.protocol import AXES, Protocol
+from benchmark.published import published_figure
+from benchmark.record import Record
+from benchmark.verdict import CANNOT, LEVEL, NOT_MEASURED, UNDECIDED, is_in_points
+
+RULE = (
+    "Claims that the papers make in words or in bold type, restated in our words, and whether they hold "
+    "here. Each names a contrast: a score of one side against that of others in the same place, paired by "
+    "seed (where the place is another, seeds are paired by their number alone). A comparison **holds** "
+    f"where the {LEVEL:.0%} interval of the paired difference lies on the claimed side of the margin, "
+    "**fails** where it lies on the other, and is **undecided** otherwise. A column holds if all its "
+    "comparisons do. A claim on n columns says in how many, k, it must hold: it holds where k columns do "
+    "and fails where n − k + 1 fail, each at a level that allows for how many columns there were to "
+    "choose from (partial conjunction, Benjamini and Heller 2008; `benchmark/contrast.py`). On average "
+    "means one comparison of the mean over all columns. Columns that are not measured can neither carry a "
+    "claim nor refute it; those on graphs that are not at hand where the records are made are left out "
+    "and counted apart. Margins, columns and sides: `benchmark/claims.toml`. Differences are ours minus "
+    "theirs, in the unit of the score; of a column, that to the rival that is hardest to hold against."
+)
+_WORDS = (HOLDS, FAILS, UNDECIDED, NOT_MEASURED)
+_HEAD = (
+    "claim", "place", "tested by", "printed", "measured", *(f"columns: {word}" for word in _WORDS),
+    "not at hand", "seeds", "verdict",
+)  # fmt: skip
+_COLUMN_HEAD = (
+    "column", "against", "printed difference", "measured difference", f"{LEVEL:.0%} interval", "seeds",
+    "verdict",
+)  # fmt: skip
+
+Rows = Mapping[str, Sequence[Row]]
+"""Table → its rows."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A column and what the records give for it."""
+
+    column: Column
+    comparisons: tuple[Comparison | None, ...]
+    """One for each of `theirs`; None where one side has no records."""
+    printed: tuple[float | None, ...]
+    """The printed difference to each of `theirs`."""
+
+    @property
+    def word(self) -> str:
+        """The verdict on the column."""
+        return word_of_column(self.comparisons)
+
+    @property
+    def hardest(self) -> int | None:
+        """Which comparison is hardest to hold; None if none is measured."""
+        found = [(item.holds, -item.fails, place) for place, item in enumerate(self.comparisons) if item]
+        return max(found)[2] if found else None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A claim and its verdict."""
+
+    claim: Claim
+    columns: tuple[Measured, ...]
+    """Those on graphs at hand."""
+    away: int
+    """How many are on graphs that are not at hand, without records."""
+    average: Measured | None = None
+    """The comparison of the means, where the claim is one on average."""
+
+    @property
+    def word(self) -> str:
+        """The verdict."""
+        if not self.columns:
+            return CANNOT
+        if self.average is not None:
+            return self.average.word
+        needed = self.claim.needed(len(self.columns))
+        return judge_columns([column.comparisons for column in self.columns], max(needed, 1))
+
+
+def find(claims: Iterable[Claim], rows: Rows) -> list[Finding]:
+    """Every claim with its verdict from the rows of the tables it names."""
+    return [_find(claim, rows) for claim in claims]
+
+
+def _find(claim: Claim, rows: Rows) -> Finding:
+    kept: list[Measured] = []
+    differences: list[list[tuple[dict[int, float], bool]]] = []
+    away = 0
+    for column in claim.columns:
+        pairs = [_differences(column.ours, side, rows) for side in column.theirs]
+        comparisons = tuple(_compare(claim, *pair) for pair in pairs)
+        if not any(comparisons) and _is_away(column.ours):
+            away += 1
+            continue
+        kept.append(
+            Measured(column, comparisons, tuple(_printed(column.ours, side) for side in column.theirs))
+        )
+        differences.append(pairs)
+    average = _average(claim, kept, differences) if claim.rule == ON_AVERAGE and kept else None
+    return Finding(claim, tuple(kept), away, average)
+
+
+def _average(
+    claim: Claim, columns: Sequence[Measured], differences: Sequence[Sequence[tuple[dict[int, float], bool]]]
+) -> Measured:
+    """The comparisons of the means over the columns; undecided while one of them is not measured."""
+    places = range(len(claim.against))
+    comparisons = []
+    for place in places:
+        pairs = [column[place] for column in differences if column[place][0]]
+        sound = len(pairs) == len(columns) and all(sound for _, sound in pairs)
+        comparisons.append(_compare(claim, mean_over_columns([found for found, _ in pairs]), sound))
+    printed = tuple(_mean([column.printed[place] for column in columns]) for place in places)
+    return Measured(columns[0].column, tuple(comparisons), printed)
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    found = [value for value in values if value is not None]
+    return sum(found) / len(found) if found and len(found) == len(values) else None
+
+
+def _compare(claim: Claim, differences: Mapping[int, float], sound: bool) -> Comparison | None:
+    """The comparison; undecided where the differences are not `sound`."""
+    found = compare([*differences.values()], claim.direction, claim.margin)
+    return found if found is None or sound else replace(found, holds=1.0, fails=1.0)
+
+
+def _differences(ours: Side, theirs: Side, rows: Rows) -> tuple[dict[int, float], bool]:
+    """Seed → difference, and whether the seeds of both sides repeat the run."""
+    own, other = _by_seed(ours, rows), _by_seed(theirs, rows)
+    if theirs.value is not None:
+        other = dict.fromkeys(own, theirs.value)
+    sides = [own] if theirs.value is not None else [own, other]
+    sound = not is_in_points(ours.metric) or all(map(repeats, sides))
+    return differences_of(own, other), sound
+
+
+def _by_seed(side: Side, rows: Rows) -> dict[int, float]:
+    """Seed → score, of the row that keeps to its protocol."""
+    for row in rows.get(side.table, ()):
+        # Seeds that share one draw tell nothing of another.
+        if not row.deviations and row.cell.data_seed < 0 and row.point == dict(side.point):
+            if side.metric in row.scores:
+                return dict(row.scores[side.metric].by_seed)
+            values = {record.cell.seed: value_of(record, side.metric) for record in row.records}
+            return {seed: value for seed, value in values.items() if value is not None}
+    return {}
+
+
+def _printed(ours: Side, theirs: Side) -> float | None:
+    own, other = _printed_value(ours), _printed_value(theirs)
+    return None if own is None or other is None else own - other
+
+
+def _printed_value(side: Side) -> float | None:
+    if side.value is not None:
+        return side.value
+    figure = published_figure(load(side.table), side.metric, **dict(side.point))
+    return None if figure is None else figure.mean
+
+
+def _is_away(side: Side) -> bool:
+    """Whether the graph is one that is not at hand where the records are made."""
+    graph = dict(side.point)["dataset"]
+    return any(block.dataset.get(graph) in NOT_AT_HAND for block in load(side.table).published)
+
+
+def markdown(findings: Sequence[Finding]) -> str:
+    """The page: the rule, the claims of each paper, and their columns."""
+    counts = Counter(finding.word for finding in findings)
+    counted = ", ".join(f"{counts[word]} {word}" for word in (*_WORDS, CANNOT) if counts[word])
+    parts = [
+        "# What the papers claim, and whether it holds here",
+        RULE,
+        f"Of {len(findings)} claims: {counted}.",
+    ]
+    for paper, group in groupby(findings, key=lambda finding: finding.claim.paper):
+        listed = [*enumerate(group, start=1)]
+        parts += [
+            f"## {paper}",
+            markdown_table(_HEAD, [_line(number, finding) for number, finding in listed]),
+        ]
+        for number, finding in listed:
+            lines = [*_column_lines(finding)]
+            if lines:
+                parts += [f"### {paper} {number}", markdown_table(_COLUMN_HEAD, lines)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _line(number: int, finding: Finding) -> list[str]:
+    claim, columns = finding.claim, finding.columns
+    words = Counter(column.word for column in columns)
+    shown = [column for column in columns if column.hardest is not None]
+    measured = [_difference(column) for column in shown]
+    printed = [value for column in columns if (value := _hardest_printed(claim, column)) is not None]
+    seeds = [item.seeds for column in shown for item in column.comparisons if item]
+    return [
+        f"{number}. {claim.says}",
+        claim.place,
+        _test(claim),
+        _span(printed),
+        _span(measured),
+        *(str(words[word]) for word in _WORDS),
+        str(finding.away),
+        " to ".join(map(str, dict.fromkeys((min(seeds), max(seeds))))) if seeds else "–",
+        f"**{finding.word}**",
+    ]
+
+
+def _test(claim: Claim) -> str:
+    """The contrast in words."""
+    sides = ", ".join(map(_side, claim.against))
+    margin = f"{abs(claim.margin):g}"
+    above, below = ("above", "below") if claim.direction == HIGHER else ("below", "above")
+    if claim.direction == EQUAL:
+        relation = f"within {margin} of"
+    elif claim.margin < 0:
+        relation = f"no more than {margin} {below}"
+    else:
+        relation = f"more than {margin} {above}" if claim.margin else above
+    rule = {EVERY: "in every column", ON_AVERAGE: "on average"}
+    columns = rule.get(claim.rule, f"in all but {claim.rule.removeprefix(ALL_BUT)} columns")
+    return f"{', '.join(claim.metric)}: {', '.join(claim.method)} {relation} {sides}, {columns}"
+
+
+def _side(change: Mapping[str, Any]) -> str:
+    if "value" in change:
+        return f"{change['value']:g}"
+    own = str(change.get("method", ""))
+    rest = ", ".join(f"{key} {value}" for key, value in change.items() if key != "method")
+    return f"{own} ({rest})" if own and rest else own or f"the same with {rest}"
+
+
+def _column_lines(finding: Finding) -> Iterator[list[str]]:
+    columns = [(_place(finding.claim, column.column), column) for column in finding.columns]
+    if finding.average is not None:
+        columns.append(("mean", finding.average))
+    for name, column in columns:
+        place = column.hardest
+        comparison = None if place is None else column.comparisons[place]
+        if place is None or comparison is None:
+            continue
+        printed, interval = column.printed[place], comparison.interval
+        yield [
+            name,
+            _side(finding.claim.against[place]),
+            "–" if printed is None else f"{printed:+.2f}",
+            f"{comparison.difference:+.2f}",
+            "–" if interval is None else f"{interval[0]:+.2f} to {interval[1]:+.2f}",
+            str(comparison.seeds),
+            column.word,
+        ]
+
+
+def _place(claim: Claim, column: Column) -> str:
+    point = dict(column.ours.point)
+    parts = [str(point[axis]) for axis in AXES if axis != "method"]
+    parts += [column.ours.table] if len(claim.table) > 1 else []
+    parts += [str(point["method"])] if len(claim.method) > 1 else []
+    parts += [column.ours.metric] if len(claim.metric) > 1 else []
+    return " · ".join(parts)
+
+
+def _difference(column: Measured) -> float:
+    assert column.hardest is not None
+    comparison = column.comparisons[column.hardest]
+    assert comparison is not None
+    return comparison.difference
+
+
+def _hardest_printed(claim: Claim, column: Measured) -> float | None:
+    found = [value for value in column.printed if value is not None]
+    if not found:
+        return None
+    if claim.direction == EQUAL:
+        return max(found, key=abs)
+    return min(found) if claim.direction == HIGHER else max(found)
+
+
+def _span(values: Sequence[float]) -> str:
+    if not values:
+        return "–"
+    ends = dict.fromkeys((f"{min(values):+.2f}", f"{max(values):+.2f}"))
+    return " to ".join(ends)
+
+
+def write_claims(results: Path, tables: Sequence[tuple[Protocol, Sequence[Record]]]) -> Path:
+    """Write `claims.md` into the results folder; returns its path."""
+    claims = load_claims()
+    named = {
+        side.table for claim in claims for column in claim.columns for side in (column.ours, *column.theirs)
+    }
+    rows = {
+        protocol.name: make_rows(protocol, records) for protocol, records in tables if protocol.name in named
+    }
+    path = results / "claims.md"
+    write_page(path, markdown(find(claims, rows)).encode())
+    return path

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from benchmark.claims import Claim, load_claims
+from benchmark.contrast import FAILS, HOLDS
+from benchmark.pages.claims import Finding, find, markdown
+from benchmark.pages.scores import make_rows
+from benchmark.protocol import load_protocol
+from benchmark.verdict import CANNOT, NOT_MEASURED, UNDECIDED
+from tests.benchmark.pages.test_reproduction import records_of
+
+SCORES: Mapping[str, tuple[float, ...]] = {
+    "local": (70.0, 75.0, 80.0),
+    "fedavg": (60.0, 69.0, 78.0),
+    "fedpub": (71.0, 76.1, 81.2),
+}
+PLACE = ("--dataset", "cora", "--clients", "10")
+
+
+def claim_of(folder: Path, more: str = "", table: str = "fedpub-2", direction: str = "higher") -> Claim:
+    """FED-PUB's claim over Local and FedAvg, with changes."""
+    path = folder / "claims.toml"
+    path.write_text(
+        f"""
+[[claim]]
+paper = "FED-PUB"
+place = "Table 2"
+says = "FED-PUB is the best."
+table = "{table}"
+method = "fedpub"
+is = "{direction}"
+against = ["local", "fedavg"]
+{more}
+"""
+    )
+    (claim,) = load_claims(path)
+    return claim
+
+
+def found(claim: Claim, scores: Mapping[str, tuple[float, ...]], *place: str) -> Finding:
+    records = records_of("fedpub-2", scores, *place)
+    (finding,) = find([claim], {"fedpub-2": make_rows(load_protocol("fedpub-2"), records)})
+    return finding
+
+
+ONE = "only = { dataset = ['cora'], clients = [10] }"
+
+
+def test_sides_are_paired_by_seed(tmp_path: Path) -> None:
+    """Draws that move both sides by ten points leave the difference, 1.1 ± 0.1, as it is."""
+    finding = found(
+        claim_of(tmp_path, ONE.replace("'cora'", '"cora"')), {**SCORES, "fedavg": (60.0, 65.1, 70.2)}, *PLACE
+    )
+    (column,) = finding.columns
+    comparison = column.comparisons[0]
+    assert comparison is not None
+    assert comparison.difference == pytest.approx(1.1)
+    # s/√3 = 0.057735, t(2) at 95 % is 2.91999.
+    assert comparison.interval == pytest.approx((0.93141, 1.26859), abs=1e-4)
+    # FedAvg is eleven points away in every seed, exactly.
+    assert finding.word == HOLDS
+    assert column.hardest == 0
+
+
+def test_one_rival_that_is_not_beaten_decides(tmp_path: Path) -> None:
+    better = {**SCORES, "local": (73.0, 78.0, 83.5)}
+    finding = found(claim_of(tmp_path, ONE), better, *PLACE)
+    assert (finding.word, finding.columns[0].hardest) == (FAILS, 0)
+    # FedAvg, 5.2 ± 2.0 points behind on average, is no more than undecided.
+    assert found(claim_of(tmp_path, ONE), {**SCORES, "fedavg": (60.0, 69.0, 80.9)}, *PLACE).word == UNDECIDED
+
+
+def test_a_margin_below_zero_allows_as_much(tmp_path: Path) -> None:
+    behind = {**SCORES, "local": (71.5, 76.7, 81.6), "fedavg": (60.0, 65.1, 70.1)}
+    assert found(claim_of(tmp_path, f"margin = -2\n{ONE}"), behind, *PLACE).word == HOLDS
+    assert found(claim_of(tmp_path, ONE), behind, *PLACE).word == FAILS
+
+
+def test_columns_that_are_not_measured_leave_a_claim_undecided(tmp_path: Path) -> None:
+    two = "only = { dataset = ['cora'], clients = [10, 20] }"
+    scores = {**SCORES, "fedavg": (60.0, 65.1, 70.1)}
+    finding = found(claim_of(tmp_path, two), scores, *PLACE)
+    assert [column.word for column in finding.columns] == [HOLDS, NOT_MEASURED]
+    assert finding.word == UNDECIDED
+    assert found(claim_of(tmp_path, f'columns = "all but 1"\n{two}'), scores, *PLACE).word == HOLDS
+    assert found(claim_of(tmp_path, two), {**SCORES, "local": (73.0, 78.0, 83.5)}, *PLACE).word == FAILS
+
+
+def test_on_average_is_one_comparison_of_all_columns(tmp_path: Path) -> None:
+    two = "columns = 'on average'\nonly = { dataset = ['cora'], clients = [10, 20] }"
+    scores = {**SCORES, "fedavg": (60.0, 65.1, 70.1)}
+    finding = found(claim_of(tmp_path, two), scores, "--dataset", "cora", "--clients", "10", "20")
+    assert finding.average is not None
+    assert finding.word == HOLDS
+    assert finding.average.comparisons[0] is not None
+    assert finding.average.comparisons[0].difference == pytest.approx(1.1)
+    assert found(claim_of(tmp_path, two), scores, *PLACE).word == UNDECIDED
+
+
+def test_graphs_that_are_not_at_hand_are_counted_apart(tmp_path: Path) -> None:
+    scores = {**SCORES, "fedavg": (60.0, 65.1, 70.1)}
+    both = "only = { dataset = ['cora', 'ogbn_arxiv'], clients = [10] }"
+    finding = found(claim_of(tmp_path, both), scores, *PLACE)
+    assert (finding.word, len(finding.columns), finding.away) == (HOLDS, 1, 1)
+    away = "only = { dataset = ['ogbn_arxiv'] }"
+    assert found(claim_of(tmp_path, away), scores, *PLACE).word == CANNOT
+
+
+def test_seeds_that_change_nothing_decide_nothing(tmp_path: Path) -> None:
+    same = {"local": (70.0,) * 3, "fedavg": (60.0,) * 3, "fedpub": (75.0,) * 3}
+    assert found(claim_of(tmp_path, ONE), same, *PLACE).word == UNDECIDED
+
+
+def test_the_page_says_what_was_tested_and_shows_the_hardest_rival(tmp_path: Path) -> None:
+    finding = found(claim_of(tmp_path, ONE), {**SCORES, "fedavg": (60.0, 65.1, 70.1)}, *PLACE)
+    page = markdown([finding])
+    assert "Of 1 claims: 1 holds." in page
+    # 81.54 − 79.94 is printed.
+    assert (
+        "| 1. FED-PUB is the best. | Table 2 | accuracy: fedpub above local, fedavg, in every column | "
+        "+1.60 | +1.10 | 1 | 0 | 0 | 0 | 0 | 3 | **holds** |" in page
+    )
+    assert "| cora · metis · 10 · gcn | local | +1.60 | +1.10 | +0.93 to +1.27 | 3 | holds |" in page
+
+
+def test_a_claim_without_records_is_not_measured(tmp_path: Path) -> None:
+    (finding,) = find([claim_of(tmp_path, ONE)], {})
+    assert finding.word == NOT_MEASURED
+    assert "| 1 | 0 | – | **not measured** |" in markdown([finding])

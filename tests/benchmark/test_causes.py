@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from benchmark.arguments import parse
+from benchmark.causes import KINDS, NOTHING_TRIED, cause_of, causes, load_causes, text_of
+from benchmark.published import PLACE, figures
+from benchmark.verdict import DIFFERS
+from datasets.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_every_cause_is_that_of_a_printed_figure() -> None:
+    """An entry that no figure reaches, because none is so or because an earlier one fits, says nothing."""
+    used = {id(cause_of(place, kind)) for place in figures() for kind in KINDS}
+    assert [cause.text for cause in causes() if id(cause) not in used] == []
+
+
+def test_every_figure_that_differs_has_a_line() -> None:
+    entries = json.loads((ROOT / "results" / "reproduction.json").read_text(encoding="utf-8"))
+    differing = 0
+    for entry in entries:
+        place = tuple(entry[part] for part in PLACE)
+        for kind in KINDS:
+            if entry[kind] is not None and entry[kind]["verdict"] == DIFFERS:
+                differing += 1
+                assert cause_of(place, kind) is not None, place
+                said = entry["cause"] if kind == "level" else entry["gain"]["cause"]
+                assert said == text_of(place, kind)
+    assert differing
+
+
+def test_the_evidence_exists() -> None:
+    for cause in causes():
+        assert cause.evidence
+        for named in cause.evidence:
+            if named.startswith("python -m benchmark "):
+                parse(shlex.split(named)[3:])
+            else:
+                assert (ROOT / named).exists(), named
+
+
+def test_the_first_that_fits_counts_and_what_is_not_known_says_so() -> None:
+    place = ("FED-PUB", "3", "Cora", "metis-overlapping", "10", "FedGNN", "", "communication_pct_of_fedavg")
+    assert text_of(place, "level").startswith("no cause found; tried: feature rows counted in every round")
+    accuracy = (*place[:-1], "accuracy")
+    assert text_of(accuracy, "gain").startswith("no cause found; tried: its augmentation adds few nodes")
+    assert text_of(("A paper", *place[1:]), "level") == NOTHING_TRIED
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        ('cause = "it is so"\ntried = "this"', "either cause or tried"),
+        ('paper = "FedCog"', "either cause or tried"),
+        ('cause = "it is so"\nof = "all"', "level or gain"),
+        ('cause = "it is so"\nmethods = "FedAvg"', "unknown key of a cause"),
+        ('cause = "it is so"\nclients = 3', "must be list"),
+        ("cause = ", "not valid TOML"),
+    ],
+)
+def test_a_faulty_entry_is_refused(tmp_path: Path, block: str, message: str) -> None:
+    path = tmp_path / "causes.toml"
+    path.write_text(f"[[cause]]\n{block}\n")
+    with pytest.raises(UserError, match=message):
+        load_causes(path)

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmark.claims import Claim, Column, Side, load, load_claims
+from benchmark.contrast import EQUAL, HIGHER
+from benchmark.published import published_figure
+from datasets.errors import UserError
+
+TEXT = """
+[[claim]]
+paper = "FED-PUB"
+place = "Table 7"
+says = "It is best."
+table = "fedpub-7"
+method = "fedpub"
+is = "higher"
+against = ["local", {{ method = "fedavg" }}]
+{more}
+"""
+
+
+def read(folder: Path, text: str) -> Claim:
+    """The one claim of a file."""
+    path = folder / "claims.toml"
+    path.write_text(text)
+    (claim,) = load_claims(path)
+    return claim
+
+
+def test_the_papers_claims_name_what_exists() -> None:
+    claims = load_claims()
+    assert 30 <= len(claims) <= 60
+    assert [*dict.fromkeys(claim.paper for claim in claims)] == ["FED-PUB", "FedSpray", "FedCog", "FedStruct"]
+    assert len({claim.says for claim in claims}) == len(claims)
+    for claim in claims:
+        assert claim.place
+        assert claim.columns
+
+
+def printed(side: Side) -> float | None:
+    if side.value is not None:
+        return side.value
+    figure = published_figure(load(side.table), side.metric, **dict(side.point))
+    return None if figure is None else figure.mean
+
+
+def margin_left(claim: Claim, column: Column, place: int) -> float | None:
+    """By how much the printed figures bear the claim out; None where they are not printed."""
+    ours, theirs = printed(column.ours), printed(column.theirs[place])
+    if ours is None or theirs is None:
+        return None
+    if claim.direction == EQUAL:
+        return claim.margin - abs(ours - theirs)
+    return (ours - theirs if claim.direction == HIGHER else theirs - ours) - claim.margin
+
+
+def test_the_papers_own_figures_bear_their_claims_out() -> None:
+    """So that no claim is read the wrong way round, or against the wrong cells."""
+    tested = 0
+    for claim in load_claims():
+        columns = claim.columns
+        found = [
+            [
+                value
+                for place in range(len(claim.against))
+                if (value := margin_left(claim, column, place)) is not None
+            ]
+            for column in columns
+        ]
+        shown = [values for values in found if values]
+        if not shown:
+            continue
+        tested += 1
+        if claim.rule == "on average":
+            assert sum(map(sum, shown)) > 0, claim.says
+        else:
+            refuted = sum(min(values) <= 0 for values in shown)
+            assert refuted <= len(columns) - claim.needed(len(columns)), claim.says
+    assert tested > 25
+
+
+def test_columns_are_the_cells_of_the_grid_with_all_that_they_are_compared_with(tmp_path: Path) -> None:
+    (column,) = read(tmp_path, TEXT.format(more="")).columns
+    assert (column.ours.table, column.ours.metric) == ("fedpub-7", "accuracy")
+    assert dict(column.ours.point)["dataset"] == "citeseer"
+    assert [dict(side.point)["method"] for side in column.theirs] == ["local", "fedavg"]
+    text = TEXT.format(more="").replace('"fedpub-7"', '["fedpub-6", "fedpub-8"]')
+    assert len(read(tmp_path, text).columns) == 6
+    assert len(read(tmp_path, f'{text}only = {{ dataset = ["cora"] }}').columns) == 2
+
+
+def test_another_axis_table_or_a_value_may_stand_on_the_other_side(tmp_path: Path) -> None:
+    text = TEXT.format(more="only = { clients = [20], dataset = ['cora'] }").replace("fedpub-7", "fedpub-2")
+    sides = '[{ clients = 5 }, { table = "fedpub-8", clients = 3 }, { value = 80 }]'
+    (column,) = read(tmp_path, text.replace('["local", { method = "fedavg" }]', sides)).columns
+    fewer, other, value = column.theirs
+    assert (dict(fewer.point)["clients"], other.table, value.value) == (5, "fedpub-8", 80.0)
+
+
+def test_a_bare_scheme_is_the_variant_of_the_graphs_grid() -> None:
+    (claim,) = (claim for claim in load_claims() if claim.table == ("fedcog-changes",))
+    partitions = {dict(column.ours.point)["partition"] for column in claim.columns}
+    assert partitions == {"kmeans[balanced=false]", "kmeans[balanced=false,starts=10]"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("fedpub-7", "fedpub-77", "unknown table 'fedpub-77'"),
+        ('method = "fedpub"', 'method = "fedpup"', "unknown method in fedpub-7 'fedpup'"),
+        ('"local"', '"locale"', "stands for 0 cells"),
+        ('"higher"', '"better"', "unknown direction 'better'"),
+        ('"Table 7"', "7", "place must be str"),
+        ("paper =", "papers =", "unknown key 'papers'"),
+        ('{ method = "fedavg" }', "{ clients = 11 }", "stands for 0 cells"),
+        ('{ method = "fedavg" }', '{ network = "gcn" }', "unknown key of a side 'network'"),
+    ],
+)
+def test_what_does_not_exist_is_named(tmp_path: Path, old: str, new: str, message: str) -> None:
+    text = TEXT.format(more="")
+    assert old in text
+    with pytest.raises(UserError, match=r"claim 1 \(It is best.\)") as caught:
+        read(tmp_path, text.replace(old, new))
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ('metric = "roc_auk"', "unknown metric in fedpub-7"),
+        ('columns = "most"', "columns must be every"),
+        ('columns = "all but 1"', "leaves none of 1 columns"),
+        ('only = { dataset = ["cora"] }', "unknown dataset in fedpub-7"),
+        ('only = { graph = ["cora"] }', "unknown axis"),
+        ('margin = "two"', "margin must be float"),
+    ],
+)
+def test_what_is_said_besides_is_checked(tmp_path: Path, more: str, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        read(tmp_path, TEXT.format(more=more))
+    assert message in str(caught.value)
+
+
+def test_equal_needs_a_margin(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="needs a margin above 0"):
+        read(tmp_path, TEXT.format(more="").replace('"higher"', '"equal"'))

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmark.contrast import (
+    EQUAL,
+    FAILS,
+    HIGHER,
+    HOLDS,
+    LOWER,
+    Comparison,
+    compare,
+    differences_of,
+    interval_of,
+    judge_columns,
+    mean_over_columns,
+    repeats,
+    word_of_column,
+)
+from benchmark.verdict import NOT_MEASURED, UNDECIDED
+
+DIFFERENCES = [1.0, 2.0, 3.0]
+"""Mean 2, standard error 1/√3; with two degrees of freedom P(T > t) is 1/2 − t/(2√(2 + t²))."""
+
+
+def made(holds: float, fails: float) -> Comparison:
+    """A comparison of these p-values."""
+    return Comparison(0.0, None, holds, fails, 3)
+
+
+def word(differences: list[float], direction: str, margin: float = 0.0) -> str:
+    found = compare(differences, direction, margin)
+    assert found is not None
+    return found.word
+
+
+def test_the_interval_by_hand() -> None:
+    # t(2) at 95 % is 2.91999: half-width 1.68586.
+    assert interval_of(DIFFERENCES) == pytest.approx((0.31414, 3.68586), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("direction", "margin", "expected"),
+    [
+        (HIGHER, 0.0, HOLDS),  # t = 2√3: p = 1/2 − √12/(2√14) = 0.0371.
+        (HIGHER, 0.3, HOLDS),
+        (HIGHER, 0.4, UNDECIDED),
+        (HIGHER, 3.6, UNDECIDED),
+        (HIGHER, 3.7, FAILS),
+        (LOWER, 0.0, FAILS),
+        (LOWER, -3.7, HOLDS),
+        (LOWER, -3.6, UNDECIDED),
+        (EQUAL, 3.7, HOLDS),
+        (EQUAL, 3.6, UNDECIDED),
+        (EQUAL, 0.4, UNDECIDED),
+        (EQUAL, 0.3, FAILS),
+    ],
+)
+def test_a_comparison_by_hand(direction: str, margin: float, expected: str) -> None:
+    assert word(DIFFERENCES, direction, margin) == expected
+
+
+def test_the_p_value_by_hand() -> None:
+    found = compare(DIFFERENCES, HIGHER)
+    assert found is not None
+    assert (found.difference, found.seeds) == (2.0, 3)
+    assert found.holds == pytest.approx(0.5 - 12**0.5 / (2 * 14**0.5))
+    assert found.fails == pytest.approx(1 - found.holds)
+
+
+def test_without_spread_the_difference_is_exact_and_one_seed_tells_nothing() -> None:
+    assert word([0.0, 0.0, 0.0], HIGHER) == FAILS
+    assert word([0.0, 0.0, 0.0], LOWER) == FAILS
+    assert word([0.0, 0.0, 0.0], EQUAL, 1.0) == HOLDS
+    assert word([5.0, 5.0], HIGHER, 4.0) == HOLDS
+    assert word([50.0], HIGHER) == UNDECIDED
+    assert compare([], HIGHER) is None
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(-20, 20), min_size=2, max_size=6),
+    st.sampled_from([HIGHER, LOWER, EQUAL]),
+    st.integers(1, 9),
+)
+def test_nothing_holds_and_fails_and_both_directions_are_alike(
+    values: list[int], direction: str, margin: int
+) -> None:
+    differences = [float(value) for value in values]
+    found = compare(differences, direction, margin)
+    opposite = {HIGHER: LOWER, LOWER: HIGHER, EQUAL: EQUAL}[direction]
+    mirrored = compare([-value for value in differences], opposite, margin)
+    assert found is not None
+    assert mirrored is not None
+    assert (found.holds, found.fails) == pytest.approx((mirrored.holds, mirrored.fails))
+    assert max(found.holds, found.fails) > 0.05
+
+
+def test_a_column_holds_if_all_its_comparisons_do() -> None:
+    assert word_of_column([made(0.01, 0.99), made(0.049, 0.951)]) == HOLDS
+    assert word_of_column([made(0.01, 0.99), made(0.06, 0.94)]) == UNDECIDED
+    # Two had the chance to fail: twice 0.024 is enough, twice 0.03 is not.
+    assert word_of_column([made(0.01, 0.99), made(0.976, 0.024)]) == FAILS
+    assert word_of_column([made(0.01, 0.99), made(0.97, 0.03)]) == UNDECIDED
+    assert word_of_column([made(0.01, 0.99), None]) == UNDECIDED
+    assert word_of_column([made(0.99, 0.01), None]) == FAILS
+    assert word_of_column([None, None]) == NOT_MEASURED
+
+
+@pytest.mark.parametrize(
+    ("holds", "needed", "expected"),
+    [
+        ([0.01, 0.02, 0.049], 3, HOLDS),
+        ([0.01, 0.02, 0.06], 3, UNDECIDED),
+        ([0.01, 0.024, 0.9], 2, HOLDS),  # The second smallest, twice: one could be picked out of two.
+        ([0.01, 0.026, 0.9], 2, UNDECIDED),
+        ([0.016, 0.9, 0.9], 1, HOLDS),
+        ([0.02, 0.9, 0.9], 1, UNDECIDED),
+        ([0.01, 0.01, 0.984], 3, FAILS),
+        ([0.01, 0.01, 0.98], 3, UNDECIDED),
+        ([0.01, 0.98, 0.974], 2, UNDECIDED),  # Two must fail, at half the level each.
+        ([0.01, 0.98, 0.976], 2, FAILS),
+    ],
+)
+def test_k_of_n_columns_by_hand(holds: list[float], needed: int, expected: str) -> None:
+    assert judge_columns([[made(value, 1 - value)] for value in holds], needed) == expected
+
+
+def test_one_noisy_column_of_a_hundred_refutes_nothing() -> None:
+    columns = [[made(0.3, 0.7)]] * 99 + [[made(0.99, 0.01)]]
+    assert judge_columns(columns, 100) == UNDECIDED
+    assert judge_columns([*columns[:-1], [made(0.9996, 0.0004)]], 100) == FAILS
+
+
+def test_columns_that_are_not_measured_carry_nothing() -> None:
+    good, bad = [made(0.001, 0.999)], [made(0.999, 0.001)]
+    assert judge_columns([good, [None]], 2) == UNDECIDED
+    assert judge_columns([bad, [None]], 2) == FAILS
+    assert judge_columns([bad, [None]], 1) == UNDECIDED
+    assert judge_columns([[None], [None]], 2) == NOT_MEASURED
+
+
+def test_sides_are_paired_by_seed() -> None:
+    ours, theirs = {0: 70.0, 1: 81.0, 5: 60.0}, {1: 80.0, 0: 69.5, 7: 0.0}
+    assert differences_of(ours, theirs) == {0: 0.5, 1: 1.0}
+    assert mean_over_columns([{0: 1.0, 1: 2.0, 2: 9.0}, {1: 4.0, 0: 3.0}]) == {0: 2.0, 1: 3.0}
+    assert mean_over_columns([]) == {}
+
+
+def test_seeds_that_change_nothing_are_no_repetition() -> None:
+    assert repeats({0: 70.0, 1: 70.1})
+    assert not repeats({0: 70.0, 1: 70.0})
+    assert not repeats({0: 70.0})
