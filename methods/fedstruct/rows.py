@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from datasets.graph import as_feature_tensor
+from methods.fedstruct.kernels import count_bits, keep_largest, spread_bits
 
 BLOCK = 512
 """Columns handled at once."""
@@ -118,7 +119,7 @@ def pruned_blocks(
     exchange = Exchange.of(adjacency, client)
     receive = as_feature_tensor(exchange.receive)
     sizes = np.bincount(client)
-    blocks = [(torch.from_numpy(pairs), keep * int(sizes[i])) for i, pairs in exchange.foreign_blocks(client)]
+    blocks = [(pairs, keep * int(sizes[i])) for i, pairs in exchange.foreign_blocks(client)]
     send, chosen_rows = as_feature_tensor(exchange.send), torch.from_numpy(rows)
     combined = torch.zeros(len(rows), len(client))
     sent_bytes = 0
@@ -126,30 +127,17 @@ def pruned_blocks(
         own = torch.from_numpy(np.flatnonzero(client == j))
         power = torch.zeros(len(client), len(own))
         power[own, torch.arange(len(own))] = 1
+        sent = torch.zeros(send.shape[0], len(own))
         for step, weight in enumerate(weights):
-            sent = torch.mm(send, power)
+            sent.addmm_(send, power, beta=0)
             for pairs, limit in blocks if step else ():
-                sent[pairs], size = _largest(sent[pairs], limit)
-                sent_bytes += size
-            power = torch.mm(receive, sent)
+                present = keep_largest(sent.numpy().view(np.int32), pairs, limit)
+                # The entries with their places, or all values where that is shorter.
+                sent_bytes += min(min(present, limit) * (FLOAT + INDEX), len(pairs) * len(own) * FLOAT)
+            power.addmm_(receive, sent, beta=0)
             if weight:
                 combined[:, own] += float(weight) * power[chosen_rows]
     return combined, sent_bytes
-
-
-def _largest(block: Tensor, keep: int) -> tuple[Tensor, int]:
-    """A block's `keep` largest entries, the others zero, and the bytes of sending it: the entries with
-    their places, or all values where that is shorter."""
-    flat = block.flatten()
-    count = int(torch.count_nonzero(flat))
-    if count > keep:
-        least = float(np.partition(flat.numpy(), len(flat) - keep)[len(flat) - keep])
-        above = flat > least
-        equal = (flat == least).nonzero().squeeze(1)[: keep - int(above.sum())]
-        above[equal] = True
-        flat = torch.where(above, flat, 0.0)
-        count = keep
-    return flat.view_as(block), min(count * (FLOAT + INDEX), flat.numel() * FLOAT)
 
 
 def pruned_rows(
@@ -200,17 +188,15 @@ def acquisition_bytes(adjacency: sp.csr_matrix, client: np.ndarray, hops: int) -
 
 def reachable_pairs(adjacency: sp.csr_matrix, rows: np.ndarray, hops: int) -> int:
     """Entries of Ā's rows `rows` that are not zero: pairs of nodes at most `hops` edges apart."""
-    looped = as_feature_tensor(with_loops(adjacency))
-    total = 0
-    for start in range(0, len(rows), BLOCK):
-        part = torch.from_numpy(rows[start : start + BLOCK])
-        near = torch.zeros(adjacency.shape[0], len(part))
-        near[part, torch.arange(len(part))] = 1
-        count = len(part)
-        for _ in range(hops):
-            near = (torch.mm(looped, near) > 0).float()
-            before, count = count, int(near.sum(dtype=torch.float64))
-            if count == before:
-                break
-        total += count
-    return total
+    looped = with_loops(adjacency)
+    words = -(-len(rows) // 64)
+    column = np.arange(len(rows))
+    near = np.zeros((adjacency.shape[0], words), dtype=np.uint64)
+    near[rows, column // 64] = np.uint64(1) << (column % 64).astype(np.uint64)
+    after = np.empty_like(near)
+    for _ in range(hops):
+        spread_bits(looped.indptr, looped.indices, near, after)
+        near, after = after, near
+        if np.array_equal(near, after):
+            break
+    return int(count_bits(near))

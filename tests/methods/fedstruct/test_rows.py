@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from methods.fedstruct.kernels import keep_largest
 from methods.fedstruct.rows import (
     Exchange,
     acquisition_bytes,
@@ -200,3 +201,17 @@ def test_hop_weights_sum_to_one() -> None:
     assert hop_weights("all", 4).tolist() == [0.25] * 4
     with pytest.raises(ValueError, match="at least one hop"):
         hop_weights("last", 0)
+
+
+@pytest.mark.parametrize("keep", [1, 3, 4, 5, 9, 40])
+def test_keep_largest_keeps_the_first_of_equals(keep: int) -> None:
+    values = np.random.default_rng(keep).integers(0, 4, (6, 7)).astype(np.float32) / 4
+    rows = np.array([1, 2, 5])
+    flat = values[rows].ravel()
+    expected = np.zeros_like(flat)
+    chosen = np.argsort(-flat, kind="stable")[:keep]
+    expected[chosen] = flat[chosen]
+    before = values.copy()
+    assert keep_largest(values.view(np.int32), rows, keep) == np.count_nonzero(flat)
+    np.testing.assert_array_equal(values[rows].ravel(), expected)
+    np.testing.assert_array_equal(values[[0, 3, 4]], before[[0, 3, 4]])
