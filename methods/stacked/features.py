@@ -132,7 +132,7 @@ def is_dense(features: Tensor) -> bool:
     """Whether a dense product is the faster one for these features, (n, d), dense or CSR."""
     rows, width = features.shape
     entries = rows * width
-    present = len(features.values()) if features.layout is torch.sparse_csr else int((features != 0).sum())
+    present = len(features.values()) if features.layout is torch.sparse_csr else int(features.count_nonzero())
     return present > DENSE_SHARE * entries and 4 * entries <= DENSE_BYTES
 
 
