@@ -9,6 +9,7 @@ replace the other's, its overrides come after the other's.
 
 from __future__ import annotations
 
+import difflib
 import re
 import sys
 import tomllib
@@ -381,7 +382,7 @@ class _Reader:
 
 
 def setting_from_text(text: str) -> tuple[str, Any]:
-    """A setting as typed on the command line, `name=value`; a list is written `a+b`.
+    """A setting as typed on the command line, `name=value`; a list is written `a,b` or `a+b`.
 
     Raises UserError for an unknown name or a value of the wrong type.
     """
@@ -390,11 +391,11 @@ def setting_from_text(text: str) -> tuple[str, Any]:
         raise UserError(f"cannot read setting {text!r}: write name=value")
     key = _ALSO.get(key, key)
     if key not in SETTINGS:
-        raise unknown("setting", key, SETTINGS)
+        raise unknown("setting", key, difflib.get_close_matches(key, SETTINGS, n=3, cutoff=0))
     parsed: Any = parse_value(value.strip())
     if _SETTING_TYPES[key] is str:
         parsed = value.strip()
     if _SETTING_TYPES[key] is list:
-        parts = value.split("+")
+        parts = value.replace("+", ",").split(",")
         parsed = [int(part) for part in parts] if all(part.isdecimal() for part in parts) else value
     return key, _Reader("--set").setting(key, parsed)
