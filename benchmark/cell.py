@@ -207,7 +207,7 @@ def work_of(settings: Mapping[str, Any]) -> Work:
     that are drawn with the seed of the run are so under either spelling of it.
     """
     seed, drawn_with = settings["seed"], max(settings["data_seed"], -1)
-    own = {"protocol": "", "seed": None, "further_metrics": []}
+    own: dict[str, Any] = {"protocol": "", "seed": None, "further_metrics": []}
     return _digest({**settings, **own, "data_seed": -1 if drawn_with in (seed, -1) else drawn_with}), seed
 
 
