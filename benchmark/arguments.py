@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import math
 import os
 from collections.abc import Sequence
@@ -43,13 +44,52 @@ class Arguments:
     """Parts of the performance page to measure, all if empty; None without `--performance`."""
     pairs: int
     peer_python: Path | None
+    shard: tuple[int, int] | None
+    """Which of how many parts of the plan to run, counted from 1."""
+    timeout: float | None
+    """Seconds after which a cell is stopped."""
+    pdb: bool
+    campaign: bool
+    hours: float
+    """After how long a campaign begins no further cell."""
+
+
+_UNITS = {"s": 1, "m": 60, "h": 3600}
+"""Seconds in the units of time."""
 
 
 class _Parser(argparse.ArgumentParser):
     """Answers bad usage with one sentence and exit code 2."""
 
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse does; an unknown option is answered with those spelt most like it."""
+        found, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            near = difflib.get_close_matches(unknown[0].partition("=")[0], self._option_string_actions, n=3)
+            hint = f", did you mean {', '.join(near)}?" if near else ""
+            self.error(f"there is no {unknown[0]}{hint}")
+        return found
+
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}; see --help\n")
+
+
+class _Version(argparse.Action):
+    """Prints the version of the package; looked up when asked for, which costs more than all of `--help`."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
+        super().__init__(
+            option_strings, dest=argparse.SUPPRESS, default=argparse.SUPPRESS, nargs=0, help=help
+        )
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            print(f"fedsub-bench {version('fedsub-bench')}")
+        except PackageNotFoundError:
+            print("fedsub-bench, not installed: run from its sources")
+        parser.exit()
 
 
 def split_list(text: str) -> list[str]:
@@ -102,6 +142,10 @@ def parse(argv: Sequence[str]) -> Arguments:
     values["clients"] = tuple(int(item) for item in clients)
     values["seeds"] = seeds
     values["settings"] = tuple(settings)
+    if given.pdb:
+        values["engine"] = "in-process"
+    if given.timeout is not None and values["engine"] != "process":
+        parser.error("--timeout needs the process engine, which alone can stop a cell")
     if given.workers is None:
         values["workers"] = len(os.sched_getaffinity(0)) if given.device in (None, "cpu") else 1
     if given.performance is not None:
@@ -114,6 +158,7 @@ def parse(argv: Sequence[str]) -> Arguments:
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="benchmark",
+        allow_abbrev=False,
         usage="python -m benchmark [--table T …] [--dataset D …] [--method M …] [options]",
         description="Run subgraph federated learning benchmarks and compare them with published tables. "
         "Alone it runs the quick table on a generated graph.",
@@ -129,12 +174,30 @@ def _parser() -> argparse.ArgumentParser:
         ("clients", "K", "numbers of clients"),
         ("backbone", "B", "gcn, sgc, graphsage or mlp"),
         ("seeds", "N", "how many seeds, 0…N−1; or the seeds themselves: 0,3,5"),
-        ("set", "NAME=VALUE", "replace settings of the protocol, such as learning_rate=0.001"),
+        ("set", "NAME=VALUE", "replace settings of the protocol: learning_rate=0.001 hidden=64,64"),
     ):
         what.add_argument(f"--{name}", nargs="+", action="extend", default=[], metavar=letter, help=text)
     what.add_argument("--rounds", type=_positive, metavar="N", help="rounds of training")
     what.add_argument("--task", metavar="TASK", help="node-classification or link-prediction[width=N,…]")
     what.add_argument("--all", action="store_true", help="run every table on all data at hand")
+    what.add_argument(
+        "--campaign",
+        action="store_true",
+        help="run what answers printed figures, what decides most per second first",
+    )
+    what.add_argument(
+        "--hours",
+        type=_hours,
+        default=math.inf,
+        metavar="H",
+        help="with --campaign: begin no cell after H hours",
+    )
+    what.add_argument(
+        "--shard",
+        type=_shard,
+        metavar="I/N",
+        help="the I-th of N parts of the cells, the same on every machine",
+    )
     how = parser.add_argument_group("how to run it")
     how.add_argument(
         "--workers", type=_positive, metavar="N", help="processes (default: one a core; one on a GPU)"
@@ -145,6 +208,13 @@ def _parser() -> argparse.ArgumentParser:
     how.add_argument("--device", metavar="DEVICE", help="cpu (default) or cuda")
     how.add_argument("--data", type=Path, metavar="DIR", help="folder of graph archives (FEDSUB_DATA)")
     how.add_argument("--rerun", action="store_true", help="run finished cells again")
+    how.add_argument(
+        "--timeout",
+        type=_duration,
+        metavar="T",
+        help="stop a cell after that long, 90s, 30m or 2h: it has failed",
+    )
+    how.add_argument("--pdb", action="store_true", help="debug a cell where it raises (runs in this process)")
     speed = parser.add_argument_group("how fast it is (results/performance.md)")
     speed.add_argument("--peers", action="store_true", help="time this suite and openfgl-lib, interleaved")
     speed.add_argument(
@@ -167,6 +237,7 @@ def _parser() -> argparse.ArgumentParser:
     out.add_argument("--results", type=Path, default=Path("results"), metavar="DIR", help="results folder")
     out.add_argument("--format", choices=("table", "json"), default="table", help="of standard output")
     out.add_argument("--list", action="store_true", help="list methods, graphs, partitions and tables")
+    out.add_argument("--version", action=_Version, help="print the version")
     out.add_argument("--dry-run", action="store_true", help="list the cells and run none")
     out.add_argument(
         "--verify", type=_positive, metavar="N", help="run N stored records again, compare every figure"
@@ -189,10 +260,30 @@ def _positive(text: str) -> int:
 
 
 def _seconds(text: str) -> float:
+    return _above_zero(text, "a number of seconds above 0", text)
+
+
+def _hours(text: str) -> float:
+    return _above_zero(text, "a number of hours above 0", text)
+
+
+def _duration(text: str) -> float:
+    number, unit = (text[:-1], text[-1]) if text[-1:] in _UNITS else (text, "s")
+    return _UNITS[unit] * _above_zero(number, "a time such as 90s, 30m or 2h", text)
+
+
+def _above_zero(number: str, wanted: str, text: str) -> float:
     try:
-        value = float(text)
+        value = float(number)
     except ValueError:
         value = math.nan
     if not value > 0:
-        raise argparse.ArgumentTypeError(f"expected a number of seconds above 0, not {text!r}")
+        raise argparse.ArgumentTypeError(f"expected {wanted}, not {text!r}")
     return value
+
+
+def _shard(text: str) -> tuple[int, int]:
+    part, slash, parts = text.partition("/")
+    if not (part.isdecimal() and slash and parts.isdecimal() and 1 <= int(part) <= int(parts)):
+        raise argparse.ArgumentTypeError(f"expected a part and their number, such as 3/16, not {text!r}")
+    return int(part), int(parts)

@@ -118,6 +118,11 @@ class Cell:
         return work_of(self.to_dict())
 
     @property
+    def work_key(self) -> str:
+        """`work` as one content key."""
+        return hashlib.sha256("-".join(map(str, self.work)).encode()).hexdigest()[:KEY_LENGTH]
+
+    @property
     def drawn_with(self) -> int:
         """The seed of partition and split."""
         return self.seed if self.data_seed < 0 else self.data_seed
@@ -179,6 +184,22 @@ def _digest(values: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:KEY_LENGTH]
 
 
+def complete(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings among stored values, as `Cell.to_dict` gives them, without checking what they may be.
+
+    Raises UserError for a missing one.
+    """
+    for name, item in FIELDS.items():
+        if name not in values and item.default is MISSING:
+            raise UserError(f"a cell must have {name}")
+    return {name: values.get(name, item.default) for name, item in FIELDS.items()}
+
+
+def key_of(settings: Mapping[str, Any]) -> str:
+    """`Cell.key` of complete settings."""
+    return _digest(dict(settings))
+
+
 def work_of(settings: Mapping[str, Any]) -> Work:
     """Names the work behind a cell's stored settings: cells of equal work give the same result.
 
@@ -186,7 +207,7 @@ def work_of(settings: Mapping[str, Any]) -> Work:
     that are drawn with the seed of the run are so under either spelling of it.
     """
     seed, drawn_with = settings["seed"], max(settings["data_seed"], -1)
-    own = {"protocol": "", "seed": None, "further_metrics": []}
+    own: dict[str, Any] = {"protocol": "", "seed": None, "further_metrics": []}
     return _digest({**settings, **own, "data_seed": -1 if drawn_with in (seed, -1) else drawn_with}), seed
 
 

@@ -6,36 +6,31 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from types import FrameType
 
-from rich.console import Console
-
 from benchmark.arguments import Arguments
 from benchmark.availability import keep_available
-from benchmark.cell import Cell
 from benchmark.devices import describe_device
 from benchmark.engines import Work, create_engine
 from benchmark.environment import processor
+from benchmark.grid import console_for, run_cells
 from benchmark.listing import print_listing
 from benchmark.pages.leaderboard import leaderboard_path, print_leaderboard, write_leaderboard
 from benchmark.plan import Plan, Skip, grid_cells, make_plan
-from benchmark.progress import GridProgress
 from benchmark.protocol import Protocol, load_protocol, names
 from benchmark.record import FAILED as FAILED_RECORD
 from benchmark.record import OK as OK_RECORD
 from benchmark.record import Record
 from benchmark.records import Records, run_once
 from benchmark.report import write_report
-from benchmark.runner import attempt, failed
-from benchmark.store import Store, StoreError, keep_elsewhere
+from benchmark.runner import attempt
+from benchmark.store import Store
 from benchmark.verify import SCORE_TOLERANCE, compare, draw
 from datasets.errors import UserError
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
-WIDTH = 400
-"""Columns of a table that is not printed on a terminal."""
 
 
 def main(arguments: Arguments, work: Work = attempt) -> int:
@@ -79,10 +74,21 @@ def _dispatch(arguments: Arguments, work: Work) -> int:
 
         print(measure(arguments))
         return OK
+    if arguments.campaign:
+        return _campaign(arguments, work)
     plan = make_plan(arguments)
     if arguments.dry_run:
         return _dry_run(arguments, plan)
     return _run(arguments, plan, work)
+
+
+def _campaign(arguments: Arguments, work: Work) -> int:
+    from benchmark.campaign import run_campaign
+
+    failures = run_campaign(arguments, work)
+    for record in failures:
+        print(f"failed: {record.cell.title}: {record.error}", file=sys.stderr)
+    return FAILED if failures else OK
 
 
 def _verify(arguments: Arguments, count: int, work: Work) -> int:
@@ -100,11 +106,6 @@ def _verify(arguments: Arguments, count: int, work: Work) -> int:
         summary += f"; {elsewhere} made elsewhere, their scores compared to within {SCORE_TOLERANCE:g} points"
     print(summary, file=sys.stderr)
     return FAILED if found else OK
-
-
-def console_for(is_terminal: bool, stderr: bool = False) -> Console:
-    """A console on standard output or error; off a terminal it does not wrap at 80 columns."""
-    return Console(stderr=stderr, width=None if is_terminal else WIDTH)
 
 
 def _dry_run(arguments: Arguments, plan: Plan) -> int:
@@ -154,7 +155,7 @@ def _run(arguments: Arguments, plan: Plan, work: Work) -> int:
         if device != "cpu":
             print(describe_device(device, kernel), file=sys.stderr)
     try:
-        failed_now = _run_cells(arguments, ready, stores, work)
+        failed_now = run_cells(arguments, ready, records, work)
     except BaseException:
         # An interrupted run shows on its page what it finished; why it ended comes first all the same.
         try:
@@ -189,50 +190,6 @@ def _say_failed(failures: Collection[Record], cells: int, stores: dict[str, Stor
     for record in failures:
         kept = " (its earlier result stays)" if stores[record.cell.protocol].done(record.key) else ""
         print(f"  {record.cell.title}: {record.error}{kept}", file=sys.stderr)
-
-
-def _run_cells(
-    arguments: Arguments, cells: Sequence[Cell], stores: dict[str, Store], work: Work
-) -> list[Record]:
-    """Run and keep the cells; returns the records of those that failed."""
-    failures: list[Record] = []
-    if not cells:
-        return failures
-    engine = create_engine(arguments.engine, arguments.workers, arguments.threads, len(cells))
-    console = console_for(sys.stderr.isatty(), stderr=True)
-    records = engine.map(work, cells, failed)
-    try:
-        with GridProgress(len(cells), console) as progress:
-            for made in records:
-                record = _keep(stores[made.cell.protocol], made, arguments)
-                progress.finished(record)
-                if record.status == FAILED_RECORD:
-                    failures.append(record)
-    finally:
-        close: Callable[[], None] | None = getattr(records, "close", None)
-        if close is not None:
-            close()
-    return failures
-
-
-def _keep(store: Store, record: Record, arguments: Arguments) -> Record:
-    """Append the record; where it is not one that can be stored, that is its cell's failure: returns what
-    counts. Where the disk refuses, leave it elsewhere and raise StoreError that says where."""
-    try:
-        store.append(record, replace=arguments.rerun)
-    except StoreError as error:
-        try:
-            refuge = keep_elsewhere(arguments.results, record)
-        except OSError:
-            print(record.to_json(), file=sys.stderr)
-            raise error from None
-        raise StoreError(f"{error} (the record at hand is kept in {refuge})") from error
-    except UserError as error:
-        if record.status == FAILED_RECORD:
-            # Not even the failure: it is said, and its cell runs again next time.
-            return record
-        return _keep(store, failed(record.cell, f"its record cannot be stored: {error}"), arguments)
-    return record
 
 
 def _protocol_of(arguments: Arguments, name: str) -> Protocol:

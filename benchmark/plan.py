@@ -72,31 +72,47 @@ def make_plan(arguments: Arguments) -> Plan:
         raise unknown("task", task, tasks)
     cells: dict[str, Cell] = {}
     skipped: dict[Skip, None] = {}
-    files = NamedFiles()
+    identify = _Identified()
     for protocol in protocols_for(arguments):
         for item in _expand(protocol, arguments, replaced):
             if isinstance(item, Skip):
                 skipped[item] = None
             else:
-                cell = _identified(item, files)
+                cell = identify(item)
                 cells.setdefault(cell.key, cell)
     if not cells:
         raise UserError("nothing to run: " + "; ".join(f"{skip.what}: {skip.reason}" for skip in skipped))
-    for cell in cells.values():
+    for cell in {_named(cell): cell for cell in cells.values()}.values():
         _check_names_of(cell)
-    return Plan(tuple(cells.values()), tuple(skipped))
+    return Plan(tuple(_in_shard(cells.values(), arguments.shard)), tuple(skipped))
+
+
+def _in_shard(cells: Iterable[Cell], shard: tuple[int, int] | None) -> Iterator[Cell]:
+    """The cells of the I-th of N parts; equal work is in one part, so that no two machines run it."""
+    for cell in cells:
+        if shard is None or int(cell.work_key, 16) % shard[1] == shard[0] - 1:
+            yield cell
 
 
 def grid_cells(protocol: Protocol) -> list[Cell]:
     """One cell, of the seed 0, for every point of a table's grid that can be run."""
-    files = NamedFiles()
+    identify = _Identified()
     items = _expand(protocol, parse(["--seeds", "0,"]), {})
-    return [_identified(item, files) for item in items if isinstance(item, Cell)]
+    return [identify(item) for item in items if isinstance(item, Cell)]
 
 
-def _identified(cell: Cell, files: NamedFiles) -> Cell:
-    """The cell with what tells apart the states of its parts."""
-    return replace(cell, files=files.digest(cell), versions=versions_of(cell))
+class _Identified:
+    """Gives cells what tells apart the states of their parts, asking for each part once."""
+
+    def __init__(self) -> None:
+        self._files = NamedFiles()
+        self._versions: dict[tuple[str, ...], str] = {}
+
+    def __call__(self, cell: Cell) -> Cell:
+        parts = (cell.method, cell.partition.name, cell.split.name)
+        if parts not in self._versions:
+            self._versions[parts] = versions_of(cell)
+        return replace(cell, files=self._files.digest(cell), versions=self._versions[parts])
 
 
 def differing_options(method: str, options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
@@ -123,6 +139,10 @@ def _check_names(arguments: Arguments) -> None:
     for name in arguments.backbone:
         if name not in backbones:
             raise unknown("backbone", name, backbones)
+
+
+def _named(cell: Cell) -> tuple[str, ...]:
+    return cell.split.text, cell.kernel, cell.task.text, cell.device
 
 
 def _check_names_of(cell: Cell) -> None:
@@ -240,8 +260,8 @@ def _cells(
                 "further_metrics": list(further),
                 "label": label,
             }
-            for seed in seeds:
-                yield _cell({**settings, **point, **named, "method": variant.name, "seed": seed})
+            cell = _cell({**settings, **point, **named, "method": variant.name, "seed": 0})
+            yield from (replace(cell, seed=seed) for seed in seeds)
 
 
 def _cell(settings: Mapping[str, Any]) -> Cell:

@@ -3,40 +3,46 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from typing import Self
 
 from rich.console import Console
 from rich.progress import (
     BarColumn,
-    MofNCompleteColumn,
     Progress,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
 
+from benchmark.cell import Cell
 from benchmark.record import FAILED, Record
 
 
 class GridProgress:
     """Reports finished cells on standard error."""
 
-    def __init__(self, cells: int, console: Console) -> None:
-        self._cells = cells
+    def __init__(
+        self, cells: Sequence[Cell], console: Console, expected: Callable[[Cell], float] = lambda cell: 1.0
+    ) -> None:
+        """`expected` weighs the cells in the estimate of the time left."""
+        self._cells = len(cells)
         self._done = 0
+        self._expected = expected
+        self._weight_left = self._weight = sum(map(expected, cells))
         self._started = time.monotonic()
         self._console = console
         columns = (
             TextColumn("{task.description}", markup=False),
             BarColumn(),
-            MofNCompleteColumn(),
+            TextColumn("{task.fields[done]}/{task.fields[cells]}"),
             TimeElapsedColumn(),
             TextColumn("left"),
             # Cells are few and long: average over all of them.
             TimeRemainingColumn(),
         )
         self._bar = Progress(*columns, console=console, transient=True, speed_estimate_period=1e6)
-        self._task = self._bar.add_task("cells", total=cells)
+        self._task = self._bar.add_task("cells", cells=self._cells, done=0, total=self._weight)
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
@@ -49,9 +55,11 @@ class GridProgress:
     def finished(self, record: Record) -> None:
         """Count one cell; a failed one is named with its cause."""
         self._done += 1
-        self._bar.update(self._task, completed=self._done)
+        self._weight_left -= self._expected(record.cell)
+        spent = self._weight - self._weight_left
+        self._bar.update(self._task, completed=spent, done=self._done)
         elapsed = time.monotonic() - self._started
-        left = elapsed / self._done * (self._cells - self._done)
+        left = elapsed / max(spent, 1e-9) * max(self._weight_left, 0.0)
         summary = _summary(record)
         if record.status == FAILED:
             self._console.print(f"failed: {summary}", markup=False, highlight=False, soft_wrap=True)

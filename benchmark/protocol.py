@@ -9,6 +9,7 @@ replace the other's, its overrides come after the other's.
 
 from __future__ import annotations
 
+import difflib
 import re
 import tomllib
 import typing
@@ -345,7 +346,7 @@ class _Reader:
 
 
 def setting_from_text(text: str) -> tuple[str, Any]:
-    """A setting as typed on the command line, `name=value`; a list is written `a+b`.
+    """A setting as typed on the command line, `name=value`; a list is written `a,b` or `a+b`.
 
     Raises UserError for an unknown name or a value of the wrong type.
     """
@@ -354,9 +355,9 @@ def setting_from_text(text: str) -> tuple[str, Any]:
         raise UserError(f"cannot read setting {text!r}: write name=value")
     key = _ALSO.get(key, key)
     if key not in SETTINGS:
-        raise unknown("setting", key, SETTINGS)
-    hint, parts = _SETTINGS[key], value.split("+")
-    parsed: Any = value if hint is str else parse_value(value.strip())
+        raise unknown("setting", key, difflib.get_close_matches(key, SETTINGS, n=3, cutoff=0))
+    hint, parts = _SETTINGS[key], value.replace("+", ",").split(",")
+    parsed: Any = value.strip() if hint is str else parse_value(value.strip())
     if hint == list[int] and all(part.isdecimal() for part in parts):
         parsed = [int(part) for part in parts]
     return key, _Reader("--set").setting(key, parsed)

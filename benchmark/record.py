@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 from typing import Any
 
-from benchmark.cell import Cell
+from benchmark.cell import Cell, Work, complete, key_of, work_of
 from benchmark.jsonl import parse_line
 from benchmark.typed import checked
 from datasets.errors import UserError
@@ -171,6 +171,22 @@ class Record:
 
 
 _RESULT = typing.get_type_hints(Result)
+
+
+def identity(values: Mapping[str, Any]) -> tuple[str, str, Work]:
+    """Key, status and work of a stored record, which are cheaper than the record.
+
+    Raises UserError for what is not a record, or not that of the cell it names; the types of all else remain
+    for `Record.from_dict` to check.
+    """
+    settings = complete(_settings(values))
+    key, status = key_of(settings), _typed(values, "status", str)
+    if values.get("key") != key or status not in (OK, FAILED):
+        raise UserError(f"{values.get('key')!r} is not the key of its cell, {key}, or its status is none")
+    for name in ("seed", "data_seed"):
+        checked(name, settings[name], int)
+    _typed(values, "environment", dict[str, Any])
+    return key, status, work_of(settings)
 
 
 def _settings(values: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -6,7 +6,7 @@ where it has no success, a success of equal work in another table's file does, a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +22,7 @@ class Records:
         """Read every file of records in the results folder; raises StoreError if one cannot be read."""
         self._folder = folder
         self._stores: dict[str, Store] = {}
-        self._seeds: dict[str, dict[int, list[Record]]] | None = None
+        self._seeds: dict[str, dict[int, list[tuple[Store, str]]]] | None = None
         for path in sorted((folder / "runs").glob("*.jsonl")):
             self.store(path.stem)
 
@@ -32,6 +32,11 @@ class Records:
             self._stores[protocol] = Store(self._folder, protocol)
             self._seeds = None
         return self._stores[protocol]
+
+    def every(self) -> Iterator[Record]:
+        """The record that counts of every key, table after table."""
+        for _, store in sorted(self._stores.items()):
+            yield from store.records()
 
     def refresh(self) -> None:
         """Take in what was written meanwhile, here or by other processes."""
@@ -48,8 +53,7 @@ class Records:
 
     def done(self, cell: Cell) -> bool:
         """Whether a success answers the cell."""
-        record = self.get(cell)
-        return record is not None and record.status == OK
+        return self.store(cell.protocol).done(cell.key) or self._shared(cell) is not None
 
     def of_table(self, protocol: str, cells: Iterable[Cell] = ()) -> list[Record]:
         """The table's own records, then those of other tables that answer its `cells` with any seed."""
@@ -66,24 +70,19 @@ class Records:
 
     def _shared(self, cell: Cell) -> Record | None:
         group, seed = cell.work
-        for record in self._by_seed(group).get(seed, ()):
-            if answers(record.cell, cell):
+        for store, key in self._by_seed(group).get(seed, ()):
+            record = store.get(key)
+            if record is not None and record.status == OK and answers(record.cell, cell):
                 return record.answering(cell)
         return None
 
-    def _by_seed(self, group: str) -> dict[int, list[Record]]:
+    def _by_seed(self, group: str) -> dict[int, list[tuple[Store, str]]]:
         if self._seeds is None:
             self._seeds = {}
             for _, store in sorted(self._stores.items()):
-                for record in store.records():
-                    if record.status == OK:
-                        self._add(record.cell.work, record)
+                for (found, seed), key in store.successes():
+                    self._seeds.setdefault(found, {}).setdefault(seed, []).append((store, key))
         return self._seeds.get(group, {})
-
-    def _add(self, work: Work, record: Record) -> None:
-        assert self._seeds is not None
-        group, seed = work
-        self._seeds.setdefault(group, {}).setdefault(seed, []).append(record)
 
 
 def answers(made: Cell, asked: Cell) -> bool:

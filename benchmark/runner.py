@@ -123,6 +123,18 @@ def attempt(cell: Cell) -> Record:
         return failed(cell, f"{type(error).__name__}: {error}", traceback.format_exc())
 
 
+def debugged(cell: Cell) -> Record:
+    """`attempt`, with the debugger opened where the cell raises."""
+    try:
+        return run(cell).reread()
+    except Exception as error:
+        import pdb
+
+        traceback.print_exc()
+        pdb.post_mortem(error.__traceback__)
+        return failed(cell, f"{type(error).__name__}: {error}", traceback.format_exc())
+
+
 def failed(cell: Cell, error: str, trace: str | None = None) -> Record:
     """The record of a cell that gave no result."""
     failure = Failure(_printable(" ".join(error.split())), None if trace is None else _printable(trace))

@@ -11,13 +11,15 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from benchmark.cell import Work
 from benchmark.jsonl import JsonLines
-from benchmark.record import OK, Record, to_json
+from benchmark.record import OK, Record, identity, to_json
 from datasets.errors import UserError
 from datasets.files import explained
 
@@ -41,7 +43,8 @@ class Store:
         Raises StoreError if it cannot be read.
         """
         self.path = folder / "runs" / f"{protocol}.jsonl"
-        self._records: dict[str, Record] = {}
+        self._stored: dict[str, list[_Stored]] = {}
+        self._spoiled = 0
         self._shared: dict[str, dict[str, Any]] = {}
         self._file = JsonLines(self.path, self._take, self._forget)
         self.refresh()
@@ -49,7 +52,8 @@ class Store:
     @property
     def unreadable(self) -> int:
         """Complete lines that hold no record; they are left in place and passed over."""
-        return self._file.unreadable
+        self.records()
+        return self._file.unreadable + self._spoiled
 
     def refresh(self) -> None:
         """Take in what other processes wrote since the file was last read or written here.
@@ -61,16 +65,32 @@ class Store:
 
     def records(self) -> list[Record]:
         """The record that counts of every key, in order of first appearance."""
-        return list(self._records.values())
+        return [record for key in [*self._stored] if (record := self.get(key)) is not None]
 
     def get(self, key: str) -> Record | None:
         """The record that counts of `key`, if there is one."""
-        return self._records.get(key)
+        lines = self._stored.get(key, [])
+        while lines:
+            # A success that a later run of its cell failed to repeat is a result all the same.
+            line = next((line for line in reversed(lines) if line.status == OK), lines[-1])
+            try:
+                return line.record
+            except (UserError, RecursionError):
+                lines.remove(line)
+                self._spoiled += 1
+        return None
 
     def done(self, key: str) -> bool:
         """Whether there is a success of `key`."""
-        record = self.get(key)
-        return record is not None and record.status == OK
+        return any(line.status == OK for line in self._stored.get(key, ()))
+
+    def successes(self) -> Iterator[tuple[Work, str]]:
+        """The work and the key of every success."""
+        for key, lines in self._stored.items():
+            for line in lines:
+                if line.status == OK:
+                    yield line.work, key
+                    break
 
     def check_writable(self) -> None:
         """Make the file where there is none, so that a run does not find out after its first cell.
@@ -91,13 +111,14 @@ class Store:
         shared = {name: values.pop(name) for name in _SHARED}
         if _is_every_round(values.get("curve", {})):
             del values["curve"]["round"]
-        identity = hashlib.sha256(to_json(shared).encode()).hexdigest()[:ID_LENGTH]
-        lines = [to_json({**values, "environment": identity})]
+        place = hashlib.sha256(to_json(shared).encode()).hexdigest()[:ID_LENGTH]
+        lines = [to_json({**values, "environment": place})]
         with _explained("write", self.path), self._file.locked() as write:
-            if not replace and self.done(record.key):
+            kept = None if replace else self.get(record.key)
+            if kept is not None and kept.status == OK:
                 return False
-            if identity not in self._shared:
-                lines.insert(0, to_json({"id": identity, **shared}))
+            if place not in self._shared:
+                lines.insert(0, to_json({"id": place, **shared}))
             write(lines)
         return True
 
@@ -105,19 +126,31 @@ class Store:
         if "id" in values:
             self._shared[str(values["id"])] = {name: values.get(name) for name in _SHARED}
             return True
-        if isinstance(identity := values.get("environment"), str):
-            values |= self._shared.get(identity, {})
+        if isinstance(place := values.get("environment"), str):
+            values |= self._shared.get(place, {})
         try:
-            record = Record.from_dict(_with_rounds(values))
+            key, status, work = identity(values)
         except (UserError, RecursionError):
             return False
-        # A success that a later run of its cell failed to repeat is a result all the same.
-        if record.status == OK or not self.done(record.key):
-            self._records[record.key] = record
+        self._stored.setdefault(key, []).append(_Stored(values, status, work))
         return True
 
     def _forget(self) -> None:
-        self._records, self._shared = {}, {}
+        self._stored, self._shared, self._spoiled = {}, {}, 0
+
+
+@dataclass(frozen=True, eq=False)
+class _Stored:
+    """A line that holds a record, which is made of it when it is first asked for."""
+
+    values: Mapping[str, Any]
+    status: str
+    work: Work
+
+    @cached_property
+    def record(self) -> Record:
+        """Raises UserError if it cannot be read."""
+        return Record.from_dict(_with_rounds(self.values))
 
 
 def _is_every_round(curve: Mapping[str, Any]) -> bool:
@@ -126,7 +159,7 @@ def _is_every_round(curve: Mapping[str, Any]) -> bool:
     return rounds == list(range(1, len(rounds or ()) + 1)) and "test" in curve
 
 
-def _with_rounds(values: dict[str, Any]) -> dict[str, Any]:
+def _with_rounds(values: Mapping[str, Any]) -> Mapping[str, Any]:
     curve = values.get("curve")
     if not isinstance(curve, dict) or "round" in curve or not isinstance(test := curve.get("test"), list):
         return values

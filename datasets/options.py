@@ -8,6 +8,7 @@ import sys
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -137,12 +138,16 @@ def checked_options(
 
 
 def _type_of(target: Callable[..., Any], parameter: inspect.Parameter) -> Any:
+    return _hints(target).get(parameter.name, type(parameter.default))
+
+
+@lru_cache(maxsize=256)
+def _hints(target: Callable[..., Any]) -> Mapping[str, Any]:
     try:
-        hints = typing.get_type_hints(target)
+        return typing.get_type_hints(target)
     except (NameError, TypeError):
         # a plug-in's hints may name what is imported for type checkers only
-        hints = {}
-    return hints.get(parameter.name, type(parameter.default))
+        return {}
 
 
 def _checked(owner: str, key: str, value: OptionValue, kind: Any) -> Any:

@@ -14,6 +14,7 @@ import pkgutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -70,9 +71,15 @@ def load_file(noun: str, path: Path) -> ModuleType:
 
 def modules_of(package: str, shared: tuple[str, ...] = ()) -> dict[str, str]:
     """Name → module of every file or folder in a package but the `shared` ones: 'a_b.py' is called 'a-b'."""
-    path = importlib.import_module(package).__path__
-    found = (each.name for each in pkgutil.iter_modules(path) if each.name not in shared)
-    return {name.replace("_", "-"): f"{package}.{name}" for name in sorted(found)}
+    path = tuple(importlib.import_module(package).__path__)
+    found = _module_names(path, tuple(Path(folder).stat().st_mtime_ns for folder in path))
+    return {name.replace("_", "-"): f"{package}.{name}" for name in found if name not in shared}
+
+
+@lru_cache
+def _module_names(path: tuple[str, ...], changed: tuple[int, ...]) -> tuple[str, ...]:
+    """In alphabetical order; `changed` says when the folders of the path were, so that they are read once."""
+    return tuple(sorted(each.name for each in pkgutil.iter_modules(path)))
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,9 @@ def test_installing_in_place_gives_the_dependencies_and_the_command(project: Pat
     (wheel,) = (project / "built").glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = {name.rpartition("/")[2]: name for name in archive.namelist()}
-        assert "fedsub-bench = benchmark.__main__:run" in archive.read(names["entry_points.txt"]).decode()
+        commands = archive.read(names["entry_points.txt"]).decode()
+        assert "fedsub-bench = benchmark.__main__:run" in commands
+        assert "fedsub = benchmark.__main__:run" in commands
         metadata = archive.read(names["METADATA"]).decode()
     assert "Requires-Dist: dgl==1.1.3" in metadata
     assert "Classifier: Private :: Do Not Upload" in metadata

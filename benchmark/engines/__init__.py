@@ -24,8 +24,8 @@ __all__ = [
 ENGINES = ("process", "ray", "in-process")
 
 
-def create_engine(name: str, workers: int, threads: int, cells: int) -> Engine:
-    """The engine called `name`.
+def create_engine(name: str, workers: int, threads: int, cells: int, timeout: float | None = None) -> Engine:
+    """The engine called `name`; `timeout` is in seconds, for a cell, and binds `process` alone.
 
     `process` takes worker processes even for one worker, so that a cell that is killed or runs out of
     memory costs itself alone; for a single cell it needs none. Raises UserError for an unknown engine.
@@ -34,6 +34,6 @@ def create_engine(name: str, workers: int, threads: int, cells: int) -> Engine:
         raise unknown("engine", name, ENGINES)
     if name == "ray":
         return RayEngine(workers, threads)
-    if name == "in-process" or cells == 1:
+    if name == "in-process" or (cells == 1 and timeout is None):
         return InProcess(threads)
-    return ProcessPool(min(workers, cells), threads)
+    return ProcessPool(min(workers, cells), threads, timeout)

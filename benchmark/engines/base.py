@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from benchmark.cell import Cell
@@ -16,8 +16,8 @@ Failure = Callable[[Cell, str], Record]
 class Engine(Protocol):
     """Runs cells and hands over each record as soon as it is there, in any order."""
 
-    def map(self, work: Work, cells: Sequence[Cell], failed: Failure) -> Iterator[Record]:
-        """Yield one record per cell; closing the iterator stops what still runs."""
+    def map(self, work: Work, cells: Iterable[Cell], failed: Failure) -> Iterator[Record]:
+        """Yield one record per cell, taken when there is room for it; closing the iterator stops all."""
         ...
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from benchmark.cell import Cell
@@ -16,7 +16,7 @@ class InProcess:
 
     threads: int = 1
 
-    def map(self, work: Work, cells: Sequence[Cell], failed: Failure) -> Iterator[Record]:
+    def map(self, work: Work, cells: Iterable[Cell], failed: Failure) -> Iterator[Record]:
         """See `Engine.map`."""
         limit_threads(self.threads)
         for cell in cells:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections import deque
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import connection, get_context, parent_process, resource_tracker
@@ -25,28 +25,54 @@ class ProcessPool:
 
     workers: int
     threads: int = 1
+    timeout: float | None = None
+    """Seconds after which a cell is stopped and has failed."""
 
-    def map(self, work: Work, cells: Sequence[Cell], failed: Failure) -> Iterator[Record]:
+    def map(self, work: Work, cells: Iterable[Cell], failed: Failure) -> Iterator[Record]:
         """See `Engine.map`."""
-        waiting = deque(cells)
+        # A cell is asked for when there is a worker for it, and not before: others may run the rest.
+        waiting = iter(cells)
         team: list[_Worker] = []
         try:
-            while waiting or any(worker.cell for worker in team):
-                while waiting and len(team) < self.workers:
-                    team.append(_Worker(work, self.threads))
-                for worker in team:
-                    if worker.cell is None and waiting:
-                        worker.give(waiting.popleft())
-                ready = connection.wait([worker.channel for worker in team if worker.cell])
-                for worker in [worker for worker in team if worker.channel in ready]:
-                    cell, record = worker.cell, worker.collect()
-                    if record is None:
-                        team.remove(worker)
+            while True:
+                while (idle := self._idle(team)) and (given := next(waiting, None)) is not None:
+                    worker = idle[0] if idle[0] is not None else _Worker(work, self.threads)
+                    if worker not in team:
+                        team.append(worker)
+                    worker.give(given)
+                busy = [worker for worker in team if worker.cell]
+                if not busy:
+                    return
+                ready = connection.wait([worker.channel for worker in busy], self._patience(busy))
+                for worker in busy:
+                    cell = worker.cell
                     assert cell is not None
-                    yield record or failed(cell, worker.epitaph())
+                    if worker.channel in ready:
+                        try:
+                            record = worker.hear()
+                        except (EOFError, ConnectionResetError):
+                            team.remove(worker)
+                            record = failed(cell, worker.epitaph())
+                        if record is not None:
+                            yield record
+                    elif self.timeout is not None and worker.age() >= self.timeout:
+                        worker.stop()
+                        team.remove(worker)
+                        yield failed(cell, f"it was stopped after {self.timeout:g} s, the --timeout given")
         finally:
             for worker in team:
                 worker.stop()
+
+    def _idle(self, team: Sequence[_Worker]) -> list[_Worker | None]:
+        """The workers without a cell; None stands for one that may yet be started."""
+        idle: list[_Worker | None] = [worker for worker in team if worker.cell is None]
+        return idle or ([None] if len(team) < self.workers else [])
+
+    def _patience(self, busy: Sequence[_Worker]) -> float | None:
+        """Seconds until the first cell is over its time; None without a limit."""
+        if self.timeout is None:
+            return None
+        return max(0.0, self.timeout - max(worker.age() for worker in busy))
 
 
 class _Worker:
@@ -56,6 +82,7 @@ class _Worker:
         context = get_context("spawn")
         self.channel, far_end = context.Pipe()
         self.cell: Cell | None = None
+        self._begun: float | None = None
         self._process: SpawnProcess = context.Process(
             target=_serve, args=(far_end, work, threads), daemon=True
         )
@@ -69,19 +96,27 @@ class _Worker:
 
     def give(self, cell: Cell) -> None:
         self.cell = cell
+        self._begun = None
         try:
             self.channel.send(cell)
         except BrokenPipeError:
-            # It died idle: the closed channel reads as ready, and `collect` reports the death.
+            # It died idle: the closed channel reads as ready, and `hear` reports the death.
             return
 
-    def collect(self) -> Record | None:
-        """The record of the cell, or None if the process died over it."""
-        self.cell = None
-        try:
-            record: Record = self.channel.recv()
-        except (EOFError, ConnectionResetError):
-            return None
+    def age(self) -> float:
+        """Seconds since the cell began, which a new process does when it has started."""
+        return 0.0 if self._begun is None else time.monotonic() - self._begun
+
+    def hear(self) -> Record | None:
+        """The record of the cell, or None if it has just begun.
+
+        Raises EOFError or ConnectionResetError if the process died over it.
+        """
+        record: Record | None = self.channel.recv()
+        if record is None:
+            self._begun = time.monotonic()
+        else:
+            self.cell = None
         return record
 
     def epitaph(self) -> str:
@@ -111,6 +146,7 @@ def _serve(channel: Connection, work: Work, threads: int) -> None:
             cell = channel.recv()
         except EOFError:
             return
+        channel.send(None)
         channel.send(work(cell))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ class RayEngine:
     workers: int
     threads: int = 1
 
-    def map(self, work: Work, cells: Sequence[Cell], failed: Failure) -> Iterator[Record]:
+    def map(self, work: Work, cells: Iterable[Cell], failed: Failure) -> Iterator[Record]:
         """See `Engine.map`."""
         try:
             import ray
@@ -31,6 +31,9 @@ class RayEngine:
                 "the Ray engine needs Ray: install the extra with pip install -e '.[ray]', "
                 "or leave --engine out"
             ) from error
+        waiting = [*cells]
+        if not waiting:
+            return
         root = str(Path(__file__).resolve().parents[2])
         variables = {**thread_variables(self.threads), "PYTHONPATH": _join_path(root)}
         if "FEDSUB_DATA" in os.environ:
@@ -40,7 +43,7 @@ class RayEngine:
             include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": variables}, **arguments
         )
         task = ray.remote(num_cpus=1, max_retries=0)(work)
-        pending = {task.remote(cell): cell for cell in cells}
+        pending = {task.remote(cell): cell for cell in waiting}
         try:
             while pending:
                 (reference,), _ = ray.wait(list(pending), num_returns=1)

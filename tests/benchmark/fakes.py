@@ -61,6 +61,20 @@ def slow_run(cell: Cell) -> Record:
     return quick_run(cell)
 
 
+def logged_run(cell: Cell) -> Record:
+    """As `slow_run`; writes down first in the file named by FAKE_LOG which process runs which seed."""
+    with open(os.environ["FAKE_LOG"], "a") as file:
+        file.write(f"{os.getpid()} {cell.seed}\n")
+    return slow_run(cell)
+
+
+def endless_run(cell: Cell) -> Record:
+    """Seed 1 does not end."""
+    while cell.seed == 1:
+        time.sleep(1)
+    return quick_run(cell)
+
+
 def deadly_run(cell: Cell) -> Record:
     """Seed 1 kills its process as the kernel does when memory runs out."""
     if cell.seed == 1:

@@ -61,6 +61,15 @@ def test_seeds_that_cannot_be(values: list[str]) -> None:
         ["--workers", "-1"],
         ["--kernel", "cuda"],
         ["--no-such-flag"],
+        ["--seed", "7"],
+        ["--shard", "0/4"],
+        ["--shard", "5/4"],
+        ["--shard", "3"],
+        ["--timeout", "2d"],
+        ["--timeout", "0h"],
+        ["--timeout", "2h", "--engine", "ray"],
+        ["--timeout", "2h", "--pdb"],
+        ["--campaign", "--hours", "-1"],
         ["--dataset"],
     ],
 )
@@ -74,6 +83,28 @@ def test_bad_usage_is_one_sentence_and_exit_code_2(
     assert captured.err.count("\n") == 1
     assert captured.err.startswith("benchmark: ")
     assert captured.out == ""
+
+
+def test_an_option_is_spelt_in_full(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["--seed", "7"])
+    assert "did you mean --seeds" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("1.5m", 90), ("2h", 7200)])
+def test_times_have_units(text: str, seconds: float) -> None:
+    assert parse(["--timeout", text]).timeout == seconds
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parse(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out.startswith("fedsub-bench")
+
+
+def test_a_shard_is_a_part_of_their_number() -> None:
+    assert parse(["--shard", "3/16"]).shard == (3, 16)
 
 
 def test_reading_the_command_line_imports_nothing_that_counts_threads() -> None:

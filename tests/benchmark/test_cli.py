@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from benchmark import cli
+from benchmark import grid
 from benchmark.arguments import Arguments, parse
 from benchmark.cli import main
 from benchmark.engines import Work
@@ -107,14 +107,14 @@ def test_a_failed_rerun_is_reported_and_leaves_the_result_on_the_page(
 def test_the_page_has_what_another_process_finished_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep = cli._keep
+    keep = grid.keep
 
     def keep_as_another_does(store: Store, record: Record, arguments: Arguments) -> Record:
         other = dataclasses.replace(record.cell, seed=9)
         Store(tmp_path, "default").append(make_record(other))
         return keep(store, record, arguments)
 
-    monkeypatch.setattr(cli, "_keep", keep_as_another_does)
+    monkeypatch.setattr(grid, "keep", keep_as_another_does)
     assert run(tmp_path, *ONE, "--seeds", "1") == 0
     assert "seeds 0, 9; 2 runs." in (tmp_path / "leaderboards" / "default.md").read_text()
 
@@ -129,6 +129,7 @@ def test_the_page_has_what_another_process_finished_meanwhile(
         ["--set", "lr=1"],
         ["--engine", "rai"],
         ["--report"],
+        ["--set", "hiden=64"],
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(
@@ -139,6 +140,54 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
     assert captured.out == ""
     assert captured.err.splitlines()[-1].startswith("benchmark: ")
     assert "Traceback" not in captured.err
+
+
+def test_an_unknown_setting_is_answered_with_the_three_nearest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, "--set", "hiden=64") == 2
+    assert "unknown setting 'hiden': did you mean hidden?" in capsys.readouterr().err
+    assert run(tmp_path, "--set", "zzz=64") == 2
+    assert capsys.readouterr().err.count(",") == 2
+
+
+@pytest.mark.parametrize("text", ["64,32", "64+32"])
+def test_a_list_is_written_with_commas(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(tmp_path, *ONE, "--set", f"hidden={text}", "--dry-run", "--format", "json") == 0
+    assert json.loads(capsys.readouterr().out)[0]["hidden"] == [64, 32]
+
+
+def test_the_shards_divide_the_cells_and_keep_equal_work_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def keys(*argv: str) -> list[str]:
+        tables = ("--table", "fedpub-2", "fedpub-2-once", "--dataset", "cora", "--method", "local,fedavg")
+        assert run(tmp_path, *tables, "--dry-run", *argv) == 0
+        return [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+
+    parts = [keys("--shard", f"{part}/5") for part in range(1, 6)]
+    assert sorted(key for part in parts for key in part) == sorted(keys())
+    assert sum(map(bool, parts)) > 1
+
+
+def test_the_debugger_opens_where_a_cell_raises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened: list[Any] = []
+    monkeypatch.setattr("pdb.post_mortem", opened.append)
+    method = tmp_path / "broken.py"
+    method.write_text(
+        "from methods.core.base import register\nfrom methods.fedavg import FedAvg\n"
+        "@register('broken', title='Broken', paper='none')\n"
+        "class Broken(FedAvg):\n    def objective(self, logits):\n        return 1 / 0\n"
+    )
+    argv = ["--method", str(method), "--dataset", "community[nodes=200]", "--clients", "2", "--rounds", "1"]
+    assert run(tmp_path / "results", *argv, "--seeds", "1", "--pdb") == 1
+    (trace,) = opened
+    while trace.tb_next:
+        trace = trace.tb_next
+    assert trace.tb_frame.f_code.co_filename == str(method)
+    assert "ZeroDivisionError" in capsys.readouterr().err
 
 
 def test_a_wrong_key_in_a_protocol_is_one_sentence(
@@ -263,6 +312,49 @@ def test_kill_9_in_mid_grid_loses_and_doubles_nothing(tmp_path: Path) -> None:
     after = stored(tmp_path)
     assert after[: len(before)] == before
     assert sorted(record["seed"] for record in after) == list(range(12))
+
+
+def test_four_processes_on_one_folder_run_nothing_twice_though_two_are_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "log"
+    log.touch()
+    monkeypatch.setenv("FAKE_LOG", str(log))
+    grid = ("--method", "fedavg", "--seeds", "40", "--engine", "in-process")
+    processes = [start(tmp_path, "logged_run", *grid) for _ in range(4)]
+    deadline = time.monotonic() + 500
+    while len({line.split()[0] for line in log.read_text().splitlines()}) < 2:
+        assert time.monotonic() < deadline, [process.communicate()[1] for process in processes]
+        time.sleep(0.05)
+    first = [
+        int(number) for number in dict.fromkeys(line.split()[0] for line in log.read_text().splitlines())
+    ]
+    killed = [process for process in processes if process.pid in first[:2]]
+    for process in killed:
+        process.kill()
+        process.communicate()
+    for process in processes:
+        if process not in killed:
+            _, errors = process.communicate(timeout=500)
+            assert process.returncode == 0, errors
+    assert len(killed) == 2
+    assert sorted(record["seed"] for record in stored(tmp_path)) == list(range(40))
+    runs = [int(line.split()[1]) for line in log.read_text().splitlines()]
+    assert {*runs} == {*range(40)}
+    assert len(runs) <= 40 + 2
+
+
+def test_what_another_process_finished_meanwhile_is_not_run(tmp_path: Path) -> None:
+    ran = []
+
+    def work(cell: Any) -> Record:
+        ran.append(cell.seed)
+        other = dataclasses.replace(cell, seed=cell.seed + 1)
+        Store(tmp_path, "default").append(make_record(other))
+        return quick_run(cell)
+
+    assert run(tmp_path, *ONE, "--seeds", "4", work=work) == 0
+    assert ran == [0, 2]
 
 
 def test_ctrl_c_keeps_finished_cells_and_says_so_in_one_line(tmp_path: Path) -> None:

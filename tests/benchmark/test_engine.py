@@ -11,7 +11,7 @@ from benchmark.cell import Cell
 from benchmark.engines import InProcess, ProcessPool, RayEngine, create_engine
 from benchmark.runner import failed
 from datasets.errors import UserError
-from tests.benchmark.fakes import deadly_run, make_cell, quick_run, signal_run, thread_run
+from tests.benchmark.fakes import deadly_run, endless_run, make_cell, quick_run, signal_run, thread_run
 
 
 def cells(count: int) -> Sequence[Cell]:
@@ -61,6 +61,13 @@ def test_one_cell_or_a_debugger_stays_in_process() -> None:
     # A cell that is killed costs itself alone, also with one worker.
     assert create_engine("process", 1, 1, cells=9) == ProcessPool(workers=1)
     assert create_engine("process", 4, 2, cells=3) == ProcessPool(workers=3, threads=2)
+
+
+def test_a_cell_over_its_time_is_a_failure_and_the_others_are_not() -> None:
+    engine = create_engine("process", 2, 1, cells=4, timeout=5.0)
+    records = {record.cell.seed: record for record in engine.map(endless_run, cells(4), failed)}
+    assert [records[seed].status for seed in range(4)] == ["ok", "failed", "ok", "ok"]
+    assert records[1].error == "it was stopped after 5 s, the --timeout given"
 
 
 def test_an_unknown_engine_lists_the_known_ones() -> None:

@@ -1,0 +1,265 @@
+"""Which cells answer printed figures, and in what order they are best run.
+
+A figure is measured by the cells of one row: the row whose clients are drawn anew for every seed before one
+that draws them once, that of the figure's own table before another's. Every measurable figure gets its first
+three seeds, those rows first that answer most figures per second; then undecided figures go on to as many
+seeds as would decide them, ten at most, in the order of what that costs.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from benchmark.arguments import Arguments
+from benchmark.cell import Cell
+from benchmark.engines import Work
+from benchmark.grid import run_cells
+from benchmark.pages.leaderboard import write_leaderboard
+from benchmark.pages.metrics import CHANGE, COMMUNICATION, GAIN
+from benchmark.pages.reproduction import NOT_AT_HAND, Entry, Identity, make_entries
+from benchmark.plan import grid_cells
+from benchmark.protocol import Protocol, bare, load_protocol, names
+from benchmark.published import answered_figures
+from benchmark.record import FAILED, OK, Record
+from benchmark.records import Records, run_once
+from benchmark.verdict import AGREES, CANNOT, DIFFERS, UNDECIDED
+from datasets import registry as graphs
+
+FIRST_SEEDS, MOST_SEEDS = 3, 10
+TELL_EVERY = 600.0
+"""Seconds between two lines on how far the campaign is."""
+UNKNOWN_SECONDS = 10.0
+"""Of a cell when no record says what any cell takes."""
+_OF_ANOTHER_METHOD = (GAIN, COMMUNICATION)
+
+
+Place = tuple[str, str, int, str, str]
+"""Dataset, partition, clients, method as its table spells it, backbone."""
+Grids = Sequence[tuple[Protocol, Sequence[Cell]]]
+"""The tables, each with the cells of its grid, of the seed 0."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A printed figure and the cells, one a row, of the seed 0, that it takes."""
+
+    identity: Identity
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far the records of a folder are."""
+
+    measurable: int
+    measured: int
+    decided: int
+    levels: Mapping[Identity, Entry]
+
+    def __str__(self) -> str:
+        return f"{self.measured} of {self.measurable} measurable figures measured, {self.decided} decided"
+
+
+@dataclass(frozen=True)
+class Step:
+    """Cells that are worth running together."""
+
+    cells: tuple[Cell, ...]
+    figures: int
+    """How many figures they measure, or decide if spreads stay what they are."""
+    seconds: float
+
+
+def figures_of(grids: Grids) -> list[Figure]:
+    """Every printed figure that a cell answers whose graph is at hand."""
+    found: dict[Identity, tuple[tuple[bool, bool], Figure]] = {}
+    for protocol, cells in grids:
+        own = {f"{block.paper}, {block.table}" for block in protocol.published[:1]}
+        rows = {_place(cell): cell for cell in cells} if protocol.published else {}
+        for cell in rows.values():
+            if not graphs.is_available(cell.dataset):
+                continue
+            for metric in dict.fromkeys((*protocol.metrics, "roc_auc")):
+                for figure in answered_figures(protocol, metric, *_place(cell)):
+                    if str(figure.place[2]) in NOT_AT_HAND:
+                        continue
+                    rank = (cell.data_seed < 0, figure.source in own)
+                    identity = figure.place, figure.note
+                    if identity not in found or found[identity][0] < rank:
+                        found[identity] = rank, Figure(identity, (cell, *_further(metric, cell, rows)))
+    return [figure for _, figure in found.values()]
+
+
+def _place(cell: Cell) -> Place:
+    backbone = cell.architecture.backbone
+    return cell.dataset.text, cell.partition.text, cell.clients, cell.label or cell.method, backbone
+
+
+def _further(metric: str, cell: Cell, rows: Mapping[Place, Cell]) -> list[Cell]:
+    """The cells beside its own that a score compares."""
+    dataset, partition, clients, method, backbone = _place(cell)
+    for prefix in _OF_ANOTHER_METHOD:
+        if metric.startswith(prefix):
+            other = rows.get((dataset, partition, clients, metric.removeprefix(prefix), backbone))
+            return [] if other is None or other is cell else [other]
+    if metric.startswith(CHANGE):
+        scheme = metric.removeprefix(CHANGE)
+        return [
+            other
+            for (*_, name, _), other in rows.items()
+            if bare(other.partition.text) == scheme
+            and name == method
+            and _place(replace(other, partition=cell.partition)) == _place(cell)
+        ]
+    return []
+
+
+def standing(grids: Grids, records: Records) -> Standing:
+    """What the records of all tables say of every printed figure."""
+    tables = [(protocol, records.of_table(protocol.name, cells)) for protocol, cells in grids]
+    entries = {(entry.figure.place, entry.figure.note): entry for entry in make_entries(tables)}
+    words = Counter(entry.level.word for entry in entries.values())
+    measured = words[AGREES] + words[DIFFERS] + words[UNDECIDED]
+    return Standing(len(entries) - words[CANNOT], measured, words[AGREES] + words[DIFFERS], entries)
+
+
+class Estimate:
+    """Seconds that a cell takes, by what earlier ones took a round."""
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        """Medians over the successes; of cells with nothing like them among these, over all."""
+        found: dict[tuple[object, ...], list[float]] = defaultdict(list)
+        for record in records:
+            if record.status == OK:
+                a_round = sum(record.seconds.values()) / record.rounds
+                for like in _likes(record.cell):
+                    found[like].append(a_round)
+        self._a_round = {like: statistics.median(values) for like, values in found.items()}
+
+    def seconds(self, cell: Cell) -> float:
+        """Set-up, training and evaluation together, on one thread."""
+        known = (self._a_round[like] for like in _likes(cell) if like in self._a_round)
+        a_round = next(known, None)
+        return UNKNOWN_SECONDS if a_round is None else a_round * cell.schedule.rounds
+
+
+def _likes(cell: Cell) -> list[tuple[object, ...]]:
+    """What a cell's time is told by, the nearest first."""
+    graph, method = cell.dataset.text, cell.method
+    exact = (graph, method, cell.clients, cell.architecture.backbone)
+    return [exact, (graph, method), (method,), ()]
+
+
+def first_steps(figures: Iterable[Figure], records: Records, estimate: Estimate) -> list[Step]:
+    """The first seeds of every figure, those rows first that measure most figures per second."""
+    wanted: dict[tuple[str, ...], tuple[list[Cell], int]] = {}
+    for figure in figures:
+        rows = tuple(cell.key for cell in figure.cells)
+        cells, count = wanted.get(rows, ([], 0))
+        wanted[rows] = cells or list(figure.cells), count + 1
+    steps = []
+    for cells, count in wanted.values():
+        seeds = [replace(cell, seed=seed) for cell in cells for seed in range(FIRST_SEEDS)]
+        steps += _step(seeds, count, records, estimate)
+    return _in_order(steps)
+
+
+def further_steps(
+    figures: Iterable[Figure], levels: Mapping[Identity, Entry], records: Records, estimate: Estimate
+) -> list[Step]:
+    """The seeds that would decide what is undecided, what that costs least first."""
+    steps = []
+    for figure in figures:
+        level = levels[figure.identity].level
+        if level.word == UNDECIDED and level.seeds is not None and level.seeds <= MOST_SEEDS:
+            seeds = [replace(cell, seed=seed) for cell in figure.cells for seed in range(level.seeds)]
+            steps += _step(seeds, 1, records, estimate)
+    return _in_order(steps)
+
+
+def _step(cells: Iterable[Cell], figures: int, records: Records, estimate: Estimate) -> list[Step]:
+    missing = tuple(cell for cell in cells if not records.done(cell))
+    return [Step(missing, figures, sum(map(estimate.seconds, missing)))] if missing else []
+
+
+def _in_order(steps: Iterable[Step]) -> list[Step]:
+    return sorted(steps, key=lambda step: -step.figures / max(step.seconds, 1e-9))
+
+
+def run_campaign(arguments: Arguments, work: Work) -> list[Record]:
+    """Run, or with `--dry-run` print, what is left of the campaign; returns the records that failed.
+
+    `--table` takes the figures that those tables answer. Raises UserError as a run does.
+    """
+    until = time.monotonic() + 3600 * arguments.hours
+    listed = dict.fromkeys(arguments.table or names())
+    grids = [(protocol, grid_cells(protocol)) for protocol in map(load_protocol, listed)]
+    records = Records(arguments.results)
+    estimate = Estimate(records.every())
+    figures = figures_of(grids)
+    failures: dict[str, Record] = {}
+
+    def left() -> list[Cell]:
+        """The first seeds of all figures; where all have them, those that would decide more."""
+        for steps in (
+            first_steps(figures, records, estimate),
+            further_steps(figures, standing(grids, records).levels, records, estimate),
+        ):
+            cells = run_once(cell for step in steps for cell in step.cells if cell.key not in failures)
+            if cells:
+                return cells
+        return []
+
+    def say(cells: Sequence[Cell]) -> None:
+        hours = sum(map(estimate.seconds, cells)) / 3600 / arguments.workers
+        print(
+            f"campaign: {standing(grids, records)}; {len(cells)} cells to go, about {hours:.1f} h with "
+            f"{arguments.workers} worker(s)",
+            file=sys.stderr,
+        )
+
+    cells = left()
+    say(cells)
+    if arguments.dry_run:
+        _print_order(cells, estimate)
+        return []
+    told = time.monotonic()
+
+    def tell() -> None:
+        nonlocal told
+        if time.monotonic() - told >= TELL_EVERY:
+            records.refresh()
+            say([cell for cell in cells if not records.done(cell)])
+            told = time.monotonic()
+
+    try:
+        while cells and time.monotonic() < until:
+            made = run_cells(arguments, cells, records, work, until, estimate.seconds, tell)
+            failures |= {record.key: record for record in made}
+            records.refresh()
+            # What another process failed to run is left to the next campaign, as what this one did.
+            failures |= {
+                cell.key: record
+                for cell in cells
+                if (record := records.get(cell)) is not None and record.status == FAILED
+            }
+            cells = left()
+            say(cells)
+    finally:
+        records.refresh()
+        for protocol, grid in grids:
+            if found := records.of_table(protocol.name, grid):
+                write_leaderboard(arguments.results, protocol, found)
+    return list(failures.values())
+
+
+def _print_order(cells: Iterable[Cell], estimate: Estimate) -> None:
+    hours = 0.0
+    for cell in cells:
+        hours += estimate.seconds(cell) / 3600
+        print(f"{cell.key}  {hours:8.2f} h  {cell.protocol}: {cell.title}")

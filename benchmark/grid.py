@@ -1,0 +1,90 @@
+"""Running cells and keeping their records: claimed, run, stored, reported."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Sequence
+
+from rich.console import Console
+
+from benchmark.arguments import Arguments
+from benchmark.cell import Cell
+from benchmark.engines import Work, create_engine
+from benchmark.leases import Leases
+from benchmark.progress import GridProgress
+from benchmark.queue import Queue
+from benchmark.record import FAILED as FAILED_RECORD
+from benchmark.record import Record
+from benchmark.records import Records
+from benchmark.runner import debugged, failed
+from benchmark.store import Store, StoreError, keep_elsewhere
+from datasets.errors import UserError
+
+WIDTH = 400
+"""Columns of a table that is not printed on a terminal."""
+
+
+def console_for(is_terminal: bool, stderr: bool = False) -> Console:
+    """A console on standard output or error; off a terminal it does not wrap at 80 columns."""
+    return Console(stderr=stderr, width=None if is_terminal else WIDTH)
+
+
+def run_cells(
+    arguments: Arguments,
+    cells: Sequence[Cell],
+    records: Records,
+    work: Work,
+    until: float = math.inf,
+    expected: Callable[[Cell], float] = lambda cell: 1.0,
+    tell: Callable[[], None] = lambda: None,
+) -> list[Record]:
+    """Run and keep the cells; returns the records of those that failed.
+
+    No cell begins after the time `until`, of `time.monotonic`. `expected` weighs what is left of them; `tell`
+    is called after every record.
+    """
+    failures: list[Record] = []
+    if not cells:
+        return failures
+    engine = create_engine(
+        arguments.engine, arguments.workers, arguments.threads, len(cells), arguments.timeout
+    )
+    console = console_for(sys.stderr.isatty(), stderr=True)
+    with Leases(arguments.results) as leases, GridProgress(cells, console, expected) as progress:
+        queue = Queue(cells, records, leases, arguments.rerun, until)
+        while queue.is_open():
+            made_now = engine.map(debugged if arguments.pdb else work, queue, failed)
+            try:
+                for made in made_now:
+                    record = keep(records.store(made.cell.protocol), made, arguments)
+                    queue.finished(made.cell)
+                    progress.finished(record)
+                    if record.status == FAILED_RECORD:
+                        failures.append(record)
+                    tell()
+            finally:
+                close: Callable[[], None] | None = getattr(made_now, "close", None)
+                if close is not None:
+                    close()
+    return failures
+
+
+def keep(store: Store, record: Record, arguments: Arguments) -> Record:
+    """Append the record; where it is not one that can be stored, that is its cell's failure: returns what
+    counts. Where the disk refuses, leave it elsewhere and raise StoreError that says where."""
+    try:
+        store.append(record, replace=arguments.rerun)
+    except StoreError as error:
+        try:
+            refuge = keep_elsewhere(arguments.results, record)
+        except OSError:
+            print(record.to_json(), file=sys.stderr)
+            raise error from None
+        raise StoreError(f"{error} (the record at hand is kept in {refuge})") from error
+    except UserError as error:
+        if record.status == FAILED_RECORD:
+            # Not even the failure: it is said, and its cell runs again next time.
+            return record
+        return keep(store, failed(record.cell, f"its record cannot be stored: {error}"), arguments)
+    return record

@@ -1,0 +1,136 @@
+"""The campaign: three seeds of everything, what decides most per second first, then what more decides."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from benchmark import campaign
+from benchmark.arguments import parse
+from benchmark.campaign import Estimate, figures_of, first_steps, further_steps, standing
+from benchmark.cell import Cell
+from benchmark.cli import main
+from benchmark.plan import grid_cells
+from benchmark.protocol import load_protocol
+from benchmark.record import Record
+from benchmark.records import Records
+from benchmark.runner import failed
+from methods.core import registry
+from tests.benchmark.fakes import make_cell, make_record
+
+TABLE = "fedpub-8"
+
+
+@pytest.fixture(autouse=True)
+def _graphs_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(campaign.graphs, "is_available", lambda name: True)
+
+
+def run(folder: Path, *argv: str, work: campaign.Work) -> int:
+    given = ["--campaign", "--table", TABLE, "--engine", "in-process", "--workers", "1"]
+    return main(parse([*given, "--results", str(folder), *argv]), work)
+
+
+def test_the_estimate_takes_what_is_most_alike() -> None:
+    near = make_record(make_cell(rounds=2))
+    other = make_record(make_cell(rounds=1, dataset="citeseer"))
+    estimate = Estimate([near, other])
+    seconds = sum(near.seconds.values())
+    assert estimate.seconds(make_cell(rounds=10)) == seconds / 2 * 10
+    assert estimate.seconds(make_cell(rounds=10, clients=99)) == seconds / 2 * 10
+    assert estimate.seconds(make_cell(rounds=1, dataset="citeseer", method="local")) == seconds * 3 / 4
+    assert Estimate([]).seconds(make_cell()) == campaign.UNKNOWN_SECONDS
+
+
+def test_rows_that_measure_most_per_second_come_first_with_their_three_seeds(tmp_path: Path) -> None:
+    protocol = load_protocol(TABLE)
+    cells = grid_cells(protocol)
+    figures = figures_of([(protocol, cells)])
+    assert len(figures) == 3 * 8
+    slow = [make_record(dataclasses.replace(cell, seed=9)) for cell in cells if cell.dataset.text == "pubmed"]
+    fast = [
+        make_record(dataclasses.replace(cell, seed=9), seconds={"train": 1.0})
+        for cell in cells
+        if cell.dataset.text != "pubmed"
+    ]
+    steps = first_steps(figures, Records(tmp_path), Estimate([*slow, *fast]))
+    assert [len(step.cells) for step in steps] == [3] * 24
+    assert {cell.seed for cell in steps[0].cells} == {0, 1, 2}
+    assert [step.cells[0].dataset.text == "pubmed" for step in steps] == [False] * 16 + [True] * 8
+    assert [step.seconds for step in steps] == sorted(step.seconds for step in steps)
+
+
+def test_a_dry_run_prints_the_order_and_the_hours_and_leaves_no_trace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def never(cell: Cell) -> Record:
+        raise AssertionError("a cell ran")
+
+    assert run(tmp_path / "new", "--dry-run", work=never) == 0
+    captured = capsys.readouterr()
+    assert captured.out.count("\n") == 24 * 3
+    assert "0 of 24 measurable figures measured, 0 decided; 72 cells to go, about 0.2 h" in captured.err
+    assert not (tmp_path / "new").exists()
+
+
+def test_it_measures_everything_then_decides_what_it_can_and_goes_on_where_it_stopped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[Cell] = []
+
+    def work(cell: Cell) -> Record:
+        ran.append(cell)
+        if len(ran) == 30:
+            raise KeyboardInterrupt
+        # Spreads of all sizes, so that some figures are decided by three seeds and some by more or by none.
+        spread = 1 + len(ran) % 7
+        every = dataclasses.asdict(registry.make_options(cell.method, dict(cell.options)))
+        return make_record(cell, 60.0 + (-spread, spread, 0.0)[cell.seed % 3], default_options=every)
+
+    assert run(tmp_path, work=work) == 130
+    assert run(tmp_path, work=work) == 0
+    assert Counter(Counter(cell.key for cell in ran).values()).keys() <= {1, 2}
+    assert sum(Counter(cell.key for cell in ran).values()) == len({cell.key for cell in ran}) + 1
+    first = [cell.seed for cell in ran if cell.seed < 3]
+    assert len(first) == 24 * 3 + 1
+    protocol = load_protocol(TABLE)
+    grids = [(protocol, grid_cells(protocol))]
+    records = Records(tmp_path)
+    found = standing(grids, records)
+    assert found.measured == 24
+    figures = figures_of(grids)
+    assert not first_steps(figures, records, Estimate([]))
+    assert not further_steps(figures, found.levels, records, Estimate([]))
+    before = len(ran)
+    assert run(tmp_path, work=work) == 0
+    assert len(ran) == before
+    assert "24 of " in capsys.readouterr().err
+    assert (tmp_path / "leaderboards" / f"{TABLE}.md").exists()
+
+
+def test_when_its_hours_are_over_it_begins_nothing(tmp_path: Path) -> None:
+    ran: list[Cell] = []
+
+    def work(cell: Cell) -> Record:
+        ran.append(cell)
+        return make_record(cell)
+
+    assert run(tmp_path, "--hours", "1e-12", work=work) == 0
+    assert not ran
+
+
+def test_a_cell_that_fails_is_named_and_not_tried_twice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[str] = []
+
+    def work(cell: Cell) -> Record:
+        ran.append(cell.key)
+        return failed(cell, "it was told to fail") if cell.method == "gcfl" else make_record(cell)
+
+    assert run(tmp_path, work=work) == 1
+    assert len(ran) == len({*ran})
+    assert capsys.readouterr().err.count("it was told to fail") >= 9
