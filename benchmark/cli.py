@@ -6,7 +6,9 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -14,6 +16,7 @@ from rich.console import Console
 
 from benchmark.arguments import Arguments
 from benchmark.availability import keep_available
+from benchmark.callbacks.relay import relayed
 from benchmark.cell import Cell
 from benchmark.devices import describe_device
 from benchmark.engines import Work, create_engine
@@ -27,6 +30,7 @@ from benchmark.record import FAILED as FAILED_RECORD
 from benchmark.record import Record
 from benchmark.report import write_report
 from benchmark.runner import attempt, failed
+from benchmark.saving import Saving
 from benchmark.store import Store, StoreError, keep_elsewhere
 from benchmark.verify import SCORE_TOLERANCE, compare, draw
 from datasets.errors import UserError
@@ -70,6 +74,13 @@ def _dispatch(arguments: Arguments, work: Work) -> int:
             if path.stem not in names():
                 print(f"skipped {path}: there is no table {path.stem}", file=sys.stderr)
         return OK
+    if arguments.export is not None or arguments.forget or arguments.rename:
+        from benchmark.curation import print_asked
+
+        print_asked(arguments)
+        return OK
+    if arguments.save:
+        work = partial(work, save=Saving(arguments.results, arguments.save))
     if arguments.verify is not None:
         return _verify(arguments, arguments.verify, work)
     if arguments.performance is not None:
@@ -190,9 +201,10 @@ def _run_cells(
         return failures
     engine = create_engine(arguments.engine, arguments.workers, arguments.threads, len(cells))
     console = console_for(sys.stderr.isatty(), stderr=True)
-    records = engine.map(work, cells, failed)
+    records: Iterator[Record] = iter(())
     try:
-        with GridProgress(len(cells), console) as progress:
+        with GridProgress(len(cells), console) as progress, _within(arguments, cells, progress, work) as work:
+            records = engine.map(work, cells, failed)
             for made in records:
                 record = _keep(stores[made.cell.protocol], made, arguments)
                 progress.finished(record)
@@ -203,6 +215,18 @@ def _run_cells(
         if close is not None:
             close()
     return failures
+
+
+@contextmanager
+def _within(
+    arguments: Arguments, cells: Sequence[Cell], progress: GridProgress, work: Work
+) -> Iterator[Work]:
+    """The work, made to move the bar after every round where there is a bar to see."""
+    if not sys.stderr.isatty() or arguments.engine == "ray":
+        yield work
+        return
+    with relayed(cells, [progress.round]) as sender:
+        yield partial(work, callbacks=[sender])
 
 
 def _keep(store: Store, record: Record, arguments: Arguments) -> Record:

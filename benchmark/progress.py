@@ -15,6 +15,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from benchmark.callbacks.base import Round
 from benchmark.record import FAILED, Record
 
 
@@ -24,6 +25,8 @@ class GridProgress:
     def __init__(self, cells: int, console: Console) -> None:
         self._cells = cells
         self._done = 0
+        self._running: dict[str, float] = {}
+        """Key → share of its rounds, of the cells that run."""
         self._started = time.monotonic()
         self._console = console
         columns = (
@@ -46,10 +49,20 @@ class GridProgress:
     def __exit__(self, *error: object) -> None:
         self._bar.stop()
 
+    def round(self, done: Round) -> None:
+        """Move the bar within a cell that runs."""
+        self._running[done.cell.key] = done.round / done.rounds
+        self._show()
+
+    def _show(self) -> None:
+        # A copy: rounds are told on a thread beside this one.
+        self._bar.update(self._task, completed=self._done + sum(tuple(self._running.values())))
+
     def finished(self, record: Record) -> None:
         """Count one cell; a failed one is named with its cause."""
         self._done += 1
-        self._bar.update(self._task, completed=self._done)
+        self._running.pop(record.key, None)
+        self._show()
         elapsed = time.monotonic() - self._started
         left = elapsed / self._done * (self._cells - self._done)
         summary = _summary(record)

@@ -39,7 +39,7 @@ def session(pipe: Connection, task: dict[str, Any]) -> None:
         method = make_method(federation, task["method"], **{**settings, "generator_epochs": clock.rounds})
         method.build()
         clock.answer([method.extras["generator_seconds"] / clock.rounds] * clock.rounds)
-    train(make_method(federation, task["method"], **settings), lambda done, rounds: clock.lap())
+    train(make_method(federation, task["method"], **settings), lambda _: clock.lap())
 
 
 def write_clients(federation: Federation, path: Path) -> dict[str, int]:

@@ -131,7 +131,7 @@ def _sparse(nonzeros: int, rows: int, read: float, written: float, width: int) -
 def time_rounds(method: FederatedMethod) -> list[float]:
     """Run the method's schedule; seconds of every round after the warm-up."""
     ends: list[float] = []
-    train(method, lambda done, rounds: ends.append(time.perf_counter()))
+    train(method, lambda _: ends.append(time.perf_counter()))
     return np.diff(ends[WARM_UP - 1 :]).tolist()
 
 
