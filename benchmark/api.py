@@ -66,7 +66,8 @@ def run(
     - `method`: a name or path, or a subclass of `methods.core.base.FederatedMethod` marked by `@register`;
     - `seeds`: how many, from 0, or a list of them;
     - `results`: a folder in which records are kept, and finished cells not run again; None keeps nothing;
-    - `workers`: processes; with one, cells run in this process;
+    - `workers`: processes; with one, cells run in this process; a script that asks for more needs Python's
+      usual `if __name__ == "__main__":`;
     - `callbacks`: called after every round with a `benchmark.callbacks.Round`, in this process; with several
       workers on a thread beside them;
     - `settings`: those of a protocol: `rounds`, `local_epochs`, `learning_rate`, `weight_decay`, `hidden`,

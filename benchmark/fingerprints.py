@@ -109,9 +109,10 @@ def _imported(tree: ast.Module, folder: Path) -> Iterator[Path]:
 
 def _seen(found: Any, module: str, before: set[int]) -> Iterator[Any]:
     """Everything plain that decides what a function or a class of `module` does, in a fixed order."""
-    if id(found) in before:
-        return
-    before.add(id(found))
+    if isinstance(found, (types.FunctionType, type)):
+        if id(found) in before:
+            return
+        before.add(id(found))
     if isinstance(found, (staticmethod, classmethod)):
         found = found.__func__
     if isinstance(found, property):
@@ -131,8 +132,9 @@ def _seen(found: Any, module: str, before: set[int]) -> Iterator[Any]:
             yield name
             yield from _seen(value, module, before)
     elif isinstance(found, type):
-        yield (found.__module__, found.__qualname__)
-        if found.__module__ == module:
+        own = found.__module__ == module
+        yield found.__qualname__ if own else (found.__module__, found.__qualname__)
+        if own:
             for base in found.__bases__:
                 yield from _seen(base, module, before)
             for name, value in sorted(vars(found).items()):
