@@ -1,8 +1,9 @@
 """A table for a paper from records: LaTeX, Markdown, CSV or Parquet.
 
 In every block (a column, with everything that was run alike) the best mean is bold, and so is every other
-mean that cannot be told from it: the two are compared by a paired t test over the seeds that both have, each
-of which draws clients and split, and the p values of a block are corrected by Holm (1979).
+mean that cannot be told from it: the two are compared by a paired one-sided t test over the seeds that both
+have, each of which draws clients and split, and the p values of a block are corrected by Holm (1979). What
+breaks privacy is no rival, as on the leaderboards.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from scipy.stats import ttest_rel
 from benchmark.arguments import Arguments
 from benchmark.frame import MAIN, Results, varying
 from benchmark.pages.metrics import more_is_better
+from benchmark.plan import outdated_parts
 from benchmark.protocol import bare
 from benchmark.record import Record
 from datasets.errors import UserError, check_choice
@@ -27,6 +29,9 @@ from datasets.files import explained, write_atomically
 
 ENDINGS = (".tex", ".md", ".csv", ".parquet")
 LEVEL = 0.05
+OF_THE_ROW = ("backbone", "files", "versions")
+"""Settings that belong to what competes; all others must be alike for two rows to be compared."""
+MARK = " †"
 LESS_IS_BETTER = ("seconds", "bytes", "peak_memory")
 """How the names of those figures begin of which less is better."""
 RANK = "mean rank"
@@ -37,7 +42,8 @@ class Table:
     """Means by row and column."""
 
     figures: pandas.DataFrame
-    """One row for each of both: their names, `mean`, `std`, `runs`, `bold`, and `rank` in its block."""
+    """One row for each of both: their names, `mean`, `std`, `runs`, `rival` (whether it keeps to privacy),
+    `bold`, and `rank` in its block."""
     levels: tuple[str, ...]
     """The columns of `figures` that name a row, that which was asked for first."""
     column: str
@@ -49,12 +55,14 @@ class Table:
     def note(self) -> str:
         """The rule behind the bold figures."""
         direction = "highest" if _sign(self.values) > 0 else "lowest"
-        return (
-            f"Mean and standard deviation over seeds. Bold: the {direction} mean of a column, and every mean "
-            f"that cannot be told from it (paired t test over seeds, each with its own draw of clients and "
-            f"split; Holm's correction within the column; level {LEVEL:g}); with a single common seed "
-            "nothing is tested. Mean rank: over the columns in which every row has a figure."
+        said = (
+            f"Mean and standard deviation over seeds. Bold: the {direction} mean of a column among what was "
+            "run alike, and every mean that cannot be told from it (paired one-sided t test over the seeds "
+            "of both, each with its own draw of clients and split; Holm's correction; level "
+            f"{LEVEL:g}): with few seeds little can be told apart, with one nothing is tested. Mean rank: "
+            "over the columns in which every row has a figure."
         )
+        return said if self.figures["rival"].all() else f"{said} †: breaks privacy, and is no rival."
 
     def shown(self, bold: str, plain: str, alone: str) -> pandas.DataFrame:
         """The table as text: the forms are those of a bold and a plain `mean` and `std`, and of what stands
@@ -64,7 +72,10 @@ class Table:
             _cell(mean, std, bold if best else plain, alone)
             for mean, std, best in zip(rows["mean"], rows["std"], rows["bold"], strict=True)
         ]
-        index = [rows[name] for name in (*self.levels, self.column)]
+        first = rows[self.levels[0]]
+        if not rows["rival"].all():
+            first = first.where(rows["rival"], first + MARK)
+        index = [first, *(rows[name] for name in (*self.levels[1:], self.column))]
         table = pandas.Series(text, index=pandas.MultiIndex.from_arrays(index)).unstack(-1, sort=False)
         if _sign(self.values):
             table[RANK] = [_rank(found) for found in self.mean_ranks(table.index)]
@@ -72,11 +83,15 @@ class Table:
 
     def mean_ranks(self, index: pandas.Index) -> list[float]:
         """The mean rank of every row of the table; NaN where no column has a figure for each row."""
-        rows = self.figures
-        block = [*self.levels[1:], self.column]
-        wanted = rows[self.levels[0]].nunique()
-        whole = rows[rows.groupby(block, dropna=False)["rank"].transform("size") == wanted]
-        ranks = whole.groupby(list(self.levels), dropna=False, sort=False)["rank"].mean()
+        shared = [name for name in self.levels[1:] if name not in OF_THE_ROW]
+        rows = self.figures[self.figures["rival"]]
+        if rows.empty:
+            return [np.nan] * len(index)
+        size = rows.groupby([*shared, self.column], dropna=False)["rank"].transform("size")
+        row = rows[list(self.levels)].astype(str).agg("|".join, axis=1)
+        kinds = [rows[name] for name in shared]
+        wanted = row.groupby(kinds, dropna=False).transform("nunique") if kinds else row.nunique()
+        ranks = rows[size == wanted].groupby(list(self.levels), dropna=False, sort=False)["rank"].mean()
         return [float(ranks.get(key, np.nan)) for key in index]
 
 
@@ -95,14 +110,20 @@ def make_table(results: Results, rows: str = "method", columns: str = "dataset",
     levels = (rows, *varying(frame, [rows, columns]))
     groups = frame.groupby([*levels, columns], sort=False, dropna=False)[values]
     figures = groups.agg(["mean", "std", "count"]).rename(columns={"count": "runs"}).reset_index()
+    keeps = frame["privacy"] == "" if rows == "method" else pandas.Series(True, index=frame.index)
+    keys = [frame[name] for name in (*levels, columns)]
+    figures["rival"] = keeps.groupby(keys, sort=False, dropna=False).all().to_numpy()
     figures["bold"], figures["rank"] = False, np.nan
-    block = [*levels[1:], columns]
-    for key, members in figures.groupby(block, dropna=False, sort=False):
-        inside = frame[_matches(frame, dict(zip(block, key, strict=True)))]
-        wide = inside.pivot_table(index="seed", columns=rows, values=values, sort=False)
-        best = indistinguishable(wide, _sign(values))
-        figures.loc[members.index, "bold"] = members[rows].isin(best)
-        if sign := _sign(values):
+    shared = [name for name in levels[1:] if name not in OF_THE_ROW]
+    rival = [name for name in levels if name not in shared]
+    sign = _sign(values)
+    for key, members in figures[figures["rival"]].groupby([*shared, columns], dropna=False, sort=False):
+        inside = frame[_matches(frame, dict(zip([*shared, columns], key, strict=True)))]
+        # By the position of a row in `figures`.
+        own = {place: inside[_matches(inside, row[rival].to_dict())] for place, row in members.iterrows()}
+        wide = pandas.DataFrame({place: each.groupby("seed")[values].mean() for place, each in own.items()})
+        figures.loc[indistinguishable(wide, sign), "bold"] = True
+        if sign:
             figures.loc[members.index, "rank"] = (-sign * members["mean"]).rank()
     return Table(figures, levels, columns, values)
 
@@ -115,7 +136,7 @@ def indistinguishable(values: pandas.DataFrame, sign: int) -> list[Hashable]:
         return []
     best = means.idxmax()
     others = [name for name in values.columns if name != best]
-    found = {name: _p_value(values[[best, name]].dropna().to_numpy()) for name in others}
+    found = {name: _p_value(sign * values[[best, name]].dropna().to_numpy()) for name in others}
     return [best, *(name for name, p in holm(found).items() if p >= LEVEL)]
 
 
@@ -214,13 +235,13 @@ def _sign(values: str) -> int:
 
 
 def _p_value(pairs: np.ndarray) -> float:
-    """Of a paired t test, (seeds, 2); NaN with less than two pairs."""
+    """Of a paired t test of the first column, (seeds, 2), being greater; NaN with less than two pairs."""
     if len(pairs) < 2:
         return float("nan")
     difference = pairs[:, 0] - pairs[:, 1]
     if np.ptp(difference) == 0:
         return float(difference[0] == 0)
-    return float(ttest_rel(pairs[:, 0], pairs[:, 1]).pvalue)
+    return float(ttest_rel(pairs[:, 0], pairs[:, 1], alternative="greater").pvalue)
 
 
 def _matches(frame: pandas.DataFrame, wanted: Mapping[str, object]) -> pandas.Series:
@@ -243,5 +264,16 @@ def _rank(found: float) -> str:
 
 
 def export_records(records: Results, arguments: Arguments, path: Path) -> Path:
-    """What `--export` does with the records of the results folder. Raises UserError as `export`."""
-    return export(select(records, arguments), path, arguments.rows, arguments.columns)
+    """What `--export` does with the records of the results folder, those of earlier versions aside.
+
+    Raises UserError as `export`."""
+    known: dict[tuple[str, ...], bool] = {}
+    current = []
+    for record in select(records, arguments):
+        cell = record.cell
+        parts = (cell.method, cell.partition.name, cell.split.name, cell.versions)
+        if parts not in known:
+            known[parts] = not outdated_parts(cell)
+        if known[parts]:
+            current.append(record)
+    return export(Results(tuple(current)), path, arguments.rows, arguments.columns)

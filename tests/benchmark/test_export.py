@@ -18,6 +18,7 @@ from benchmark.arguments import parse
 from benchmark.cli import main
 from benchmark.export import export, holm, indistinguishable, make_table
 from benchmark.frame import Results
+from benchmark.plan import versions_of
 from benchmark.store import Store
 from datasets.errors import UserError
 from tests.benchmark.fakes import make_cell, make_record
@@ -36,9 +37,13 @@ SCORES = {
 }
 
 
+PRESENT = versions_of(make_cell())
+"""Records of earlier versions are left out."""
+
+
 def some_results() -> Results:
     records = [
-        make_record(make_cell(dataset=dataset, method=method, seed=seed), value)
+        make_record(make_cell(dataset=dataset, method=method, seed=seed, versions=PRESENT), value)
         for dataset, methods in SCORES.items()
         for method, values in methods.items()
         for seed, value in enumerate(values)
@@ -111,6 +116,31 @@ def test_markdown_and_csv_hold_the_same_figures(tmp_path: Path) -> None:
     row = table[(table["method"] == "fedavg") & (table["dataset"] == "cora")].iloc[0]
     assert (row["mean"], row["runs"], bool(row["bold"])) == (82.0, 5, True)
     assert row["std"] == pytest.approx(np.std(SCORES["cora"]["fedavg"], ddof=1))
+
+
+def test_what_breaks_privacy_is_marked_and_no_rival(tmp_path: Path) -> None:
+    central = [
+        make_record(make_cell(method="central", seed=seed), 99.0, privacy="all in one place")
+        for seed in (0, 1)
+    ]
+    plain = [make_record(make_cell(seed=seed), 80.0 + seed) for seed in (0, 1)]
+    text = export(Results((*central, *plain)), tmp_path / "t.tex").read_text()
+    rows = cells_of(text)
+    assert rows["central †"] == [r"$99.00 \pm 0.00$", ""]
+    assert rows["fedavg"] == [r"$\mathbf{80.50 \pm 0.71}$", "1.00"]
+    assert "breaks privacy" in text
+
+
+def test_backbones_compete_and_numbers_of_clients_do_not() -> None:
+    records = [
+        make_record(make_cell(backbone=backbone, clients=clients, seed=seed), value + seed)
+        for backbone, value in (("gcn", 70.0), ("sgc", 50.0))
+        for clients in (5, 10)
+        for seed in range(4)
+    ]
+    figures = make_table(Results(tuple(records))).figures
+    assert figures[figures["bold"]]["backbone"].tolist() == ["gcn", "gcn"]
+    assert figures[figures["bold"]]["clients"].tolist() == [5, 10]
 
 
 def test_what_was_run_differently_is_no_rival() -> None:
