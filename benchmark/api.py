@@ -103,14 +103,14 @@ def run(
                 if stores:
                     stores[record.cell.protocol].append(record, replace=rerun)
                 records[record.key] = record
-    found = Results(tuple(records[cell.key] for cell in cells))
-    if found.failures:
-        first = found.failures[0]
-        said = f"{len(found.failures)} of {len(cells)} cells failed; {first.cell.title}: {first.error}"
-        if len(found.failures) == len(cells):
+    answer = Results(tuple(records[cell.key] for cell in cells))
+    if answer.failures:
+        first = answer.failures[0]
+        said = f"{len(answer.failures)} of {len(cells)} cells failed; {first.cell.title}: {first.error}"
+        if len(answer.failures) == len(cells):
             raise UserError(said)
         warnings.warn(said, stacklevel=2)
-    return found
+    return answer
 
 
 def results(folder: str | Path = "results") -> Results:
@@ -133,7 +133,7 @@ class Work:
         with handed_over(self.objects):
             return attempt(cell, self.callbacks)
 
-    def __reduce__(self) -> tuple[Callable[[bytes], Work], tuple[bytes]]:
+    def __reduce__(self) -> tuple[Callable[..., Work], tuple[bytes, tuple[Callback, ...]]]:
         return _unpacked, (cloudpickle.dumps(dict(self.objects)), self.callbacks)
 
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import Any, cast
 
 from rich.console import Console
 
@@ -80,7 +81,7 @@ def _dispatch(arguments: Arguments, work: Work) -> int:
         print_asked(arguments)
         return OK
     if arguments.save:
-        work = partial(work, save=Saving(arguments.results, arguments.save))
+        work = partial(cast(Any, work), save=Saving(arguments.results, arguments.save))
     if arguments.verify is not None:
         return _verify(arguments, arguments.verify, work)
     if arguments.performance is not None:
@@ -226,7 +227,7 @@ def _within(
         yield work
         return
     with relayed(cells, [progress.round]) as sender:
-        yield partial(work, callbacks=[sender])
+        yield partial(cast(Any, work), callbacks=[sender])
 
 
 def _keep(store: Store, record: Record, arguments: Arguments) -> Record:

@@ -146,7 +146,8 @@ def renamed(cell: Cell, part: str, name: str) -> Cell:
         return replace(cell, method=name, label=label)
     spec: Spec = getattr(cell, part)
     written = {key: text for key, text in spec.written.items() if spec.name != FILE or key != "path"}
-    return replace(cell, **{part: Spec(format_name(name, written))})
+    changed: dict[str, Any] = {part: Spec(format_name(name, written))}
+    return replace(cell, **changed)
 
 
 def _is_data(path: Path) -> bool:

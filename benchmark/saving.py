@@ -77,4 +77,5 @@ def _write(content: io.BytesIO, method: FederatedMethod, label: bool = False, **
         for number, mask in enumerate((clients.train, clients.validation, clients.test)):
             role[mask] = number
         arrays |= {"label": clients.labels, "role": role}
-    np.savez_compressed(content, **{name: value.detach().cpu().numpy() for name, value in arrays.items()})
+    plain = {name: value.detach().cpu().numpy() for name, value in arrays.items()}
+    np.savez_compressed(content, **plain)  # type: ignore[arg-type]

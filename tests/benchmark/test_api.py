@@ -6,6 +6,7 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import networkx
 import numpy as np
@@ -21,7 +22,7 @@ from methods.core.base import register
 from methods.fedavg import FedAvg
 
 ROOT = Path(__file__).resolve().parents[2]
-SMALL = {"clients": 3, "rounds": 2, "hidden": 8}
+SMALL: dict[str, Any] = {"clients": 3, "rounds": 2, "hidden": 8}
 GRAPH = "community[nodes=300]"
 
 

@@ -23,7 +23,7 @@ from benchmark.store import Store
 from datasets.errors import UserError
 from tests.benchmark.fakes import make_cell, make_record
 
-SCORES = {
+SCORES: dict[str, dict[str, list[float]]] = {
     "cora": {
         "fedavg": [80, 81, 82, 83, 84],
         "fedprox": [80.2, 80.9, 82.3, 82.8, 84.1],
