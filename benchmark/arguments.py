@@ -52,6 +52,15 @@ class Arguments:
     campaign: bool
     hours: float
     """After how long a campaign begins no further cell."""
+    save: tuple[str, ...]
+    """What cells leave beside their records (`benchmark.saving`)."""
+    export: Path | None
+    rows: str
+    columns: str
+    forget: tuple[str, ...]
+    """Keys of records."""
+    rename: str
+    """`OLD=NEW`, or empty."""
 
 
 _UNITS = {"s": 1, "m": 60, "h": 3600}
@@ -139,6 +148,8 @@ def parse(argv: Sequence[str]) -> Arguments:
     values: dict[str, Any] = {item.name: getattr(given, item.name, None) for item in fields(Arguments)}
     for name in ("table", "dataset", "method", "partition", "backbone"):
         values[name] = tuple(item for value in values[name] for item in split_list(value))
+    for name in ("save", "forget"):
+        values[name] = tuple(item for value in getattr(given, name) for item in split_list(value))
     values["clients"] = tuple(int(item) for item in clients)
     values["seeds"] = seeds
     values["settings"] = tuple(settings)
@@ -207,6 +218,14 @@ def _parser() -> argparse.ArgumentParser:
     how.add_argument("--kernel", choices=("auto", "dgl", "torch"), help="behind message passing")
     how.add_argument("--device", metavar="DEVICE", help="cpu (default) or cuda")
     how.add_argument("--data", type=Path, metavar="DIR", help="folder of graph archives (FEDSUB_DATA)")
+    how.add_argument(
+        "--save",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="WHAT",
+        help="predictions, model, embeddings of every cell, in RESULTS/saved/KEY",
+    )
     how.add_argument("--rerun", action="store_true", help="run finished cells again")
     how.add_argument(
         "--timeout",
@@ -248,6 +267,20 @@ def _parser() -> argparse.ArgumentParser:
         default=math.inf,
         metavar="S",
         help="with --verify: of records that took at most S seconds",
+    )
+    out.add_argument(
+        "--export", type=Path, metavar="FILE", help="a table of the records: .tex, .md, .csv or .parquet"
+    )
+    out.add_argument("--rows", default="method", metavar="NAME", help="with --export (default: method)")
+    out.add_argument("--columns", default="dataset", metavar="NAME", help="with --export (default: dataset)")
+    out.add_argument(
+        "--forget", nargs="+", action="extend", default=[], metavar="KEY", help="take records out"
+    )
+    out.add_argument(
+        "--rename",
+        default="",
+        metavar="OLD=NEW",
+        help="call a part of one's own otherwise in records",
     )
     out.add_argument("--report", action="store_true", help="remake every page of the results folder")
     return parser

@@ -20,6 +20,7 @@ from methods.stacked.architecture import Architecture
 KEY_LENGTH = 16
 Work = tuple[str, int]
 """A content key without the seed, and the seed."""
+OUTSIDE_KEY = ("label", "paths")
 TRANSFORMS = ("raw", "row-normalised")
 NODE_CLASSIFICATION = Spec("node-classification")
 USUAL_SPLIT = Spec("ratio[train=0.2,validation=0.4,test=0.4]")
@@ -54,8 +55,10 @@ class Cell:
     kernel: str = field(default="auto", metadata={"omit_default": True})
     device: str = field(default="cpu", metadata={"omit_default": True})
     files: str = field(default="", metadata={"omit_default": True})
-    """SHA-256 over what the files hold that the cell names by their path (`benchmark.files`), so that an
-    edited method or graph is another cell; empty where it names none."""
+    """SHA-256 over what parts of one's own hold (`benchmark.files`), so that an edited method or graph is
+    another cell; empty where all are the benchmark's."""
+    paths: tuple[str, ...] = field(default=(), compare=False)
+    """Where parts of one's own lie, each `part=path`; outside the key, as `label`."""
     further_metrics: tuple[str, ...] = field(default=(), metadata={"omit_default": True})
     """Scored besides the task's own metrics, because the protocol names them."""
     versions: str = field(default="", metadata={"omit_default": True})
@@ -100,7 +103,7 @@ class Cell:
 
     @cached_property
     def key(self) -> str:
-        """Content key: the start of the SHA-256 of the canonical JSON of every setting but `label`.
+        """Content key: the start of the SHA-256 of the canonical JSON of every setting but OUTSIDE_KEY.
 
         Settings marked `omit_default` are left out at their default, so that adding one keeps the keys
         of the records that exist.
@@ -177,7 +180,7 @@ def _digest(values: dict[str, Any]) -> str:
     kept = {
         name: value
         for name, value in values.items()
-        if name != "label"
+        if name not in OUTSIDE_KEY
         and not (FIELDS[name].field.metadata.get("omit_default") and value == FIELDS[name].default)
     }
     text = json.dumps(kept, sort_keys=True, separators=(",", ":"), allow_nan=False)

@@ -7,8 +7,10 @@ import os
 import signal
 import sys
 from collections.abc import Collection, Sequence
+from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import Any, cast
 
 from benchmark.arguments import Arguments
 from benchmark.availability import keep_available
@@ -26,6 +28,7 @@ from benchmark.record import Record
 from benchmark.records import Records, run_once
 from benchmark.report import write_report
 from benchmark.runner import attempt
+from benchmark.saving import Saving
 from benchmark.store import Store
 from benchmark.verify import SCORE_TOLERANCE, compare, draw
 from datasets.errors import UserError
@@ -67,6 +70,13 @@ def _dispatch(arguments: Arguments, work: Work) -> int:
             if path.stem not in names():
                 print(f"skipped {path}: there is no table {path.stem}", file=sys.stderr)
         return OK
+    if arguments.export is not None or arguments.forget or arguments.rename:
+        from benchmark.curation import print_asked
+
+        print_asked(arguments)
+        return OK
+    if arguments.save:
+        work = partial(cast(Any, work), save=Saving(arguments.results, arguments.save))
     if arguments.verify is not None:
         return _verify(arguments, arguments.verify, work)
     if arguments.performance is not None:

@@ -1,62 +1,153 @@
-"""The files that cells name by their path: what they hold belongs to the cell, as their name does."""
+"""Parts of one's own: methods, graphs, partitions and splits that a path names or a program hands over.
+
+A cell holds them by their names, the digest of what they hold in `files` and their paths in `paths`: what
+they do belongs to the cell's key, where they lie does not.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
+from benchmark import fingerprints
 from benchmark.cell import Cell
-from datasets.errors import UserError
+from datasets import own
+from datasets import registry as graphs
+from datasets.options import Spec, format_name
+from datasets.partition import SCHEMES
+from datasets.partition import file as partition_file
+from datasets.plugins import Handed
+from datasets.splits import SCHEMES as SPLITS
+from methods.core import registry
 
 PLUGIN = ".py"
-ARCHIVE = ".npz"
+NOUNS = MappingProxyType(
+    {"dataset": graphs.PLUGINS.noun, "method": registry.NOUN, "partition": SCHEMES.noun, "split": SPLITS.noun}
+)
+"""Part of a cell → what its kind is called where names are looked up."""
+FILE = "file"
+"""The partition scheme that reads a file."""
 
 
+@dataclass
 class NamedFiles:
-    """Digests of files, each file read once."""
+    """Names and digests of parts of one's own, each file read once."""
 
-    def __init__(self) -> None:
-        self._read: dict[Path, str] = {}
+    handed: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """Noun and name → digest, of what a program hands over as objects."""
+    _read: dict[Path, str] = field(default_factory=dict)
+
+    def named(self, cell: Cell) -> Cell:
+        """The cell with its parts of one's own under their names, with their digest and their paths.
+
+        A file that is not there stays named by its path: the run says what is missing. Raises UserError
+        for a name or a file that cannot be read.
+        """
+        paths = {part: path for part, path in _paths(cell).items() if path.expanduser().exists()}
+        for part, path in paths.items():
+            cell = renamed(cell, part, _name_of(part, path))
+        cell = replace(cell, paths=tuple(f"{part}={path}" for part, path in sorted(paths.items())))
+        return replace(cell, files=self.digest(cell))
 
     def digest(self, cell: Cell) -> str:
-        """SHA-256 over the files that `cell` names by their path, or an empty text if it names none.
+        """SHA-256 over what the cell's parts of one's own hold now, or an empty text if it has none.
 
-        A file that is not there does not count: the run says what is missing. Nor does a partition in
-        the folder of archives, which is data, as the graphs beside it are. Raises UserError for a
-        name or a file that cannot be read.
+        Raises UserError for a file that cannot be read.
         """
-        found = {part: self._content(path) for part, path in _paths(cell).items() if path.is_file()}
+        keys = {part: (NOUNS[part], name) for part, name in names_of(cell).items()}
+        found = {part: self.handed[key] for part, key in keys.items() if key in self.handed}
+        found |= {part: self._content(part, path) for part, path in paths_of(cell).items()}
         return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest() if found else ""
 
-    def _content(self, path: Path) -> str:
+    def _content(self, part: str, path: Path) -> str:
         if path not in self._read:
-            try:
-                with path.open("rb") as file:
-                    self._read[path] = hashlib.file_digest(file, "sha256").hexdigest()
-            except OSError as error:
-                raise UserError(f"cannot read {path}: {error.strerror}; check its permissions") from error
+            files = own.files_of(path) if part == "dataset" else [path]
+            self._read[path] = fingerprints.of_files(files)
         return self._read[path]
 
 
+def paths_of(cell: Cell) -> dict[str, Path]:
+    """Part of one's own → where it lies."""
+    return {part: Path(path) for part, _, path in (each.partition("=") for each in cell.paths)}
+
+
+def handed_by(cell: Cell) -> Handed:
+    """What makes the names of a cell's parts known where it runs (`datasets.plugins.handed_over`)."""
+    names = names_of(cell)
+    found: dict[tuple[str, str], Any] = {}
+    for part, path in paths_of(cell).items():
+        reads = part == "partition" and path.suffix != PLUGIN
+        given = partial(partition_file.partition, path=str(path)) if reads else str(path)
+        found[NOUNS[part], names[part]] = given
+    return found
+
+
 def _paths(cell: Cell) -> dict[str, Path]:
-    """Part of the cell → the file that it names."""
+    """Part of the cell → the file or folder that it names."""
     found: dict[str, Path] = {}
-    if cell.dataset.name.endswith((PLUGIN, ARCHIVE)):
+    if graphs.is_path(cell.dataset.name):
         found["dataset"] = Path(cell.dataset.name)
     if cell.method.endswith(PLUGIN):
         found["method"] = Path(cell.method)
     scheme, options = cell.partition.name, cell.partition.options
     if scheme.endswith(PLUGIN):
-        found["partition"] = Path(scheme).expanduser()
-    elif scheme == "file" and "path" in options:
-        path = Path(str(options["path"])).expanduser()
-        if not _is_data(path):
+        found["partition"] = Path(scheme)
+    elif scheme == FILE and "path" in options:
+        path = Path(str(options["path"]))
+        if not _is_data(path.expanduser()):
             found["partition"] = path
     if cell.split.name.endswith(PLUGIN):
-        found["split"] = Path(cell.split.name).expanduser()
+        found["split"] = Path(cell.split.name)
     return found
+
+
+def names_of(cell: Cell) -> dict[str, str]:
+    """Part of a cell → its name, without options."""
+    return {
+        "dataset": cell.dataset.name,
+        "method": cell.method,
+        "partition": cell.partition.name,
+        "split": cell.split.name,
+    }
+
+
+def known_names(part: str) -> list[str]:
+    """The names that are taken for a part: the benchmark's, those of plug-ins and of what is handed over."""
+    kinds = {"partition": SCHEMES, "split": SPLITS, "dataset": graphs, "method": registry}
+    found: list[str] = kinds[part].names()  # type: ignore[attr-defined]
+    return found
+
+
+def _name_of(part: str, path: Path) -> str:
+    """What a part of one's own is called: its registered name, a graph's or a scheme's as its file; the whole
+    name of the file where that name is another's, and of a partition that is only read."""
+    if part == "method":
+        name = registry.describe(str(path)).name
+    elif part == "dataset":
+        name = own.name_of(path)
+    elif path.suffix == PLUGIN:
+        name = path.stem.replace("_", "-")
+    else:
+        return path.name
+    return path.name if name in known_names(part) else name
+
+
+def renamed(cell: Cell, part: str, name: str) -> Cell:
+    """The cell with a part under another name, its options kept."""
+    if part == "method":
+        label = cell.label.replace(cell.method, name, 1) if cell.label.startswith(cell.method) else cell.label
+        return replace(cell, method=name, label=label)
+    spec: Spec = getattr(cell, part)
+    written = {key: text for key, text in spec.written.items() if spec.name != FILE or key != "path"}
+    changed: dict[str, Any] = {part: Spec(format_name(name, written))}
+    return replace(cell, **changed)
 
 
 def _is_data(path: Path) -> bool:

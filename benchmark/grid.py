@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, cast
 
 from rich.console import Console
 
 from benchmark.arguments import Arguments
+from benchmark.callbacks.relay import relayed
 from benchmark.cell import Cell
 from benchmark.engines import Work, create_engine
 from benchmark.leases import Leases
@@ -51,10 +55,14 @@ def run_cells(
         arguments.engine, arguments.workers, arguments.threads, len(cells), arguments.timeout
     )
     console = console_for(sys.stderr.isatty(), stderr=True)
-    with Leases(arguments.results) as leases, GridProgress(cells, console, expected) as progress:
+    with (
+        Leases(arguments.results) as leases,
+        GridProgress(cells, console, expected) as progress,
+        _told_of_rounds(arguments, cells, progress, debugged if arguments.pdb else work) as told,
+    ):
         queue = Queue(cells, records, leases, arguments.rerun, until)
         while queue.is_open():
-            made_now = engine.map(debugged if arguments.pdb else work, queue, failed)
+            made_now = engine.map(told, queue, failed)
             try:
                 for made in made_now:
                     record = keep(records.store(made.cell.protocol), made, arguments)
@@ -68,6 +76,18 @@ def run_cells(
                 if close is not None:
                     close()
     return failures
+
+
+@contextmanager
+def _told_of_rounds(
+    arguments: Arguments, cells: Sequence[Cell], progress: GridProgress, work: Work
+) -> Iterator[Work]:
+    """The work, made to move the bar after every round where there is a bar to see."""
+    if not sys.stderr.isatty() or arguments.engine == "ray" or arguments.pdb:
+        yield work
+        return
+    with relayed(cells, [progress.round]) as sender:
+        yield partial(cast(Any, work), callbacks=[sender])
 
 
 def keep(store: Store, record: Record, arguments: Arguments) -> Record:

@@ -10,13 +10,14 @@ from typing import Any
 from benchmark.arguments import Arguments, parse
 from benchmark.cell import NODE_CLASSIFICATION, Cell
 from benchmark.devices import check_device
-from benchmark.files import PLUGIN, NamedFiles
+from benchmark.files import PLUGIN, NamedFiles, handed_by, paths_of
 from benchmark.protocol import Protocol, load_protocol, names, setting_from_text
 from datasets import registry as graphs
 from datasets import splits
 from datasets.errors import UserError, check_choice, unknown
 from datasets.options import OptionValue, format_name, parse_name
 from datasets.partition import SCHEMES
+from datasets.plugins import handed_over
 from methods.core import registry, tasks
 from methods.stacked.propagation import KERNELS
 
@@ -59,8 +60,8 @@ def protocols_for(arguments: Arguments) -> list[Protocol]:
     return [load_protocol(DEFAULT if arguments.dataset or arguments.method else QUICK)]
 
 
-def make_plan(arguments: Arguments) -> Plan:
-    """Every cell that the command line asks for.
+def make_plan(arguments: Arguments, handed: Mapping[tuple[str, str], str] | None = None) -> Plan:
+    """Every cell that the command line, or a program, asks for; `handed`: see `NamedFiles`.
 
     Raises UserError for a name that does not exist, a setting that cannot be, and an empty plan.
     """
@@ -72,7 +73,7 @@ def make_plan(arguments: Arguments) -> Plan:
         raise unknown("task", task, tasks)
     cells: dict[str, Cell] = {}
     skipped: dict[Skip, None] = {}
-    identify = _Identified()
+    identify = _Identified(handed)
     for protocol in protocols_for(arguments):
         for item in _expand(protocol, arguments, replaced):
             if isinstance(item, Skip):
@@ -83,7 +84,8 @@ def make_plan(arguments: Arguments) -> Plan:
     if not cells:
         raise UserError("nothing to run: " + "; ".join(f"{skip.what}: {skip.reason}" for skip in skipped))
     for cell in {_named(cell): cell for cell in cells.values()}.values():
-        _check_names_of(cell)
+        with handed_over(handed_by(cell)):
+            _check_names_of(cell)
     return Plan(tuple(_in_shard(cells.values(), arguments.shard)), tuple(skipped))
 
 
@@ -104,15 +106,15 @@ def grid_cells(protocol: Protocol) -> list[Cell]:
 class _Identified:
     """Gives cells what tells apart the states of their parts, asking for each part once."""
 
-    def __init__(self) -> None:
-        self._files = NamedFiles()
+    def __init__(self, handed: Mapping[tuple[str, str], str] | None = None) -> None:
+        self._files = NamedFiles(handed or {})
         self._versions: dict[tuple[str, ...], str] = {}
 
     def __call__(self, cell: Cell) -> Cell:
         parts = (cell.method, cell.partition.name, cell.split.name)
         if parts not in self._versions:
             self._versions[parts] = versions_of(cell)
-        return replace(cell, files=self._files.digest(cell), versions=self._versions[parts])
+        return replace(self._files.named(cell), versions=self._versions[parts])
 
 
 def differing_options(method: str, options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
@@ -128,7 +130,7 @@ def differing_options(method: str, options: Mapping[str, OptionValue]) -> dict[s
 def _check_names(arguments: Arguments) -> None:
     for text in arguments.dataset:
         name, _ = parse_name(text)
-        if not name.endswith((".py", ".npz")) and name not in graphs.names():
+        if not graphs.is_path(name) and name not in graphs.names():
             raise unknown("dataset", name, graphs.names())
     for text in arguments.partition:
         SCHEMES.check(text)
@@ -168,18 +170,23 @@ def outdated_parts(cell: Cell) -> tuple[str, ...]:
     recorded = dict(item.rpartition("=")[::2] for item in cell.versions.split(",") if item)
     found = []
     for part, name, version in _versioned(cell):
-        if not name.endswith(PLUGIN):
-            with suppress(UserError):
-                if str(version(name)) != recorded.get(part, "1"):
-                    found.append(part)
+        with suppress(UserError):
+            if str(version(name)) != recorded.get(part, "1"):
+                found.append(part)
     return tuple(found)
 
 
 def _versioned(cell: Cell) -> Iterator[tuple[str, str, Callable[[str], int]]]:
-    """What has a version: as `Cell.versions` calls it, its own name, and who knows."""
-    yield cell.method, cell.method, lambda name: registry.describe(name).version
-    yield cell.partition.name, cell.partition.name, SCHEMES.version
-    yield "split", cell.split.name, splits.SCHEMES.version
+    """What has a version: as `Cell.versions` calls it, its name, and who knows; no file of one's own."""
+    scheme, split = cell.partition.name, cell.split.name
+    candidates = {
+        "method": (cell.method, cell.method, lambda name: registry.describe(name).version),
+        "partition": (scheme, scheme, SCHEMES.version),
+        "split": ("split", split, splits.SCHEMES.version),
+    }
+    for part, (known_as, name, version) in candidates.items():
+        if part not in paths_of(cell) and not name.endswith(PLUGIN):
+            yield known_as, name, version
 
 
 def _expand(protocol: Protocol, arguments: Arguments, replaced: Mapping[str, Any]) -> Iterator[Cell | Skip]:

@@ -15,6 +15,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from benchmark.callbacks.base import Round
 from benchmark.cell import Cell
 from benchmark.record import FAILED, Record
 
@@ -30,6 +31,8 @@ class GridProgress:
         self._done = 0
         self._expected = expected
         self._weight_left = self._weight = sum(map(expected, cells))
+        self._running: dict[str, float] = {}
+        """Key → the weight of the rounds that it has done, of the cells that run."""
         self._started = time.monotonic()
         self._console = console
         columns = (
@@ -52,12 +55,23 @@ class GridProgress:
     def __exit__(self, *error: object) -> None:
         self._bar.stop()
 
+    def round(self, done: Round) -> None:
+        """Move the bar within a cell that runs."""
+        self._running[done.cell.key] = self._expected(done.cell) * done.round / done.rounds
+        self._show()
+
+    def _show(self) -> None:
+        # A copy: rounds are told on a thread beside this one.
+        spent = self._weight - self._weight_left + sum(tuple(self._running.values()))
+        self._bar.update(self._task, completed=spent, done=self._done)
+
     def finished(self, record: Record) -> None:
         """Count one cell; a failed one is named with its cause."""
         self._done += 1
+        self._running.pop(record.key, None)
         self._weight_left -= self._expected(record.cell)
         spent = self._weight - self._weight_left
-        self._bar.update(self._task, completed=spent, done=self._done)
+        self._show()
         elapsed = time.monotonic() - self._started
         left = elapsed / max(spent, 1e-9) * max(self._weight_left, 0.0)
         summary = _summary(record)

@@ -30,7 +30,17 @@ AT_ROUND = "@round"
 """Between a score and the number of the round in which it is read."""
 AT_CLIENTS = "@clients"
 """Between a score and the first and last of the clients over which it is averaged, `0-4`."""
-_NO_SETTINGS = (*AXES, "protocol", "options", "seed", "label", "files", "versions", "further_metrics")
+_NO_SETTINGS = (
+    *AXES,
+    "protocol",
+    "options",
+    "seed",
+    "label",
+    "files",
+    "paths",
+    "versions",
+    "further_metrics",
+)
 SETTINGS = tuple(name for name in FIELDS if name not in _NO_SETTINGS)
 _ALSO = {FIELDS[name].field.name: name for name in SETTINGS}
 """A setting by its name in the code, where it is stored under another."""

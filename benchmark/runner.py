@@ -2,37 +2,48 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import traceback
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
-from benchmark.cell import Cell
-from benchmark.environment import commit, environment, peak_memory_mb, reset_peak_memory
+from benchmark.callbacks.base import Callback, Round
+from benchmark.cell import NODE_CLASSIFICATION, Cell
+from benchmark.environment import ROOT, SOURCES, commit, environment, peak_memory_mb, reset_peak_memory
+from benchmark.files import handed_by
 from benchmark.record import Failure, Record, Result, rounded
+from benchmark.saving import Saving
 from datasets.errors import UserError
 from datasets.federation import federate
 from datasets.graph import Dataset, binarised, largest_component, row_normalised
 from datasets.options import Spec
 from datasets.partition import partition as divide
 from datasets.partition.statistics import describe as describe_partition
+from datasets.plugins import handed_over
 from datasets.registry import load
 from datasets.splits import make_split
-from methods.core import registry
+from methods.core import registry, training
 from methods.core.base import make_setting
 from methods.core.settings import Schedule
-from methods.core.training import train
+from methods.core.training import Outcome, train
 from methods.stacked.architecture import Architecture
 from methods.stacked.memory import keep_freed_memory
 
+ALWAYS_SCORED = {NODE_CLASSIFICATION.name: ("macro_f1",)}
+"""Task → metrics of every record besides the task's own and the protocol's."""
 
-def run(cell: Cell) -> Record:
-    """Run one cell; nothing outlives it but the record.
+
+def run(cell: Cell, callbacks: Sequence[Callback] = (), save: Saving | None = None) -> Record:
+    """Run one cell; nothing outlives it but the record and what `save` writes. Each callback is called after
+    every round.
 
     Raises UserError for bad input and for a run that diverges.
     """
@@ -40,7 +51,8 @@ def run(cell: Cell) -> Record:
         # torch announces in every process that sparse CSR tensors are in beta.
         warnings.filterwarnings("ignore", message="Sparse (CSR|invariant)", category=UserWarning)
         _warm_up()
-        return _run(cell)
+        with handed_over(handed_by(cell)):
+            return _run(cell, callbacks, save)
 
 
 @cache
@@ -60,7 +72,7 @@ def _warm_up() -> None:
     _run(tiny)
 
 
-def _run(cell: Cell) -> Record:
+def _run(cell: Cell, callbacks: Sequence[Callback] = (), save: Saving | None = None) -> Record:
     reset_peak_memory()
     if cell.device != "cpu":
         torch.cuda.reset_peak_memory_stats()
@@ -75,7 +87,7 @@ def _run(cell: Cell) -> Record:
         cell.schedule,
         cell.seed,
         task=cell.task,
-        metrics=cell.further_metrics,
+        metrics=(*cell.further_metrics, *ALWAYS_SCORED.get(cell.task.name, ())),
         merged=registry.describe(cell.method).merged,
         data_seed=cell.drawn_with,
         kernel=cell.kernel,
@@ -83,15 +95,17 @@ def _run(cell: Cell) -> Record:
     )
     method = registry.create(cell.method, dict(cell.options), setting)
     setup = time.perf_counter() - started
-    outcome = train(method)
+    outcome = train(method, _calling(cell, callbacks))
     # Some methods break privacy in some of their variants only.
     privacy = getattr(method, "breaks_privacy", method.info.breaks_privacy)
     scores = [round(100 * score, 4) for score in outcome.test_by_client]
     extras = {**outcome.extras, "test_by_client": scores}
+    if save is not None and (missing := save(cell.key, method)):
+        extras["not_saved"] = missing
     if cell.device != "cpu":
         extras["device_peak_memory_mb"] = torch.cuda.max_memory_allocated() / 2**20
     result = Result(
-        metrics=_percent(outcome.metrics),
+        metrics=_percent({**outcome.metrics, **_over_clients(outcome)}),
         seconds={**outcome.seconds, "setup": setup + outcome.seconds.get("setup", 0.0)},
         core_share=round((time.process_time() - processor) / (time.perf_counter() - started), 3),
         selected_round=outcome.selected_round,
@@ -101,26 +115,48 @@ def _run(cell: Cell) -> Record:
         note=dataset.note,
         privacy=privacy,
         partition_statistics=statistics,
-        curve={name: _curve(name, values) for name, values in outcome.curve.items()},
+        curve={name: _curve(name, values) for name, values in {**outcome.curve, **outcome.spent}.items()},
         extras=extras,
     )
     return Record(cell, result, environment(cell.kernel, cell.device), commit())
 
 
-def attempt(cell: Cell) -> Record:
+def _calling(cell: Cell, callbacks: Sequence[Callback]) -> Callable[[training.Round], None] | None:
+    """What the training loop calls after every round; None if nobody wants to know."""
+    if not callbacks:
+        return None
+
+    def call(done: training.Round) -> None:
+        each = Round.of(cell, done)
+        for callback in callbacks:
+            callback(each)
+
+    return call
+
+
+def attempt(cell: Cell, callbacks: Sequence[Callback] = (), save: Saving | None = None) -> Record:
     """`run`, with whatever goes wrong turned into a failed record that says what happened.
 
     A record that could not be stored, as of a method that gives no numbers, is a failure too.
     """
     try:
-        return run(cell).reread()
+        return run(cell, callbacks, save).reread()
     except UserError as error:
         return failed(cell, str(error))
     except KeyboardInterrupt:
         raise
     except BaseException as error:
         # SystemExit too: a plug-in may not end the grid.
-        return failed(cell, f"{type(error).__name__}: {error}", traceback.format_exc())
+        return failed(cell, f"{type(error).__name__}: {error}{_place(error)}", traceback.format_exc())
+
+
+def _place(error: BaseException) -> str:
+    """Where code of one's own raised, ` (FILE line N)`: the deepest line outside the suite and its libraries;
+    empty if none is."""
+    aside = (sys.prefix, sys.base_prefix, *(str(ROOT / name) for name in SOURCES), "<")
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(aside)]
+    return f" ({Path(own[-1].filename).name} line {own[-1].lineno})" if own else ""
 
 
 def debugged(cell: Cell) -> Record:
@@ -171,8 +207,21 @@ def _percent(metrics: Mapping[str, float]) -> dict[str, float | None]:
     return {name: float(value) * 100 for name, value in metrics.items()}
 
 
+def _over_clients(outcome: Outcome) -> dict[str, float]:
+    """The worst and the quartiles of the clients' scores by the main metric, clients without one aside."""
+    main, scores = next(iter(outcome.metrics)), np.array(outcome.test_by_client, dtype=float)
+    scores = scores[~np.isnan(scores)]
+    if not len(scores):
+        return {}
+    names = ("worst_client", "client_q1", "client_median", "client_q3")
+    figures = np.quantile(scores, (0, 0.25, 0.5, 0.75)).tolist()
+    return {f"{main}_{name}": figure for name, figure in zip(names, figures, strict=True)}
+
+
 def _curve(name: str, values: Sequence[float]) -> list[float | None]:
     """Scores in percent; as many digits as a record keeps."""
     if name == "round":
         return list(values)
+    if name in ("bytes", "seconds"):
+        return [float(f"{value:.4g}") for value in values]
     return [rounded(value * 100 if name in ("validation", "test") else value) for value in values]

@@ -3,6 +3,7 @@
 from datasets.errors import UserError
 from datasets.federation import Federation, federate
 from datasets.graph import Dataset
+from datasets.own import from_dgl, from_networkx, from_pyg
 from datasets.partition import Partition, partition
 from datasets.registry import load
 from datasets.splits import Split, make_split
@@ -14,6 +15,9 @@ __all__ = [
     "Split",
     "UserError",
     "federate",
+    "from_dgl",
+    "from_networkx",
+    "from_pyg",
     "load",
     "make_split",
     "partition",

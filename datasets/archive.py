@@ -39,7 +39,7 @@ def read_archive(path: Path) -> tuple[RawGraph, dict[str, Any]]:
             parts = [content[f"feat_{part}"] for part in ("data", "indices", "indptr")]
             features = csr(parts, content["feat_shape"], path)
         raw = RawGraph(content["edge_src"], content["edge_dst"], features, content["label"])
-        return checked(raw, path), _read_meta(content, path)
+        return checked(raw, path, unlabelled=True), _read_meta(content, path)
 
 
 def _read_meta(content: NpzReader, path: Path) -> dict[str, Any]:

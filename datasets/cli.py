@@ -71,12 +71,15 @@ def build_parser() -> argparse.ArgumentParser:
     dividing.add_argument("--clients", type=int, default=10, help="number of clients (default: 10)")
     dividing.add_argument("--seed", type=int, default=0, help="seed of the scheme (default: 0)")
     dividing.add_argument("--largest-component", action="store_true", help="keep only that, as FED-PUB does")
+    dividing.add_argument(
+        "--output", type=Path, metavar="FILE.npy", help="write the client of every node, -1 for none"
+    )
     dividing.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the graph of clients")
     dividing.set_defaults(run=_partition)
 
     for command in (showing, exporting, dividing):
         command.add_argument(
-            "name", metavar="NAME", help="a graph, as cora or community[nodes=500], or an .npz or .py file"
+            "name", metavar="NAME", help="a graph, as cora or community[nodes=500], or a file of one's own"
         )
     for command in (listing, showing, dividing):
         command.add_argument("--format", choices=("table", "json"), default="table", help="default: table")
@@ -202,6 +205,13 @@ def _partition(options: argparse.Namespace) -> None:
         print(_table([_words(key), value] for key, value in statistics.items()))
         if dataset.note:
             print(f"\nNote: {dataset.note}.")
+    if options.output:
+        if options.output.suffix != ".npy":
+            raise UserError(f"cannot write clients to {options.output}: the file's name ends in .npy")
+        clients = partition.assignment(dataset.nodes)
+        with explained("write", options.output), options.output.open("wb") as stream:
+            np.save(stream, clients)
+        print(f"written: {options.output}", file=sys.stderr)
     if options.plot:
         from datasets.partition.plot import draw_client_graph
 

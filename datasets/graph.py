@@ -22,7 +22,7 @@ class Dataset:
     features: Tensor
     """(n, d) float32, dense or `torch.sparse_csr`."""
     labels: Tensor
-    """(n,) int64 in 0…C−1."""
+    """(n,) int64 in 0…C−1; −1 for a node without a label, which plays no role in any split."""
     classes: int
     note: str = ""
     """What makes results on this graph approximate; carried into every record."""

@@ -12,12 +12,14 @@ import importlib.metadata
 import inspect
 import pkgutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from types import MappingProxyType, ModuleType
+from typing import Any, cast
 
 from datasets.errors import UserError, broken, unknown
 from datasets.files import explained
@@ -25,6 +27,30 @@ from datasets.options import OptionValue, Spec, checked_options, defaults_of
 
 ENDING = ".py"
 """A name that ends so is a path."""
+
+Handed = Mapping[tuple[str, str], Any]
+"""Noun and name → what a program hands over under that name: a path, or the object itself."""
+_HANDED: ContextVar[Handed] = ContextVar("handed", default=MappingProxyType({}))
+
+
+@contextmanager
+def handed_over(found: Handed) -> Iterator[None]:
+    """Inside the block the names in `found` are known, before all others of their kind."""
+    token = _HANDED.set({**_HANDED.get(), **found})
+    try:
+        yield
+    finally:
+        _HANDED.reset(token)
+
+
+def handed(noun: str, name: str) -> Any:
+    """What is handed over under a name, a path as text; None if nothing is."""
+    return _HANDED.get().get((noun, name))
+
+
+def handed_names(noun: str) -> list[str]:
+    """The names under which something of a kind is handed over."""
+    return [name for kind, name in _HANDED.get() if kind == noun]
 
 
 def entry_points(group: str) -> dict[str, importlib.metadata.EntryPoint]:
@@ -105,14 +131,17 @@ class Kind:
 
     def names(self) -> list[str]:
         """Every name, paths aside: those of the tree and of installed plug-ins."""
-        return sorted({*self.built_in(), *entry_points(self.group)})
+        return sorted({*self.built_in(), *entry_points(self.group), *handed_names(self.noun)})
 
     def find(self, name: str) -> Callable[..., Any]:
         """The function of a name or of a path to a .py file.
 
         Raises UserError with the nearest names, or for a plug-in that cannot be imported or lacks it.
         """
-        built_in = self.built_in()
+        given = handed(self.noun, name)
+        if given is not None and not isinstance(given, str):
+            return cast("Callable[..., Any]", given)
+        name, built_in = given or name, self.built_in()
         if name in built_in:
             found: Any = importlib.import_module(built_in[name])
         elif name.endswith(ENDING):

@@ -1,7 +1,8 @@
 """Every graph by name: what it should hold, where it comes from, and how to load it.
 
-Names of files are accepted as well (an `.npz` archive, or a `.py` module with `load() -> Dataset`), and
-so are names that installed packages offer under the entry point group `fedsub.datasets`.
+Names of files are accepted as well (an `.npz` archive, a `.py` module with `load() -> Dataset`, and what
+`datasets.own` reads), and so are names that installed packages offer under the entry point group
+`fedsub.datasets`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
+from datasets import own
 from datasets.archive import as_dataset, read_archive, write_archive
 from datasets.catalogue import REGISTRY, DatasetInfo
 from datasets.errors import UserError, unknown
@@ -20,11 +22,17 @@ from datasets.files import explained, user_cache
 from datasets.graph import Dataset, binarised
 from datasets.loaders import PARSERS
 from datasets.options import OptionValue, Spec, checked_options, format_name
-from datasets.plugins import ENDING, Kind, entry_points
+from datasets.plugins import ENDING, Kind, entry_points, handed
 from datasets.summary import summarise
 from datasets.synthetic import GENERATORS
 
 PLUGINS = Kind("dataset", function="load", group="fedsub.datasets")
+ARCHIVE = ".npz"
+
+
+def is_path(name: str) -> bool:
+    """Whether a name of a graph, without its options, is the path of a file or a folder."""
+    return name.endswith((ENDING, ARCHIVE)) or own.is_path(name)
 
 
 def names() -> list[str]:
@@ -54,6 +62,11 @@ def load(
     """
     spec = Spec.of(name)
     base, options = spec.name, {**spec.written, **parameters}
+    given = handed(PLUGINS.noun, base)
+    if isinstance(given, Dataset):
+        checked_options(base, lambda: None, options)
+        return given
+    base = given or base
     if base in GENERATORS:
         generator = GENERATORS[base]
         typed = checked_options(base, generator.options, options)
@@ -65,10 +78,13 @@ def load(
             return _load_published(info, data_directory, download, binary)
 
         return published(**checked_options(base, published, options))
-    if base.endswith(".npz"):
+    if base.endswith(ARCHIVE):
         checked_options(base, lambda: None, options)
         raw, meta = read_archive(Path(base))
         return as_dataset(Path(base).stem, raw, note=str(meta.get("note", "")))
+    if own.is_path(base):
+        checked_options(base, lambda: None, options)
+        return own.read(Path(base))
     if not base.endswith(ENDING) and base not in entry_points(PLUGINS.group):
         raise unknown("dataset", base, names())
     dataset = PLUGINS.call(base, **PLUGINS.check(spec, **parameters))

@@ -19,14 +19,14 @@ class Summary:
     features: int
     classes: int
     homophily: float
-    """Share of edges whose ends have the same label; 0 without edges."""
+    """Share of edges whose ends have the same label, of those whose ends have one; 0 without any."""
     components: int
     largest_component: int
     """Nodes in the largest connected component."""
     mean_degree: float
     isolated_nodes: int
     largest_class: float
-    """Share of nodes in the most frequent class: the accuracy of always guessing it."""
+    """Share of labelled nodes in the most frequent class: the accuracy of always guessing it."""
 
     def to_dict(self) -> dict[str, int | float]:
         """The figures by name, JSON-ready."""
@@ -37,6 +37,8 @@ def summarise(dataset: Dataset) -> Summary:
     """Measure a graph."""
     source, target = (end.numpy() for end in dataset.graph.edges())
     labels = dataset.labels.numpy()
+    labelled = labels >= 0
+    both = labelled[source] & labelled[target]
     components, component = connected_components(dataset.adjacency(), directed=False)
     degrees = np.bincount(source, minlength=dataset.nodes)
     return Summary(
@@ -44,10 +46,10 @@ def summarise(dataset: Dataset) -> Summary:
         undirected_edges=dataset.undirected_edges,
         features=int(dataset.features.shape[1]),
         classes=dataset.classes,
-        homophily=float((labels[source] == labels[target]).mean()) if len(source) else 0.0,
+        homophily=float((labels[source] == labels[target])[both].mean()) if both.any() else 0.0,
         components=int(components),
         largest_component=int(np.bincount(component).max()),
         mean_degree=float(degrees.mean()),
         isolated_nodes=int((degrees == 0).sum()),
-        largest_class=float(np.bincount(labels).max() / len(labels)),
+        largest_class=float(np.bincount(labels[labelled]).max(initial=0) / max(labelled.sum(), 1)),
     )

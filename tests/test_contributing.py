@@ -98,4 +98,4 @@ def test_every_command_works(tree: Path, tmp_path: Path) -> None:
         for record in records
         for field in ("method", "dataset", "partition", "protocol")
     }
-    assert {"fedtrimmed", "./my_graph.npz", "by-label", "my_table"} <= used
+    assert {"fedtrimmed", "my_graph", "by-label", "my_table"} <= used

@@ -49,6 +49,9 @@ Features: TypeAlias = Any
 class MalformedFileError(UserError):
     """A data file is damaged, truncated, or not of the format its name promises."""
 
+    reason: str = ""
+    """What is wrong with it."""
+
 
 @dataclass(frozen=True, eq=False)
 class RawGraph:
@@ -61,16 +64,20 @@ class RawGraph:
     features: Features
     """(n, d), dense or CSR."""
     labels: np.ndarray
-    """(n,) integer in 0…C−1."""
+    """(n,) integer in 0…C−1; −1 for a node without a label, where those are allowed."""
 
 
 def malformed(path: Path, reason: str) -> MalformedFileError:
     """The error for a file that cannot be read; `reason` completes 'cannot read FILE: …'."""
-    return MalformedFileError(f"cannot read {path}: {reason}; delete the file and fetch it again")
+    error = MalformedFileError(f"cannot read {path}: {reason}; delete the file and fetch it again")
+    error.reason = reason
+    return error
 
 
-def checked(raw: RawGraph, path: Path) -> RawGraph:
+def checked(raw: RawGraph, path: Path, unlabelled: bool = False) -> RawGraph:
     """The graph itself, once its arrays are known to fit together.
+
+    `unlabelled` allows nodes without a label, -1.
 
     Raises MalformedFileError if shapes or types are wrong, lengths disagree, an edge ends outside
     the graph, a label is negative or not below the number of nodes, or a feature is not finite in
@@ -88,7 +95,7 @@ def checked(raw: RawGraph, path: Path) -> RawGraph:
         raise malformed(path, "the two ends of the edges are not integer lists of one length")
     if any(len(end) and (int(end.min()) < 0 or int(end.max()) >= nodes) for end in ends):
         raise malformed(path, f"an edge ends outside its {nodes} nodes")
-    if raw.labels.min() < 0:
+    if raw.labels.min() < (-1 if unlabelled else 0):
         raise malformed(path, "a label is negative")
     # whatever counts classes makes room for the highest of them
     if int(raw.labels.max()) >= nodes:

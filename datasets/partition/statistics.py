@@ -65,6 +65,8 @@ def describe(dataset: Dataset, partition: Partition) -> PartitionStatistics:
     held = np.diff(member.indptr) > 0
     labels = dataset.labels.numpy()
     same = labels[source] == labels[target]
+    labelled = (labels[source] >= 0) & (labels[target] >= 0)
+    told = shared.row[labelled[shared.row]]
     counts = label_counts(dataset, partition)
     distances = label_divergences(counts)
     pairs = distances[np.triu_indices(partition.clients, k=1)]
@@ -81,10 +83,10 @@ def describe(dataset: Dataset, partition: Partition) -> PartitionStatistics:
         intra_edges=int(inside.sum()),
         inter_edges=int((held[source] & held[target] & ~inside).sum()),
         intra_share=float(inside.mean()) if len(inside) else None,
-        edge_homophily=float(same[shared.row].mean()) if shared.nnz else None,
+        edge_homophily=float(same[told].mean()) if len(told) else None,
         label_divergence=float(np.median(pairs)) if pairs.size else None,
         heterogeneity=float(np.median(distances)),
-        label_distance=label_distance(counts, np.bincount(labels, minlength=dataset.classes)),
+        label_distance=label_distance(counts, np.bincount(labels[labels >= 0], minlength=dataset.classes)),
         clustering=_clustering(partition, dataset.nodes, source[shared.row], target[shared.row], shared.col),
     )
 
@@ -107,15 +109,16 @@ def client_edges(dataset: Dataset, partition: Partition) -> np.ndarray:
 
 
 def label_counts(dataset: Dataset, partition: Partition) -> np.ndarray:
-    """Nodes of every class in each client, (K, C) int64."""
-    key = partition.client * dataset.classes + dataset.labels.numpy()[partition.origin]
+    """Labelled nodes of every class in each client, (K, C) int64."""
+    labels = dataset.labels.numpy()[partition.origin]
+    key = (partition.client * dataset.classes + labels)[labels >= 0]
     counts = np.bincount(key, minlength=partition.clients * dataset.classes)
     return counts.reshape(partition.clients, dataset.classes)
 
 
 def label_divergences(counts: np.ndarray) -> np.ndarray:
     """Jensen–Shannon distance, in nats, of every two rows of `counts` (K, C); (K, K) float64."""
-    shares = counts / counts.sum(axis=1, keepdims=True)
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     first, second = np.triu_indices(len(shares), k=1)
     middle = (shares[first] + shares[second]) / 2
     divergence = (rel_entr(shares[first], middle) + rel_entr(shares[second], middle)).sum(axis=1) / 2
@@ -126,7 +129,7 @@ def label_divergences(counts: np.ndarray) -> np.ndarray:
 
 def label_distance(counts: np.ndarray, overall: np.ndarray) -> float:
     """Mean over clients of the L1 distance of label shares; `counts` (K, C), `overall` (C,)."""
-    shares = counts / counts.sum(axis=1, keepdims=True)
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     return float(np.abs(shares - overall / overall.sum()).sum(axis=1).mean())
 
 

@@ -17,7 +17,7 @@ from datasets.options import Spec, format_name
 from datasets.partition.base import Partition
 from datasets.plugins import Kind
 from datasets.seeding import stream
-from datasets.splits.base import TEST, TRAIN, VALIDATION, Split, checked_roles
+from datasets.splits.base import TEST, TRAIN, UNUSED, VALIDATION, Split, checked_roles
 
 SCHEMES = Kind("split", function="split", group="fedsub.splits", package=__name__, shared=("base",), given=3)
 
@@ -27,19 +27,23 @@ def make_split(
 ) -> Split:
     """Draw the roles of the nodes.
 
-    `labels` (n,) are the dataset's, in 0…classes−1; `scheme` is a name of `SCHEMES.names()` or the path
-    of a .py file, with options in brackets if any: `ratio[train=0.4]`. The draw depends on the seed, the
-    number of nodes, the partition's scheme and its number of clients: two partitions of one graph have splits
-    of their own.
+    `labels` (n,) are the dataset's, in 0…classes−1, or −1 for nodes without one, which play no role;
+    `scheme` is a name of `SCHEMES.names()` or the path of a .py file, with options in brackets if any:
+    `ratio[train=0.4]`. The draw depends on the seed, the number of nodes, the partition's scheme and its
+    number of clients: two partitions of one graph have splits of their own.
     Raises UserError for an unknown split or option, shares outside 0…1 or beyond 1 in total, no share for
     training or for test, more nodes asked for than there are, and a split that breaks its contract.
     """
     spec = Spec.of(scheme)
     options = {**SCHEMES.options_of(spec.name), **SCHEMES.check(spec)}
     array = labels.numpy() if isinstance(labels, Tensor) else np.asarray(labels)
-    if len(array) and (array.min() < 0 or array.max() >= classes):
+    if len(array) and (array.min() < -1 or array.max() >= classes):
         raise UserError(f"labels run from {array.min()} to {array.max()}: expected 0 to {classes - 1}")
+    unlabelled = array < 0
+    # To a scheme they are one class more: what counts classes need not know of them.
+    array = np.where(unlabelled, classes, array)
     purpose = f"split of {len(array)} nodes by {partition.scheme} among {partition.clients}"
     drawn = SCHEMES.call(spec.name, array, partition, stream(seed, purpose), **options)
     roles = checked_roles(spec.name, drawn, len(partition.origin))
+    roles = np.where(unlabelled[partition.origin], UNUSED, roles)
     return Split(format_name(spec.name, options), roles == TRAIN, roles == VALIDATION, roles == TEST)

@@ -27,6 +27,11 @@ class Channel:
         self.bytes_down = 0
         self.bytes_once = 0
 
+    @property
+    def total(self) -> int:
+        """Bytes in both directions and of one-off exchanges so far."""
+        return self.bytes_up + self.bytes_down + self.bytes_once
+
     def up(self, *payload: Tensor | int) -> None:
         """Clients to server (or to clients), summed over clients, in this round."""
         self.bytes_up += _total(payload)

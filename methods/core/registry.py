@@ -17,6 +17,7 @@ from methods.core.base import FederatedMethod, MethodInfo, Options, Setting
 SHARED = ("core", "stacked", "structure")
 """The packages of `methods/` that hold no method."""
 GROUP = "fedsub.methods"
+NOUN = "method"
 
 
 @cache
@@ -46,7 +47,7 @@ def _collect(module: types.ModuleType, found: dict[str, type[FederatedMethod]]) 
 def _from_file(path: Path) -> type[FederatedMethod]:
     """The one method that a Python file registers. Raises UserError if it cannot be imported."""
     found: dict[str, type[FederatedMethod]] = {}
-    _collect(plugins.load_file("method", path), found)
+    _collect(plugins.load_file(NOUN, path), found)
     if len(found) != 1:
         raise UserError(f"{path} registers {len(found)} methods: it must register exactly one")
     return next(iter(found.values()))
@@ -54,11 +55,15 @@ def _from_file(path: Path) -> type[FederatedMethod]:
 
 def names() -> list[str]:
     """Names of all methods."""
-    return list(_classes())
+    return [*_classes(), *plugins.handed_names(NOUN)]
 
 
 def find(name: str) -> type[FederatedMethod]:
     """The class of a name or of a path to a .py file. Raises UserError with the nearest names."""
+    given = plugins.handed(NOUN, name)
+    if isinstance(given, type) and issubclass(given, FederatedMethod):
+        return given
+    name = given or name
     if name.endswith(plugins.ENDING):
         return _from_file(Path(name))
     if name not in _classes():

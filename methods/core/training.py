@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +16,7 @@ from torch import Tensor
 from datasets.errors import UserError
 from datasets.federation import Federation
 from methods.core.base import FederatedMethod
-from methods.core.selection import History
+from methods.core.selection import Curve, History
 from methods.core.tasks.base import Evaluation, Task
 
 
@@ -43,6 +43,27 @@ class Outcome:
     """The method's own figures; of `by_round` those of the selected round, and all under that name."""
     test_by_client: list[float]
     """Each client's test score in [0, 1] at its reported round."""
+    spent: dict[str, list[float]]
+    """Up to each evaluation: `bytes`, both ways and one-off, and `seconds`, set-up included."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """What a run has come to after one of its rounds."""
+
+    number: int
+    """From 1."""
+    rounds: int
+    """Of the whole run."""
+    losses: Mapping[str, float]
+    """`train`: mean over clients of the local loss in the round's last epoch; `validation`, where the round
+    was evaluated: mean over all validation items."""
+    scores: Mapping[str, float]
+    """`validation` and `test` in [0, 1] by the task's first metric; empty where it was not evaluated."""
+    bytes: Mapping[str, int]
+    """`up`, `down` and `once` so far, summed over clients."""
+    seconds: Mapping[str, float]
+    """`setup`, `train` and `evaluate` so far."""
 
 
 @contextmanager
@@ -56,8 +77,8 @@ def _watch(phase: str, seconds: dict[str, float], device: torch.device) -> Itera
     seconds[phase] += time.perf_counter() - start
 
 
-def train(method: FederatedMethod, on_round: Callable[[int, int], None] | None = None) -> Outcome:
-    """Build the method and run its schedule. `on_round(done, rounds)` is called after every round.
+def train(method: FederatedMethod, on_round: Callable[[Round], None] | None = None) -> Outcome:
+    """Build the method and run its schedule. `on_round` is called after every round, outside its seconds.
 
     Raises DivergedError, naming the round, when the loss is not finite.
     """
@@ -72,25 +93,43 @@ def train(method: FederatedMethod, on_round: Callable[[int, int], None] | None =
     rounds: list[int] = []
     evaluations: list[Evaluation] = []
     losses: list[float] = []
+    spent: dict[str, list[float]] = {"bytes": [], "seconds": []}
     for number in range(1, schedule.rounds + 1):
         with watch("train"):
             loss = method.train_round(number)
             if schedule.evaluate == "received":
                 method.exchange(number)
-        if number % schedule.evaluate_every == 0 or number == schedule.rounds:
+        evaluated = number % schedule.evaluate_every == 0 or number == schedule.rounds
+        if evaluated:
             losses.append(_finite(loss, method, number))
             with watch("evaluate"):
                 output = method.predict() if model is None else method.predict_by(model)
                 evaluations.append(task.evaluate(output))
             rounds.append(number)
+            spent["bytes"].append(method.channel.total)
+            spent["seconds"].append(sum(seconds.values()))
         if schedule.evaluate != "received":
             with watch("train"):
                 method.exchange(number)
         if on_round is not None:
-            on_round(number, schedule.rounds)
+            last = evaluations[-1] if evaluated else None
+            on_round(_round(method, number, loss, last, seconds))
     method.finish()
     history = History.of(rounds, evaluations, losses)
-    return _outcome(method, task, history, seconds)
+    return _outcome(method, task, history, seconds, spent)
+
+
+def _round(
+    method: FederatedMethod, number: int, loss: Tensor, last: Evaluation | None, seconds: dict[str, float]
+) -> Round:
+    kind, channel = method.schedule.averaging, method.channel
+    losses, scores = {"train": float(loss) / method.federation.clients}, {}
+    if last is not None:
+        losses["validation"] = last.validation_loss
+        roles = {"validation": last.validation, "test": last.test}
+        scores = {role: float(Curve.of([score]).averaged(kind)[0]) for role, score in roles.items()}
+    sent = {"up": channel.bytes_up, "down": channel.bytes_down, "once": channel.bytes_once}
+    return Round(number, method.schedule.rounds, losses, scores, sent, dict(seconds))
 
 
 def neighbours(federation: Federation) -> Tensor:
@@ -110,7 +149,13 @@ def _finite(loss: Tensor, method: FederatedMethod, number: int) -> float:
     return value
 
 
-def _outcome(method: FederatedMethod, task: Task, history: History, seconds: dict[str, float]) -> Outcome:
+def _outcome(
+    method: FederatedMethod,
+    task: Task,
+    history: History,
+    seconds: dict[str, float],
+    spent: dict[str, list[float]],
+) -> Outcome:
     schedule = method.schedule
     chosen = history.select(schedule.selection)
     kind = schedule.averaging
@@ -147,4 +192,5 @@ def _outcome(method: FederatedMethod, task: Task, history: History, seconds: dic
         },
         extras=extras,
         test_by_client=history.test.value[chosen, range(len(chosen))].tolist(),
+        spent=spent,
     )

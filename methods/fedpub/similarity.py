@@ -22,8 +22,9 @@ def mixing_matrix(similarity: Tensor, tau: float, explicit: bool) -> Tensor:
 
 
 def class_shares(labels: Tensor, client: Tensor, clients: int, classes: int) -> Tensor:
-    """Share of each class at each client, (K, C) float64; `labels` and `client` are (n,)."""
-    counts = torch.bincount(client * classes + labels, minlength=clients * classes)
+    """Share of each class at each client, (K, C) float64; `labels` and `client` are (n,); nodes without a
+    label, -1, do not count."""
+    counts = torch.bincount((client * classes + labels)[labels >= 0], minlength=clients * classes)
     counts = counts.view(clients, classes).double()
     return counts / counts.sum(dim=1, keepdim=True).clamp(min=1)
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -57,11 +58,70 @@ def test_an_edited_file_is_another_cell(name: str, write: Callable[[str], tuple[
     before = cell_of(*write(name))
     assert cell_of(*write(name)).key == before.key
     with Path(name).open("a") as file:
-        file.write("# edited\n")
+        file.write("edited = 1\n")
     after = cell_of(*write(name))
     assert after.key != before.key
     assert after.group != before.group
     assert Cell.from_dict(after.to_dict()).key == after.key
+
+
+@pytest.mark.parametrize("name", ["graph.py", "scheme.py", "roles.py", "mine.py"])
+def test_a_comment_and_another_spelling_of_the_path_change_nothing(
+    name: str, write: Callable[[str], tuple[str, ...]]
+) -> None:
+    filters = write(name)
+    before = cell_of(*filters)
+    content = Path(name).read_text()
+    Path(name).write_text(f'"""What it is."""\n# A comment.\n\n{content}')
+    elsewhere = filters[1].replace("./", f"{Path.cwd()}/")
+    after = cell_of(filters[0], elsewhere)
+    assert after.key == before.key
+    assert after.paths != before.paths
+    assert after == before
+
+
+def test_a_module_beside_counts_as_the_file_that_imports_it(write: Callable[[str], tuple[str, ...]]) -> None:
+    filters = write("scheme.py")
+    Path("helper.py").write_text("shift = 1\n")
+    Path("scheme.py").write_text("import helper\n" + Path("scheme.py").read_text())
+    sys.path.insert(0, "")
+    try:
+        before = cell_of(*filters)
+        Path("helper.py").write_text("# one more\nshift = 1\n")
+        assert cell_of(*filters).key == before.key
+        Path("helper.py").write_text("shift = 2\n")
+        assert cell_of(*filters).key != before.key
+    finally:
+        sys.path.remove("")
+        sys.modules.pop("helper", None)
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "shown"),
+    [
+        ("graph.npz", "dataset", "graph"),
+        ("graph.py", "dataset", "graph[size=3]"),
+        ("scheme.py", "partition", "scheme[size=3]"),
+        ("roles.py", "split", "roles[size=3]"),
+        ("clients.txt", "partition", "clients.txt"),
+        ("mine.py", "method", "mine"),
+    ],
+)
+def test_parts_of_ones_own_go_by_their_names(
+    name: str, part: str, shown: str, write: Callable[[str], tuple[str, ...]]
+) -> None:
+    cell = cell_of(*write(name))
+    assert str(getattr(cell, part)) == shown
+    assert name in cell.paths[0]
+    assert Cell.from_dict(cell.to_dict()).paths == cell.paths
+
+
+def test_a_file_called_as_a_graph_of_the_benchmark_keeps_its_ending(
+    write: Callable[[str], tuple[str, ...]],
+) -> None:
+    write("graph.npz")
+    Path("graph.npz").rename("cora.npz")
+    assert str(cell_of("--dataset", "cora.npz").dataset) == "cora.npz"
 
 
 def test_a_cell_without_files_keeps_its_key() -> None:
@@ -95,4 +155,4 @@ def test_an_edited_method_runs_again_and_stands_beside_its_earlier_state(
     assert first["key"] != second["key"]
     page = (results / "leaderboards" / "default.md").read_text()
     for record in (first, second):
-        assert f"| ./mine.py · files {record['files'][:8]} |" in page
+        assert f"| mine · files {record['files'][:8]} |" in page

@@ -1,0 +1,273 @@
+"""`run` and `results`: the benchmark from Python."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import torch
+
+from benchmark import fingerprints
+from benchmark.arguments import Arguments, parse
+from benchmark.availability import keep_available
+from benchmark.callbacks.base import Callback
+from benchmark.callbacks.relay import relayed
+from benchmark.cell import Cell
+from benchmark.engines import create_engine
+from benchmark.files import NOUNS
+from benchmark.frame import Results
+from benchmark.plan import make_plan
+from benchmark.record import FAILED, Record
+from benchmark.runner import attempt, failed
+from benchmark.store import Store
+from datasets import registry as graphs
+from datasets.errors import UserError
+from datasets.graph import Dataset
+from datasets.options import Spec, format_value
+from datasets.own import as_own
+from datasets.partition import SCHEMES, Partition
+from datasets.plugins import Handed, handed_over
+from methods.core import registry
+from methods.core.base import FederatedMethod
+
+
+def run(
+    dataset: Any = (),
+    partition: Any = (),
+    clients: int | Sequence[int] = (),
+    method: Any = (),
+    *,
+    table: str | Sequence[str] = (),
+    backbone: str | Sequence[str] = (),
+    seeds: int | Sequence[int] = (),
+    results: str | Path | None = None,
+    workers: int = 1,
+    threads: int = 1,
+    callbacks: Sequence[Callback] = (),
+    rerun: bool = False,
+    **settings: Any,
+) -> Results:
+    """Run every combination of what is given, and return the records.
+
+    Each of `dataset`, `partition`, `clients`, `method` and `backbone` is one thing or a list of them; what is
+    left out is that of the `table` (a protocol's name or the path of a .toml file, else the default one).
+
+    - `dataset`: a name (`python -m benchmark --list`), with options as `"community[nodes=500]"`, a path, a
+      `datasets.Dataset`, a PyG `Data`, a DGLGraph or a networkx graph;
+    - `partition`: a scheme's name or path, a function `(dataset, clients, seed) -> array`, or an array with
+      the client of every node;
+    - `method`: a name or path, or a subclass of `methods.core.base.FederatedMethod` marked by `@register`;
+    - `seeds`: how many, from 0, or a list of them;
+    - `results`: a folder in which records are kept, and finished cells not run again; None keeps nothing;
+    - `workers`: processes; with one, cells run in this process; a script that asks for more needs Python's
+      usual `if __name__ == "__main__":`;
+    - `callbacks`: called after every round with a `benchmark.callbacks.Round`, in this process; with several
+      workers on a thread beside them;
+    - `settings`: those of a protocol: `rounds`, `local_epochs`, `learning_rate`, `weight_decay`, `hidden`,
+      `dropout`, `split`, `task`, `largest_component`, `features`, `device`, …
+
+    A cell that fails does not stop the others: it is in `Results.failures`, and a warning says so.
+    Raises UserError, in one sentence, for an unknown name (with the nearest ones), for a setting that cannot
+    be, for a graph that cannot be had, and where every cell fails.
+    """
+    given = _Given()
+    arguments = replace(
+        parse([]),
+        table=tuple(map(str, _listed(table))),
+        dataset=tuple(given.dataset(each) for each in _listed(dataset)),
+        partition=tuple(given.partition(each) for each in _listed(partition)),
+        method=tuple(given.method(each) for each in _listed(method)),
+        clients=tuple(_listed(clients)),
+        backbone=tuple(_listed(backbone)),
+        seeds=_seeds(seeds),
+        settings=tuple(f"{name}={_text(value)}" for name, value in settings.items()),
+    )
+    with handed_over(given.objects):
+        cells = _cells(arguments, given)
+        stores = {} if results is None else _stores(Path(results), cells)
+        done = {} if rerun else {cell.key: found for cell in cells if (found := _success(stores, cell))}
+        records = dict(done)
+        waiting = [cell for cell in cells if cell.key not in done]
+        spread = workers > 1 and len(waiting) > 1
+        with _threads_kept(), _told(waiting, callbacks, spread) as told:
+            work = Work(given.objects, tuple(told))
+            engine = create_engine("process" if spread else "in-process", workers, threads, len(waiting))
+            for record in engine.map(work, waiting, failed):
+                if stores:
+                    stores[record.cell.protocol].append(record, replace=rerun)
+                records[record.key] = record
+    answer = Results(tuple(records[cell.key] for cell in cells))
+    if answer.failures:
+        first = answer.failures[0]
+        said = f"{len(answer.failures)} of {len(cells)} cells failed; {first.cell.title}: {first.error}"
+        if len(answer.failures) == len(cells):
+            raise UserError(said)
+        warnings.warn(said, stacklevel=2)
+    return answer
+
+
+def results(folder: str | Path = "results") -> Results:
+    """Every record of a results folder. Raises UserError if it holds none."""
+    paths = sorted((Path(folder) / "runs").glob("*.jsonl"))
+    if not paths:
+        raise UserError(f"{folder} holds no records: name the folder in which runs/*.jsonl lies")
+    return Results(tuple(record for path in paths for record in Store(Path(folder), path.stem).records()))
+
+
+@dataclass(frozen=True)
+class Work:
+    """Runs one cell; takes what was handed over along into another process."""
+
+    objects: Handed
+    callbacks: tuple[Callback, ...]
+
+    def __call__(self, cell: Cell) -> Record:
+        """The cell's record."""
+        with handed_over(self.objects):
+            return attempt(cell, self.callbacks)
+
+    def __reduce__(self) -> tuple[Callable[..., Work], tuple[bytes, tuple[Callback, ...]]]:
+        return _unpacked, (cloudpickle.dumps(dict(self.objects)), self.callbacks)
+
+
+def _unpacked(objects: bytes, callbacks: tuple[Callback, ...]) -> Work:
+    # Made by the process that started this one, and passed by it.
+    return Work(cloudpickle.loads(objects), callbacks)
+
+
+@dataclass
+class _Given:
+    """What was handed over, by kind and name, and what tells its states apart."""
+
+    objects: dict[tuple[str, str], Any] = field(default_factory=dict)
+    digests: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def dataset(self, given: Any) -> str:
+        """The name under which a graph is known from here on."""
+        if isinstance(given, (str, Spec, Path)):
+            return str(given)
+        found: Dataset = as_own(given)
+        return self._add("dataset", found.name, found, fingerprints.of_dataset(found), graphs.names())
+
+    def partition(self, given: Any) -> str:
+        """The name under which a partition is known from here on."""
+        if isinstance(given, (str, Spec, Path)):
+            return str(given)
+        if callable(given):
+            name, digest = getattr(given, "__name__", "own").replace("_", "-"), fingerprints.of_object(given)
+            return self._add("partition", name.strip("<>"), given, digest, SCHEMES.names())
+        fixed = list(given.nodes) if isinstance(given, Partition) else _clients(given)
+        parts = [np.asarray(part) for part in (fixed if isinstance(fixed, list) else [fixed])]
+        digest = fingerprints.of_arrays(parts)
+        return self._add("partition", "own", partial(_fixed, clients_of=fixed), digest, SCHEMES.names())
+
+    def method(self, given: Any) -> str:
+        """The name under which a method is known from here on."""
+        if isinstance(given, (str, Spec, Path)):
+            return str(given)
+        if not (isinstance(given, type) and issubclass(given, FederatedMethod)):
+            raise UserError(
+                f"a method cannot be {given!r}: give a name, a path or a subclass of FederatedMethod"
+            )
+        if "info" not in vars(given):
+            raise UserError(
+                f"{given.__name__} has no name: put @register({given.__name__.lower()!r}, title=…, paper=…) "
+                "above the class"
+            )
+        name = given.info.name
+        if name in registry.names() and registry.find(name) is given:
+            return name
+        return self._add("method", name, given, fingerprints.of_object(given), registry.names())
+
+    def _add(self, part: str, name: str, found: Any, digest: str, taken: Sequence[str]) -> str:
+        # Brackets would be read as options.
+        name = name.replace("[", "(").replace("]", ")")
+        key = (NOUNS[part], f"{name} (own)" if name in taken else name)
+        if self.digests.get(key, digest) != digest:
+            raise UserError(f"two of what is given are called {name!r}: give each {key[0]} a name of its own")
+        self.objects[key], self.digests[key] = found, digest
+        return key[1]
+
+
+def _fixed(dataset: Dataset, clients: int, seed: int, *, clients_of: Any = None) -> Any:
+    return clients_of
+
+
+def _clients(given: Any) -> np.ndarray:
+    array = np.asarray(given)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise UserError(
+            f"a partition cannot be a {type(given).__name__}: give a scheme's name, a function or an array "
+            "with the client of every node"
+        )
+    return array
+
+
+def _listed(given: Any) -> list[Any]:
+    """One thing or several as a list; an array or a tuple of node ids is one thing."""
+    return list(given) if isinstance(given, (list, tuple)) else [given]
+
+
+def _seeds(given: int | Sequence[int]) -> tuple[int, ...]:
+    if isinstance(given, int):
+        if given < 1:
+            raise UserError(f"seeds is how many, at least 1, or a list of them; it is {given}")
+        return tuple(range(given))
+    return tuple(given)
+
+
+def _text(value: Any) -> str:
+    """A setting as it is typed: lists with `+` between their items."""
+    return "+".join(map(str, value)) if isinstance(value, (list, tuple)) else format_value(value)
+
+
+def _cells(arguments: Arguments, given: _Given) -> tuple[Cell, ...]:
+    for count in arguments.clients:
+        if not isinstance(count, int) or count < 1:
+            raise UserError(f"clients must be whole numbers of at least 1, not {count!r}")
+    plan = make_plan(arguments, given.digests)
+    for skip in plan.skipped:
+        warnings.warn(f"skipped {skip.what}: {skip.reason}", stacklevel=3)
+    _, missing = keep_available(plan.cells, download=True)
+    if missing:
+        raise UserError("; ".join(f"{skip.what}: {skip.reason}" for skip in missing))
+    return plan.cells
+
+
+def _stores(folder: Path, cells: Sequence[Cell]) -> Mapping[str, Store]:
+    stores = {name: Store(folder, name) for name in {cell.protocol for cell in cells}}
+    for store in stores.values():
+        store.check_writable()
+    return stores
+
+
+def _success(stores: Mapping[str, Store], cell: Cell) -> Record | None:
+    record = stores[cell.protocol].get(cell.key) if cell.protocol in stores else None
+    return None if record is None or record.status == FAILED else record
+
+
+@contextmanager
+def _told(cells: Sequence[Cell], callbacks: Sequence[Callback], spread: bool) -> Iterator[Sequence[Callback]]:
+    """The callbacks to call where cells run."""
+    if not (spread and callbacks):
+        yield callbacks
+        return
+    with relayed(cells, callbacks) as sender:
+        yield [sender]
+
+
+@contextmanager
+def _threads_kept() -> Iterator[None]:
+    """Cells in this process run on as many threads as asked; afterwards the program has its own again."""
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,112 @@
+"""Records taken out of a results folder, and parts of one's own called otherwise in them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from filelock import FileLock
+
+from benchmark.arguments import Arguments
+from benchmark.cell import Cell
+from benchmark.files import NOUNS, known_names, names_of, renamed
+from benchmark.jsonl import parse_line
+from benchmark.record import Record
+from benchmark.store import Store, StoreError
+from datasets.errors import UserError, unknown
+from datasets.files import explained, write_atomically
+
+LEAST = 6
+"""Letters of a key that name a record, if no other begins so."""
+
+_explained = partial(explained, fix="repair that or choose another folder with --results", error=StoreError)
+
+
+def print_asked(arguments: Arguments) -> None:
+    """Do what `--forget`, `--rename` and `--export` ask for, in this order, and say it.
+
+    Raises UserError as those functions do.
+    """
+    if arguments.forget:
+        print(*forget(arguments.results, arguments.forget), sep="\n")
+    if arguments.rename:
+        old, equals, new = arguments.rename.partition("=")
+        if not (equals and old.strip() and new.strip()):
+            raise UserError(f"cannot read --rename {arguments.rename!r}: write OLD=NEW")
+        print(*rename(arguments.results, old.strip(), new.strip()), sep="\n")
+    if arguments.export is not None:
+        # pandas and scipy.stats, which nothing else here needs.
+        from benchmark.api import results
+        from benchmark.export import export_records
+
+        print(export_records(results(arguments.results), arguments, arguments.export))
+
+
+def forget(results: Path, keys: Collection[str]) -> list[str]:
+    """Take every line of the records with these keys out of the folder; returns a line on each record.
+
+    A key may be cut short to its first six letters or more. Raises UserError if no record or several have it,
+    and StoreError if a file cannot be read or written; nothing is taken out then.
+    """
+    stores = list(_stores(results))
+    held = {record.key: record for store in stores for record in store.records()}
+    found: dict[str, Record] = {}
+    for key in keys:
+        same = [each for each in held if each.startswith(key)] if len(key) >= LEAST else []
+        if len(same) != 1:
+            raise unknown("key of a record", key, same or held)
+        found[same[0]] = held[same[0]]
+    for store in stores:
+        _remove(store.path, found)
+    return [f"forgotten: {key}  {record.cell.protocol}: {record.cell.title}" for key, record in found.items()]
+
+
+def rename(results: Path, old: str, new: str) -> list[str]:
+    """Call a method, graph, partition or split of one's own `new` where records call it `old`; returns a line
+    on each record. What records say of their runs stays; their keys are those of the new name.
+
+    Raises UserError if no record has it, and if either name is the benchmark's.
+    """
+    for name in (old, new):
+        if any(name in known_names(part) for part in NOUNS):
+            raise UserError(f"{name} is a name of the benchmark: only parts of one's own can be renamed")
+    lines = []
+    for store in list(_stores(results)):
+        replaced = []
+        for record in store.records():
+            cell = _with(record.cell, old, new)
+            if cell is not record.cell:
+                store.append(replace(record, cell=cell), replace=True)
+                replaced.append(record.key)
+                lines.append(f"renamed: {record.key} → {cell.key}  {cell.title}")
+        _remove(store.path, replaced)
+    if not lines:
+        raise UserError(f"no record in {results} has a part called {old!r}: --dry-run shows their names")
+    return lines
+
+
+def _stores(results: Path) -> Iterator[Store]:
+    paths = sorted((results / "runs").glob("*.jsonl"))
+    if not paths:
+        raise UserError(f"{results} holds no records: name another folder with --results")
+    yield from (Store(results, path.stem) for path in paths)
+
+
+def _with(cell: Cell, old: str, new: str) -> Cell:
+    for part, name in names_of(cell).items():
+        if name == old:
+            cell = renamed(cell, part, new)
+    return cell
+
+
+def _remove(path: Path, keys: Collection[str]) -> None:
+    """Write the file anew without the lines of these keys; all others stay as they are."""
+    if not keys:
+        return
+    with _explained("write", path), FileLock(f"{path}.lock"):
+        lines = path.read_bytes().split(b"\n")
+        kept = [line for line in lines if (parse_line(line) or {}).get("key") not in keys]
+        if len(kept) < len(lines):
+            write_atomically(path, b"\n".join(kept))

@@ -1,0 +1,279 @@
+"""A table for a paper from records: LaTeX, Markdown, CSV or Parquet.
+
+In every block (a column, with everything that was run alike) the best mean is bold, and so is every other
+mean that cannot be told from it: the two are compared by a paired one-sided t test over the seeds that both
+have, each of which draws clients and split, and the p values of a block are corrected by Holm (1979). What
+breaks privacy is no rival, as on the leaderboards.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas
+from scipy.stats import ttest_rel
+
+from benchmark.arguments import Arguments
+from benchmark.frame import MAIN, Results, varying
+from benchmark.pages.metrics import more_is_better
+from benchmark.plan import outdated_parts
+from benchmark.protocol import bare
+from benchmark.record import Record
+from datasets.errors import UserError, check_choice
+from datasets.files import explained, write_atomically
+
+ENDINGS = (".tex", ".md", ".csv", ".parquet")
+LEVEL = 0.05
+OF_THE_ROW = ("backbone", "files", "versions")
+"""Settings that belong to what competes; all others must be alike for two rows to be compared."""
+MARK = " †"
+LESS_IS_BETTER = ("seconds", "bytes", "peak_memory")
+"""How the names of those figures begin of which less is better."""
+RANK = "mean rank"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Means by row and column."""
+
+    figures: pandas.DataFrame
+    """One row for each of both: their names, `mean`, `std`, `runs`, `rival` (whether it keeps to privacy),
+    `bold`, and `rank` in its block."""
+    levels: tuple[str, ...]
+    """The columns of `figures` that name a row, that which was asked for first."""
+    column: str
+    """The one that names a column."""
+    values: str
+    """The figure."""
+
+    @property
+    def note(self) -> str:
+        """The rule behind the bold figures."""
+        direction = "highest" if _sign(self.values) > 0 else "lowest"
+        said = (
+            f"Mean and standard deviation over seeds. Bold: the {direction} mean of a column among what was "
+            "run alike, and every mean that cannot be told from it (paired one-sided t test over the seeds "
+            "of both, each with its own draw of clients and split; Holm's correction; level "
+            f"{LEVEL:g}): with few seeds little can be told apart, with one nothing is tested. Mean rank: "
+            "over the columns in which every row has a figure."
+        )
+        return said if self.figures["rival"].all() else f"{said} †: breaks privacy, and is no rival."
+
+    def shown(self, bold: str, plain: str, alone: str) -> pandas.DataFrame:
+        """The table as text: the forms are those of a bold and a plain `mean` and `std`, and of what stands
+        in place of both where there is one seed, `mean`."""
+        rows = self.figures
+        text = [
+            _cell(mean, std, bold if best else plain, alone)
+            for mean, std, best in zip(rows["mean"], rows["std"], rows["bold"], strict=True)
+        ]
+        first = rows[self.levels[0]]
+        if not rows["rival"].all():
+            first = first.where(rows["rival"], first + MARK)
+        index = [first, *(rows[name] for name in (*self.levels[1:], self.column))]
+        table = pandas.Series(text, index=pandas.MultiIndex.from_arrays(index)).unstack(-1, sort=False)
+        if _sign(self.values):
+            table[RANK] = [_rank(found) for found in self.mean_ranks(table.index)]
+        return table.fillna("").rename_axis(columns=None)
+
+    def mean_ranks(self, index: pandas.Index) -> list[float]:
+        """The mean rank of every row of the table; NaN where no column has a figure for each row."""
+        shared = [name for name in self.levels[1:] if name not in OF_THE_ROW]
+        rows = self.figures[self.figures["rival"]]
+        if rows.empty:
+            return [np.nan] * len(index)
+        size = rows.groupby([*shared, self.column], dropna=False)["rank"].transform("size")
+        row = rows[list(self.levels)].astype(str).agg("|".join, axis=1)
+        kinds = [rows[name] for name in shared]
+        wanted = row.groupby(kinds, dropna=False).transform("nunique") if kinds else row.nunique()
+        ranks = rows[size == wanted].groupby(list(self.levels), dropna=False, sort=False)["rank"].mean()
+        return [float(ranks.get(key, np.nan)) for key in index]
+
+
+def make_table(results: Results, rows: str = "method", columns: str = "dataset", values: str = MAIN) -> Table:
+    """Means of every row and column, the best of each block marked.
+
+    Raises UserError for a column that records do not have, and where there is no result.
+    """
+    frame = Results(results.successes).frame()
+    if frame.empty:
+        raise UserError("there is no result to export: name the folder and the tables of records that exist")
+    for name in (rows, columns, values):
+        check_choice("column", name, tuple(frame.columns))
+    if rows == columns:
+        raise UserError(f"rows and columns are both {rows}: name two different ones")
+    levels = (rows, *varying(frame, [rows, columns]))
+    groups = frame.groupby([*levels, columns], sort=False, dropna=False)[values]
+    figures = groups.agg(["mean", "std", "count"]).rename(columns={"count": "runs"}).reset_index()
+    keeps = frame["privacy"] == "" if rows == "method" else pandas.Series(True, index=frame.index)
+    keys = [frame[name] for name in (*levels, columns)]
+    figures["rival"] = keeps.groupby(keys, sort=False, dropna=False).all().to_numpy()
+    figures["bold"], figures["rank"] = False, np.nan
+    shared = [name for name in levels[1:] if name not in OF_THE_ROW]
+    rival = [name for name in levels if name not in shared]
+    sign = _sign(values)
+    for key, members in figures[figures["rival"]].groupby([*shared, columns], dropna=False, sort=False):
+        inside = frame[_matches(frame, dict(zip([*shared, columns], key, strict=True)))]
+        # By the position of a row in `figures`.
+        own = {place: inside[_matches(inside, row[rival].to_dict())] for place, row in members.iterrows()}
+        wide = pandas.DataFrame({place: each.groupby("seed")[values].mean() for place, each in own.items()})
+        figures.loc[indistinguishable(wide, sign), "bold"] = True
+        if sign:
+            figures.loc[members.index, "rank"] = (-sign * members["mean"]).rank()
+    return Table(figures, levels, columns, values)
+
+
+def indistinguishable(values: pandas.DataFrame, sign: int) -> list[Hashable]:
+    """The column of `values` (seeds by methods) with the best mean, and those that cannot be told from it;
+    `sign`: 1 if more is better, -1 if less is, 0 if it is no contest, which nobody wins."""
+    means = sign * values.mean()
+    if not sign or means.isna().all():
+        return []
+    best = means.idxmax()
+    others = [name for name in values.columns if name != best]
+    found = {name: _p_value(sign * values[[best, name]].dropna().to_numpy()) for name in others}
+    return [best, *(name for name, p in holm(found).items() if p >= LEVEL)]
+
+
+def holm(p_values: Mapping[Hashable, float]) -> dict[Hashable, float]:
+    """The p values corrected for their number, step down (Holm 1979); those that are NaN are no test and
+    count as 0."""
+    ordered = sorted(
+        (name for name in p_values if p_values[name] == p_values[name]), key=p_values.__getitem__
+    )
+    corrected, largest = dict.fromkeys(p_values, 0.0), 0.0
+    for position, name in enumerate(ordered):
+        largest = max(largest, min(1.0, (len(ordered) - position) * p_values[name]))
+        corrected[name] = largest
+    return corrected
+
+
+def export(
+    results: Results, path: Path, rows: str = "method", columns: str = "dataset", values: str = MAIN
+) -> Path:
+    """Write the table to `path`, in the format that its ending names; returns the path.
+
+    `.tex` needs the package booktabs; `.csv` and `.parquet` have a line for each row and column.
+    Raises UserError as `make_table`, for another ending, and where the file cannot be written.
+    """
+    if path.suffix not in ENDINGS:
+        raise UserError(f"cannot export to {path}: the file's name must end in {', '.join(ENDINGS)}")
+    table = make_table(results, rows, columns, values)
+    with explained("write", path):
+        write_atomically(path, _WRITERS[path.suffix](table))
+    return path
+
+
+def select(records: Results, arguments: Arguments) -> Results:
+    """The records that the filters of a command line let through."""
+    filters = (
+        (arguments.table, lambda record: record.cell.protocol),
+        (arguments.dataset, lambda record: str(record.cell.dataset)),
+        (arguments.method, lambda record: record.cell.label or record.cell.method),
+        (arguments.partition, lambda record: str(record.cell.partition)),
+        (arguments.clients, lambda record: record.cell.clients),
+        (arguments.backbone, lambda record: record.backbone),
+        (arguments.seeds, lambda record: record.cell.seed),
+    )
+
+    def passes(record: Record) -> bool:
+        return all(not wanted or {of(record), bare(of(record))} & set(wanted) for wanted, of in filters)
+
+    return Results(tuple(filter(passes, records)))
+
+
+def _latex(table: Table) -> bytes:
+    shown = table.shown(r"$\mathbf{{{mean} \pm {std}}}$", r"${mean} \pm {std}$", r"$\mathbf{{{mean}}}$")
+    names = [each.replace("_", " ") for each in table.levels]
+    shown.index = shown.index.set_names(names)
+    style = shown.reset_index().style.hide(axis="index").format_index(escape="latex", axis=1)
+    style = style.format(escape="latex", subset=names)
+    tabular = style.to_latex(hrules=True, column_format="l" * len(names) + "r" * shown.shape[1])
+    note = table.note.replace("%", r"\%").replace("_", r"\_")
+    lines = (
+        r"% \usepackage{booktabs}",
+        r"\begin{table}",
+        r"\centering",
+        tabular.rstrip(),
+        r"\par\smallskip",
+        rf"{{\footnotesize {note}\par}}",
+        r"\end{table}",
+    )
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _markdown(table: Table) -> bytes:
+    shown = table.shown("**{mean} ± {std}**", "{mean} ± {std}", "**{mean}**").reset_index()
+    shown = shown.map(lambda cell: str(cell).replace("|", "\\|"))
+    return f"{shown.to_markdown(index=False, disable_numparse=True)}\n\n{table.note}\n".encode()
+
+
+def _csv(table: Table) -> bytes:
+    return str(table.figures.to_csv(index=False)).encode()
+
+
+def _parquet(table: Table) -> bytes:
+    if importlib.util.find_spec("pyarrow") is None:
+        raise UserError("a .parquet file needs pyarrow: pip install -e '.[parquet]', or export a .csv file")
+    content = io.BytesIO()
+    table.figures.to_parquet(content, index=False)
+    return content.getvalue()
+
+
+_WRITERS = {".tex": _latex, ".md": _markdown, ".csv": _csv, ".parquet": _parquet}
+
+
+def _sign(values: str) -> int:
+    if values == MAIN or more_is_better(values) or values.startswith("macro_f1"):
+        return 1
+    return -1 if values.startswith(LESS_IS_BETTER) else 0
+
+
+def _p_value(pairs: np.ndarray) -> float:
+    """Of a paired t test of the first column, (seeds, 2), being greater; NaN with less than two pairs."""
+    if len(pairs) < 2:
+        return float("nan")
+    difference = pairs[:, 0] - pairs[:, 1]
+    if np.ptp(difference) == 0:
+        return float(difference[0] == 0)
+    return float(ttest_rel(pairs[:, 0], pairs[:, 1], alternative="greater").pvalue)
+
+
+def _matches(frame: pandas.DataFrame, wanted: Mapping[str, object]) -> pandas.Series:
+    found = pandas.Series(True, index=frame.index)
+    for name, value in wanted.items():
+        found &= frame[name].isna() if value != value else frame[name] == value
+    return found
+
+
+def _cell(mean: float, std: float, form: str, alone: str) -> str:
+    if mean != mean:
+        return ""
+    if std != std:
+        return (alone if form.startswith(("**", r"$\mathbf")) else "{mean}").format(mean=f"{mean:.2f}")
+    return form.format(mean=f"{mean:.2f}", std=f"{std:.2f}")
+
+
+def _rank(found: float) -> str:
+    return "" if found != found else f"{found:.2f}"
+
+
+def export_records(records: Results, arguments: Arguments, path: Path) -> Path:
+    """What `--export` does with the records of the results folder, those of earlier versions aside.
+
+    Raises UserError as `export`."""
+    known: dict[tuple[str, ...], bool] = {}
+    current = []
+    for record in select(records, arguments):
+        cell = record.cell
+        parts = (cell.method, cell.partition.name, cell.split.name, cell.versions)
+        if parts not in known:
+            known[parts] = not outdated_parts(cell)
+        if known[parts]:
+            current.append(record)
+    return export(Results(tuple(current)), path, arguments.rows, arguments.columns)

@@ -1,0 +1,158 @@
+"""Records as pandas frames."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from benchmark.cell import FIELDS, OUTSIDE_KEY
+from benchmark.pages.metrics import main_value
+from benchmark.record import FAILED, OK, Record
+from datasets.errors import check_choice
+from datasets.options import format_name
+
+if TYPE_CHECKING:
+    import pandas
+
+MAIN = "score"
+"""The column of accuracy or, of a link predictor, of the area under the curve."""
+_LEFT_OUT = (
+    *OUTSIDE_KEY,
+    "curve",
+    "traceback",
+    "extras",
+    "partition_statistics",
+    "environment",
+    "chosen",
+)
+"""What is no figure of a record's row, or has rows of its own."""
+
+
+_PLACE = ("key", "protocol", "dataset", "partition", "clients", "method", "backbone", "seed", "status")
+
+
+@dataclass(frozen=True)
+class Results:
+    """Records, one for every cell that was run."""
+
+    records: tuple[Record, ...]
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.records)
+
+    @property
+    def failures(self) -> tuple[Record, ...]:
+        """The records of cells that gave no result."""
+        return tuple(record for record in self.records if record.status == FAILED)
+
+    @property
+    def successes(self) -> tuple[Record, ...]:
+        """The records of cells that gave one."""
+        return tuple(record for record in self.records if record.status == OK)
+
+    def frame(self) -> pandas.DataFrame:
+        """One row a record: what was run, by the names of a protocol's settings; its scores in percent, with
+        the main one as `score`; seconds, bytes and options as `seconds.train`, `bytes.up`, `options.mu`."""
+        import pandas
+
+        return pandas.DataFrame([_row(record) for record in self.records])
+
+    def curves(self) -> pandas.DataFrame:
+        """One row an evaluation: the cell, `round`, `validation` and `test` in percent, `loss` and, of newer
+        records, the `bytes` and `seconds` that were spent until then."""
+        import pandas
+
+        parts = []
+        for record in self.successes:
+            part = pandas.DataFrame(record.curve)
+            for position, (name, value) in enumerate(_place(record).items()):
+                part.insert(position, name, value)
+            parts.append(part)
+        return pandas.concat(parts, ignore_index=True) if parts else pandas.DataFrame()
+
+    def pivot(
+        self, rows: str = "method", columns: str = "dataset", values: str = MAIN, text: bool = True
+    ) -> pandas.DataFrame:
+        """Mean and sample standard deviation over seeds, as `81.23 ± 0.45`; without `text` as numbers, in
+        columns `mean`, `std` and `runs`.
+
+        A setting that is in neither `rows` nor `columns` but differs within one of their fields becomes a
+        level of the rows: what was run differently is never averaged. Raises UserError for a column that
+        `frame` lacks.
+        """
+        import pandas
+
+        frame = Results(self.successes).frame()
+        for name in (rows, columns, values):
+            check_choice("column", name, tuple(frame.columns))
+        levels = [rows, *varying(frame, [rows, columns])]
+        groups = frame.groupby([*levels, columns], sort=False, dropna=False)[values]
+        found = groups.agg(["mean", "std", "count"]).rename(columns={"count": "runs"})
+        if text:
+            shown = [_text(mean, std) for mean, std in zip(found["mean"], found["std"], strict=True)]
+            table = pandas.Series(shown, index=found.index).unstack(columns, sort=False)
+            return table.fillna("")
+        return found.unstack(columns, sort=False).swaplevel(axis=1)
+
+    def _repr_html_(self) -> str:
+        parts = [self.pivot().to_html()] if self.successes else []
+        for record in self.failures:
+            parts.append(f"<p>failed: {html.escape(f'{record.cell.title}: {record.error}')}</p>")
+        return "".join(parts) or "<p>no records</p>"
+
+    def __repr__(self) -> str:
+        head = f"{len(self.successes)} results, {len(self.failures)} failures"
+        return f"{head}\n{self.pivot()}" if self.successes else head
+
+
+def _text(mean: float, std: float) -> str:
+    return f"{mean:.2f} ± {std:.2f}" if std == std else f"{mean:.2f}"
+
+
+def _method(record: Record) -> str:
+    """The method as its table spells it."""
+    return record.cell.label or format_name(record.cell.method, dict(record.cell.options))
+
+
+def _place(record: Record) -> dict[str, Any]:
+    cell = record.cell
+    return {
+        "key": record.key,
+        "protocol": cell.protocol,
+        "dataset": str(cell.dataset),
+        "partition": str(cell.partition),
+        "clients": cell.clients,
+        "method": _method(record),
+        "backbone": record.backbone,
+        "seed": cell.seed,
+    }
+
+
+def _row(record: Record) -> dict[str, Any]:
+    values = record.to_dict()
+    row: dict[str, Any] = {**_place(record), "status": record.status}
+    row |= {MAIN: main_value(record), **values.pop("metrics", {})}
+    for name, value in values.items():
+        if name in _LEFT_OUT or name in _PLACE:
+            continue
+        name = FIELDS[name].field.name if name in FIELDS else name
+        if isinstance(value, dict):
+            row |= {f"{name}.{key}": each for key, each in value.items()}
+        else:
+            row[name] = "+".join(map(str, value)) if isinstance(value, list) else value
+    return row
+
+
+def varying(frame: pandas.DataFrame, given: list[str]) -> list[str]:
+    """The settings of cells that differ within a group of `given`, seeds aside."""
+    aside = ("seed", "options", *OUTSIDE_KEY, *given)
+    settings = [item.field.name for name, item in FIELDS.items() if name not in aside]
+    counts = frame.groupby(given, dropna=False)[[name for name in settings if name in frame]].nunique(
+        dropna=False
+    )
+    return [name for name in counts.columns if (counts[name] > 1).any()]

@@ -1,0 +1,81 @@
+"""What a cell leaves beside its record when asked: predictions, model, embeddings, after its last round."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from datasets.errors import UserError, check_choice
+from datasets.files import explained, write_atomically
+from methods.core.base import FederatedMethod
+
+KINDS = ("predictions", "model", "embeddings")
+
+
+@dataclass(frozen=True)
+class Saving:
+    """What to save, and where: in the folder `saved/KEY` of the results folder.
+
+    `predictions.npz`: `output` (n, C) of all clients' nodes, with their `label`, `client`, `origin` (the id
+    in the graph) and `role` (0 train, 1 validation, 2 test, 3 none). `embeddings.npz`: `embedding` (n, h),
+    what the classifier reads, with `client` and `origin`. `model.pt`: name → (K, …), one slice a client, read
+    by `torch.load(path, weights_only=True)`.
+    """
+
+    results: Path
+    kinds: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        """Raises UserError for something that cannot be saved."""
+        for kind in self.kinds:
+            check_choice("thing to save", kind, KINDS)
+
+    def __call__(self, key: str, method: FederatedMethod) -> dict[str, str]:
+        """Write the files of a trained method; returns why something could not be saved, by kind.
+
+        Raises UserError if the folder cannot be written.
+        """
+        folder, missing = self.results / "saved" / key, {}
+        for kind in self.kinds:
+            content = io.BytesIO()
+            if kind == "model":
+                state = {name: value.detach().cpu() for name, value in method.parameters.items()}
+                torch.save(state, content)
+            elif kind == "predictions":
+                _write(content, method, output=method.predict(), label=True)
+            else:
+                try:
+                    embedding = _embedding(method)
+                except (KeyError, RuntimeError, UserError) as error:
+                    # A method with a network of its own need not have the backbone's hidden layer.
+                    missing[kind] = f"{method.info.name} has none to give ({error})"
+                    continue
+                _write(content, method, embedding=embedding)
+            path = folder / f"{kind}{'.pt' if kind == 'model' else '.npz'}"
+            with explained("write", path):
+                write_atomically(path, content.getbuffer())
+        return missing
+
+
+def _embedding(method: FederatedMethod) -> Tensor:
+    with torch.no_grad():
+        found = method.backbone.embed(method.inputs, method.parameters, None)
+    return found if method.setting.rows is None else found[method.setting.rows]
+
+
+def _write(content: io.BytesIO, method: FederatedMethod, label: bool = False, **arrays: Tensor) -> None:
+    """The arrays of the clients' nodes, and whose each node is."""
+    clients = method.setting.scoring.federation
+    arrays |= {"client": clients.client, "origin": clients.origin}
+    if label:
+        role = torch.full((clients.nodes,), 3)
+        for number, mask in enumerate((clients.train, clients.validation, clients.test)):
+            role[mask] = number
+        arrays |= {"label": clients.labels, "role": role}
+    plain = {name: value.detach().cpu().numpy() for name, value in arrays.items()}
+    np.savez_compressed(content, **plain)  # type: ignore[arg-type]

@@ -1,0 +1,260 @@
+"""A user's own graph, from an object or a file: PyG, DGL, networkx; `.pt`, `.graphml`, CSV.
+
+Labels are whole numbers from 0 or names, which are numbered in alphabetical order; -1, none and an empty
+field mean a node without a label, which is never trained, validated or tested on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import networkx
+import numpy as np
+import torch
+
+from datasets.archive import as_dataset
+from datasets.errors import UserError
+from datasets.files import explained
+from datasets.graph import Dataset
+from datasets.loaders.raw import DAMAGE, MalformedFileError, RawGraph, checked
+
+if TYPE_CHECKING:
+    # Slow to import, and needed for tables alone.
+    import pandas
+
+TENSORS, GRAPHML, TABLE = ".pt", ".graphml", ".csv"
+NODES, EDGES = "nodes.csv", "edges.csv"
+FEATURES = ("x", "feat", "feature", "features", "attr")
+"""What the features are called, the first that is there."""
+LABELS = ("y", "label", "labels", "class")
+"""What the labels are called, the first that is there."""
+
+
+def is_path(name: str) -> bool:
+    """Whether a graph's name is the path of a file that `read` takes, or of a folder, written with a `/`."""
+    return name.endswith((TENSORS, GRAPHML, TABLE)) or ("/" in name and Path(name).is_dir())
+
+
+def name_of(path: Path) -> str:
+    """What the graph at a path is called: as its file, or its folder where that is what names it."""
+    path = path.expanduser()
+    if path.is_dir():
+        return path.resolve().name
+    return path.resolve().parent.name if path.name == EDGES else path.stem
+
+
+def files_of(path: Path) -> list[Path]:
+    """The files that `read` takes from a path."""
+    path = path.expanduser()
+    if path.is_dir():
+        return [path / NODES, path / EDGES]
+    return [path.parent / NODES, path] if path.suffix == TABLE else [path]
+
+
+def read(path: Path) -> Dataset:
+    """The graph in a file of one's own, or in a folder that holds `nodes.csv` and `edges.csv`.
+
+    `.pt`: a PyG `Data`, or a dict of tensors named alike, `edge_index` (2, m), `x` (n, d), `y` (n,).
+    `.graphml`: an attribute `label` (or another of LABELS) of every node, its numbers are features.
+    `nodes.csv`: a row a node with `id`, `label` and a column for every feature; `edges.csv`, which may be
+    named in place of the folder: a row an edge, its two ends first.
+    Raises UserError if it is not there or cannot be read so; nothing in a file is executed.
+    """
+    path = path.expanduser()
+    if not path.exists():
+        raise UserError(f"there is no graph at {path}: check the path")
+    if path.suffix == TENSORS:
+        return from_pyg(_load_tensors(path), path.stem)
+    if path.suffix == GRAPHML:
+        try:
+            graph = networkx.read_graphml(path)
+        except (*DAMAGE, networkx.NetworkXException, LookupError) as error:
+            raise UserError(f"cannot read {path} ({' '.join(str(error).split())}): write it anew") from error
+        return from_networkx(graph, path.stem)
+    folder = path if path.is_dir() else path.parent
+    return _from_tables(folder / NODES, folder / EDGES if path.is_dir() else path)
+
+
+def from_pyg(data: Any, name: str = "graph") -> Dataset:
+    """The graph in a PyG `Data`, or in a dict of arrays with its names: `edge_index` (2, m), `x` (n, d), `y`
+    (n,). Raises UserError if one is missing or they do not fit together."""
+    ends = _array(_field(data, ("edge_index",), name), "edge_index")
+    if ends.ndim != 2 or len(ends) != 2:
+        raise UserError(f"{name}: edge_index has the shape {ends.shape}: give (2, edges)")
+    features = _field(data, FEATURES, name)
+    return _build(name, ends[0], ends[1], features, _array(_field(data, LABELS, name), "labels"))
+
+
+def from_dgl(graph: Any, name: str = "graph") -> Dataset:
+    """The graph in a homogeneous DGLGraph whose nodes hold features and labels (`feat` and `label`).
+
+    Raises UserError if one is missing or they do not fit together."""
+    if not graph.is_homogeneous:
+        raise UserError(f"{name} has several kinds of nodes or edges: give dgl.to_homogeneous(graph)")
+    source, target = (end.cpu().numpy() for end in graph.edges())
+    labels = _array(_field(graph.ndata, LABELS, name), "labels")
+    return _build(name, source, target, _field(graph.ndata, FEATURES, name), labels)
+
+
+def from_networkx(graph: Any, name: str = "graph") -> Dataset:
+    """The graph in a networkx graph whose nodes have a label (`label` or `y`) and features: a list of numbers
+    (`x`), or else every attribute that is a number for all nodes, in alphabetical order.
+
+    Raises UserError if labels or features are missing."""
+    import pandas
+
+    rows = {node: row for row, node in enumerate(graph.nodes)}
+    ends = np.array([(rows[a], rows[b]) for a, b in graph.edges()], dtype=np.int64).reshape(-1, 2)
+    table = pandas.DataFrame(list(dict(graph.nodes(data=True)).values()))
+    listed = next((key for key in FEATURES if key in table and table[key].map(_is_list).all()), None)
+    label, features = _label_and_features(table, name)
+    if listed is not None:
+        features = np.array(table[listed].tolist(), dtype=np.float32)
+    return _build(name, ends[:, 0], ends[:, 1], features, label)
+
+
+def as_own(graph: Any) -> Dataset:
+    """The `Dataset` of whatever object holds a graph: a Dataset, PyG `Data`, DGLGraph or networkx graph.
+
+    Raises UserError for anything else."""
+    if isinstance(graph, Dataset):
+        return graph
+    library = type(graph).__module__.partition(".")[0]
+    name = str(getattr(graph, "name", "") or "graph")
+    if library == "dgl":
+        return from_dgl(graph, name)
+    if library == "networkx":
+        return from_networkx(graph, name)
+    if isinstance(graph, Mapping) or hasattr(graph, "edge_index"):
+        return from_pyg(graph, "graph")
+    raise UserError(
+        f"a graph cannot be a {type(graph).__name__}: give a name, a path, a datasets.Dataset, a PyG Data, a "
+        "DGLGraph or a networkx graph"
+    )
+
+
+def _build(name: str, source: np.ndarray, target: np.ndarray, features: Any, labels: np.ndarray) -> Dataset:
+    codes, classes = _numbered(name, labels)
+    if hasattr(features, "detach"):
+        features = features.detach().cpu()
+        features = features.to_dense().numpy() if features.layout is not torch.strided else features.numpy()
+    raw = RawGraph(source, target, np.asarray(features), codes)
+    try:
+        return as_dataset(name, checked(raw, Path(name), unlabelled=True), classes)
+    except MalformedFileError as error:
+        raise UserError(f"{name}: {error.reason}: mend the graph") from error
+
+
+def _numbered(name: str, labels: np.ndarray) -> tuple[np.ndarray, int]:
+    """Labels as 0…C−1 and −1, and C. Raises UserError for labels that are neither numbers nor names."""
+    import pandas
+
+    values = np.asarray(labels)
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.ndim != 1:
+        raise UserError(f"{name}: the labels have the shape {values.shape}: give one label a node")
+    if values.dtype.kind in "OUST":
+        missing = pandas.isna(values) | np.isin(values.astype(str), ["", "-1", "-1.0"])
+        names, codes = np.unique(values[~missing].astype(str), return_inverse=True)
+        found = np.full(len(values), -1)
+        found[~missing] = codes
+        return found, len(names)
+    if values.dtype.kind == "f":
+        values = np.where(np.isnan(values), -1, values)
+    if values.dtype.kind not in "biuf" or (values != np.round(values)).any() or (values < -1).any():
+        raise UserError(f"{name}: labels must be whole numbers from 0, or -1 for a node that has none")
+    whole = values.astype(np.int64)
+    return whole, int(whole.max(initial=-1)) + 1
+
+
+def _field(holder: Any, names: Sequence[str], graph: str) -> Any:
+    for name in names:
+        found = holder.get(name) if isinstance(holder, Mapping) else getattr(holder, name, None)
+        if found is not None:
+            return found
+    raise UserError(f"{graph} has no {' or '.join(names)}: a graph needs edges, features and labels")
+
+
+def _array(values: Any, what: str) -> np.ndarray:
+    array = values.detach().cpu().numpy() if hasattr(values, "detach") else np.asarray(values)
+    if array.dtype.kind == "O":
+        raise UserError(f"{what} must be a tensor or an array of numbers, not of {type(values).__name__}")
+    return array
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, (list, tuple, np.ndarray)) or hasattr(value, "detach")
+
+
+def _load_tensors(path: Path) -> Any:
+    with _allowed(), explained("read", path):
+        try:
+            return torch.load(path, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError as error:
+            raise UserError(
+                f"cannot read {path}: it holds more than tensors and a PyG Data, which might run code; save "
+                "a dict of tensors with x, y and edge_index"
+            ) from error
+        except OSError:
+            raise
+        except (*DAMAGE, LookupError) as error:
+            raise UserError(f"cannot read {path} ({' '.join(str(error).split())}): save it anew") from error
+
+
+@contextlib.contextmanager
+def _allowed() -> Iterator[None]:
+    """Where PyG is at hand its `Data` may be read from a file, and nothing else beside tensors."""
+    found: list[Any] = []
+    with contextlib.suppress(ImportError):
+        from torch_geometric.data.data import Data, DataEdgeAttr, DataTensorAttr
+        from torch_geometric.data.storage import GlobalStorage
+
+        found = [Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]
+    allow = getattr(torch.serialization, "safe_globals", None)
+    with allow(found) if allow and found else contextlib.nullcontext():
+        yield
+
+
+def _from_tables(nodes: Path, edges: Path) -> Dataset:
+    import pandas
+
+    tables = []
+    for path in (nodes, edges):
+        if not path.is_file():
+            raise UserError(
+                f"there is no {path}: a graph in tables is {NODES} (id, label, features) and {EDGES}"
+            )
+        try:
+            tables.append(pandas.read_csv(path))
+        except (*DAMAGE, pandas.errors.ParserError) as error:
+            raise UserError(f"cannot read {path} ({' '.join(str(error).split())}): write it anew") from error
+    table, pairs = tables
+    name = name_of(edges)
+    if pairs.shape[1] < 2:
+        raise UserError(f"{edges} has {pairs.shape[1]} columns: its first two are the ends of an edge")
+    names = table["id"] if "id" in table else pandas.RangeIndex(len(table))
+    row = pandas.Index(names)
+    if not row.is_unique:
+        raise UserError(f"{nodes} has an id twice: give every node one row")
+    ends = [row.get_indexer(pairs.iloc[:, column]) for column in (0, 1)]
+    if any((end < 0).any() for end in ends):
+        raise UserError(f"{edges} names a node that {nodes} lacks: give every node a row")
+    label, features = _label_and_features(table.drop(columns="id", errors="ignore"), name)
+    return _build(name, ends[0], ends[1], features, label)
+
+
+def _label_and_features(table: pandas.DataFrame, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """The labels, (n,), and the columns of numbers beside them, (n, d), in alphabetical order."""
+    label = next((key for key in LABELS if key in table), None)
+    if label is None:
+        raise UserError(f"{name} has no {' or '.join(LABELS)}: every node needs a label, -1 if it has none")
+    rest = table.drop(columns=label).select_dtypes(["number", "bool"])
+    rest = rest[sorted(rest.columns)]
+    if not rest.shape[1] and not any(key in table for key in FEATURES):
+        raise UserError(f"{name} has no features: give every node at least one number beside its label")
+    return table[label].to_numpy(), rest.to_numpy(dtype=np.float32)

@@ -1,0 +1,170 @@
+"""The benchmark from Python: `run` and `results` as a paper's author calls them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import networkx
+import numpy as np
+import pandas
+import pytest
+
+import benchmark
+import datasets
+from benchmark import Results, results, run
+from datasets.errors import UserError
+from datasets.options import Spec
+from methods.core.base import register
+from methods.fedavg import FedAvg
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL: dict[str, Any] = {"clients": 3, "rounds": 2, "hidden": 8}
+GRAPH = "community[nodes=300]"
+
+
+@register("my-method", title="Mine", paper="none")
+class MyMethod(FedAvg):
+    """FedAvg under a name of its own."""
+
+
+def test_the_code_of_the_guide_runs_as_printed(
+    data_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "results").mkdir()
+    monkeypatch.chdir(tmp_path)
+    run(dataset=GRAPH, method="fedavg", results="results", **SMALL)
+    short = {"rounds": 1, "hidden": 4}
+    code = (
+        'table = run(dataset="cora", partition="metis", clients=10, method=["fedavg", MyMethod], seeds=5)\n'
+        'results("results").frame()\n'
+    )
+    printed = code.replace("seeds=5)", "seeds=5, **short)")
+    names = {"run": run, "results": results, "MyMethod": MyMethod, "short": short}
+    exec(printed, names)
+    table = names["table"]
+    assert isinstance(table, Results)
+    assert len(table) == 10
+    assert list(table.pivot("method", "dataset").index) == ["fedavg", "my-method"]
+    assert len(results("results").frame()) == 1
+
+
+def test_a_frame_has_a_row_a_record_and_curves_one_an_evaluation() -> None:
+    table = run(dataset=GRAPH, method=["fedavg", "fedprox[mu=0.5]"], seeds=2, **SMALL)
+    frame, curves = table.frame(), table.curves()
+    assert len(frame) == 4
+    assert len(curves) == 8
+    assert set(frame["method"]) == {"fedavg", "fedprox[mu=0.5]"}
+    assert set(frame["averaging"]) == {"client-mean"}
+    assert (frame["score"] == frame["accuracy"]).all()
+    assert {"macro_f1", "accuracy_worst_client", "seconds.train", "bytes.up"} <= set(frame)
+    assert curves["round"].tolist() == [1, 2] * 4
+    assert curves.groupby("key")["bytes"].is_monotonic_increasing.all()
+    numbers = table.pivot(text=False)
+    own = frame[frame["method"] == "fedavg"]["accuracy"]
+    assert numbers.loc["fedavg", (GRAPH, "mean")] == pytest.approx(own.mean())
+    assert numbers.loc["fedavg", (GRAPH, "std")] == pytest.approx(own.std())
+    assert table.pivot().loc["fedavg", GRAPH] == f"{own.mean():.2f} ± {own.std():.2f}"
+    assert f"{own.mean():.2f} ± {own.std():.2f}" in table._repr_html_()
+
+
+def test_what_was_run_differently_is_never_averaged() -> None:
+    table = run(dataset=GRAPH, clients=[2, 3], method="fedavg", rounds=1, hidden=8)
+    assert table.pivot().index.names == ["method", "clients"]
+    assert len(table.pivot()) == 2
+
+
+def test_a_kept_cell_is_not_run_again(tmp_path: Path) -> None:
+    seen: list[object] = []
+    first = run(dataset=GRAPH, method=MyMethod, results=tmp_path, callbacks=[seen.append], **SMALL)
+    again = run(dataset=GRAPH, method=MyMethod, results=tmp_path, callbacks=[seen.append], **SMALL)
+    assert len(seen) == 2
+    pandas.testing.assert_frame_equal(first.frame(), again.frame())
+    run(dataset=GRAPH, method=MyMethod, results=tmp_path, callbacks=[seen.append], rerun=True, **SMALL)
+    assert len(seen) == 4
+
+
+def test_a_class_and_a_graph_reach_the_workers() -> None:
+    graph = datasets.load("community", nodes=300)
+    table = run(dataset=graph, method=MyMethod, seeds=2, workers=2, **SMALL)
+    plain = run(dataset=GRAPH, method="fedavg", seeds=2, **SMALL)
+    assert table.frame()["accuracy"].tolist() == plain.frame()["accuracy"].tolist()
+    assert set(table.frame()["method"]) == {"my-method"}
+
+
+def test_graphs_and_partitions_may_be_objects() -> None:
+    graph = networkx.karate_club_graph()
+    for node, content in graph.nodes(data=True):
+        content |= {"x": [float(node % 3), 1.0], "label": int(content["club"] == "Officer")}
+    owner = np.arange(34) % 2
+    (record,) = run(dataset=graph, partition=owner, clients=2, method=Spec("fedavg"), rounds=1)
+    assert record.result.partition_statistics["nodes_held"] == 34
+    assert record.cell.files
+
+    def halves(dataset: datasets.Dataset, clients: int, seed: int) -> np.ndarray:
+        return np.arange(dataset.nodes) % clients
+
+    table = run(dataset=[graph, GRAPH], partition=halves, clients=2, method="fedavg", rounds=1)
+    assert set(table.frame()["partition"]) == {"halves"}
+    assert table.records[0].result.partition_statistics == record.result.partition_statistics
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"method": "fedavgg"}, "unknown method 'fedavgg': did you mean fedavg"),
+        ({"dataset": "coraa"}, "unknown dataset 'coraa': did you mean cora"),
+        ({"partition": "mets"}, "unknown partition scheme 'mets': did you mean metis"),
+        ({"roundz": 3}, "unknown setting 'roundz': did you mean rounds"),
+        ({"backbone": "gnc"}, "unknown backbone 'gnc': did you mean sgc, gcn"),
+        ({"clients": 0}, "clients must be whole numbers of at least 1"),
+        ({"seeds": 0}, "seeds is how many"),
+        ({"dataset": 7}, "a graph cannot be a int"),
+        ({"method": int}, "a method cannot be"),
+        ({"partition": "metis", "method": type("Bare", (FedAvg,), {})}, "put @register"),
+    ],
+)
+def test_mistakes_are_sentences(given: dict[str, object], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        run(**{"dataset": GRAPH, "clients": 2, "method": "fedavg", **given})  # type: ignore[arg-type]
+
+
+def test_a_failed_cell_is_said_and_the_others_stay() -> None:
+    @register("stumbling", title="", paper="")
+    class Stumbling(FedAvg):
+        def build(self) -> None:
+            super().build()
+            if self.setting.seed == 1:
+                raise RuntimeError("stumbled")
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        table = run(dataset=GRAPH, method=Stumbling, seeds=2, **SMALL)
+    assert any("1 of 2 cells failed" in str(each.message) for each in said)
+    assert [record.cell.seed for record in table.failures] == [1]
+    assert "stumbled" in table._repr_html_()
+    with pytest.raises(UserError, match=r"1 of 1 cells failed.*stumbled"):
+        run(dataset=GRAPH, method=Stumbling, seeds=[1], **SMALL)
+
+
+def test_importing_the_package_imports_nothing_heavy() -> None:
+    code = (
+        "import benchmark, sys; from benchmark.arguments import parse; parse([]);"
+        "heavy = {'torch', 'dgl', 'pandas', 'numpy', 'matplotlib'} & set(sys.modules);"
+        "sys.exit(f'{heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_help_says_how_to_start() -> None:
+    assert "from benchmark import run, results" in (benchmark.__doc__ or "")
+    assert {"run", "results", "Results"} <= set(dir(benchmark))
+
+
+def test_an_empty_folder_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds no records"):
+        results(tmp_path)

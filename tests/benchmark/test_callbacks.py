@@ -1,0 +1,185 @@
+"""What is called after every round: what it is told, and that nothing changes by it."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from benchmark import run
+from benchmark.callbacks import MLflow, Round, TensorBoard, WandB
+from benchmark.cell import Cell
+from benchmark.progress import GridProgress
+from benchmark.record import Record
+from benchmark.runner import attempt
+from benchmark.saving import Saving
+from datasets.errors import UserError
+from tests.benchmark.fakes import make_cell
+
+CELL = make_cell(
+    dataset="community[nodes=300]", clients=3, rounds=4, hidden=[8], evaluate_every=2, method="fedavg"
+)
+
+
+def outcome_of(record: Record) -> dict[str, Any]:
+    """A record without what differs between two runs of one cell."""
+    values = record.to_dict()
+    values["curve"] = {name: values for name, values in values["curve"].items() if name != "seconds"}
+    aside = ("seconds", "core_share", "peak_memory_mb")
+    return {name: value for name, value in values.items() if name not in aside}
+
+
+def test_every_round_is_told_and_changes_nothing() -> None:
+    seen: list[Round] = []
+    record = attempt(CELL, [seen.append])
+    assert [each.round for each in seen] == [1, 2, 3, 4]
+    assert {each.rounds for each in seen} == {4}
+    assert {each.cell for each in seen} == {CELL}
+    assert [bool(each.scores) for each in seen] == [False, True, False, True]
+    evaluated = [each for each in seen if each.scores]
+    assert [each.scores["test"] for each in evaluated] == pytest.approx(record.curve["test"], abs=1e-3)
+    assert [each.losses["train"] for each in evaluated] == pytest.approx(record.curve["loss"], abs=1e-3)
+    assert seen[-1].bytes["up"] == record.bytes["up"] * 4
+    assert seen[-1].seconds["train"] == record.seconds["train"]
+    assert outcome_of(record) == outcome_of(attempt(CELL))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        seen[0].round = 7  # type: ignore[misc]
+
+
+def test_a_callback_that_raises_is_its_cells_failure() -> None:
+    def stop(done: Round) -> None:
+        raise ValueError(f"enough after {done.round}")
+
+    error = attempt(CELL, [stop]).error or ""
+    assert error.startswith("ValueError: enough after 1 (test_callbacks.py line ")
+
+
+def test_bytes_and_seconds_are_known_at_every_evaluation() -> None:
+    curve = attempt(CELL).curve
+    assert len(curve["bytes"]) == len(curve["seconds"]) == len(curve["round"]) == 2
+    assert np.diff(np.array(curve["bytes"], dtype=float)) > 0
+    assert all(len(f"{value:g}") <= 10 for value in [*curve["bytes"], *curve["seconds"]] if value is not None)
+
+
+@pytest.mark.parametrize(
+    ("callback", "extra"), [(TensorBoard(), "tensorboard"), (WandB(), "wandb"), (MLflow(), "mlflow")]
+)
+def test_a_library_that_is_missing_is_named_with_its_extra(
+    callback: Any, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, extra, None)
+    error = attempt(CELL, [callback]).error
+    assert error is not None
+    assert f"pip install -e '.[{extra}]'" in error
+
+
+class Told:
+    """Stands in for a library's run: keeps what it was told."""
+
+    def __init__(self, **given: Any) -> None:
+        self.given, self.rows, self.ended = given, [], False  # type: ignore[var-annotated]
+
+    def log(self, figures: dict[str, float], step: int) -> None:
+        self.rows.append((step, figures))
+
+    def finish(self) -> None:
+        self.ended = True
+
+
+def test_weights_and_biases_gets_a_run_for_every_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[Told] = []
+
+    def init(**given: Any) -> Told:
+        runs.append(Told(**given))
+        return runs[-1]
+
+    library = types.ModuleType("wandb")
+    library.init = init  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "wandb", library)
+    run(
+        dataset="community[nodes=300]",
+        clients=2,
+        method="fedavg",
+        seeds=2,
+        rounds=3,
+        callbacks=[WandB(project="mine")],
+    )
+    assert [len(each.rows) for each in runs] == [3, 3]
+    assert all(each.ended and each.given["project"] == "mine" for each in runs)
+    step, figures = runs[0].rows[-1]
+    assert step == 3
+    assert {"scores/test", "losses/train", "bytes/up", "seconds/train"} <= set(figures)
+
+
+def test_what_is_asked_for_is_saved_beside_the_record(tmp_path: Path) -> None:
+    record = attempt(CELL, save=Saving(tmp_path, ("predictions", "model", "embeddings")))
+    folder = tmp_path / "saved" / CELL.key
+    with np.load(folder / "predictions.npz", allow_pickle=False) as saved:
+        right = saved["output"].argmax(axis=1) == saved["label"]
+        test = saved["role"] == 2
+        last = [right[test & (saved["client"] == k)].mean() for k in range(3)]
+        nodes = len(saved["origin"])
+    assert record.metrics["accuracy_last"] is not None
+    assert 0 <= np.mean(last) <= 1
+    state = torch.load(folder / "model.pt", weights_only=True)
+    assert {len(value) for value in state.values()} == {3}
+    with np.load(folder / "embeddings.npz", allow_pickle=False) as saved:
+        assert saved["embedding"].shape == (nodes, 8)
+    assert "not_saved" not in record.extras
+    with pytest.raises(UserError, match="unknown thing to save 'weights'"):
+        Saving(tmp_path, ("weights",))
+
+
+def test_per_client_scores_and_macro_f1_are_in_every_record() -> None:
+    record = attempt(CELL)
+    scores = [score for score in record.extras["test_by_client"] if score is not None]
+    found = record.metrics
+    names = ("worst_client", "client_q1", "client_median", "client_q3")
+    wanted = np.quantile(scores, (0, 0.25, 0.5, 0.75))
+    assert [found[f"accuracy_{name}"] for name in names] == pytest.approx(wanted.tolist(), abs=1e-3)
+    assert found["macro_f1"] is not None
+
+
+def test_a_record_without_the_new_figures_is_read_as_before() -> None:
+    values = attempt(CELL).to_dict()
+    for name in ("bytes", "seconds"):
+        del values["curve"][name]
+    del values["paths"]
+    assert Record.from_dict(values).key == CELL.key
+    assert Cell.from_dict(values | {"options": {}}).paths == ()
+
+
+def test_rounds_of_workers_reach_this_process() -> None:
+    seen: list[Round] = []
+    table = run(
+        dataset="community[nodes=300]",
+        clients=2,
+        method="fedavg",
+        seeds=2,
+        rounds=3,
+        workers=2,
+        callbacks=[seen.append],
+    )
+    told = {(each.cell.seed, each.round): each.scores["test"] for each in seen}
+    assert sorted(told) == [(seed, number) for seed in (0, 1) for number in (1, 2, 3)]
+    curve = table.records[0].curve
+    assert [told[0, number] for number in (1, 2, 3)] == pytest.approx(curve["test"], abs=1e-3)
+
+
+def test_the_bar_moves_within_a_cell() -> None:
+    progress = GridProgress([CELL, CELL], Console(file=io.StringIO()))
+    bar = progress._bar.tasks[0]
+    for number in (1, 2):
+        figures: dict[str, Any] = {"losses": {}, "scores": {}, "bytes": {}, "seconds": {}}
+        progress.round(Round(CELL, number, 4, **figures))
+        assert bar.completed == number / 4
+    progress.finished(attempt(CELL))
+    assert bar.completed == 1

@@ -1,0 +1,69 @@
+"""Records forgotten and renamed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmark.curation import forget, rename
+from benchmark.store import Store
+from datasets.errors import UserError
+from tests.benchmark.fakes import make_cell, make_record
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    store = Store(tmp_path, "toy")
+    for seed in range(3):
+        store.append(make_record(make_cell(seed=seed), 50.0 + seed))
+        store.append(make_record(make_cell(seed=seed, method="mine", label="mine", files="ab"), 60.0))
+    return tmp_path
+
+
+def test_what_is_forgotten_is_gone_and_all_else_stays(folder: Path) -> None:
+    open_elsewhere = Store(folder, "toy")
+    gone = make_cell(seed=1).key
+    said = forget(folder, [gone[:8]])
+    assert len(said) == 1
+    assert gone in said[0]
+    for store in (Store(folder, "toy"), open_elsewhere):
+        store.refresh()
+        assert store.get(gone) is None
+        assert len(store.records()) == 5
+        assert store.unreadable == 0
+    assert open_elsewhere.append(make_record(make_cell(seed=1), 55.0))
+    assert len(Store(folder, "toy").records()) == 6
+
+
+@pytest.mark.parametrize("key", ["0000000000000000", "", "abc"])
+def test_a_key_that_no_record_has_is_a_sentence(key: str, folder: Path) -> None:
+    before = (folder / "runs" / "toy.jsonl").read_bytes()
+    with pytest.raises(UserError, match="unknown key of a record"):
+        forget(folder, [make_cell(seed=0).key, key])
+    assert (folder / "runs" / "toy.jsonl").read_bytes() == before
+
+
+def test_a_part_of_ones_own_is_renamed(folder: Path) -> None:
+    assert len(rename(folder, "mine", "better")) == 3
+    records = Store(folder, "toy").records()
+    assert sorted({record.cell.method for record in records}) == ["better", "fedavg"]
+    found = Store(folder, "toy").get(make_cell(seed=0, method="better", label="better", files="ab").key)
+    assert found is not None
+    assert found.cell.label == "better"
+    assert found.metrics == {"accuracy": 60.0}
+
+
+def test_a_file_of_before_gets_a_name(folder: Path) -> None:
+    Store(folder, "toy").append(make_record(make_cell(method="./old.py", label="./old.py[mu=1]", files="cd")))
+    rename(folder, "./old.py", "old")
+    labels = {record.cell.label for record in Store(folder, "toy").records()}
+    assert "old[mu=1]" in labels
+
+
+def test_names_of_the_benchmark_stay(folder: Path) -> None:
+    for names in (("fedavg", "mine2"), ("mine", "fedavg"), ("mine", "cora")):
+        with pytest.raises(UserError, match="is a name of the benchmark"):
+            rename(folder, *names)
+    with pytest.raises(UserError, match="no record in"):
+        rename(folder, "nobody", "somebody")

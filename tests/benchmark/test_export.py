@@ -1,0 +1,196 @@
+"""Tables for papers: what stands in them, what is bold, and that LaTeX can read them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pandas
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pylatexenc.latexwalker import LatexEnvironmentNode, LatexMacroNode, LatexNode, LatexWalker
+
+from benchmark.arguments import parse
+from benchmark.cli import main
+from benchmark.export import export, holm, indistinguishable, make_table
+from benchmark.frame import Results
+from benchmark.plan import versions_of
+from benchmark.store import Store
+from datasets.errors import UserError
+from tests.benchmark.fakes import make_cell, make_record
+
+SCORES: dict[str, dict[str, list[float]]] = {
+    "cora": {
+        "fedavg": [80, 81, 82, 83, 84],
+        "fedprox": [80.2, 80.9, 82.3, 82.8, 84.1],
+        "local": [70, 71, 72, 73, 74],
+    },
+    "pubmed": {
+        "fedavg": [60, 61, 62, 63, 64],
+        "fedprox": [70, 71, 72, 73, 74.5],
+        "local": [70, 72, 72, 72, 74.4],
+    },
+}
+
+
+PRESENT = versions_of(make_cell())
+"""Records of earlier versions are left out."""
+
+
+def some_results() -> Results:
+    records = [
+        make_record(make_cell(dataset=dataset, method=method, seed=seed, versions=PRESENT), value)
+        for dataset, methods in SCORES.items()
+        for method, values in methods.items()
+        for seed, value in enumerate(values)
+    ]
+    return Results(tuple(records))
+
+
+def nodes_of(nodes: list[LatexNode]) -> list[LatexNode]:
+    """Every node of a parsed text, inner ones too."""
+    found: list[LatexNode] = []
+    for node in nodes:
+        found.append(node)
+        found += nodes_of(list(getattr(node, "nodelist", None) or ()))
+    return found
+
+
+def cells_of(tabular: str) -> dict[str, list[str]]:
+    """First column → the others, of the lines of a tabular."""
+    lines = [line for line in tabular.splitlines() if line.endswith(r"\\")]
+    rows = [[cell.strip() for cell in line.removesuffix(r"\\").split("&")] for line in lines]
+    return {row[0]: row[1:] for row in rows}
+
+
+def test_latex_has_the_best_and_its_equals_in_bold(tmp_path: Path) -> None:
+    path = export(some_results(), tmp_path / "table.tex")
+    text = path.read_text()
+    walker = LatexWalker(text, tolerant_parsing=False)
+    nodes = nodes_of(walker.get_latex_nodes()[0])
+    environments = [node.environmentname for node in nodes if isinstance(node, LatexEnvironmentNode)]
+    assert environments == ["table", "tabular"]
+    macros = [node.macroname for node in nodes if isinstance(node, LatexMacroNode)]
+    for rule in ("toprule", "midrule", "bottomrule"):
+        assert macros.count(rule) == 1
+    rows = cells_of(text)
+    assert rows["method"] == ["cora", "pubmed", "mean rank"]
+    bold = {
+        name: [r"\mathbf" in cell for cell in cells[:2]]
+        for name, cells in rows.items()
+        if name in SCORES["cora"]
+    }
+    assert bold == {"fedavg": [True, False], "fedprox": [True, True], "local": [False, True]}
+    assert rows["fedavg"][0] == r"$\mathbf{82.00 \pm 1.58}$"
+    assert rows["local"] == [r"$72.00 \pm 1.58$", rows["local"][1], "2.50"]
+    assert "Holm" in text
+
+
+def test_latex_compiles(tmp_path: Path) -> None:
+    compiler = shutil.which("pdflatex")
+    if compiler is None:
+        # The parser above has read it; a compiler is not at hand everywhere.
+        return
+    export(some_results(), tmp_path / "table.tex")
+    page = r"\documentclass{article}\usepackage{booktabs}\begin{document}\input{table}\end{document}"
+    (tmp_path / "page.tex").write_text(page)
+    subprocess.run([compiler, "-interaction=nonstopmode", "-halt-on-error", "page"], cwd=tmp_path, check=True)
+
+
+def test_names_with_signs_of_latex_are_escaped(tmp_path: Path) -> None:
+    record = make_record(make_cell(dataset="my_graph#1", label="a_b & 50%", method="mine"))
+    text = export(Results((record,)), tmp_path / "t.tex").read_text()
+    assert r"a\_b \& 50\%" in text
+    assert r"my\_graph\#1" in text
+
+
+def test_markdown_and_csv_hold_the_same_figures(tmp_path: Path) -> None:
+    results = some_results()
+    page = export(results, tmp_path / "t.md").read_text()
+    assert re.search(r"\| fedavg\s*\| \*\*82.00 ± 1.58\*\*\s*\| 62.00 ± 1.58", page)
+    table = pandas.read_csv(export(results, tmp_path / "t.csv"))
+    row = table[(table["method"] == "fedavg") & (table["dataset"] == "cora")].iloc[0]
+    assert (row["mean"], row["runs"], bool(row["bold"])) == (82.0, 5, True)
+    assert row["std"] == pytest.approx(np.std(SCORES["cora"]["fedavg"], ddof=1))
+
+
+def test_what_breaks_privacy_is_marked_and_no_rival(tmp_path: Path) -> None:
+    central = [
+        make_record(make_cell(method="central", seed=seed), 99.0, privacy="all in one place")
+        for seed in (0, 1)
+    ]
+    plain = [make_record(make_cell(seed=seed), 80.0 + seed) for seed in (0, 1)]
+    text = export(Results((*central, *plain)), tmp_path / "t.tex").read_text()
+    rows = cells_of(text)
+    assert rows["central †"] == [r"$99.00 \pm 0.00$", ""]
+    assert rows["fedavg"] == [r"$\mathbf{80.50 \pm 0.71}$", "1.00"]
+    assert "breaks privacy" in text
+
+
+def test_backbones_compete_and_numbers_of_clients_do_not() -> None:
+    records = [
+        make_record(make_cell(backbone=backbone, clients=clients, seed=seed), value + seed)
+        for backbone, value in (("gcn", 70.0), ("sgc", 50.0))
+        for clients in (5, 10)
+        for seed in range(4)
+    ]
+    figures = make_table(Results(tuple(records))).figures
+    assert figures[figures["bold"]]["backbone"].tolist() == ["gcn", "gcn"]
+    assert figures[figures["bold"]]["clients"].tolist() == [5, 10]
+
+
+def test_what_was_run_differently_is_no_rival() -> None:
+    results = Results(
+        (
+            make_record(make_cell(clients=5), 50.0),
+            make_record(make_cell(clients=10), 60.0),
+        )
+    )
+    assert make_table(results).figures["bold"].tolist() == [True, True]
+
+
+def test_one_common_seed_tests_nothing() -> None:
+    assert indistinguishable(pandas.DataFrame({"a": [80.0], "b": [79.9]}), 1) == ["a"]
+    assert indistinguishable(pandas.DataFrame({"a": [80.0], "b": [79.9]}), -1) == ["b"]
+    assert indistinguishable(pandas.DataFrame({"a": [80.0], "b": [79.9]}), 0) == []
+
+
+def test_equal_values_cannot_be_told_apart() -> None:
+    same = pandas.DataFrame({"a": [80.0, 81.0, 82.0], "b": [80.0, 81.0, 82.0], "c": [79.0, 80.0, 81.0]})
+    assert indistinguishable(same, 1) == ["a", "b"]
+
+
+def test_holm_by_hand() -> None:
+    corrected = holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": float("nan")})
+    assert corrected == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06, "d": 0.0})
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_holm_corrects_upwards_and_keeps_the_order(values: list[float]) -> None:
+    corrected = list(holm(dict(enumerate(values))).values())
+    assert all(after >= before or after == 1 for before, after in zip(values, corrected, strict=True))
+    order = np.argsort(values, kind="stable")
+    assert (np.diff(np.array(corrected)[order]) >= 0).all()
+
+
+def test_the_command_line_exports_what_its_filters_let_through(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = Store(tmp_path, "toy")
+    for record in some_results():
+        store.append(record)
+    file = tmp_path / "table.md"
+    argv = ["--results", str(tmp_path), "--export", str(file), "--method", "fedavg", "local"]
+    assert main(parse([*argv, "--rows", "dataset", "--columns", "method"])) == 0
+    assert str(file) in capsys.readouterr().out
+    page = file.read_text()
+    assert "fedprox" not in page
+    assert page.startswith("| dataset")
+    assert main(parse([*argv[:3], str(tmp_path / "table.doc")])) == 2
+    assert "must end in" in capsys.readouterr().err
+    with pytest.raises(UserError, match="unknown column 'mehtod'"):
+        make_table(some_results(), rows="mehtod")

@@ -1,0 +1,179 @@
+"""Graphs of one's own: the same graph from every object and file, hostile files, nodes without a label."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from types import SimpleNamespace
+
+import dgl
+import networkx
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import datasets
+from datasets import cli
+from datasets.errors import UserError
+from datasets.graph import Dataset, as_scipy
+from datasets.partition import statistics
+from datasets.summary import summarise
+from methods.core import metrics, tasks
+from methods.core.base import make_setting
+
+EDGES = np.array([[0, 1, 2, 3, 1], [1, 2, 3, 4, 0]])
+FEATURES = np.array([[0.5, 1], [1, 2], [2, -1], [3, 0], [4, 7]], dtype=np.float32)
+LABELS = np.array([0, 1, -1, 1, 0])
+
+
+def same(found: Dataset) -> bool:
+    """Whether a graph is the five nodes above."""
+    pairs = {(a, b) for a, b in zip(*(end.tolist() for end in found.graph.edges()), strict=True) if a < b}
+    return (
+        pairs == {(0, 1), (1, 2), (2, 3), (3, 4)}
+        and (as_scipy(found.features).toarray() == FEATURES).all()
+        and found.labels.tolist() == LABELS.tolist()
+        and found.classes == 2
+    )
+
+
+def tensors() -> dict[str, torch.Tensor]:
+    return {"edge_index": torch.tensor(EDGES), "x": torch.tensor(FEATURES), "y": torch.tensor(LABELS)}
+
+
+def as_networkx() -> networkx.Graph:
+    graph = networkx.Graph()
+    for node, (row, label) in enumerate(zip(FEATURES.tolist(), LABELS.tolist(), strict=True)):
+        graph.add_node(f"n{node}", x=row, label=label)
+    graph.add_edges_from((f"n{a}", f"n{b}") for a, b in EDGES.T)
+    return graph
+
+
+def write_tables(folder: Path) -> None:
+    rows = [
+        f"p{node},{'' if label < 0 else 'ab'[label]},{first},{second}"
+        for node, ((first, second), label) in enumerate(zip(FEATURES.tolist(), LABELS.tolist(), strict=True))
+    ]
+    (folder / "nodes.csv").write_text("\n".join(["id,label,f1,f2", *rows]) + "\n")
+    pairs = [f"p{a},p{b}" for a, b in EDGES.T]
+    (folder / "edges.csv").write_text("\n".join(["source,target", *pairs]) + "\n")
+
+
+def test_every_object_gives_the_same_graph() -> None:
+    graph = dgl.graph((torch.tensor(EDGES[0]), torch.tensor(EDGES[1])))
+    graph.ndata["feat"], graph.ndata["label"] = torch.tensor(FEATURES), torch.tensor(LABELS)
+    assert same(datasets.from_pyg(SimpleNamespace(**tensors())))
+    assert same(datasets.from_dgl(graph))
+    assert same(datasets.from_networkx(as_networkx()))
+
+
+def test_every_file_gives_the_same_graph(tmp_path: Path) -> None:
+    torch.save(tensors(), tmp_path / "mine.pt")
+    plain = as_networkx()
+    for _, content in plain.nodes(data=True):
+        content["f1"], content["f2"] = content.pop("x")
+    networkx.write_graphml(plain, tmp_path / "mine.graphml")
+    (tmp_path / "tables").mkdir()
+    write_tables(tmp_path / "tables")
+    for name in ("mine.pt", "mine.graphml", "tables", "tables/edges.csv"):
+        found = datasets.load(str(tmp_path / name))
+        assert same(found), name
+        assert found.name == ("tables" if "tables" in name else "mine")
+
+
+class Harmful:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return Path.touch, (Path("harm"),)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.pt", pickle.dumps(Harmful()), "cannot read .*a.pt"),
+        ("b.pt", b"no tensors", "cannot read .*b.pt"),
+        ("c.graphml", b"<graphml><oops>", "cannot read .*c.graphml"),
+        ("d.csv", b"source,target\n0,1\n", "there is no .*nodes.csv"),
+    ],
+)
+def test_files_that_are_no_graph_are_sentences(name: str, content: bytes, said: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=said):
+        datasets.load(str(tmp_path / name))
+    assert not Path("harm").exists()
+
+
+def test_a_pickle_that_runs_code_is_refused(tmp_path: Path) -> None:
+    torch.save({**tensors(), "more": Harmful()}, tmp_path / "mine.pt")
+    with pytest.raises(UserError, match="might run code"):
+        datasets.load(str(tmp_path / "mine.pt"))
+    assert not Path("harm").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"y": None}, "has no y or label"),
+        ({"y": torch.tensor([0.5, 1, 1, 1, 1])}, "whole numbers"),
+        ({"y": torch.tensor([0, 1])}, "5 feature rows but 2 labels"),
+        ({"y": torch.tensor([0, -2, 0, 0, 0])}, "-1 for a node that has none"),
+        ({"x": torch.full((5, 2), torch.nan)}, "not finite"),
+        ({"edge_index": torch.tensor([[0, 1, 2]])}, "give \\(2, edges\\)"),
+        ({"edge_index": torch.tensor([[0], [9]])}, "an edge ends outside its 5 nodes"),
+    ],
+)
+def test_parts_that_do_not_fit_are_sentences(change: dict[str, object], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        datasets.from_pyg({**tensors(), **change})
+
+
+def test_clients_are_written_and_read_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "clients.npy"
+    arguments = ["partition", "community[nodes=300]", "--clients", "4", "--output", str(path)]
+    assert cli.main(arguments) == 0
+    graph = datasets.load("community", nodes=300)
+    again = datasets.partition(graph, f"file[path={path}]", 4, 0)
+    drawn = datasets.partition(graph, "metis", 4, 0)
+    assert (again.assignment(300) == drawn.assignment(300)).all()
+    assert cli.main([*arguments[:-1], str(tmp_path / "clients.txt")]) == 2
+    assert "ends in .npy" in capsys.readouterr().err
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    share=st.floats(0.05, 0.8),
+    seed=st.integers(0, 2**16),
+    scheme=st.sampled_from(["ratio", "ratio-per-client", "per-class[train=3,test=40]"]),
+)
+def test_nodes_without_a_label_are_never_trained_validated_or_tested_on(
+    share: float, seed: int, scheme: str
+) -> None:
+    full = datasets.load("community", nodes=300)
+    generator = np.random.default_rng(seed)
+    hidden = torch.from_numpy(generator.random(300) < share)
+    labels = torch.where(hidden, -1, full.labels)
+    graph = Dataset(full.name, full.graph, full.features, labels, full.classes)
+    parts = datasets.partition(graph, "metis", 3, 0)
+    split = datasets.make_split(labels, parts, scheme, seed, graph.classes)
+    federation = datasets.federate(graph, parts, split)
+    unlabelled = federation.labels < 0
+    assert not ((federation.train | federation.validation | federation.test) & unlabelled).any()
+    # What the outputs of unlabelled nodes are changes no loss and no metric.
+    wanted = [
+        name
+        for name in metrics.names()
+        if metrics.find(name).task == "node-classification" and name not in tasks.NodeClassification.default
+    ]
+    task = make_setting(federation, metrics=wanted).task
+    output = torch.randn(federation.nodes, graph.classes, generator=torch.Generator().manual_seed(seed))
+    other = torch.where(unlabelled.unsqueeze(1), 1000 * torch.randn_like(output), output)
+    assert torch.equal(task.loss(output), task.loss(other))
+    assert torch.equal(task.client_loss(output), task.client_loss(other))
+    before, after = task.evaluate(output), task.evaluate(other)
+    assert before.validation_loss == pytest.approx(after.validation_loss, nan_ok=True)
+    for name in before.further:
+        torch.testing.assert_close(before.further[name].value, after.further[name].value, equal_nan=True)
+    torch.testing.assert_close(before.test.value, after.test.value, equal_nan=True)
+    assert int(statistics.label_counts(graph, parts).sum()) == int((~hidden).sum())
+    assert summarise(graph).largest_class <= 1
