@@ -43,6 +43,9 @@ class Arguments:
     """Parts of the performance page to measure, all if empty; None without `--performance`."""
     pairs: int
     peer_python: Path | None
+    authors: tuple[str, ...]
+    """Public codes to run, each `NAME=PATH`."""
+    authors_python: Path | None
 
 
 class _Parser(argparse.ArgumentParser):
@@ -99,6 +102,7 @@ def parse(argv: Sequence[str]) -> Arguments:
     values: dict[str, Any] = {item.name: getattr(given, item.name, None) for item in fields(Arguments)}
     for name in ("table", "dataset", "method", "partition", "backbone"):
         values[name] = tuple(item for value in values[name] for item in split_list(value))
+    values["authors"] = tuple(given.authors)
     values["clients"] = tuple(int(item) for item in clients)
     values["seeds"] = seeds
     values["settings"] = tuple(settings)
@@ -162,6 +166,21 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         metavar="FILE",
         help="interpreter that has openfgl-lib (FEDSUB_PEER_PYTHON)",
+    )
+    theirs = parser.add_argument_group("the authors' own code on our clients (docs/authors.md)")
+    theirs.add_argument(
+        "--authors",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="NAME=PATH",
+        help="run checkouts of public code: fedpub=PATH, fedspray=PATH, fedstruct=PATH",
+    )
+    theirs.add_argument(
+        "--authors-python",
+        type=Path,
+        metavar="FILE",
+        help="interpreter that has what they import (FEDSUB_AUTHORS_PYTHON)",
     )
     out = parser.add_argument_group("what to show")
     out.add_argument("--results", type=Path, default=Path("results"), metavar="DIR", help="results folder")

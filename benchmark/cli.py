@@ -77,10 +77,25 @@ def _dispatch(arguments: Arguments, work: Work) -> int:
 
         print(measure(arguments))
         return OK
+    if arguments.authors:
+        return _run_authors(arguments)
     plan = make_plan(arguments)
     if arguments.dry_run:
         return _dry_run(arguments, plan)
     return _run(arguments, plan, work)
+
+
+def _run_authors(arguments: Arguments) -> int:
+    """Run public code on our clients; the page shows what there is, after an interruption too."""
+    from benchmark.authors.command import run_authors
+    from benchmark.pages.authors import write_authors_page
+
+    try:
+        failures = run_authors(arguments)
+    finally:
+        if not arguments.dry_run and (page := write_authors_page(arguments.results)) is not None:
+            print(page)
+    return FAILED if failures else OK
 
 
 def _verify(arguments: Arguments, count: int, work: Work) -> int:

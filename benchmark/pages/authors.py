@@ -1,0 +1,99 @@
+"""`authors.md`: what the authors' own code gives on our clients, ours − theirs, paired by draw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+
+from benchmark.authors.comparison import TOLERANCE, Comparison, compare
+from benchmark.authors.grid import CODES
+from benchmark.authors.records import Run, load
+from benchmark.pages.metrics import heading_of
+from benchmark.pages.tables import escape, markdown_table
+from benchmark.pages.writing import write_page
+from benchmark.protocol import names
+from benchmark.record import Record
+from benchmark.store import Store
+from benchmark.verdict import LEVEL
+
+HEAD = (
+    "method",
+    "metric",
+    "draws",
+    "ours",
+    "theirs",
+    "ours − theirs",
+    f"{LEVEL:.0%} interval",
+    "verdict",
+    "speed",
+)
+INTRODUCTION = (
+    "# The authors' code on the same clients\n\n"
+    "The public code of a paper, with its own client, server and training, on the graph, clients and split of our "
+    "cells (`docs/authors.md` says how, and what is replaced). Ours − theirs in points, paired by draw of clients "
+    f"and split; the {LEVEL:.0%} interval is Student's over the draws. It agrees where the interval lies inside "
+    f"± {TOLERANCE:g}, differs where it leaves out 0 and the difference exceeds {TOLERANCE:g}, and is undecided "
+    "otherwise. Speed is their seconds per round over ours."
+)
+
+
+def write_authors_page(results: Path) -> Path | None:
+    """Write the page of a results folder; its path, or None where the authors' code has not been run."""
+    runs = load(results)
+    if not runs:
+        return None
+    tables = {run.protocol for found in runs.values() for run in found} & set(names())
+    records = [record for name in sorted(tables) for record in Store(results, name).records()]
+    path = results / "authors.md"
+    write_page(path, markdown(runs, records).encode())
+    return path
+
+
+def markdown(runs: Mapping[str, Sequence[Run]], records: Iterable[Record]) -> str:
+    """The page; the same input gives the same bytes."""
+    comparisons = compare(runs, records)
+    everything = [run for found in runs.values() for run in found]
+    parts = [INTRODUCTION]
+    for code in CODES.values():
+        own = [run for run in everything if run.code == code.name]
+        if not own:
+            continue
+        commits = sorted({run.commit for run in own})
+        parts.append(
+            f"## {code.title}\n\n{len(own)} runs of {code.repository}, commit {escape(', '.join(commits))}."
+        )
+        found = [each for each in comparisons if each.code == code.name]
+        overall = [each for each in found if each.place is None]
+        if overall:
+            parts.append("Over all graphs and clients:")
+            parts.append(markdown_table(HEAD, map(_line, overall)))
+        for place in dict.fromkeys(each.place for each in found if each.place is not None):
+            dataset, partition, clients = place
+            parts.append(f"### {escape(f'{code.title}: {dataset}, {partition}, {clients} clients')}")
+            parts.append(markdown_table(HEAD, [_line(each) for each in found if each.place == place]))
+        waiting = len({run.key for run in own}) - len(
+            {pair.run.key for each in overall for pair in each.pairs}
+        )
+        if waiting:
+            parts.append(f"{waiting} of their runs wait for our record of the same cell.")
+    return "\n\n".join(parts) + "\n"
+
+
+def _line(comparison: Comparison) -> list[str]:
+    verdict = comparison.verdict
+    name = f"{comparison.method} · {comparison.backbone}"
+    ours = [pair.record.metrics[comparison.metric] or 0.0 for pair in comparison.pairs]
+    theirs = [pair.run.metrics[comparison.metric] for pair in comparison.pairs]
+    interval = "–" if verdict.interval is None else "{:+.2f} to {:+.2f}".format(*verdict.interval)
+    return [
+        name,
+        heading_of(comparison.metric),
+        str(len(comparison.differences)),
+        f"{fmean(ours):.2f}",
+        f"{fmean(theirs):.2f}",
+        verdict.shown,
+        interval,
+        verdict.word,
+        f"{comparison.speed:.1f}×",
+    ]
