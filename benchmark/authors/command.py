@@ -30,8 +30,8 @@ MISSING = "ModuleNotFoundError"
 def run_authors(arguments: Arguments) -> int:
     """Run the public codes that were named on the cells that the filters leave; how many runs failed.
 
-    Runs that have a record of this commit are not run again, unless `--rerun`. Raises UserError for a checkout,
-    an interpreter or a filter that does not fit.
+    What has a record of this commit is not run again, unless `--rerun`. Raises UserError for a checkout, an
+    interpreter or a filter that does not fit.
     """
     codes = chosen(arguments.authors)
     plans = {code: plan(code, arguments) for code in codes}
@@ -57,9 +57,7 @@ def run_authors(arguments: Arguments) -> int:
                 run = run_one(code, checkout, version, cell, python)
             except WorkerError as error:
                 if error.reason.startswith(MISSING):
-                    raise UserError(
-                        f"{python} lacks what {code.title}'s code imports ({error.reason}): {INSTALL}"
-                    ) from error
+                    raise UserError(f"{python} lacks a package ({error.reason}): {INSTALL}") from error
                 print(f"  failed: {error.reason}", file=sys.stderr)
                 failures += 1
                 continue

@@ -1,8 +1,8 @@
 """FED-PUB's public code: `python -m benchmark.authors.fedpub_worker FD`.
 
-Clients, server, their models, training and evaluation are the checkout's own. The loop over rounds is repeated
-here, after its `ParentProcess.start`: that one hands the clients to processes that sleep a second between them.
-Every client has a worker object of its own, as with as many workers as clients there.
+Clients, server, their models, training and evaluation are the checkout's own. The loop over rounds is
+repeated here, after its `ParentProcess.start`, which hands the clients to processes that sleep a second
+between them. Every client has a worker object of its own, as with as many workers as clients there.
 """
 
 from __future__ import annotations

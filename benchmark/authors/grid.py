@@ -67,6 +67,7 @@ CODES = {
                 "central",
                 "local",
                 "fedsgd",
+                "fedsage+",
                 "fedsage-true",
                 "fedstruct[features=deg]",
                 "fedstruct[features=gdv]",
@@ -95,10 +96,14 @@ def plan(code: PublicCode, arguments: Arguments) -> list[Cell]:
             method=code.methods,
             partition=(),
             backbone=(),
-            clients=clients,
+            clients=(),
             seeds=arguments.seeds or tuple(range(DRAWS)),
         )
-        cells |= {cell.key: cell for cell in make_plan(asked).cells if _wanted(cell, arguments)}
+        cells |= {
+            cell.key: cell
+            for cell in make_plan(asked).cells
+            if _wanted(cell, arguments) and (not clients or cell.clients in clients)
+        }
     if not cells:
         raise UserError(
             f"{code.title}'s code runs none of these cells: it has {', '.join(code.methods)} on "

@@ -43,7 +43,7 @@ Train = Callable[[WrittenClients, dict[str, Any], Timer], dict[str, float]]
 
 
 def run(train: Train) -> None:
-    """Serve one task with `train`: from the checkout, in a folder of its own, one thread, seeded by the cell."""
+    """Serve one task with `train`: in a folder of its own, with one thread, seeded by the cell."""
 
     def session(pipe: Connection, task: dict[str, Any]) -> None:
         torch.set_num_threads(1)

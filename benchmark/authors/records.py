@@ -94,7 +94,10 @@ class AuthorsRuns:
         return (key, commit) in self._found
 
     def add(self, run: Run) -> None:
-        """Append a run and sync it to disk. Raises UserError for no result, StoreError if it cannot be written."""
+        """Append a run and sync it to disk.
+
+        Raises UserError for no result, StoreError if it cannot be written.
+        """
         line = run.to_json()
         with _explained("write", self.path), self._lines.locked() as append:
             append([line])

@@ -29,12 +29,11 @@ HEAD = (
     "speed",
 )
 INTRODUCTION = (
-    "# The authors' code on the same clients\n\n"
-    "The public code of a paper, with its own client, server and training, on the graph, clients and split of our "
-    "cells (`docs/authors.md` says how, and what is replaced). Ours − theirs in points, paired by draw of clients "
-    f"and split; the {LEVEL:.0%} interval is Student's over the draws. It agrees where the interval lies inside "
-    f"± {TOLERANCE:g}, differs where it leaves out 0 and the difference exceeds {TOLERANCE:g}, and is undecided "
-    "otherwise. Speed is their seconds per round over ours."
+    "The public code of a paper, with its own client, server and training, on the graph, clients and split "
+    "of our cells (`docs/authors.md` says how, and what is replaced). Ours − theirs in points, paired by "
+    f"draw of clients and split; the {LEVEL:.0%} interval is Student's over the draws. It agrees where the "
+    f"interval lies inside ± {TOLERANCE:g}, differs where it leaves out 0 and the difference exceeds "
+    f"{TOLERANCE:g}, and is undecided otherwise. Speed is their seconds per round over ours."
 )
 
 
@@ -54,15 +53,14 @@ def markdown(runs: Mapping[str, Sequence[Run]], records: Iterable[Record]) -> st
     """The page; the same input gives the same bytes."""
     comparisons = compare(runs, records)
     everything = [run for found in runs.values() for run in found]
-    parts = [INTRODUCTION]
+    parts = ["# The authors' code on the same clients", INTRODUCTION]
     for code in CODES.values():
         own = [run for run in everything if run.code == code.name]
         if not own:
             continue
         commits = sorted({run.commit for run in own})
-        parts.append(
-            f"## {code.title}\n\n{len(own)} runs of {code.repository}, commit {escape(', '.join(commits))}."
-        )
+        parts.append(f"## {code.title}")
+        parts.append(f"{len(own)} runs of {code.repository}, commit {escape(', '.join(commits))}.")
         found = [each for each in comparisons if each.code == code.name]
         overall = [each for each in found if each.place is None]
         if overall:
@@ -72,9 +70,8 @@ def markdown(runs: Mapping[str, Sequence[Run]], records: Iterable[Record]) -> st
             dataset, partition, clients = place
             parts.append(f"### {escape(f'{code.title}: {dataset}, {partition}, {clients} clients')}")
             parts.append(markdown_table(HEAD, [_line(each) for each in found if each.place == place]))
-        waiting = len({run.key for run in own}) - len(
-            {pair.run.key for each in overall for pair in each.pairs}
-        )
+        paired = {pair.run.key for each in overall for pair in each.pairs}
+        waiting = len({run.key for run in own} - paired)
         if waiting:
             parts.append(f"{waiting} of their runs wait for our record of the same cell.")
     return "\n\n".join(parts) + "\n"
