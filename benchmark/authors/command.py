@@ -105,5 +105,6 @@ def _run(code: PublicCode, version: str, cell: Cell, answer: dict[str, Any]) -> 
         metrics={name: round(value, 4) for name, value in answer["metrics"].items()},
         rounds=cell.schedule.rounds,
         seconds=round(answer["seconds"], 3),
+        core_share=round(answer["core_share"], 3),
         environment={**answer["environment"], "cpu": processor()},
     )

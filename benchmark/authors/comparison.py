@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from statistics import fmean
 
 from benchmark.authors.grid import CODES
 from benchmark.authors.records import Run
@@ -12,6 +13,8 @@ from benchmark.verdict import Printed, Verdict, judge
 
 TOLERANCE = 1.0
 """Points that the 90 % interval of ours − theirs must lie within."""
+ALONE = 0.9
+"""Share of a core below which a run's seconds say nothing."""
 Place = tuple[str, str, int]
 """Graph, partition, clients."""
 
@@ -53,10 +56,15 @@ class Comparison:
         return judge(self.differences, Printed(0.0, (0.0,)), TOLERANCE, may_repeat=True)
 
     @property
-    def speed(self) -> float:
-        """Their seconds per round over ours, the mean over pairs of the ratio."""
-        ratios = [pair.run.seconds_per_round / seconds_per_round(pair.record) for pair in self.pairs]
-        return sum(ratios) / len(ratios)
+    def speed(self) -> float | None:
+        """Their seconds per round over ours, the mean over the pairs in which both had a core of their own;
+        None if there is none such."""
+        ratios = [
+            pair.run.seconds_per_round / seconds_per_round(pair.record)
+            for pair in self.pairs
+            if min(pair.run.core_share, pair.record.result.core_share or 0.0) >= ALONE
+        ]
+        return fmean(ratios) if ratios else None
 
 
 def seconds_per_round(record: Record) -> float:

@@ -26,16 +26,17 @@ class Timer:
     """Seconds of training: from `start`, after all is loaded, to the end."""
 
     def __init__(self) -> None:
-        self.seconds = 0.0
-        self._started = time.perf_counter()
+        self.seconds = self.core_share = 0.0
+        self.start()
 
     def start(self) -> None:
         """All is loaded."""
-        self._started = time.perf_counter()
+        self._started, self._processor = time.perf_counter(), time.process_time()
 
     def stop(self) -> None:
         """Trained and evaluated."""
         self.seconds = time.perf_counter() - self._started
+        self.core_share = (time.process_time() - self._processor) / self.seconds
 
 
 Train = Callable[[WrittenClients, dict[str, Any], Timer], dict[str, float]]
@@ -63,6 +64,7 @@ def run(train: Train) -> None:
                 "counts": clients.counts,
                 "metrics": metrics,
                 "seconds": timer.seconds,
+                "core_share": timer.core_share,
                 "environment": {"python": platform.python_version(), **_versions(), "threads": 1},
             }
         )

@@ -43,6 +43,8 @@ class Run:
     rounds: int
     seconds: float
     """Training and evaluation, without loading."""
+    core_share: float
+    """Processor seconds over those on the clock: well below 1 where the run was not alone on its core."""
     environment: dict[str, Any] = field(default_factory=dict)
     """Versions there, processor, threads."""
 

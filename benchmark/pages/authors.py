@@ -33,7 +33,8 @@ INTRODUCTION = (
     "of our cells (`docs/authors.md` says how, and what is replaced). Ours − theirs in points, paired by "
     f"draw of clients and split; the {LEVEL:.0%} interval is Student's over the draws. It agrees where the "
     f"interval lies inside ± {TOLERANCE:g}, differs where it leaves out 0 and the difference exceeds "
-    f"{TOLERANCE:g}, and is undecided otherwise. Speed is their seconds per round over ours."
+    f"{TOLERANCE:g}, and is undecided otherwise. Speed is their seconds per round over ours, over the pairs "
+    "in which both had a core of their own."
 )
 
 
@@ -92,5 +93,5 @@ def _line(comparison: Comparison) -> list[str]:
         verdict.shown,
         interval,
         verdict.word,
-        f"{comparison.speed:.1f}×",
+        "–" if comparison.speed is None else f"{comparison.speed:.1f}×",
     ]

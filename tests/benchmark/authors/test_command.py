@@ -38,11 +38,11 @@ def _small_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(CODES, "fedpub", small)
 
 
-def make_run(number: int, accuracy: float, **changed: str) -> Run:
+def make_run(number: int, accuracy: float, **changed: str | float) -> Run:
     cell = make_cell(seed=number)
     run = Run(
         "fedpub", "abc", cell.key, "toy", "cora", "metis", 5, "fedavg", "gcn", number, number,
-        {"accuracy": accuracy}, 100, 30.0,
+        {"accuracy": accuracy}, 100, 30.0, 0.95,
     )  # fmt: skip
     return replace(run, **changed)  # type: ignore[arg-type]
 
@@ -173,7 +173,9 @@ def test_torn_and_foreign_lines_are_passed_over_and_the_latest_run_counts(tmp_pa
 def test_ours_less_theirs_is_judged_by_students_interval(differences: tuple[float, ...], word: str) -> None:
     """t(0.95, 2) = 2.920; of 0.1, 0.2, 0.3 the mean is 0.2 and the half-width 2.920 · 0.1 / √3 = 0.1686."""
     runs = {make_cell(seed=k).key: [make_run(k, 50.0)] for k in range(len(differences))}
-    records = [make_record(make_cell(seed=k), 50.0 + each) for k, each in enumerate(differences)]
+    records = [
+        make_record(make_cell(seed=k), 50.0 + each, core_share=1.0) for k, each in enumerate(differences)
+    ]
     overall = compare(runs, records)[0]
     assert overall.verdict.word == word
     if word == AGREES:
@@ -181,6 +183,12 @@ def test_ours_less_theirs_is_judged_by_students_interval(differences: tuple[floa
     # Theirs 0.3 s a round; ours 3 s over 100 rounds.
     assert overall.speed == pytest.approx(0.3 / (3.0 / records[0].rounds))
     assert word in markdown(runs, records)
+
+
+def test_seconds_of_a_crowded_run_are_not_compared() -> None:
+    records = [make_record(make_cell(), core_share=1.0)]
+    crowded = compare({records[0].key: [make_run(0, 50.0, core_share=0.5)]}, records)[0]
+    assert crowded.speed is None
 
 
 def test_runs_without_our_record_wait() -> None:
