@@ -22,7 +22,7 @@ from benchmark.peers.extensions import stand_in_for_missing_extensions
 
 PACKAGE = {"local": "fedavg", "fedavg": "fedavg", "fedpub": "fedpub"}
 """Our method → the code's package of client and server."""
-KEPT_STATE = (
+KEPT_STATE: tuple[Any, ...] = (
     np.ndarray,
     np.dtype,
     type(np.dtype(np.float32)),
@@ -44,9 +44,11 @@ def train(clients: WrittenClients, task: dict[str, Any], timer: Timer) -> dict[s
     stand_in_for_missing_extensions()
     torch.serialization.add_safe_globals(list(KEPT_STATE))
     cell = task["cell"]
-    import_module("data.loader").get_data = _handed_over(clients)
+    loader: Any = import_module("data.loader")
+    loader.get_data = _handed_over(clients)
     # It waits a tenth of a second before it reads a client's state.
-    import_module("modules.federated").time = SimpleNamespace(sleep=lambda _: None)
+    federated: Any = import_module("modules.federated")
+    federated.time = SimpleNamespace(sleep=lambda _: None)
     args = _arguments(clients, cell)
     package = f"models.{PACKAGE[cell['method']]}"
     shared: dict[Any, Any] = {}

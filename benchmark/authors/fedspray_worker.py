@@ -22,8 +22,8 @@ NETWORKS = {"gcn": "GCN", "sgc": "SGC", "graphsage": "SAGE"}
 def train(clients: WrittenClients, task: dict[str, Any], timer: Timer) -> dict[str, float]:
     """Accuracy over all test nodes and over the minority ones at the round of the lowest validation loss."""
     cell = task["cell"]
-    main = import_module("main")
-    client = import_module("client")
+    main: Any = import_module("main")
+    client: Any = import_module("client")
     # The code always builds its GraphSAGE; the other networks stand beside it, unused.
     client.SAGE = getattr(import_module("model"), NETWORKS[cell["backbone"]])
     main.load_data = lambda *_: _handed_over(clients)
@@ -31,7 +31,7 @@ def train(clients: WrittenClients, task: dict[str, Any], timer: Timer) -> dict[s
     os.mkdir("partition")
     scores: list[float] = []
 
-    class Watched(main.Server):  # type: ignore[name-defined, misc]
+    class Watched(main.Server):  # type: ignore[name-defined]
         """Trains for the cell's rounds, and keeps what it returns, which the code only prints."""
 
         def train(self, rounds: int) -> Any:
