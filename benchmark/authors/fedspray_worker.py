@@ -31,7 +31,7 @@ def train(clients: WrittenClients, task: dict[str, Any], timer: Timer) -> dict[s
     os.mkdir("partition")
     scores: list[float] = []
 
-    class Watched(main.Server):  # type: ignore[name-defined]
+    class Watched(main.Server):
         """Trains for the cell's rounds, and keeps what it returns, which the code only prints."""
 
         def train(self, rounds: int) -> Any:
