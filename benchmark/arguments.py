@@ -61,6 +61,9 @@ class Arguments:
     """Keys of records."""
     rename: str
     """`OLD=NEW`, or empty."""
+    authors: tuple[str, ...]
+    """Public codes to run, each `NAME=PATH`."""
+    authors_python: Path | None
 
 
 _UNITS = {"s": 1, "m": 60, "h": 3600}
@@ -150,6 +153,7 @@ def parse(argv: Sequence[str]) -> Arguments:
         values[name] = tuple(item for value in values[name] for item in split_list(value))
     for name in ("save", "forget"):
         values[name] = tuple(item for value in getattr(given, name) for item in split_list(value))
+    values["authors"] = tuple(given.authors)
     values["clients"] = tuple(int(item) for item in clients)
     values["seeds"] = seeds
     values["settings"] = tuple(settings)
@@ -251,6 +255,21 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         metavar="FILE",
         help="interpreter that has openfgl-lib (FEDSUB_PEER_PYTHON)",
+    )
+    theirs = parser.add_argument_group("the authors' own code on our clients (docs/authors.md)")
+    theirs.add_argument(
+        "--authors",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="NAME=PATH",
+        help="run checkouts of public code: fedpub=PATH, fedspray=PATH, fedstruct=PATH",
+    )
+    theirs.add_argument(
+        "--authors-python",
+        type=Path,
+        metavar="FILE",
+        help="interpreter that has what they import (FEDSUB_AUTHORS_PYTHON)",
     )
     out = parser.add_argument_group("what to show")
     out.add_argument("--results", type=Path, default=Path("results"), metavar="DIR", help="results folder")

@@ -86,6 +86,8 @@ def _dispatch(arguments: Arguments, work: Work) -> int:
         return OK
     if arguments.campaign:
         return _campaign(arguments, work)
+    if arguments.authors:
+        return _run_authors(arguments)
     plan = make_plan(arguments)
     if arguments.dry_run:
         return _dry_run(arguments, plan)
@@ -98,6 +100,19 @@ def _campaign(arguments: Arguments, work: Work) -> int:
     failures = run_campaign(arguments, work)
     for record in failures:
         print(f"failed: {record.cell.title}: {record.error}", file=sys.stderr)
+    return FAILED if failures else OK
+
+
+def _run_authors(arguments: Arguments) -> int:
+    """Run public code on our clients; the page shows what there is, after an interruption too."""
+    from benchmark.authors.command import run_authors
+    from benchmark.pages.authors import write_authors_page
+
+    try:
+        failures = run_authors(arguments)
+    finally:
+        if not arguments.dry_run and (page := write_authors_page(arguments.results)) is not None:
+            print(page)
     return FAILED if failures else OK
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from markdown_it import MarkdownIt
 
+from benchmark.authors.records import load
+from benchmark.pages.authors import write_authors_page
 from benchmark.pages.claims import write_claims
 from benchmark.pages.leaderboard import markdown, notes_on, write_leaderboard
 from benchmark.pages.plots import draw_curves
@@ -48,6 +50,7 @@ def write_report(results: Path) -> list[Path]:
     paths: list[Path] = []
     renderer = MarkdownIt("commonmark", {"html": False}).enable("table")
     sections: list[str] = []
+    theirs = load(results)
     stored = Records(results)
     protocols = [load_protocol(name) for name in names()]
     tables = [(protocol, stored.of_table(protocol.name, grid_cells(protocol))) for protocol in protocols]
@@ -57,10 +60,12 @@ def write_report(results: Path) -> list[Path]:
             continue
         figures = draw_curves(results, name, make_rows(protocol, records))
         paths += [write_leaderboard(results, protocol, records), *figures.values()]
-        page = markdown(protocol, records, notes_on(results, protocol), figures)
+        page = markdown(protocol, records, notes_on(results, protocol), figures, theirs)
         sections.append(f'<section id="{name}">\n{renderer.render(page)}</section>\n')
     if found:
         paths += [*write_reproduction(results, tables), write_claims(results, tables)]
+    if (page_of_authors := write_authors_page(results)) is not None:
+        paths.append(page_of_authors)
     if measured:
         paths.append(write_performance_page(results))
     index = results / "index.html"

@@ -22,10 +22,11 @@ from benchmark.files import handed_by
 from benchmark.record import Failure, Record, Result, rounded
 from benchmark.saving import Saving
 from datasets.errors import UserError
-from datasets.federation import federate
+from datasets.federation import Federation, federate
 from datasets.graph import Dataset, binarised, largest_component, row_normalised
 from datasets.options import Spec
 from datasets.partition import partition as divide
+from datasets.partition.base import Partition
 from datasets.partition.statistics import describe as describe_partition
 from datasets.plugins import handed_over
 from datasets.registry import load
@@ -77,12 +78,10 @@ def _run(cell: Cell, callbacks: Sequence[Callback] = (), save: Saving | None = N
     if cell.device != "cpu":
         torch.cuda.reset_peak_memory_stats()
     started, processor = time.perf_counter(), time.process_time()
-    dataset = prepare(cell)
-    partition = divide(dataset, cell.partition, cell.clients, cell.drawn_with)
-    split = make_split(dataset.labels, partition, cell.split, cell.drawn_with, dataset.classes)
+    dataset, partition, federation = make_clients(cell)
     statistics = describe_partition(dataset, partition).to_dict()
     setting = make_setting(
-        federate(dataset, partition, split),
+        federation,
         cell.architecture,
         cell.schedule,
         cell.seed,
@@ -195,6 +194,17 @@ def prepare(cell: Cell) -> Dataset:
     if cell.feature_transform == "row-normalised":
         dataset = row_normalised(dataset)
     return dataset
+
+
+def make_clients(cell: Cell) -> tuple[Dataset, Partition, Federation]:
+    """The cell's graph, which client owns what, and the clients with their split.
+
+    Raises UserError if the graph cannot be had or divided.
+    """
+    dataset = prepare(cell)
+    partition = divide(dataset, cell.partition, cell.clients, cell.drawn_with)
+    split = make_split(dataset.labels, partition, cell.split, cell.drawn_with, dataset.classes)
+    return dataset, partition, federate(dataset, partition, split)
 
 
 def _options_at_default(cell: Cell) -> dict[str, Any]:

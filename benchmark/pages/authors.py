@@ -1,75 +1,97 @@
-"""What the authors' own programs gave on this project's clients: `results/authors/*.jsonl`.
-
-A line is a run: protocol, dataset, partition, clients, method and backbone as our table spells them, seed,
-data_seed (negative: the seed draws the data too), metrics (name → score) and seconds_per_round. A line may
-also name the figure as it is printed: paper in place of protocol, and one metric with its value.
-"""
+"""`authors.md`: what the authors' own code gives on our clients, ours − theirs, paired by draw."""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from statistics import fmean
 
-from benchmark.contrast import interval_of
-from benchmark.jsonl import JsonLines
-from benchmark.store import StoreError
-from benchmark.typed import fits
-from datasets.files import explained
+from benchmark.authors.comparison import TOLERANCE, Comparison, compare
+from benchmark.authors.grid import CODES
+from benchmark.authors.records import Run, load
+from benchmark.pages.metrics import heading_of
+from benchmark.pages.tables import escape, markdown_table
+from benchmark.pages.writing import write_page
+from benchmark.protocol import names
+from benchmark.record import Record
+from benchmark.store import Store
+from benchmark.verdict import LEVEL
 
-NAME = ("dataset", "partition", "clients", "method", "backbone")
-Name = tuple[str, ...]
-"""Protocol or paper, what `NAME` lists, and the metric, as text."""
-
-
-@dataclass(frozen=True)
-class Runs:
-    """The runs of one cell by the authors' code."""
-
-    values: Mapping[tuple[int, int], float] = field(default_factory=dict)
-    """Seed and seed of the data → score."""
-    seconds: tuple[float, ...] = ()
-    """A round, of each run that says so."""
-
-    def to_dict(self, ours: Mapping[tuple[int, int], float]) -> dict[str, Any]:
-        """JSON-ready: their mean, and how far `ours` is from it where both ran the same seeds."""
-        paired = [ours[seeds] - value for seeds, value in self.values.items() if seeds in ours]
-        return {
-            "mean": statistics.fmean(self.values.values()),
-            "std": statistics.stdev(self.values.values()) if len(self.values) > 1 else None,
-            "seeds": len(self.values),
-            "seconds_per_round": statistics.fmean(self.seconds) if self.seconds else None,
-            "paired": len(paired),
-            "difference": statistics.fmean(paired) if paired else None,
-            "interval": [*interval_of(paired)] if len(paired) > 1 else None,
-        }
+HEAD = (
+    "method",
+    "metric",
+    "draws",
+    "ours",
+    "theirs",
+    "ours − theirs",
+    f"{LEVEL:.0%} interval",
+    "verdict",
+    "speed",
+)
+INTRODUCTION = (
+    "The public code of a paper, with its own client, server and training, on the graph, clients and split "
+    "of our cells (`docs/authors.md` says how, and what is replaced). Ours − theirs in points, paired by "
+    f"draw of clients and split; the {LEVEL:.0%} interval is Student's over the draws. It agrees where the "
+    f"interval lies inside ± {TOLERANCE:g}, differs where it leaves out 0 and the difference exceeds "
+    f"{TOLERANCE:g}, and is undecided otherwise. Speed is their seconds per round over ours, over the pairs "
+    "in which both had a core of their own."
+)
 
 
-def read_authors(results: Path) -> dict[Name, Runs]:
-    """Cell and metric → runs; of several with the same seeds the last counts. Other lines are passed over."""
-    found: dict[Name, Runs] = {}
+def write_authors_page(results: Path) -> Path | None:
+    """Write the page of a results folder; its path, or None where the authors' code has not been run."""
+    runs = load(results)
+    if not runs:
+        return None
+    tables = {run.protocol for found in runs.values() for run in found} & set(names())
+    records = [record for name in sorted(tables) for record in Store(results, name).records()]
+    path = results / "authors.md"
+    write_page(path, markdown(runs, records).encode())
+    return path
 
-    def take(line: dict[str, Any]) -> bool:
-        scores: Any = line["metrics"] if "metrics" in line else {line.get("metric"): line.get("value")}
-        texts = [line.get("protocol", line.get("paper")), *(line.get(part, "") for part in NAME)]
-        seeds = [line.get("seed"), line.get("data_seed", -1)]
-        seconds = line.get("seconds_per_round")
-        known = isinstance(scores, dict) and all(isinstance(text, (str, int)) for text in (*texts, *scores))
-        if not (known and fits([*scores.values()], list[float]) and fits(seeds, list[int])):
-            return False
-        if not fits(seconds, float | None):
-            return False
-        seed, drawn = (int(item) for item in seeds)
-        for metric, value in scores.items():
-            name: Name = (*map(str, texts), str(metric))
-            runs = found.get(name, Runs())
-            values = {**runs.values, (seed, seed if drawn < 0 else drawn): float(value)}
-            found[name] = Runs(values, (*runs.seconds, *([] if seconds is None else [float(seconds)])))
-        return True
 
-    for path in sorted((results / "authors").glob("*.jsonl")):
-        with explained("read", path, "repair that or choose another folder with --results", StoreError):
-            JsonLines(path, take).refresh()
-    return found
+def markdown(runs: Mapping[str, Sequence[Run]], records: Iterable[Record]) -> str:
+    """The page; the same input gives the same bytes."""
+    comparisons = compare(runs, records)
+    everything = [run for found in runs.values() for run in found]
+    parts = ["# The authors' code on the same clients", INTRODUCTION]
+    for code in CODES.values():
+        own = [run for run in everything if run.code == code.name]
+        if not own:
+            continue
+        commits = sorted({run.commit for run in own})
+        parts.append(f"## {code.title}")
+        parts.append(f"{len(own)} runs of {code.repository}, commit {escape(', '.join(commits))}.")
+        found = [each for each in comparisons if each.code == code.name]
+        overall = [each for each in found if each.place is None]
+        if overall:
+            parts.append("Over all graphs and clients:")
+            parts.append(markdown_table(HEAD, map(_line, overall)))
+        for place in dict.fromkeys(each.place for each in found if each.place is not None):
+            dataset, partition, clients = place
+            parts.append(f"### {escape(f'{code.title}: {dataset}, {partition}, {clients} clients')}")
+            parts.append(markdown_table(HEAD, [_line(each) for each in found if each.place == place]))
+        paired = {pair.run.key for each in overall for pair in each.pairs}
+        waiting = len({run.key for run in own} - paired)
+        if waiting:
+            parts.append(f"{waiting} of their runs wait for our record of the same cell.")
+    return "\n\n".join(parts) + "\n"
+
+
+def _line(comparison: Comparison) -> list[str]:
+    verdict = comparison.verdict
+    name = f"{comparison.method} · {comparison.backbone}"
+    ours = [pair.record.metrics[comparison.metric] or 0.0 for pair in comparison.pairs]
+    theirs = [pair.run.metrics[comparison.metric] for pair in comparison.pairs]
+    interval = "–" if verdict.interval is None else "{:+.2f} to {:+.2f}".format(*verdict.interval)
+    return [
+        name,
+        heading_of(comparison.metric),
+        str(len(comparison.differences)),
+        f"{fmean(ours):.2f}",
+        f"{fmean(theirs):.2f}",
+        verdict.shown,
+        interval,
+        verdict.word,
+        "–" if comparison.speed is None else f"{comparison.speed:.1f}×",
+    ]

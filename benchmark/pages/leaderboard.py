@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -11,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape as escape_markup
 from rich.table import Table
 
+from benchmark.authors.records import Run, load
 from benchmark.pages.comparison import gain_of, level_of
 from benchmark.pages.metrics import heading_of
 from benchmark.pages.scores import Block, Row, Score, best_of, blocks_of, make_rows, metrics_of
@@ -60,7 +62,8 @@ def notes_on(folder: Path, protocol: Protocol) -> str:
 def write_leaderboard(folder: Path, protocol: Protocol, records: Sequence[Record]) -> Path:
     """Write the page of a protocol; returns its path."""
     path = leaderboard_path(folder, protocol.name)
-    write_page(path, markdown(protocol, records, notes_on(folder, protocol)).encode())
+    page = markdown(protocol, records, notes_on(folder, protocol), theirs=load(folder))
+    write_page(path, page.encode())
     return path
 
 
@@ -69,12 +72,17 @@ def markdown(
     records: Sequence[Record],
     notes: str = "",
     figures: Mapping[Block, Path] = MappingProxyType({}),
+    theirs: Mapping[str, Sequence[Run]] = MappingProxyType({}),
 ) -> str:
-    """The page, with the figures of its blocks if they are given; the same input gives the same bytes."""
+    """The page, with the figures of its blocks and the runs of the authors' code (by cell) if they are given;
+    the same input gives the same bytes."""
     rows = make_rows(protocol, records)
     parts = [f"# {protocol.title}", protocol.description] if protocol.description else [f"# {protocol.title}"]
     for block, listed in blocks_of(rows):
-        parts += [f"## {escape(block_title(block))}", markdown_table(*table_of(protocol, listed))]
+        parts += [
+            f"## {escape(block_title(block))}",
+            markdown_table(*table_of(protocol, listed, theirs=theirs)),
+        ]
         if block in figures:
             parts.append(f"![test score by round](figures/{figures[block].name})")
     if not rows:
@@ -96,7 +104,12 @@ def block_title(block: Block) -> str:
     return f"{dataset}, {partition}, {clients} client{'s' if clients > 1 else ''}"
 
 
-def table_of(protocol: Protocol, rows: Sequence[Row], bold: str = "**") -> tuple[list[str], list[list[str]]]:
+def table_of(
+    protocol: Protocol,
+    rows: Sequence[Row],
+    bold: str = "**",
+    theirs: Mapping[str, Sequence[Run]] = MappingProxyType({}),
+) -> tuple[list[str], list[list[str]]]:
     """Heading and cells of a block's table, as text; the best scores stand between `bold`."""
     several = len({row.backbone for row in rows}) > 1
     columns = [["method", *(_name(row, several) for row in rows)]]
@@ -114,8 +127,22 @@ def table_of(protocol: Protocol, rows: Sequence[Row], bold: str = "**") -> tuple
             columns.append(["difference", *map(_verdict, levels)])
             if any(gain is not None for gain in gains):
                 columns.append(["difference of gain", *map(_verdict, gains)])
+        beside = [_theirs(row, metric, theirs) for row in rows]
+        if any(beside):
+            columns.append(["authors' code here", *(text or "–" for text in beside)])
     head, *cells = (list(line) for line in zip(*columns, strict=True))
     return [*head, *COSTS], [[*line, *_costs(row)] for line, row in zip(cells, rows, strict=True)]
+
+
+def _theirs(row: Row, metric: str, theirs: Mapping[str, Sequence[Run]]) -> str:
+    """What the authors' code gives on the clients of the row's own runs; empty where it has not been run."""
+    latest = [theirs[record.key][-1].metrics for record in row.records if record.key in theirs]
+    values = [metrics[metric] for metrics in latest if metric in metrics]
+    return (
+        with_spread(statistics.fmean(values), statistics.stdev(values) if values[1:] else None)
+        if values
+        else ""
+    )
 
 
 def _name(row: Row, several_backbones: bool) -> str:

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmark.causes import text_of
-from benchmark.pages.authors import NAME, Name, Runs, read_authors
 from benchmark.pages.comparison import REFERENCE, gain_of, level_of
 from benchmark.pages.leaderboard import CHOSEN, with_spread
 from benchmark.pages.metrics import CHANGE, COMMUNICATION, GAIN
 from benchmark.pages.scores import Row, make_rows
 from benchmark.pages.tables import escape, markdown_table
+from benchmark.pages.theirs import Name, Runs, read_authors
 from benchmark.pages.writing import write_page
 from benchmark.protocol import AXES, Protocol, bare
 from benchmark.published import PLACE, POINT, Figure, Place, answered_figures, figures, grid_points
@@ -89,11 +89,8 @@ class Entry:
 
     def authors(self, runs: Mapping[Name, Runs]) -> dict[str, Any] | None:
         """What the authors' own code gave for this cell, if it was run."""
-        place = {part: str(value) for part, value in zip(PLACE, self.figure.place, strict=True)}
-        own = (*(str(self.point.get(part, "")) for part in NAME), self.metric)
-        printed = (*(place[part] for part in NAME), place["metric"])
-        names = [(self.protocol, *own), (place["paper"], *own), (place["paper"], *printed)]
-        found = next((runs[name] for name in names if name in runs), None)
+        parts = ("dataset", "partition", "clients", "method", "backbone")
+        found = runs.get((self.protocol, *(str(self.point.get(part, "")) for part in parts), self.metric))
         if found is None:
             return None
         score = {} if self.row is None else self.row.scores[self.metric].by_seed

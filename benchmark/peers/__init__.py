@@ -1,4 +1,5 @@
 """This suite beside openfgl-lib: the same graph, clients, split, network and schedule, timed interleaved.
 
-`pipe` and `openfgl_worker` run in the peer's environment and import nothing that it lacks.
+`pipe`, `clients`, `extensions` and `openfgl_worker` run in the peer's environment and import nothing that it
+lacks; `benchmark.authors` uses the first three and `worker` too.
 """

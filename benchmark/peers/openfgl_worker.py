@@ -9,11 +9,8 @@ written beside the file of clients.
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import pickle
 import random
-import sys
-import types
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -21,8 +18,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.sparse import csr_matrix
 
+from benchmark.peers.clients import WrittenClients
+from benchmark.peers.extensions import stand_in_for_missing_extensions
 from benchmark.peers.pipe import Rounds, serve, timed
 
 PACKAGES = ("openfgl-lib", "torch", "torch-geometric", "numpy", "scipy")
@@ -43,70 +41,37 @@ def prepare(task: dict[str, Any]) -> tuple[dict[str, Any], Rounds]:
     return answer, lambda phase, rounds: timed(partial(loop.run, phase), rounds)
 
 
-def stand_in_for_missing_extensions() -> None:
-    """Replace torch_scatter and torch_sparse where they are not installed.
-
-    They have no wheels for this torch. FED-PUB's layer takes one function from the first, for the
-    nodes' degrees, and from the second only a class that it never meets here.
-    """
-    nothing = dict.fromkeys(("fill_diag", "matmul", "mul", "sum"))
-    contents: dict[str, dict[str, Any]] = {
-        "torch_scatter": {"scatter_add": _scatter_add},
-        "torch_sparse": {"SparseTensor": type("SparseTensor", (), {}), **nothing},
-    }
-    for name, content in contents.items():
-        if importlib.util.find_spec(name) is None:
-            sys.modules[name] = types.ModuleType(name)
-            sys.modules[name].__dict__.update(content)
-
-
-def _scatter_add(source: torch.Tensor, index: torch.Tensor, dim: int, dim_size: int) -> torch.Tensor:
-    return source.new_zeros(dim_size).scatter_add_(dim, index, source)
-
-
 class Clients:
     """What the library's data class offers: `local_data`, `global_data`, `processed_dir`."""
 
     def __init__(self, exchange: Path, folder: Path) -> None:
         self.processed_dir = str(folder)
-        with np.load(exchange, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        self.arrays = arrays
-        parts = (arrays["feature_values"], arrays["feature_columns"], arrays["feature_rows"])
-        # The library loads features dense.
-        dense = csr_matrix(parts, shape=tuple(arrays["feature_shape"])).toarray()
-        self.features = torch.from_numpy(dense)
-        self.labels = torch.from_numpy(arrays["labels"])
-        self.ends = np.concatenate([[0], np.cumsum(arrays["sizes"])])
-        self.clients = len(arrays["sizes"])
+        self.written = WrittenClients.read(exchange)
+        self.clients = len(self.written.rows)
         split = folder / "node_cls" / "default_split"
         split.mkdir(parents=True)
         self.local_data = [self._client(number, split) for number in range(self.clients)]
-        self.global_data = self._data(slice(None), np.stack([arrays["source"], arrays["target"]]))
-        self.counts = {
-            "nodes": len(self.labels),
-            "edges": sum(int(data.edge_index.shape[1]) for data in self.local_data),
-            "features": sum(int(torch.count_nonzero(data.x)) for data in self.local_data),
-            **{role: int(arrays[role].sum()) for role in ("train", "validation", "test")},
-        }
+        self.global_data = self._data(slice(None), self.written.edges)
+        self.counts = self.written.counts
 
     def _data(self, rows: slice, edges: np.ndarray) -> Any:
+        # The library loads features dense.
         data = import_module("torch_geometric.data").Data(
-            x=self.features[rows], edge_index=torch.from_numpy(edges.copy()), y=self.labels[rows]
+            x=self.written.features[rows],
+            edge_index=torch.from_numpy(edges.copy()),
+            y=self.written.labels[rows],
         )
-        data.num_global_classes = int(self.arrays["classes"])
+        data.num_global_classes = self.written.classes
         return data
 
     def _client(self, number: int, split: Path) -> Any:
-        first, last = int(self.ends[number]), int(self.ends[number + 1])
-        source, target = self.arrays["source"], self.arrays["target"]
-        own = (source >= first) & (source < last)
-        data = self._data(slice(first, last), np.stack([source[own], target[own]]) - first)
-        data.global_map = {local: first + local for local in range(last - first)}
+        rows = self.written.rows[number]
+        data = self._data(rows, self.written.edges_of(number))
+        data.global_map = {local: rows.start + local for local in range(rows.stop - rows.start)}
         for role, name in (("train", "train"), ("validation", "val"), ("test", "test")):
-            mask = torch.from_numpy(self.arrays[role][first:last])
+            mask = self.written.mask(role, rows)
             torch.save(mask, split / f"{name}_{number}.pt")
-            chosen = [first + int(local) for local in mask.nonzero().flatten()]
+            chosen = [rows.start + int(local) for local in mask.nonzero().flatten()]
             (split / f"glb_{name}_{number}.pkl").write_bytes(pickle.dumps(chosen))
         return data
 

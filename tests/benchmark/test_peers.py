@@ -14,11 +14,12 @@ import pytest
 import torch
 
 from benchmark.peers import interleaved
+from benchmark.peers.clients import write_clients
 from benchmark.peers.grid import CLIENTS, DATASETS, PAIRINGS, SCHEDULE, PeerCell, plan
-from benchmark.peers.interleaved import Limits, Worker, compare, peer_python
+from benchmark.peers.interleaved import Limits, compare, peer_python
 from benchmark.peers.openfgl_worker import Clients
-from benchmark.peers.our_worker import write_clients
 from benchmark.peers.pipe import one_line
+from benchmark.peers.worker import Worker
 from benchmark.performance.page import ratios
 from datasets.errors import UserError
 from methods.core import registry

@@ -1,0 +1,110 @@
+"""`--authors NAME=PATH …`: run what has no record yet."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmark.arguments import Arguments
+from benchmark.authors.checkout import FOLDER, INSTALL, VARIABLE, check_python, chosen, version_of
+from benchmark.authors.grid import PublicCode, method_name, plan
+from benchmark.authors.records import AuthorsRuns, Run
+from benchmark.availability import keep_available
+from benchmark.cell import Cell
+from benchmark.environment import processor
+from benchmark.peers.clients import write_clients
+from benchmark.peers.worker import Worker, WorkerError, available_memory
+from benchmark.runner import make_clients
+from datasets.errors import UserError
+from methods.core import registry
+
+LONGEST = 6 * 3600.0
+"""Seconds after which a run is given up."""
+MISSING = "ModuleNotFoundError"
+
+
+def run_authors(arguments: Arguments) -> int:
+    """Run the public codes that were named on the cells that the filters leave; how many runs failed.
+
+    What has a record of this commit is not run again, unless `--rerun`. Raises UserError for a checkout, an
+    interpreter or a filter that does not fit.
+    """
+    codes = chosen(arguments.authors)
+    plans = {code: plan(code, arguments) for code in codes}
+    python = arguments.authors_python or Path(os.environ.get(VARIABLE) or FOLDER / "bin" / "python")
+    if not arguments.dry_run:
+        check_python(python)
+    failures = 0
+    for code, checkout in codes.items():
+        version = version_of(checkout)
+        kept = AuthorsRuns(arguments.results, code.name)
+        waiting = [cell for cell in plans[code] if arguments.rerun or not kept.done(cell.key, version)]
+        print(f"{code.title}: {len(plans[code])} runs, {len(waiting)} of them to run", file=sys.stderr)
+        if arguments.dry_run:
+            for cell in waiting:
+                print(f"{cell.key}  {code.name}: {cell.title}")
+            continue
+        ready, missing = keep_available(waiting, download=True)
+        for skip in missing:
+            print(f"skipped {skip.what}: {skip.reason}", file=sys.stderr)
+        for number, cell in enumerate(ready, start=1):
+            print(f"{code.name} {number}/{len(ready)}: {cell.title}", file=sys.stderr, flush=True)
+            try:
+                run = run_one(code, checkout, version, cell, python)
+            except WorkerError as error:
+                if error.reason.startswith(MISSING):
+                    raise UserError(f"{python} lacks a package ({error.reason}): {INSTALL}") from error
+                print(f"  failed: {error.reason}", file=sys.stderr)
+                failures += 1
+                continue
+            kept.add(run)
+            scores = ", ".join(f"{name} {value:.2f}" for name, value in run.metrics.items())
+            print(f"  {scores} in {run.seconds:.0f} s", file=sys.stderr, flush=True)
+    return failures
+
+
+def run_one(code: PublicCode, checkout: Path, version: str, cell: Cell, python: Path) -> Run:
+    """Hand the clients of our cell over and have the code train on them. Raises WorkerError."""
+    with tempfile.TemporaryDirectory(prefix="fedsub-authors-") as folder:
+        exchange = Path(folder) / "clients.npz"
+        written = write_clients(make_clients(cell)[2], exchange)
+        task = {
+            "cell": {
+                **cell.to_dict(),
+                "options": asdict(registry.make_options(cell.method, dict(cell.options))),
+            },
+            "checkout": str(checkout),
+            "exchange": str(exchange),
+            "folder": folder,
+            "memory": available_memory(0.9),
+        }
+        with Worker(code.name, python, code.worker, LONGEST) as worker:
+            answer = worker.ask(task)
+    if answer["counts"] != written:
+        raise WorkerError(code.name, f"read {answer['counts']} where {written} was written")
+    return _run(code, version, cell, answer)
+
+
+def _run(code: PublicCode, version: str, cell: Cell, answer: dict[str, Any]) -> Run:
+    return Run(
+        code=code.name,
+        commit=version,
+        key=cell.key,
+        protocol=cell.protocol,
+        dataset=cell.dataset.text,
+        partition=cell.partition.text,
+        clients=cell.clients,
+        method=method_name(cell),
+        backbone=cell.architecture.backbone,
+        seed=cell.seed,
+        data_seed=cell.drawn_with,
+        metrics={name: round(value, 4) for name, value in answer["metrics"].items()},
+        rounds=cell.schedule.rounds,
+        seconds=round(answer["seconds"], 3),
+        core_share=round(answer["core_share"], 3),
+        environment={**answer["environment"], "cpu": processor()},
+    )

@@ -1,0 +1,96 @@
+"""Ours − theirs, paired by draw: does the implementation give what the authors' code gives?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from benchmark.authors.grid import CODES
+from benchmark.authors.records import Run
+from benchmark.record import OK, Record
+from benchmark.verdict import Printed, Verdict, judge
+
+TOLERANCE = 1.0
+"""Points that the 90 % interval of ours − theirs must lie within."""
+ALONE = 0.9
+"""Share of a core below which a run's seconds say nothing."""
+Place = tuple[str, str, int]
+"""Graph, partition, clients."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One draw run by both."""
+
+    run: Run
+    record: Record
+
+    def difference(self, metric: str) -> float | None:
+        """Ours − theirs in points; None where one of them lacks the metric."""
+        ours, theirs = self.record.metrics.get(metric), self.run.metrics.get(metric)
+        return None if ours is None or theirs is None else ours - theirs
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A method of one code by one metric: every pair, over all places or at one."""
+
+    code: str
+    method: str
+    backbone: str
+    metric: str
+    place: Place | None = None
+    """None: over all."""
+    pairs: list[Pair] = field(default_factory=list)
+
+    @property
+    def differences(self) -> list[float]:
+        """Ours − theirs of every pair, in points."""
+        found = (pair.difference(self.metric) for pair in self.pairs)
+        return [each for each in found if each is not None]
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether their mean is 0 to within ± TOLERANCE, by Student's interval over the draws."""
+        return judge(self.differences, Printed(0.0, (0.0,)), TOLERANCE, may_repeat=True)
+
+    @property
+    def speed(self) -> float | None:
+        """Their seconds per round over ours, the mean over the pairs in which both had a core of their own;
+        None if there is none such."""
+        ratios = [
+            pair.run.seconds_per_round / seconds_per_round(pair.record)
+            for pair in self.pairs
+            if min(pair.run.core_share, pair.record.result.core_share or 0.0) >= ALONE
+        ]
+        return fmean(ratios) if ratios else None
+
+
+def seconds_per_round(record: Record) -> float:
+    """Of ours: training and evaluation."""
+    return (record.seconds["train"] + record.seconds["evaluate"]) / record.rounds
+
+
+def compare(runs: Mapping[str, Iterable[Run]], records: Iterable[Record]) -> list[Comparison]:
+    """Every method and metric that both have run on the same draws: over all places, then at each.
+
+    `runs` is by the key of our cell, the latest last, which counts.
+    """
+    overall: dict[tuple[str, ...], Comparison] = {}
+    local: dict[tuple[object, ...], Comparison] = {}
+    by_key = {record.key: record for record in records if record.status == OK}
+    for key, found in runs.items():
+        if key not in by_key:
+            continue
+        # One pair for each code, by its latest run.
+        for run in {run.code: run for run in found}.values():
+            place = (run.dataset, run.partition, run.clients)
+            for metric in run.metrics:
+                name = (run.code, run.method, run.backbone, metric)
+                pair = Pair(run, by_key[key])
+                overall.setdefault(name, Comparison(*name)).pairs.append(pair)
+                local.setdefault((*name, place), Comparison(*name, place)).pairs.append(pair)
+    found_all = [*overall.values(), *local.values()]
+    order = list(CODES)
+    return sorted(found_all, key=lambda each: (order.index(each.code), each.place is not None))

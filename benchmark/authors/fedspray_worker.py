@@ -1,0 +1,84 @@
+"""FedSpray's public code: `python -m benchmark.authors.fedspray_worker FD`.
+
+Its `main.run` is called as it stands, with the cell's settings; its graph and client files give way to ours.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from benchmark.authors.handover import Timer, run
+from benchmark.peers.clients import WrittenClients
+
+NETWORKS = {"gcn": "GCN", "sgc": "SGC", "graphsage": "SAGE"}
+"""Our backbone → the code's class."""
+
+
+def train(clients: WrittenClients, task: dict[str, Any], timer: Timer) -> dict[str, float]:
+    """Accuracy over all test nodes and over the minority ones at the round of the lowest validation loss."""
+    cell = task["cell"]
+    main: Any = import_module("main")
+    client: Any = import_module("client")
+    # The code always builds its GraphSAGE; the other networks stand beside it, unused.
+    client.SAGE = getattr(import_module("model"), NETWORKS[cell["backbone"]])
+    main.load_data = lambda *_: _handed_over(clients)
+    # It lists its client files before it loads them.
+    os.mkdir("partition")
+    scores: list[float] = []
+
+    class Watched(main.Server):
+        """Trains for the cell's rounds, and keeps what it returns, which the code only prints."""
+
+        def train(self, rounds: int) -> Any:
+            timer.start()
+            scores[:] = found = super().train(cell["rounds"])
+            timer.stop()
+            return found
+
+    main.Server = Watched
+    options = cell["options"]
+    main.run(
+        cell["dataset"],
+        epochs=cell["local_epochs"],
+        hidden=cell["hidden"][0],
+        lr=cell["learning_rate"],
+        # Without soft targets each client trains its own network on its own labels.
+        lambda_1=0.0 if cell["method"] == "local" else options["lambda1"],
+        proxy_dim=options.get("width", 64),
+        seed=cell["seed"],
+    )
+    return {"accuracy": 100 * float(scores[0]), "minority_accuracy": 100 * float(scores[1])}
+
+
+def _handed_over(
+    clients: WrittenClients,
+) -> tuple[Any, int, list[list[int]], list[list[int]], list[list[int]]]:
+    """What the code's `load_data` returns: the graph, how many clients, and each one's nodes by role."""
+    graph = SimpleNamespace(
+        x=clients.features,
+        y=clients.labels,
+        edge_index=torch.from_numpy(clients.edges),
+        num_nodes=len(clients.labels),
+    )
+
+    class Dataset:
+        num_classes = clients.classes
+        num_node_features = clients.features.shape[1]
+
+        def __getitem__(self, number: int) -> Any:
+            return graph
+
+    roles = [
+        [(clients.mask(role, rows).nonzero().flatten() + rows.start).tolist() for rows in clients.rows]
+        for role in ("train", "validation", "test")
+    ]
+    return Dataset(), len(clients.rows), roles[0], roles[1], roles[2]
+
+
+if __name__ == "__main__":
+    run(train)

@@ -1,0 +1,131 @@
+"""What is run: which methods a public code has, on which cells of which tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from benchmark.arguments import Arguments
+from benchmark.cell import Cell
+from benchmark.plan import make_plan
+from datasets.errors import UserError
+from datasets.options import format_name, parse_name
+
+DRAWS = 5
+"""Seeds of a cell, each a draw of clients and split."""
+
+
+@dataclass(frozen=True)
+class PublicCode:
+    """The public code of a paper."""
+
+    name: str
+    """As the command line and the records spell it."""
+    title: str
+    repository: str
+    """Its address on GitHub."""
+    entry: str
+    """A file that every checkout has."""
+    worker: str
+    """The module that runs it."""
+    methods: tuple[str, ...]
+    """As the tables spell them."""
+    datasets: tuple[str, ...]
+    tables: tuple[tuple[str, tuple[int, ...]], ...]
+    """Each with the numbers of clients that are run, all that it lists if empty."""
+
+
+CODES = {
+    code.name: code
+    for code in (
+        PublicCode(
+            "fedpub",
+            "FED-PUB",
+            "JinheonBaek/FED-PUB",
+            "models/fedpub/server.py",
+            "benchmark.authors.fedpub_worker",
+            ("local", "fedavg", "fedpub"),
+            ("cora", "citeseer", "pubmed"),
+            (("fedpub-2", (5, 10, 20)), ("fedpub-1", (10,))),
+        ),
+        PublicCode(
+            "fedspray",
+            "FedSpray",
+            "xbfu/FedSpray",
+            "server.py",
+            "benchmark.authors.fedspray_worker",
+            ("local", "fedspray", "fedspray[lambda1=1]"),
+            ("pubmed", "coauthor_physics"),
+            (("fedspray-2", ()),),
+        ),
+        PublicCode(
+            "fedstruct",
+            "FedStruct",
+            "JavadAliakbari/FedStruct",
+            "src/GNN/GNN_server.py",
+            "benchmark.authors.fedstruct_worker",
+            (
+                "central",
+                "local",
+                "fedsgd",
+                "fedsage+",
+                "fedsage-true",
+                "fedstruct[features=deg]",
+                "fedstruct[features=gdv]",
+                "fedstruct[features=n2v]",
+                "fedstruct[features=h2v]",
+            ),
+            ("cora", "citeseer", "chameleon"),
+            (("fedstruct-1", (5, 10)),),
+        ),
+    )
+}
+"""By name."""
+
+
+def plan(code: PublicCode, arguments: Arguments) -> list[Cell]:
+    """Our cells that the code can run, and that the filters of the command line leave.
+
+    Raises UserError if none is left.
+    """
+    cells: dict[str, Cell] = {}
+    for table, clients in code.tables:
+        asked = replace(
+            arguments,
+            table=(table,),
+            dataset=code.datasets,
+            method=code.methods,
+            partition=(),
+            backbone=(),
+            clients=(),
+            seeds=arguments.seeds or tuple(range(DRAWS)),
+        )
+        cells |= {
+            cell.key: cell
+            for cell in make_plan(asked).cells
+            if _wanted(cell, arguments) and (not clients or cell.clients in clients)
+        }
+    if not cells:
+        raise UserError(
+            f"{code.title}'s code runs none of these cells: it has {', '.join(code.methods)} on "
+            f"{', '.join(code.datasets)} in the tables {', '.join(dict(code.tables))}"
+        )
+    return list(cells.values())
+
+
+def method_name(cell: Cell) -> str:
+    """The cell's method as its table spells it."""
+    return cell.label or format_name(cell.method, dict(cell.options))
+
+
+def _wanted(cell: Cell, arguments: Arguments) -> bool:
+    def kept(asked: tuple[str, ...], *names: str) -> bool:
+        return not asked or any(name in asked for name in names)
+
+    return (
+        kept(arguments.table, cell.protocol)
+        and kept(arguments.dataset, cell.dataset.text)
+        and kept(arguments.method, method_name(cell), parse_name(cell.method)[0])
+        and kept(arguments.partition, cell.partition.text, cell.partition.name)
+        and kept(arguments.backbone, cell.architecture.backbone)
+        and (not arguments.clients or cell.clients in arguments.clients)
+    )

@@ -1,0 +1,31 @@
+"""Stand-ins for compiled extensions that have no wheels for this torch: torch_scatter, torch_sparse.
+
+Other people's code imports them by name. It takes one function from the first, for the nodes' degrees, and
+from the second only a class that it never meets here.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import types
+from typing import Any
+
+import torch
+
+
+def stand_in_for_missing_extensions() -> None:
+    """Replace torch_scatter and torch_sparse where they are not installed."""
+    nothing = dict.fromkeys(("fill_diag", "matmul", "mul", "sum"))
+    contents: dict[str, dict[str, Any]] = {
+        "torch_scatter": {"scatter_add": _scatter_add},
+        "torch_sparse": {"SparseTensor": type("SparseTensor", (), {}), **nothing},
+    }
+    for name, content in contents.items():
+        if importlib.util.find_spec(name) is None:
+            sys.modules[name] = types.ModuleType(name)
+            sys.modules[name].__dict__.update(content)
+
+
+def _scatter_add(source: torch.Tensor, index: torch.Tensor, dim: int, dim_size: int) -> torch.Tensor:
+    return source.new_zeros(dim_size).scatter_add_(dim, index, source)

@@ -1,0 +1,4 @@
+# mypy: ignore-errors
+"""FedAvg's client."""
+
+from modules.federated import Client  # noqa: F401

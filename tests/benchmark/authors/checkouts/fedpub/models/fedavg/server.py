@@ -1,0 +1,4 @@
+# mypy: ignore-errors
+"""FedAvg's server."""
+
+from modules.federated import Server  # noqa: F401

@@ -1,0 +1,2 @@
+# mypy: ignore-errors
+"""The real one starts processes, which the worker does not."""

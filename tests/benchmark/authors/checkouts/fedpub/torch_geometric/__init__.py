@@ -1,0 +1,2 @@
+# mypy: ignore-errors
+"""Plays torch_geometric."""

@@ -1,0 +1,201 @@
+"""`--authors`: what is run, kept, run again, compared and shown; the public code is played."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmark.arguments import parse
+from benchmark.authors.checkout import chosen, version_of
+from benchmark.authors.comparison import compare
+from benchmark.authors.grid import CODES, plan
+from benchmark.authors.records import AuthorsRuns, Run, load
+from benchmark.cli import main
+from benchmark.pages.authors import markdown
+from benchmark.pages.leaderboard import table_of
+from benchmark.pages.scores import make_rows
+from benchmark.protocol import load_protocol
+from benchmark.store import Store
+from benchmark.verdict import AGREES, DIFFERS, UNDECIDED
+from datasets.errors import UserError
+from tests.benchmark.fakes import make_cell, make_record, quick_run
+
+CHECKOUTS = Path(__file__).parent / "checkouts"
+GRAPH = "community[nodes=200,communities=6,features=40]"
+PLAYED = ("--authors", f"fedpub={CHECKOUTS / 'fedpub'}", "--authors-python", sys.executable)
+CELLS = ("--method", "local", "--seeds", "2", "--clients", "5", "--set", "rounds=2")
+
+
+@pytest.fixture
+def _small_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = replace(CODES["fedpub"], datasets=(GRAPH,), tables=(("fedpub-2", (5,)),))
+    monkeypatch.setitem(CODES, "fedpub", small)
+
+
+def make_run(number: int, accuracy: float, **changed: str | float) -> Run:
+    cell = make_cell(seed=number)
+    run = Run(
+        "fedpub", "abc", cell.key, "toy", "cora", "metis", 5, "fedavg", "gcn", number, number,
+        {"accuracy": accuracy}, 100, 30.0, 0.95,
+    )  # fmt: skip
+    return replace(run, **changed)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("_small_graph")
+def test_runs_are_kept_not_repeated_and_shown_beside_ours(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = ("--results", str(tmp_path))
+    assert main(parse([*PLAYED, *CELLS, *results])) == 0
+    path = tmp_path / "authors" / "fedpub.jsonl"
+    first = path.read_bytes()
+    lines = [json.loads(line) for line in first.splitlines()]
+    assert [line["seed"] for line in lines] == [0, 1]
+    assert {line["method"] for line in lines} == {"local"}
+    assert all(line["seconds_per_round"] == round(line["seconds"] / 2, 6) for line in lines)
+    assert main(parse([*PLAYED, *CELLS, *results])) == 0
+    assert path.read_bytes() == first
+    assert "2 runs, 0 of them to run" in capsys.readouterr().err
+
+    ours = ["--table", "fedpub-2", "--dataset", GRAPH, "--engine", "in-process", *CELLS, *results]
+    assert main(parse(ours), quick_run) == 0
+    runs, records = load(tmp_path), Store(tmp_path, "fedpub-2").records()
+    assert {record.key for record in records} == set(runs)
+    overall, local = compare(runs, records)
+    assert (overall.place, local.place) == (None, (GRAPH, "metis", 5))
+    expected = [50.0 + line["seed"] - line["metrics"]["accuracy"] for line in lines]
+    assert overall.differences == pytest.approx(expected)
+    page = (tmp_path / "leaderboards" / "fedpub-2.md").read_text()
+    assert "authors' code here" in page
+    assert main(parse(["--report", *results])) == 0
+    assert (tmp_path / "authors.md").is_file()
+
+
+@pytest.mark.usefixtures("_small_graph")
+def test_a_dry_run_lists_and_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(parse([*PLAYED, *CELLS, "--dry-run", "--results", str(tmp_path)])) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("_small_graph")
+def test_an_environment_without_a_package_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The played checkout has a file that the worker asks for, and nothing else."""
+    entry = tmp_path / "code" / CODES["fedpub"].entry
+    entry.parent.mkdir(parents=True)
+    entry.touch()
+    asked = ["--authors", f"fedpub={tmp_path / 'code'}", *PLAYED[2:], *CELLS, "--results", str(tmp_path)]
+    assert main(parse(asked)) == 2
+    assert "ModuleNotFoundError" in capsys.readouterr().err
+
+
+def test_each_code_is_asked_for_cells_of_its_tables() -> None:
+    def planned(name: str, *argv: str) -> list[tuple[str, str, int]]:
+        cells = plan(CODES[name], parse(["--seeds", "1", *argv]))
+        return [(cell.partition.name, cell.label, cell.clients) for cell in cells]
+
+    everywhere = planned("fedpub", "--dataset", "cora")
+    assert len(everywhere) == 3 * 4
+    assert ("metis-overlapping", "fedpub", 10) in everywhere
+    assert planned(
+        "fedpub", "--dataset", "cora", "--partition", "metis", "--clients", "20", "--method", "fedavg"
+    ) == [("metis", "fedavg", 20)]
+    chameleon = planned("fedstruct", "--dataset", "chameleon")
+    assert ("random", "fedstruct[features=h2v]", 5) in chameleon
+    # The whole graph has no clients: one run.
+    assert [line for line in chameleon if line[1] == "central"] == [("random", "central", 10)]
+    with pytest.raises(UserError, match="runs none of these cells"):
+        planned("fedstruct", "--dataset", "amazon_photo")
+    assert len(plan(CODES["fedpub"], parse(["--dataset", "cora"]))) == 5 * len(everywhere)
+
+
+def test_checkouts_are_checked_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="public code"):
+        chosen(("fedpup=.",))
+    with pytest.raises(UserError, match="names no checkout of FedSpray's code"):
+        chosen((f"fedspray={CHECKOUTS / 'fedstruct'}",))
+    assert main(parse([*PLAYED[:3], str(tmp_path / "python"), "--results", str(tmp_path)])) == 2
+
+
+def test_a_checkout_is_known_by_its_commit_or_its_files(tmp_path: Path) -> None:
+    code = tmp_path / "main.py"
+    code.write_text("first")
+    loose = version_of(tmp_path)
+    assert loose.startswith("sha256:")
+    code.write_text("second")
+    assert version_of(tmp_path) != loose
+
+    def git(*arguments: str) -> str:
+        identity = ("-c", "user.name=n", "-c", "user.email=e", "-C", str(tmp_path))
+        done = subprocess.run(["git", *identity, *arguments], capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "first")
+    assert version_of(tmp_path) == git("rev-parse", "HEAD")
+    code.write_text("third")
+    assert version_of(tmp_path) == git("rev-parse", "HEAD") + "-dirty"
+
+
+def test_torn_and_foreign_lines_are_passed_over_and_the_latest_run_counts(tmp_path: Path) -> None:
+    kept = AuthorsRuns(tmp_path, "fedpub")
+    kept.add(make_run(0, 70.0))
+    with kept.path.open("a") as file:
+        file.write('{"code": "fedpub"}\n{"code": "fedp')
+    again = AuthorsRuns(tmp_path, "fedpub")
+    again.add(make_run(0, 71.0))
+    again.add(make_run(0, 72.0, commit="def"))
+    assert [run.metrics["accuracy"] for run in load(tmp_path)[make_cell().key]] == [71.0, 72.0]
+    assert again.done(make_cell().key, "abc")
+    assert not again.done(make_cell().key, "ghi")
+    with pytest.raises(UserError, match="no result"):
+        again.add(make_run(1, math.nan))
+
+
+@pytest.mark.parametrize(
+    ("differences", "word"),
+    [
+        ((0.1, 0.3, 0.2), AGREES),
+        ((2.9, 3.1, 3.0), DIFFERS),
+        ((-5.0, 0.0, 5.0), UNDECIDED),
+        ((0.1,), UNDECIDED),
+    ],
+)
+def test_ours_less_theirs_is_judged_by_students_interval(differences: tuple[float, ...], word: str) -> None:
+    """t(0.95, 2) = 2.920; of 0.1, 0.2, 0.3 the mean is 0.2 and the half-width 2.920 · 0.1 / √3 = 0.1686."""
+    runs = {make_cell(seed=k).key: [make_run(k, 50.0)] for k in range(len(differences))}
+    records = [
+        make_record(make_cell(seed=k), 50.0 + each, core_share=1.0) for k, each in enumerate(differences)
+    ]
+    overall = compare(runs, records)[0]
+    assert overall.verdict.word == word
+    if word == AGREES:
+        assert overall.verdict.interval == pytest.approx((0.0314, 0.3686), abs=1e-4)
+    # Theirs 0.3 s a round; ours 3 s over 100 rounds.
+    assert overall.speed == pytest.approx(0.3 / (3.0 / records[0].rounds))
+    assert word in markdown(runs, records)
+
+
+def test_seconds_of_a_crowded_run_are_not_compared() -> None:
+    records = [make_record(make_cell(), core_share=1.0)]
+    crowded = compare({records[0].key: [make_run(0, 50.0, core_share=0.5)]}, records)[0]
+    assert crowded.speed is None
+
+
+def test_runs_without_our_record_wait() -> None:
+    assert "1 of their runs wait for our record" in markdown({"key": [make_run(0, 50.0)]}, [])
+
+
+def test_a_leaderboard_without_their_runs_has_no_column() -> None:
+    protocol = load_protocol("fedpub-2")
+    rows = make_rows(protocol, [make_record(make_cell(protocol="fedpub-2"))])
+    assert "authors' code here" not in table_of(protocol, rows)[0]

@@ -1,0 +1,155 @@
+"""The public codes, played by checkouts of our own, are given our clients and run as the cell says."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from benchmark.authors.grid import CODES
+from benchmark.cell import Cell
+from benchmark.peers.clients import write_clients
+from benchmark.peers.worker import Worker
+from datasets.federation import Federation
+from datasets.options import Spec
+from methods.core import registry
+from methods.core.settings import Schedule
+from tests.methods.federations import small_federation
+
+CHECKOUTS = Path(__file__).parent / "checkouts"
+ROUNDS = 3
+
+
+@pytest.fixture(scope="module")
+def federation() -> Federation:
+    return small_federation(clients=4)
+
+
+def answer(federation: Federation, folder: Path, code: str, method: str, **changed: Any) -> dict[str, Any]:
+    """What the worker of a code answers for a cell with this method."""
+    cell = Cell(
+        protocol="any",
+        dataset=Spec("cora"),
+        partition=Spec("metis"),
+        clients=federation.clients,
+        method=method,
+        seed=5,
+        schedule=Schedule(rounds=ROUNDS),
+    ).with_settings(**changed)
+    counts = write_clients(federation, folder / "clients.npz")
+    options = asdict(registry.make_options(method, dict(cell.options)))
+    task = {
+        "cell": {**cell.to_dict(), "options": options},
+        "checkout": str(CHECKOUTS / code),
+        "exchange": str(folder / "clients.npz"),
+        "folder": str(folder),
+        "memory": 10**11,
+    }
+    with Worker(code, sys.executable, CODES[code].worker, 120) as worker:
+        found = worker.ask(task)
+    assert found["counts"] == counts
+    assert found["seconds"] > 0
+    return found
+
+
+def shares(federation: Federation, guesses: Iterable[int], role: str) -> list[float]:
+    """Of each client, the share of its nodes of a role that have the guessed class."""
+    mask, client = getattr(federation, role), np.repeat(np.arange(federation.clients), federation.sizes)
+    return [
+        float((federation.labels[mask & torch.from_numpy(client == number)] == guess).double().mean())
+        for number, guess in enumerate(guesses)
+    ]
+
+
+def commonest(federation: Federation, alone: bool) -> list[int]:
+    """The commonest training class: each client's own, or that of the mean over clients."""
+    client = torch.repeat_interleave(torch.arange(federation.clients), federation.sizes)
+    counts = torch.zeros(federation.clients, federation.classes)
+    rows = federation.train
+    counts.index_put_((client[rows], federation.labels[rows]), torch.ones(int(rows.sum())), accumulate=True)
+    if alone:
+        return counts.argmax(dim=1).tolist()
+    return [int(counts.sum(dim=0).argmax())] * federation.clients
+
+
+def pooled(federation: Federation, guesses: Iterable[int]) -> float:
+    """The share of all test nodes whose client guesses their class."""
+    guess = np.repeat(list(guesses), federation.sizes)
+    return float((federation.labels.numpy() == guess)[federation.test.numpy()].mean())
+
+
+@pytest.mark.parametrize("method", ["local", "fedavg", "fedpub"])
+def test_fedpubs_round_of_the_best_mean_validation_is_reported(
+    federation: Federation, tmp_path: Path, method: str
+) -> None:
+    """Round one predicts class 0, later ones the commonest class: of all clients, or of each with Local and
+    the played FED-PUB, whose server sends everyone its own."""
+    found = answer(federation, tmp_path, "fedpub", method)
+    choices = [[0] * federation.clients, commonest(federation, alone=method != "fedavg")]
+    validation = [np.mean(shares(federation, guesses, "validation")) for guesses in choices]
+    test = [np.mean(shares(federation, guesses, "test")) for guesses in choices]
+    assert found["metrics"]["accuracy"] == pytest.approx(100 * test[int(np.argmax(validation))])
+    assert found["environment"]["torch-geometric"] == "not installed"
+
+
+def test_fedspray_takes_rounds_backbone_and_lambda_from_the_cell(
+    federation: Federation, tmp_path: Path
+) -> None:
+    settings = {"backbone": "sgc", "options": {"lambda1": 4.0}}
+    found = answer(federation, tmp_path, "fedspray", "fedspray", **settings)
+    guesses = commonest(federation, alone=True)
+    assert found["metrics"]["accuracy"] == pytest.approx(100 * pooled(federation, guesses))
+    assert found["metrics"]["minority_accuracy"] == pytest.approx(0.5 * 4.0 * ROUNDS)
+
+
+def test_fedsprays_local_has_no_soft_targets(federation: Federation, tmp_path: Path) -> None:
+    found = answer(federation, tmp_path, "fedspray", "local", backbone="graphsage")
+    assert found["metrics"]["minority_accuracy"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "called"),
+    [
+        ("local", {}, "'FL': False, 'mended': False, 'data_type': 'feature', 'fmodel_type': 'GNN'"),
+        ("fedsgd", {}, "'FL': True, 'mended': False, 'data_type': 'feature', 'fmodel_type': 'GNN'"),
+        ("fedsage-true", {}, "'FL': True, 'mended': True, 'data_type': 'feature', 'fmodel_type': 'GNN'"),
+        ("fedsage+", {}, "'FL': True, 'mended': False"),
+        (
+            "fedstruct",
+            {"features": "deg"},
+            "'smodel_type': 'DGCN', 'fmodel_type': 'DGCN', 'structure_type': 'degree'",
+        ),
+    ],
+)
+def test_fedstruct_is_called_as_its_simulations_call_it(
+    federation: Federation, tmp_path: Path, method: str, options: dict[str, Any], called: str
+) -> None:
+    settings = {"learning_rate": 0.004, "dropout": 0.25, "options": options}
+    found = answer(federation, tmp_path, "fedstruct", method, **settings)
+    guesses = commonest(federation, alone=method == "local")
+    assert found["metrics"]["accuracy"] == pytest.approx(100 * pooled(federation, guesses))
+    text = (tmp_path / "called.txt").read_text()
+    assert called in text
+    for setting in ("'seed': 5", "'lr': 0.004", "'dropout': 0.25", f"'iterations': {ROUNDS}"):
+        assert setting in text
+    if method == "fedstruct":
+        assert "'DGCN_structure_layers_size': [256]" in text
+    # Edges between clients are handed over too.
+    assert text.endswith(f" {2 * federation.inter.num_edges()}")
+
+
+def test_the_whole_graph_is_central(federation: Federation, tmp_path: Path) -> None:
+    found = answer(federation, tmp_path, "fedstruct", "central")
+    guess = commonest(federation, alone=False)[0]
+    expected = (federation.labels[federation.test] == guess).double().mean()
+    assert found["metrics"]["accuracy"] == pytest.approx(100 * float(expected))
+
+
+def test_nothing_is_written_into_the_checkout() -> None:
+    assert not list(CHECKOUTS.rglob("__pycache__"))
