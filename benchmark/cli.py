@@ -64,11 +64,16 @@ def _dispatch(arguments: Arguments, work: Work) -> int:
         print_listing(console_for(sys.stdout.isatty()))
         return OK
     if arguments.report:
-        for path in write_report(arguments.results):
+        own = [table for table in arguments.table if table.endswith(".toml")]
+        for path in write_report(arguments.results, own):
             print(path)
+        known = {*names(), *(Path(table).stem for table in own)}
         for path in sorted((arguments.results / "runs").glob("*.jsonl")):
-            if path.stem not in names():
-                print(f"skipped {path}: there is no table {path.stem}", file=sys.stderr)
+            if path.stem not in known:
+                print(
+                    f"skipped {path}: there is no table {path.stem}: name its file with --table",
+                    file=sys.stderr,
+                )
         return OK
     if arguments.verify is not None:
         return _verify(arguments, arguments.verify, work)

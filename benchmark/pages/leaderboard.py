@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import MappingProxyType
 
 from rich import box
 from rich.console import Console
@@ -63,19 +62,12 @@ def write_leaderboard(folder: Path, protocol: Protocol, records: Sequence[Record
     return path
 
 
-def markdown(
-    protocol: Protocol,
-    records: Sequence[Record],
-    notes: str = "",
-    figures: Mapping[Block, Path] = MappingProxyType({}),
-) -> str:
-    """The page, with the figures of its blocks if they are given; the same input gives the same bytes."""
+def markdown(protocol: Protocol, records: Sequence[Record], notes: str = "") -> str:
+    """The page; the same input gives the same bytes."""
     rows = make_rows(protocol, records)
     parts = [f"# {protocol.title}", protocol.description] if protocol.description else [f"# {protocol.title}"]
     for block, listed in blocks_of(rows):
         parts += [f"## {escape(block_title(block))}", markdown_table(*table_of(protocol, listed))]
-        if block in figures:
-            parts.append(f"![test score by round](figures/{figures[block].name})")
     if not rows:
         parts.append("No finished cell yet.")
     else:

@@ -182,13 +182,12 @@ def test_a_report_remakes_everything_alike_and_escapes(tmp_path: Path) -> None:
         cell = current_cell(protocol="quick", seed=seed, label="<b>fedavg</b>")
         store.append(make_record(cell))
     first = {path: path.read_bytes() for path in write_report(tmp_path)}
-    assert {path.suffix for path in first} == {".md", ".png", ".html", ".json"}
+    assert {path.suffix for path in first} == {".md", ".html", ".json"}
     assert {path: path.read_bytes() for path in write_report(tmp_path)} == first
     page = (tmp_path / "index.html").read_text()
     assert "&lt;b&gt;fedavg" in page
     assert "<b>fedavg" not in page
-    assert page.count("<table>") == page.count('<img src="figures/quick-') == 1
-    assert '<section id="quick">' in page
+    assert '<section id="quick"' in page
 
 
 def test_what_a_record_says_has_no_meaning_on_the_page(tmp_path: Path) -> None:
@@ -204,16 +203,11 @@ def test_what_a_record_says_has_no_meaning_on_the_page(tmp_path: Path) -> None:
     assert f"breaks privacy: {harmless}.\n" in page
     assert f"Note on {harmless}: {harmless}\n" in page
     assert f"Made on {harmless}, " in page
-    assert "<script" not in page + (tmp_path / "index.html").read_text()
+    assert "<script" not in page
+    assert "<script>&" not in (tmp_path / "index.html").read_text()
     assert [line for line in page.splitlines() if line.startswith("# ")] == [
         f"# {load_protocol('quick').title}"
     ]
-
-
-def test_dollars_in_a_name_are_no_formula(tmp_path: Path) -> None:
-    cell = make_cell(protocol="quick", dataset="$\\nosuch$", label="$\\frac$")
-    Store(tmp_path, "quick").append(make_record(cell))
-    assert any(path.suffix == ".png" for path in write_report(tmp_path))
 
 
 def test_brackets_survive_on_the_terminal(protocol: Protocol) -> None:
