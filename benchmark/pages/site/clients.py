@@ -92,7 +92,7 @@ def draw_clients(records: Iterable[Record]) -> list[Drawing]:
 
     def preference(cell: Cell) -> tuple[int, int, str, str]:
         place = cell.dataset, cell.partition
-        return -often[place], abs(cell.clients - USUAL_CLIENTS), *map(str, place)
+        return -often[place], abs(cell.clients - USUAL_CLIENTS), str(cell.dataset), str(cell.partition)
 
     for cell in sorted(cells.values(), key=preference):
         place = str(cell.dataset), str(cell.partition)
