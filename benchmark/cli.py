@@ -241,7 +241,7 @@ def _show(arguments: Arguments, protocols: dict[str, Protocol], selected: Sequen
     if arguments.format == "json":
         print(json.dumps([record.to_dict() for record in selected], indent=1, allow_nan=False))
     else:
-        console = console_for(sys.stdout.isatty())
+        console = console_for(sys.stdout.isatty() and not arguments.wide)
         for name, protocol in protocols.items():
             print_leaderboard(protocol, [item for item in selected if item.cell.protocol == name], console)
     for name in protocols:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-
 NO_BROWSER = "no Chromium is installed"
 """How the reason begins for which tests in a browser skip."""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from rich import box
 from rich.console import Console
 from rich.markup import escape as escape_markup
+from rich.measure import Measurement
 from rich.table import Table
 
 from benchmark.pages.comparison import gain_of, level_of
@@ -42,6 +43,10 @@ LEGEND = (
 )
 COSTS = ("s/round", "s total", "MB up/round", "MB down/round", "MB once", "seeds")
 """The last columns of every table."""
+GAINS = "difference of gain"
+LONGEST_NAME = 24
+"""Letters in a line of a method's name where a terminal has no room for all columns."""
+UNBOUNDED = 10_000
 
 
 def leaderboard_path(folder: Path, protocol: str) -> Path:
@@ -104,7 +109,7 @@ def table_of(protocol: Protocol, rows: Sequence[Row], bold: str = "**") -> tuple
             gains = [_gain(protocol, row, rows, metric) for row in rows]
             columns.append(["difference", *map(_verdict, levels)])
             if any(gain is not None for gain in gains):
-                columns.append(["difference of gain", *map(_verdict, gains)])
+                columns.append([GAINS, *map(_verdict, gains)])
     head, *cells = (list(line) for line in zip(*columns, strict=True))
     return [*head, *COSTS], [[*line, *_costs(row)] for line, row in zip(cells, rows, strict=True)]
 
@@ -255,18 +260,56 @@ def _short(commit: str) -> str:
 
 
 def print_leaderboard(protocol: Protocol, records: Sequence[Record], console: Console) -> None:
-    """The page's tables for a terminal."""
+    """The page's tables for a terminal, with as many columns as it has room for."""
     rows = make_rows(protocol, records)
     console.print(protocol.title, style="bold", markup=False)
+    missing: dict[str, None] = {}
     for block, listed in blocks_of(rows):
-        title = escape_markup(block_title(block))
-        table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
         head, lines = table_of(protocol, listed, bold="")
-        for heading in head:
-            table.add_column(heading, justify="left" if heading == head[0] else "right", no_wrap=True)
-        for cells in lines:
-            table.add_row(*map(escape_markup, cells))
+        kept = [*range(len(head))]
+        table = _terminal_table(block, head, lines, kept)
+        # Numbers are never cut: columns go, and long names are folded.
+        for place in _dispensable(head):
+            if _width(table, console) <= console.width:
+                break
+            missing[head[place]] = None
+            kept.remove(place)
+            table = _terminal_table(block, head, lines, kept, LONGEST_NAME)
         console.print(table)
+    if missing:
+        console.print(f"Left out for want of room: {', '.join(missing)}; --wide shows all.", markup=False)
     if rows:
         for line in (*footnotes(rows), verdicts_in_words(protocol, rows)):
             console.print(line, markup=False, highlight=False)
+
+
+def _dispensable(head: Sequence[str]) -> list[int]:
+    """The columns that a narrow terminal does without, the first to go first: costs, then gains, then
+    seeds, then scores from the right; never the method and its main score."""
+    *costs, seeds = COSTS
+    order = [*costs[::-1], GAINS, seeds]
+    named = [place for name in order for place in range(len(head)) if head[place] == name]
+    return [*named, *(place for place in range(len(head) - 1, 1, -1) if place not in named)]
+
+
+def _terminal_table(
+    block: Block,
+    head: Sequence[str],
+    lines: Sequence[Sequence[str]],
+    kept: Sequence[int],
+    longest: int | None = None,
+) -> Table:
+    """The columns `kept` of a block's table; names of more than `longest` letters are folded."""
+    title = escape_markup(block_title(block))
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
+    table.add_column(head[0], overflow="fold", max_width=longest, no_wrap=longest is None)
+    for place in kept[1:]:
+        table.add_column(head[place], justify="right", no_wrap=True)
+    for cells in lines:
+        table.add_row(*(escape_markup(cells[place]) for place in kept))
+    return table
+
+
+def _width(table: Table, console: Console) -> int:
+    """Columns of a terminal that the table needs."""
+    return Measurement.get(console, console.options.update(width=UNBOUNDED), table).maximum

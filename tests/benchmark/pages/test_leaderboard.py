@@ -218,3 +218,26 @@ def test_brackets_survive_on_the_terminal(protocol: Protocol) -> None:
     assert "metis[recursive=true]" in shown
     assert "fedprox[mu=0.1]" in shown
     assert "published" not in shown.splitlines()[3]
+
+
+def printed(protocol: Protocol, records: list[Record], width: int) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    print_leaderboard(protocol, records, console)
+    return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_terminal_gets_the_columns_for_which_it_has_room(protocol: Protocol, width: int) -> None:
+    records = [*table_records(), *table_records("--set", "weight_decay=0.01", "learning_rate=0.02")]
+    shown, whole = printed(protocol, records, width), printed(protocol, records, 400)
+    assert max(map(len, shown.splitlines())) <= width
+    assert "…" not in shown
+    for number in ("80.50 ± 0.71", "75.50 ± 0.71"):
+        assert number in shown
+    assert "MB once" in whole
+    assert "--wide" not in whole
+    left_out = shown.split("Left out for want of room: ")[1].split(";")[0].replace("\n", " ").split(", ")
+    assert "MB once" in left_out
+    assert len(left_out) == len(set(left_out))
+    head = next(line for line in shown.splitlines() if line.strip().startswith("method"))
+    assert not any(column in head for column in left_out)

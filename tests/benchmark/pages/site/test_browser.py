@@ -94,7 +94,8 @@ def test_a_point_is_picked_in_the_plot_itself(window: Window) -> None:
     assert point is not None
     window.page.mouse.click(point["x"] + point["width"] / 2, point["y"] + point["height"] / 2)
     window.page.wait_for_function(
-        "([f, before]) => [...f.querySelectorAll('[aria-pressed=true]')].map(b => b.innerText).join() !== before",
+        "([f, before]) => "
+        "[...f.querySelectorAll('[aria-pressed=true]')].map(b => b.innerText).join() !== before",
         arg=[figure.element_handle(), ",".join(before)],
     )
     assert 1 <= pressed.count() <= 8
