@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmark.pages.leaderboard import block_title
 from benchmark.pages.metrics import heading_of
-from benchmark.pages.scores import Row, best_of, blocks_of, metrics_of
+from benchmark.pages.scores import Row, blocks_of, metrics_of
 from benchmark.pages.site.prose import joined
 from benchmark.protocol import Protocol
 
@@ -128,13 +128,3 @@ def heat_map(protocol: Protocol, rows: Sequence[Row]) -> HeatMap | None:
         tuple(block_title(block) for block, _ in blocks),
         tuple((name, tuple(line)) for name, line in lines.items()),
     )
-
-
-def summary_of(protocol: Protocol, rows: Sequence[Row]) -> str:
-    """One sentence per block: which method is best there."""
-    found = []
-    for block, listed in blocks_of(rows):
-        metric = next(iter(metrics_of(protocol, listed)), "")
-        if metric and (best := best_of(listed, metric)) is not None:
-            found.append(f"{block_title(block)}: {best.method} {best.scores[metric].mean:.1f}")
-    return "; ".join(found)

@@ -9,7 +9,6 @@ import base64
 import gzip
 from functools import cache
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from types import MappingProxyType
 
 LIBRARIES = MappingProxyType(
@@ -25,9 +24,4 @@ LIBRARIES = MappingProxyType(
 def packed(name: str) -> str:
     """A library, gzipped, in base64; the same bytes at every call."""
     package, path = LIBRARIES[name]
-    # Not imported: only its file is wanted, and what imports it would take seconds.
-    return base64.b64encode(gzip.compress(_file(package, path).read_bytes(), mtime=0)).decode()
-
-
-def _file(package: str, path: str) -> Traversable:
-    return files(package).joinpath(path)
+    return base64.b64encode(gzip.compress(files(package).joinpath(path).read_bytes(), mtime=0)).decode()

@@ -97,9 +97,9 @@ const COLUMNS = [
   { title: "verdict", data: "verdict", className: "text", render: word },
   { title: "gain", data: "gain", className: "text", render: word },
   { title: "seeds", data: null, type: "num", render: numeric("seeds", "seeds") },
-  { title: "cause", data: "cause", className: "wide", render: plain },
   { title: "again", data: null, orderable: false, searchable: false, className: "text", render: again },
   { title: "more", data: null, orderable: false, className: "text", render: more },
+  { title: "cause", data: "cause", className: "wide", render: plain },
 ];
 
 function method(name, type, row) {
