@@ -51,3 +51,12 @@ def test_speed_alone_makes_its_page_and_records_alone_make_none(tmp_path: Path) 
     shutil.copytree(RESULTS / "performance", tmp_path / "speed only" / "performance")
     report.write_report(tmp_path / "speed only")
     assert (tmp_path / "speed only" / "performance.md").is_file()
+
+
+def test_a_table_of_ones_own_is_part_of_the_page(tmp_path: Path) -> None:
+    table = tmp_path / "my_table.toml"
+    table.write_text('extends = "quick"\ntitle = "Mine alone"\n')
+    Store(tmp_path, "my_table").append(make_record(make_cell(protocol="my_table")))
+    report.write_report(tmp_path, [str(table)])
+    assert '<section id="my_table"' in (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert "# Mine alone" in (tmp_path / "leaderboards" / "my_table.md").read_text(encoding="utf-8")
