@@ -33,4 +33,4 @@ def write_report(results: Path, own: Sequence[str] = ()) -> list[Path]:
         paths += write_reproduction(results, entries)
     if measured:
         paths.append(write_performance_page(results))
-    return [*paths, write_site(results, tables, entries)]
+    return [*paths, write_site(results, tables, entries, [entry.to_dict() for entry in entries])]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -78,10 +78,9 @@ def table_name(table: str) -> str:
     return f"Figure {table.removeprefix('Fig')}" if table.startswith("Fig") else table
 
 
-def figure_line(entry: Entry) -> dict[str, Any]:
-    """One line of the table of all figures, JSON-ready. What other pages say of it too is taken from
-    there (`Entry.to_dict`)."""
-    said = entry.to_dict()
+def figure_line(entry: Entry, said: Mapping[str, Any]) -> dict[str, Any]:
+    """One line of the table of all figures, JSON-ready. What `reproduction.json` says of it,
+    `said`, is taken from there."""
     score = None if entry.row is None else entry.row.scores[entry.metric]
     level, gain = entry.level, entry.gain
     return {
@@ -108,7 +107,7 @@ def figure_line(entry: Entry) -> dict[str, Any]:
         "gain_shown": "" if gain is None else joined((gain.shown, _interval(gain), gain.reason)),
         "over": "" if gain is None else entry.figure.baseline,
         "cause": _text(said.get("cause")),
-        "authors": _text(said.get("authors_code")),
+        "authors": _text(said.get("authors")),
         "command": said.get("command") or command_for(entry),
         "protocol": entry.protocol,
         "records": said["records"],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -41,10 +41,16 @@ class Section:
 
 
 def write_site(
-    results: Path, tables: Sequence[tuple[Protocol, Sequence[Record]]], entries: Sequence[Entry]
+    results: Path,
+    tables: Sequence[tuple[Protocol, Sequence[Record]]],
+    entries: Sequence[Entry],
+    said: Sequence[Mapping[str, Any]],
 ) -> Path:
-    """Write `index.html` from the records of every protocol, the verdicts on every printed figure, and the
-    pages that the results folder holds; returns its path. The same input gives the same bytes."""
+    """Write `index.html` from the records of every protocol, the verdicts on every printed figure (`said`:
+    as `reproduction.json` has them), and the pages that the results folder holds; returns its path.
+
+    The same input gives the same bytes.
+    """
     rounds = Rounds()
     sections = []
     for protocol, records in tables:
@@ -58,7 +64,7 @@ def write_site(
         if (path := results / f"{name}.md").is_file()
     }
     data = {
-        "figures": [figure_line(entry) for entry in entries],
+        "figures": [figure_line(*pair) for pair in zip(entries, said, strict=True)],
         "rounds": rounds.lists,
         "plots": {section.name: section.plots for section in sections},
     }
