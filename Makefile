@@ -22,14 +22,15 @@ ifdef TORCH_INDEX
 export PIP_EXTRA_INDEX_URL := $(strip $(PIP_EXTRA_INDEX_URL) $(TORCH_INDEX))
 endif
 
-.PHONY: help bench test lint check results peers perf clean
+.PHONY: help bench test lint check browser results peers perf clean
 
 help:
 	@echo 'make bench    run the embedded benchmark and print its leaderboard'
 	@echo 'make test     run the tests'
 	@echo 'make lint     ruff, mypy and what may import what'
 	@echo 'make check    lint, the benchmark, the tests and six stored records again, in fresh environments (tox)'
-	@echo 'make results  every page and figure of results/ anew from its records'
+	@echo 'make browser  see that there is a Chromium for the tests of results/index.html, or install one'
+	@echo 'make results  every page of results/ anew from its records, index.html among them'
 	@echo 'make peers    time this suite and openfgl-lib, interleaved (results/performance.md)'
 	@echo 'make perf     time kernels, rounds and set-up, saved for comparison with other commits'
 	@echo 'make clean    remove the environments and caches'
@@ -53,6 +54,20 @@ check: $(TOX)/.ready
 	else \
 	    echo 'verify: skipped, FEDSUB_DATA names no folder of graphs'; \
 	fi
+
+# Debian's package where root may install it; else a build of Playwright's, which its own server has to give.
+browser:
+	@set -e; \
+	found() { for name in chromium chromium-browser google-chrome google-chrome-stable; do \
+	    if "$$name" --version 2>/dev/null; then return 0; fi; done; return 1; }; \
+	if found; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ]; then as_root=; else as_root='sudo -n'; fi; \
+	if command -v apt-get >/dev/null && $$as_root true 2>/dev/null; then \
+	    $$as_root apt-get update --quiet && \
+	    $$as_root apt-get install --quiet --yes --no-install-recommends chromium || true; \
+	    if found; then exit 0; fi; \
+	fi; \
+	$(MAKE) $(VENV)/.ready && $(RUN) -m playwright install --with-deps chromium
 
 results: $(VENV)/.ready
 	$(RUN) -m benchmark --report $(ARGS)

@@ -31,6 +31,7 @@ class Arguments:
     results: Path
     data: Path | None
     format: str
+    wide: bool
     list: bool
     dry_run: bool
     rerun: bool
@@ -274,6 +275,7 @@ def _parser() -> argparse.ArgumentParser:
     out = parser.add_argument_group("what to show")
     out.add_argument("--results", type=Path, default=Path("results"), metavar="DIR", help="results folder")
     out.add_argument("--format", choices=("table", "json"), default="table", help="of standard output")
+    out.add_argument("--wide", action="store_true", help="every column, also where a terminal is narrower")
     out.add_argument("--list", action="store_true", help="list methods, graphs, partitions and tables")
     out.add_argument("--version", action=_Version, help="print the version")
     out.add_argument("--dry-run", action="store_true", help="list the cells and run none")

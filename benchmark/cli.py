@@ -64,11 +64,16 @@ def _dispatch(arguments: Arguments, work: Work) -> int:
         print_listing(console_for(sys.stdout.isatty()))
         return OK
     if arguments.report:
-        for path in write_report(arguments.results):
+        own = [table for table in arguments.table if table.endswith(".toml")]
+        for path in write_report(arguments.results, own):
             print(path)
+        known = {*names(), *(Path(table).stem for table in own)}
         for path in sorted((arguments.results / "runs").glob("*.jsonl")):
-            if path.stem not in names():
-                print(f"skipped {path}: there is no table {path.stem}", file=sys.stderr)
+            if path.stem not in known:
+                print(
+                    f"skipped {path}: there is no table {path.stem}: name its file with --table",
+                    file=sys.stderr,
+                )
         return OK
     if arguments.export is not None or arguments.forget or arguments.rename:
         from benchmark.curation import print_asked
@@ -228,7 +233,7 @@ def _show(arguments: Arguments, protocols: dict[str, Protocol], selected: Sequen
     if arguments.format == "json":
         print(json.dumps([record.to_dict() for record in selected], indent=1, allow_nan=False))
     else:
-        console = console_for(sys.stdout.isatty())
+        console = console_for(sys.stdout.isatty() and not arguments.wide)
         for name, protocol in protocols.items():
             print_leaderboard(protocol, [item for item in selected if item.cell.protocol == name], console)
     for name in protocols:

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from rich import box
 from rich.console import Console
 from rich.markup import escape as escape_markup
+from rich.measure import Measurement
 from rich.table import Table
 
 from benchmark.authors.records import Run, load
@@ -46,6 +47,10 @@ LEGEND = (
 )
 COSTS = ("s/round", "s total", "MB up/round", "MB down/round", "MB once", "seeds")
 """The last columns of every table."""
+GAINS = "difference of gain"
+LONGEST_NAME = 24
+"""Letters in a line of a method's name where a terminal has no room for all columns."""
+UNBOUNDED = 10_000
 
 
 def leaderboard_path(folder: Path, protocol: str) -> Path:
@@ -71,11 +76,10 @@ def markdown(
     protocol: Protocol,
     records: Sequence[Record],
     notes: str = "",
-    figures: Mapping[Block, Path] = MappingProxyType({}),
     theirs: Mapping[str, Sequence[Run]] = MappingProxyType({}),
 ) -> str:
-    """The page, with the figures of its blocks and the runs of the authors' code (by cell) if they are given;
-    the same input gives the same bytes."""
+    """The page, with the runs of the authors' code (by cell) if they are given; the same input gives the same
+    bytes."""
     rows = make_rows(protocol, records)
     parts = [f"# {protocol.title}", protocol.description] if protocol.description else [f"# {protocol.title}"]
     for block, listed in blocks_of(rows):
@@ -83,8 +87,6 @@ def markdown(
             f"## {escape(block_title(block))}",
             markdown_table(*table_of(protocol, listed, theirs=theirs)),
         ]
-        if block in figures:
-            parts.append(f"![test score by round](figures/{figures[block].name})")
     if not rows:
         parts.append("No finished cell yet.")
     else:
@@ -126,7 +128,7 @@ def table_of(
             gains = [_gain(protocol, row, rows, metric) for row in rows]
             columns.append(["difference", *map(_verdict, levels)])
             if any(gain is not None for gain in gains):
-                columns.append(["difference of gain", *map(_verdict, gains)])
+                columns.append([GAINS, *map(_verdict, gains)])
         beside = [_theirs(row, metric, theirs) for row in rows]
         if any(beside):
             columns.append(["authors' code here", *(text or "–" for text in beside)])
@@ -293,18 +295,56 @@ def _short(commit: str) -> str:
 
 
 def print_leaderboard(protocol: Protocol, records: Sequence[Record], console: Console) -> None:
-    """The page's tables for a terminal."""
+    """The page's tables for a terminal, with as many columns as it has room for."""
     rows = make_rows(protocol, records)
     console.print(protocol.title, style="bold", markup=False)
+    missing: dict[str, None] = {}
     for block, listed in blocks_of(rows):
-        title = escape_markup(block_title(block))
-        table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
         head, lines = table_of(protocol, listed, bold="")
-        for heading in head:
-            table.add_column(heading, justify="left" if heading == head[0] else "right", no_wrap=True)
-        for cells in lines:
-            table.add_row(*map(escape_markup, cells))
+        kept = [*range(len(head))]
+        table = _terminal_table(block, head, lines, kept)
+        # Numbers are never cut: columns go, and long names are folded.
+        for place in _dispensable(head):
+            if _width(table, console) <= console.width:
+                break
+            missing[head[place]] = None
+            kept.remove(place)
+            table = _terminal_table(block, head, lines, kept, LONGEST_NAME)
         console.print(table)
+    if missing:
+        console.print(f"Left out for want of room: {', '.join(missing)}; --wide shows all.", markup=False)
     if rows:
         for line in (*footnotes(rows), verdicts_in_words(protocol, rows)):
             console.print(line, markup=False, highlight=False)
+
+
+def _dispensable(head: Sequence[str]) -> list[int]:
+    """The columns that a narrow terminal does without, the first to go first: costs, then gains, then
+    seeds, then scores from the right; never the method and its main score."""
+    *costs, seeds = COSTS
+    order = [*costs[::-1], GAINS, seeds]
+    named = [place for name in order for place in range(len(head)) if head[place] == name]
+    return [*named, *(place for place in range(len(head) - 1, 1, -1) if place not in named)]
+
+
+def _terminal_table(
+    block: Block,
+    head: Sequence[str],
+    lines: Sequence[Sequence[str]],
+    kept: Sequence[int],
+    longest: int | None = None,
+) -> Table:
+    """The columns `kept` of a block's table; names of more than `longest` letters are folded."""
+    title = escape_markup(block_title(block))
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
+    table.add_column(head[0], overflow="fold", max_width=longest, no_wrap=longest is None)
+    for place in kept[1:]:
+        table.add_column(head[place], justify="right", no_wrap=True)
+    for cells in lines:
+        table.add_row(*(escape_markup(cells[place]) for place in kept))
+    return table
+
+
+def _width(table: Table, console: Console) -> int:
+    """Columns of a terminal that the table needs."""
+    return Measurement.get(console, console.options.update(width=UNBOUNDED), table).maximum

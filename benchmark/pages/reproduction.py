@@ -344,9 +344,9 @@ def _reasons(entries: Sequence[Entry], word: str) -> str:
     return markdown_table(["table", "figures", "reason"], lines) if lines else "None."
 
 
-def write_reproduction(results: Path, tables: Sequence[tuple[Protocol, Sequence[Record]]]) -> list[Path]:
+def write_reproduction(results: Path, entries: Sequence[Entry]) -> list[Path]:
     """Write `reproduction.json` and `reproduction.md` into the results folder; returns their paths."""
-    entries, runs = make_entries(tables), read_authors(results)
+    runs = read_authors(results)
     listed = ",\n".join(json.dumps(entry.to_dict(runs), ensure_ascii=False) for entry in entries)
     data, page = results / "reproduction.json", results / "reproduction.md"
     write_page(data, f"[\n{listed}\n]\n".encode())

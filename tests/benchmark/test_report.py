@@ -15,15 +15,6 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"
 
 
-@pytest.fixture
-def no_curves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leaves out the figures, which take most of the time."""
-    monkeypatch.setattr(
-        report, "draw_curves", lambda folder, name, rows: {row.block: Path("curve.png") for row in rows}
-    )
-
-
-@pytest.mark.usefixtures("no_curves")
 def test_pages_in_git_are_those_that_the_records_give(tmp_path: Path) -> None:
     for folder in ("runs", "notes", "performance"):
         shutil.copytree(RESULTS / folder, tmp_path / folder)
@@ -33,6 +24,7 @@ def test_pages_in_git_are_those_that_the_records_give(tmp_path: Path) -> None:
     assert len(pages) > 20
     stale = [page for page in pages if (tmp_path / page).read_bytes() != (RESULTS / page).read_bytes()]
     assert not stale, "run make results"
+    assert (tmp_path / "index.html").stat().st_size <= 8e6
 
 
 def test_what_is_no_markdown_is_kept_out_of_git(tmp_path: Path) -> None:
@@ -42,7 +34,7 @@ def test_what_is_no_markdown_is_kept_out_of_git(tmp_path: Path) -> None:
     ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").split("\n")
     made = [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix not in (".md", ".jsonl")]
     made.remove(tmp_path / "reproduction.json")
-    assert {path.suffix for path in made} >= {".png", ".html"}
+    assert {path.name for path in made} >= {"index.html"}
     for path in made:
         name = f"results/{path.relative_to(tmp_path)}"
         assert any(
@@ -50,7 +42,6 @@ def test_what_is_no_markdown_is_kept_out_of_git(tmp_path: Path) -> None:
         )
 
 
-@pytest.mark.usefixtures("no_curves")
 def test_speed_alone_makes_its_page_and_records_alone_make_none(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no records"):
         report.write_report(tmp_path)
@@ -60,3 +51,12 @@ def test_speed_alone_makes_its_page_and_records_alone_make_none(tmp_path: Path) 
     shutil.copytree(RESULTS / "performance", tmp_path / "speed only" / "performance")
     report.write_report(tmp_path / "speed only")
     assert (tmp_path / "speed only" / "performance.md").is_file()
+
+
+def test_a_table_of_ones_own_is_part_of_the_page(tmp_path: Path) -> None:
+    table = tmp_path / "my_table.toml"
+    table.write_text('extends = "quick"\ntitle = "Mine alone"\n')
+    Store(tmp_path, "my_table").append(make_record(make_cell(protocol="my_table")))
+    report.write_report(tmp_path, [str(table)])
+    assert '<section id="my_table"' in (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert "# Mine alone" in (tmp_path / "leaderboards" / "my_table.md").read_text(encoding="utf-8")

@@ -279,9 +279,9 @@ def test_the_page_counts_by_table_and_lists_what_differs() -> None:
 def test_the_files_are_the_same_for_records_in_any_order(tmp_path: Path) -> None:
     records = records_of("fedpub-2", SCORES, *PLACE)
     tables: Tables = [(load_protocol("fedpub-2"), records)]
-    first = [path.read_bytes() for path in write_reproduction(tmp_path, tables)]
+    first = [path.read_bytes() for path in write_reproduction(tmp_path, make_entries(tables))]
     backwards: Tables = [(load_protocol("fedpub-2"), records[::-1])]
-    assert [path.read_bytes() for path in write_reproduction(tmp_path, backwards)] == first
+    assert [path.read_bytes() for path in write_reproduction(tmp_path, make_entries(backwards))] == first
     listed: list[dict[str, Any]] = json.loads(first[0])
     (found,) = (
         entry

@@ -1,0 +1,1 @@
+"""`index.html`: the whole results folder as one page to ask, which needs no network."""

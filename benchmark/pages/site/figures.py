@@ -1,0 +1,177 @@
+"""Every printed figure as a line of the page's table, and how many of each table agree."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from benchmark.pages.leaderboard import with_spread
+from benchmark.pages.metrics import heading_of
+from benchmark.pages.reproduction import Entry
+from benchmark.pages.site.prose import joined
+from benchmark.verdict import AGREES, CANNOT, DIFFERS, UNDECIDED, Verdict
+
+JUDGED = (AGREES, UNDECIDED, DIFFERS)
+
+
+@dataclass(frozen=True)
+class Count:
+    """One printed table: its figures by what became of them."""
+
+    table: str
+    printed: int
+    measurable: int
+    levels: Counter[str]
+    gains: Counter[str]
+    protocols: tuple[str, ...]
+    """Those that measure some of it."""
+
+    @property
+    def measured(self) -> int:
+        """How many have a verdict."""
+        return sum(self.levels[word] for word in JUDGED)
+
+
+def count_tables(entries: Sequence[Entry]) -> dict[str, list[Count]]:
+    """By paper, a count for each of its tables, in the order of their names."""
+    found: dict[str, list[Count]] = {}
+    ordered = sorted(entries, key=lambda entry: _order(*entry.figure.place[:2]))
+    for (paper, table), group in groupby(ordered, key=lambda entry: entry.figure.place[:2]):
+        found.setdefault(str(paper), []).append(_count(table_name(str(table)), [*group]))
+    return found
+
+
+def total(counts: Iterable[Count]) -> Count:
+    """All of them together."""
+    listed = [*counts]
+    return Count(
+        "all",
+        sum(count.printed for count in listed),
+        sum(count.measurable for count in listed),
+        sum((count.levels for count in listed), Counter()),
+        sum((count.gains for count in listed), Counter()),
+        (),
+    )
+
+
+def _count(name: str, entries: Sequence[Entry]) -> Count:
+    levels = Counter(entry.level.word for entry in entries)
+    gains = Counter(entry.gain.word for entry in entries if entry.gain is not None)
+    protocols = dict.fromkeys(entry.protocol for entry in entries if entry.row is not None)
+    return Count(name, len(entries), len(entries) - levels[CANNOT], levels, gains, tuple(protocols))
+
+
+def _order(paper: str | None, table: str | None) -> tuple[str, bool, int, str]:
+    digits = "".join(letter for letter in str(table) if letter.isdigit())
+    return str(paper), not str(table).isdigit(), int(digits or 0), str(table)
+
+
+def table_name(table: str) -> str:
+    """`Table 2`, `Figure 12`, or the place in the text."""
+    if table.isdigit():
+        return f"Table {table}"
+    return f"Figure {table.removeprefix('Fig')}" if table.startswith("Fig") else table
+
+
+def figure_line(entry: Entry, said: Mapping[str, Any]) -> dict[str, Any]:
+    """One line of the table of all figures, JSON-ready. What `reproduction.json` says of it,
+    `said`, is taken from there."""
+    score = None if entry.row is None else entry.row.scores[entry.metric]
+    level, gain = entry.level, entry.gain
+    return {
+        "paper": said["paper"],
+        "table": f"{said['paper']}, {table_name(said['table'])}",
+        "graph": said["dataset"],
+        "clients": joined((said["partition"], said["clients"])),
+        "method": said["method"],
+        "backbone": said["backbone"],
+        "score": heading_of(entry.metric) if entry.metric else said["metric"],
+        "note": said["note"],
+        "printed": with_spread(entry.figure.mean, entry.figure.std),
+        "printed_at": entry.figure.mean,
+        "measured": "" if score is None else with_spread(score.mean, score.std),
+        "measured_at": None if score is None else score.mean,
+        "seeds": None if score is None else len(score.by_seed),
+        "difference": level.shown,
+        "difference_at": level.difference,
+        "interval": _interval(level),
+        "verdict": level.word,
+        "why": level.reason,
+        "seeds_to_decide": level.seeds,
+        "gain": "" if gain is None else gain.word,
+        "gain_shown": "" if gain is None else joined((gain.shown, _interval(gain), gain.reason)),
+        "over": "" if gain is None else entry.figure.baseline,
+        "cause": _text(said.get("cause")),
+        "authors": _text(said.get("authors")),
+        "command": said.get("command") or command_for(entry),
+        "protocol": entry.protocol,
+        "records": said["records"],
+    }
+
+
+def _text(value: Any) -> str:
+    """A field of an entry in words, whatever its shape."""
+    if isinstance(value, dict):
+        return "; ".join(f"{name.replace('_', ' ')}: {_text(part)}" for name, part in value.items() if part)
+    if isinstance(value, (list, tuple)):
+        return "; ".join(map(_text, value))
+    return "" if value is None else str(value)
+
+
+def _interval(verdict: Verdict) -> str:
+    if verdict.interval is None:
+        return ""
+    low, high = verdict.interval
+    return f"{low:.2f} to {high:.2f}" if verdict.is_ratio else f"{low:+.2f} to {high:+.2f}"
+
+
+def command_for(entry: Entry) -> str:
+    """What measures the figure anew, into a folder of its own; empty where no table answers it."""
+    if not entry.protocol:
+        return ""
+    words = ["python", "-m", "benchmark", "--table", entry.protocol]
+    if entry.row is not None:
+        for axis, value in entry.row.point.items():
+            words += [f"--{axis}", str(value)]
+        words += ["--seeds", ",".join(str(record.cell.seed) for record in entry.row.records)]
+        if len(entry.row.records) == 1:
+            # One number would be a count.
+            words[-1] += ","
+    return shlex.join([*words, "--results", "mine"])
+
+
+def forest(entries: Iterable[Entry]) -> dict[str, Any] | None:
+    """The differences of one protocol with their intervals, for a forest plot; None where there are none.
+
+    In points where every figure is judged by the same δ; else each in units of its own δ, seconds by the
+    logarithm of their ratio.
+    """
+    judged = [entry for entry in entries if entry.level.difference is not None and entry.level.tolerance]
+    if not judged:
+        return None
+    same = {entry.level.tolerance for entry in judged if not entry.level.is_ratio}
+    in_points = len(same) == 1 and not any(entry.level.is_ratio for entry in judged)
+    lines = []
+    for entry in judged:
+        level = entry.level
+        assert level.difference is not None
+        ends = level.interval or (None, None)
+        low, middle, high = (_scaled(end, level, in_points) for end in (ends[0], level.difference, ends[1]))
+        place = entry.figure.place
+        label = joined((*place[2:7], None if entry.metric == "accuracy" else heading_of(entry.metric)))
+        shown = joined((level.shown, _interval(level)))
+        lines.append([label, low, middle, high, level.word, shown])
+    return {"delta": next(iter(same)) if in_points else 1.0, "points": in_points, "lines": lines}
+
+
+def _scaled(value: float | None, level: Verdict, in_points: bool) -> float | None:
+    if value is None or not level.tolerance:
+        return None
+    if level.is_ratio:
+        return round(math.log(value) / math.log(level.tolerance), 3)
+    return round(value if in_points else value / level.tolerance, 3)

@@ -1,0 +1,128 @@
+"""The page: what its parts give, put into the template."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from benchmark.pages.leaderboard import LEGEND, leaderboard_path, notes_on
+from benchmark.pages.reproduction import RULE, Entry
+from benchmark.pages.scores import make_rows
+from benchmark.pages.site.clients import SIDE, draw_clients
+from benchmark.pages.site.curves import HeatMap, Rounds, heat_map, plotted
+from benchmark.pages.site.figures import JUDGED, count_tables, figure_line, forest, total
+from benchmark.pages.site.prose import SCROLL, render
+from benchmark.pages.site.vendored import LIBRARIES, packed
+from benchmark.pages.writing import write_page
+from benchmark.protocol import Protocol
+from benchmark.record import Record
+
+FURTHER = {"claims": "Claims", "performance": "Speed"}
+"""Pages of the results folder that are sections here, if they are there."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """One protocol on the page."""
+
+    name: str
+    title: str
+    introduction: Markup
+    tables: Markup
+    notes: Markup
+    heat: HeatMap | None
+    plots: dict[str, Any]
+
+
+def write_site(
+    results: Path,
+    tables: Sequence[tuple[Protocol, Sequence[Record]]],
+    entries: Sequence[Entry],
+    said: Sequence[Mapping[str, Any]],
+) -> Path:
+    """Write `index.html` from the records of every protocol, the verdicts on every printed figure (`said`:
+    as `reproduction.json` has them), and the pages that the results folder holds; returns its path.
+
+    The same input gives the same bytes.
+    """
+    rounds = Rounds()
+    sections = []
+    for protocol, records in tables:
+        notes = notes_on(results, protocol)
+        if records or notes:
+            sections.append(_section(results, protocol, records, notes, entries, rounds))
+    counts = count_tables(entries)
+    further = {
+        name: (title, render(path.read_text(encoding="utf-8"), identity=name))
+        for name, title in FURTHER.items()
+        if (path := results / f"{name}.md").is_file()
+    }
+    data = {
+        "figures": [figure_line(*pair) for pair in zip(entries, said, strict=True)],
+        "rounds": rounds.lists,
+        "plots": {section.name: section.plots for section in sections},
+    }
+    # What is inserted is escaped, but for Markup; what is undefined is a fault.
+    environment = Environment(
+        loader=PackageLoader("benchmark.pages.site", "assets"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
+    loader = environment.loader
+    assert loader is not None
+    page = environment.get_template("page.html").render(
+        style=Markup(loader.get_source(environment, "page.css")[0]),
+        script=Markup(loader.get_source(environment, "page.js")[0]),
+        libraries={name: Markup(packed(name)) for name in LIBRARIES},
+        sections=sections,
+        counts=counts,
+        all=total(chain.from_iterable(counts.values())),
+        judged=JUDGED,
+        records=sum(len(records) for _, records in tables),
+        drawings=draw_clients(record for _, records in tables for record in records),
+        side=SIDE,
+        further=further,
+        rule=render(RULE),
+        legend=render(LEGEND),
+        scroll=lambda label: Markup(SCROLL).format(label),
+        data=data,
+    )
+    path = results / "index.html"
+    write_page(path, page.encode())
+    return path
+
+
+def _section(
+    results: Path,
+    protocol: Protocol,
+    records: Sequence[Record],
+    notes: str,
+    entries: Sequence[Entry],
+    rounds: Rounds,
+) -> Section:
+    """What the protocol's own page says, and what its plots are drawn from."""
+    path = leaderboard_path(results, protocol.name)
+    text = path.read_text(encoding="utf-8") if records and path.is_file() else "No cell of it has run yet.\n"
+    text = text.removeprefix(f"# {protocol.title}\n").removesuffix(f"{notes.strip()}\n")
+    # The legend is the same on every page: here it stands once.
+    introduction, heading, tables = text.replace(f"{LEGEND}\n\n", "").partition("\n## ")
+    rows = make_rows(protocol, records)
+    differences = forest([entry for entry in entries if entry.protocol == protocol.name and entry.row])
+    return Section(
+        protocol.name,
+        protocol.title,
+        render(introduction),
+        render(heading + tables, top=3, identity=protocol.name),
+        render(notes, top=4),
+        heat_map(protocol, rows),
+        {"blocks": plotted(protocol, rows, rounds), "forest": differences},
+    )
