@@ -206,9 +206,10 @@ def _measured(protocol: Protocol, rows: Sequence[Row]) -> Iterator[Entry]:
 
 
 def command_of(protocol: Protocol, point: Mapping[str, Any], metric: str, seeds: Sequence[int]) -> str:
-    """The command that runs the cells of a score, those it is compared with included, and no others."""
+    """The command that runs the cells of a score, those it is compared with included, and no others; into a
+    folder of its own, since a clone holds the records and would run nothing."""
     points = [point, *_compared_with(protocol, point, metric)]
-    words = ["python", "-m", "benchmark", "--table", protocol.name]
+    words = ["python", "-m", "benchmark", "--table", protocol.name, "--results", "mine"]
     for axis in AXES:
         words += [f"--{axis}", *dict.fromkeys(str(cell[axis]) for cell in points)]
     # A number alone is how many; a comma makes it a list.

@@ -159,7 +159,7 @@ def _costs(results: Path) -> Iterator[tuple[str, str, str, float]]:
     """Paper, table, machine and seconds of one core of every cell that succeeded."""
     for name in names():
         protocol = load_protocol(name)
-        paper = protocol.published[0].paper if protocol.published else protocol.title
+        paper = protocol.published[0].paper if protocol.published else protocol.title.partition(",")[0]
         for record in Store(results, name).records():
             if record.status == OK:
                 seconds = sum(record.result.seconds.values()) * record.environment["threads"]

@@ -32,14 +32,14 @@ PLUGIN = """
 from methods.core.base import register
 from methods.fedavg import FedAvg
 
-@register("ends", title="Ends", paper="none")
+@register("{name}", title="Ends", paper="none")
 class Ends(FedAvg):
     def build(self):
         {body}
 """
 
 
-def limited_memory(cell: Cell) -> Record:
+def limited_memory(cell: Cell, *given: object) -> Record:
     """As on a machine whose memory is spent: the address space may not grow by the half GiB asked for."""
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     limits = resource.getrlimit(resource.RLIMIT_AS)
@@ -50,41 +50,41 @@ def limited_memory(cell: Cell) -> Record:
         resource.setrlimit(resource.RLIMIT_AS, limits)
 
 
-def killed(cell: Cell) -> Record:
+def killed(cell: Cell, *given: object) -> Record:
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("it lived")
 
 
-def ended(cell: Cell) -> Record:
+def ended(cell: Cell, *given: object) -> Record:
     raise SystemExit(3)
 
 
-def out_of_memory(cell: Cell) -> Record:
+def out_of_memory(cell: Cell, *given: object) -> Record:
     raise MemoryError
 
 
-def broken(cell: Cell) -> Record:
+def broken(cell: Cell, *given: object) -> Record:
     raise RuntimeError("two\nlines \ud800")
 
 
-def too_many_clients(cell: Cell) -> Record:
+def too_many_clients(cell: Cell, *given: object) -> Record:
     partition(load("community[nodes=60,communities=6]"), "metis", 100_000, cell.seed)
     raise AssertionError("it was partitioned")
 
 
-def odd_extras(cell: Cell) -> Record:
+def odd_extras(cell: Cell, *given: object) -> Record:
     return make_record(cell, extras={"model": np.random.default_rng})
 
 
-def no_figures(cell: Cell) -> Record:
+def no_figures(cell: Cell, *given: object) -> Record:
     return make_record(cell, metrics={"accuracy": "half"})
 
 
-def good(cell: Cell) -> Record:
+def good(cell: Cell, *given: object) -> Record:
     return make_record(cell)
 
 
-WAYS: Mapping[str, tuple[Callable[[Cell], Record], str]] = MappingProxyType(
+WAYS: Mapping[str, tuple[Callable[..., Record], str]] = MappingProxyType(
     {
         "good": (good, ""),
         "user error": (too_many_clients, "100000 clients"),
@@ -157,7 +157,7 @@ def test_real_cells_that_fail_leave_the_others_theirs(
     }
     plugins = [tmp_path / f"{name}.py" for name in bodies]
     for path, body in zip(plugins, bodies.values(), strict=True):
-        path.write_text(PLUGIN.format(body=body))
+        path.write_text(PLUGIN.format(name=path.stem, body=body))
     methods = ["local", "fedavg", "fedprox", *map(str, plugins)]
     table = tmp_path / "mixed.toml"
     table.write_text(
@@ -169,6 +169,7 @@ def test_real_cells_that_fail_leave_the_others_theirs(
     found = {(record["method"], record["clients"]): record for record in stored(tmp_path, "mixed")}
     assert len(found) == len(stored(tmp_path, "mixed")) == 2 * len(methods)
     assert [key for key, record in found.items() if record["status"] == "ok"] == [("local", 3), ("fedavg", 3)]
+    methods = ["local", "fedavg", "fedprox", *bodies]
     words = ("diverged", "ZeroDivisionError", "SystemExit: 2", "cannot be written as JSON")
     for method, word in zip(methods[2:], words, strict=True):
         assert word in found[method, 3]["error"]

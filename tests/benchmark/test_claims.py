@@ -113,7 +113,7 @@ def test_a_bare_scheme_is_the_variant_of_the_graphs_grid() -> None:
         ('method = "fedpub"', 'method = "fedpup"', "unknown method in fedpub-7 'fedpup'"),
         ('"local"', '"locale"', "stands for 0 cells"),
         ('"higher"', '"better"', "unknown direction 'better'"),
-        ('"Table 7"', "7", "place must be str"),
+        ('"Table 7"', "7", "place must be text"),
         ("paper =", "papers =", "unknown key 'papers'"),
         ('{ method = "fedavg" }', "{ clients = 11 }", "stands for 0 cells"),
         ('{ method = "fedavg" }', '{ network = "gcn" }', "unknown key of a side 'network'"),
@@ -135,7 +135,7 @@ def test_what_does_not_exist_is_named(tmp_path: Path, old: str, new: str, messag
         ('columns = "all but 1"', "leaves none of 1 columns"),
         ('only = { dataset = ["cora"] }', "unknown dataset in fedpub-7"),
         ('only = { graph = ["cora"] }', "unknown axis"),
-        ('margin = "two"', "margin must be float"),
+        ('margin = "two"', "margin must be a finite number"),
     ],
 )
 def test_what_is_said_besides_is_checked(tmp_path: Path, more: str, message: str) -> None:

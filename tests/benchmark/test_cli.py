@@ -278,7 +278,14 @@ def test_the_listing_names_everything(tmp_path: Path, capsys: pytest.CaptureFixt
 def start(folder: Path, work: str, *argv: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "tests.benchmark.fakes", work, *argv, "--results", str(folder)]
     return subprocess.Popen(
-        command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+        command,
+        cwd=ROOT,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        # A test run in the background of a shell ignores Ctrl-C, and so would its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
 
 
