@@ -82,6 +82,11 @@ def train(method: FederatedMethod, on_round: Callable[[int, int], None] | None =
             with watch("evaluate"):
                 output = method.predict() if model is None else method.predict_by(model)
                 evaluations.append(task.evaluate(output))
+            if schedule.selection_metric and not evaluations[-1].validation.weight.any():
+                name = method.federation.source.name
+                raise UserError(
+                    f"{schedule.selection_metric} scores no validation item of {name}: select by another metric"
+                )
             rounds.append(number)
         if schedule.evaluate != "received":
             with watch("train"):
@@ -89,7 +94,7 @@ def train(method: FederatedMethod, on_round: Callable[[int, int], None] | None =
         if on_round is not None:
             on_round(number, schedule.rounds)
     method.finish()
-    history = History.of(rounds, evaluations, losses)
+    history = History.of(rounds, evaluations, losses, task.federation.sizes.numpy())
     return _outcome(method, task, history, seconds)
 
 
