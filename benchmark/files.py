@@ -23,8 +23,8 @@ class NamedFiles:
     def digest(self, cell: Cell) -> str:
         """SHA-256 over the files that `cell` names by their path, or an empty text if it names none.
 
-        A file that is not there does not count: the run says what is missing. Nor does a partition in
-        the folder of archives, which is data, as the graphs beside it are. Raises UserError for a
+        A file that is not there does not count: the run says what is missing. Nor does a partition or split
+        in the folder of archives, which is data, as the graphs beside it are. Raises UserError for a
         name or a file that cannot be read.
         """
         found = {part: self._content(path) for part, path in _paths(cell).items() if path.is_file()}
@@ -47,15 +47,13 @@ def _paths(cell: Cell) -> dict[str, Path]:
         found["dataset"] = Path(cell.dataset.name)
     if cell.method.endswith(PLUGIN):
         found["method"] = Path(cell.method)
-    scheme, options = cell.partition.name, cell.partition.options
-    if scheme.endswith(PLUGIN):
-        found["partition"] = Path(scheme).expanduser()
-    elif scheme == "file" and "path" in options:
-        path = Path(str(options["path"])).expanduser()
-        if not _is_data(path):
-            found["partition"] = path
-    if cell.split.name.endswith(PLUGIN):
-        found["split"] = Path(cell.split.name).expanduser()
+    for part, spec in (("partition", cell.partition), ("split", cell.split)):
+        if spec.name.endswith(PLUGIN):
+            found[part] = Path(spec.name).expanduser()
+        elif spec.name == "file" and "path" in spec.written:
+            path = Path(spec.written["path"]).expanduser()
+            if not _is_data(path):
+                found[part] = path
     return found
 
 

@@ -67,7 +67,7 @@ def _run(cell: Cell) -> Record:
     started, processor = time.perf_counter(), time.process_time()
     dataset = prepare(cell)
     partition = divide(dataset, cell.partition, cell.clients, cell.drawn_with)
-    split = make_split(dataset.labels, partition, cell.split, cell.drawn_with, dataset.classes)
+    split = make_split(dataset, partition, cell.split, cell.drawn_with)
     statistics = describe_partition(dataset, partition).to_dict()
     setting = make_setting(
         federate(dataset, partition, split),

@@ -85,7 +85,7 @@ def train(method: FederatedMethod, on_round: Callable[[int, int], None] | None =
             if schedule.selection_metric and not evaluations[-1].validation.weight.any():
                 name = method.federation.source.name
                 raise UserError(
-                    f"{schedule.selection_metric} scores no validation item of {name}: select by another metric"
+                    f"{schedule.selection_metric} scores no validation item of {name}: select by another"
                 )
             rounds.append(number)
         if schedule.evaluate != "received":
