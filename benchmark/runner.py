@@ -21,6 +21,7 @@ from datasets.graph import Dataset, binarised, largest_component, row_normalised
 from datasets.options import Spec
 from datasets.partition import partition as divide
 from datasets.partition.statistics import describe as describe_partition
+from datasets.quality import damaged
 from datasets.registry import load
 from datasets.splits import make_split
 from methods.core import registry
@@ -69,6 +70,7 @@ def _run(cell: Cell) -> Record:
     partition = divide(dataset, cell.partition, cell.clients, cell.drawn_with)
     split = make_split(dataset, partition, cell.split, cell.drawn_with)
     statistics = describe_partition(dataset, partition).to_dict()
+    dataset, split = damaged(dataset, partition, split, cell.quality, cell.drawn_with)
     setting = make_setting(
         federate(dataset, partition, split),
         cell.architecture,
