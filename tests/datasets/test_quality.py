@@ -50,7 +50,7 @@ def test_nothing_wrong_changes_nothing() -> None:
 
 @pytest.mark.parametrize("kind", [each.name for each in fields(Quality) if each.name != "labels_stratified"])
 def test_the_seed_decides(kind: str) -> None:
-    dataset = small_dataset()
+    dataset = small_dataset(nodes=300)
 
     def fingerprint(seed: int) -> tuple[bytes, ...]:
         found, roles = after(dataset, seed, **{kind: 0.3})
@@ -159,7 +159,7 @@ def test_wrong_labels_are_drawn_uniformly() -> None:
     dataset = replace(dataset, labels=torch.zeros_like(dataset.labels))
     found, _ = after(dataset, label_noise=1.0)
     wrong = found.labels[found.labels != 0]
-    assert torch.bincount(wrong)[1:].float().div(len(wrong)).tolist() == pytest.approx([0.5, 0.5], abs=0.1)
+    assert torch.bincount(wrong)[1:].float().div(len(wrong)).tolist() == pytest.approx([0.5, 0.5], abs=0.15)
 
 
 @pytest.mark.parametrize(
