@@ -72,8 +72,9 @@ def value_of(record: Record, metric: str) -> float | None:
 
 
 def main_value(record: Record) -> float | None:
-    """Accuracy, or the area under the curve of a link predictor."""
-    return record.metrics.get("accuracy", record.metrics.get("roc_auc"))
+    """The metric that selects the round, if one is named; accuracy, or the area under a link predictor's curve."""
+    named = record.cell.schedule.selection_metric or "accuracy"
+    return record.metrics.get(named, record.metrics.get("roc_auc"))
 
 
 def bytes_sent(record: Record) -> float | None:
