@@ -72,7 +72,7 @@ def value_of(record: Record, metric: str) -> float | None:
 
 
 def main_value(record: Record) -> float | None:
-    """The metric that is named to select the round; else accuracy, or a link predictor's area under the curve."""
+    """The metric that is named to select the round; else accuracy, or a link predictor's ROC-AUC."""
     named = record.cell.schedule.selection_metric or "accuracy"
     return record.metrics.get(named, record.metrics.get("roc_auc"))
 
