@@ -6,7 +6,7 @@ import hashlib
 import json
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cached_property
 from typing import Any
@@ -23,7 +23,11 @@ Work = tuple[str, int]
 """A content key without the seed, and the seed."""
 TRANSFORMS = ("raw", "row-normalised")
 NODE_CLASSIFICATION = Spec("node-classification")
-PARTS = {"architecture": Architecture, "schedule": Schedule, "quality": Quality}
+PARTS: Mapping[str, Callable[..., Any]] = {
+    "architecture": Architecture,
+    "schedule": Schedule,
+    "quality": Quality,
+}
 """Groups of settings that check themselves; a record holds them flat."""
 USUAL_SPLIT = Spec("ratio[train=0.2,validation=0.4,test=0.4]")
 

@@ -132,8 +132,8 @@ def _with_labels_kept(
     generator = stream(seed, "labels kept")
     train = np.unique(partition.origin[split.train])
     labels = dataset.labels.numpy()[train]
-    classes = np.unique(labels) if quality.labels_stratified else [None]
-    groups = [train if label is None else train[labels == label] for label in classes]
+    stratified = [train[labels == label] for label in np.unique(labels)]
+    groups = stratified if quality.labels_stratified else [train]
     kept = np.concatenate([_first(nodes, quality.labels_kept, generator, least=1) for nodes in groups])
     return replace(split, train=split.train & np.isin(partition.origin, kept))
 

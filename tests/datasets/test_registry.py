@@ -76,6 +76,7 @@ def test_official_splits_of_published_graphs(data_directory: Path, name: str):
         # archives from before they kept splits
         assert dataset.official is None
         return
+    assert dataset.official is not None
     train, _, test = dataset.official
     if registry.info(name).loader == "planetoid":
         assert np.bincount(dataset.labels[train[0]]).tolist() == [20] * dataset.classes
