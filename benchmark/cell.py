@@ -6,7 +6,7 @@ import hashlib
 import json
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cached_property
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from benchmark.typed import checked
 from datasets.errors import UserError, check_choice
 from datasets.options import OptionValue, Spec, format_name
+from datasets.quality import Quality
 from methods.core.settings import Schedule
 from methods.stacked.architecture import Architecture
 
@@ -23,6 +24,12 @@ Work = tuple[str, int]
 OUTSIDE_KEY = ("label", "paths")
 TRANSFORMS = ("raw", "row-normalised")
 NODE_CLASSIFICATION = Spec("node-classification")
+PARTS: Mapping[str, Callable[..., Any]] = {
+    "architecture": Architecture,
+    "schedule": Schedule,
+    "quality": Quality,
+}
+"""Groups of settings that check themselves; a record holds them flat."""
 USUAL_SPLIT = Spec("ratio[train=0.2,validation=0.4,test=0.4]")
 
 
@@ -49,6 +56,8 @@ class Cell:
     split: Spec = USUAL_SPLIT
     architecture: Architecture = field(default_factory=Architecture)
     schedule: Schedule = field(default_factory=Schedule)
+    quality: Quality = field(default_factory=Quality)
+    """What is wrong with the data that the clients train on."""
     data_seed: int = field(default=-1, metadata={"omit_default": True})
     """Seeds partition and split in place of `seed` where it is not negative: the seeds of a table then
     vary the training alone, as in papers that draw their clients once."""
@@ -83,16 +92,14 @@ class Cell:
 
         Raises UserError for a value of the wrong type, a setting that cannot be, and a missing one.
         """
-        parts: dict[str, dict[str, Any]] = {"": {}, "architecture": {}, "schedule": {}}
+        parts: dict[str, dict[str, Any]] = {part: {} for part in ("", *PARTS)}
         for name, item in FIELDS.items():
             if name in values:
                 parts[item.part][item.field.name] = item.read(values[name])
             elif item.default is MISSING:
                 raise UserError(f"a cell must have {name}")
         own = parts.pop("")
-        return cls(
-            architecture=Architecture(**parts["architecture"]), schedule=Schedule(**parts["schedule"]), **own
-        )
+        return cls(**{part: PARTS[part](**given) for part, given in parts.items()}, **own)
 
     def with_settings(self, **values: Any) -> Cell:
         """The cell with settings replaced, by the names under which they are stored.
@@ -143,7 +150,7 @@ class StoredField:
     """One setting of a cell as it is stored: flat, in JSON's types."""
 
     part: str
-    """`architecture`, `schedule`, or empty for the cell's own."""
+    """A name in `PARTS`, or empty for the cell's own."""
     field: Field[Any]
     hint: Any
 
@@ -218,7 +225,7 @@ def _stored_fields(kind: type, part: str = "") -> dict[str, StoredField]:
     hints = typing.get_type_hints(kind)
     found: dict[str, StoredField] = {}
     for item in fields(kind):
-        if hints[item.name] in (Architecture, Schedule):
+        if item.name in PARTS and kind is Cell:
             found |= _stored_fields(hints[item.name], item.name)
         else:
             found[item.metadata.get("stored_as", item.name)] = StoredField(part, item, hints[item.name])
@@ -226,4 +233,4 @@ def _stored_fields(kind: type, part: str = "") -> dict[str, StoredField]:
 
 
 FIELDS: Mapping[str, StoredField] = _stored_fields(Cell)
-"""Name on disk → setting, of the cell itself, its architecture and its schedule."""
+"""Name on disk → setting, of the cell itself and of its parts."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from datasets.partition import SCHEMES
 from datasets.partition import file as partition_file
 from datasets.plugins import Handed
 from datasets.splits import SCHEMES as SPLITS
+from datasets.splits import file as split_file
 from methods.core import registry
 
 PLUGIN = ".py"
@@ -33,7 +34,10 @@ NOUNS = MappingProxyType(
 )
 """Part of a cell → what its kind is called where names are looked up."""
 FILE = "file"
-"""The partition scheme that reads a file."""
+"""The partition scheme, and the split, that reads a file."""
+READERS: Mapping[str, Callable[..., Any]] = MappingProxyType(
+    {"partition": partition_file.partition, "split": split_file.split}
+)
 
 
 @dataclass
@@ -59,7 +63,8 @@ class NamedFiles:
     def digest(self, cell: Cell) -> str:
         """SHA-256 over what the cell's parts of one's own hold now, or an empty text if it has none.
 
-        Raises UserError for a file that cannot be read.
+        A partition or split in the folder of archives does not count, which is data, as the graphs beside it
+        are. Raises UserError for a file that cannot be read.
         """
         keys = {part: (NOUNS[part], name) for part, name in names_of(cell).items()}
         found = {part: self.handed[key] for part, key in keys.items() if key in self.handed}
@@ -83,8 +88,8 @@ def handed_by(cell: Cell) -> Handed:
     names = names_of(cell)
     found: dict[tuple[str, str], Any] = {}
     for part, path in paths_of(cell).items():
-        reads = part == "partition" and path.suffix != PLUGIN
-        given = partial(partition_file.partition, path=str(path)) if reads else str(path)
+        reader = READERS.get(part) if path.suffix != PLUGIN else None
+        given = str(path) if reader is None else partial(reader, path=str(path))
         found[NOUNS[part], names[part]] = given
     return found
 
@@ -96,15 +101,13 @@ def _paths(cell: Cell) -> dict[str, Path]:
         found["dataset"] = Path(cell.dataset.name)
     if cell.method.endswith(PLUGIN):
         found["method"] = Path(cell.method)
-    scheme, options = cell.partition.name, cell.partition.options
-    if scheme.endswith(PLUGIN):
-        found["partition"] = Path(scheme)
-    elif scheme == FILE and "path" in options:
-        path = Path(str(options["path"]))
-        if not _is_data(path.expanduser()):
-            found["partition"] = path
-    if cell.split.name.endswith(PLUGIN):
-        found["split"] = Path(cell.split.name)
+    for part, spec in (("partition", cell.partition), ("split", cell.split)):
+        if spec.name.endswith(PLUGIN):
+            found[part] = Path(spec.name)
+        elif spec.name == FILE and "path" in spec.written:
+            path = Path(spec.written["path"])
+            if not _is_data(path.expanduser()):
+                found[part] = path
     return found
 
 
@@ -127,7 +130,7 @@ def known_names(part: str) -> list[str]:
 
 def _name_of(part: str, path: Path) -> str:
     """What a part of one's own is called: its registered name, a graph's or a scheme's as its file; the whole
-    name of the file where that name is another's, and of a partition that is only read."""
+    name of the file where that name is another's, and of a partition or split that is only read."""
     if part == "method":
         name = registry.describe(str(path)).name
     elif part == "dataset":

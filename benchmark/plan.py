@@ -152,6 +152,8 @@ def _check_names_of(cell: Cell) -> None:
     splits.SCHEMES.check(cell.split)
     check_choice("kernel", cell.kernel, KERNELS)
     tasks.check(cell.task)
+    if cell.schedule.selection_metric:
+        tasks.check_metric(cell.task, cell.schedule.selection_metric)
     check_device(cell.device, cell.kernel)
 
 

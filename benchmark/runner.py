@@ -29,6 +29,7 @@ from datasets.partition import partition as divide
 from datasets.partition.base import Partition
 from datasets.partition.statistics import describe as describe_partition
 from datasets.plugins import handed_over
+from datasets.quality import damaged
 from datasets.registry import load
 from datasets.splits import make_split
 from methods.core import registry, training
@@ -197,14 +198,15 @@ def prepare(cell: Cell) -> Dataset:
 
 
 def make_clients(cell: Cell) -> tuple[Dataset, Partition, Federation]:
-    """The cell's graph, which client owns what, and the clients with their split.
+    """The cell's graph, which client owns what, and the clients with their split, damaged as the cell says.
 
     Raises UserError if the graph cannot be had or divided.
     """
     dataset = prepare(cell)
     partition = divide(dataset, cell.partition, cell.clients, cell.drawn_with)
-    split = make_split(dataset.labels, partition, cell.split, cell.drawn_with, dataset.classes)
-    return dataset, partition, federate(dataset, partition, split)
+    split = make_split(dataset, partition, cell.split, cell.drawn_with)
+    held, split = damaged(dataset, partition, split, cell.quality, cell.drawn_with)
+    return dataset, partition, federate(held, partition, split)
 
 
 def _options_at_default(cell: Cell) -> dict[str, Any]:

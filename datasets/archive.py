@@ -1,7 +1,9 @@
 """The project's own file format: one compressed npz per graph, nothing in it that needs unpickling.
 
 Arrays: `feat_data`, `feat_indices`, `feat_indptr`, `feat_shape` (CSR) or `feat` (dense); `edge_src`,
-`edge_dst` (edges as upstream stores them); `label`; `meta` (JSON text: counts, citation, note).
+`edge_dst` (edges as upstream stores them); `label`; `meta` (JSON text: counts, citation, note). Where there
+are any: `split_train`, `split_validation`, `split_test`, (S, n) bool, S published splits, and
+`attribute_NAME`, (n,) integers or text.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +21,11 @@ import scipy.sparse as sp
 from datasets.files import explained, write_atomically
 from datasets.graph import Dataset, as_array, build_dataset
 from datasets.loaders.npz import NpzReader, open_npz
-from datasets.loaders.raw import Features, RawGraph, checked, csr, malformed
+from datasets.loaders.raw import Features, RawGraph, checked, csr, malformed, masks_of
 
+SPLITS = ("split_train", "split_validation", "split_test")
+ATTRIBUTE = "attribute_"
+"""Begins the name of an array with an attribute of the nodes."""
 DENSE_FROM_DENSITY = 0.1
 DENSE_UP_TO_COLUMNS = 1024
 """Features at least this dense and at most this wide are multiplied faster as a dense matrix
@@ -38,7 +44,13 @@ def read_archive(path: Path) -> tuple[RawGraph, dict[str, Any]]:
         else:
             parts = [content[f"feat_{part}"] for part in ("data", "indices", "indptr")]
             features = csr(parts, content["feat_shape"], path)
-        raw = RawGraph(content["edge_src"], content["edge_dst"], features, content["label"])
+        labels = content["label"]
+        official = None
+        if any(name in content for name in SPLITS):
+            official = masks_of([content[name] for name in SPLITS], labels.size, path)
+        held = [name for name in content.names() if name.startswith(ATTRIBUTE)]
+        attributes = {name.removeprefix(ATTRIBUTE): content[name] for name in held}
+        raw = RawGraph(content["edge_src"], content["edge_dst"], features, labels, official, attributes)
         return checked(raw, path, unlabelled=True), _read_meta(content, path)
 
 
@@ -64,7 +76,10 @@ def write_archive(path: Path, raw: RawGraph, meta: Mapping[str, Any]) -> None:
         "edge_dst": raw.target.astype(np.int32),
         "label": raw.labels.astype(np.int16),
         "meta": np.array(json.dumps(dict(meta), ensure_ascii=False)),
+        **{ATTRIBUTE + name: values for name, values in raw.attributes.items()},
     }
+    if raw.official is not None:
+        arrays |= dict(zip(SPLITS, raw.official, strict=True))
     if sp.issparse(raw.features):
         arrays["feat_data"] = _compact(raw.features.data)
         arrays["feat_indices"] = raw.features.indices.astype(np.int32)
@@ -94,7 +109,8 @@ def as_raw(dataset: Dataset) -> RawGraph:
     """The arrays of a Dataset, every undirected edge once."""
     source, target = (end.numpy() for end in dataset.graph.edges())
     once = source < target
-    return RawGraph(source[once], target[once], as_array(dataset.features), dataset.labels.numpy())
+    arrays = (source[once], target[once], as_array(dataset.features), dataset.labels.numpy())
+    return RawGraph(*arrays, dataset.official, dataset.attributes)
 
 
 def as_dataset(name: str, raw: RawGraph, classes: int | None = None, note: str = "") -> Dataset:
@@ -106,4 +122,5 @@ def as_dataset(name: str, raw: RawGraph, classes: int | None = None, note: str =
     if dense == sparse:
         features = features.astype(np.float32)
         features = features.toarray() if sparse else sp.csr_matrix(features)
-    return build_dataset(name, raw.source, raw.target, features, raw.labels, classes, note)
+    dataset = build_dataset(name, raw.source, raw.target, features, raw.labels, classes, note)
+    return replace(dataset, official=raw.official, attributes=raw.attributes)

@@ -73,7 +73,7 @@ def remember_groups(
     library: str,
     matrix: sp.csr_matrix,
     compute: Callable[..., np.ndarray],
-    **parameters: int | bool,
+    **parameters: float,
 ) -> np.ndarray:
     """`remember` for partitions: `compute(matrix, **parameters)`, the group of each row, (n,) int64.
 

@@ -13,6 +13,19 @@ import pooch
 from datasets.errors import UserError
 
 
+def find_data(noun: str, path: str) -> Path:
+    """A file that a person names: in the working folder, else in FEDSUB_DATA.
+
+    Raises UserError if it is in neither; `noun` says what it should have been.
+    """
+    tried = [Path(folder, Path(path).expanduser()) for folder in ("", os.environ.get("FEDSUB_DATA", ""))]
+    for candidate in tried:
+        if candidate.is_file():
+            return candidate
+    places = " or ".join(map(str, dict.fromkeys(tried)))
+    raise UserError(f"no {noun} at {places}: check the path")
+
+
 def user_cache() -> Path:
     """The folder for what can be had again: FEDSUB_CACHE, else the operating system's cache folder for us."""
     folder = os.environ.get("FEDSUB_CACHE")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import dgl
 import numpy as np
@@ -26,6 +27,10 @@ class Dataset:
     classes: int
     note: str = ""
     """What makes results on this graph approximate; carried into every record."""
+    official: np.ndarray | None = None
+    """(3, S, n) bool: training, validation and test nodes of the S splits published with the graph."""
+    attributes: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Name → (n,) integers or text: what else is known of the nodes, such as a country or a year."""
 
     @property
     def nodes(self) -> int:
@@ -156,6 +161,8 @@ def induced(dataset: Dataset, nodes: np.ndarray) -> Dataset:
         graph=as_graph(dataset.adjacency()[nodes][:, nodes].tocoo()),
         features=select_features(dataset.features, nodes),
         labels=dataset.labels[torch.from_numpy(nodes)],
+        official=None if dataset.official is None else dataset.official[..., nodes],
+        attributes={name: values[nodes] for name, values in dataset.attributes.items()},
     )
 
 

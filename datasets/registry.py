@@ -20,7 +20,7 @@ from datasets.errors import UserError, unknown
 from datasets.fetch import fetch
 from datasets.files import explained, user_cache
 from datasets.graph import Dataset, binarised
-from datasets.loaders import PARSERS
+from datasets.loaders import PARSERS, planetoid
 from datasets.options import OptionValue, Spec, checked_options, format_name
 from datasets.plugins import ENDING, Kind, entry_points, handed
 from datasets.summary import summarise
@@ -162,6 +162,8 @@ def _load_published(info: DatasetInfo, data_directory: Path | None, download: bo
             raise UserError(f"{info.name} is not here: {how_to_get(info.name)}")
         path = obtain(info)
     raw, _ = read_archive(path)
+    if raw.official is None and info.loader == "planetoid":
+        raw = replace(raw, official=planetoid.split_of_archive(raw))
     dataset = as_dataset(info.name, raw, info.classes)
     incomplete = _check_counts(info, dataset, path)
     title = format_name(info.name, {"binary": binary} if binary != info.counts else {})

@@ -6,6 +6,7 @@ import statistics
 
 from benchmark.protocol import AT_CLIENTS, AT_ROUND
 from benchmark.record import Record
+from methods.core import tasks
 from methods.core.base import SAME_AS_FEDAVG
 
 GAIN = "gain_over_"
@@ -66,12 +67,14 @@ def value_of(record: Record, metric: str) -> float | None:
     if (by_round := record.extras.get("by_round", {}).get(name)) is not None:
         return dict(enumerate(by_round, start=1)).get(int(number))
     rounds, test = record.curve.get("round", []), record.curve.get("test", [])
-    return dict(zip(rounds, test, strict=True)).get(int(number)) if name in record.metrics else None
+    kept = record.cell.schedule.selection_metric or tasks.find(record.cell.task.name).default[0]
+    return dict(zip(rounds, test, strict=True)).get(int(number)) if name == kept else None
 
 
 def main_value(record: Record) -> float | None:
-    """Accuracy, or the area under the curve of a link predictor."""
-    return record.metrics.get("accuracy", record.metrics.get("roc_auc"))
+    """The metric that is named to select the round; else accuracy, or a link predictor's ROC-AUC."""
+    named = record.cell.schedule.selection_metric or "accuracy"
+    return record.metrics.get(named, record.metrics.get("roc_auc"))
 
 
 def bytes_sent(record: Record) -> float | None:

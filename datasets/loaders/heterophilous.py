@@ -1,7 +1,8 @@
 """The npz format of heterophilous-graphs (Amazon-Ratings, Chameleon, Tolokers, …).
 
 Platonov et al., A critical look at the evaluation of GNNs under heterophily, ICLR 2023: arrays
-`node_features` (n, d), `node_labels` (n,), `edges` (m, 2); the split masks are not used.
+`node_features` (n, d), `node_labels` (n,), `edges` (m, 2); `train_masks`, `val_masks`, `test_masks`
+(10, n), the ten published splits, which a file may lack.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from datasets.loaders.npz import open_npz
-from datasets.loaders.raw import RawGraph, checked, malformed
+from datasets.loaders.raw import RawGraph, checked, malformed, masks_of
+
+MASKS = ("train_masks", "val_masks", "test_masks")
 
 
 def parse(files: Mapping[str, Path]) -> RawGraph:
@@ -21,4 +24,7 @@ def parse(files: Mapping[str, Path]) -> RawGraph:
         if edges.ndim != 2 or edges.shape[1] != 2:
             raise malformed(path, "its edges are not pairs of nodes")
         features, labels = content["node_features"], content["node_labels"]
-    return checked(RawGraph(edges[:, 0], edges[:, 1], features, labels), path)
+        official = None
+        if any(name in content for name in MASKS):
+            official = masks_of([content[name] for name in MASKS], labels.size, path)
+    return checked(RawGraph(edges[:, 0], edges[:, 1], features, labels, official), path)

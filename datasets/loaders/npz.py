@@ -29,6 +29,10 @@ class NpzReader:
     def __contains__(self, key: object) -> bool:
         return key in self._content
 
+    def names(self) -> list[str]:
+        """The names of all arrays."""
+        return list(self._content)
+
     def first(self, *keys: str) -> np.ndarray:
         """The array under the first of these names that exists; upstream spellings vary."""
         return self[next((key for key in keys if key in self._content), keys[0])]

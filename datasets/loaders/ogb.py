@@ -27,7 +27,9 @@ MEMBERS = (
     "num-node-list.csv.gz",
     "num-edge-list.csv.gz",
 )
-"""The members needed, all in the folder `raw` of the zip; publication years and the split are not used."""
+"""The members needed, all in the folder `raw` of the zip; publication years are not used."""
+ROLES = ("train.csv.gz", "valid.csv.gz", "test.csv.gz")
+"""Node ids of the published split, in a folder of `split`."""
 
 
 def parse(files: Mapping[str, Path]) -> RawGraph:
@@ -54,6 +56,7 @@ def parse(files: Mapping[str, Path]) -> RawGraph:
                 (graph,) = read_csv_graph_raw(folder)
             with gzip.open(Path(folder) / "node-label.csv.gz", "rt", encoding="ascii") as lines:
                 labels = np.loadtxt(lines, dtype=np.int64, delimiter=",", ndmin=1)
+            official = _read_split(path, len(labels))
         except MalformedFileError:
             raise
         except (ValueError, TypeError, KeyError, AssertionError) as error:
@@ -63,4 +66,19 @@ def parse(files: Mapping[str, Path]) -> RawGraph:
     if graph["node_feat"] is None:
         raise malformed(path, "it has no node features")
     source, target = graph["edge_index"]
-    return checked(RawGraph(source, target, graph["node_feat"].astype(np.float32), labels), path)
+    return checked(RawGraph(source, target, graph["node_feat"].astype(np.float32), labels, official), path)
+
+
+def _read_split(path: Path, nodes: int) -> np.ndarray:
+    """The one published split, (3, 1, n) bool."""
+    masks = np.zeros((len(ROLES), 1, nodes), dtype=bool)
+    with zipfile.ZipFile(path) as archive:
+        for mask, member in zip(masks, ROLES, strict=True):
+            with gzip.open(
+                archive.open(sole_member(archive, path, f"/{member}")), "rt", encoding="ascii"
+            ) as lines:
+                held = np.loadtxt(lines, dtype=np.int64, delimiter=",", ndmin=1)
+            if len(held) and (held.min() < 0 or held.max() >= nodes):
+                raise malformed(path, f"its split names a node outside its {nodes} nodes")
+            mask[0, held] = True
+    return masks

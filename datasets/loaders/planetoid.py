@@ -18,6 +18,8 @@ from datasets.loaders.raw import RawGraph, checked, malformed, single
 
 PARTS = ("allx", "ally", "tx", "ty", "graph", "test.index")
 """The files needed; x and y are contained in allx and ally."""
+TRAIN_PER_CLASS, VALIDATION, TEST = 20, 500, 1000
+"""Nodes of the public split."""
 
 
 def parse(files: Mapping[str, Path]) -> RawGraph:
@@ -57,7 +59,36 @@ def parse(files: Mapping[str, Path]) -> RawGraph:
     labels = one_hot[row_of_node].argmax(axis=1)
 
     source, target = _read_adjacency(content["graph"], files["graph"])
-    return checked(RawGraph(source, target, features, labels), files["graph"])
+    tested = np.isin(np.arange(nodes), test)
+    raw = RawGraph(source, target, features, labels, public_split(labels, tested))
+    return checked(raw, files["graph"])
+
+
+def public_split(labels: np.ndarray, tested: np.ndarray) -> np.ndarray | None:
+    """The split of Yang et al., as in `RawGraph.official`; None for other graphs in this format.
+
+    `tested` (n,) bool are the nodes of `test.index`. The nodes lie in upstream's order: 20 of every class to
+    train on come first, 500 to validate follow.
+    """
+    train = TRAIN_PER_CLASS * (int(labels.max()) + 1)
+    held = np.bincount(labels[:train])
+    if (
+        (held != TRAIN_PER_CLASS).any()
+        or len(labels) < train + VALIDATION
+        or tested[: train + VALIDATION].any()
+    ):
+        return None
+    place = np.arange(len(labels))
+    return np.stack([place < train, (place >= train) & (place < train + VALIDATION), tested])[:, np.newaxis]
+
+
+def split_of_archive(raw: RawGraph) -> np.ndarray | None:
+    """`public_split` for an archive from before archives kept it.
+
+    Its test nodes are the last 1,000 that have a row: CiteSeer's isolated ones have no features.
+    """
+    described = np.flatnonzero(np.diff(sp.csr_matrix(raw.features).indptr))
+    return public_split(raw.labels, np.isin(np.arange(len(raw.labels)), described[-TEST:]))
 
 
 def _one_hot(labels: object, path: Path) -> np.ndarray:

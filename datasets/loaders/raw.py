@@ -7,9 +7,9 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -65,6 +65,10 @@ class RawGraph:
     """(n, d), dense or CSR."""
     labels: np.ndarray
     """(n,) integer in 0…C−1; −1 for a node without a label, where those are allowed."""
+    official: np.ndarray | None = None
+    """(3, S, n) bool: training, validation and test nodes of the S splits published with the graph."""
+    attributes: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Name → (n,) integers or text: what else is known of the nodes."""
 
 
 def malformed(path: Path, reason: str) -> MalformedFileError:
@@ -80,8 +84,8 @@ def checked(raw: RawGraph, path: Path, unlabelled: bool = False) -> RawGraph:
     `unlabelled` allows nodes without a label, -1.
 
     Raises MalformedFileError if shapes or types are wrong, lengths disagree, an edge ends outside
-    the graph, a label is negative or not below the number of nodes, or a feature is not finite in
-    single precision, in which it will be kept.
+    the graph, a label is negative or not below the number of nodes, a feature is not finite in
+    single precision, in which it will be kept, or a published split gives a node two roles.
     """
     if raw.labels.ndim != 1 or raw.labels.dtype.kind not in "iu" or len(raw.labels) == 0:
         raise malformed(path, "the labels are not one integer per node")
@@ -105,7 +109,24 @@ def checked(raw: RawGraph, path: Path, unlabelled: bool = False) -> RawGraph:
         raise malformed(path, "the features are not numbers")
     if values.dtype.kind == "f" and not np.isfinite(single(values)).all():
         raise malformed(path, "a feature is not finite in single precision")
+    if raw.official is not None and raw.official.sum(axis=0).max(initial=0) > 1:
+        raise malformed(path, "its split gives a node two roles")
+    for name, held in raw.attributes.items():
+        if held.shape != (nodes,) or held.dtype.kind not in "biuU":
+            raise malformed(path, f"its attribute {name} is not one integer or text per node")
     return raw
+
+
+def masks_of(stored: Sequence[np.ndarray], nodes: int, path: Path) -> np.ndarray:
+    """Published splits as in `RawGraph.official`, from the masks of each role, (S, n) or (n,), as stored.
+
+    Raises MalformedFileError where they are not three such masks of one shape.
+    """
+    masks = [np.atleast_2d(mask) for mask in stored]
+    fit = all(mask.shape == (len(masks[0]), nodes) and mask.dtype.kind == "b" for mask in masks)
+    if not fit or not len(masks[0]):
+        raise malformed(path, f"its split masks are not true or false for each of {nodes} nodes")
+    return np.stack(masks)
 
 
 def csr(stored: Sequence[np.ndarray], shape: np.ndarray | tuple[int, ...], path: Path) -> sp.csr_matrix:

@@ -20,7 +20,7 @@ SCHEMES = Kind(
     function="partition",
     group="fedsub.partitions",
     package=__name__,
-    shared=("balance", "base", "plot", "statistics"),
+    shared=("balance", "base", "histograms", "plot", "statistics"),
     given=3,
 )
 

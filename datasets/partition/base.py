@@ -16,7 +16,7 @@ class Partition:
     """The nodes of each of K clients.
 
     Most schemes give every node to exactly one client. `metis-overlapping` copies nodes to several
-    clients; `louvain-largest` and `file` may leave nodes out.
+    clients; `louvain-largest`, `attribute` and `file` may leave nodes out.
     """
 
     scheme: str

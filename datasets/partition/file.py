@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
 from datasets.errors import UserError
+from datasets.files import find_data
 from datasets.graph import Dataset
 from datasets.loaders.raw import DAMAGE
 
@@ -26,7 +26,7 @@ def partition(
     """
     if not path:
         raise UserError("partition scheme file needs a path: write file[path=clients.npy]")
-    found = _locate(path)
+    found = find_data("partition file", path)
     try:
         if found.suffix in (".csv", ".txt"):
             text = found.read_text().replace(",", "\n")
@@ -43,15 +43,6 @@ def partition(
     except (*DAMAGE, KeyError) as error:
         cause = " ".join(str(error).split())
         raise UserError(f"cannot read the partition in {found} ({cause}): write the file anew") from error
-
-
-def _locate(path: str) -> Path:
-    tried = [Path(folder, Path(path).expanduser()) for folder in ("", os.environ.get("FEDSUB_DATA", ""))]
-    for candidate in tried:
-        if candidate.is_file():
-            return candidate
-    places = " or ".join(map(str, dict.fromkeys(tried)))
-    raise UserError(f"no partition file at {places}: check the path")
 
 
 def _from_archive(path: Path, content: Mapping[str, np.ndarray], key: str) -> np.ndarray | list[np.ndarray]:

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from datasets.cache import remember_groups
+from datasets.errors import UserError
 from datasets.graph import Dataset
 from datasets.partition import balance
 
@@ -23,17 +24,21 @@ def partition(dataset: Dataset, clients: int, seed: int, *, slack: int = 20) -> 
     return balance.pack(communities(dataset.adjacency(), seed), clients, slack)
 
 
-def communities(adjacency: sp.csr_matrix, seed: int) -> np.ndarray:
+def communities(adjacency: sp.csr_matrix, seed: int, resolution: float = 1.0) -> np.ndarray:
     """Louvain community of each node, (n,) int64, largest community first.
 
-    Nodes are visited in an order drawn from `seed`. A node without edges is a community of its own.
+    Nodes are visited in an order drawn from `seed`. A node without edges is a community of its own. The
+    higher the `resolution`, the smaller the communities. Raises UserError if it is not positive.
     """
-    return remember_groups("louvain", "scikit-network", adjacency, _detect, seed=seed)
+    if resolution <= 0:
+        raise UserError(f"Louvain's resolution must be positive, not {resolution}")
+    drawn = {"seed": seed, "resolution": resolution}
+    return remember_groups("louvain", "scikit-network", adjacency, _detect, **drawn)
 
 
-def _detect(adjacency: sp.csr_matrix, seed: int) -> np.ndarray:
+def _detect(adjacency: sp.csr_matrix, seed: int, resolution: float) -> np.ndarray:
     if not adjacency.nnz:
         return np.arange(adjacency.shape[0])
     from sknetwork.clustering import Louvain
 
-    return Louvain(shuffle_nodes=True, random_state=seed % 2**32).fit_predict(adjacency)
+    return Louvain(resolution, shuffle_nodes=True, random_state=seed % 2**32).fit_predict(adjacency)

@@ -1,18 +1,23 @@
-"""Splits into train, validation and test. `make_split(labels, partition, scheme, seed, classes)`.
+"""Splits into train, validation and test. `make_split(dataset, partition, scheme, seed)`.
 
 A split is a file beside this one, called as the split is but for `_` in place of `-`, with a function
 `split(labels, partition, generator, *, option=default, …)` that returns a role (`datasets.splits.base`) per
-copy of a node, (Σ n_k,) integers in the order of `Partition.origin`. Others plug in through the entry point
+copy of a node, (Σ n_k,) integers in the order of `Partition.origin`; a node without a label has −1, and no
+role whatever is returned for it. One that needs more of the graph than
+its labels calls its first parameter `dataset` and is given that. Others plug in through the entry point
 group `fedsub.splits` or by the path of a .py file in place of the split's name. A split that comes to draw
 other roles for a seed says so in its `VERSION` (1 where it says nothing).
 """
 
 from __future__ import annotations
 
+import inspect
+
 import numpy as np
 from torch import Tensor
 
 from datasets.errors import UserError
+from datasets.graph import Dataset
 from datasets.options import Spec, format_name
 from datasets.partition.base import Partition
 from datasets.plugins import Kind
@@ -23,27 +28,39 @@ SCHEMES = Kind("split", function="split", group="fedsub.splits", package=__name_
 
 
 def make_split(
-    labels: Tensor | np.ndarray, partition: Partition, scheme: str | Spec, seed: int, classes: int
+    source: Dataset | Tensor | np.ndarray,
+    partition: Partition,
+    scheme: str | Spec,
+    seed: int,
+    classes: int | None = None,
 ) -> Split:
     """Draw the roles of the nodes.
 
-    `labels` (n,) are the dataset's, in 0…classes−1, or −1 for nodes without one, which play no role;
-    `scheme` is a name of `SCHEMES.names()` or the path of a .py file, with options in brackets if any:
-    `ratio[train=0.4]`. The draw depends on the seed, the number of nodes, the partition's scheme and its
-    number of clients: two partitions of one graph have splits of their own.
+    `source` is the dataset, or for a split that needs no more its labels (n,), in 0…classes−1 or −1 for nodes
+    without one; `scheme` is a name of `SCHEMES.names()` or the path of a .py file, with options in brackets
+    if any: `ratio[train=0.4]`. The draw depends on the seed, the number of nodes, the partition's scheme and
+    its number of clients: two partitions of one graph have splits of their own.
     Raises UserError for an unknown split or option, shares outside 0…1 or beyond 1 in total, no share for
-    training or for test, more nodes asked for than there are, and a split that breaks its contract.
+    training or for test, more nodes asked for than there are, a split that breaks its contract, and one that
+    needs the dataset where labels are given.
     """
     spec = Spec.of(scheme)
     options = {**SCHEMES.options_of(spec.name), **SCHEMES.check(spec)}
+    dataset = source if isinstance(source, Dataset) else None
+    labels = source.labels if isinstance(source, Dataset) else source
+    classes = dataset.classes if dataset is not None and classes is None else classes
     array = labels.numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    classes = int(array.max(initial=-1)) + 1 if classes is None else classes
     if len(array) and (array.min() < -1 or array.max() >= classes):
         raise UserError(f"labels run from {array.min()} to {array.max()}: expected 0 to {classes - 1}")
     unlabelled = array < 0
-    # To a scheme they are one class more: what counts classes need not know of them.
-    array = np.where(unlabelled, classes, array)
     purpose = f"split of {len(array)} nodes by {partition.scheme} among {partition.clients}"
-    drawn = SCHEMES.call(spec.name, array, partition, stream(seed, purpose), **options)
+    given: Dataset | np.ndarray | None = array
+    if next(iter(inspect.signature(SCHEMES.find(spec.name)).parameters), "") == "dataset":
+        given = dataset
+    if given is None:
+        raise UserError(f"split {spec.name} needs the dataset, not its labels alone: give make_split that")
+    drawn = SCHEMES.call(spec.name, given, partition, stream(seed, purpose), **options)
     roles = checked_roles(spec.name, drawn, len(partition.origin))
     roles = np.where(unlabelled[partition.origin], UNUSED, roles)
     return Split(format_name(spec.name, options), roles == TRAIN, roles == VALIDATION, roles == TEST)

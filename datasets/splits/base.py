@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from datasets.errors import UserError
 
 TRAIN, VALIDATION, TEST, UNUSED = range(4)
+Rounding = Literal["nearest", "floor", "cumulative"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,20 +48,48 @@ class Shares:
     def __str__(self) -> str:
         return f"train={self.train:g},validation={self.validation:g},test={self.test:g}"
 
-    def drawn(self, nodes: int, generator: np.random.Generator, least: int = 0) -> np.ndarray:
-        """A role for each of `nodes` nodes, (nodes,), `least` of them at the least for training.
+    def drawn(
+        self, nodes: int, generator: np.random.Generator, least: int = 0, rounding: Rounding = "nearest"
+    ) -> np.ndarray:
+        """A role for each of `nodes` nodes, (nodes,).
 
-        Each share is rounded; where the shares cover all nodes, validation takes the rest.
+        `nearest`: each share is rounded, `least` nodes at the least are for training, and validation takes
+        the rest where the shares cover all nodes. `floor`: the shares for training and validation are rounded
+        down, and test takes the rest (FedTAD's code). `cumulative`: the sums of the first one, two and three
+        shares are rounded down, and lie between the roles (OpenFGL's code).
         """
-        train = min(max(round(nodes * self.train), least), nodes)
-        test = min(round(nodes * self.test), nodes - train)
-        rest = nodes - train - test
-        whole = self.train + self.validation + self.test > 1 - 1e-9
-        validation = rest if whole else min(round(nodes * self.validation), rest)
-        roles = np.repeat([TRAIN, VALIDATION, TEST, UNUSED], [train, validation, test, rest - validation])
+        shares = (self.train, self.validation, self.test)
+        whole = sum(shares) > 1 - 1e-9
+        if rounding == "nearest":
+            train = min(max(round(nodes * self.train), least), nodes)
+            test = min(round(nodes * self.test), nodes - train)
+            rest = nodes - train - test
+            validation = rest if whole else min(round(nodes * self.validation), rest)
+        elif rounding == "floor":
+            train, validation, test = (int(share * nodes) for share in shares)
+            test = nodes - train - validation if whole else test
+        else:
+            train, second = int(self.train * nodes), int((self.train + self.validation) * nodes)
+            validation, test = second - train, (nodes if whole else int(sum(shares) * nodes)) - second
+        counts = [train, validation, test, nodes - train - validation - test]
+        roles = np.repeat([TRAIN, VALIDATION, TEST, UNUSED], counts)
         shuffled = np.empty_like(roles)
         shuffled[generator.permutation(nodes)] = roles
         return shuffled
+
+    def drawn_by_class(
+        self,
+        labels: np.ndarray,
+        generator: np.random.Generator,
+        least: int = 0,
+        rounding: Rounding = "nearest",
+    ) -> np.ndarray:
+        """`drawn` within every class; a role for each of `labels`, (nodes,)."""
+        roles = np.full(len(labels), UNUSED)
+        for label in np.unique(labels):
+            held = np.flatnonzero(labels == label)
+            roles[held] = self.drawn(len(held), generator, least, rounding)
+        return roles
 
 
 def checked_roles(name: str, roles: Any, copies: int) -> np.ndarray:

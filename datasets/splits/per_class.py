@@ -30,15 +30,16 @@ def split(
     if min(train, test) < 1:
         raise UserError(f"split per-class cannot have train={train}, test={test}: ask for at least 1 each")
     order = generator.permutation(len(labels))
+    order = order[labels[order] >= 0]
     by_class = order[np.argsort(labels[order], kind="stable")]
-    sizes = np.bincount(labels)
-    rank = np.arange(len(labels)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    sizes = np.bincount(labels[order])
+    rank = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     roles = np.full(len(labels), VALIDATION)
     roles[by_class[rank < train]] = TRAIN
     rest = order[roles[order] != TRAIN]
     if test > len(rest):
         raise UserError(
-            f"split per-class asks for {test} test nodes but {len(rest)} of {len(labels)} are left"
+            f"split per-class asks for {test} test nodes but {len(rest)} of {len(order)} are left"
             " after training: lower test or train"
         )
     roles[rest[:test]] = TEST

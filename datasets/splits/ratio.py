@@ -22,6 +22,10 @@ def split(
     train: float = 0.2,
     validation: float = 0.4,
     test: float = 0.4,
+    stratified: bool = False,
 ) -> np.ndarray:
-    """A role per copy, (Σ n_k,), by shares of the n nodes."""
-    return Shares(train, validation, test).drawn(len(labels), generator)[partition.origin]
+    """A role per copy, (Σ n_k,), by shares of the n nodes; `stratified`: of the nodes of every class."""
+    shares = Shares(train, validation, test)
+    if stratified:
+        return shares.drawn_by_class(labels, generator)[partition.origin]
+    return shares.drawn(len(labels), generator)[partition.origin]

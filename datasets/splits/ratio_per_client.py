@@ -1,6 +1,8 @@
-"""`ratio-per-client`: shares of each client's nodes, at least one to train on (FedSpray).
+"""`ratio-per-client`: shares of each client's nodes, of every class if stratified (FedSpray, OpenFGL).
 
-Copies of a node may differ in their role.
+FedSpray rounds the shares and keeps at least one node to train on. Options of the code of others: OpenFGL
+`stratified=true,rounding=cumulative`; FedTAD `stratified=true,rounding=floor`; FedGTA and AdaFGL
+`rounding=floor`. Copies of a node may differ in their role.
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from datasets.partition.base import Partition
-from datasets.splits.base import Shares
+from datasets.splits.base import Rounding, Shares
 
 VERSION = 2
 """2: drawn from seed and partition; before, all partitions of a graph shared their splits."""
@@ -22,7 +24,17 @@ def split(
     train: float = 0.4,
     validation: float = 0.3,
     test: float = 0.3,
+    stratified: bool = False,
+    rounding: Rounding = "nearest",
 ) -> np.ndarray:
-    """A role per copy, (Σ n_k,), by shares of the nodes of each client."""
+    """A role per copy, (Σ n_k,), by shares of the nodes of each client.
+
+    `stratified`: of the nodes of each class there; `rounding`: see `Shares.drawn`. Rounded down, a class with
+    few nodes has none to train on at a client.
+    """
     shares = Shares(train, validation, test)
-    return np.concatenate([shares.drawn(size, generator, least=1) for size in partition.sizes.tolist()])
+    if stratified:
+        return np.concatenate(
+            [shares.drawn_by_class(labels[nodes], generator, 1, rounding) for nodes in partition.nodes]
+        )
+    return np.concatenate([shares.drawn(size, generator, 1, rounding) for size in partition.sizes.tolist()])

@@ -97,6 +97,8 @@ def make_setting(
         whole, rows = kind.merge(data, seed)
         learned, rows = kind(whole, (), seed, device), rows.to(device)
     network, timetable = architecture or Architecture(), schedule or Schedule()
+    if timetable.selection_metric:
+        scoring.select_by(timetable.selection_metric)
     return Setting(learned.federation, learned, scoring, rows, network, timetable, seed, kernel, device)
 
 

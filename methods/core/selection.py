@@ -19,23 +19,29 @@ class Curve:
     """(R, K), NaN for a client with nothing to score."""
     weight: np.ndarray
     """(K,) items of each client."""
+    nodes: np.ndarray
+    """(K,) all nodes of each client."""
 
     @classmethod
-    def of(cls, scores: Iterable[Score]) -> Curve:
+    def of(cls, scores: Iterable[Score], nodes: np.ndarray) -> Curve:
         """Stack the scores of the evaluations, at least one."""
         scores = list(scores)
-        return cls(np.stack([each.value.numpy() for each in scores]), scores[0].weight.numpy())
+        return cls(np.stack([each.value.numpy() for each in scores]), scores[0].weight.numpy(), nodes)
 
     def at(self, chosen: np.ndarray) -> Curve:
         """Each client at its evaluation `chosen` ((K,)); one evaluation."""
-        return Curve(self.value[chosen, np.arange(len(chosen))][np.newaxis], self.weight)
+        return Curve(self.value[chosen, np.arange(len(chosen))][np.newaxis], self.weight, self.nodes)
 
     def averaged(self, kind: str) -> np.ndarray:
         """One figure per evaluation, (R,): the unweighted mean over the clients that have a score
-        (`client-mean`), or weighted by their items (`pooled`); 0 where none has."""
+        (`client-mean`), or weighted by their nodes (`node-weighted`) or their items (`pooled`); 0 where
+        none has."""
         present = ~np.isnan(self.value)
         if kind == "client-mean":
             return np.where(present, self.value, 0).sum(axis=-1) / np.maximum(present.sum(axis=-1), 1)
+        if kind == "node-weighted":
+            share = np.where(present, self.nodes, 0)
+            return np.where(present, self.value * share, 0).sum(axis=-1) / np.maximum(share.sum(axis=-1), 1)
         return np.where(present, self.value * self.weight, 0).sum(axis=-1) / max(self.weight.sum(), 1)
 
 
@@ -55,14 +61,17 @@ class History:
     """(R,) mean over clients of the local loss in the round's last epoch."""
 
     @classmethod
-    def of(cls, rounds: list[int], evaluations: Sequence[Evaluation], losses: list[float]) -> History:
-        """Stack the evaluations of `rounds`."""
+    def of(
+        cls, rounds: list[int], evaluations: Sequence[Evaluation], losses: list[float], nodes: np.ndarray
+    ) -> History:
+        """Stack the evaluations of `rounds`; `nodes` (K,) are each client's."""
         return cls(
             rounds=np.array(rounds),
-            validation=Curve.of(each.validation for each in evaluations),
-            test=Curve.of(each.test for each in evaluations),
+            validation=Curve.of((each.validation for each in evaluations), nodes),
+            test=Curve.of((each.test for each in evaluations), nodes),
             further={
-                name: Curve.of(each.further[name] for each in evaluations) for name in evaluations[0].further
+                name: Curve.of((each.further[name] for each in evaluations), nodes)
+                for name in evaluations[0].further
             },
             validation_loss=np.array([each.validation_loss for each in evaluations]),
             training_loss=np.array(losses),
@@ -78,6 +87,8 @@ class History:
             index = self.validation.averaged("client-mean").argmax()
         elif rule == "pooled-validation":
             index = self.validation.averaged("pooled").argmax()
+        elif rule == "node-weighted-validation":
+            index = self.validation.averaged("node-weighted").argmax()
         elif rule == "pooled-validation-loss":
             index = np.where(np.isnan(self.validation_loss), np.inf, self.validation_loss).argmin()
         else:

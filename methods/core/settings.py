@@ -13,8 +13,15 @@ from datasets.limits import Count, NonNegative, check_limits
 OPTIMISERS = ("adam", "sgd")
 WEIGHTINGS = ("training-nodes", "uniform", "nodes")
 MOMENTS = ("local", "received", "neighbour")
-RULES = ("mean-validation", "per-client", "pooled-validation", "pooled-validation-loss", "last")
-AVERAGINGS = ("client-mean", "pooled")
+RULES = (
+    "mean-validation",
+    "per-client",
+    "pooled-validation",
+    "node-weighted-validation",
+    "pooled-validation-loss",
+    "last",
+)
+AVERAGINGS = ("client-mean", "pooled", "node-weighted")
 
 
 @dataclass(frozen=True)
@@ -39,10 +46,13 @@ class Schedule:
     selection: str = "mean-validation"
     """The round reported. `mean-validation`: that of the highest unweighted mean over clients;
     `per-client`: each client its own best; `pooled-validation`: all validation items together;
-    `pooled-validation-loss`: their lowest mean loss; `last`: no selection. The first of equals wins."""
+    `node-weighted-validation`: clients weigh by all their nodes (OpenFGL); `pooled-validation-loss`: their
+    lowest mean loss; `last`: no selection. The first of equals wins."""
+    selection_metric: str = field(default="", metadata={"omit_default": True})
+    """The metric that selects the round and has the curve; empty for the task's first."""
     averaging: str = field(default="client-mean", metadata={"stored_as": "accuracy"})
     """How the clients' scores become one. `client-mean`: unweighted mean over clients; `pooled`: over all
-    test items."""
+    test items; `node-weighted`: mean weighted by all nodes of a client (OpenFGL)."""
 
     def __post_init__(self) -> None:
         """Raises UserError for a choice that does not exist and for a number that cannot be."""

@@ -105,6 +105,11 @@ def train(method: FederatedMethod, on_round: Callable[[Round], None] | None = No
             with watch("evaluate"):
                 output = method.predict() if model is None else method.predict_by(model)
                 evaluations.append(task.evaluate(output))
+            if schedule.selection_metric and not evaluations[-1].validation.weight.any():
+                name = method.federation.source.name
+                raise UserError(
+                    f"{schedule.selection_metric} scores no validation item of {name}: select by another"
+                )
             rounds.append(number)
             spent["bytes"].append(method.channel.total)
             spent["seconds"].append(sum(seconds.values()))
@@ -115,7 +120,7 @@ def train(method: FederatedMethod, on_round: Callable[[Round], None] | None = No
             last = evaluations[-1] if evaluated else None
             on_round(_round(method, number, loss, last, seconds))
     method.finish()
-    history = History.of(rounds, evaluations, losses)
+    history = History.of(rounds, evaluations, losses, task.federation.sizes.numpy())
     return _outcome(method, task, history, seconds, spent)
 
 
@@ -127,7 +132,10 @@ def _round(
     if last is not None:
         losses["validation"] = last.validation_loss
         roles = {"validation": last.validation, "test": last.test}
-        scores = {role: float(Curve.of([score]).averaged(kind)[0]) for role, score in roles.items()}
+        scores = {
+            role: float(Curve.of([score], method.federation.sizes.numpy()).averaged(kind)[0])
+            for role, score in roles.items()
+        }
     sent = {"up": channel.bytes_up, "down": channel.bytes_down, "once": channel.bytes_once}
     return Round(number, method.schedule.rounds, losses, scores, sent, dict(seconds))
 

@@ -197,6 +197,37 @@ def test_every_rule_that_is_let_through_runs(moment: str, averaging: str) -> Non
     assert run(cell).status == "ok"
 
 
+def test_a_protocol_may_select_by_another_metric_for_some_of_its_graphs(tmp_path: Path) -> None:
+    path = tmp_path / "areas.toml"
+    override = """
+[[override]]
+when = { dataset = ["minesweeper"] }
+settings = { selection_metric = "roc_auc", split = "official" }
+"""
+    path.write_text(
+        'metrics = ["roc_auc", "accuracy"]' + TOY.replace('"community"', '"cora", "minesweeper"') + override
+    )
+    found = cells("--table", str(path), "--method", "fedavg", "--seeds", "1", "--clients", "3")
+    chosen = {cell.dataset.name: (cell.schedule.selection_metric, cell.further_metrics) for cell in found}
+    assert chosen == {"cora": ("", ("roc_auc",)), "minesweeper": ("roc_auc", ("roc_auc",))}
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("selection_metric=rocauc", "did you mean roc_auc"),
+        ("label_noise=1.5", r"label_noise must be in \[0, 1\]"),
+        ("labels_kept=0", "labels_kept must be"),
+        ("edges_removed=some", "edges_removed"),
+    ],
+)
+def test_a_metric_or_damage_that_cannot_be_is_refused_before_the_first_run(
+    setting: str, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        cells("--set", setting)
+
+
 def test_all_takes_every_table_but_the_default() -> None:
     found = {cell.protocol for cell in make_plan(parse(["--all", "--seeds", "1"])).cells}
     assert {"quick", "fedpub-2", "fedstruct-1", "fedspray-2"} <= found

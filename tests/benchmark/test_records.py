@@ -25,7 +25,9 @@ OTHER_VALUES: dict[str, Any] = {
     "rounds": 7, "local_epochs": 2, "learning_rate": 0.5, "weight_decay": 0.5, "optimiser": "sgd",
     "weighting": "uniform", "evaluate_every": 2, "evaluate": "received", "selection": "last",
     "accuracy": "pooled", "data_seed": 5, "kernel": "dgl", "device": "cuda", "files": "abc",
-    "versions": "metis=2",
+    "versions": "metis=2", "selection_metric": "roc_auc", "features_removed": 0.1, "feature_flips": 0.1,
+    "feature_noise": 0.1, "edges_removed": 0.1, "labels_kept": 0.1, "labels_stratified": True,
+    "label_noise": 0.1,
 }  # fmt: skip
 
 

@@ -56,6 +56,15 @@ def test_the_same_seed_gives_the_same_record_apart_from_times(method: str) -> No
     assert run(cell.with_settings(seed=1)).curve["test"] != run(cell).curve["test"]
 
 
+def test_damaged_data_have_the_clients_of_the_undamaged() -> None:
+    worse = SMALL.with_settings(label_noise=0.3, edges_removed=0.2, features_removed=0.1, labels_kept=0.5)
+    plain, first, again = run(SMALL), run(worse), run(worse)
+    assert first.key != plain.key
+    assert first.result.partition_statistics == plain.result.partition_statistics
+    assert first.curve == again.curve
+    assert first.curve["loss"] != plain.curve["loss"]
+
+
 def test_options_are_recorded_with_their_defaults() -> None:
     record = run(SMALL.with_settings(method="fedprox"))
     assert record.options == {"mu": 0.01}

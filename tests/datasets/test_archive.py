@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,40 @@ def test_round_trip_keeps_every_value(tmp_path: Path, features: np.ndarray, stor
     np.testing.assert_array_equal(raw.target, formats.TARGET)
     np.testing.assert_array_equal(raw.labels, formats.LABELS)
     assert meta == {"name": "tiny", "note": "ä"}
+
+
+def test_published_splits_and_attributes_survive(tmp_path: Path):
+    attributes = {"year": np.arange(formats.NODES), "country": np.array(["ä", "bc"] * 6)}
+    before = replace(tiny(), official=formats.MASKS, attributes=attributes)
+    write_archive(tmp_path / "tiny.npz", as_raw(as_dataset("tiny", before)), {})
+    after = as_dataset("tiny", read_archive(tmp_path / "tiny.npz")[0])
+    np.testing.assert_array_equal(after.official, formats.MASKS)
+    assert {name: values.tolist() for name, values in after.attributes.items()} == {
+        name: values.tolist() for name, values in attributes.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"split_test": None}, "'split_test' is missing"),
+        ({"split_test": formats.MASKS[2, :, 1:]}, "its split masks are not true or false for each of 12"),
+        ({"split_test": formats.MASKS[2, :4]}, "its split masks"),
+        ({"split_test": formats.MASKS[2].astype(float)}, "its split masks"),
+        ({"split_test": formats.MASKS[1]}, "gives a node two roles"),
+        ({"attribute_x": np.arange(3)}, "its attribute x is not one integer or text per node"),
+        ({"attribute_x": np.ones(formats.NODES)}, "its attribute x"),
+        ({"attribute_x": np.array([None] * formats.NODES)}, "'attribute_x' is damaged or holds objects"),
+    ],
+)
+def test_splits_and_attributes_that_do_not_fit(tmp_path: Path, change: dict[str, np.ndarray], reason: str):
+    path = tmp_path / "tiny.npz"
+    write_archive(path, replace(tiny(), official=formats.MASKS), {})
+    with np.load(path) as content:
+        arrays = {**content, **change}
+    np.savez(path, **{name: values for name, values in arrays.items() if values is not None})
+    with pytest.raises(UserError, match=reason):
+        read_archive(path)
 
 
 def test_half_precision_stays_so(tmp_path: Path):

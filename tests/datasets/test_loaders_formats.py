@@ -50,6 +50,15 @@ def test_truncated_files_name_themselves(name: str, share: float, tmp_path: Path
         parse(files)
 
 
+def test_the_ten_splits_come_with_the_heterophilous_graphs(tmp_path: Path):
+    files = formats.write_heterophilous(tmp_path / "tiny.npz")
+    np.testing.assert_array_equal(heterophilous.parse(files).official, formats.MASKS)
+    with np.load(files[""]) as content:
+        arrays = {name: values for name, values in content.items() if "masks" not in name}
+    np.savez(files[""], **arrays)
+    assert heterophilous.parse(files).official is None
+
+
 def test_gnn_benchmark_with_dotted_names(tmp_path: Path):
     assert_is_the_graph(gnn_benchmark.parse(formats.write_gnn_benchmark(tmp_path / "tiny.npz", dotted=True)))
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from datasets.loaders import MalformedFileError
-from datasets.loaders.ogb import MEMBERS, parse
+from datasets.loaders.ogb import MEMBERS, ROLES, parse
 from tests.datasets import formats
 
 
@@ -30,6 +30,10 @@ def write_ogb(path: Path, without: str = "") -> dict[str, Path]:
                 text = io.StringIO()
                 np.savetxt(text, table, delimiter=",", fmt="%g")
                 archive.writestr(f"arxiv/raw/{member}", gzip.compress(text.getvalue().encode()))
+        for member, nodes in zip(ROLES, (range(6), (6, 8), (7, 9, 10)), strict=True):
+            if member != without:
+                lines = "".join(f"{node}\n" for node in nodes)
+                archive.writestr(f"arxiv/split/time/{member}", gzip.compress(lines.encode()))
         archive.writestr("arxiv/mapping/labelidx2arxivcategeory.csv.gz", b"")
         archive.writestr("arxiv/raw/../../../../outside.csv.gz", b"a path that leaves the folder")
     return {"": path}
@@ -42,10 +46,13 @@ def test_the_graph_comes_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     np.testing.assert_array_equal(raw.labels, formats.LABELS)
     np.testing.assert_array_equal(raw.features, formats.DENSE + 0.5)
     assert raw.features.dtype == np.float32
+    assert raw.official is not None
+    split = [np.flatnonzero(mask).tolist() for mask in raw.official[:, 0]]
+    assert split == [list(range(6)), [6, 8], [7, 9, 10]]
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize("member", MEMBERS)
+@pytest.mark.parametrize("member", [*MEMBERS, *ROLES])
 def test_missing_members_are_named(tmp_path: Path, member: str):
     with pytest.raises(MalformedFileError, match=member):
         parse(write_ogb(tmp_path / "arxiv.zip", without=member))

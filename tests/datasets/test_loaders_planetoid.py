@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from datasets.loaders import MalformedFileError
+from datasets.loaders import MalformedFileError, planetoid
 from datasets.loaders.pickles import as_array, load_pickle
 from datasets.loaders.planetoid import parse
 from tests.datasets import formats
@@ -33,6 +34,23 @@ def test_shuffled_test_rows_come_back_in_node_order(tmp_path: Path):
     assert raw.features.dtype == np.float32
     pairs = set(zip(raw.source.tolist(), raw.target.tolist(), strict=True))
     assert set(zip(formats.SOURCE.tolist(), formats.TARGET.tolist(), strict=True)) <= pairs
+
+
+def test_the_public_split_comes_with_the_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    files = formats.write_planetoid(tmp_path, test=[11, 8, 10], start=8)
+    assert planetoid.parse(files).official is None
+    for name, nodes in (("TRAIN_PER_CLASS", 2), ("VALIDATION", 1), ("TEST", 3)):
+        monkeypatch.setattr(planetoid, name, nodes)
+    raw = planetoid.parse(files)
+    split = [[0, 1, 2, 3, 4, 5], [6], [8, 10, 11]]
+    assert raw.official is not None
+    assert [np.flatnonzero(mask).tolist() for mask in raw.official[:, 0]] == split
+    rebuilt = planetoid.split_of_archive(replace(raw, official=None))
+    assert rebuilt is not None
+    assert np.array_equal(rebuilt, raw.official)
+    shuffled = replace(raw, labels=raw.labels[::-1].copy())
+    shuffled.labels[0] = shuffled.labels[1]
+    assert planetoid.split_of_archive(shuffled) is None
 
 
 def test_isolated_test_nodes_get_empty_features(tmp_path: Path):

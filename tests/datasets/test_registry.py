@@ -66,6 +66,27 @@ def test_published_graphs_match_the_registry(data_directory: Path, name: str):
         assert dataset.note == ""
 
 
+@pytest.mark.parametrize(
+    "name", [name for name in HERE if registry.info(name).loader in ("heterophilous", "planetoid")]
+)
+def test_official_splits_of_published_graphs(data_directory: Path, name: str):
+    """Ten that cover the graph; of Planetoid's graphs one, with twenty nodes of every class to train on."""
+    dataset = registry.load(name, data_directory, download=False)
+    if name in ("amazon_ratings", "chameleon"):
+        # archives from before they kept splits
+        assert dataset.official is None
+        return
+    assert dataset.official is not None
+    train, _, test = dataset.official
+    if registry.info(name).loader == "planetoid":
+        assert np.bincount(dataset.labels[train[0]]).tolist() == [20] * dataset.classes
+        assert dataset.official.sum(axis=(1, 2)).tolist() == [20 * dataset.classes, 500, 1000]
+    else:
+        assert len(train) == 10
+        assert dataset.official.any(axis=0).all()
+        assert len(np.unique(test, axis=0)) == 10
+
+
 def test_coauthor_features_are_binary_unless_asked(data_directory: Path):
     counts = registry.load("coauthor_cs[binary=false]", data_directory)
     binary = registry.load("coauthor_cs", data_directory)

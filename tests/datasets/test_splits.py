@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 from datasets.errors import UserError
 from datasets.federation import federate
-from datasets.graph import build_dataset
+from datasets.graph import Dataset, build_dataset, induced
 from datasets.partition.base import Partition
 from datasets.splits import make_split
 
@@ -72,7 +74,7 @@ def test_fed_pub_counts():
     """20/40/40 of the 2,485 nodes of Cora's largest component."""
     split = make_split(np.zeros(2485, dtype=int), whole(2485), "ratio", 0, 1)
     assert [part.sum() for part in (split.train, split.validation, split.test)] == [497, 994, 994]
-    assert split.scheme == "ratio[test=0.4,train=0.2,validation=0.4]"
+    assert split.scheme == "ratio[stratified=false,test=0.4,train=0.2,validation=0.4]"
 
 
 @given(case=partitions(), seed=st.integers(0, 1000))
@@ -86,6 +88,95 @@ def test_ratio_per_client_holds_inside_each_client(case, seed):
         assert counts[0] == train
         assert counts[2] == min(round(0.3 * len(nodes)), len(nodes) - train)
         assert counts.sum() - counts[3] == len(nodes)
+
+
+@given(case=partitions(), seed=st.integers(0, 1000))
+@settings(max_examples=60, deadline=None)
+def test_stratified_shares_hold_inside_each_class(case, seed):
+    labels, partition = case
+    found = roles(make_split(labels, whole(len(labels)), "ratio[stratified=true]", seed, 4))
+    assert (found < 3).all()
+    for size, held in zip(np.bincount(labels), (found[labels == c] for c in range(4)), strict=False):
+        assert (held == 0).sum() == round(0.2 * size)
+    scheme = "ratio-per-client[train=0.2,validation=0.4,test=0.4,stratified=true,rounding={}]"
+    for rounding, counts in (
+        ("cumulative", lambda n: (int(0.2 * n), int((0.2 + 0.4) * n) - int(0.2 * n))),
+        ("floor", lambda n: (int(0.2 * n), int(0.4 * n))),
+    ):
+        found = roles(make_split(labels, partition, scheme.format(rounding), seed, 4))
+        assert (found < 3).all()
+        for client, nodes in enumerate(partition.nodes):
+            for label, size in enumerate(np.bincount(labels[nodes])):
+                own = found[partition.client == client][labels[nodes] == label]
+                assert ((own == 0).sum(), (own == 1).sum()) == counts(size)
+
+
+@given(case=partitions(), rounding=st.sampled_from(["nearest", "floor", "cumulative"]))
+@settings(max_examples=40, deadline=None)
+def test_shares_that_leave_nodes_unused_in_every_rounding(case, rounding):
+    labels, partition = case
+    scheme = f"ratio-per-client[train=0.1,validation=0.2,test=0.3,rounding={rounding}]"
+    found = roles(make_split(labels, partition, scheme, 0, 4))
+    for client, size in enumerate(partition.sizes):
+        assert (found[partition.client == client] < 3).sum() <= 0.6 * size + 2
+
+
+def labelled(nodes: int, official: np.ndarray | None = None) -> Dataset:
+    dataset = build_dataset("dots", np.zeros(0), np.zeros(0), np.ones((nodes, 1)), np.arange(nodes) % 2)
+    return replace(dataset, official=official)
+
+
+def test_the_official_split_follows_its_nodes():
+    """Also where clients overlap, leave nodes out, and after the largest component has been taken."""
+    drawn = np.random.default_rng(0).integers(4, size=(2, 30))
+    dataset = labelled(30, np.arange(3)[:, None, None] == drawn)
+    partition = Partition("two", (np.arange(20), np.arange(10, 28)))
+    for index in range(2):
+        found = roles(make_split(dataset, partition, f"official[index={index}]", 5))
+        assert np.array_equal(found, drawn[index][partition.origin])
+    part = induced(dataset, np.arange(3, 30, 3))
+    found = roles(make_split(part, whole(9), "official[index=1]", 0))
+    assert np.array_equal(found, drawn[1, 3::3])
+    with pytest.raises(UserError, match="has 2 official splits: index must be 0 to 1"):
+        make_split(dataset, partition, "official[index=2]", 0)
+    with pytest.raises(UserError, match="came without an official split"):
+        make_split(labelled(5), whole(5), "official", 0)
+    with pytest.raises(UserError, match="needs the dataset"):
+        make_split(dataset.labels, partition, "official", 0, 2)
+
+
+def test_a_split_from_a_file(tmp_path, monkeypatch):
+    masks = np.arange(3)[:, None, None] == np.array([[0, 1, 2, 3, 0, 1], [2, 1, 0, 0, 3, 3]])
+    stored = dict(zip(("train", "validation", "test"), masks, strict=True))
+    path = tmp_path / "split.npz"
+    np.savez(path, **stored)
+    partition = Partition("two", (np.arange(4), np.arange(2, 6)))
+    found = roles(make_split(np.zeros(6, int), partition, f"file[path={path},index=1]", 0, 1))
+    assert found.tolist() == [2, 1, 0, 0, 0, 0, 3, 3]
+    np.savez(path, train=np.array([5, 0]), test=np.array([3]))
+    monkeypatch.setenv("FEDSUB_DATA", str(tmp_path))
+    found = roles(make_split(np.zeros(6, int), whole(6), "file[path=split.npz]", 3, 1))
+    assert found.tolist() == [0, 3, 3, 2, 3, 0]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"train": np.array([0, 1]), "test": np.array([1])}, "gives node 1 two roles"),
+        ({"train": np.array([0, 9]), "test": np.array([1])}, "neither a mask of 4 nodes nor a list"),
+        ({"train": np.array([0, -1]), "test": np.array([1])}, "neither a mask"),
+        ({"train": np.array([0.0]), "test": np.array([1])}, "neither a mask"),
+        ({"train": np.ones(5, bool), "test": np.array([1])}, "bool of shape \\(5,\\)"),
+        ({"train": np.ones((2, 4), bool), "test": np.array([1])}, "index=7"),
+        ({"train": np.array([0])}, "the array 'test' is missing"),
+        ({"train": np.array([0, None]), "test": np.array([1])}, "holds objects"),
+    ],
+)
+def test_a_split_file_that_cannot_be_is_one_clear_sentence(tmp_path, arrays, message):
+    np.savez(tmp_path / "split.npz", **arrays)
+    with pytest.raises(UserError, match=message) as raised:
+        make_split(np.zeros(4, int), whole(4), f"file[path={tmp_path / 'split.npz'},index=7]", 0, 1)
+    assert "\n" not in str(raised.value)
 
 
 @given(case=partitions(), train=st.integers(1, 30), seed=st.integers(0, 1000))
@@ -134,6 +225,9 @@ def test_the_seed_decides_and_tensors_do_as_well(scheme):
         ("per-class[train=0.5]", "a whole number"),
         ("per-class[train=0]", "at least 1 each"),
         ("per-class", "lower test"),
+        ("file", "needs a path"),
+        ("file[path=nowhere.npz]", "no split file at nowhere.npz"),
+        ("ratio-per-client[rounding=up]", "did you mean"),
     ],
 )
 def test_bad_requests_are_one_clear_sentence(scheme, message):

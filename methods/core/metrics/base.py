@@ -70,9 +70,9 @@ class Metric:
     name: str
     """The function's, its file's, and the record's."""
     score: Callable[[Tensor, Items], Score]
-    task: str
+    tasks: tuple[str, ...]
     """What it scores: `node-classification`, with `output` the logits of all nodes, (n, C), of which
-    those at `items.rows` count; or `link-prediction`, with `output` the scores of all pairs, (m,)."""
+    those at `items.rows` count; `link-prediction`, with `output` the scores of all pairs, (m,); or both."""
     averaging: str | None
     """How clients are averaged, `client-mean` or `pooled`; None: as the protocol says."""
 
@@ -82,11 +82,12 @@ class Metric:
 
 
 def metric(
-    *, task: str = "node-classification", averaging: str | None = None
+    *, task: str | tuple[str, ...] = "node-classification", averaging: str | None = None
 ) -> Callable[[Callable[[Tensor, Items], Score]], Metric]:
-    """Decorator that makes a function the metric of its name."""
+    """Decorator that makes a function the metric of its name, for one task or for several."""
+    tasks = (task,) if isinstance(task, str) else task
 
     def mark(score: Callable[[Tensor, Items], Score]) -> Metric:
-        return Metric(score.__name__, score, task, averaging)
+        return Metric(score.__name__, score, tasks, averaging)
 
     return mark

@@ -28,8 +28,13 @@ def check(task: str | Spec) -> None:
     find(spec.name).check(spec)
 
 
+def check_metric(task: str | Spec, name: str) -> None:
+    """Raises UserError for a metric that does not exist or scores another task."""
+    find(Spec.of(task).name).metrics_with([name])
+
+
 def further_metrics(task: str | Spec, wanted: Iterable[str]) -> tuple[str, ...]:
     """Those of the names `wanted` that are metrics of the task beside its default ones, in their order."""
     kind = find(Spec.of(task).name)
     named = [name for name in dict.fromkeys(wanted) if name in metrics.names()]
-    return tuple(name for name in named if metrics.find(name).task == kind.name and name not in kind.default)
+    return tuple(name for name in named if kind.name in metrics.find(name).tasks and name not in kind.default)

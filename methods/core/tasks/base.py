@@ -37,12 +37,12 @@ class Task(ABC):
     name: ClassVar[str]
     """As methods, protocols and records call it."""
     default: ClassVar[tuple[str, ...]]
-    """Metrics of every record; the first one selects the round."""
+    """Metrics of every record; the first one selects the round, unless the protocol names another."""
 
     federation: Federation
     """What a method may see of the clients."""
     metrics: tuple[Metric, ...]
-    """The default ones, then those that a protocol names besides."""
+    """The default ones, then those that a protocol names besides; the first one selects the round."""
     width: int
     """Columns of the output that the task reads."""
     train_count: Tensor
@@ -85,6 +85,13 @@ class Task(ABC):
     def evaluate(self, output: Tensor) -> Evaluation:
         """Scores of `output` (n, width) on validation and test items."""
 
+    def select_by(self, name: str) -> None:
+        """Make the metric of this name the first one, which selects the round and has a curve.
+
+        Raises UserError if there is no such metric, or it is another task's.
+        """
+        self.metrics = self.metrics_with([each.name for each in self.metrics[1:]], first=name)
+
     def restarted(self) -> Task:
         """The same task with its random draws at their start."""
         return self
@@ -100,10 +107,14 @@ class Task(ABC):
         )
 
     @classmethod
-    def metrics_with(cls, further: Iterable[str]) -> tuple[Metric, ...]:
-        """The default metrics and `further` ones. Raises UserError for one of another task."""
-        found = [metrics.find(name) for name in dict.fromkeys((*cls.default, *further))]
+    def metrics_with(cls, further: Iterable[str], first: str = "") -> tuple[Metric, ...]:
+        """The default metrics and `further` ones, led by `first` if that is given.
+
+        Raises UserError for one of another task.
+        """
+        named = filter(None, (first, *cls.default, *further))
+        found = [metrics.find(name) for name in dict.fromkeys(named)]
         for each in found:
-            if each.task != cls.name:
-                raise UserError(f"{each.name} scores {each.task}, not {cls.name}: leave it out")
+            if cls.name not in each.tasks:
+                raise UserError(f"{each.name} scores {', '.join(each.tasks)}, not {cls.name}: leave it out")
         return tuple(found)

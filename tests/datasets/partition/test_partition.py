@@ -39,6 +39,9 @@ ALL = (
     "random",
 )
 
+SKEWED = ("dirichlet", "louvain-openfgl", "louvain-plus", "metis-plus")
+"""Schemes that `test_label_skew.py` tests."""
+
 
 @pytest.fixture(autouse=True)
 def cache_folder(tmp_path_factory, monkeypatch):
@@ -225,6 +228,13 @@ def test_kmeans_of_equal_rows_still_gives_every_client_a_node():
         ("metis-imbalanced[merge=a+b]", 10, "5\\+3\\+2"),
         ("metis-imbalanced[parts=30,merge=9+9]", 14, "fewer than 30 parts"),
         ("nowhere.py", 2, "no partition scheme at"),
+        ("dirichlet[alpha=0]", 2, "alpha of partition scheme dirichlet must be positive"),
+        ("dirichlet[draws=0]", 2, "at least 1"),
+        ("dirichlet[least=11]", 2, "lower least"),
+        ("louvain-openfgl[delta=-1]", 2, "at least 0"),
+        ("louvain-plus[resolution=0]", 2, "resolution must be positive"),
+        ("metis-plus", 2, "take from 2 to 20 parts"),
+        ("attribute", 2, "no attribute ''"),
     ],
 )
 def test_bad_requests_are_one_clear_sentence(scheme, clients, message):
@@ -241,7 +251,7 @@ def test_options_come_in_brackets_or_by_name_and_defaults_are_left_out_of_the_ti
 
 
 def test_every_scheme_says_what_it_does():
-    assert set(SCHEMES.built_in()) == {*ALL, "file", "planted"}
+    assert set(SCHEMES.built_in()) == {*ALL, *SKEWED, "attribute", "file", "planted"}
     for name in SCHEMES.names():
         assert SCHEMES.summary(name)
     assert SCHEMES.options_of("louvain") == {"slack": 20}

@@ -81,6 +81,52 @@ def test_scores_of_nodes_are_scikit_learns_in_each_client(
                 assert torch.isnan(found[name].value[k])
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    nodes=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1)), min_size=1, max_size=60),
+    seed=st.integers(0, 1000),
+)
+def test_auc_of_nodes_is_scikit_learns_by_the_probability_of_class_1(
+    nodes: list[tuple[int, int]], seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    output = torch.randn(len(nodes) + 5, 2, generator=generator)
+    rows = torch.randperm(len(output), generator=generator)[: len(nodes)]
+    client, label = (torch.tensor(column) for column in zip(*nodes, strict=True))
+    found = metrics.find("roc_auc")(output, Items(label, client, CLIENTS, rows))
+    likely = output.double().softmax(dim=1)[rows, 1]
+    for k in range(CLIENTS):
+        own = client == k
+        if label[own].unique().numel() == 2:
+            assert float(found.value[k]) == pytest.approx(roc_auc_score(label[own], likely[own]))
+        else:
+            assert torch.isnan(found.value[k])
+            assert found.weight[k] == 0
+
+
+def test_the_metric_that_selects_has_the_curve_and_stands_beside_the_tasks_own() -> None:
+    federation = small_federation(classes=2, features=6)
+    schedule = Schedule(rounds=8, learning_rate=0.1, selection_metric="roc_auc")
+    setting = make_setting(federation, schedule=schedule)
+    outcome = train(registry.create("fedavg", {}, setting))
+    best = outcome.selected_round - 1
+    assert best == int(np.argmax(outcome.curve["validation"]))
+    assert outcome.metrics["roc_auc"] == outcome.curve["test"][best]
+    plain = make_setting(federation, schedule=Schedule(rounds=8, learning_rate=0.1), metrics=["roc_auc"])
+    by_accuracy = train(registry.create("fedavg", {}, plain))
+    assert outcome.curve["loss"] == by_accuracy.curve["loss"]
+    assert by_accuracy.curve["validation"] != outcome.curve["validation"]
+    assert by_accuracy.curve["test"][best] == outcome.metrics["accuracy"]
+
+
+def test_a_metric_that_scores_nothing_selects_nothing() -> None:
+    setting = make_setting(small_federation(), schedule=Schedule(selection_metric="roc_auc"))
+    with pytest.raises(UserError, match="roc_auc scores no validation item of small"):
+        train(registry.create("fedavg", {}, setting))
+    named = make_setting(small_federation(), schedule=Schedule(rounds=2), metrics=["roc_auc"])
+    assert np.isnan(train(registry.create("fedavg", {}, named)).metrics["roc_auc"])
+
+
 def test_a_named_metric_is_in_the_outcome() -> None:
     federation, schedule = small_federation(), Schedule(rounds=3)
     plain = train(registry.create("fedavg", {}, make_setting(federation, schedule=schedule)))
@@ -91,11 +137,10 @@ def test_a_named_metric_is_in_the_outcome() -> None:
 
 
 def test_a_task_takes_its_own_metrics_alone() -> None:
-    assert further_metrics("node-classification", ["accuracy", "macro_f1", "roc_auc", "update_mb"]) == (
-        "macro_f1",
-    )
+    named = ["accuracy", "macro_f1", "roc_auc", "update_mb"]
+    assert further_metrics("node-classification", named) == ("macro_f1", "roc_auc")
     assert further_metrics("link-prediction[width=5]", ["macro_f1", "roc_auc"]) == ()
-    with pytest.raises(UserError, match="roc_auc scores link-prediction"):
-        make_setting(small_federation(), metrics=["roc_auc"])
+    with pytest.raises(UserError, match="macro_f1 scores node-classification, not link-prediction"):
+        make_setting(small_federation(), task="link-prediction", metrics=["macro_f1"])
     with pytest.raises(UserError, match="did you mean macro_f1"):
         make_setting(small_federation(), metrics=["macrof1"])

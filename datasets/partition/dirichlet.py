@@ -1,0 +1,56 @@
+"""`dirichlet`: label skew: of every class, each client gets a share drawn from a Dirichlet distribution.
+
+Hsu et al., Measuring the Effects of Non-Identical Data Distribution, 2019; over nodes as in OpenFGL's code
+(`subgraph_fl_label_skew`) and FedGCN's. A client is the subgraph induced by its nodes; the random edge that
+OpenFGL gives to one without edges is left out.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from datasets.errors import UserError, check_at_least
+from datasets.graph import Dataset
+from datasets.seeding import stream
+
+
+def partition(
+    dataset: Dataset, clients: int, seed: int, *, alpha: float = 10.0, least: int = 5, draws: int = 100
+) -> np.ndarray:
+    """A client per node, (n,) int64.
+
+    `alpha`: concentration of the shares: the smaller, the fewer classes a client holds. A client that has
+    n/K nodes gets none of the classes that follow. `least`: nodes of the smallest client; the whole draw is
+    made anew until it has them, `draws` times at most. All labels are used, those of test nodes too.
+    Raises UserError for options that cannot be, and where no draw gives every client `least` nodes.
+    """
+    check_at_least("option least of partition scheme dirichlet", least, 1)
+    check_at_least("option draws of partition scheme dirichlet", draws, 1)
+    if alpha <= 0:
+        raise UserError(f"option alpha of partition scheme dirichlet must be positive, not {alpha}")
+    generator = stream(seed, "dirichlet partition")
+    labels = dataset.labels.numpy()
+    for _ in range(draws):
+        found = _drawn(labels, clients, alpha, generator)
+        if np.bincount(found, minlength=clients).min() >= least:
+            return found
+    raise UserError(
+        f"none of {draws} draws of dirichlet[alpha={alpha:g}] gives each of {clients} clients {least} of the"
+        f" {len(labels)} nodes of {dataset.name}: raise alpha or draws, lower least, or ask for fewer clients"
+    )
+
+
+def _drawn(labels: np.ndarray, clients: int, alpha: float, generator: np.random.Generator) -> np.ndarray:
+    client = np.zeros(len(labels), dtype=np.int64)
+    sizes = np.zeros(clients, dtype=np.int64)
+    for label in np.unique(labels):
+        nodes = generator.permutation(np.flatnonzero(labels == label))
+        shares = generator.dirichlet(np.full(clients, alpha)) * (sizes < len(labels) / clients)
+        # shares of a tiny alpha may be 0 in double precision at every client with room
+        if not shares.sum():
+            shares = (sizes < len(labels) / clients).astype(float)
+        cuts = (np.cumsum(shares / shares.sum()) * len(nodes)).astype(np.int64)[:-1]
+        for owner, part in enumerate(np.split(nodes, cuts)):
+            client[part] = owner
+            sizes[owner] += len(part)
+    return client

@@ -1,0 +1,80 @@
+"""`louvain-openfgl`: Louvain communities of bounded size, filling one client after another (OpenFGL, FedTAD).
+
+After OpenFGL's code (`subgraph_fl_louvain`). Departures: Louvain visits the nodes in an order drawn from the
+seed, there in their own; where a community fits no client, the smallest open one gets it, there an arbitrary
+one; the random edge given there to a client without edges is left out.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from datasets.errors import UserError
+from datasets.graph import Dataset
+from datasets.partition.louvain import communities
+
+
+def partition(
+    dataset: Dataset, clients: int, seed: int, *, delta: int = 20, resolution: float = 1.0
+) -> np.ndarray:
+    """A client per node, (n,) int64.
+
+    `delta`: communities are cut at ⌊n/K⌋ − delta nodes, and clients hold fewer than ⌊n/K⌋ + delta unless a
+    community fits none. `resolution`: Louvain's; higher for smaller communities.
+    Raises UserError if `delta` leaves no room for a community, or a client stays empty.
+    """
+    share = dataset.nodes // clients
+    if not 0 <= delta < share:
+        raise UserError(
+            f"delta={delta} of louvain-openfgl must be at least 0 and below the {share} nodes of an average"
+            " client: lower it or ask for fewer clients"
+        )
+    piece, sizes = cut(communities(dataset.adjacency(), seed, resolution), share - delta)
+    home = place(sizes, clients, share, delta)
+    if (filled := len(np.unique(home))) < clients:
+        raise UserError(
+            f"louvain-openfgl fills {filled} of {clients} clients with the communities of {dataset.name}:"
+            " lower delta or ask for fewer clients"
+        )
+    return home[piece]
+
+
+def cut(groups: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray]:
+    """Groups cut at `limit` nodes, in node order: the piece of each node, (n,), and the sizes of the pieces.
+
+    Pieces come in the order of appearance: the groups' first ones by their first node, then the second ones.
+    """
+    _, first, group = np.unique(groups, return_index=True, return_inverse=True)
+    appearance = np.argsort(np.argsort(first))[group]
+    order = np.argsort(appearance, kind="stable")
+    sizes = np.bincount(appearance)
+    rank = np.empty(len(groups), dtype=np.int64)
+    rank[order] = np.arange(len(groups)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    _, piece, counts = np.unique(
+        rank // limit * len(sizes) + appearance, return_inverse=True, return_counts=True
+    )
+    return piece, counts
+
+
+def place(sizes: np.ndarray, clients: int, share: int, delta: int) -> np.ndarray:
+    """The client of each piece, given the pieces' sizes, both (pieces,), largest first.
+
+    A client is filled before the next one starts: the pointed client takes pieces until it has `share` nodes
+    and is closed; one that would reach `share` + `delta` is passed over.
+    """
+    home = np.empty(len(sizes), dtype=np.int64)
+    held = np.zeros(clients, dtype=np.int64)
+    still_open, pointer = list(range(clients)), 0
+    for piece in np.argsort(-sizes, kind="stable"):
+        while len(still_open) > 1 and held[still_open[pointer]] >= share:
+            del still_open[pointer]
+            pointer %= len(still_open)
+        for _ in still_open:
+            if held[still_open[pointer]] + sizes[piece] < share + delta:
+                break
+            pointer = (pointer + 1) % len(still_open)
+        else:
+            pointer = int(held[still_open].argmin())
+        home[piece] = still_open[pointer]
+        held[home[piece]] += sizes[piece]
+    return home

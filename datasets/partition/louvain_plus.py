@@ -1,0 +1,24 @@
+"""`louvain-plus`: Louvain communities merged into clients by their labels: few links, label skew (OpenFGL).
+
+After OpenFGL's code (`subgraph_fl_louvain_plus`), where K-means draws without a seed, and a client without
+edges is given a random one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from datasets.graph import Dataset
+from datasets.partition.histograms import merged
+from datasets.partition.louvain import communities
+
+
+def partition(dataset: Dataset, clients: int, seed: int, *, resolution: float = 1.0) -> np.ndarray:
+    """A client per node, (n,) int64; sizes are free.
+
+    The label histograms of the communities, divided by their sizes, are clustered by K-means into K; a client
+    holds the communities of a cluster. All labels are used, those of test nodes too. `resolution`: Louvain's.
+    Raises UserError if there are too few communities, or different ones, for K clients.
+    """
+    found = communities(dataset.adjacency(), seed, resolution)
+    return merged("louvain-plus", dataset, found, clients, seed)

@@ -1,0 +1,35 @@
+"""`official`: a split published with the graph: Planetoid's, OGB's, one of the ten of Platonov et al.
+
+Copies of a node share its role.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from datasets.errors import UserError
+from datasets.graph import Dataset
+from datasets.partition.base import Partition
+from datasets.splits.base import UNUSED
+
+
+def split(
+    dataset: Dataset, partition: Partition, generator: np.random.Generator, *, index: int = 0
+) -> np.ndarray:
+    """A role per copy, (Σ n_k,), as split number `index` (from 0) of the graph says; nothing is drawn.
+
+    Raises UserError if the graph came without a split, or without one of that number.
+    """
+    if dataset.official is None:
+        raise UserError(
+            f"{dataset.name} came without an official split: take another split, or fetch its archive anew"
+        )
+    splits = dataset.official.shape[1]
+    if not 0 <= index < splits:
+        raise UserError(f"{dataset.name} has {splits} official splits: index must be 0 to {splits - 1}")
+    return as_roles(dataset.official[:, index])[partition.origin]
+
+
+def as_roles(masks: np.ndarray) -> np.ndarray:
+    """The role of each of n nodes, (n,), from masks of training, validation and test nodes, (3, n)."""
+    return np.where(masks.any(axis=0), masks.argmax(axis=0), UNUSED)

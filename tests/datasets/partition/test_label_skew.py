@@ -1,0 +1,173 @@
+"""Clients with skewed labels, filled communities, and natural clients: what defines each scheme."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from datasets.errors import UserError
+from datasets.graph import Dataset, build_dataset
+from datasets.partition import partition
+from datasets.partition.base import Partition
+from datasets.partition.histograms import histograms
+from datasets.partition.louvain_openfgl import cut, place
+from datasets.registry import load
+from tests.datasets.partition.test_partition import graphs
+
+SCHEMES = (
+    "dirichlet",
+    "dirichlet[alpha=0.1,least=1]",
+    "louvain-openfgl[delta=0]",
+    "louvain-openfgl[delta=2]",
+    "louvain-plus",
+    "metis-plus[parts=12]",
+)
+
+
+@pytest.fixture(autouse=True)
+def cache_folder(tmp_path_factory, monkeypatch):
+    """A cache of the test's own, so that nothing outlives it."""
+    monkeypatch.setenv("FEDSUB_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@given(case=graphs(), seed=st.integers(0, 2**40))
+@settings(max_examples=25, deadline=None)
+def test_every_node_has_one_client_or_a_sentence_says_why_not(scheme, case, seed):
+    dataset, clients = case
+    try:
+        found = partition(dataset, scheme, clients, seed)
+    except UserError:
+        return
+    assert found.clients == clients
+    assert sorted(found.origin) == list(range(dataset.nodes))
+    assert found.sizes.min() >= (5 if scheme == "dirichlet" else 1)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_graph_with_room_is_divided_and_the_seed_decides(scheme, monkeypatch, tmp_path):
+    dataset = load("community[nodes=800]")
+    first = partition(dataset, scheme, 5, 3)
+    monkeypatch.setenv("FEDSUB_CACHE", str(tmp_path))
+    again, other = (partition(dataset, scheme, 5, seed) for seed in (3, 4))
+    assert all(np.array_equal(one, two) for one, two in zip(first.nodes, again.nodes, strict=True))
+    assert not np.array_equal(first.origin, other.origin)
+
+
+def skew(dataset: Dataset, found: Partition) -> float:
+    """Mean total variation between the clients' label distributions and the graph's, weighted by nodes."""
+    labels = dataset.labels.numpy()
+    whole = np.bincount(labels, minlength=dataset.classes) / dataset.nodes
+    distances = [
+        np.abs(np.bincount(labels[nodes], minlength=dataset.classes) / len(nodes) - whole).sum() / 2
+        for nodes in found.nodes
+    ]
+    return float(np.average(distances, weights=found.sizes))
+
+
+def test_the_smaller_alpha_the_larger_the_skew():
+    dataset = load("community[nodes=1200]")
+    means = [
+        np.mean(
+            [skew(dataset, partition(dataset, f"dirichlet[alpha={alpha},least=1]", 5, s)) for s in range(6)]
+        )
+        for alpha in (0.1, 1.0, 10.0, 1000.0)
+    ]
+    assert means[0] > means[1] > means[2] > means[3]
+    assert means[0] > 0.4
+    assert means[3] < 0.05
+
+
+def test_a_client_with_its_share_gets_no_further_class():
+    """Once a client has n/K nodes it takes none of the classes that follow: n/K and one class at most."""
+    dataset = load("community[nodes=1200]")
+    largest_class = int(np.bincount(dataset.labels).max())
+    for seed in range(5):
+        found = partition(dataset, "dirichlet[alpha=0.05,least=1,draws=1000]", 5, seed)
+        assert found.sizes.max() < 1200 / 5 + largest_class
+
+
+def test_plus_schemes_skew_the_labels_more_than_the_communities_they_merge():
+    dataset = load("community[nodes=1500]")
+    for plus, plain in (("louvain-plus", "louvain"), ("metis-plus", "metis")):
+        mean = {
+            scheme: np.mean([skew(dataset, partition(dataset, scheme, 5, seed)) for seed in range(3)])
+            for scheme in (plus, plain)
+        }
+        assert mean[plus] > mean[plain]
+
+
+def cliques(classes: list[int], size: int = 6) -> Dataset:
+    """A clique for each entry, all of whose nodes have that class."""
+    one = np.array(np.triu_indices(size, k=1))
+    source, target = np.concatenate([one + size * block for block in range(len(classes))], axis=1)
+    labels = np.repeat(classes, size)
+    return build_dataset("cliques", source, target, np.ones((len(labels), 1)), labels, classes=3)
+
+
+def test_communities_of_one_class_become_one_client():
+    dataset = cliques([0, 1, 2, 0, 1, 0])
+    found = partition(dataset, "louvain-plus", 3, 0)
+    held = sorted(sorted(set((nodes // 6).tolist())) for nodes in found.nodes)
+    assert held == [[0, 3, 5], [1, 4], [2]]
+    with pytest.raises(UserError, match="6 communities in cliques, of 3 different label distributions"):
+        partition(dataset, "louvain-plus", 4, 0)
+
+
+def test_histograms_are_shares_of_labelled_nodes():
+    groups, labels = np.array([0, 0, 0, 0, 1, 2]), np.array([0, 0, 1, -1, 1, -1])
+    np.testing.assert_allclose(
+        histograms(groups, labels, 2), np.array([[2 / 3, 1 / 3], [0.0, 1.0], [0.0, 0.0]])
+    )
+
+
+def test_communities_are_cut_in_node_order_first_pieces_first():
+    groups = np.array([7, 7, 3, 7, 7, 3, 7, 1])
+    piece, sizes = cut(groups, 2)
+    assert piece.tolist() == [0, 0, 1, 3, 3, 1, 4, 2]
+    assert sizes.tolist() == [2, 2, 1, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "clients", "share", "delta", "homes"),
+    [
+        # Each takes pieces until it has its share; the last one takes what is left.
+        ([4, 4, 4, 4, 2, 2], 2, 10, 3, [0, 0, 0, 1, 1, 1]),
+        # 8 + 5 would reach 10 + 2: the next client is tried, and stays the one that is pointed at.
+        ([8, 5, 4, 3], 2, 10, 2, [0, 1, 1, 0]),
+        # Nothing fits anywhere: the smallest open client takes it.
+        ([9, 8, 7], 2, 12, 1, [0, 1, 1]),
+    ],
+)
+def test_a_client_is_filled_before_the_next_one_starts(sizes, clients, share, delta, homes):
+    assert place(np.array(sizes), clients, share, delta).tolist() == homes
+
+
+def test_openfgl_sizes_stay_below_their_bound_where_communities_are_small():
+    dataset = load("community[nodes=1500]")
+    found = partition(dataset, "louvain-openfgl", 5, 0)
+    # an open client holds less than 300, a piece at most 280
+    assert found.sizes.max() < 300 + 280
+    with pytest.raises(UserError, match="below the 5 nodes of an average client"):
+        partition(dataset, "louvain-openfgl", 300, 0)
+
+
+def test_natural_clients_are_the_values_of_an_attribute():
+    year = np.array([2003, 2001, -1, 2003, 2002, 2001])
+    country = np.array(["fr", "de", "", "de", "fr", "fr"])
+    dataset = build_dataset("dated", np.array([0]), np.array([1]), np.ones((6, 1)), np.zeros(6, dtype=int))
+    dataset = replace(dataset, attributes={"year": year, "country": country})
+    found = partition(dataset, "attribute[key=year]", 3, 0)
+    assert [nodes.tolist() for nodes in found.nodes] == [[1, 5], [4], [0, 3]]
+    found = partition(dataset, "attribute[key=country]", 2, 9)
+    assert [nodes.tolist() for nodes in found.nodes] == [[1, 3], [0, 4, 5]]
+    with pytest.raises(UserError, match="year of dated has 3 values: ask for that many clients, not 2"):
+        partition(dataset, "attribute[key=year]", 2, 0)
+    with pytest.raises(
+        UserError, match=r"no attribute 'month': set key to one that it has \(country, year\)"
+    ):
+        partition(dataset, "attribute[key=month]", 2, 0)

@@ -1,0 +1,46 @@
+"""Which evaluation is reported, and how clients are averaged, on figures small enough to check by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from methods.core.selection import Curve, History
+from methods.core.settings import AVERAGINGS
+
+NAN = np.nan
+ITEMS, NODES = np.array([1, 3, 0]), np.array([50, 10, 40])
+
+
+def history(validation: list[list[float]], test: list[list[float]]) -> History:
+    """Two evaluations or more of three clients, the last of which has nothing to score."""
+    chosen, scored = (Curve(np.array(values), ITEMS, NODES) for values in (validation, test))
+    rounds = np.arange(1, len(validation) + 1)
+    return History(rounds, chosen, scored, {}, validation_loss=rounds * 1.0, training_loss=rounds * 1.0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("client-mean", (0.4 + 0.8) / 2),
+        ("pooled", (1 * 0.4 + 3 * 0.8) / 4),
+        ("node-weighted", (50 * 0.4 + 10 * 0.8) / 60),
+    ],
+)
+def test_clients_are_averaged_as_the_protocol_says(kind: str, expected: float) -> None:
+    curve = Curve(np.array([[0.4, 0.8, NAN]]), ITEMS, NODES)
+    assert curve.averaged(kind)[0] == pytest.approx(expected)
+    assert Curve(np.full((1, 3), NAN), 0 * ITEMS, NODES).averaged(kind)[0] == 0
+
+
+def test_every_averaging_is_tested_here() -> None:
+    assert set(AVERAGINGS) == {"client-mean", "pooled", "node-weighted"}
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [("mean-validation", 2), ("pooled-validation", 2), ("node-weighted-validation", 1), ("last", 3)],
+)
+def test_clients_weigh_in_the_choice_of_the_round_as_the_rule_says(rule: str, expected: int) -> None:
+    seen = history([[0.8, 0.2, NAN], [0.5, 0.9, NAN], [0.8, 0.2, NAN]], [[0.1, 0.2, NAN]] * 3)
+    assert seen.rounds[seen.select(rule)].tolist() == [expected] * 3
