@@ -6,13 +6,11 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 
-from rich.console import Console
-
 from benchmark.arguments import Arguments
 from benchmark.cell import Cell
 from benchmark.engines import Work, create_engine
 from benchmark.leases import Leases
-from benchmark.progress import GridProgress
+from benchmark.progress import GridProgress, console_for
 from benchmark.queue import Queue
 from benchmark.record import FAILED as FAILED_RECORD
 from benchmark.record import Record
@@ -20,15 +18,6 @@ from benchmark.records import Records
 from benchmark.runner import debugged, failed
 from benchmark.store import Store, StoreError, keep_elsewhere
 from datasets.errors import UserError
-
-WIDTH = 400
-"""Columns of a table that is not printed on a terminal."""
-
-
-def console_for(is_terminal: bool, stderr: bool = False) -> Console:
-    """A console on standard output or error; off a terminal it does not wrap at 80 columns."""
-    return Console(stderr=stderr, width=None if is_terminal else WIDTH)
-
 
 def run_cells(
     arguments: Arguments,

@@ -6,7 +6,6 @@ so are names that installed packages offer under the entry point group `fedsub.d
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from datasets.archive import as_dataset, read_archive, write_archive
 from datasets.catalogue import REGISTRY, DatasetInfo
 from datasets.errors import UserError, unknown
 from datasets.fetch import fetch
-from datasets.files import explained, user_cache
+from datasets.files import explained, locate, user_cache
 from datasets.graph import Dataset, binarised
 from datasets.loaders import PARSERS
 from datasets.options import OptionValue, Spec, checked_options, format_name
@@ -79,12 +78,6 @@ def load(
     return dataset
 
 
-def locate(name: str | Spec, data_directory: Path | None = None) -> Path | None:
-    """The archive of a published graph, in `data_directory` (else FEDSUB_DATA), then in the user cache."""
-    paths = (folder / f"{Spec.of(name).name}.npz" for folder in _folders(data_directory))
-    return next(filter(Path.is_file, paths), None)
-
-
 def is_available(name: str | Spec, data_directory: Path | None = None) -> bool:
     """Whether `load` needs no network: an archive is here, or the graph is generated or a file or plug-in."""
     base = Spec.of(name).name
@@ -129,14 +122,6 @@ def obtain(info: DatasetInfo, progress: bool = True) -> Path:
     return archive
 
 
-def _folders(data_directory: Path | None) -> list[Path]:
-    given = data_directory or os.environ.get("FEDSUB_DATA")
-    if not given:
-        return [user_cache()]
-    folder = Path(given)
-    if not folder.is_dir():
-        raise UserError(f"the data folder {folder} does not exist: set FEDSUB_DATA to the folder of archives")
-    return [folder, user_cache()]
 
 
 def _load_published(info: DatasetInfo, data_directory: Path | None, download: bool, binary: bool) -> Dataset:
