@@ -16,6 +16,7 @@ from benchmark.engines import Work, create_engine
 from benchmark.environment import processor
 from benchmark.known import remembering
 from benchmark.listing import print_listing
+from benchmark.logs import log_path
 from benchmark.plan import Plan, Skip, grid_cells, make_plan
 from benchmark.progress import console_for
 from benchmark.protocol import Protocol, load_protocol, names
@@ -69,7 +70,9 @@ def _dispatch(arguments: Arguments, work: Work | None) -> int:
             if path.stem not in names():
                 print(f"skipped {path}: there is no table {path.stem}", file=sys.stderr)
         return OK
-    if arguments.dry_run and not (arguments.campaign or arguments.verify or arguments.performance is not None):
+    if arguments.dry_run and not (
+        arguments.campaign or arguments.verify or arguments.performance is not None
+    ):
         with remembering():
             return _dry_run(arguments, make_plan(arguments))
     if work is None:
@@ -178,7 +181,7 @@ def _run(arguments: Arguments, plan: Plan, work: Work) -> int:
     failures = {record.key: record for record in selected if record.status == FAILED_RECORD}
     failures |= {record.key: record for record in failed_now}
     if failures:
-        _say_failed(failures.values(), len(plan.cells), stores)
+        _say_failed(arguments, failures.values(), len(plan.cells), stores)
     return FAILED if failures or (missing and not arguments.all) else OK
 
 
@@ -193,13 +196,17 @@ def _write_pages(arguments: Arguments, stores: Collection[str], records: Records
     return protocols
 
 
-def _say_failed(failures: Collection[Record], cells: int, stores: dict[str, Store]) -> None:
+def _say_failed(
+    arguments: Arguments, failures: Collection[Record], cells: int, stores: dict[str, Store]
+) -> None:
     print(
         f"{len(failures)} of {cells} cells failed; those without a result run again next time:",
         file=sys.stderr,
     )
     for record in failures:
         kept = " (its earlier result stays)" if stores[record.cell.protocol].done(record.key) else ""
+        log = log_path(arguments.results, record.key)
+        kept += f" (log: {log})" if log.is_file() else ""
         print(f"  {record.cell.title}: {record.error}{kept}", file=sys.stderr)
 
 

@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 
 from benchmark.arguments import Arguments
 from benchmark.cell import Cell
-from benchmark.engines import Work, create_engine
+from benchmark.engines import InProcess, Work, create_engine
 from benchmark.leases import Leases
+from benchmark.logs import Logged
 from benchmark.progress import GridProgress, console_for
 from benchmark.queue import Queue
 from benchmark.record import FAILED as FAILED_RECORD
@@ -18,6 +19,7 @@ from benchmark.records import Records
 from benchmark.runner import debugged, failed
 from benchmark.store import Store, StoreError, keep_elsewhere
 from datasets.errors import UserError
+
 
 def run_cells(
     arguments: Arguments,
@@ -37,13 +39,24 @@ def run_cells(
     if not cells:
         return failures
     engine = create_engine(
-        arguments.engine, arguments.workers, arguments.threads, len(cells), arguments.timeout
+        arguments.engine,
+        arguments.workers,
+        arguments.threads,
+        len(cells),
+        arguments.timeout,
+        results=arguments.results,
+        slurm_config=arguments.slurm_config,
+        memory=records.peak_memory,
     )
+    if arguments.pdb:
+        work = debugged
+    elif not isinstance(engine, InProcess):
+        work = Logged(work, arguments.results.resolve())
     console = console_for(sys.stderr.isatty(), stderr=True)
     with Leases(arguments.results) as leases, GridProgress(cells, console, expected) as progress:
         queue = Queue(cells, records, leases, arguments.rerun, until)
         while queue.is_open():
-            made_now = engine.map(debugged if arguments.pdb else work, queue, failed)
+            made_now = engine.map(work, queue, failed)
             try:
                 for made in made_now:
                     record = keep(records.store(made.cell.protocol), made, arguments)

@@ -14,7 +14,6 @@ from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from functools import wraps
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from benchmark.environment import ROOT, SOURCES

@@ -18,7 +18,6 @@ from rich.progress import (
 from benchmark.cell import Cell
 from benchmark.record import FAILED, Record
 
-
 WIDTH = 400
 """Columns of a table that is not printed on a terminal."""
 

@@ -122,8 +122,6 @@ def obtain(info: DatasetInfo, progress: bool = True) -> Path:
     return archive
 
 
-
-
 def _load_published(info: DatasetInfo, data_directory: Path | None, download: bool, binary: bool) -> Dataset:
     path = locate(info.name, data_directory)
     if path is None:
