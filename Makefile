@@ -22,7 +22,7 @@ ifdef TORCH_INDEX
 export PIP_EXTRA_INDEX_URL := $(strip $(PIP_EXTRA_INDEX_URL) $(TORCH_INDEX))
 endif
 
-.PHONY: help bench test lint check browser results peers perf clean
+.PHONY: help bench test lint check browser results peers perf wheelhouse clean
 
 help:
 	@echo 'make bench    run the embedded benchmark and print its leaderboard'
@@ -33,6 +33,7 @@ help:
 	@echo 'make results  every page of results/ anew from its records, index.html among them'
 	@echo 'make peers    time this suite and openfgl-lib, interleaved (results/performance.md)'
 	@echo 'make perf     time kernels, rounds and set-up, saved for comparison with other commits'
+	@echo 'make wheelhouse  every package that the Dockerfile installs, for a build without a network'
 	@echo 'make clean    remove the environments and caches'
 
 bench: $(VENV)/.ready
@@ -77,6 +78,14 @@ peers: $(VENV)/.ready $(PEERS)/.ready
 
 perf: $(VENV)/.ready
 	$(RUN) -m pytest tests/performance --benchmark-autosave $(ARGS)
+
+# A list of the packages alone: setup.py refuses the wheel that pip would make of the project itself.
+wheelhouse: $(VENV)/.ready
+	$(RUN) -c 'from configparser import ConfigParser as C; c = C(); c.read("setup.cfg"); \
+	print(c["options"]["install_requires"], c["options.extras_require"]["completion"], "setuptools>=70.1")' \
+	> wheelhouse.txt
+	$(RUN) -m pip download --dest wheelhouse --requirement wheelhouse.txt
+	rm wheelhouse.txt
 
 clean:
 	rm -rf $(VENV) $(TOX) $(PEERS) .tox .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist *.egg-info

@@ -49,6 +49,7 @@ class Arguments:
     """Which of how many parts of the plan to run, counted from 1."""
     timeout: float | None
     """Seconds after which a cell is stopped."""
+    slurm_config: Path | None
     pdb: bool
     campaign: bool
     hours: float
@@ -102,6 +103,22 @@ class _Version(argparse.Action):
             print(f"fedsub-bench {version('fedsub-bench')}")
         except PackageNotFoundError:
             print("fedsub-bench, not installed: run from its sources")
+        parser.exit()
+
+
+class _Completion(argparse.Action):
+    """Prints what a shell reads to complete the command `fedsub`."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **settings: Any) -> None:
+        super().__init__(option_strings, dest=argparse.SUPPRESS, default=argparse.SUPPRESS, **settings)
+
+    def __call__(self, parser: argparse.ArgumentParser, _: object, shell: Any, *__: object) -> NoReturn:
+        try:
+            import shtab
+        except ModuleNotFoundError:
+            parser.error("completion needs shtab: install the extra with pip install -e '.[completion]'")
+        parser.prog = "fedsub"
+        print(shtab.complete(parser, shell))
         parser.exit()
 
 
@@ -160,8 +177,10 @@ def parse(argv: Sequence[str]) -> Arguments:
     values["settings"] = tuple(settings)
     if given.pdb:
         values["engine"] = "in-process"
-    if given.timeout is not None and values["engine"] != "process":
-        parser.error("--timeout needs the process engine, which alone can stop a cell")
+    if given.timeout is not None and values["engine"] not in ("process", "slurm"):
+        parser.error("--timeout needs the engine process or slurm: no other can stop a cell")
+    if given.slurm_config is not None and values["engine"] != "slurm":
+        parser.error("--slurm-config needs --engine slurm")
     if given.workers is None:
         values["workers"] = len(os.sched_getaffinity(0)) if given.device in (None, "cpu") else 1
     if given.performance is not None:
@@ -219,7 +238,15 @@ def _parser() -> argparse.ArgumentParser:
         "--workers", type=_positive, metavar="N", help="processes (default: one a core; one on a GPU)"
     )
     how.add_argument("--threads", type=_positive, default=1, metavar="N", help="threads per process")
-    how.add_argument("--engine", default="process", help="process (default), ray, in-process (to debug)")
+    how.add_argument(
+        "--engine", default="process", help="process (default), ray, slurm, in-process (to debug)"
+    )
+    how.add_argument(
+        "--slurm-config",
+        type=Path,
+        metavar="FILE",
+        help="with --engine slurm: YAML of submitit's parameters, slurm_partition: gpu",
+    )
     how.add_argument("--kernel", choices=("auto", "dgl", "torch"), help="behind message passing")
     how.add_argument("--device", metavar="DEVICE", help="cpu (default) or cuda")
     how.add_argument("--data", type=Path, metavar="DIR", help="folder of graph archives (FEDSUB_DATA)")
@@ -278,6 +305,12 @@ def _parser() -> argparse.ArgumentParser:
     out.add_argument("--wide", action="store_true", help="every column, also where a terminal is narrower")
     out.add_argument("--list", action="store_true", help="list methods, graphs, partitions and tables")
     out.add_argument("--version", action=_Version, help="print the version")
+    out.add_argument(
+        "--print-completion",
+        action=_Completion,
+        choices=("bash", "zsh", "tcsh"),
+        help="print the script with which the shell completes fedsub",
+    )
     out.add_argument("--dry-run", action="store_true", help="list the cells and run none")
     out.add_argument(
         "--verify", type=_positive, metavar="N", help="run N stored records again, compare every figure"

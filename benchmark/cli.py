@@ -13,31 +13,30 @@ from types import FrameType
 from typing import Any, cast
 
 from benchmark.arguments import Arguments
-from benchmark.availability import keep_available
 from benchmark.devices import describe_device
 from benchmark.engines import Work, create_engine
 from benchmark.environment import processor
-from benchmark.grid import console_for, run_cells
+from benchmark.known import remembering
 from benchmark.listing import print_listing
-from benchmark.pages.leaderboard import leaderboard_path, print_leaderboard, write_leaderboard
+from benchmark.logs import log_path
 from benchmark.plan import Plan, Skip, grid_cells, make_plan
+from benchmark.progress import console_for
 from benchmark.protocol import Protocol, load_protocol, names
 from benchmark.record import FAILED as FAILED_RECORD
 from benchmark.record import OK as OK_RECORD
 from benchmark.record import Record
 from benchmark.records import Records, run_once
-from benchmark.report import write_report
-from benchmark.runner import attempt
-from benchmark.saving import Saving
 from benchmark.store import Store
-from benchmark.verify import SCORE_TOLERANCE, compare, draw
 from datasets.errors import UserError
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 
-def main(arguments: Arguments, work: Work = attempt) -> int:
-    """Do what the command line asks; returns the exit code. `work` runs one cell."""
+def main(arguments: Arguments, work: Work | None = None) -> int:
+    """Do what the command line asks; returns the exit code. `work` runs one cell, else the runner does.
+
+    What needs torch, DGL or a page is imported where it is used: a list or a plan needs none of them.
+    """
     signal.signal(signal.SIGTERM, _terminate)
     if arguments.data is not None:
         os.environ["FEDSUB_DATA"] = str(arguments.data)
@@ -59,11 +58,14 @@ def _terminate(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _dispatch(arguments: Arguments, work: Work) -> int:
+def _dispatch(arguments: Arguments, work: Work | None) -> int:
     if arguments.list:
-        print_listing(console_for(sys.stdout.isatty()))
+        with remembering():
+            print_listing(console_for(sys.stdout.isatty()))
         return OK
     if arguments.report:
+        from benchmark.report import write_report
+
         own = [table for table in arguments.table if table.endswith(".toml")]
         for path in write_report(arguments.results, own):
             print(path)
@@ -80,7 +82,18 @@ def _dispatch(arguments: Arguments, work: Work) -> int:
 
         print_asked(arguments)
         return OK
+    if arguments.dry_run and not (
+        arguments.campaign or arguments.authors or arguments.verify or arguments.performance is not None
+    ):
+        with remembering():
+            return _dry_run(arguments, make_plan(arguments))
+    if work is None:
+        from benchmark.runner import attempt
+
+        work = attempt
     if arguments.save:
+        from benchmark.saving import Saving
+
         work = partial(cast(Any, work), save=Saving(arguments.results, arguments.save))
     if arguments.verify is not None:
         return _verify(arguments, arguments.verify, work)
@@ -93,10 +106,7 @@ def _dispatch(arguments: Arguments, work: Work) -> int:
         return _campaign(arguments, work)
     if arguments.authors:
         return _run_authors(arguments)
-    plan = make_plan(arguments)
-    if arguments.dry_run:
-        return _dry_run(arguments, plan)
-    return _run(arguments, plan, work)
+    return _run(arguments, make_plan(arguments), work)
 
 
 def _campaign(arguments: Arguments, work: Work) -> int:
@@ -123,6 +133,8 @@ def _run_authors(arguments: Arguments) -> int:
 
 def _verify(arguments: Arguments, count: int, work: Work) -> int:
     """Run stored records again; prints one line for each difference."""
+    from benchmark.verify import SCORE_TOLERANCE, compare, draw
+
     records = draw(arguments.results, count, arguments.seeds, arguments.table, arguments.max_seconds)
     engine = create_engine(arguments.engine, arguments.workers, arguments.threads, len(records))
     found = elsewhere = 0
@@ -162,6 +174,9 @@ def _dry_run(arguments: Arguments, plan: Plan) -> int:
 
 
 def _run(arguments: Arguments, plan: Plan, work: Work) -> int:
+    from benchmark.availability import keep_available
+    from benchmark.grid import run_cells
+
     records = Records(arguments.results)
     stores = {cell.protocol: records.store(cell.protocol) for cell in plan.cells}
     waiting = [cell for cell in plan.cells if arguments.rerun or not records.done(cell)]
@@ -199,12 +214,14 @@ def _run(arguments: Arguments, plan: Plan, work: Work) -> int:
     failures = {record.key: record for record in selected if record.status == FAILED_RECORD}
     failures |= {record.key: record for record in failed_now}
     if failures:
-        _say_failed(failures.values(), len(plan.cells), stores)
+        _say_failed(arguments, failures.values(), len(plan.cells), stores)
     return FAILED if failures or (missing and not arguments.all) else OK
 
 
 def _write_pages(arguments: Arguments, stores: Collection[str], records: Records) -> dict[str, Protocol]:
     """Write the page of every table in the run, with what other processes finished meanwhile."""
+    from benchmark.pages.leaderboard import write_leaderboard
+
     protocols = {name: _protocol_of(arguments, name) for name in stores}
     records.refresh()
     for name, protocol in protocols.items():
@@ -212,13 +229,17 @@ def _write_pages(arguments: Arguments, stores: Collection[str], records: Records
     return protocols
 
 
-def _say_failed(failures: Collection[Record], cells: int, stores: dict[str, Store]) -> None:
+def _say_failed(
+    arguments: Arguments, failures: Collection[Record], cells: int, stores: dict[str, Store]
+) -> None:
     print(
         f"{len(failures)} of {cells} cells failed; those without a result run again next time:",
         file=sys.stderr,
     )
     for record in failures:
         kept = " (its earlier result stays)" if stores[record.cell.protocol].done(record.key) else ""
+        log = log_path(arguments.results, record.key)
+        kept += f" (log: {log})" if log.is_file() else ""
         print(f"  {record.cell.title}: {record.error}{kept}", file=sys.stderr)
 
 
@@ -230,6 +251,8 @@ def _protocol_of(arguments: Arguments, name: str) -> Protocol:
 
 
 def _show(arguments: Arguments, protocols: dict[str, Protocol], selected: Sequence[Record]) -> None:
+    from benchmark.pages.leaderboard import leaderboard_path, print_leaderboard
+
     if arguments.format == "json":
         print(json.dumps([record.to_dict() for record in selected], indent=1, allow_nan=False))
     else:

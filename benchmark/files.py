@@ -16,28 +16,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from benchmark import fingerprints
 from benchmark.cell import Cell
-from datasets import own
-from datasets import registry as graphs
 from datasets.options import Spec, format_name
-from datasets.partition import SCHEMES
-from datasets.partition import file as partition_file
+from datasets.paths import PLUGIN, is_path
 from datasets.plugins import Handed
-from datasets.splits import SCHEMES as SPLITS
-from datasets.splits import file as split_file
-from methods.core import registry
 
-PLUGIN = ".py"
 NOUNS = MappingProxyType(
-    {"dataset": graphs.PLUGINS.noun, "method": registry.NOUN, "partition": SCHEMES.noun, "split": SPLITS.noun}
+    {"dataset": "dataset", "method": "method", "partition": "partition scheme", "split": "split"}
 )
 """Part of a cell → what its kind is called where names are looked up."""
 FILE = "file"
 """The partition scheme, and the split, that reads a file."""
-READERS: Mapping[str, Callable[..., Any]] = MappingProxyType(
-    {"partition": partition_file.partition, "split": split_file.split}
-)
 
 
 @dataclass
@@ -73,6 +62,9 @@ class NamedFiles:
 
     def _content(self, part: str, path: Path) -> str:
         if path not in self._read:
+            from benchmark import fingerprints
+            from datasets import own
+
             files = own.files_of(path) if part == "dataset" else [path]
             self._read[path] = fingerprints.of_files(files)
         return self._read[path]
@@ -88,8 +80,8 @@ def handed_by(cell: Cell) -> Handed:
     names = names_of(cell)
     found: dict[tuple[str, str], Any] = {}
     for part, path in paths_of(cell).items():
-        reader = READERS.get(part) if path.suffix != PLUGIN else None
-        given = str(path) if reader is None else partial(reader, path=str(path))
+        reads = part in ("partition", "split") and path.suffix != PLUGIN
+        given = partial(_reader(part), path=str(path)) if reads else str(path)
         found[NOUNS[part], names[part]] = given
     return found
 
@@ -97,7 +89,7 @@ def handed_by(cell: Cell) -> Handed:
 def _paths(cell: Cell) -> dict[str, Path]:
     """Part of the cell → the file or folder that it names."""
     found: dict[str, Path] = {}
-    if graphs.is_path(cell.dataset.name):
+    if is_path(cell.dataset.name):
         found["dataset"] = Path(cell.dataset.name)
     if cell.method.endswith(PLUGIN):
         found["method"] = Path(cell.method)
@@ -123,17 +115,32 @@ def names_of(cell: Cell) -> dict[str, str]:
 
 def known_names(part: str) -> list[str]:
     """The names that are taken for a part: the benchmark's, those of plug-ins and of what is handed over."""
-    kinds = {"partition": SCHEMES, "split": SPLITS, "dataset": graphs, "method": registry}
+    from datasets import partition, registry, splits
+    from methods.core import registry as methods
+
+    kinds = {"partition": partition.SCHEMES, "split": splits.SCHEMES, "dataset": registry, "method": methods}
     found: list[str] = kinds[part].names()  # type: ignore[attr-defined]
     return found
+
+
+def _reader(part: str) -> Callable[..., Any]:
+    """The partition scheme or split that reads a file."""
+    from datasets.partition import file as partition_file
+    from datasets.splits import file as split_file
+
+    return partition_file.partition if part == "partition" else split_file.split
 
 
 def _name_of(part: str, path: Path) -> str:
     """What a part of one's own is called: its registered name, a graph's or a scheme's as its file; the whole
     name of the file where that name is another's, and of a partition or split that is only read."""
     if part == "method":
+        from methods.core import registry
+
         name = registry.describe(str(path)).name
     elif part == "dataset":
+        from datasets import own
+
         name = own.name_of(path)
     elif path.suffix == PLUGIN:
         name = path.stem.replace("_", "-")

@@ -9,14 +9,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, cast
 
-from rich.console import Console
-
 from benchmark.arguments import Arguments
 from benchmark.callbacks.relay import relayed
 from benchmark.cell import Cell
-from benchmark.engines import Work, create_engine
+from benchmark.engines import InProcess, Work, create_engine
 from benchmark.leases import Leases
-from benchmark.progress import GridProgress
+from benchmark.logs import Logged
+from benchmark.progress import GridProgress, console_for
 from benchmark.queue import Queue
 from benchmark.record import FAILED as FAILED_RECORD
 from benchmark.record import Record
@@ -24,14 +23,6 @@ from benchmark.records import Records
 from benchmark.runner import debugged, failed
 from benchmark.store import Store, StoreError, keep_elsewhere
 from datasets.errors import UserError
-
-WIDTH = 400
-"""Columns of a table that is not printed on a terminal."""
-
-
-def console_for(is_terminal: bool, stderr: bool = False) -> Console:
-    """A console on standard output or error; off a terminal it does not wrap at 80 columns."""
-    return Console(stderr=stderr, width=None if is_terminal else WIDTH)
 
 
 def run_cells(
@@ -52,13 +43,24 @@ def run_cells(
     if not cells:
         return failures
     engine = create_engine(
-        arguments.engine, arguments.workers, arguments.threads, len(cells), arguments.timeout
+        arguments.engine,
+        arguments.workers,
+        arguments.threads,
+        len(cells),
+        arguments.timeout,
+        results=arguments.results,
+        slurm_config=arguments.slurm_config,
+        memory=records.peak_memory,
     )
+    if arguments.pdb:
+        work = debugged
+    elif not isinstance(engine, InProcess):
+        work = Logged(work, arguments.results.resolve())
     console = console_for(sys.stderr.isatty(), stderr=True)
     with (
         Leases(arguments.results) as leases,
         GridProgress(cells, console, expected) as progress,
-        _told_of_rounds(arguments, cells, progress, debugged if arguments.pdb else work) as told,
+        _told_of_rounds(arguments, cells, progress, work) as told,
     ):
         queue = Queue(cells, records, leases, arguments.rerun, until)
         while queue.is_open():

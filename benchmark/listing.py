@@ -9,16 +9,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from benchmark import known
 from benchmark import protocol as protocols
-from datasets import registry as graphs
-from datasets.partition import SCHEMES as PARTITIONS
-from datasets.splits import SCHEMES as SPLITS
-from methods.core import registry
+from datasets.files import locate
 
 
 def print_listing(console: Console) -> None:
     """Print every method, graph, partition scheme, split and table that can be named."""
-    infos = [registry.describe(name) for name in registry.names()]
+    infos = [known.describe(name) for name in known.methods()]
     _table(
         console,
         "Methods",
@@ -39,22 +37,10 @@ def print_listing(console: Console) -> None:
         console,
         "Graphs",
         ("name", "nodes", "edges", "features", "classes", "at hand"),
-        [_graph_row(name) for name in graphs.names()],
+        [_graph_row(*graph) for graph in known.graphs()],
     )
-    for title, kind in (("Partition schemes", PARTITIONS), ("Splits", SPLITS)):
-        _table(
-            console,
-            title,
-            ("name", "options", "what it does"),
-            [
-                (
-                    name,
-                    ", ".join(f"{key}={value}" for key, value in kind.options_of(name).items()),
-                    kind.summary(name),
-                )
-                for name in kind.names()
-            ],
-        )
+    for title, kind in (("Partition schemes", "partition"), ("Splits", "split")):
+        _table(console, title, ("name", "options", "what it does"), known.listed(kind))
     loaded = [protocols.load_protocol(name) for name in protocols.names()]
     _table(
         console,
@@ -64,12 +50,10 @@ def print_listing(console: Console) -> None:
     )
 
 
-def _graph_row(name: str) -> tuple[str, ...]:
-    at_hand = "yes" if graphs.is_available(name) else f"no: python -m datasets fetch {name}"
-    if name not in graphs.REGISTRY:
-        return (name, "generated", "", "", "", at_hand)
-    info = graphs.info(name)
-    counts = (info.nodes, info.undirected_edges, info.features, info.classes)
+def _graph_row(name: str, *counts: int) -> tuple[str, ...]:
+    if not counts:
+        return (name, "generated", "", "", "", "yes")
+    at_hand = "yes" if locate(name) else f"no: python -m datasets fetch {name}"
     return (name, *(f"{count:,}" for count in counts), at_hand)
 
 

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+from benchmark import known
 from benchmark.arguments import Arguments, parse
 from benchmark.cell import NODE_CLASSIFICATION, Cell
 from benchmark.devices import check_device
 from benchmark.files import PLUGIN, NamedFiles, handed_by, paths_of
+from benchmark.known import differing_options
 from benchmark.protocol import Protocol, load_protocol, names, setting_from_text
-from datasets import registry as graphs
-from datasets import splits
-from datasets.errors import UserError, check_choice, unknown
+from datasets.errors import UserError, unknown
 from datasets.options import OptionValue, format_name, parse_name
-from datasets.partition import SCHEMES
 from datasets.plugins import handed_over
-from methods.core import registry, tasks
-from methods.stacked.propagation import KERNELS
 
 DEFAULT = "default"
 QUICK = "quick"
@@ -67,7 +64,7 @@ def make_plan(arguments: Arguments, handed: Mapping[tuple[str, str], str] | None
     """
     _check_names(arguments)
     replaced = dict(setting_from_text(text) for text in arguments.settings)
-    tasks = {task for name in registry.names() for task in registry.describe(name).tasks}
+    tasks = {task for name in known.methods() for task in known.describe(name).tasks}
     task, _ = parse_name(replaced.get("task", NODE_CLASSIFICATION.text))
     if task not in tasks:
         raise unknown("task", task, tasks)
@@ -117,27 +114,16 @@ class _Identified:
         return replace(self._files.named(cell), versions=self._versions[parts])
 
 
-def differing_options(method: str, options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
-    """The options whose value is not the method's default, in alphabetical order.
-
-    Raises UserError for an option that the method lacks or a value it cannot take.
-    """
-    chosen = asdict(registry.make_options(method, options))
-    defaults = asdict(registry.make_options(method, {}))
-    return {name: chosen[name] for name in sorted(chosen) if chosen[name] != defaults[name]}
-
-
 def _check_names(arguments: Arguments) -> None:
     for text in arguments.dataset:
         name, _ = parse_name(text)
-        if not graphs.is_path(name) and name not in graphs.names():
-            raise unknown("dataset", name, graphs.names())
+        known.check_dataset(name)
     for text in arguments.partition:
-        SCHEMES.check(text)
+        known.check_partition(text)
     for text in arguments.method:
         name, options = parse_name(text)
-        registry.make_options(name, options)
-    backbones = {backbone for name in registry.names() for backbone in registry.describe(name).backbones}
+        differing_options(name, options)
+    backbones = {backbone for name in known.methods() for backbone in known.describe(name).backbones}
     for name in arguments.backbone:
         if name not in backbones:
             raise unknown("backbone", name, backbones)
@@ -149,11 +135,7 @@ def _named(cell: Cell) -> tuple[str, ...]:
 
 def _check_names_of(cell: Cell) -> None:
     """Find before the first run what would fail in every one: a split, kernel, task or device that is not."""
-    splits.SCHEMES.check(cell.split)
-    check_choice("kernel", cell.kernel, KERNELS)
-    tasks.check(cell.task)
-    if cell.schedule.selection_metric:
-        tasks.check_metric(cell.task, cell.schedule.selection_metric)
+    known.check_names(cell.split.text, cell.kernel, cell.task.text, cell.schedule.selection_metric)
     check_device(cell.device, cell.kernel)
 
 
@@ -182,9 +164,9 @@ def _versioned(cell: Cell) -> Iterator[tuple[str, str, Callable[[str], int]]]:
     """What has a version: as `Cell.versions` calls it, its name, and who knows; no file of one's own."""
     scheme, split = cell.partition.name, cell.split.name
     candidates = {
-        "method": (cell.method, cell.method, lambda name: registry.describe(name).version),
-        "partition": (scheme, scheme, SCHEMES.version),
-        "split": ("split", split, splits.SCHEMES.version),
+        "method": (cell.method, cell.method, lambda name: known.describe(name).version),
+        "partition": (scheme, scheme, known.version_of_partition),
+        "split": ("split", split, known.version_of_split),
     }
     for part, (known_as, name, version) in candidates.items():
         if part not in paths_of(cell) and not name.endswith(PLUGIN):
@@ -202,7 +184,7 @@ def _expand(protocol: Protocol, arguments: Arguments, replaced: Mapping[str, Any
 
 
 def _registered(name: str) -> bool:
-    return name.endswith(".py") or name in registry.names()
+    return name.endswith(".py") or name in known.methods()
 
 
 def _variants(protocol: Protocol, dataset: str, asked: Iterable[str]) -> list[_Variant]:
@@ -233,7 +215,7 @@ def _cells(
     seeds: Iterable[int],
     replaced: Mapping[str, Any],
 ) -> Iterator[Cell | Skip]:
-    info = registry.describe(variant.name)
+    info = known.describe(variant.name)
     axes = (arguments.partition, arguments.clients, arguments.backbone)
     for scheme, clients, backbone in protocol.points(dataset, variant.text, *axes):
         point: dict[str, Any] = {
@@ -251,7 +233,7 @@ def _cells(
             yield Skip(f"{variant.name} on {task}", f"it does {', '.join(info.tasks)}")
         else:
             options = differing_options(variant.name, {**protocol.options_for(**point), **variant.given})
-            idle = registry.make_options(variant.name, options).unused(backbone)
+            idle = known.unused_options(variant.name, options, backbone)
             able = [name for name in arguments.backbone if name in info.backbones]
             if "backbone" in idle and backbone in able[1:]:
                 yield Skip(f"{variant.text} with {backbone}", "its network is its own, run once")
@@ -262,7 +244,7 @@ def _cells(
                         f"{variant.text}: {name} has no effect here: it needs {idle[name]}; leave it out"
                     )
             label = _label(protocol, variant, options, point)
-            further = tasks.further_metrics(task, protocol.metrics)
+            further = known.further_metrics(task, list(protocol.metrics))
             named = {
                 "protocol": protocol.name,
                 "options": options,

@@ -19,6 +19,14 @@ from benchmark.callbacks.base import Round
 from benchmark.cell import Cell
 from benchmark.record import FAILED, Record
 
+WIDTH = 400
+"""Columns of a table that is not printed on a terminal."""
+
+
+def console_for(is_terminal: bool, stderr: bool = False) -> Console:
+    """A console on standard output or error; off a terminal it does not wrap at 80 columns."""
+    return Console(stderr=stderr, width=None if is_terminal else WIDTH)
+
 
 class GridProgress:
     """Reports finished cells on standard error."""

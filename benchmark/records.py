@@ -23,6 +23,7 @@ class Records:
         self._folder = folder
         self._stores: dict[str, Store] = {}
         self._seeds: dict[str, dict[int, list[tuple[Store, str]]]] | None = None
+        self._peaks: dict[tuple[str, str], float] | None = None
         for path in sorted((folder / "runs").glob("*.jsonl")):
             self.store(path.stem)
 
@@ -67,6 +68,15 @@ class Records:
                 if record is not None:
                     found[record.key] = record
         return list(found.values())
+
+    def peak_memory(self, cell: Cell) -> float:
+        """The most MiB that a run of the cell's method on its graph has taken before; 0 if none has."""
+        if self._peaks is None:
+            self._peaks = {}
+            for store in self._stores.values():
+                for dataset, method, peak in store.peaks():
+                    self._peaks[dataset, method] = max(peak, self._peaks.get((dataset, method), 0.0))
+        return self._peaks.get((cell.dataset.text, cell.method), 0.0)
 
     def _shared(self, cell: Cell) -> Record | None:
         group, seed = cell.work

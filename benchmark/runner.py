@@ -21,6 +21,7 @@ from benchmark.environment import ROOT, SOURCES, commit, environment, peak_memor
 from benchmark.files import handed_by
 from benchmark.record import Failure, Record, Result, rounded
 from benchmark.saving import Saving
+from datasets.damage import damaged
 from datasets.errors import UserError
 from datasets.federation import Federation, federate
 from datasets.graph import Dataset, binarised, largest_component, row_normalised
@@ -29,7 +30,6 @@ from datasets.partition import partition as divide
 from datasets.partition.base import Partition
 from datasets.partition.statistics import describe as describe_partition
 from datasets.plugins import handed_over
-from datasets.quality import damaged
 from datasets.registry import load
 from datasets.splits import make_split
 from methods.core import registry, training

@@ -92,6 +92,14 @@ class Store:
                     yield line.work, key
                     break
 
+    def peaks(self) -> Iterator[tuple[str, str, float]]:
+        """Graph, method and peak memory in MiB of every success that states them."""
+        for lines in self._stored.values():
+            for values in (line.values for line in lines if line.status == OK):
+                dataset, method, peak = map(values.get, ("dataset", "method", "peak_memory_mb"))
+                if isinstance(dataset, str) and isinstance(method, str) and isinstance(peak, float):
+                    yield dataset, method, peak
+
     def check_writable(self) -> None:
         """Make the file where there is none, so that a run does not find out after its first cell.
 

@@ -1,12 +1,18 @@
 """Graphs in, clients out: the registry of datasets, the partition schemes, the federation."""
 
-from datasets.errors import UserError
-from datasets.federation import Federation, federate
-from datasets.graph import Dataset
-from datasets.own import from_dgl, from_networkx, from_pyg
-from datasets.partition import Partition, partition
-from datasets.registry import load
-from datasets.splits import Split, make_split
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from datasets.errors import UserError
+    from datasets.federation import Federation, federate
+    from datasets.graph import Dataset
+    from datasets.own import from_dgl, from_networkx, from_pyg
+    from datasets.partition import Partition
+    from datasets.registry import load
+    from datasets.splits import Split, make_split
 
 __all__ = [
     "Dataset",
@@ -20,5 +26,25 @@ __all__ = [
     "from_pyg",
     "load",
     "make_split",
-    "partition",
 ]
+
+_HOMES = {
+    "Dataset": "graph",
+    "Federation": "federation",
+    "Partition": "partition",
+    "Split": "splits",
+    "UserError": "errors",
+    "federate": "federation",
+    "from_dgl": "own",
+    "from_networkx": "own",
+    "from_pyg": "own",
+    "load": "registry",
+    "make_split": "splits",
+}
+"""Imported when first asked for: what needs a name or an error alone does without torch and DGL."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -32,6 +32,22 @@ def user_cache() -> Path:
     return Path(folder) if folder else Path(pooch.os_cache("fedsub-bench"))
 
 
+def locate(name: str, data_directory: Path | None = None) -> Path | None:
+    """The archive of a published graph, in `data_directory` (else FEDSUB_DATA), then in the user cache."""
+    paths = (folder / f"{name}.npz" for folder in _folders(data_directory))
+    return next(filter(Path.is_file, paths), None)
+
+
+def _folders(data_directory: Path | None) -> list[Path]:
+    given = data_directory or os.environ.get("FEDSUB_DATA")
+    if not given:
+        return [user_cache()]
+    folder = Path(given)
+    if not folder.is_dir():
+        raise UserError(f"the data folder {folder} does not exist: set FEDSUB_DATA to the folder of archives")
+    return [folder, user_cache()]
+
+
 @contextmanager
 def explained(
     action: str,

@@ -21,22 +21,17 @@ from datasets.errors import UserError
 from datasets.files import explained
 from datasets.graph import Dataset
 from datasets.loaders.raw import DAMAGE, MalformedFileError, RawGraph, checked
+from datasets.paths import GRAPHML, TABLE, TENSORS
 
 if TYPE_CHECKING:
     # Slow to import, and needed for tables alone.
     import pandas
 
-TENSORS, GRAPHML, TABLE = ".pt", ".graphml", ".csv"
 NODES, EDGES = "nodes.csv", "edges.csv"
 FEATURES = ("x", "feat", "feature", "features", "attr")
 """What the features are called, the first that is there."""
 LABELS = ("y", "label", "labels", "class")
 """What the labels are called, the first that is there."""
-
-
-def is_path(name: str) -> bool:
-    """Whether a graph's name is the path of a file that `read` takes, or of a folder, written with a `/`."""
-    return name.endswith((TENSORS, GRAPHML, TABLE)) or ("/" in name and Path(name).is_dir())
 
 
 def name_of(path: Path) -> str:

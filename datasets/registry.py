@@ -7,7 +7,6 @@ Names of files are accepted as well (an `.npz` archive, a `.py` module with `loa
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,21 +17,16 @@ from datasets.archive import as_dataset, read_archive, write_archive
 from datasets.catalogue import REGISTRY, DatasetInfo
 from datasets.errors import UserError, unknown
 from datasets.fetch import fetch
-from datasets.files import explained, user_cache
+from datasets.files import explained, locate, user_cache
 from datasets.graph import Dataset, binarised
 from datasets.loaders import PARSERS, planetoid
 from datasets.options import OptionValue, Spec, checked_options, format_name
+from datasets.paths import ARCHIVE, is_path
 from datasets.plugins import ENDING, Kind, entry_points, handed
 from datasets.summary import summarise
 from datasets.synthetic import GENERATORS
 
 PLUGINS = Kind("dataset", function="load", group="fedsub.datasets")
-ARCHIVE = ".npz"
-
-
-def is_path(name: str) -> bool:
-    """Whether a name of a graph, without its options, is the path of a file or a folder."""
-    return name.endswith((ENDING, ARCHIVE)) or own.is_path(name)
 
 
 def names() -> list[str]:
@@ -82,7 +76,7 @@ def load(
         checked_options(base, lambda: None, options)
         raw, meta = read_archive(Path(base))
         return as_dataset(Path(base).stem, raw, note=str(meta.get("note", "")))
-    if own.is_path(base):
+    if is_path(base) and not base.endswith(ENDING):
         checked_options(base, lambda: None, options)
         return own.read(Path(base))
     if not base.endswith(ENDING) and base not in entry_points(PLUGINS.group):
@@ -93,12 +87,6 @@ def load(
             f"load() of the plug-in {base} returns {type(dataset).__name__}: return a datasets.Dataset"
         )
     return dataset
-
-
-def locate(name: str | Spec, data_directory: Path | None = None) -> Path | None:
-    """The archive of a published graph, in `data_directory` (else FEDSUB_DATA), then in the user cache."""
-    paths = (folder / f"{Spec.of(name).name}.npz" for folder in _folders(data_directory))
-    return next(filter(Path.is_file, paths), None)
 
 
 def is_available(name: str | Spec, data_directory: Path | None = None) -> bool:
@@ -143,16 +131,6 @@ def obtain(info: DatasetInfo, progress: bool = True) -> Path:
             }
             write_archive(archive, raw, meta)
     return archive
-
-
-def _folders(data_directory: Path | None) -> list[Path]:
-    given = data_directory or os.environ.get("FEDSUB_DATA")
-    if not given:
-        return [user_cache()]
-    folder = Path(given)
-    if not folder.is_dir():
-        raise UserError(f"the data folder {folder} does not exist: set FEDSUB_DATA to the folder of archives")
-    return [folder, user_cache()]
 
 
 def _load_published(info: DatasetInfo, data_directory: Path | None, download: bool, binary: bool) -> Dataset:

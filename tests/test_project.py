@@ -15,7 +15,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("datasets", "methods", "benchmark")
-OPTIONAL_IMPORTS = {"ray": "ray", "torch_geometric": "pyg"}
+OPTIONAL_IMPORTS = {
+    "ray": "ray",
+    "shtab": "completion",
+    "submitit": "slurm",
+    "torch_geometric": "pyg",
+    "yaml": "slurm",
+}
 """Top-level modules that only an extra installs, with the extra's name."""
 DISTRIBUTION_OF = {
     "markdown_it": "markdown-it-py",
@@ -64,7 +70,7 @@ def test_every_import_is_declared() -> None:
         if module in sys.stdlib_module_names or module in PACKAGES:
             continue
         if module in OPTIONAL_IMPORTS:
-            assert module in requirements(extras[OPTIONAL_IMPORTS[module]])
+            assert DISTRIBUTION_OF.get(module, module) in requirements(extras[OPTIONAL_IMPORTS[module]])
         elif DISTRIBUTION_OF.get(module, module) not in declared:
             undeclared[module] = path
     assert not undeclared, f"imported but not in setup.cfg's install_requires: {undeclared}"

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from benchmark.cell import Cell
-from methods.core import training
+
+if TYPE_CHECKING:
+    from methods.core import training
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,14 @@
-"""Where cells run, one file an engine: worker processes, Ray, or the process of the command itself."""
+"""Where cells run, one file an engine: worker processes, Ray, Slurm, or the process of the command itself."""
 
 from __future__ import annotations
 
-from benchmark.engines.base import Engine, Failure, Work
+from pathlib import Path
+
+from benchmark.engines.base import Engine, Failure, Memory, Work, unknown_memory
 from benchmark.engines.in_process import InProcess
 from benchmark.engines.process import ProcessPool
 from benchmark.engines.ray import RayEngine
+from benchmark.engines.slurm import SlurmEngine, read_config
 from benchmark.threads import thread_variables
 from datasets.errors import unknown
 
@@ -14,26 +17,42 @@ __all__ = [
     "Engine",
     "Failure",
     "InProcess",
+    "Memory",
     "ProcessPool",
     "RayEngine",
+    "SlurmEngine",
     "Work",
     "create_engine",
     "thread_variables",
 ]
 
-ENGINES = ("process", "ray", "in-process")
+ENGINES = ("process", "ray", "slurm", "in-process")
 
 
-def create_engine(name: str, workers: int, threads: int, cells: int, timeout: float | None = None) -> Engine:
-    """The engine called `name`; `timeout` is in seconds, for a cell, and binds `process` alone.
+def create_engine(
+    name: str,
+    workers: int,
+    threads: int,
+    cells: int,
+    timeout: float | None = None,
+    *,
+    results: Path = Path("results"),
+    slurm_config: Path | None = None,
+    memory: Memory = unknown_memory,
+) -> Engine:
+    """The engine called `name`; `timeout` is in seconds, for a cell, and binds `process` and `slurm` alone.
 
     `process` takes worker processes even for one worker, so that a cell that is killed or runs out of
-    memory costs itself alone; for a single cell it needs none. Raises UserError for an unknown engine.
+    memory costs itself alone; for a single cell it needs none. Raises UserError for an unknown engine and for
+    a faulty file `slurm_config`.
     """
     if name not in ENGINES:
         raise unknown("engine", name, ENGINES)
     if name == "ray":
-        return RayEngine(workers, threads)
+        return RayEngine(workers, threads, memory)
+    if name == "slurm":
+        folder = results.resolve() / "logs" / "slurm"
+        return SlurmEngine(folder, threads, read_config(slurm_config), timeout, memory)
     if name == "in-process" or (cells == 1 and timeout is None):
         return InProcess(threads)
     return ProcessPool(min(workers, cells), threads, timeout)

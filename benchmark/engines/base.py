@@ -11,6 +11,26 @@ from benchmark.record import Record
 Work = Callable[[Cell], Record]
 Failure = Callable[[Cell, str], Record]
 """Makes the record of a cell whose worker died, from the cell and a sentence."""
+Memory = Callable[[Cell], float]
+"""MiB that a cell is likely to take, 0 where that is not known."""
+SPARE = 1.25
+"""Times what a cell is likely to take is what a cluster is asked for."""
+_OUT_OF_MEMORY = ("MemoryError:", "OutOfMemoryError:")
+
+
+def unknown_memory(cell: Cell) -> float:
+    """Knows of no cell what it takes."""
+    return 0.0
+
+
+def lacked_memory(record: Record) -> bool:
+    """Whether the cell failed because it was refused memory, which it may get elsewhere or alone."""
+    return record.error is not None and record.error.startswith(_OUT_OF_MEMORY)
+
+
+def uses_cuda(cell: Cell) -> bool:
+    """Whether the cell runs on a CUDA device."""
+    return cell.device.startswith("cuda")
 
 
 class Engine(Protocol):

@@ -14,14 +14,17 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 
 from benchmark.cell import Cell
-from benchmark.engines.base import Failure, Work, limit_threads
+from benchmark.engines.base import Failure, Work, lacked_memory, limit_threads
 from benchmark.record import Record
 from benchmark.threads import thread_variables
 
 
 @dataclass(frozen=True)
 class ProcessPool:
-    """Cells on worker processes; the death of a worker costs its cell only."""
+    """Cells on worker processes; the death of a worker costs its cell only.
+
+    A cell that was killed or refused memory is tried again, alone on the machine, when all others are done.
+    """
 
     workers: int
     threads: int = 1
@@ -33,6 +36,8 @@ class ProcessPool:
         # A cell is asked for when there is a worker for it, and not before: others may run the rest.
         waiting = iter(cells)
         team: list[_Worker] = []
+        lost: list[Cell] = []
+        tried_again: set[str] = set()
         try:
             while True:
                 while (idle := self._idle(team)) and (given := next(waiting, None)) is not None:
@@ -42,7 +47,15 @@ class ProcessPool:
                     worker.give(given)
                 busy = [worker for worker in team if worker.cell]
                 if not busy:
-                    return
+                    if not lost:
+                        return
+                    # An idle worker keeps its memory: the cell is to have all there is.
+                    while team:
+                        team.pop().stop()
+                    team.append(_Worker(work, self.threads))
+                    team[0].give(lost.pop())
+                    busy = team[:]
+                    tried_again.update(worker.cell.key for worker in busy if worker.cell)
                 ready = connection.wait([worker.channel for worker in busy], self._patience(busy))
                 for worker in busy:
                     cell = worker.cell
@@ -50,10 +63,14 @@ class ProcessPool:
                     if worker.channel in ready:
                         try:
                             record = worker.hear()
+                            may_recover = record is not None and lacked_memory(record)
                         except (EOFError, ConnectionResetError):
                             team.remove(worker)
-                            record = failed(cell, worker.epitaph())
-                        if record is not None:
+                            may_recover = worker.was_killed()
+                            record = failed(cell, worker.epitaph(cell.key in tried_again))
+                        if may_recover and cell.key not in tried_again:
+                            lost.append(cell)
+                        elif record is not None:
                             yield record
                     elif self.timeout is not None and worker.age() >= self.timeout:
                         worker.stop()
@@ -119,10 +136,17 @@ class _Worker:
             self.cell = None
         return record
 
-    def epitaph(self) -> str:
-        """Why the process is gone, in one sentence."""
+    def was_killed(self) -> bool:
+        """Whether the process, which is gone, was killed, as the kernel does when memory runs out."""
+        self._process.join()
+        return self._process.exitcode == -signal.SIGKILL
+
+    def epitaph(self, alone: bool) -> str:
+        """Why the process is gone, in one sentence; `alone`: it was the only one, at the second attempt."""
         self._process.join()
         code = self._process.exitcode or 0
+        if code == -signal.SIGKILL and alone:
+            return "the worker process was killed twice, once alone, most likely for want of memory"
         if code == -signal.SIGKILL:
             return "the worker process was killed, most likely for want of memory; run with fewer --workers"
         if code < 0:

@@ -5,11 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from benchmark.cell import Cell
-from benchmark.engines.base import Failure, Work
+from benchmark.engines.base import (
+    SPARE,
+    Failure,
+    Memory,
+    Work,
+    lacked_memory,
+    unknown_memory,
+    uses_cuda,
+)
 from benchmark.record import Record
 from benchmark.threads import thread_variables
 from datasets.errors import UserError
@@ -17,44 +26,86 @@ from datasets.errors import UserError
 
 @dataclass(frozen=True)
 class RayEngine:
-    """Cells as Ray tasks, on this machine or on the cluster that RAY_ADDRESS names."""
+    """Cells as Ray tasks, on this machine or on the cluster that RAY_ADDRESS names.
+
+    A cell that is lost with its node or its process, or refused memory, is tried once more, with twice the
+    memory and all cores of a node.
+    """
 
     workers: int
     threads: int = 1
+    memory: Memory = unknown_memory
 
     def map(self, work: Work, cells: Iterable[Cell], failed: Failure) -> Iterator[Record]:
         """See `Engine.map`."""
-        try:
-            import ray
-        except ImportError as error:
-            raise UserError(
-                "the Ray engine needs Ray: install the extra with pip install -e '.[ray]', "
-                "or leave --engine out"
-            ) from error
-        waiting = [*cells]
-        if not waiting:
-            return
+        ray = _import_ray()
         root = str(Path(__file__).resolve().parents[2])
         variables = {**thread_variables(self.threads), "PYTHONPATH": _join_path(root)}
         if "FEDSUB_DATA" in os.environ:
             variables["FEDSUB_DATA"] = os.environ["FEDSUB_DATA"]
-        arguments: dict[str, Any] = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": self.workers}
+        here = not os.environ.get("RAY_ADDRESS")
+        arguments: dict[str, Any] = {"num_cpus": self.workers * self.threads} if here else {}
         ray.init(
             include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": variables}, **arguments
         )
-        task = ray.remote(num_cpus=1, max_retries=0)(work)
-        pending = {task.remote(cell): cell for cell in waiting}
+        waiting = iter(cells)
+        pending: dict[Any, tuple[Cell, bool]] = {}
         try:
-            while pending:
+            task = ray.remote(work)
+            while True:
+                # A cell is taken when there are cores for it, and not before: others may run the rest.
+                free = max(1, int(ray.cluster_resources().get("CPU", 1)) // self.threads) - len(pending)
+                for cell in islice(waiting, max(0, free)):
+                    pending[task.options(**self._needs(cell)).remote(cell)] = cell, False
+                if not pending:
+                    return
                 (reference,), _ = ray.wait(list(pending), num_returns=1)
-                cell = pending.pop(reference)
+                cell, is_second = pending.pop(reference)
                 try:
                     record: Record = ray.get(reference)
+                    may_recover = lacked_memory(record)
+                except ray.exceptions.RayTaskError as error:
+                    record, may_recover = failed(cell, f"it cannot run in Ray: {error.cause!r}"), False
                 except ray.exceptions.RayError as error:
-                    record = failed(cell, f"Ray lost the task: {error}")
-                yield record
+                    record, may_recover = failed(cell, f"Ray lost the task: {error}"), True
+                if may_recover and not is_second:
+                    needs = {**self._needs(cell), **self._needs_alone(cell, ray.nodes())}
+                    pending[task.options(**needs).remote(cell)] = cell, True
+                else:
+                    yield record
         finally:
             ray.shutdown()
+
+    def _needs(self, cell: Cell) -> dict[str, Any]:
+        """What Ray is asked for; memory in bytes."""
+        return {
+            "num_cpus": self.threads,
+            "num_gpus": int(uses_cuda(cell)),
+            "memory": int(SPARE * self.memory(cell) * 2**20),
+            "max_retries": 0,
+        }
+
+    def _needs_alone(self, cell: Cell, nodes: list[dict[str, Any]]) -> dict[str, Any]:
+        """All cores of the node that has most memory, and twice the memory if that node has it."""
+        resources = [node["Resources"] for node in nodes if node.get("Alive")]
+        largest: dict[str, float] = max(resources, key=lambda each: each.get("memory", 0), default={})
+        twice = min(2 * self._needs(cell)["memory"], largest.get("memory", 0))
+        return {"num_cpus": largest.get("CPU", self.threads), "memory": int(twice)}
+
+
+def _import_ray() -> Any:
+    """Raises UserError, with what is wrong, if Ray cannot be imported."""
+    try:
+        import ray
+    except ModuleNotFoundError as error:
+        if error.name != "ray":
+            raise UserError(f"Ray cannot be imported: {error}") from error
+        raise UserError(
+            "the Ray engine needs Ray: install the extra with pip install -e '.[ray]', or leave --engine out"
+        ) from error
+    except ImportError as error:
+        raise UserError(f"Ray cannot be imported: {error}") from error
+    return ray
 
 
 def _join_path(root: str) -> str:

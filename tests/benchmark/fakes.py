@@ -6,14 +6,17 @@ import os
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Mapping
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
+from benchmark import jsonl
 from benchmark.arguments import parse
 from benchmark.cell import Cell
 from benchmark.record import Record, Result
-from benchmark.runner import failed
+from benchmark.store import Store
 
 CURVE: dict[str, list[float | None]] = {"round": [1, 2], "validation": [40.0, 50.0], "test": [42.0, 51.0]}
 COMMIT = "0123456789abcdef"
@@ -50,6 +53,13 @@ def make_record(
     return Record(cell, Result(**{**values, **results}), dict(environment), commit)
 
 
+def failed(cell: Cell, error: str, trace: str | None = None) -> Record:
+    """The runner's failure; it is imported late, since most processes that import this file need no torch."""
+    from benchmark.runner import failed as make
+
+    return make(cell, error, trace)
+
+
 def quick_run(cell: Cell) -> Record:
     """A record at once; `seconds` says which process made it."""
     return make_record(cell, 50.0 + cell.seed, extras={"process": os.getpid()})
@@ -75,6 +85,23 @@ def endless_run(cell: Cell) -> Record:
     return quick_run(cell)
 
 
+def loud_run(cell: Cell) -> Record:
+    """Says something in all the ways there are; seed 1 fails."""
+    print("on standard output")
+    warnings.warn("a warning", stacklevel=1)
+    os.system("echo from a child")
+    return failed(cell, "it broke", "Traceback: here") if cell.seed == 1 else quick_run(cell)
+
+
+def once_deadly_run(cell: Cell) -> Record:
+    """As `deadly_run`, and as one that is refused memory for seed 2, but at the first attempt alone."""
+    first = Path(os.environ["FAKE_LOG"] + f"-{cell.seed}")
+    if cell.seed in (1, 2) and not first.exists():
+        first.touch()
+        return deadly_run(cell) if cell.seed == 1 else failed(cell, "MemoryError: no more")
+    return quick_run(cell)
+
+
 def deadly_run(cell: Cell) -> Record:
     """Seed 1 kills its process as the kernel does when memory runs out."""
     if cell.seed == 1:
@@ -94,6 +121,23 @@ def signal_run(cell: Cell) -> Record:
     """A record that reports whether its process was started without interrupts."""
     held = signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
     return make_record(cell, extras={"held": held})
+
+
+def append_many(folder: Path, start: Barrier) -> None:
+    """Fifty records that another appends too and fifty of its own, every line in two parts with a pause."""
+    write = jsonl._write
+
+    def slowly(descriptor: int, data: bytes) -> None:
+        write(descriptor, data[:100])
+        time.sleep(0.001)
+        write(descriptor, data[100:])
+
+    jsonl._write = slowly
+    store = Store(folder, "toy")
+    start.wait(600)
+    for seed in range(50):
+        store.append(make_record(make_cell(seed=seed)))
+        store.append(make_record(make_cell(seed=os.getpid() * 100 + seed)))
 
 
 def failing_run(cell: Cell) -> Record:

@@ -2,16 +2,26 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from benchmark.cell import Cell
-from benchmark.engines import InProcess, ProcessPool, RayEngine, create_engine
+from benchmark.engines import InProcess, ProcessPool, SlurmEngine, create_engine
+from benchmark.logs import Logged, log_path
 from benchmark.runner import failed
 from datasets.errors import UserError
-from tests.benchmark.fakes import deadly_run, endless_run, make_cell, quick_run, signal_run, thread_run
+from tests.benchmark.fakes import (
+    deadly_run,
+    endless_run,
+    loud_run,
+    make_cell,
+    once_deadly_run,
+    quick_run,
+    signal_run,
+    thread_run,
+)
 
 
 def cells(count: int) -> Sequence[Cell]:
@@ -30,8 +40,31 @@ def test_a_pool_gives_one_record_per_cell_and_outlives_a_killed_worker() -> None
     (dead,) = [record for record in records if record.status != "ok"]
     assert dead.cell.seed == 1
     assert dead.error is not None
-    assert "fewer --workers" in dead.error
+    assert "killed twice" in dead.error
     assert os.getpid() not in {record.extras.get("process") for record in records}
+
+
+def test_what_was_lost_for_want_of_memory_is_tried_again_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_LOG", str(tmp_path / "first"))
+    records = list(ProcessPool(workers=2).map(once_deadly_run, cells(4), failed))
+    assert sorted(record.cell.seed for record in records) == [0, 1, 2, 3]
+    assert {record.status for record in records} == {"ok"}
+    # In processes of their own, after all others.
+    assert {record.cell.seed for record in records[-2:]} == {1, 2}
+    alone = {record.extras["process"] for record in records[-2:]}
+    assert alone.isdisjoint(record.extras["process"] for record in records[:2])
+
+
+def test_a_log_is_kept_of_the_cell_that_fails(tmp_path: Path) -> None:
+    records = list(ProcessPool(workers=1).map(Logged(loud_run, tmp_path), cells(2), failed))
+    bad = next(record for record in records if record.status == "failed")
+    (path,) = (tmp_path / "logs").iterdir()
+    assert path == log_path(tmp_path, bad.key)
+    text = path.read_text()
+    assert all(part in text for part in (bad.cell.title, "on standard output", "a warning", "from a child"))
+    assert text.endswith("Traceback: here\n")
 
 
 def test_workers_hold_every_library_to_the_threads_asked_for() -> None:
@@ -58,6 +91,7 @@ def test_no_worker_gets_ctrl_c_even_while_it_starts() -> None:
 def test_one_cell_or_a_debugger_stays_in_process() -> None:
     assert isinstance(create_engine("process", 4, 1, cells=1), InProcess)
     assert isinstance(create_engine("in-process", 4, 1, cells=9), InProcess)
+    assert isinstance(create_engine("slurm", 4, 1, cells=1), SlurmEngine)
     # A cell that is killed costs itself alone, also with one worker.
     assert create_engine("process", 1, 1, cells=9) == ProcessPool(workers=1)
     assert create_engine("process", 4, 2, cells=3) == ProcessPool(workers=3, threads=2)
@@ -73,9 +107,3 @@ def test_a_cell_over_its_time_is_a_failure_and_the_others_are_not() -> None:
 def test_an_unknown_engine_lists_the_known_ones() -> None:
     with pytest.raises(UserError, match=r"unknown engine 'rai'.*ray"):
         create_engine("rai", 1, 1, 1)
-
-
-def test_ray_that_is_not_installed_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(UserError, match=r"pip install -e '\.\[ray\]'"):
-        list(RayEngine(2).map(quick_run, cells(1), failed))

@@ -18,7 +18,7 @@ import datasets
 from datasets import cli
 from datasets.errors import UserError
 from datasets.graph import Dataset, as_scipy
-from datasets.partition import statistics
+from datasets.partition import partition, statistics
 from datasets.summary import summarise
 from methods.core import metrics, tasks
 from methods.core.base import make_setting
@@ -133,8 +133,8 @@ def test_clients_are_written_and_read_again(tmp_path: Path, capsys: pytest.Captu
     arguments = ["partition", "community[nodes=300]", "--clients", "4", "--output", str(path)]
     assert cli.main(arguments) == 0
     graph = datasets.load("community", nodes=300)
-    again = datasets.partition(graph, f"file[path={path}]", 4, 0)
-    drawn = datasets.partition(graph, "metis", 4, 0)
+    again = partition(graph, f"file[path={path}]", 4, 0)
+    drawn = partition(graph, "metis", 4, 0)
     assert (again.assignment(300) == drawn.assignment(300)).all()
     assert cli.main([*arguments[:-1], str(tmp_path / "clients.txt")]) == 2
     assert "ends in .npy" in capsys.readouterr().err
@@ -154,7 +154,7 @@ def test_nodes_without_a_label_are_never_trained_validated_or_tested_on(
     hidden = torch.from_numpy(generator.random(300) < share)
     labels = torch.where(hidden, -1, full.labels)
     graph = Dataset(full.name, full.graph, full.features, labels, full.classes)
-    parts = datasets.partition(graph, "metis", 3, 0)
+    parts = partition(graph, "metis", 3, 0)
     split = datasets.make_split(labels, parts, scheme, seed, graph.classes)
     federation = datasets.federate(graph, parts, split)
     unlabelled = federation.labels < 0

@@ -11,11 +11,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from datasets.damage import damaged
 from datasets.errors import UserError
 from datasets.graph import Dataset, as_scipy, binarised, row_normalised
 from datasets.partition import partition
 from datasets.partition.base import Partition
-from datasets.quality import Quality, damaged
+from datasets.quality import Quality
 from datasets.splits import Split, make_split
 from tests.methods.federations import small_dataset
 

@@ -1,0 +1,239 @@
+"""What plans and lists ask of methods, graphs, partition schemes, splits and tasks.
+
+To answer, all of them are imported, with torch and DGL, which takes longer than a plan. Inside `remembering`
+an answer is taken from the last command, as long as no source file has changed since and no plug-in can have.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass
+from functools import wraps
+from importlib.metadata import entry_points
+from typing import Any, ParamSpec, TypeVar
+
+from benchmark.environment import ROOT, SOURCES
+from benchmark.jsonl import parse_line
+from datasets.errors import check_choice, unknown
+from datasets.files import user_cache, write_atomically
+from datasets.options import OptionValue, Spec
+from datasets.paths import is_path
+
+Question = ParamSpec("Question")
+Answer = TypeVar("Answer")
+
+
+class _Memory:
+    """Answers by question, kept in one file of the user's cache for each checkout."""
+
+    def __init__(self) -> None:
+        place = hashlib.sha256(str(ROOT).encode()).hexdigest()[:16]
+        self._path = user_cache() / f"known-{place}.json"
+        self._sources = _digest_of_sources()
+        self._answers: dict[str, Any] = {}
+        with suppress(OSError):
+            kept = parse_line(self._path.read_bytes()) or {}
+            if kept.get("sources") == self._sources and isinstance(kept.get("answers"), dict):
+                self._answers = kept["answers"]
+        self._known_before = len(self._answers)
+
+    def ask(self, function: Callable[..., Answer], question: tuple[Any, ...]) -> Answer:
+        text = json.dumps([function.__name__, *question], sort_keys=True)
+        # A file of the user's own is no source of ours.
+        if ".py" in text:
+            return function(*question)
+        if text not in self._answers:
+            self._answers[text] = function(*question)
+        found: Answer = self._answers[text]
+        return found
+
+    def keep(self) -> None:
+        if len(self._answers) > self._known_before:
+            content = json.dumps({"sources": self._sources, "answers": self._answers})
+            # Where nothing can be kept the next command asks again.
+            with suppress(OSError):
+                write_atomically(self._path, content.encode())
+
+
+_MEMORY: ContextVar[_Memory | None] = ContextVar("memory", default=None)
+
+
+@contextmanager
+def remembering() -> Iterator[None]:
+    """Inside the block answers are remembered; not with plug-ins installed, which change unseen."""
+    if any(group.startswith("fedsub.") for group in entry_points().groups):
+        yield
+        return
+    memory = _Memory()
+    token = _MEMORY.set(memory)
+    try:
+        yield
+    finally:
+        _MEMORY.reset(token)
+        memory.keep()
+
+
+def _remembered(function: Callable[Question, Answer]) -> Callable[Question, Answer]:
+    """For a function of plain JSON types, without a side effect."""
+
+    @wraps(function)
+    def ask(*question: Question.args, **named: Question.kwargs) -> Answer:
+        memory = _MEMORY.get()
+        return function(*question, **named) if memory is None else memory.ask(function, question)
+
+    return ask
+
+
+def _digest_of_sources() -> str:
+    digest = hashlib.sha256()
+    for path in sorted(path for name in SOURCES for path in (ROOT / name).rglob("*")):
+        if path.suffix in (".py", ".toml"):
+            digest.update(f"{path.relative_to(ROOT)}\0".encode())
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class MethodFacts:
+    """What `MethodInfo` says, but for the class of the options."""
+
+    name: str
+    title: str
+    paper: str
+    tasks: Sequence[str]
+    backbones: Sequence[str]
+    exchanges: str
+    breaks_privacy: str
+    merged: bool
+    version: int
+
+
+@_remembered
+def methods() -> list[str]:
+    """Names of all methods."""
+    from methods.core import registry
+
+    return registry.names()
+
+
+def describe(method: str) -> MethodFacts:
+    """What is known of a method. Raises UserError with the nearest names."""
+    return MethodFacts(**_describe(method))
+
+
+@_remembered
+def _describe(method: str) -> dict[str, Any]:
+    from methods.core import registry
+
+    info = registry.describe(method)
+    return {name: getattr(info, name) for name in MethodFacts.__dataclass_fields__}
+
+
+@_remembered
+def differing_options(method: str, options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
+    """The options whose value is not the method's default, in alphabetical order.
+
+    Raises UserError for an option that the method lacks or a value it cannot take.
+    """
+    from methods.core import registry
+
+    chosen = asdict(registry.make_options(method, options))
+    defaults = asdict(registry.make_options(method, {}))
+    return {name: chosen[name] for name in sorted(chosen) if chosen[name] != defaults[name]}
+
+
+@_remembered
+def unused_options(method: str, options: Mapping[str, OptionValue], backbone: str) -> dict[str, str]:
+    """See `Options.unused`. Raises UserError as `differing_options` does."""
+    from methods.core import registry
+
+    return dict(registry.make_options(method, options).unused(backbone))
+
+
+@_remembered
+def check_dataset(name: str) -> None:
+    """Raises UserError with the nearest names if there is no graph of this name."""
+    from datasets import registry
+
+    if not is_path(name) and name not in registry.names():
+        raise unknown("dataset", name, registry.names())
+
+
+@_remembered
+def check_partition(scheme: str) -> None:
+    """Raises UserError for an unknown partition scheme and options that it cannot take."""
+    from datasets.partition import SCHEMES
+
+    SCHEMES.check(scheme)
+
+
+@_remembered
+def check_names(split: str, kernel: str, task: str, selection_metric: str) -> None:
+    """Raises UserError for a split, kernel, task or metric to select by that is not, and options that it
+    cannot take."""
+    from datasets.splits import SCHEMES
+    from methods.core import tasks
+    from methods.stacked.propagation import KERNELS
+
+    SCHEMES.check(Spec(split))
+    check_choice("kernel", kernel, KERNELS)
+    tasks.check(Spec(task))
+    if selection_metric:
+        tasks.check_metric(Spec(task), selection_metric)
+
+
+@_remembered
+def further_metrics(task: str, wanted: Sequence[str]) -> list[str]:
+    """See `methods.core.tasks.further_metrics`."""
+    from methods.core import tasks
+
+    return list(tasks.further_metrics(task, wanted))
+
+
+@_remembered
+def version_of_partition(scheme: str) -> int:
+    """The version of a partition scheme. Raises UserError if there is none of this name."""
+    from datasets.partition import SCHEMES
+
+    return SCHEMES.version(scheme)
+
+
+@_remembered
+def version_of_split(split: str) -> int:
+    """The version of a split. Raises UserError if there is none of this name."""
+    from datasets.splits import SCHEMES
+
+    return SCHEMES.version(split)
+
+
+@_remembered
+def listed(kind: str) -> list[list[str]]:
+    """Name, options and one line on every one of the `partition` schemes or the `split`s."""
+    from datasets.partition import SCHEMES as PARTITIONS
+    from datasets.splits import SCHEMES as SPLITS
+
+    schemes = {"partition": PARTITIONS, "split": SPLITS}[kind]
+    return [
+        [
+            name,
+            ", ".join(f"{key}={value}" for key, value in schemes.options_of(name).items()),
+            schemes.summary(name),
+        ]
+        for name in schemes.names()
+    ]
+
+
+@_remembered
+def graphs() -> list[list[Any]]:
+    """Name and, of published ones, nodes, edges, features and classes of every graph."""
+    from datasets import registry
+
+    published = {
+        name: (info.nodes, info.undirected_edges, info.features, info.classes)
+        for name, info in registry.REGISTRY.items()
+    }
+    return [[name, *published.get(name, ())] for name in registry.names()]

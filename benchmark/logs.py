@@ -1,0 +1,62 @@
+"""A file for each cell with what its worker printed, and its traceback; kept where the cell fails."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from benchmark.cell import Cell
+from benchmark.engines.base import Work
+from benchmark.record import OK, Failure, Record
+
+
+def log_path(results: Path, key: str) -> Path:
+    """Where the log of a cell lies in the results folder."""
+    return results / "logs" / f"{key}.log"
+
+
+@dataclass(frozen=True)
+class Logged:
+    """Work in a process of its own, whose standard output and error go to the log of the cell at hand."""
+
+    work: Work
+    results: Path
+    """The results folder; absolute, since a worker may start elsewhere."""
+
+    def __call__(self, cell: Cell) -> Record:
+        """The cell's record. Raises OSError if the log cannot be written."""
+        path = log_path(self.results, cell.key)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w", encoding="utf-8", errors="backslashreplace") as log:
+            log.write(f"{cell.title}\n")
+            log.flush()
+            with _output_to(log):
+                record = self.work(cell)
+            if isinstance(record.outcome, Failure):
+                log.write(record.outcome.traceback or f"{record.error}\n")
+        if record.status == OK:
+            path.unlink()
+        return record
+
+
+@contextmanager
+def _output_to(log: TextIO) -> Iterator[None]:
+    """Also what C libraries print, and what the process leaves behind when it is killed."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = os.dup(1), os.dup(2)
+    os.dup2(log.fileno(), 1)
+    os.dup2(log.fileno(), 2)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for number, before in zip((1, 2), kept, strict=True):
+            os.dup2(before, number)
+            os.close(before)
