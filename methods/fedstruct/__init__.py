@@ -219,7 +219,7 @@ class FedStruct(FedSGD):
     def _network(self, hidden: str) -> Architecture:
         kind = "graphsage" if self.options.network == "graphsage" else "mlp"
         return replace(
-            super().architecture(), backbone=kind, hidden=_widths(hidden), head="linear", input_norm=True
+            super().architecture(), backbone=kind, hidden=layer_widths(hidden), head="linear", input_norm=True
         )
 
     def make_inputs(self) -> Inputs:
@@ -394,7 +394,7 @@ def _standardised(counts: np.ndarray) -> Tensor:
     return torch.from_numpy(scaled.astype(np.float32))
 
 
-def _widths(text: str) -> tuple[int, ...]:
+def layer_widths(text: str) -> tuple[int, ...]:
     """`128+64` → (128, 64)."""
     try:
         widths = tuple(int(part) for part in text.split("+"))

@@ -1,0 +1,304 @@
+"""FedLap and FedLap+: every node has features of its own, learned, and alike where nodes are joined.
+
+Aliakbari et al., Subgraph Federated Learning via Spectral Methods, NeurIPS 2025; FedStruct's successor. For
+node v of client k, with f and g LayerNorm → Linear → ReLU → dropout → Linear, A and D of the whole graph and
+A_k and D_k of the client's own, D̃ = D + I:
+
+    logits_v = [(D̃_k⁻¹ (A_k + I))^L f(X_k)]_v + g(s_v)
+    loss = Σ_k p_k CE_k + λ R
+
+    FedLap:   s_v learned, S (nodes, d_s):   R = tr(Sᵀ (D − A) S) / tr(Sᵀ S)
+              = Σ_k Σ_{v ∈ V_k} s_v · Σ_{u ∈ N(v)} (s_v − s_u) / ‖S‖²
+    FedLap+:  s_v = relu(U_v W), W (r, d_s) learned:   R = tr(Wᵀ Λ W) / tr(Wᵀ W)
+              U, Λ: the r smallest eigenpairs of I − D̃^−½ (A + I) D̃^−½, found once, before training
+
+The server averages the clients' gradients in every epoch and steps Adam (see `methods.fedsgd`). A client
+needs the rows of S at V_k ∪ N(V_k), and its own rows of U: only these are counted, with a number each way for
+the fraction in R. An iteration of Arnoldi that clients make together finds U and Λ; counted are its products
+(the values at N(V_k)) and its inner products (a part from each client, the sum to each). A client that is
+absent in a round adds no gradient: rows of S that only it needs move by weight decay, Adam's memory and R's
+denominator.
+
+Deviations: the paper was read in summaries and in its authors' code (github.com/JavadAliakbari/FedLap). λ, r,
+d_s, L, the layers and the iteration's steps are that code's for Cora, the one graph on which it is set up for
+this method. In it a client's part of R is weighted by p_k as its loss is, so that λ is divided by about K
+(`parts = "weighted"`, FedLap alone); cross-entropy is taken of softmax outputs (`loss = "softmax"`); the
+iteration runs on I − D̃⁻¹(A + I), which is not symmetric, and its matrix is read as if it were (`basis =
+"reference"`). On Cora the 200 vectors then have a mean roughness uᵀLu of 0.22 with 500 steps, 0.73 with 200,
+the true ones 0.042 (`extras`: `roughness`). True eigenvectors are those that enough steps find; the bytes are
+of `steps`. Vectors have a positive sum, and there are at most as many as nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+import dgl
+import numpy as np
+import scipy.sparse as sp
+import torch
+import torch.nn.functional as functional
+from torch import Tensor
+
+from datasets.federation import as_graph
+from datasets.limits import Count, NonNegative, Size
+from datasets.seeding import stream
+from methods.core.base import Options, register
+from methods.fedlap.spectrum import misread_eigenpairs, roughness, smallest_eigenpairs
+from methods.fedsgd import FedSGD
+from methods.fedstruct import layer_widths
+from methods.stacked.activation import Dropout
+from methods.stacked.architecture import Architecture
+from methods.stacked.backbones import Backbone, Inputs, Parameters, make_backbone, prefixed, stack
+from methods.stacked.features import DenseFeatures
+from methods.stacked.propagation import mean_weight, propagate, use_kernel, with_self_loops
+from methods.structure.hop2vec import random_start
+
+LEARNED = "smooth"
+"""Name of S, and of W."""
+PREFIX = "structure."
+"""g's parameters begin with it."""
+FLOAT = 4
+"""Bytes."""
+
+
+@dataclass(frozen=True)
+class SmoothOptions(Options):
+    """Hyper-parameters of both; defaults are the authors' for Cora."""
+
+    smoothing: NonNegative = 10.0
+    """λ; 0 leaves R out."""
+    network: Literal["decoupled", "backbone"] = "decoupled"
+    """What reads a client's features: f and L propagations, or the setting's own network."""
+    hops: Size = 2
+    """L."""
+    feature_hidden: str = "64"
+    """Hidden layers of f, widths joined by +."""
+    structure_hidden: str = "64"
+    """Hidden layers of g, widths joined by +."""
+    structure_width: Count = 512
+    """d_s."""
+    loss: Literal["logits", "softmax"] = "logits"
+    """What cross-entropy takes for logits: those, or their softmax (the authors' code)."""
+
+    def unused(self, backbone: str) -> Mapping[str, str]:
+        """The backbone with the decoupled network, and that network's options without it."""
+        if self.network == "decoupled":
+            return {"backbone": "network=backbone"}
+        return dict.fromkeys(("hops", "feature_hidden"), "network=decoupled")
+
+
+@dataclass(frozen=True)
+class FedLapOptions(SmoothOptions):
+    """Hyper-parameters of FedLap."""
+
+    parts: Literal["whole", "weighted"] = "whole"
+    """How the clients' parts of R are added up: as they are, or weighted by p_k (the authors' code)."""
+
+    def unused(self, backbone: str) -> Mapping[str, str]:
+        """As for both; and without λ there are no parts."""
+        idle = dict(super().unused(backbone))
+        if self.smoothing == 0:
+            idle["parts"] = "smoothing above 0"
+        return idle
+
+
+@dataclass(frozen=True)
+class FedLapPlusOptions(SmoothOptions):
+    """Hyper-parameters of FedLap+."""
+
+    rank: Count = 200
+    """r, eigenvectors."""
+    basis: Literal["exact", "reference"] = "exact"
+    """True eigenvectors, or what the authors' code takes for them."""
+    steps: Count = 500
+    """Of Arnoldi's iteration: for `exact`, those whose bytes are counted."""
+
+
+@register(
+    "fedlap",
+    title="FedLap",
+    paper="Aliakbari et al. 2025",
+    options=FedLapOptions,
+    exchanges="gradients of the parameters and of node features",
+)
+class FedLap(FedSGD):
+    """One model over the clients' own features and learned features of every node."""
+
+    adjacency: sp.csr_matrix
+    """(m, m) of the global graph: all nodes that some client holds."""
+    position: Tensor
+    """(n,) row of each of the federation's nodes in the global graph."""
+    spread_local: partial[Tensor]
+    """Multiplication by D̃⁻¹ (A + I) of the clients' own graphs."""
+    neighbours: int
+    """Σ_k |N(V_k)|, nodes of others beside each client's own."""
+    structure_backbone: Backbone
+    """g."""
+    global_graph: dgl.DGLGraph
+    degree: Tensor
+    """(m, 1) in the global graph."""
+    share: Tensor
+    """(m,) weight of each node's part of R."""
+
+    # ------------------------------------------------------------------ set-up
+
+    def build(self) -> None:
+        """Prepare both parts of the model, and what R reads."""
+        super().build()
+        self._prepare_smoothing()
+
+    def architecture(self) -> Architecture:
+        """f, or the setting's own."""
+        if self.options.network == "backbone":
+            return super().architecture()
+        return self._perceptron(self.options.feature_hidden)
+
+    def _perceptron(self, hidden: str) -> Architecture:
+        widths = layer_widths(hidden)
+        return replace(
+            self.setting.architecture, backbone="mlp", hidden=widths, head="linear", input_norm=True
+        )
+
+    def make_inputs(self) -> Inputs:
+        """The clients' features and graphs; besides, the global graph's nodes."""
+        federation = self.federation
+        nodes, row = np.unique(federation.origin.numpy(), return_inverse=True)
+        row = torch.from_numpy(row.reshape(-1))
+        self.position = row.to(self.device)
+        self.adjacency = sp.csr_matrix(federation.source.adjacency()[nodes][:, nodes])
+        local = with_self_loops(federation.graph)
+        self.spread_local = partial(propagate, local, weight=mean_weight(local).to(self.device))
+        source, target = federation.inter.edges()
+        seen = federation.client[target] * len(nodes) + row[source]
+        self.neighbours = len(seen.unique())
+        self.structure_backbone = make_backbone(self._perceptron(self.options.structure_hidden))
+        return super().make_inputs()
+
+    def initial_parameters(self) -> Parameters:
+        """f's, g's and the learned features, each with a leading axis of length 1."""
+        parameters = super().initial_parameters()
+        width = self.options.structure_width
+        g = self.structure_backbone.initial(width, self.task.width, self.generator)
+        learned = {LEARNED: random_start(self.learned_rows(), width, self.generator)}
+        return parameters | stack(prefixed(PREFIX.removesuffix("."), g) | learned, 1, self.device)
+
+    def learned_rows(self) -> int:
+        """Rows of what is learned beside the networks: of S."""
+        return self.adjacency.shape[0]
+
+    def _prepare_smoothing(self) -> None:
+        self.global_graph = use_kernel(as_graph(self.adjacency.tocoo()), self.setting.kernel)
+        self.degree = self.global_graph.in_degrees().float().unsqueeze(1).to(self.device)
+        self.share = torch.ones(len(self.degree), device=self.device)
+        if self.options.parts == "weighted":
+            held = self.weights[self.federation.client.to(self.device)]
+            self.share = torch.zeros_like(self.share).index_add(0, self.position, held)
+
+    # ------------------------------------------------------------------- round
+
+    def logits(self, dropout: Dropout | None) -> Tensor:
+        """The sum of both parts, (n, C)."""
+        own = super().logits(dropout)
+        if self.options.network == "decoupled":
+            for _ in range(self.options.hops):
+                own = self.spread_local(own)
+        return own + self.structure(dropout)
+
+    def structure(self, dropout: Dropout | None) -> Tensor:
+        """g(s_v), (n, C)."""
+        s = self.node_features()
+        normalised = functional.layer_norm(s, s.shape[1:])
+        features = DenseFeatures(normalised, self.inputs.segments, self.device)
+        g = {
+            name.removeprefix(PREFIX): value
+            for name, value in self.parameters.items()
+            if name.startswith(PREFIX)
+        }
+        return self.structure_backbone.forward(
+            replace(self.inputs, features=features, propagated=None), g, dropout
+        )
+
+    def node_features(self) -> Tensor:
+        """s_v, (n, d_s)."""
+        return self.parameters[LEARNED][0].index_select(0, self.position)
+
+    def objective(self, logits: Tensor) -> Tensor:
+        """Σ_k p_k CE_k + λ R, ()."""
+        if self.options.loss == "softmax":
+            logits = logits.softmax(dim=1)
+        loss = super().objective(logits)
+        return loss + self.options.smoothing * self.regulariser() if self.options.smoothing else loss
+
+    def regulariser(self) -> Tensor:
+        """R, ()."""
+        s = self.parameters[LEARNED][0]
+        energy = (s * (self.degree * s - propagate(self.global_graph, s))).sum(dim=1)
+        return torch.dot(self.share, energy) / s.square().sum()
+
+    def exchange(self, round_number: int) -> None:
+        """Each epoch of the round cost a client a gradient up and its parameters down."""
+        networks = sum(value.numel() for name, value in self.parameters.items() if name != LEARNED)
+        sent = FLOAT * (self.federation.clients * networks + self.exchanged_features())
+        self.channel.up(sent * self.schedule.local_epochs)
+        self.channel.down(sent * self.schedule.local_epochs)
+
+    def exchanged_features(self) -> int:
+        """Numbers that all clients send in an epoch for what is learned beside the networks."""
+        smoothing, federation = self.options.smoothing > 0, self.federation
+        rows = federation.nodes + (self.neighbours if smoothing else 0)
+        return rows * self.options.structure_width + (federation.clients if smoothing else 0)
+
+
+@register(
+    "fedlap+",
+    title="FedLap+",
+    paper="Aliakbari et al. 2025",
+    options=FedLapPlusOptions,
+    exchanges="gradients of the parameters; once, products and inner products of Arnoldi's iteration",
+)
+class FedLapPlus(FedLap):
+    """FedLap whose features are combinations of the graph's smoothest eigenvectors.
+
+    `extras`: `roughness`, the mean of uᵀLu / uᵀu over them.
+    """
+
+    eigenvalues: Tensor
+    """Λ, (r,)."""
+    eigenvectors: Tensor
+    """U's rows of each of the federation's nodes, (n, r)."""
+
+    def learned_rows(self) -> int:
+        """Rows of W."""
+        return min(self.options.rank, self.adjacency.shape[0])
+
+    def _prepare_smoothing(self) -> None:
+        rank, generator = self.learned_rows(), stream(self.setting.seed, "fedlap+ start of the iteration")
+        steps = max(rank, min(self.options.steps, self.adjacency.shape[0]))
+        if self.options.basis == "exact":
+            values, vectors = smallest_eigenpairs(self.adjacency, rank, generator)
+        else:
+            values, vectors = misread_eigenpairs(self.adjacency, rank, steps, generator)
+        self.extras["roughness"] = roughness(self.adjacency, vectors)
+        vectors = np.where(vectors.sum(axis=0) < 0, -vectors, vectors)
+        self.eigenvalues = torch.from_numpy(values).float().to(self.device)
+        self.eigenvectors = torch.from_numpy(vectors).float().to(self.device)[self.position]
+        # Step j sends a vector's values to other clients' neighbours, and has j inner products and a length.
+        products = (steps - 1) * (steps + 2) // 2
+        self.channel.once(FLOAT * ((steps - 1) * self.neighbours + 2 * self.federation.clients * products))
+
+    def node_features(self) -> Tensor:
+        """relu(U W), (n, d_s)."""
+        return functional.relu(self.eigenvectors @ self.parameters[LEARNED][0])
+
+    def regulariser(self) -> Tensor:
+        """R, ()."""
+        energy = self.parameters[LEARNED][0].square().sum(dim=1)
+        return torch.dot(self.eigenvalues, energy) / energy.sum()
+
+    def exchanged_features(self) -> int:
+        """W, to and from every client."""
+        return self.federation.clients * self.parameters[LEARNED].numel()
