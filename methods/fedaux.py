@@ -18,6 +18,12 @@ which z is nearly the mean of the client (`score = "cosine"`, `sigma = 10`), and
 starts at Glorot's values, bias included; here at the backbone's own, which FedAvg has. SGC, which has no
 hidden layer, is left out.
 
+What W does: all a_k start alike, Adam moves an entry by about its rate in a step, and averaging brings the
+a_k together again. With one step of 0.01 a round they stay nearly parallel and W nearly uniform: on Cora
+(METIS, 10 clients, default protocol, seed 0) the mean cosine of two clients' a is 0.99997 in the round
+reported (`vector_cosine`). Accuracy there: 83.2, with β = 0 82.9, without masks 69.1, FedAvg 72.0: what is
+gained is the masks' doing, which make the models personal.
+
 κ, divided by its row sum, is a softmax over j of (2 s_i s_j − s_j²) / σ²: attention with queries and keys of
 two numbers, which torch computes without holding the squares of the clients' sizes. Scores are counted from
 the client's mean for precision.
@@ -76,7 +82,10 @@ class FedAuxOptions(Options):
     exchanges="model parameters, auxiliary vectors",
 )
 class FedAux(FederatedMethod):
-    """Masks are parameters named `mask.<weight>`, never sent; a is the parameter `auxiliary`, (K, width)."""
+    """Masks are parameters named `mask.<weight>`, never sent; a is the parameter `auxiliary`, (K, width).
+
+    `extras`: `vector_cosine`, mean over pairs of clients of the cosine of their a as sent.
+    """
 
     options: FedAuxOptions
     places: Places

@@ -100,7 +100,10 @@ class FedGTAOptions(Options):
     exchanges="model parameters, moments of predictions, confidence",
 )
 class FedGTA(FederatedMethod):
-    """Personalised averages by moments and confidence."""
+    """Personalised averages by moments and confidence.
+
+    `extras`: `clients_averaged`, mean over clients of the size of S_i.
+    """
 
     options: FedGTAOptions
     task: NodeClassification

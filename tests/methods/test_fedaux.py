@@ -134,7 +134,9 @@ def test_the_vector_gets_the_gradient_of_the_written_out_kernel():
             gradient = model[name].grad
             assert gradient is not None
             assert gradient.any()
-            torch.testing.assert_close(method.parameters[name].grad[k], gradient, atol=1e-6, rtol=1e-4)
+            stacked = method.parameters[name].grad
+            assert stacked is not None
+            torch.testing.assert_close(stacked[k], gradient, atol=1e-6, rtol=1e-4)
 
 
 def test_weights_and_vectors_travel_and_masks_do_not():

@@ -11,6 +11,7 @@ import torch.nn.functional as functional
 from datasets.errors import UserError
 from methods.core import registry
 from methods.core.base import Schedule
+from methods.fedtad import FedTAD
 from methods.fedtad.pseudo import balanced_labels, nearest_graph
 from methods.fedtad.reliability import class_reliability, shares
 from tests.methods.federations import community_federation, small_federation
@@ -119,6 +120,7 @@ def test_it_equals_a_plain_loop(backbone, given):
     clients = Clients(SCHEDULE, backbone, federation=community_federation())
     method, _ = clients.run("fedtad", **SMALL, **given)
     fresh = clients.create("fedtad", SMALL | given)
+    assert isinstance(fresh, FedTAD)
     fresh.build()
     start, weights = clients.start("fedtad", **SMALL, **given)
     maker = leaves({name: value[:] for name, value in fresh.maker.items()})
@@ -147,13 +149,13 @@ def test_it_equals_a_plain_loop(backbone, given):
             make.zero_grad()
             graph = pseudo_graph(maker, noise, y, SMALL["neighbours"])
             student = forward(graph, {name: value.detach() for name, value in server.items()}, backbone)
-            exponent = 0.0
+            exponent = torch.zeros(())
             for i in range(14):
                 for j in range(14):
                     apart = (noise[i] - noise[j]).square().mean()
                     unlike = (graph["features"][i] - graph["features"][j]).abs().mean()
                     exponent = exponent - apart * unlike / 14**2
-            loss = 0.0
+            loss = torch.zeros(())
             for k, model in enumerate(frozen):
                 z = forward(graph, model, backbone)
                 loss = loss + semantic * class_sum(r[k], functional.cross_entropy(z, y, reduction="none"), y)
@@ -190,6 +192,7 @@ def test_without_server_steps_it_is_fedavg_by_nodes():
 def test_the_generators_steps_lower_its_loss_and_the_models_steps_the_divergence():
     noise = torch.randn(14, 4, generator=torch.Generator().manual_seed(5))
     method = Clients(SCHEDULE).create("fedtad", SMALL | {"model_steps": 20})
+    assert isinstance(method, FedTAD)
     method.build()
     method.train_round(1)
 
