@@ -13,6 +13,7 @@ from methods.adafgl import AdaFGL
 from methods.adafgl.homophily import halves, homophily
 from methods.core import registry
 from methods.core.base import SAME_AS_FEDAVG, Schedule
+from methods.core.tasks import NodeClassification
 from methods.core.twin import PREFIX
 from tests.methods.federations import community_federation, small_federation
 from tests.methods.loops import Clients, assert_equal, leaves, mean, numbers, optimiser_of
@@ -52,7 +53,7 @@ def drawn_halves(federation, parts, generator):
     """Seeds and other training nodes of every client, by their numbers in the client."""
     rows = federation.train.nonzero().squeeze(1)
     first = torch.cumsum(federation.sizes, 0) - federation.sizes
-    drawn = [[] for _ in parts]
+    drawn: list[list[int]] = [[] for _ in parts]
     for place in torch.randperm(len(rows), generator=generator).tolist():
         k = int(federation.client[rows[place]])
         drawn[k].append(int(rows[place] - first[k]))
@@ -205,7 +206,7 @@ def test_in_the_second_step_clients_are_alone():
 @pytest.mark.parametrize("seed", range(3))
 def test_halves_part_every_clients_training_nodes(seed):
     federation = small_federation(clients=4, seed=seed)
-    task = Clients(SCHEDULE, federation=federation).create("adafgl", {}).task
+    task = NodeClassification(federation)
     seeds, others = halves(task, torch.Generator().manual_seed(seed))
     assert sorted(torch.cat([seeds, others]).tolist()) == list(range(len(task.train)))
     count = torch.bincount(task.client[task.train[seeds]], minlength=4)
@@ -216,8 +217,9 @@ def test_homophily_is_full_where_neighbours_agree_and_none_without_training_node
     federation = community_federation()
     first = federation.client == 0
     agreed = replace(federation, labels=federation.client.clone(), train=federation.train & ~first)
-    task = Clients(SCHEDULE, federation=agreed).create("adafgl", {}).task
-    found = homophily(agreed, task, torch.Generator().manual_seed(0), torch.device("cpu"))
+    found = homophily(
+        agreed, NodeClassification(agreed), torch.Generator().manual_seed(0), torch.device("cpu")
+    )
     assert found[0] == 0
     assert (found[1:] > 0.8).all()
 
