@@ -1,0 +1,189 @@
+"""AdaFGL: FedAvg first; then every client learns alone, from its graph and what the common model says of it.
+
+Li et al., AdaFGL: A New Paradigm for Federated Node Classification with Topology Heterogeneity, ICDE 2024.
+First step: FedAvg. The last model is the extractor; P is the softmax of its logits. Second step, with A and
+X of one client and cos(Z)_ij the cosine of softmax z_i and softmax z_j, 0 for i = j:
+
+    B = 1[cos(P) > 0.999],  Ā = αA + (1 − α)B + I, normalised as in a GCN,  X̃ = [X, ĀX, …, Ā^L X]
+    homophilous:   z = MLP(X̃),  loss CE(z) + mean (z − P)²,  ŷ = ½ (softmax z + softmax P)
+    heterophilous: z₁ = MLP(X), z₂ = MLP(X̃), Z = MLP(X̃),
+                   R = βB + (1 − β) cos(Z), μ its mean and M its maximum,
+                   R' = I + (R − μ)/(M − μ) where R > μ, −R/μ elsewhere,  φ a PReLU,
+                   z₃ = ½ (softmax(φ(R')Z) − softmax(φ(−R')Z) + Z)
+                   loss CE(z₁) + CE(z₂) + CE(z₃),  ŷ = ⅓ (softmax z₁ + softmax z₂ + softmax z₃)
+    HCS = accuracy of label propagation from half of the client's training nodes on the other half
+    predicted: HCS · ŷ homophilous + (1 − HCS) · ŷ heterophilous
+
+Models travel in the first step alone. A client that is absent in one of its rounds is not in that round's
+average; in the second step nobody waits for another. A schedule without a second step is FedAvg.
+
+Deviations: the paper's formulas were read in its authors' code (github.com/xkLi-Allen/AdaFGL), which trains
+and asks one part alone, the homophilous one where HCS ≥ 0.9 (`combine = "threshold"`). The mixture is
+OpenFGL's, which has α = 0.5 and β = 0, and what a summary of the paper describes. The paper's abstract takes
+the last round's model, the code that of best validation (`extractor = "best"`). The code's 100 rounds of
+three epochs come before 200 epochs alone; here both steps share the schedule's rounds, half of them each as
+in OpenFGL, and a round of the second is `epochs` steps. P goes through a softmax once more in cos(P) and in
+ŷ, as in the code. The extractor is the setting's network, whose Adam keeps its state; the code's default is
+a ChebNet on [X ‖ ÂX] with a new Adam in each round. X is what the extractor reads.
+
+X̃ W = X W₀ + Ā(X W₁ + Ā(…)) is computed without X̃. B, Ā and R hold the squares of the clients' sizes,
+padded to the largest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from datasets.limits import Count, PositiveShare, Share
+from methods.adafgl.homophily import homophily
+from methods.adafgl.personal import PREFIX, Heads, Personal, personal_start
+from methods.core.base import SAME_AS_FEDAVG, FederatedMethod, Options, register
+from methods.core.tasks import NodeClassification
+from methods.stacked.activation import Dropout
+from methods.stacked.backbones import Parameters, stack
+
+
+@dataclass(frozen=True)
+class AdaFGLOptions(Options):
+    """Variants and hyper-parameters of AdaFGL."""
+
+    federated: PositiveShare = 0.5
+    """Share of the rounds that is the first step's, at least one round; 1 is FedAvg."""
+    epochs: Count = 4
+    """Steps of a client in a round of the second step."""
+    extractor: Literal["last", "best"] = "last"
+    """The first step's model that is kept: its last, or that of best accuracy on the clients' validation
+    nodes, weighted by the clients' nodes."""
+    combine: Literal["mixture", "threshold"] = "mixture"
+    """Both parts weighted by HCS, or the one that HCS chooses (the authors' code)."""
+    threshold: Share = 0.9
+    """HCS from which a client is homophilous."""
+    alpha: Share = 0.05
+    """α, the client's own edges in Ā."""
+    beta: Share = 0.2
+    """β, the extractor's likeness in R."""
+    hops: Count = 3
+    """L."""
+    width: Count = 64
+    """Of the hidden layers."""
+
+    def unused(self, backbone: str) -> Mapping[str, str]:
+        """Without a second step nothing acts; a mixture has no threshold."""
+        if self.federated == 1:
+            others = set(self.__dataclass_fields__) - {"federated"}
+            return dict.fromkeys(sorted(others), "federated below 1")
+        return {"threshold": "combine=threshold"} if self.combine == "mixture" else {}
+
+
+@register(
+    "adafgl",
+    title="AdaFGL",
+    paper="Li et al. 2024",
+    options=AdaFGLOptions,
+    exchanges="model parameters, in the first rounds alone",
+)
+class AdaFGL(FederatedMethod):
+    """FedAvg, then networks of the clients' own: parameters named `personal.<part>.…`, never sent.
+
+    `extras`: `homophily`, the clients' mean HCS, where there was a second step.
+    """
+
+    options: AdaFGLOptions
+    task: NodeClassification
+    federated_rounds: int
+    """Rounds of the first step."""
+    best: float = -1.0
+    """The highest accuracy on validation nodes that an average had so far, for `extractor=best`."""
+    kept: Parameters
+    """The extractor, name → (1, …)."""
+    personal: Personal | None = None
+    """What the second step computes; None in the first."""
+    homophily: Tensor
+    """(K,) HCS."""
+    heads: Heads
+    """Of the forward pass just made in the second step."""
+
+    def build(self) -> None:
+        """FedAvg's set-up."""
+        super().build()
+        self.federated_rounds = max(1, round(self.options.federated * self.schedule.rounds))
+        self.kept = self.received
+
+    def initial_parameters(self) -> Parameters:
+        """FedAvg's start, and the same networks of the second step for every client."""
+        options, clients = self.options, self.federation.clients
+        shared = super().initial_parameters()
+        width, classes = int(self.federation.features.shape[1]), self.task.width
+        own = personal_start(width, options.hops, options.width, classes, self.generator)
+        return shared | stack(own, clients, self.device)
+
+    def shared(self) -> list[str]:
+        """The extractor's parameters."""
+        return [name for name in self.parameters if not name.startswith(PREFIX)]
+
+    def train_round(self, round_number: int) -> Tensor:
+        """FedAvg's, or the steps that every client takes alone; returns the last one's loss, ()."""
+        if round_number <= self.federated_rounds:
+            return super().train_round(round_number)
+        if self.personal is None:
+            self._begin_second_step()
+        return torch.stack([self.local_epoch() for _ in range(self.options.epochs)])[-1]
+
+    def _begin_second_step(self) -> None:
+        """What the extractor says of every node, and how homophilous the clients are."""
+        if self.options.extractor == "best":
+            self.receive(self.kept)
+            self.channel.once(*(self.parameters[name] for name in self.shared()))
+        with torch.no_grad():
+            prior = super().logits(None).softmax(dim=1)
+        options = self.options
+        self.homophily = homophily(self.federation, self.task, self.generator, self.device)
+        self.extras["homophily"] = float(self.homophily.mean())
+        share = self.homophily
+        if options.combine == "threshold":
+            share = (share >= options.threshold).float()
+        self.personal = Personal(
+            self.federation.graph, self.inputs, prior, share, options.alpha, options.beta, options.hops
+        )
+
+    def logits(self, dropout: Dropout | None) -> Tensor:
+        """The extractor's outputs, or logarithms of the probabilities predicted by both parts; (n, C)."""
+        if self.personal is None:
+            return super().logits(dropout)
+        self.heads = self.personal.heads(self.parameters, dropout)
+        return self.personal.predicted(self.heads)
+
+    def objective(self, logits: Tensor) -> Tensor:
+        """Sum over clients of the losses of the parts that they train, ()."""
+        if self.personal is None:
+            return super().objective(logits)
+        each = {name: self.task.client_loss(head) for name, head in self.heads.items()}
+        return self.personal.loss(self.heads, each)
+
+    def exchange(self, round_number: int) -> None:
+        """FedAvg's in the first step, nothing in the second."""
+        if round_number > self.federated_rounds:
+            return
+        super().exchange(round_number)
+        if self.options.extractor == "best":
+            self._keep_the_best()
+
+    def _keep_the_best(self) -> None:
+        """Clients tell how right the received model is on their validation nodes, a number each."""
+        score = self.task.evaluate(self.predict()).validation.value
+        scored = ~score.isnan()
+        sizes = self.federation.sizes.double() * scored
+        accuracy = float((sizes * score.nan_to_num()).sum() / sizes.sum().clamp(min=1))
+        self.channel.up(4 * self.federation.clients)
+        if accuracy > self.best:
+            self.best, self.kept = accuracy, self.received
+
+    def finish(self) -> None:
+        """Say so where the second step had no round."""
+        if self.federated_rounds >= self.schedule.rounds:
+            self.extras[SAME_AS_FEDAVG] = 1.0

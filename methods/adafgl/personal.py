@@ -1,0 +1,170 @@
+"""The networks that AdaFGL's clients train alone, for K clients at once."""
+
+from __future__ import annotations
+
+import math
+
+import dgl
+import torch
+import torch.nn.functional as functional
+from torch import Tensor
+
+from methods.core.twin import PREFIX
+from methods.fedaux import Places
+from methods.stacked.activation import Dropout, add_bias
+from methods.stacked.backbones import Inputs, Parameters, Weights, glorot
+from methods.stacked.segments import segment_product
+
+Heads = dict[str, Tensor]
+"""Outputs of the parts, (n, C) each: `homophilous` z, `features` z₁, `smoothed` z₂, `messages` z₃."""
+SMOOTHED = ("homophilous", "smoothed", "messages")
+"""Networks that read X̃; `features` reads X."""
+LAYERS = {"homophilous": 2, "smoothed": 3, "messages": 3, "features": 3}
+SLOPES = {"homophilous": "homophilous", "smoothed": "plain", "messages": "messages", "features": "plain"}
+"""Whose PReLU a network has: `features` and `smoothed` share one, as in the authors' code."""
+SLOPE = 0.25
+"""Of a PReLU at the start, torch's default."""
+ALIKE = 0.999
+"""Cosine above which two predictions are the same."""
+SMALLEST = 1e-12
+
+
+def personal_start(
+    width: int, hops: int, hidden: int, classes: int, generator: torch.Generator
+) -> Parameters:
+    """One client's start: Xavier's times √2 with zero bias, and a slope for each PReLU."""
+    parameters: Parameters = {}
+    for net, layers in LAYERS.items():
+        inner = width if net == "features" else (hops + 1) * width
+        for index in range(layers):
+            outer = hidden if index < layers - 1 else classes
+            parameters[f"{PREFIX}{net}.{index}.weight"] = math.sqrt(2) * glorot((inner, outer), generator)
+            parameters[f"{PREFIX}{net}.{index}.bias"] = torch.zeros(outer)
+            inner = outer
+    return parameters | {
+        f"{PREFIX}slope.{name}": torch.full((1,), SLOPE) for name in dict.fromkeys(SLOPES.values())
+    }
+
+
+class Personal:
+    """The second step's networks on n nodes; the parameters are the caller's."""
+
+    def __init__(
+        self,
+        graph: dgl.DGLGraph,
+        inputs: Inputs,
+        prior: Tensor,
+        share: Tensor,
+        alpha: float,
+        beta: float,
+        hops: int,
+    ) -> None:
+        """`prior` is P, (n, C); `share` (K,) the homophilous part's share in each client's prediction."""
+        self.inputs, self.segments = inputs, inputs.segments
+        self.prior, self.share = prior, share
+        self.beta, self.hops = beta, hops
+        self.places = Places(self.segments)
+        longest, device = self.places.longest, prior.device
+        self.own = torch.eye(longest, dtype=torch.bool, device=device)
+        """(m, m); m nodes of the largest client."""
+        self.alike = self._likeness(prior) > ALIKE
+        """B, (K, m, m) bool."""
+        self.adjacency = self._adjacency(graph, alpha)
+        """Ā, (K, m, m)."""
+
+    def _adjacency(self, graph: dgl.DGLGraph, alpha: float) -> Tensor:
+        source, target = (end.to(self.prior.device) for end in graph.edges())
+        longest = self.places.longest
+        cell = self.places.place[target] * longest + self.places.place[source] % longest
+        own = torch.zeros(self.alike.numel(), device=self.prior.device).index_fill(0, cell, alpha)
+        summed = own.view_as(self.alike) + (1 - alpha) * self.alike + self.own
+        scale = summed.sum(dim=2).rsqrt()
+        return scale.unsqueeze(2) * summed * scale.unsqueeze(1)
+
+    def _likeness(self, z: Tensor) -> Tensor:
+        """Cosines of the rows of softmax z within each client, zero on the diagonal; (n, C) → (K, m, m)."""
+        unit = self.places.pad(functional.normalize(z.softmax(dim=1), dim=1))
+        return (unit @ unit.transpose(1, 2)).masked_fill(self.own, 0)
+
+    def heads(self, parameters: Weights, dropout: Dropout | None) -> Heads:
+        """The parts that some client predicts with."""
+        nets = [name for name in LAYERS if name == "homophilous" and bool((self.share > 0).any())]
+        if bool((self.share < 1).any()):
+            nets += [name for name in LAYERS if name != "homophilous"]
+        first = self._first(parameters, nets)
+        found = {net: self._layers(first[net], parameters, net, dropout) for net in nets}
+        if "messages" in found:
+            slope = parameters[f"{PREFIX}slope.messages"].unsqueeze(2)
+            found["messages"] = self._messages(found["messages"], slope)
+        return found
+
+    def _first(self, parameters: Weights, nets: list[str]) -> Heads:
+        """X̃ W or X W of the networks' first layers, (n, width) each, from one product with X."""
+        smoothed = [name for name in nets if name in SMOOTHED]
+        clients, hops = self.segments.clients, self.hops + 1
+        weights = [parameters[f"{PREFIX}{net}.0.weight"] for net in smoothed]
+        width = weights[0].shape[2]
+        by_hop = torch.cat([w.view(clients, hops, -1, width) for w in weights], dim=3)
+        columns = [by_hop.transpose(1, 2).flatten(2)]
+        if "features" in nets:
+            columns.append(parameters[f"{PREFIX}features.0.weight"])
+        product = self.inputs.features.times(torch.cat(columns, dim=2))
+        wide = columns[0].shape[2]
+        *lower, spread = self.places.pad(product[:, :wide]).chunk(hops, dim=2)
+        for addend in reversed(lower):
+            spread = addend + self.adjacency @ spread
+        outputs = self._rows(spread).split(width, dim=1)
+        return dict(zip(smoothed, outputs, strict=True)) | {"features": product[:, wide:]}
+
+    def _layers(self, h: Tensor, parameters: Weights, net: str, dropout: Dropout | None) -> Tensor:
+        """The network after its first product, (n, C)."""
+        slope = parameters[f"{PREFIX}slope.{SLOPES[net]}"].index_select(0, self.segments.client)
+        h = add_bias(h, parameters[f"{PREFIX}{net}.0.bias"], self.segments)
+        for index in range(1, LAYERS[net]):
+            h = torch.where(h > 0, h, slope * h)
+            h = h if dropout is None else dropout(h)
+            h = segment_product(h, parameters[f"{PREFIX}{net}.{index}.weight"], self.segments)
+            h = add_bias(h, parameters[f"{PREFIX}{net}.{index}.bias"], self.segments)
+        return h
+
+    def _messages(self, z: Tensor, slope: Tensor) -> Tensor:
+        """z₃ of Z, (n, C) each; `slope` (K, 1, 1) is φ's.
+
+        With U = max(R', 0) Z and V = max(−R', 0) Z, φ(R')Z = U − slope · V and φ(−R')Z = V − slope · U.
+        """
+        likeness = self.beta * self.alike + (1 - self.beta) * self._likeness(z)
+        pairs = self.segments.sizes.square().to(z).view(-1, 1, 1)
+        mean = likeness.sum(dim=(1, 2), keepdim=True) / pairs
+        top = likeness.amax(dim=(1, 2), keepdim=True)
+        near = likeness > mean
+        padded = self.places.pad(z)
+        above = ((likeness - mean) * near) @ padded / (top - mean).clamp(min=SMALLEST) + padded
+        below = likeness.masked_fill(near, 0) @ padded / mean.clamp(min=SMALLEST)
+        towards, away = above - slope * below, below - slope * above
+        return self._rows((towards.softmax(dim=2) - away.softmax(dim=2) + padded) / 2)
+
+    def _rows(self, padded: Tensor) -> Tensor:
+        """(K, m, width) → (n, width)."""
+        return padded.flatten(0, 1).index_select(0, self.places.place)
+
+    def predicted(self, heads: Heads) -> Tensor:
+        """Logarithms of the predicted probabilities, (n, C)."""
+        share = self.share.index_select(0, self.segments.client).unsqueeze(1)
+        total = torch.zeros_like(self.prior)
+        if "homophilous" in heads:
+            own = heads["homophilous"].detach().softmax(dim=1)
+            total = total + share * (own + self.prior.softmax(dim=1)) / 2
+        others = [head.detach().softmax(dim=1) for name, head in heads.items() if name != "homophilous"]
+        if others:
+            total = total + (1 - share) * torch.stack(others).mean(dim=0)
+        return total.clamp(min=SMALLEST).log()
+
+    def loss(self, heads: Heads, each: Heads) -> Tensor:
+        """Sum over clients, (), of the cross-entropies `each` (K,) and of the mean square of z − P, of the
+        parts that a client predicts with."""
+        losses = {name: loss * (self.share < 1) for name, loss in each.items()}
+        if "homophilous" in heads:
+            gap = (heads["homophilous"] - self.prior).square().mean(dim=1, keepdim=True)
+            both = each["homophilous"] + self.segments.mean(gap).squeeze(1)
+            losses["homophilous"] = both * (self.share > 0)
+        return torch.stack(list(losses.values())).sum()

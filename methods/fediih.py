@@ -1,0 +1,267 @@
+"""FedIIH: features are split into factors, and every factor is averaged by clients alike in it.
+
+Yu et al., Modeling Inter-Intra Heterogeneity for Graph Federated Learning, AAAI 2025. A client's network has
+F factors of D numbers. A linear layer, leaky ReLU and dropout come before neighbourhood routing (Ma et al.,
+Disentangled Graph Convolutional Networks, ICML 2019), for node t and factor f, all x_f and u_f of length one:
+
+    u = x, then several times:  π_st = softmax over f of ⟨x_sf, u_tf⟩,  u_tf ∝ x_tf + Σ_{s ∈ N(t)} π_stf x_sf
+
+L' times, each followed by leaky ReLU and dropout; then a linear classifier. L' = 1 for L ≤ 2 layers, else
+L − 2. One more routing (two for L > 2) gives every node a mean, and another with dropout of its own a
+logarithm of a variance. μ_kf and s_kf, (D,) each, are their means over the client's nodes. Server:
+
+    S^f_ij = 1 − JS(i, j) / ln 2,  JS = ½ KL(i ‖ m) + ½ KL(j ‖ m),  m with the averages of means and variances
+    Ω^f = softmax over j of (scale · S^f)
+    client i receives Σ_j Ω^f_ij w_j of the weights that make factor f, and of those by which the classifier
+    reads it; the classifier's bias is the plain mean
+
+i, j and m are normal distributions without covariances. Model, μ and s go up, a model of each client's own
+comes down. A client that is absent in a round is in no other's average and keeps its model. Clients with
+equal statistics receive the plain mean, as does every client if `scale` is 0.
+
+Deviations: the formulas were read in the authors' code (github.com/blgpb/FedIIH); F, D, L and the number of
+routings are that code's for Cora without overlap, which also sets dropout 0.3, learning rate 0.02 and weight
+decay 0.005. JS is not bounded by ln 2, so that S may be far below 0. Routing has no weights: mean and log
+variance differ by dropout alone. The paper's variational bound changes nothing in that code: its optimiser
+holds the prior's means only, and the gradient that it leaves on the network is cleared before the next step.
+So it is left out by default; with `variational` > 0 that many times the negative bound is in the client's
+loss,
+
+    mean over pairs of the cross-entropy of σ(z_i · z_j) with the edges, z drawn from the nodes' distributions
+    + Σ_f mean KL(node's ‖ N(m_f, ¼)) + mean KL(N(m_f, ¼) ‖ N(m⁰_f, ¼)) − mean log N(m_f; 0, 1)
+
+where m_f is learned and stays at home, and m⁰_f = Σ_k μ_kf / (K + ¼) comes down, drawn from N(0, 1) in the
+first round. The code adds the last term with the other sign. The network is always FedIIH's own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as functional
+from torch import Tensor
+
+from datasets.errors import UserError
+from datasets.limits import Count, NonNegative
+from methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
+from methods.fedaux import Places
+from methods.stacked.activation import Dropout, add_bias
+from methods.stacked.architecture import Architecture
+from methods.stacked.backbones import Parameters, prefixed, uniform
+from methods.stacked.segments import segment_product
+
+PRIOR = "prior"
+"""The parameter m, (K, F, D), which is never sent."""
+VARIANCE = 0.25
+"""Of the prior."""
+
+
+@dataclass(frozen=True)
+class FedIIHOptions(Options):
+    """Hyper-parameters of FedIIH."""
+
+    factors: Count = 2
+    """F."""
+    width: Count = 128
+    """D, numbers in a factor."""
+    layers: Count = 4
+    """L, which says how often is routed."""
+    iterations: Count = 6
+    """Assignments of neighbours to factors in one routing."""
+    scale: NonNegative = 10.0
+    """Of the similarities in the softmax."""
+    variational: NonNegative = 0.0
+    """Weight of the negative variational bound in a client's loss."""
+
+    def unused(self, backbone: str) -> Mapping[str, str]:
+        """The setting's network is replaced."""
+        return {"backbone": "another method: its network is its own"}
+
+
+@register(
+    "fediih",
+    title="FedIIH",
+    paper="Yu et al. 2025",
+    options=FedIIHOptions,
+    tasks=BOTH_TASKS,
+    exchanges="model parameters, means and log variances of the factors",
+)
+class FedIIH(FederatedMethod):
+    """Personalised averages, factor by factor.
+
+    `extras`: `own_weight`, mean over factors and clients of Ω^f_ii.
+    """
+
+    options: FedIIHOptions
+    source: Tensor
+    """(edges,) where a message is from."""
+    target: Tensor
+    """(edges,) where it goes."""
+    places: Places
+    center: Tensor
+    """m⁰, (F, D)."""
+    edges: Tensor
+    """(K, m, m) 0/1, m nodes of the largest client; empty unless the bound is in the loss."""
+
+    def build(self) -> None:
+        """FedAvg's set-up, edges and the prior."""
+        super().build()
+        self.source, self.target = (end.to(self.device) for end in self.federation.graph.edges())
+        self.places = Places(self.inputs.segments)
+        options, longest = self.options, self.places.longest
+        self.center = torch.randn(options.factors, options.width, generator=self.generator).to(self.device)
+        cells = self.federation.clients * longest**2 if options.variational > 0 else 0
+        self.edges = torch.zeros(cells, device=self.device)
+        if cells:
+            cell = self.places.place[self.target] * longest + self.places.place[self.source] % longest
+            self.edges = self.edges.index_fill(0, cell, 1.0).view(-1, longest, longest)
+
+    def architecture(self) -> Architecture:
+        """What the inputs are prepared for: no convolution, no normalisation."""
+        given = super().architecture()
+        if given.input_norm:
+            raise UserError("fediih's first layer reads the features as they are: set input_norm=false")
+        return replace(given, backbone="mlp", head="linear")
+
+    def draw_start(self) -> Parameters:
+        """Uniform in ±1/√(F·D), biases too; the prior's means from N(0, 1)."""
+        options = self.options
+        inner, hidden = int(self.federation.features.shape[1]), options.factors * options.width
+        bound = 1 / math.sqrt(hidden)
+        start: Parameters = {}
+        for name, ends in {"first": (inner, hidden), "head": (hidden, self.task.width)}.items():
+            weight, bias = (uniform(shape, bound, self.generator) for shape in (ends, ends[1:]))
+            start |= prefixed(name, {"weight": weight, "bias": bias})
+        if options.variational > 0:
+            start[PRIOR] = torch.randn(options.factors, options.width, generator=self.generator)
+        return start
+
+    def shared(self) -> list[str]:
+        """All but the prior's means."""
+        return [name for name in self.parameters if name != PRIOR]
+
+    # ------------------------------------------------------------------ network
+
+    def logits(self, dropout: Dropout | None) -> Tensor:
+        """The clients' outputs, (n, C)."""
+        segments = self.inputs.segments
+        h = segment_product(self.embed(dropout), self.parameters["head.weight"], segments)
+        return add_bias(h, self.parameters["head.bias"], segments)
+
+    def embed(self, dropout: Dropout | None) -> Tensor:
+        """What the classifier reads, (n, F·D)."""
+        first = self.inputs.features.times(self.parameters["first.weight"])
+        h = _activate(add_bias(first, self.parameters["first.bias"], self.inputs.segments), dropout)
+        return self._routed(h, max(1, self.options.layers - 2), dropout)
+
+    def distributions(self, dropout: Dropout | None) -> tuple[Tensor, Tensor]:
+        """Means and log variances of the nodes' factors, (n, F·D) each."""
+        h = self.embed(dropout)
+        times = 1 if self.options.layers <= 2 else 2
+        return self._routed(h, times, dropout), self._routed(h, times, dropout)
+
+    def _routed(self, h: Tensor, times: int, dropout: Dropout | None) -> Tensor:
+        """So many routings with leaky ReLU and dropout; (n, F·D) → (n, F·D)."""
+        for _ in range(times):
+            factors = h.view(len(h), self.options.factors, -1)
+            h = route(factors, self.source, self.target, self.options.iterations).flatten(1)
+            h = _activate(h, dropout)
+        return h
+
+    # ----------------------------------------------------------------- training
+
+    def objective(self, logits: Tensor) -> Tensor:
+        """Σ_k F_k and the negative variational bounds, ()."""
+        loss = super().objective(logits)
+        if self.options.variational == 0:
+            return loss
+        mean, log_variance = self.distributions(self.dropout)
+        noise = torch.randn(mean.shape, generator=self.generator).to(self.device)
+        sample = mean + noise * (log_variance / 2).exp()
+        return loss + self.options.variational * self.negative_bound(mean, log_variance, sample).sum()
+
+    def negative_bound(self, mean: Tensor, log_variance: Tensor, sample: Tensor) -> Tensor:
+        """Each client's negative bound, (K,), of its nodes' distributions and a draw of them, (n, F·D)."""
+        segments, prior = self.inputs.segments, self.parameters[PRIOR]
+        padded = self.places.pad(sample)
+        pairs = padded @ padded.transpose(1, 2)
+        losses = functional.binary_cross_entropy_with_logits(pairs, self.edges, reduction="none")
+        filled = self.places.filled
+        counted = losses * (filled.unsqueeze(1) & filled.unsqueeze(2))
+        reconstruction = counted.sum(dim=(1, 2)) / segments.sizes.square().to(losses)
+        fixed = prior.new_tensor(math.log(VARIANCE))
+        at_node = prior.flatten(1).index_select(0, segments.client)
+        divergence = gaussian_kl(mean, log_variance, at_node, fixed)
+        nodes = segments.mean(divergence).view_as(prior).mean(dim=2).sum(dim=1)
+        drift = gaussian_kl(prior, fixed, self.center, fixed)
+        unlikely = (math.log(2 * math.pi) + prior.square()) / 2
+        return reconstruction + nodes + (drift + unlikely).mean(dim=2).sum(dim=1)
+
+    # ----------------------------------------------------------------- exchange
+
+    def exchange(self, round_number: int) -> None:
+        """Models and statistics go up, each client's own average comes down."""
+        sent = {name: self.parameters[name] for name in self.shared()}
+        factors = self.options.factors
+        with torch.no_grad():
+            mean, log_variance = (
+                self.inputs.segments.mean(rows).view(self.federation.clients, factors, -1)
+                for rows in self.distributions(self.dropout)
+            )
+            matrix = mixing_matrices(mean, log_variance, self.options.scale)
+            first = ("first.weight", "first.bias")
+            server = {name: mix_factors(matrix, sent[name], dim=-1) for name in first}
+            server["head.weight"] = mix_factors(matrix, sent["head.weight"], dim=1)
+            server["head.bias"] = sent["head.bias"].mean(dim=0, keepdim=True)
+        self.channel.up(*sent.values(), mean, log_variance)
+        self.receive(server)
+        self.channel.down(*sent.values())
+        if self.options.variational > 0:
+            self.center = mean.sum(dim=0) / (len(mean) + 0.25)
+            self.channel.down(*[self.center] * len(mean))
+        own = float(matrix.diagonal(dim1=1, dim2=2).mean())
+        self.by_round.setdefault("own_weight", []).append(own)
+
+
+def _activate(h: Tensor, dropout: Dropout | None) -> Tensor:
+    h = functional.leaky_relu(h)
+    return h if dropout is None else dropout(h)
+
+
+def route(x: Tensor, source: Tensor, target: Tensor, iterations: int) -> Tensor:
+    """Neighbourhood routing over the edges (source, target), (n, F, D) → (n, F, D), every factor of length
+    one or zero."""
+    x = functional.normalize(x, dim=2)
+    message, u = x[source], x
+    for _ in range(iterations):
+        share = (message * u[target]).sum(dim=2, keepdim=True).softmax(dim=1)
+        u = functional.normalize(x.index_add(0, target, share * message), dim=2)
+    return u
+
+
+def gaussian_kl(mean: Tensor, log_variance: Tensor, other: Tensor, other_log_variance: Tensor) -> Tensor:
+    """KL(N(mean, variance) ‖ N(other, other variance)) of each entry; the shapes broadcast."""
+    ratio = (log_variance.exp() + (mean - other).square()) / other_log_variance.exp()
+    return (other_log_variance - log_variance + ratio - 1) / 2
+
+
+def mixing_matrices(mean: Tensor, log_variance: Tensor, scale: float) -> Tensor:
+    """Ω of every factor from the clients' μ and s, (K, F, D) each; (F, K, K), rows sum to 1."""
+    mean, log_variance = (value.double().transpose(0, 1) for value in (mean, log_variance))
+    middle = (mean.unsqueeze(2) + mean.unsqueeze(1)) / 2
+    variance = log_variance.exp()
+    mixed = ((variance.unsqueeze(2) + variance.unsqueeze(1)) / 2).log()
+    apart = gaussian_kl(mean.unsqueeze(2), log_variance.unsqueeze(2), middle, mixed).sum(dim=3)
+    # KL(j ‖ m) is KL(i ‖ m) with i and j exchanged.
+    divergence = (apart + apart.transpose(1, 2)) / 2
+    return (scale * (1 - divergence / math.log(2))).softmax(dim=2).float()
+
+
+def mix_factors(matrix: Tensor, value: Tensor, dim: int) -> Tensor:
+    """Σ_j Ω^f_ij of block f of a stacked parameter (K, …), whose axis `dim` is F blocks; (K, …)."""
+    blocks = torch.stack(value.detach().chunk(len(matrix), dim=dim))
+    mixed = (matrix @ blocks.flatten(2)).view_as(blocks)
+    return torch.cat(list(mixed), dim=dim)
