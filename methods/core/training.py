@@ -74,6 +74,7 @@ def train(method: FederatedMethod, on_round: Callable[[int, int], None] | None =
     losses: list[float] = []
     for number in range(1, schedule.rounds + 1):
         with watch("train"):
+            method.attend(number)
             loss = method.train_round(number)
             if schedule.evaluate == "received":
                 method.exchange(number)
