@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("datasets", "methods", "benchmark")
-OPTIONAL_IMPORTS = {"ray": "ray"}
+OPTIONAL_IMPORTS = {"ray": "ray", "opacus": "privacy"}
 """Top-level modules that only an extra installs, with the extra's name."""
 DISTRIBUTION_OF = {
     "markdown_it": "markdown-it-py",

@@ -392,8 +392,9 @@ class FederatedMethod:
         """The clients send their shared parameters; inside, `parameters` has them as the server does."""
         own = self.parameters
         sent = {name: own[name] for name in self.shared()}
-        if self.uplink is None:
-            self.channel.up(*sent.values())
+        if self.uplink is None or not sent:
+            if sent:
+                self.channel.up(*sent.values())
             yield
             return
         arrived, size = self.uplink.send(sent, self.received, self.present)

@@ -38,8 +38,15 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
 CASES = [(name, options) for name in registry.names() for options in VARIANTS.get(name, [{}])]
 ONE_MODEL = {"fedsgd", "fedstruct", "central"}
 """Methods that have no parameters of a client's own."""
-STATE = ("alpha", "control", "drift", "update", "gradient", "mixture", "encoder", "centroids")
-"""What clients keep beside parameters, where a method has an attribute of that name."""
+STATE = {
+    "apfl": ("alpha",),
+    "scaffold": ("control",),
+    "feddc": ("drift", "update", "gradient"),
+    "fedala": ("mixture",),
+    "fedspray": ("encoder",),
+    "fedlit": ("centroids",),
+}
+"""Attributes in which a method's clients keep more than parameters."""
 
 
 def method_of(name: str, options: dict[str, Any], schedule: Schedule = HALF) -> FederatedMethod:
@@ -56,11 +63,12 @@ def client_state(method: FederatedMethod) -> dict[str, Tensor]:
     for owner in (method.optimiser, getattr(method, "encoder_optimiser", method.optimiser)):
         for index, state in enumerate(owner.state.values()):
             found |= {f"{id(owner)}.{index}.{name}": value for name, value in state.items()}
-    for name in STATE:
-        value = getattr(method, name, None)
+    for name in STATE.get(method.info.name, ()):
+        value = getattr(method, name)
         parts = value if isinstance(value, dict) else {"": value}
         found |= {f"{name}.{part}": each for part, each in parts.items() if isinstance(each, Tensor)}
-    return {name: value.detach().clone() for name, value in found.items() if len(value) == clients}
+    stacked = {name: value for name, value in found.items() if value.shape[:1] == (clients,)}
+    return {name: value.detach().clone() for name, value in stacked.items()}
 
 
 def unchanged(before: dict[str, Tensor], after: dict[str, Tensor], who: Tensor) -> bool:
