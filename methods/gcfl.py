@@ -104,8 +104,9 @@ class GCFL(FederatedMethod):
 
     def exchange(self, round_number: int) -> None:
         """Clients send; the server splits clusters where it must, and averages inside each."""
-        with torch.no_grad(), self.upload():
+        with torch.no_grad():
             self.observe()
+        with torch.no_grad(), self.upload():
             if self.partial or round_number > self.options.first_round:
                 products = gram(self._change(name) for name in self.shared())
                 if round_number > self.options.first_round:
