@@ -38,7 +38,7 @@ class APFLOptions(Options):
 
 @register("apfl", title="APFL", paper="Deng et al. 2020", options=APFLOptions, tasks=BOTH_TASKS)
 class APFL(TwinMethod):
-    """The personal models are never sent."""
+    """The personal models are never sent. An absent client keeps its personal model and its α."""
 
     options: APFLOptions
     alpha: Tensor
@@ -79,7 +79,7 @@ class APFL(TwinMethod):
         self.optimiser.step()
         if self.options.adaptive:
             rate = self.options.alpha_rate or self.schedule.learning_rate
-            self.alpha.sub_(rate * slope).clamp_(0, 1)
+            self.alpha.copy_(self.renewed((self.alpha - rate * slope).clamp_(0, 1), self.alpha, self.working))
         return loss.detach()
 
     def _pass_on(self, blended: Parameters) -> Tensor:

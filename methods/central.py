@@ -16,4 +16,7 @@ from methods.local import Local
     merged=True,
 )
 class Central(Local):
-    """Local training of the single client that holds every node and every edge once."""
+    """Local training of the single client that holds every node and every edge once.
+
+    All data are there before the first round: no client is absent from it.
+    """

@@ -10,7 +10,8 @@ training items, anew in each round:
 
 In the lower layers θ̂ = w_s. Local training starts from θ̂. In the first round W takes steps until the
 standard deviation of the last losses falls below a threshold, in the others one step. Models travel as in
-FedAvg, which η = 0 gives. A client that is absent in a round keeps θ and W.
+FedAvg, which η = 0 gives. A client that is absent in a round keeps θ and W; the first
+round is each client's own.
 
 Deviations: the gradient is one of the whole drawn share at once, without dropout; the paper goes through
 it in batches. Public code has no limit on the first round's steps, here there is one. For link prediction
@@ -68,10 +69,13 @@ class FedALA(FederatedMethod):
     """W of the upper layers, name → (K, …), in [0, 1]."""
     steps_taken: int = 0
     """Of the first round, by the client that took most."""
+    begun: Tensor
+    """(K,) bool, whose first round is over."""
 
     def build(self) -> None:
         """FedAvg's set-up, and W at 1."""
         super().build()
+        self.begun = torch.zeros_like(self.present)
         layers = list(dict.fromkeys(layer_of(name) for name in self.parameters))
         upper = layers[-self.options.layers :] if self.options.layers else layers
         self.mixture = {
@@ -85,18 +89,23 @@ class FedALA(FederatedMethod):
         change = {name: server[name] - value for name, value in trained.items()}
         rows = self._draw()
         losses: list[Tensor] = []
-        learning = torch.ones(self.federation.clients, dtype=torch.bool, device=self.device)
-        for _ in range(1 if self.steps_taken else self.options.first_steps):
+        learning = self.receiving.clone()
+        for _ in range(self.options.first_steps):
             losses.append(self._step(trained, change, learning, rows))
+            learning &= ~self.begun
+            if not learning.any():
+                break
             if len(losses) > self.options.window:
                 spread = torch.stack(losses[-self.options.window :]).std(dim=0, correction=0)
                 learning &= spread >= self.options.threshold
                 if not learning.any():
                     break
-        self.steps_taken = self.steps_taken or len(losses)
+        self.steps_taken = max(self.steps_taken, len(losses))
+        self.begun |= self.receiving
         with torch.no_grad():
             for name, value in trained.items():
-                self.parameters[name].copy_(value + self.mixture[name] * change[name])
+                mixed = value + self.mixture[name] * change[name]
+                self.parameters[name].copy_(self.renewed(mixed, value, self.receiving))
 
     def _step(self, trained: Parameters, change: Parameters, learning: Tensor, rows: Tensor | None) -> Tensor:
         """One step of W of the clients still `learning`, (K,); returns the losses before it, (K,)."""

@@ -10,7 +10,8 @@ h_i is what a client's graph network makes of node i, a the client's auxiliary v
 
 The network is FED-PUB's with masks: clients compute with w ⊙ μ, μ starts at one, is trained with w, and stays
 at home. Weights and a go up, averages of both come down. A client that is absent in a round is in no
-average and keeps its own. β = 0 is FedAvg with equal weights.
+average, keeps
+its own, and comes back to the average that it had last. β = 0 is FedAvg with equal weights.
 
 Deviations: β is the paper's α. Its code (github.com/JhuoW/FedAux) takes s_i = cos(h_i, a) and σ = 10, with
 which z is nearly the mean of the client (`score = "cosine"`, `sigma = 10`), and draws a from [0, 1] (`start =
@@ -150,8 +151,9 @@ class FedAux(FederatedMethod):
         self.channel.up(*sent.values())
         with torch.no_grad():
             similarity = cosine(gram([sent[VECTOR]]))
-            server = mix((self.options.beta * similarity).softmax(dim=1).float(), sent)
-        self.receive(server)
+            matrix = (self.options.beta * similarity.masked_fill(~self.present, -torch.inf)).softmax(dim=1)
+            server = mix(matrix.float(), sent)
+        self.receive({name: self.renewed(value, self.received[name]) for name, value in server.items()})
         self.channel.down(*sent.values())
         others = similarity.fill_diagonal_(0).sum() / max(len(similarity) * (len(similarity) - 1), 1)
         self.by_round.setdefault("vector_cosine", []).append(float(others))

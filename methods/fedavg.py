@@ -12,4 +12,5 @@ from methods.core.base import BOTH_TASKS, FederatedMethod, register
 
 @register("fedavg", title="FedAvg", paper="McMahan et al. 2017", tasks=BOTH_TASKS)
 class FedAvg(FederatedMethod):
-    """The hooks' defaults: every row of the mixing matrix holds the p_k."""
+    """The hooks' defaults: every row of the mixing matrix holds the p_k, of a round's clients where some are
+    absent. A client that comes back starts from the newest mean."""

@@ -9,7 +9,7 @@ clients' mean; E local steps of rate η begin at the received w_s:
     w_s ← Σ_k p_k (w_k + h_k)
 
 w_k + h_k and the update go up, w_s and the mean update come down. A client that is absent in a round keeps
-h_k and u_k, and counts in neither mean.
+h_k, u_k and g_k, and counts in no mean; E is each client's own.
 
 Deviations: the local steps are the schedule's; u_k / (η E) is minus a mean gradient only where they
 are plain descent, `optimiser = "sgd"`. Public code parts from the paper (`variant`):
@@ -32,6 +32,7 @@ from torch import Tensor
 from datasets.errors import UserError
 from datasets.limits import NonNegative
 from methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
+from methods.core.participation import column
 from methods.stacked.backbones import Parameters
 from methods.stacked.distance import squared_distance
 from methods.stacked.mixing import weighted_mean
@@ -63,6 +64,8 @@ class FedDC(FederatedMethod):
     """h_k, name → (K, …)."""
     update: Parameters
     """u_k, name → (K, …), read by the variant `openfgl`."""
+    gradient: Parameters
+    """g_k, name → (K, …); empty in the first round."""
     correction: Parameters
     """g_k − ḡ, name → (K, …); empty in the first round."""
 
@@ -74,7 +77,7 @@ class FedDC(FederatedMethod):
         zeros = {name: torch.zeros_like(self.parameters[name]) for name in self.shared()}
         self.drift = zeros
         self.update = dict(zeros)
-        self.correction = {}
+        self.gradient, self.correction = {}, {}
 
     def objective(self, logits: Tensor) -> Tensor:
         """Σ_k F_k + α/2 ‖h_k + w − w_s‖² + ⟨w, g_k − ḡ⟩, ()."""
@@ -100,15 +103,17 @@ class FedDC(FederatedMethod):
     def _renew(self, name: str) -> Tensor:
         """Update u_k, h_k, g_k and ḡ of one parameter; returns the server's, (1, …)."""
         variant = self.options.variant
-        uniform = torch.full_like(self.weights, 1 / len(self.weights))
+        uniform = self.present.to(self.weights.dtype) / self.present.sum()
         last, value = self.update[name], self.parameters[name].detach()
         update = value - self.received[name]
-        scaled = update / (self.schedule.learning_rate * self.schedule.local_epochs)
+        scaled = update / column(self.walked, update)
         if variant == "authors":
             # No correction yet: g_k = ḡ = 0.
             scaled = scaled + self.correction.get(name, 0)
-        self.drift[name] = self.drift[name] + (last if variant == "openfgl" else update)
-        self.update[name] = update
+        drift = self.drift[name]
+        self.drift[name] = self.renewed(drift + (last if variant == "openfgl" else update), drift)
+        self.update[name] = self.renewed(update, last)
         mean = 0 if variant == "openfgl" else weighted_mean(scaled, uniform)
-        self.correction[name] = scaled - mean
+        self.gradient[name] = self.renewed(scaled, self.gradient.get(name, torch.zeros_like(scaled)))
+        self.correction[name] = self.gradient[name] - mean
         return weighted_mean(value + self.drift[name], uniform if variant == "authors" else self.weights)

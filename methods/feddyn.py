@@ -6,6 +6,9 @@ Acar et al., Federated Learning Based on Dynamic Regularization, ICLR 2021, algo
     h   ← h − α Σ_k p_k (w_k − w_server)
     w_server ← Σ_k p_k w_k − h/α
 
+A client that is absent in a round keeps g_k; h takes the sum over those present with the weights they have
+among all, w_server the mean over those present, as in the paper.
+
 Deviations: the argmin is the schedule's local epochs, the paper's with `optimiser = "sgd"`;
 p_k are the schedule's weights, where the paper has 1/K (`weighting = "uniform"`). Σ p_k ∇F_k = 0 at the
 fixed point, so the weights decide which objective is minimised, as in FedAvg.
@@ -21,6 +24,7 @@ from torch import Tensor
 
 from datasets.errors import UserError
 from methods.core.base import BOTH_TASKS, Options, register
+from methods.core.participation import column
 from methods.core.server_rules import ServedMethod, ServerRule
 from methods.stacked.backbones import Parameters
 from methods.stacked.distance import squared_distance
@@ -66,6 +70,9 @@ class DynamicRegularisation(ServerRule):
             for name, value in sent.items():
                 drift = value - server[name]
                 mean_drift = weighted_mean(drift, weights)
+                if self.present is not None:
+                    drift = drift * column(self.present, drift)
+                    mean_drift = self.share * mean_drift
                 self.gradient[name] = self.gradient.get(name, 0) - self.alpha * drift
                 self.correction[name] = self.correction.get(name, 0) - self.alpha * mean_drift
                 result[name] = weighted_mean(value, weights) - self.correction[name] / self.alpha

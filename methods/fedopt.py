@@ -6,6 +6,8 @@ Reddi et al., Adaptive Federated Optimization, ICLR 2021, algorithm 2, Δ = Σ_k
     v ← β₂ v + (1 − β₂) Δ²          (FedAdam)
     w_server ← w_server + η m / (√v + τ),   m = 0 and v = τ² at the start
 
+A client that is absent in a round is not in Δ.
+
 Deviations: the clients step as the schedule says; the paper's clients with `optimiser = "sgd"`.
 """
 

@@ -18,7 +18,7 @@ from methods.fedavg import FedAvg
     tasks=BOTH_TASKS,
 )
 class FedPer(FedAvg):
-    """FedAvg on all parameters but the head's."""
+    """FedAvg on all parameters but the head's; a client that comes back has the newest body, its own head."""
 
     def shared(self) -> list[str]:
         """Everything but the classifier."""

@@ -8,7 +8,8 @@ T_kc are client k's training nodes of class c, m_kc their number, h_v what the c
     F_k(w) + λ Σ_c ‖P_kc − P_c‖² / width                          from the second round on
 
 Prototypes of the classes that a client holds go up, each with its m_kc; those of all classes come down. A
-client that is absent in a round trains nothing and counts in no P_c. With SGC, which has no hidden layer,
+client that is absent in a round trains nothing and counts in no P_c; the P_c of a class that no client
+present holds stays as it was. With SGC, which has no hidden layer,
 h_v is its propagated product, C numbers a node.
 
 Deviations: d in the paper's L_R = Σ_c d(P_kc, P_c) is the L2 distance; here it is the mean square, as in all
@@ -30,6 +31,7 @@ from torch import Tensor
 
 from datasets.limits import NonNegative
 from methods.core.base import FederatedMethod, Options, register
+from methods.core.channel import size_of
 from methods.core.tasks import NodeClassification
 from methods.stacked.activation import Dropout
 
@@ -79,20 +81,27 @@ class FedProto(FederatedMethod):
     hidden: Tensor
     """h of the forward pass just made, (n, width)."""
     prototypes: Tensor | None = None
-    """P_c as last received, (C, width), zero for a class that no client trains on; None before that."""
+    """P_c as last sent out, (C, width), zero for a class that has none; None before the first exchange."""
+    known: Tensor
+    """(C,) bool, classes that have a P_c."""
 
     def build(self) -> None:
         """Local's set-up, and who holds which class."""
         super().build()
         self.count = self.task.held.float()
-        self.share = self._shares()
+        self.known = torch.zeros(self.task.width, dtype=torch.bool, device=self.device)
 
-    def _shares(self) -> Tensor:
-        held = (self.count > 0).float()
+    def attend(self, round_number: int) -> None:
+        """As usual; prototypes are weighed among those present."""
+        super().attend(round_number)
+        self.share = self._shares(self.task.held.float() * self.present.unsqueeze(1))
+
+    def _shares(self, count: Tensor) -> Tensor:
+        held = (count > 0).float()
         if self.options.average == "openfgl":
-            sizes = self.federation.sizes.float().to(self.device)
+            sizes = self.federation.sizes.float().to(self.device) * self.present
             return (sizes / sizes.sum()).unsqueeze(1).expand_as(held)
-        weights = held if self.options.average == "clients" else self.count
+        weights = held if self.options.average == "clients" else count
         share = weights / weights.sum(dim=0).clamp(min=1)
         return share / held.sum(dim=0).clamp(min=1) if self.options.average == "printed" else share
 
@@ -116,9 +125,10 @@ class FedProto(FederatedMethod):
             return loss
         if self.options.distance == "prototypes":
             gap = (self.client_prototypes() - self.prototypes).square().mean(dim=2)
-            return loss + self.options.strength * (gap * (self.count > 0)).sum()
+            return loss + self.options.strength * (gap * ((self.count > 0) & self.known)).sum()
         h = self.hidden.index_select(0, self.task.train)
         gap = (h - self.prototypes[self.task.train_labels]).square().mean(dim=1)
+        gap = gap * self.known[self.task.train_labels]
         by_class = self.options.distance == "classes"
         share = 1 / self.count.flatten()[self.task.cell] if by_class else self.task.train_weight
         return loss + self.options.strength * torch.dot(share, gap)
@@ -127,10 +137,14 @@ class FedProto(FederatedMethod):
         """Prototypes go up with their counts, their means come down."""
         with torch.no_grad():
             self.logits(None)
-            own, held = self.client_prototypes(), self.count > 0
-            self.prototypes = (self.share.unsqueeze(2) * own).sum(dim=0)
-        self.channel.up(own[held], self.count[held])
-        self.channel.down(*[self.prototypes[held.any(dim=0)]] * self.federation.clients)
+            own, held = self.client_prototypes(), (self.count > 0) & self.present.unsqueeze(1)
+            found, renewed = (self.share.unsqueeze(2) * own).sum(dim=0), held.any(dim=0)
+            if self.prototypes is not None:
+                found = torch.where(renewed.unsqueeze(1), found, self.prototypes)
+            self.prototypes = found
+            self.known = self.known | renewed
+        self.channel.up(size_of(own[held], self.count[held]))
+        self.channel.down(self.channel.receivers * size_of(found[self.known]))
 
     def predict(self) -> Tensor:
         """Logits, or −‖h − P_c‖² to every class's prototype; (n, C)."""
@@ -138,4 +152,4 @@ class FedProto(FederatedMethod):
         if self.options.predict == "classifier" or self.prototypes is None:
             return logits
         gap = torch.cdist(self.hidden.detach(), self.prototypes).square()
-        return -gap.masked_fill((self.count == 0).all(dim=0), FAR)
+        return -gap.masked_fill(~self.known, FAR)

@@ -29,7 +29,8 @@ class FedProxOptions(Options):
 
 @register("fedprox", title="FedProx", paper="Li et al. 2020", options=FedProxOptions, tasks=BOTH_TASKS)
 class FedProx(FedAvg):
-    """FedAvg with a proximal term in the local objective."""
+    """FedAvg with a proximal term in the local objective; absent clients as in FedAvg. The paper has
+    experiments with `stragglers`."""
 
     def objective(self, logits: Tensor) -> Tensor:
         """Σ_k h_k, ()."""

@@ -5,7 +5,9 @@ FL GNN and FL MLP (its eq. 8): ∇L = Σ_k p_k ∇L_k, θ ← Adam(θ, ∇L), on
 
 All clients hold the same parameters, so the averaged gradient is the gradient of Σ_k p_k L_k over one
 parameter set (K = 1): that is what is computed. p_k are the schedule's weights: `nodes` as in
-FedStruct's code, `training-nodes` for the 1/|labelled| of its eq. 8.
+FedStruct's code, `training-nodes` for the 1/|labelled| of its eq. 8. An absent client adds no gradient in
+that round, a straggler none in its last epochs; the p_k are then those of the others. There is one model, by
+which all clients' nodes are predicted, also those of a client that is absent.
 """
 
 from __future__ import annotations
@@ -34,9 +36,13 @@ class FedSGD(FederatedMethod):
         """One start, with a leading axis of length 1."""
         return stack(self.draw_start(), 1, self.device)
 
+    def make_optimiser(self, parameters: list[Tensor]) -> torch.optim.Optimizer:
+        """The server's."""
+        return self.make_server_optimiser(parameters)
+
     def objective(self, logits: Tensor) -> Tensor:
         """Σ_k p_k L_k, (); its gradient is the server's average of the clients' gradients."""
-        return torch.dot(self.weights, self.task.client_loss(logits))
+        return torch.dot(self.weights_among(self.working), self.task.client_loss(logits))
 
     def local_epoch(self) -> Tensor:
         """One step of the server; the loss is scaled so that the record's mean over clients is Σ p_k L_k."""
@@ -48,7 +54,6 @@ class FedSGD(FederatedMethod):
 
     def exchange(self, round_number: int) -> None:
         """Each epoch of the round cost every client one gradient up and one model down."""
-        times = self.schedule.local_epochs * self.federation.clients
-        sent = times * size_of(*self.parameters.values())
+        sent = int(self.epochs.sum()) * size_of(*self.parameters.values())
         self.channel.up(sent)
         self.channel.down(sent)

@@ -19,6 +19,9 @@ takes all; a training node's own proxy persists over rounds, where Algorithm 1 s
 class's. Taken where the paper is silent: nodes' proxies start at 0.1, those of class c at 0.01·c, ω
 uniform in ±1/√outputs. Not taken over, but options: g_q starting every round from g_p's weights, GNN
 weights uniform in [0, 1].
+
+A client that is absent in a round keeps θ, ω and its s_i; it is in no mean, and an s_c that no client present
+holds stays as it was.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ from methods.stacked.activation import activate, add_bias
 from methods.stacked.backbones import Parameters, stack, uniform
 from methods.stacked.features import Features
 from methods.stacked.mixing import weighted_mean
-from methods.stacked.optimiser import make_adam
+from methods.stacked.optimiser import MaskedOptimiser, make_adam
 from methods.stacked.segments import Segments, segment_product
 
 
@@ -153,7 +156,13 @@ class FedSpray(FederatedMethod):
         ramp = torch.arange(classes, device=self.device, dtype=torch.float32).unsqueeze(1)
         self.class_proxies = (0.01 * scale * ramp).repeat(1, width)
         if self.options.proxies:
-            self.proxy_optimiser = make_adam([self.node_proxies], self.options.proxy_learning_rate, 0.0)
+            self.proxy_optimiser = self._make_proxy_optimiser()
+
+    def _make_proxy_optimiser(self) -> torch.optim.Optimizer:
+        rate, client = self.options.proxy_learning_rate, self.train_segments.client
+        if self.partial:
+            return MaskedOptimiser([self.node_proxies], rate, 0.0, lambda: self.working[client])
+        return make_adam([self.node_proxies], rate, 0.0)
 
     # ------------------------------------------------------------------- round
 
@@ -192,7 +201,8 @@ class FedSpray(FederatedMethod):
         segments = self.inputs.segments
         with torch.no_grad():
             if self.options.targets == "aligned" and self.options.proxies:
-                self.node_proxies.copy_(self.class_proxies[self.task.train_labels])
+                aligned, client = self.class_proxies[self.task.train_labels], self.train_segments.client
+                self.node_proxies.copy_(self.renewed(aligned, self.node_proxies, self.present[client]))
             embedding = self.embed(self.inputs.features, segments)
             guess = self.apply("projector", embedding, segments).softmax(dim=1)
             proxies = guess @ self.class_proxies
@@ -212,8 +222,9 @@ class FedSpray(FederatedMethod):
             predicted = functional.log_softmax(self.logits(None)[self.task.train], dim=1)
             if self.options.projector == "classifier":
                 for part in ("weight", "bias"):
-                    self.encoder[f"projector.{part}"].copy_(self.encoder[f"classifier.{part}"])
-        for _ in range(self.schedule.local_epochs):
+                    own = self.encoder[f"projector.{part}"]
+                    own.copy_(self.renewed(self.encoder[f"classifier.{part}"], own))
+        for _ in self.local_epochs():
             self.encoder_optimiser.zero_grad(set_to_none=True)
             if self.proxy_optimiser is not None:
                 self.proxy_optimiser.zero_grad(set_to_none=True)
@@ -240,11 +251,12 @@ class FedSpray(FederatedMethod):
         if self.options.proxies:
             proxies = self.task.class_means(self.node_proxies.detach())
             sent.append(proxies)
-            self.class_proxies = align(proxies, self.class_share, self.class_proxies)
+            share = self.class_share * self.present.unsqueeze(1)
+            self.class_proxies = align(proxies, share, self.class_proxies)
         self.channel.up(*sent)
         with torch.no_grad():
             for value in self.encoder.values():
-                value.copy_(weighted_mean(value, self.weights))
+                value.copy_(self.renewed(weighted_mean(value, self.weights), value, self.receiving))
         self.channel.down(*sent)
 
 

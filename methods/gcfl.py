@@ -21,6 +21,9 @@ FED-PUB's tables, whose GCFL (78.7) lies near Local, do not say what was done. W
 comes in round 21 where METIS clients are ten or more, in rounds 45 to 96 or never where they are few,
 overlap or differ in size. A run without a split is FedAvg to the digit, and says so (`extras`).
 
+Of a client that is absent in a round the server takes the last Δ_k and norm that it sent (0 before the first)
+when it splits; it is in no average, and comes back to the newest model of its cluster.
+
 The cut must not have negative weights, on which the paper is silent. The authors' code adds one to every
 cosine; the cut then takes one client at a time off its cluster unless cosines between clusters are well
 below zero. `weights=positive`, max(cosine, 0), finds halves. Either way pairs and single clients are left
@@ -42,6 +45,7 @@ from torch import Tensor
 
 from datasets.limits import Limit, NonNegative, Size
 from methods.core.base import BOTH_TASKS, SAME_AS_FEDAVG, FederatedMethod, Options, Setting, register
+from methods.stacked.backbones import Parameters
 from methods.stacked.mixing import cosine, gram, mix
 
 
@@ -88,25 +92,37 @@ class GCFL(FederatedMethod):
 
     clusters: Tensor
     """(K,) number of each client's cluster, from 0."""
+    changes: Parameters
+    """Δ_k as last sent, name → (K, …); where clients are absent."""
     first_split: int = 0
     """Round of the first split, 0 if there was none."""
 
     def __init__(self, options: SplitOptions, setting: Setting) -> None:
         super().__init__(options, setting)
         self.clusters = torch.zeros(setting.federation.clients, dtype=torch.int64)
+        self.changes = {}
 
     def exchange(self, round_number: int) -> None:
         """Clients send; the server splits clusters where it must, and averages inside each."""
-        sent = [self.parameters[name] for name in self.shared()]
-        self.channel.up(*sent)
         with torch.no_grad():
             self.observe()
-            if round_number > self.options.first_round:
-                products = gram(self.parameters[name] - self.received[name] for name in self.shared())
-                self.split(products.cpu(), round_number)
+        with torch.no_grad(), self.upload():
+            if self.partial or round_number > self.options.first_round:
+                products = gram(self._change(name) for name in self.shared())
+                if round_number > self.options.first_round:
+                    self.split(products.cpu(), round_number)
             server = self.average_clusters()
         self.receive(server)
-        self.channel.down(*sent)
+        self.channel.down(*[self.parameters[name] for name in self.shared()])
+
+    def _change(self, name: str) -> Tensor:
+        """Δ_k of a parameter, as last sent; (K, …)."""
+        change = self.parameters[name].detach() - self.received[name]
+        if self.partial:
+            change = self.changes[name] = self.renewed(
+                change, self.changes.get(name, torch.zeros_like(change))
+            )
+        return change
 
     def observe(self) -> None:
         """Take down what a variant compares clients by."""
@@ -160,10 +176,16 @@ class GCFL(FederatedMethod):
         matrix[clusters, torch.arange(len(clusters), device=self.device)] = self.weights
         # A cluster in which no client has a training node averages its members alike.
         empty = matrix.sum(dim=1) == 0
-        matrix[clusters, torch.arange(len(clusters), device=self.device)] += empty[clusters].float()
-        matrix /= matrix.sum(dim=1, keepdim=True)
+        even = empty[clusters] & self.present
+        matrix[clusters, torch.arange(len(clusters), device=self.device)] += even.float()
+        total = matrix.sum(dim=1, keepdim=True)
+        matrix /= torch.where(total > 0, total, 1.0)
         means = mix(matrix, {name: self.parameters[name] for name in self.shared()})
-        return {name: mean.index_select(0, clusters) for name, mean in means.items()}
+        renewed = (total > 0).squeeze(1)[clusters]
+        return {
+            name: self.renewed(mean.index_select(0, clusters), self.received[name], renewed)
+            for name, mean in means.items()
+        }
 
     def finish(self) -> None:
         """How many clusters there are, how large the largest is, and when the first split came."""
@@ -188,10 +210,13 @@ class GCFLPlus(GCFL):
 
     norms: deque[Tensor]
     """(K,) gradient norms of the last rounds."""
+    last_norm: Tensor
+    """(K,) each client's as last sent, kept when the sequences are dropped."""
 
     def __init__(self, options: GCFLPlusOptions, setting: Setting) -> None:
         super().__init__(options, setting)
         self.norms = deque(maxlen=options.sequence)
+        self.last_norm = torch.zeros(setting.federation.clients, device=self.device)
 
     def observe(self) -> None:
         """The norm of each client's last gradient, one number a client."""
@@ -202,7 +227,8 @@ class GCFLPlus(GCFL):
         ]
         norm = torch.linalg.vector_norm(torch.stack(lengths), dim=0)
         self.channel.up(norm)
-        self.norms.append(norm.cpu())
+        self.norms.append(self.renewed(norm, self.last_norm).cpu())
+        self.last_norm = self.norms[-1].to(self.device)
 
     def ready(self) -> bool:
         """Whether the sequences are full."""

@@ -7,7 +7,7 @@ from methods.core.base import BOTH_TASKS, FederatedMethod, register
 
 @register("local", title="Local", paper="no communication", exchanges="nothing", tasks=BOTH_TASKS)
 class Local(FederatedMethod):
-    """The mixing matrix is the identity."""
+    """The mixing matrix is the identity. A client that is absent in a round does not train in it."""
 
     def exchange(self, round_number: int) -> None:
         """Nothing is sent."""

@@ -11,7 +11,7 @@ model at the end of its last training, and s the cosine,
 
 h_glob and h_prev are computed once a round, without dropout, and are constants. In the first round
 both models are the common start, ℓ has no gradient and is left out. A client that is absent in a round keeps
-its h_prev.
+its model, of which h_prev is taken, until it receives the newest one for its next.
 
 Deviations: ℓ is the mean over all of a client's nodes, as in OpenFGL; the paper has the labelled ones
 (`nodes = "training"`). The paper's network has a projection head, two linear layers with a ReLU between

@@ -9,7 +9,8 @@ of rate η begin at the received w_s:
     w_s ← w_s + η_g Σ_k p_k (w_k − w_s),  c ← c + Σ_k p_k Δc_k = Σ_k p_k c_k
 
 With one local step the corrections cancel in the mean: SCAFFOLD is FedAvg. Both w_k and c_k go up, both
-w_s and c come down. A client that is absent in a round keeps c_k, which grows stale, and its Δc_k is 0.
+w_s and c come down. A client that is absent in a round keeps c_k, which grows stale, and its Δc_k is 0: c
+is the mean over all clients, w_s that over those present, τ each client's own.
 
 Deviations: the local steps are the schedule's; (ii) is a mean gradient only where they are plain
 descent, `optimiser = "sgd"`. OpenFGL keeps (ii) under Adam, as this does if the schedule says Adam; (i)
@@ -29,6 +30,7 @@ from torch import Tensor
 from datasets.errors import UserError
 from datasets.limits import Positive
 from methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
+from methods.core.participation import column
 from methods.stacked.backbones import Parameters
 from methods.stacked.mixing import weighted_mean
 
@@ -105,12 +107,12 @@ class Scaffold(FederatedMethod):
     def _renew_controls(self) -> None:
         """c_k by (i) or (ii), then c ← Σ_k p_k c_k."""
         uniform = self.options.control_weights == "uniform"
-        weights = torch.full_like(self.weights, 1 / len(self.weights)) if uniform else self.weights
-        walked = self.schedule.local_epochs * self.schedule.learning_rate
+        weights = torch.full_like(self.shares, 1 / len(self.shares)) if uniform else self.shares
         for name, control in self.control.items():
             if self.options.control == "gradient":
-                control.copy_(self.gradient.get(name, torch.zeros_like(control)))
+                renewed = self.gradient.get(name, torch.zeros_like(control))
             else:
-                steps = (self.received[name] - self.parameters[name]) / walked
-                control.sub_(self.server_control[name]).add_(steps)
+                steps = (self.received[name] - self.parameters[name]) / column(self.walked, control)
+                renewed = control - self.server_control[name] + steps
+            control.copy_(self.renewed(renewed, control))
             self.server_control[name] = weighted_mean(control, weights)

@@ -16,6 +16,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("datasets", "methods", "benchmark")
 OPTIONAL_IMPORTS = {
+    "opacus": "privacy",
     "ray": "ray",
     "shtab": "completion",
     "submitit": "slurm",

@@ -5,7 +5,8 @@ The hooks default to FedAvg's. A round is: local epochs on the stacked parameter
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
@@ -19,13 +20,15 @@ from datasets.limits import check_limits
 from datasets.options import Spec
 from methods.core import tasks
 from methods.core.channel import Channel
+from methods.core.participation import Attendance, column, local_epochs
 from methods.core.settings import Schedule
 from methods.core.tasks import Task
+from methods.core.uplink import Uplink
 from methods.stacked.activation import Dropout
 from methods.stacked.architecture import Architecture
 from methods.stacked.backbones import Backbone, Inputs, Parameters, make_backbone, stack
 from methods.stacked.mixing import weighted_mean
-from methods.stacked.optimiser import make_adam
+from methods.stacked.optimiser import MaskedOptimiser, make_adam
 from methods.stacked.propagation import use_kernel
 
 BOTH_TASKS = (tasks.NodeClassification.name, tasks.LinkPrediction.name)
@@ -119,6 +122,8 @@ class MethodInfo:
     """Why the method would not be allowed between real clients; empty if it keeps to the rules."""
     merged: bool = False
     """Whether it trains on one client that holds every node and every edge."""
+    needs_everyone: str = ""
+    """Why no client may be absent from a round; empty if one may."""
     version: int = 1
     """Raise when its results change: records of another version are of another cell."""
 
@@ -141,7 +146,15 @@ def register(name: str, *, title: str, paper: str, **details: Any) -> Callable[[
 
 
 class FederatedMethod:
-    """K clients in training; subclasses override the hooks that their paper changes."""
+    """K clients in training; subclasses override the hooks that their paper changes.
+
+    Absent clients. In every round some may be absent (`Schedule.participation`, `leavers`) or do fewer epochs
+    (`stragglers`). The default hooks then do what FedAvg says. In a round an absent client trains nothing:
+    its slices of parameters and of the optimiser's state stay as they were after its last training. It sends
+    nothing, and means are over the others. It receives when it comes back, in the exchange before its next
+    round. A method with a state of its own asks `present`, `receiving`, `working` and `renewed`. What
+    clients exchange before training they exchange all.
+    """
 
     info: ClassVar[MethodInfo]
 
@@ -170,10 +183,25 @@ class FederatedMethod:
     parameters: Parameters
     """Name → (K, …) leaves."""
     optimiser: torch.optim.Optimizer
-    weights: Tensor
-    """(K,), sum 1, the clients' shares p_k in averages."""
+    shares: Tensor
+    """(K,), sum 1, the clients' shares p_k in averages over all."""
     received: Parameters
-    """Name → (1, …), the shared parameters as last received, at first the common start."""
+    """Name → (1 or K, …), the shared parameters as last received, at first the common start."""
+    attendance: Attendance
+    uplink: Uplink | None = None
+    """What changes models on their way up; None: nothing."""
+
+    # Of the round, set by `attend`:
+    weights: Tensor
+    """(K,), sum 1, the p_k among those present, 0 for the others."""
+    present: Tensor
+    """(K,) bool, who trains and sends."""
+    receiving: Tensor
+    """(K,) bool, who receives from the exchange: those who are present in the next round."""
+    epochs: Tensor
+    """(K,) int64, local epochs of each client."""
+    working: Tensor
+    """(K,) bool, who trains in this epoch."""
 
     def __init__(self, options: Any, setting: Setting) -> None:
         self.options = options
@@ -183,7 +211,7 @@ class FederatedMethod:
         self.task = setting.task.restarted()
         self.device = torch.device(setting.device)
         self.generator = torch.Generator().manual_seed(setting.seed)
-        self.channel = Channel()
+        self.channel = Channel(setting.federation.clients)
         self.extras = {}
         self.by_round = {}
 
@@ -192,6 +220,7 @@ class FederatedMethod:
     def build(self) -> None:
         """Prepare inputs, parameters and optimiser; set-up, not counted as training."""
         federation = self.federation
+        self._prepare_rounds()
         use_kernel(federation.graph, self.setting.kernel)
         use_kernel(federation.inter, self.setting.kernel)
         self.backbone = make_backbone(self.architecture())
@@ -199,8 +228,29 @@ class FederatedMethod:
         self.dropout = Dropout(self.setting.architecture.dropout, self.setting.seed, self.device)
         self.parameters = self.initial_parameters()
         self.optimiser = self.make_optimiser(list(self.parameters.values()))
-        self.weights = self.client_weights().to(self.device)
+        self.shares = self.client_weights().to(self.device)
+        self.attend(1)
         self.received = {name: self.parameters[name].detach()[:1].clone() for name in self.shared()}
+
+    def _prepare_rounds(self) -> None:
+        """Who takes part when, and what becomes of messages. Raises UserError where the method cannot."""
+        schedule, clients = self.schedule, self.federation.clients
+        if self.partial and self.info.needs_everyone:
+            raise UserError(
+                f"{self.info.name} needs every client in every round, because {self.info.needs_everyone}: "
+                "leave participation, stragglers and leavers out"
+            )
+        draw = Attendance.draw if self.partial else lambda *_: Attendance.full(schedule, clients)
+        self.attendance = draw(schedule, clients, self.setting.seed)
+        self.uplink = Uplink.of(schedule, self.setting.seed)
+        if self.uplink is not None:
+            self.channel.guard, self.channel.private = self.uplink.settings, schedule.protects
+            self.extras |= self.uplink.figures(schedule, self.attendance)
+
+    @property
+    def partial(self) -> bool:
+        """Whether some client does less than the others in some round."""
+        return self.schedule.partial and not self.info.merged
 
     def architecture(self) -> Architecture:
         """The network; methods bound to one of their own replace parts of it."""
@@ -229,7 +279,16 @@ class FederatedMethod:
         return self.backbone.initial(self.federation.width, self.task.width, self.generator)
 
     def make_optimiser(self, parameters: list[Tensor]) -> torch.optim.Optimizer:
-        """By the schedule: Adam whose state is kept across rounds, or plain gradient descent."""
+        """For parameters (K, …), by the schedule: Adam whose state is kept across rounds, or plain gradient
+        descent; clients that do not work rest."""
+        schedule = self.schedule
+        if self.partial:
+            adam, rate = schedule.optimiser == "adam", schedule.learning_rate
+            return MaskedOptimiser(parameters, rate, schedule.weight_decay, lambda: self.working, adam)
+        return self.make_server_optimiser(parameters)
+
+    def make_server_optimiser(self, parameters: list[Tensor]) -> torch.optim.Optimizer:
+        """The same for parameters that are no client's own: all of them move in every step."""
         schedule = self.schedule
         if schedule.optimiser == "sgd":
             return torch.optim.SGD(parameters, lr=schedule.learning_rate, weight_decay=schedule.weight_decay)
@@ -247,10 +306,49 @@ class FederatedMethod:
 
     # ------------------------------------------------------------------- round
 
+    def attend(self, round_number: int) -> None:
+        """Begin a round (from 1): say who takes part in it and who receives at its end."""
+        sending, receiving = (self.attendance.present(number) for number in (round_number, round_number + 1))
+        self.channel.senders, self.channel.receivers = int(sending.sum()), int(receiving.sum())
+        self.epochs = self.attendance.epochs[round_number - 1].to(self.device)
+        self.present = self.working = sending.to(self.device)
+        self.receiving = receiving.to(self.device)
+        self.weights = self.weights_among(self.present)
+
+    def weights_among(self, chosen: Tensor) -> Tensor:
+        """The p_k of those chosen, (K,) bool, scaled to sum 1, and 0 for the others; (K,). Even, if none of
+        them weighs anything."""
+        if not self.partial:
+            return self.shares
+        share = self.shares * chosen
+        share = share if share.sum() > 0 else chosen.to(share.dtype)
+        return share / share.sum()
+
+    def renewed(self, new: Tensor, old: Tensor, who: Tensor | None = None) -> Tensor:
+        """`new` for the clients of `who`, (K,) bool (None: those present), `old` for the others; (K, …).
+
+        Either may be (1, …). In a round of all clients `new` itself.
+        """
+        if not self.partial:
+            return new
+        return torch.where(column(self.present if who is None else who, new), new, old)
+
+    @property
+    def walked(self) -> Tensor:
+        """(K,) the learning rate times each client's local epochs of the round; of an absent client one."""
+        return (self.epochs.clamp(min=1).double() * self.schedule.learning_rate).float()
+
+    def local_epochs(self) -> Iterator[None]:
+        """One turn for each local epoch of the round, with `working` set."""
+        for working in local_epochs(self.epochs):
+            self.working = working
+            yield
+        self.working = self.present
+
     def train_round(self, round_number: int) -> Tensor:
         """The local epochs of one round (from 1); returns the last epoch's loss, ()."""
         loss = torch.zeros((), device=self.device)
-        for _ in range(self.schedule.local_epochs):
+        for _ in self.local_epochs():
             loss = self.local_epoch()
         return loss
 
@@ -286,17 +384,36 @@ class FederatedMethod:
 
     def exchange(self, round_number: int) -> None:
         """Clients send, the server mixes, clients receive."""
-        sent = [self.parameters[name] for name in self.shared()]
-        self.channel.up(*sent)
-        self.receive(self.average())
-        self.channel.down(*sent)
+        with self.upload():
+            server = self.average()
+        self.receive(server)
+        self.channel.down(*[self.parameters[name] for name in self.shared()])
+
+    @contextmanager
+    def upload(self) -> Iterator[None]:
+        """The clients send their shared parameters; inside, `parameters` has them as the server does."""
+        own = self.parameters
+        sent = {name: own[name] for name in self.shared()}
+        if self.uplink is None or not sent:
+            if sent:
+                self.channel.up(*sent.values())
+            yield
+            return
+        arrived, size = self.uplink.send(sent, self.received, self.present)
+        self.channel.encoded(size)
+        self.parameters = own | arrived
+        try:
+            yield
+        finally:
+            self.parameters = own
 
     def receive(self, server: Mapping[str, Tensor]) -> None:
-        """Every client starts from the server's parameters, name → (1, …)."""
+        """Every client that receives starts from the server's parameters, name → (1 or K, …)."""
         self.received = dict(server)
         with torch.no_grad():
             for name, value in server.items():
-                self.parameters[name].copy_(value)
+                own = self.parameters[name]
+                own.copy_(self.renewed(value, own, self.receiving))
 
     # -------------------------------------------------------------- evaluation
 

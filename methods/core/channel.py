@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from datasets.errors import UserError
+
 
 def size_of(*tensors: Tensor) -> int:
     """Bytes of the tensors as they stand; a stacked one counts all its clients, a CSR one its values with
@@ -19,13 +21,22 @@ class Channel:
     """Adds up what every client sends (`up`) and receives (`down`), and what is exchanged once.
 
     Every method hands over the tensors that it really exchanges, or their size where they are sent
-    in another form (sparse, quantised).
+    in another form (sparse, quantised). Of a tensor that is stacked over all clients only those slices
+    count whose client takes part; a size counts as it is.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clients: int = 0) -> None:
+        """`clients`: length K of a stacked tensor's first axis."""
         self.bytes_up = 0
         self.bytes_down = 0
         self.bytes_once = 0
+        self.clients = clients
+        self.senders = self.receivers = clients
+        """Clients that send, and that receive, in this round."""
+        self.guard = ""
+        """The settings that change what a client sends and reach `encoded` alone; empty: none."""
+        self.private = False
+        """Whether nothing may be sent but through `encoded`."""
 
     @property
     def total(self) -> int:
@@ -33,17 +44,40 @@ class Channel:
         return self.bytes_up + self.bytes_down + self.bytes_once
 
     def up(self, *payload: Tensor | int) -> None:
-        """Clients to server (or to clients), summed over clients, in this round."""
-        self.bytes_up += _total(payload)
+        """Clients to server (or to clients), summed over clients, in this round.
+
+        Raises UserError where the schedule changes messages, since this one would go as it is.
+        """
+        self._check(bool(self.guard))
+        self.bytes_up += self._total(payload, self.senders)
+
+    def encoded(self, size: int) -> None:
+        """As `up`, the bytes of messages that the schedule has changed (`methods.core.uplink`)."""
+        self.bytes_up += size
 
     def down(self, *payload: Tensor | int) -> None:
         """Server to clients, summed over clients, in this round."""
-        self.bytes_down += _total(payload)
+        self.bytes_down += self._total(payload, self.receivers)
 
     def once(self, *payload: Tensor | int) -> None:
-        """Exchanged before or after training, not in every round."""
-        self.bytes_once += _total(payload)
+        """Exchanged before or after training, not in every round, among all clients.
 
+        Raises UserError where updates must be private, since this would go as it is.
+        """
+        self._check(self.private)
+        self.bytes_once += self._total(payload, self.clients)
 
-def _total(payload: tuple[Tensor | int, ...]) -> int:
-    return sum(item if isinstance(item, int) else size_of(item) for item in payload)
+    def _check(self, refused: bool) -> None:
+        if refused:
+            raise UserError(
+                f"{self.guard} acts on models that are sent as FedAvg sends them, and this method sends "
+                "something else: leave it out, or take another method"
+            )
+
+    def _total(self, payload: tuple[Tensor | int, ...], taking_part: int) -> int:
+        return sum(item if isinstance(item, int) else self._size(item, taking_part) for item in payload)
+
+    def _size(self, value: Tensor, taking_part: int) -> int:
+        if taking_part == self.clients or value.dim() == 0 or len(value) != self.clients:
+            return size_of(value)
+        return size_of(value) // self.clients * taking_part

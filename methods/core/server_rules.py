@@ -16,7 +16,12 @@ from methods.stacked.mixing import weighted_mean
 
 class ServerRule:
     """State and step of a server, FedAvg's where not overridden; shared parameters are name → (K, …), the
-    server's name → (1, …)."""
+    server's name → (1, …). Clients that are absent in the round weigh 0."""
+
+    present: Tensor | None = None
+    """(K,) bool, whose parameters are sent in this round; None: everyone's."""
+    share: float | Tensor = 1.0
+    """() of all clients' weights that those present have."""
 
     def penalty(self, parameters: Mapping[str, Tensor], server: Mapping[str, Tensor]) -> Tensor | None:
         """What the rule adds to the sum of the clients' objectives, (), or None."""
@@ -54,4 +59,6 @@ class ServedMethod(FederatedMethod):
     def average(self) -> Parameters:
         """The rule's step in place of the mean; name → (1, …)."""
         sent = {name: self.parameters[name] for name in self.shared()}
+        if self.partial:
+            self.rule.present, self.rule.share = self.present, self.shares[self.present].sum()
         return self.rule.step(sent, self.weights, self.received)

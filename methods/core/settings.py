@@ -5,10 +5,12 @@ Like `Architecture`, a `Schedule` checks itself when it is made, so whoever hold
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from datasets.errors import check_choice
-from datasets.limits import Count, NonNegative, check_limits
+from datasets.errors import UserError, check_choice
+from datasets.limits import Count, NonNegative, PositiveShare, Share, Size, check_limits
 
 OPTIMISERS = ("adam", "sgd")
 WEIGHTINGS = ("training-nodes", "uniform", "nodes")
@@ -22,6 +24,8 @@ RULES = (
     "last",
 )
 AVERAGINGS = ("client-mean", "pooled", "node-weighted")
+OMIT: Mapping[str, Any] = {"omit_default": True}
+"""Of settings that were added later: the keys of records from before stay as they are."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +57,72 @@ class Schedule:
     averaging: str = field(default="client-mean", metadata={"stored_as": "accuracy"})
     """How the clients' scores become one. `client-mean`: unweighted mean over clients; `pooled`: over all
     test items; `node-weighted`: mean weighted by all nodes of a client (OpenFGL)."""
+    participation: PositiveShare = field(default=1.0, metadata=OMIT)
+    """Share of the clients that is drawn anew for every round, at least one client (FED-PUB's `--frac`)."""
+    stragglers: Share = field(default=0.0, metadata=OMIT)
+    """Share of a round's clients that does fewer local epochs in it, 1 to `local_epochs` − 1 at even odds."""
+    leavers: str = field(default="", metadata=OMIT)
+    """Clients that leave for good, each with the first round that it misses: `3@50+0@1` is client 3 from
+    round 50 on, and client 0 from the start."""
+    privacy_noise: NonNegative = field(default=0.0, metadata=OMIT)
+    """σ of the Gaussian mechanism (`methods.core.privacy`), in clipping norms; 0: no noise."""
+    privacy_clip: NonNegative = field(default=0.0, metadata=OMIT)
+    """L2 norm to which a client's whole update is clipped; 0: no clipping."""
+    privacy_delta: float = field(default=1e-5, metadata=OMIT)
+    """δ for which ε is reported, in ]0, 1[."""
+    quantise: Size = field(default=0, metadata=OMIT)
+    """Bits of each value that a client sends (`methods.core.compression`), 2 to 16; 0: as it is."""
+    top_k: PositiveShare = field(default=1.0, metadata=OMIT)
+    """Share of its update's values that a client sends: the largest."""
+    error_feedback: bool = field(default=False, metadata=OMIT)
+    """Whether what compression left out of an update is added to the client's next one."""
 
     def __post_init__(self) -> None:
-        """Raises UserError for a choice that does not exist and for a number that cannot be."""
+        """Raises UserError for a choice that does not exist, for a number that cannot be, and for settings
+        that do not go together."""
         check_limits("", self)
         check_choice("optimiser", self.optimiser, OPTIMISERS)
         check_choice("weighting", self.weighting, WEIGHTINGS)
         check_choice("evaluation moment", self.evaluate, MOMENTS)
         check_choice("selection rule", self.selection, RULES)
         check_choice("averaging", self.averaging, AVERAGINGS)
+        _ = self.departures
+        if self.stragglers and self.local_epochs == 1:
+            raise UserError("stragglers do fewer local epochs than others: set local_epochs to 2 or more")
+        if self.privacy_noise and not self.privacy_clip:
+            raise UserError("privacy_noise is in clipping norms: set privacy_clip as well")
+        if not 0 < self.privacy_delta < 1:
+            raise UserError(f"privacy_delta must be in ]0, 1[, not {self.privacy_delta}")
+        if self.quantise == 1 or self.quantise > 16:
+            raise UserError(f"quantise must be 2 to 16 bits, or 0, not {self.quantise}")
+        if self.error_feedback and not self.compresses:
+            raise UserError("error_feedback needs something left out: set top_k or quantise")
+
+    @property
+    def departures(self) -> dict[int, int]:
+        """Client → first round that it misses. Raises UserError if `leavers` cannot be read."""
+        found: dict[int, int] = {}
+        for part in self.leavers.split("+") if self.leavers else ():
+            client, _, number = part.partition("@")
+            if not (client.isdecimal() and number.isdecimal() and int(number) > 0) or int(client) in found:
+                raise UserError(
+                    f"cannot read leavers={self.leavers}: write each client once with the first round that "
+                    "it misses, joined by +, such as 3@50+0@1"
+                )
+            found[int(client)] = int(number)
+        return found
+
+    @property
+    def partial(self) -> bool:
+        """Whether some client does less than the others in some round."""
+        return self.participation < 1 or self.stragglers > 0 or bool(self.leavers)
+
+    @property
+    def protects(self) -> bool:
+        """Whether updates are clipped, or noised."""
+        return self.privacy_clip > 0
+
+    @property
+    def compresses(self) -> bool:
+        """Whether updates are sent in fewer bytes than they have."""
+        return self.quantise > 0 or self.top_k < 1

@@ -96,6 +96,7 @@ def train(method: FederatedMethod, on_round: Callable[[Round], None] | None = No
     spent: dict[str, list[float]] = {"bytes": [], "seconds": []}
     for number in range(1, schedule.rounds + 1):
         with watch("train"):
+            method.attend(number)
             loss = method.train_round(number)
             if schedule.evaluate == "received":
                 method.exchange(number)

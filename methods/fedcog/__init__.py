@@ -25,6 +25,9 @@ Deviations and readings:
   `extras["lnnc_alone"]` counts them.
 - With `input_norm` features are normalised before they are propagated, as a network on the whole graph does;
   a column of ones travels with them, for the bias.
+- Of a client that is absent in a round neither models nor values travel. What was propagated once is there.
+  With gcn the stand-ins that it computes keep in training the values that they had in its last step (at first
+  zero), layer by layer, and nothing flows back through them. Evaluation asks every client.
 - Clients may overlap here, see `fedcog_coupling.couple`.
 """
 
@@ -63,6 +66,8 @@ from methods.stacked.backbones import Inputs, Parameters, stack
 
 MEBI = 2**20
 """Bytes of one MB in the paper's Table 4."""
+SMALLEST = 1e-12
+"""Least sum of weights that is divided by."""
 DEEP_HOPS = 10
 """Hops of APPNP, GBP and GPR-GNN in their papers."""
 
@@ -151,6 +156,10 @@ class FedCog(ServedMethod):
     """Local epochs and exchanges so far."""
     travelled: int = 0
     """Bytes between clients in the training steps so far."""
+    last_values: list[Tensor]
+    """(S, width) of every layer, what each stand-in's client sent in its last step; if some are absent."""
+    layer: int = 0
+    """Layers passed in this step."""
 
     @property
     def breaks_privacy(self) -> str:
@@ -203,7 +212,8 @@ class FedCog(ServedMethod):
         federation = self.protected.federation
         graph, features, sizes = federation.graph, federation.features, federation.sizes
         if self.kind == "gcn":
-            convolution = replace(self.convolution, device=self.device, on_travel=self._count)
+            self.last_values = []
+            convolution = replace(self.convolution, device=self.device, on_travel=self._travel)
             return self.prepare(graph, features, sizes, convolution=convolution)
         features = as_features(self.propagated())
         if self.task.name == "node-classification":
@@ -314,6 +324,7 @@ class FedCog(ServedMethod):
     def logits(self, dropout: Dropout | None) -> Tensor:
         """Outputs of all nodes, (n, C); in training, where only training nodes count, of those alone,
         and zero elsewhere."""
+        self.layer = 0
         parameters = self._network()
         if dropout is None or self.training is None:
             return self.backbone.forward(self.inputs, parameters, dropout)
@@ -345,13 +356,28 @@ class FedCog(ServedMethod):
         that had a share in client k's outputs."""
         if self.kind != "gcn":
             return super().clients_loss(logits)
-        return torch.dot(self.loss_weights, self.task.client_loss(logits))
+        weights = self.loss_weights
+        if self.partial:
+            weights = weights * self.working
+            weights = weights * (self.working.sum() / weights.sum().clamp(min=SMALLEST))
+        return torch.dot(weights, self.task.client_loss(logits))
 
-    def _count(self, values: Tensor) -> None:
+    def _travel(self, values: Tensor) -> Tensor:
         """A training step sends each value to its owner, and its gradient back."""
-        if values.requires_grad:
-            self.travelled += 2 * size_of(values)
-            self.channel.up(2 * size_of(values))
+        if not values.requires_grad:
+            return values
+        sent = size_of(values)
+        if self.partial:
+            working = self.working[self.coupling.ends.to(self.device)]
+            sent = int(working.all(dim=1).sum()) * size_of(values[:1])
+            if self.layer == len(self.last_values):
+                self.last_values.append(torch.zeros_like(values))
+            values = torch.where(working[:, :1], values, self.last_values[self.layer])
+            self.last_values[self.layer] = values.detach()
+            self.layer += 1
+        self.travelled += 2 * sent
+        self.channel.up(2 * sent)
+        return values
 
     def train_round(self, round_number: int) -> Tensor:
         """The local epochs, timed."""

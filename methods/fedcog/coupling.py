@@ -26,7 +26,7 @@ from datasets.federation import Federation
 from datasets.graph import make_graph, ones_at
 from methods.stacked.propagation import kernel_of, propagate, use_kernel
 
-Travel = Callable[[Tensor], None]
+Travel = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +41,8 @@ class Coupling:
     """(S,) int64: the p-th value to arrive is the stand-in `route[p]`."""
     degree: Tensor
     """(n,) float32: neighbours of each node, at its own client and elsewhere."""
+    ends: Tensor
+    """(S, 2) int64, each stand-in's client, and the one that owns the node."""
     edges: tuple[int, int]
     """Undirected edges inside clients, and directed ones from another client's node."""
 
@@ -83,6 +85,7 @@ def couple(federation: Federation) -> Coupling:
         border=use_kernel(border, kernel),
         route=torch.from_numpy(order),
         degree=torch.from_numpy(degree.astype(np.float32)),
+        ends=torch.from_numpy(np.stack([keys // nodes, client[owner]], axis=1)),
         edges=(len(source) // 2, len(far)),
     )
 
@@ -119,7 +122,7 @@ class CoupledConvolution:
     """r."""
     device: torch.device | str = "cpu"
     on_travel: Travel | None = None
-    """Called with the stand-ins' values, (S, width), each time that they travel."""
+    """Called with the stand-ins' values, (S, width), when they travel; returns those that arrive."""
 
     @cached_property
     def internal_weight(self) -> Tensor:
@@ -150,5 +153,5 @@ class CoupledConvolution:
     def travel(self, values: Tensor) -> Tensor:
         """Hand each stand-in's value to the client that owns its node; (S, width) both ways."""
         if self.on_travel is not None:
-            self.on_travel(values)
+            values = self.on_travel(values)
         return values.index_select(0, self.route)

@@ -105,9 +105,10 @@ class FeaturePropagation:
         counted = replace(self.convolution, device="cpu", on_travel=self._count)
         return _in_blocks(counted, h, self.nodes + stand_ins)
 
-    def _count(self, values: Tensor) -> None:
+    def _count(self, values: Tensor) -> Tensor:
         self.sent.values += values.numel()
         self.sent.nonzero += int(torch.count_nonzero(values))
+        return values
 
 
 class PlainPropagation:

@@ -8,7 +8,7 @@ graph grows by nodes of other clients:
 - disjoint clients: those whose features have a cosine above 0.5 with a local node's, joined to it.
 
 Arrivals pass messages; they are neither trained on nor scored. The papers' server matches under
-encryption; here raw features cross, and are counted, once.
+encryption; here raw features cross, and are counted, once, by all clients, whoever is absent later.
 
 Deviation: a node takes at most `neighbours` similar ones, the closest, since on graphs with dense
 features (Photo, Computers) half of all pairs may exceed the threshold; 0 lifts the limit.

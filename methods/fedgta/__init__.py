@@ -10,7 +10,8 @@ training, with p_v the client's prediction at node v, T its training nodes and d
     S_i = {j : cos(M_i, M_j) > γ},  w_i ← Σ_{j ∈ S_i} a_j w_j / Σ_{j ∈ S_i} a_j    server
 
 Model, moments and confidence go up, a model of each client's own comes down. A client is always in its own
-S_i. A client that is absent in a round is in no other's S_i and keeps its model. γ < −1 with equal
+S_i. A client that is absent in a round is in no other's S_i, and comes back to the model that
+it was sent last. γ < −1 with equal
 confidences is FedAvg with equal weights, γ = 1 is Local.
 
 Deviations: the paper's formulas were read in its authors' code (github.com/xkLi-Allen/FedGTA). J, γ and the
@@ -168,12 +169,13 @@ class FedGTA(FederatedMethod):
         sent = [self.parameters[name] for name in self.shared()]
         with torch.no_grad():
             moments, confidence = self.statistics(self.logits(None).softmax(dim=1))
-            matrix = mixing_matrix(moments, confidence, self.options.threshold)
+            matrix = mixing_matrix(moments, confidence, self.options.threshold, self.present)
             server = mix(matrix, {name: self.parameters[name] for name in self.shared()})
+            server = {name: self.renewed(value, self.received[name]) for name, value in server.items()}
         self.channel.up(*sent, moments, confidence)
         self.receive(server)
         self.channel.down(*sent)
-        members = float((matrix > 0).sum(dim=1).float().mean())
+        members = float((matrix > 0)[self.present].sum(dim=1).float().mean())
         self.by_round.setdefault("clients_averaged", []).append(members)
 
     def statistics(self, prediction: Tensor) -> tuple[Tensor, Tensor]:
@@ -213,10 +215,13 @@ class FedGTA(FederatedMethod):
         return means
 
 
-def mixing_matrix(moments: Tensor, confidence: Tensor, threshold: float) -> Tensor:
-    """Client i's weights of all clients, a_j over S_i, rows sum to 1; (K, m) and (K,) → (K, K)."""
+def mixing_matrix(
+    moments: Tensor, confidence: Tensor, threshold: float, present: Tensor | bool = True
+) -> Tensor:
+    """Client i's weights of all clients, a_j over S_i, rows sum to 1; (K, m), (K,) and, those of whom S_i may
+    hold others than i, (K,) bool → (K, K)."""
     own = torch.eye(len(moments), dtype=torch.bool, device=moments.device)
-    members = (cosine(gram([moments])) > threshold) | own
+    members = ((cosine(gram([moments])) > threshold) & present) | own
     weights = members * confidence
     idle = weights.sum(dim=1, keepdim=True) == 0
     weights = torch.where(idle, members.to(weights.dtype), weights)

@@ -18,6 +18,9 @@ its second linear map, which no non-linearity parts from W_t, is left out; Â_t 
 (`self_loops=false` for the code's); the EM step is taken once a round, there in every epoch. The
 paper's experiments use Adam with a learning rate of 0.01 and weight decay 5e-4: the protocol's here.
 SGC and GraphSAGE (FedSpray's Table 2) replace relu(Â_t h W_t + b_t) by their own convolution.
+
+A client that is absent in a round keeps its types and centroids and is in no mean; it comes back to the
+newest means, matched with what it had.
 """
 
 from __future__ import annotations
@@ -181,7 +184,9 @@ class FedLIT(FederatedMethod):
             with torch.no_grad():
                 x = self.project()
                 kind = self.clustering.most_similar(x, self.centroids)
-                self.centroids = self.clustering.means(x, kind, self.centroids)
+                kind = self.renewed(kind, self.kind, self.present[self.clustering.client])
+                means = self.clustering.means(x, kind, self.centroids)
+                self.centroids = self.renewed(means, self.centroids)
                 self.set_types(kind)
         return super().train_round(round_number)
 
@@ -227,16 +232,19 @@ class FedLIT(FederatedMethod):
         self.channel.up(*sent)
         self.receive(self.average())
         with torch.no_grad():
+            linked = self.linked[self.present[self.linked]]
             if self.server_centroids is None:
-                self.server_centroids = self.centroids[self.linked[0]]
+                self.server_centroids = self.centroids[linked[0] if len(linked) else self.linked[0]]
             match = align(self.centroids, self.server_centroids)
-            self.server_centroids = regroup(self.centroids[self.linked], match[self.linked]).mean(dim=0)
-            self.centroids = self.server_centroids[match]
-            occupied = regroup(self.occupied(), match).float()
+            if len(linked):
+                self.server_centroids = regroup(self.centroids[linked], match[linked]).mean(dim=0)
+            self.centroids = self.renewed(self.server_centroids[match], self.centroids, self.receiving)
+            occupied = regroup(self.occupied() & self.present.unsqueeze(1), match).float()
             for name, server in self.server_channels.items():
                 mean = average_channels(self.parameters[name], match, occupied, server)
                 self.server_channels[name] = mean
-                self.parameters[name].copy_(mean[match])
+                own = self.parameters[name]
+                own.copy_(self.renewed(mean[match], own, self.receiving))
         self.channel.down(*sent)
 
 

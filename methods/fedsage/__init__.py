@@ -76,21 +76,32 @@ FLOAT_BYTES = 4
 
 @register("fedsage", title="FedSage", paper=PAPER, tasks=BOTH_TASKS, backbones=("graphsage",))
 class FedSage(FedAvg):
-    """FedAvg of GraphSAGE."""
+    """FedAvg of GraphSAGE; absent clients as there."""
 
 
 class MendedFedAvg(FederatedMethod):
-    """FedAvg on graphs with additional nodes."""
+    """FedAvg on graphs with additional nodes.
+
+    Graphs are mended before the first round, by all clients, whoever is absent later. With averaged gradients
+    there is one model; an absent client adds none in that round, as in FedSGD.
+    """
 
     mended: Grown | None = None
     """None where nothing was added."""
 
+    def make_optimiser(self, parameters: list[Tensor]) -> torch.optim.Optimizer:
+        """The clients', or that of the one model."""
+        if self.options.average == "gradients":
+            return self.make_server_optimiser(parameters)
+        return super().make_optimiser(parameters)
+
     def step(self) -> None:
         """A step of every client on its own gradient, or on the average of all."""
         if self.options.average == "gradients":
+            weights = self.weights_among(self.working)
             for value in self.parameters.values():
                 if value.grad is not None:
-                    value.grad.copy_(weighted_mean(value.grad, self.weights))
+                    value.grad.copy_(weighted_mean(value.grad, weights))
         super().step()
 
     def exchange(self, round_number: int) -> None:
@@ -98,7 +109,7 @@ class MendedFedAvg(FederatedMethod):
         if self.options.average == "models":
             super().exchange(round_number)
             return
-        size = self.schedule.local_epochs * size_of(*self.parameters.values())
+        size = int(self.epochs.sum()) * size_of(*self.parameters.values()) // self.federation.clients
         self.channel.up(size)
         self.channel.down(size)
         self.received = {name: value.detach()[:1].clone() for name, value in self.parameters.items()}

@@ -60,7 +60,7 @@ class FedStarOptions(Options):
     "fedstar", title="FedStar", paper="Tan et al. 2023", options=FedStarOptions, exchanges="structure encoder"
 )
 class FedStar(FedAvg):
-    """Averages the structure encoder alone."""
+    """Averages the structure encoder alone; a client that comes back has the newest one, the rest its own."""
 
     options: FedStarOptions
     encoding: Tensor

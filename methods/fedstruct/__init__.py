@@ -21,6 +21,9 @@ apart, no records) on Cora, 72.6, and on CiteSeer, 66.4; by the largest 72.1 and
 71.4 and 65.4, raw 71.2 and 65.2, share of the row 71.2 and 65.2, log 70.1 and 65.2. Clients' mean gradients
 are weighted by the schedule: eq. (8), 1/|labelled| for every labelled node, is `training-nodes`; the
 reference code and the protocols `fedstruct-…` weigh by all nodes of a client, `nodes`.
+
+A client that is absent in a round adds no gradient in it, as in FedSGD. Its nodes stay in Ā, which is known
+before the first round, and their structure features stay with whoever propagates them.
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ from torch import Tensor
 from datasets.errors import UserError
 from datasets.federation import as_graph
 from methods.core.base import Options, Setting, register, with_backbone
+from methods.core.participation import local_epochs
 from methods.fedsgd import FedSGD
 from methods.fedstruct.bytes import Traffic
 from methods.fedstruct.rows import acquisition_bytes, combined_rows, hop_weights, pruned_blocks, pruned_rows
@@ -209,7 +213,7 @@ class FedStruct(FedSGD):
     def build(self) -> None:
         """Prepare both parts, and count what the algorithms will send."""
         super().build()
-        self.traffic = Traffic.of(self)
+        self.traffic = Traffic.of(self, torch.ones(self.federation.clients, dtype=torch.bool))
         self.channel.once(self.traffic.once)
 
     def architecture(self) -> Architecture:
@@ -372,8 +376,14 @@ class FedStruct(FedSGD):
 
     def exchange(self, round_number: int) -> None:
         """Count the gradients, and what the version sends besides in every epoch."""
-        self.channel.up(self.traffic.up * self.schedule.local_epochs)
-        self.channel.down(self.traffic.down * self.schedule.local_epochs)
+        if not self.partial:
+            self.channel.up(self.traffic.up * self.schedule.local_epochs)
+            self.channel.down(self.traffic.down * self.schedule.local_epochs)
+            return
+        for working in local_epochs(self.epochs.cpu()):
+            traffic = Traffic.of(self, working)
+            self.channel.up(traffic.up)
+            self.channel.down(traffic.down)
 
 
 def _combine(h: Tensor, spread: partial[Tensor], weights: np.ndarray) -> Tensor:

@@ -43,18 +43,19 @@ class Traffic:
     once: int
 
     @classmethod
-    def of(cls, method: Sender) -> Traffic:
-        """The traffic of a method that has been built."""
+    def of(cls, method: Sender, present: Tensor) -> Traffic:
+        """The traffic of a method that has been built, per epoch between the clients that are `present`,
+        (K,) bool; once between all."""
         learned = size_of(method.parameters["hop2vec"]) if "hop2vec" in method.parameters else 0
         model = size_of(*method.parameters.values()) - learned
-        clients = method.federation.clients
+        clients = int(present.sum())
         both = clients * model
         if method.options.version == "a":
-            return cls(both + clients * learned, both + _jacobians(method), 0)
+            return cls(both + clients * learned, both + _jacobians(method, present), 0)
         acquired = method.acquired
         if method.options.private:
-            return _private(method, both, learned, acquired)
-        shared = (clients - 1) * size_of(method.features)
+            return _private(method, both, learned, present)
+        shared = (method.federation.clients - 1) * size_of(method.features)
         return cls(both + clients * learned, both + clients * learned, acquired + shared)
 
 
@@ -64,7 +65,7 @@ def _structure_size(method: Sender) -> int:
     return sum(value.numel() for name, value in named if name.startswith("structure."))
 
 
-def _jacobians(method: Sender) -> int:
+def _jacobians(method: Sender, present: Tensor) -> int:
     """Version a, for every labelled node: its embedding, the derivative by θ_s and, for Hop2Vec, by the
     features of every node that reaches it."""
     options = method.options
@@ -72,17 +73,18 @@ def _jacobians(method: Sender) -> int:
     if options.network == "graphsage":
         hidden = method.structure_backbone.architecture.hidden
         width, hops = hidden[-1], len(hidden)
-    labelled = int(method.task.train_count.sum())
+    labelled = int(method.task.train_count[present].sum())
     values = labelled * width * (1 + _structure_size(method))
     if options.features == "h2v":
-        rows = method.position.cpu()[method.federation.train].numpy()
+        federation = method.federation
+        rows = method.position.cpu()[federation.train & present[federation.client]].numpy()
         pairs = reachable_pairs(method.adjacency, rows, hops)
         # Without g the derivative is ā_vq times the identity: one value.
         values += pairs * (1 if options.transform == "none" else width * options.structure_width)
     return values * FLOAT
 
 
-def _private(method: Sender, both: int, learned: int, acquired: int) -> Traffic:
+def _private(method: Sender, both: int, learned: int, present: Tensor) -> Traffic:
     """Appendix L.1: per epoch every client sends the others' labelled nodes its sums (eq. 49, 51) and,
     with a fixed S, their derivatives (eq. 50); once, each asks the others for the sums it needs.
 
@@ -91,14 +93,14 @@ def _private(method: Sender, both: int, learned: int, acquired: int) -> Traffic:
     `extras`.
     """
     federation = method.federation
-    labelled = federation.count(federation.train)
-    total, width = int(labelled.sum()), method.task.width
-    sums = (federation.clients - 1) * total * width
-    up = both + federation.clients * learned + sums * FLOAT
+    labelled, clients = federation.count(federation.train), int(present.sum())
+    total, width = int(labelled[present].sum()), method.task.width
+    sums = (clients - 1) * total * width
+    up = both + clients * learned + sums * FLOAT
     if not learned:
         derivatives = _structure_size(method) * width * FLOAT
-        method.extras["up_mb_per_epoch_by_paper"] = (up + federation.clients * derivatives) / MEGA
-        up += (federation.clients - 1) * total * derivatives
-        method.extras["up_mb_per_epoch"] = up / MEGA
+        method.extras.setdefault("up_mb_per_epoch_by_paper", (up + clients * derivatives) / MEGA)
+        up += (clients - 1) * total * derivatives
+        method.extras.setdefault("up_mb_per_epoch", up / MEGA)
     queries = int((labelled * (federation.nodes - federation.sizes)).sum())
-    return Traffic(up, both + learned, acquired + queries * FLOAT)
+    return Traffic(up, both + learned, method.acquired + queries * FLOAT)

@@ -103,8 +103,10 @@ class FedTAD(FederatedMethod):
 
     options: FedTADOptions
     task: NodeClassification
+    found: Tensor
+    """κ, (K, C)."""
     reliability: Tensor
-    """r, (K, C)."""
+    """r, (K, C), among the clients present."""
     labels: Tensor
     """y, (m,)."""
     server: Parameters
@@ -123,9 +125,9 @@ class FedTAD(FederatedMethod):
         options, classes = self.options, self.task.width
         if options.nodes < classes:
             raise UserError(f"fedtad's nodes must be at least {classes}, the number of classes")
-        found = class_reliability(self.federation, classes, options.reliability).to(self.device)
-        self.channel.once(found)
-        self.reliability = shares(found, options.shared_over)
+        self.found = class_reliability(self.federation, classes, options.reliability).to(self.device)
+        self.channel.once(self.found)
+        self.reliability = shares(self.found, options.shared_over)
         self.labels = balanced_labels(options.nodes, classes).to(self.device)
         self.server = _leaves(self.received)
         width = int(self.federation.features.shape[1])
@@ -138,6 +140,8 @@ class FedTAD(FederatedMethod):
     def average(self) -> Parameters:
         """Σ_k p_k w_k after the server's steps; name → (1, …)."""
         mean = super().average()
+        if self.partial:
+            self.reliability = shares(self.found * self.present.unsqueeze(1), self.options.shared_over)
         with torch.no_grad():
             for name, value in mean.items():
                 self.server[name].copy_(value)
@@ -178,7 +182,7 @@ class FedTAD(FederatedMethod):
         unlike = torch.cdist(graph.features, graph.features, p=1) / graph.features.shape[1]
         diversity = torch.exp(-(apart * unlike).mean() / noise.shape[1])
         divergence = self.divergence(teachers.detach(), student)
-        return options.semantic * semantic - divergence + options.diversity * clients * diversity
+        return options.semantic * semantic - divergence + options.diversity * self.channel.senders * diversity
 
     def make(self, noise: Tensor) -> PseudoGraph:
         """The graph that the generator makes of noise, (m, ·)."""

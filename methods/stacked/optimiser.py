@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
+
+BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
+"""Of Adam, torch's defaults."""
 
 
 def make_adam(parameters: list[Tensor], learning_rate: float, weight_decay: float) -> torch.optim.Optimizer:
@@ -25,3 +29,47 @@ def _mark_as_written(adam: torch.optim.Optimizer, *_: Any) -> None:
     for group in adam.param_groups:
         for value in group["params"]:
             torch.autograd.graph.increment_version(value)
+
+
+class MaskedOptimiser(torch.optim.Optimizer):
+    """Adam or gradient descent in which some clients rest: their slices, moments and step counts stay."""
+
+    def __init__(
+        self,
+        parameters: list[Tensor],
+        learning_rate: float,
+        weight_decay: float,
+        moving: Callable[[], Tensor],
+        adam: bool = True,
+    ) -> None:
+        """`moving` tells at every step which slices move, (K,) bool for parameters (K, …)."""
+        super().__init__(parameters, {"lr": learning_rate, "weight_decay": weight_decay})
+        self.moving, self.adam = moving, adam
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Kingma & Ba 2015, algorithm 1, in torch's order of operations, or w ← w − η g."""
+        rows = self.moving().nonzero().squeeze(1)
+        for group in self.param_groups:
+            for value in group["params"]:
+                if value.grad is None:
+                    continue
+                now = value.detach()[rows]
+                change = value.grad[rows].add(now, alpha=group["weight_decay"])
+                if self.adam:
+                    change = self._adapted(value, change, rows)
+                value[rows] = now.sub_(change, alpha=group["lr"])
+
+    def _adapted(self, value: Tensor, gradient: Tensor, rows: Tensor) -> Tensor:
+        """Adam's direction for the slices `rows`, of which `gradient` holds the gradients."""
+        state = self.state[value]
+        if not state:
+            state["step"] = torch.zeros(len(value), dtype=torch.float64, device=value.device)
+            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(value), torch.zeros_like(value)
+        state["step"][rows] += 1
+        step = state["step"][rows].view(-1, *(1,) * (value.dim() - 1))
+        first = state["exp_avg"][rows].lerp_(gradient, 1 - BETA1)
+        second = state["exp_avg_sq"][rows].mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
+        state["exp_avg"][rows], state["exp_avg_sq"][rows] = first, second
+        root = second.sqrt().div_((1 - BETA2**step).sqrt().to(value.dtype)).add_(EPSILON)
+        return first.div_((1 - BETA1**step).to(value.dtype)).div_(root)

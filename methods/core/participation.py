@@ -1,0 +1,79 @@
+"""Who takes part in each round, and for how many local epochs.
+
+A round of a client: it receives, trains, and sends (McMahan et al. 2017, algorithm 1). Here every round ends
+with its exchange, so that those who take part in the next round receive in the exchange of this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from datasets.errors import UserError
+from datasets.seeding import stream
+from methods.core.settings import Schedule
+
+
+@dataclass(frozen=True, eq=False)
+class Attendance:
+    """Drawn for a whole run; R rounds, K clients."""
+
+    epochs: Tensor
+    """(R, K) int64, local epochs of each client in each round; 0 where it is absent."""
+    rates: Tensor
+    """(R,) float64, the chance of a client that has not left to take part in the round."""
+
+    @classmethod
+    def full(cls, schedule: Schedule, clients: int) -> Attendance:
+        """Everyone in every round."""
+        shape = (schedule.rounds, clients)
+        return cls(torch.full(shape, schedule.local_epochs), torch.ones(schedule.rounds).double())
+
+    @classmethod
+    def draw(cls, schedule: Schedule, clients: int, seed: int) -> Attendance:
+        """By the schedule: in each round its share of all clients, drawn among those that have not left,
+        at least one; of these its share of stragglers with 1 to `local_epochs` − 1 epochs, at even odds.
+
+        Raises UserError for a client that does not exist, and for a round without any client.
+        """
+        generator = stream(seed, "participation")
+        leaving = np.full(clients, schedule.rounds + 1)
+        for client, number in schedule.departures.items():
+            if client >= clients:
+                raise UserError(
+                    f"leavers names client {client}: clients are numbered from 0 to {clients - 1}"
+                )
+            leaving[client] = number
+        if (leaving <= schedule.rounds).all():
+            raise UserError("leavers leaves rounds without any client: let one stay")
+        wanted = max(1, round(schedule.participation * clients))
+        epochs, rates = np.zeros((schedule.rounds, clients), dtype=np.int64), np.ones(schedule.rounds)
+        for number in range(1, schedule.rounds + 1):
+            order = generator.permutation(clients)
+            staying = order[leaving[order] > number]
+            chosen = staying[:wanted]
+            rates[number - 1] = len(chosen) / len(staying)
+            slow = chosen[: round(schedule.stragglers * len(chosen))]
+            epochs[number - 1, chosen] = schedule.local_epochs
+            if len(slow):
+                epochs[number - 1, slow] = generator.integers(1, schedule.local_epochs, len(slow))
+        return cls(torch.from_numpy(epochs), torch.from_numpy(rates))
+
+    def present(self, round_number: int) -> Tensor:
+        """(K,) bool, who takes part in a round (from 1); after the last round those of the last."""
+        return self.epochs[min(round_number, len(self.epochs)) - 1] > 0
+
+
+def column(mask: Tensor, value: Tensor) -> Tensor:
+    """(K,) as it stands beside a stacked value, (K, 1, …)."""
+    return mask.view(-1, *(1,) * (value.dim() - 1))
+
+
+def local_epochs(epochs: Tensor) -> Iterator[Tensor]:
+    """For each epoch until the last client is done, who is still at work, (K,) bool; `epochs` (K,)."""
+    for number in range(int(epochs.max())):
+        yield epochs > number

@@ -1,0 +1,68 @@
+"""Differential privacy of clients: their updates are clipped, and noised before they are sent.
+
+McMahan et al., Learning Differentially Private Recurrent Language Models, ICLR 2018. With u a client's
+update, all its shared parameters as one vector, C the clipping norm and σ the noise:
+
+    u ← u · min(1, C / ‖u‖₂) + N(0, σ² C²)
+
+Every client adds its own noise, so that not even the server sees an update without it. In Σ_k p_k u_k one
+client weighs at most max p_k C beside a deviation of σ C √(Σ p_k²), which is no less than σ times that.
+Neighbours are federations that differ by one whole client. Two ε are reported for the same δ, by Rényi
+divergences (Mironov 2017) as Opacus counts them: against those who see the averaged models alone and not who
+took part, with the share of clients drawn in each round as the accountant's sampling rate (it assumes
+Poisson sampling, where a round here draws a fixed number), and against the server, for the client that takes
+part most often. Neither covers the choice of the reported round by validation scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from datasets.errors import UserError
+
+
+@dataclass(frozen=True)
+class GaussianMechanism:
+    """Clipping and noise of stacked updates, (K, P)."""
+
+    noise: float
+    """σ."""
+    clip: float
+    """C, positive."""
+
+    def __call__(self, update: Tensor, generator: torch.Generator) -> Tensor:
+        """Every client's update as it is sent, (K, P); one that is not above C stays to the digit before the
+        noise."""
+        clipped = clip(update, self.clip)
+        if self.noise == 0:
+            return clipped
+        drawn = torch.randn(update.shape, generator=generator).to(update.device)
+        return clipped.add_(drawn, alpha=self.noise * self.clip)
+
+
+def clip(update: Tensor, norm: float) -> Tensor:
+    """Each row of `update` (K, P), shortened to `norm` where it is longer."""
+    length = torch.linalg.vector_norm(update, dim=1, keepdim=True)
+    return torch.where(length > norm, update * (norm / length.clamp(min=norm)), update)
+
+
+def epsilon(noise: float, rates: Sequence[float], delta: float) -> float:
+    """ε of one round for each of the sampling rates; 0 without any round.
+
+    Raises UserError where Opacus is not installed.
+    """
+    try:
+        from opacus.accountants import RDPAccountant
+    except ImportError as error:
+        raise UserError(
+            "privacy_noise needs Opacus to tell ε: install the extra with pip install -e '.[privacy]', "
+            "or set privacy_noise=0"
+        ) from error
+    accountant = RDPAccountant()
+    for rate in rates:
+        accountant.step(noise_multiplier=noise, sample_rate=rate)
+    return float(accountant.get_epsilon(delta)) if rates else 0.0

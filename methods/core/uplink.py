@@ -1,0 +1,79 @@
+"""What the server gets of the clients' models where updates are made private or compressed on their way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from datasets.seeding import stream
+from methods.core.compression import VALUE, Compression
+from methods.core.participation import Attendance, column
+from methods.core.privacy import GaussianMechanism, epsilon
+from methods.core.settings import Schedule
+
+
+@dataclass(frozen=True)
+class Uplink:
+    """Privacy first, then compression, which sees nothing that is not private."""
+
+    privacy: GaussianMechanism | None
+    compression: Compression | None
+    generator: torch.Generator
+
+    @classmethod
+    def of(cls, schedule: Schedule, seed: int) -> Uplink | None:
+        """None where models are sent as they are."""
+        if not (schedule.protects or schedule.compresses):
+            return None
+        privacy = GaussianMechanism(schedule.privacy_noise, schedule.privacy_clip)
+        compression = Compression(schedule.quantise, schedule.top_k, schedule.error_feedback)
+        drawn_with = int(stream(seed, "uplink").integers(2**62))
+        return cls(
+            privacy if schedule.protects else None,
+            compression if schedule.compresses else None,
+            torch.Generator().manual_seed(drawn_with),
+        )
+
+    @property
+    def settings(self) -> str:
+        """Names of the settings that change messages."""
+        names = {"privacy_clip": self.privacy, "quantise or top_k": self.compression}
+        return " and ".join(name for name, part in names.items() if part is not None)
+
+    def send(
+        self, own: Mapping[str, Tensor], received: Mapping[str, Tensor], present: Tensor
+    ) -> tuple[dict[str, Tensor], int]:
+        """The clients' parameters as the server has them, name → (K, …), and the bytes sent.
+
+        `received` (1 or K, …) is what updates are counted from, which the server knows. Nothing comes from
+        clients that are not `present`, (K,).
+        """
+        update = torch.cat([(value.detach() - received[name]).flatten(1) for name, value in own.items()], 1)
+        sent = update
+        if self.privacy is not None:
+            sent = self.privacy(sent, self.generator)
+        size = VALUE * update.shape[1]
+        if self.compression is not None:
+            sent, size = self.compression(sent, present, self.generator), self.compression.size(len(sent[0]))
+        # To the digit: w_s + (w − w_s) need not be w.
+        changed = (sent != update).any(dim=1)
+        parts = sent.split([value[0].numel() for value in own.values()], dim=1)
+        read = {
+            name: torch.where(column(changed, value), received[name] + part.view_as(value), value.detach())
+            for (name, value), part in zip(own.items(), parts, strict=True)
+        }
+        return read, size * int(present.sum())
+
+    def figures(self, schedule: Schedule, attendance: Attendance) -> dict[str, float]:
+        """`epsilon` and `epsilon_server`, see `methods.core.privacy`; empty without noise."""
+        if schedule.privacy_noise == 0:
+            return {}
+        noise, delta = schedule.privacy_noise, schedule.privacy_delta
+        most = int((attendance.epochs > 0).sum(dim=0).max())
+        return {
+            "epsilon": epsilon(noise, attendance.rates.tolist(), delta),
+            "epsilon_server": epsilon(noise, [1.0] * most, delta),
+        }

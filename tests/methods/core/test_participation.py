@@ -1,0 +1,257 @@
+"""Clients that are absent from rounds, for every method."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from datasets.errors import UserError
+from methods.core import registry
+from methods.core.base import Architecture, FederatedMethod, Schedule, make_setting
+from methods.core.participation import Attendance
+from methods.core.training import train
+from methods.stacked.mixing import weighted_mean
+from methods.stacked.optimiser import MaskedOptimiser
+from tests.methods.federations import community_federation, small_federation
+
+NETWORK = Architecture(hidden=(8, 8), dropout=0.0)
+HALF = Schedule(rounds=4, local_epochs=2, participation=0.5, stragglers=0.5, leavers="0@1")
+STRUCT = {"structure_width": 8, "structure_hidden": "16", "feature_hidden": "8"}
+VARIANTS: dict[str, list[dict[str, Any]]] = {
+    "fedstruct": [STRUCT, STRUCT | {"version": "b", "transform": "none"}],
+    "fedcog": [{"convolution": "sgc", "server": "feddyn"}, {"convolution": "gcn"}],
+    "fedsage-true": [{}, {"average": "gradients"}],
+    "fedproto": [{"distance": "nodes"}],
+    "fedspray": [{"targets": "aligned", "projector": "classifier"}],
+    "scaffold": [{}, {"control": "gradient"}],
+    "feddc": [{}, {"variant": "authors"}],
+    "gcfl": [{"first_round": 0, "epsilon1": 1e6, "epsilon2": 0.0}],
+    "gcfl+": [{"first_round": 0, "epsilon1": 1e6, "epsilon2": 0.0, "sequence": 2}],
+}
+CASES = [(name, options) for name in registry.names() for options in VARIANTS.get(name, [{}])]
+ONE_MODEL = {"fedsgd", "fedstruct", "central"}
+"""Methods that have no parameters of a client's own."""
+STATE = {
+    "apfl": ("alpha",),
+    "scaffold": ("control",),
+    "feddc": ("drift", "update", "gradient"),
+    "fedala": ("mixture",),
+    "fedspray": ("encoder",),
+    "fedlit": ("centroids",),
+}
+"""Attributes in which a method's clients keep more than parameters."""
+
+
+def method_of(name: str, options: dict[str, Any], schedule: Schedule = HALF) -> FederatedMethod:
+    info = registry.describe(name)
+    network = Architecture(info.backbones[0], (8, 8), dropout=0.0)
+    federation = community_federation(clients=5, nodes=150)
+    return registry.create(name, options, make_setting(federation, network, schedule, 1, merged=info.merged))
+
+
+def client_state(method: FederatedMethod) -> dict[str, Tensor]:
+    """Name → (K, …): parameters, optimisers' states and what else clients keep."""
+    clients = method.federation.clients
+    found = dict(method.parameters)
+    for owner in (method.optimiser, getattr(method, "encoder_optimiser", method.optimiser)):
+        for index, state in enumerate(owner.state.values()):
+            found |= {f"{id(owner)}.{index}.{name}": value for name, value in state.items()}
+    for name in STATE.get(method.info.name, ()):
+        value = getattr(method, name)
+        parts = value if isinstance(value, dict) else {"": value}
+        found |= {f"{name}.{part}": each for part, each in parts.items() if isinstance(each, Tensor)}
+    stacked = {name: value for name, value in found.items() if value.shape[:1] == (clients,)}
+    return {name: value.detach().clone() for name, value in stacked.items()}
+
+
+def unchanged(before: dict[str, Tensor], after: dict[str, Tensor], who: Tensor) -> bool:
+    # Adam's state is made in the first step: what was not there is zero for those who rest.
+    zero = {name: torch.zeros_like(value) for name, value in after.items()}
+    return all(torch.equal(value[who], {**zero, **before}[name][who]) for name, value in after.items())
+
+
+def rounds_of(method: FederatedMethod) -> Iterator[int]:
+    method.build()
+    for number in range(1, method.schedule.rounds + 1):
+        method.attend(number)
+        yield number
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}-{i}" for i, (n, _) in enumerate(CASES)])
+def test_an_absent_client_stays_as_it_was_and_exchanges_nothing(name: str, options: dict[str, Any]) -> None:
+    method = method_of(name, options)
+    if registry.describe(name).needs_everyone:
+        with pytest.raises(UserError, match="needs every client in every round"):
+            method.build()
+        return
+    one_model = name in ONE_MODEL or options.get("average") == "gradients"
+    moved = False
+    for number in rounds_of(method):
+        before = client_state(method)
+        loss = method.train_round(number)
+        assert torch.isfinite(loss)
+        trained = client_state(method)
+        method.exchange(number)
+        received = client_state(method)
+        if one_model:
+            continue
+        assert not method.present[0]
+        assert unchanged(before, trained, ~method.present)
+        # who was absent keeps all but what it receives, and who does not receive keeps its model
+        assert unchanged(trained, received, ~method.present & ~method.receiving)
+        assert all(
+            torch.equal(trained[n][~method.receiving], received[n][~method.receiving])
+            for n in method.parameters
+        )
+        moved |= not unchanged(before, trained, method.present)
+    assert moved or one_model
+    method.finish()
+    assert torch.isfinite(method.predict()).all()
+    whole = method_of(name, options, Schedule(rounds=4, local_epochs=2))
+    train(whole)
+    exchanged = method.channel.bytes_up, method.channel.bytes_down
+    assert all(
+        part <= 0.5 * all_
+        for part, all_ in zip(exchanged, (whole.channel.bytes_up, whole.channel.bytes_down), strict=True)
+    )
+
+
+def test_a_round_of_fedavg_by_hand() -> None:
+    """Two of three clients, the third left; the mean is over those two by their training nodes."""
+    schedule = Schedule(rounds=2, learning_rate=0.1, optimiser="sgd", weight_decay=0.0, leavers="1@2")
+    federation = small_federation(clients=3)
+    method = registry.create("fedavg", {}, make_setting(federation, NETWORK, schedule))
+    method.build()
+    method.train_round(1)
+    first = {name: value.detach().clone() for name, value in method.parameters.items()}
+    count = federation.count(federation.train).float()
+    method.exchange(1)
+    for name, value in method.parameters.items():
+        mean = (count[:, None] * first[name].flatten(1)).sum(0) / count.sum()
+        torch.testing.assert_close(value.detach()[0].flatten(), mean)
+        assert torch.equal(value[1], first[name][1])  # it left: it receives nothing
+        assert torch.equal(value[0], value[2])
+    start = {name: value.detach().clone() for name, value in method.parameters.items()}
+    method.attend(2)
+    method.train_round(2)
+    own = {name: value.detach().clone() for name, value in method.parameters.items()}
+    method.exchange(2)
+    for name, value in method.parameters.items():
+        torch.testing.assert_close(
+            own[name],
+            start[name] - 0.1 * value.grad * torch.tensor([1, 0, 1]).view(-1, *[1] * (value.dim() - 1)),
+        )
+        mean = (count[0] * own[name][0] + count[2] * own[name][2]) / (count[0] + count[2])
+        torch.testing.assert_close(value.detach()[0], mean)
+        assert torch.equal(value[1], first[name][1])
+    one = 4 * sum(value[0].numel() for value in method.parameters.values())
+    assert (method.channel.bytes_up, method.channel.bytes_down) == (5 * one, 4 * one)
+
+
+def test_scaffold_weighs_controls_over_all_and_models_over_those_present() -> None:
+    schedule = Schedule(rounds=3, local_epochs=2, participation=0.5, weighting="uniform", optimiser="sgd")
+    setting = make_setting(small_federation(clients=4), NETWORK, schedule)
+    method: Any = registry.create("scaffold", {}, setting)
+    for number in rounds_of(method):
+        method.train_round(number)
+        mean = {n: v.detach()[method.present].mean(0, keepdim=True) for n, v in method.parameters.items()}
+        method.exchange(number)
+        for name, control in method.control.items():
+            torch.testing.assert_close(method.received[name], mean[name])
+            torch.testing.assert_close(method.server_control[name], control.mean(0, keepdim=True))
+
+
+def test_feddyn_keeps_the_papers_rule() -> None:
+    """h ← h − α/K Σ_S (w_k − w_s),  w_s ← mean_S w_k − h/α."""
+    schedule = Schedule(rounds=3, participation=0.5, weighting="uniform", optimiser="sgd")
+    setting = make_setting(small_federation(clients=4), NETWORK, schedule)
+    method: Any = registry.create("feddyn", {"alpha": 0.1}, setting)
+    h: dict[str, Any] = {}
+    for number in rounds_of(method):
+        method.train_round(number)
+        expected = {}
+        for name, value in method.parameters.items():
+            sent = value.detach()[method.present]
+            h[name] = h.get(name, 0) - 0.1 / 4 * (sent - method.received[name]).sum(0)
+            expected[name] = sent.mean(0) - h[name] / 0.1
+        method.exchange(number)
+        for name, value in expected.items():
+            torch.testing.assert_close(method.received[name][0], value)
+
+
+def test_masked_adam_is_each_clients_own_adam() -> None:
+    generator = torch.Generator().manual_seed(0)
+    stacked = torch.randn(3, 4, 2, generator=generator).requires_grad_()
+    single = [value.detach().clone().requires_grad_() for value in stacked]
+    moving = torch.ones(3, dtype=torch.bool)
+    ours = MaskedOptimiser([stacked], 0.05, 0.01, lambda: moving)
+    theirs = [torch.optim.Adam([value], lr=0.05, weight_decay=0.01) for value in single]
+    for _ in range(12):
+        moving = torch.rand(3, generator=generator) < 0.6
+        stacked.grad = torch.randn(3, 4, 2, generator=generator)
+        ours.step()
+        for k in moving.nonzero().flatten().tolist():
+            single[k].grad = stacked.grad[k].clone()
+            theirs[k].step()
+    torch.testing.assert_close(stacked.detach(), torch.stack([value.detach() for value in single]))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    clients=st.integers(2, 9),
+    participation=st.floats(0.05, 1.0),
+    stragglers=st.floats(0.0, 1.0),
+    seed=st.integers(0, 99),
+)
+def test_attendance_keeps_its_promises(clients, participation, stragglers, seed) -> None:
+    schedule = Schedule(
+        rounds=8, local_epochs=4, participation=participation, stragglers=stragglers, leavers="1@3"
+    )
+    drawn = Attendance.draw(schedule, clients, seed).epochs
+    count = (drawn > 0).sum(dim=1)
+    wanted = max(1, round(participation * clients))
+    assert count[:2].tolist() == [wanted] * 2
+    assert count[2:].tolist() == [min(wanted, clients - 1)] * 6
+    assert drawn[2:, 1].sum() == 0
+    assert ((drawn >= 0) & (drawn <= 4)).all()
+    slow = ((drawn > 0) & (drawn < 4)).sum(dim=1)
+    assert slow.tolist() == [round(stragglers * int(each)) for each in count]
+    assert torch.equal(drawn, Attendance.draw(schedule, clients, seed).epochs)
+
+
+def test_ten_seeds_draw_ten_attendances() -> None:
+    schedule = Schedule(rounds=20, participation=0.5)
+    drawn = {Attendance.draw(schedule, 10, seed).epochs.numpy().tobytes() for seed in range(10)}
+    assert len(drawn) == 10
+    often = np.mean([Attendance.draw(schedule, 10, seed).epochs.numpy() for seed in range(10)], axis=(0, 1))
+    assert np.abs(often - 0.5).max() < 0.15
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"leavers": "7@1"}, "clients are numbered from 0 to 2"),
+        ({"leavers": "0@1+1@1+2@1"}, "let one stay"),
+    ],
+)
+def test_a_federation_without_its_clients_is_refused(changes: dict[str, Any], words: str) -> None:
+    setting = make_setting(small_federation(clients=3), NETWORK, Schedule(rounds=2, **changes))
+    with pytest.raises(UserError, match=words):
+        registry.create("fedavg", {}, setting).build()
+
+
+def test_weights_of_present_clients_without_training_nodes_are_even() -> None:
+    setting = make_setting(small_federation(clients=3), NETWORK, Schedule(rounds=2, participation=0.9))
+    method = registry.create("fedavg", {}, setting)
+    method.build()
+    method.shares = torch.tensor([1.0, 0.0, 0.0])
+    assert method.weights_among(torch.tensor([False, True, True])).tolist() == [0.0, 0.5, 0.5]
+    value = torch.arange(3.0).view(3, 1)
+    assert weighted_mean(value, method.weights_among(torch.tensor([True, True, False]))).item() == 0.0

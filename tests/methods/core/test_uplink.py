@@ -1,0 +1,168 @@
+"""Private and compressed updates."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from datasets.errors import UserError
+from methods.core import registry
+from methods.core.base import Architecture, FederatedMethod, Schedule, make_setting
+from methods.core.compression import Compression, largest, quantised
+from methods.core.privacy import GaussianMechanism, clip, epsilon
+from methods.core.training import train
+from tests.methods.federations import small_federation
+
+PLAIN = Schedule(rounds=3, local_epochs=2)
+NETWORK = Architecture(hidden=(8,), dropout=0.0)
+
+
+def method_of(name: str, schedule: Schedule) -> FederatedMethod:
+    return registry.create(name, {}, make_setting(small_federation(clients=3), NETWORK, schedule))
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def updates(clients: int = 3, values: int = 50) -> Tensor:
+    return torch.randn(clients, values, generator=generator()) * torch.tensor([[0.01], [1.0], [30.0]])
+
+
+def test_clipping_bounds_whole_updates_and_leaves_short_ones_alone() -> None:
+    given = updates()
+    found = clip(given, 2.0)
+    assert torch.equal(found[0], given[0])
+    torch.testing.assert_close(found[1:].norm(dim=1), torch.tensor([2.0, 2.0]))
+    torch.testing.assert_close(found[2] / found[2].norm(), given[2] / given[2].norm())
+
+
+def test_noise_has_the_stated_deviation_and_is_each_clients_own() -> None:
+    noise = GaussianMechanism(noise=1.5, clip=2.0)(torch.zeros(4, 20000), generator())
+    # standard error of a deviation over n draws: σ / √(2 n)
+    assert (noise.std(dim=1) - 3.0).abs().max() < 4 * 3.0 / math.sqrt(2 * 20000)
+    assert noise.mean(dim=1).abs().max() < 4 * 3.0 / math.sqrt(20000)
+    assert torch.corrcoef(noise).fill_diagonal_(0).abs().max() < 4 / math.sqrt(20000)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "feddyn", "gcfl", "ditto"])
+def test_no_noise_and_a_wide_clip_change_no_digit(name: str) -> None:
+    plain, private = method_of(name, PLAIN), method_of(name, replace(PLAIN, privacy_clip=1e9))
+    first, second = train(plain), train(private)
+    assert first.curve == second.curve
+    assert first.bytes == second.bytes
+    for key, value in plain.parameters.items():
+        assert torch.equal(value, private.parameters[key])
+
+
+def test_the_server_sees_clipped_updates() -> None:
+    method = method_of("fedavg", replace(PLAIN, privacy_clip=0.05))
+    method.build()
+    method.train_round(1)
+    own = {name: value.detach().clone() for name, value in method.parameters.items()}
+    with method.upload():
+        seen = [(method.parameters[name] - method.received[name]).flatten(1) for name in own]
+    assert torch.cat(seen, 1).norm(dim=1) == pytest.approx([0.05] * 3, rel=1e-4)
+    assert all(torch.equal(method.parameters[name], value) for name, value in own.items())
+
+
+def test_epsilon_is_the_accountants() -> None:
+    accountants = pytest.importorskip("opacus.accountants", reason="Opacus is an optional extra")
+    accountant = accountants.RDPAccountant()
+    for _ in range(20):
+        accountant.step(noise_multiplier=2.0, sample_rate=0.5)
+    assert epsilon(2.0, [0.5] * 20, 1e-5) == accountant.get_epsilon(1e-5)
+    # Gaussian mechanism, T rounds: at most T/(2σ²) + √(2 T log(1/δ)) / σ
+    bound = 20 / (2 * 16) + math.sqrt(2 * 20 * math.log(1e5)) / 4
+    assert 0.8 * bound < epsilon(4.0, [1.0] * 20, 1e-5) <= bound
+    schedule = replace(PLAIN, rounds=20, privacy_noise=2.0, privacy_clip=1.0, participation=0.34)
+    outcome = train(method_of("fedavg", schedule))
+    assert outcome.extras["epsilon"] == pytest.approx(epsilon(2.0, [1 / 3] * 20, 1e-5))
+    assert outcome.extras["epsilon_server"] > outcome.extras["epsilon"]
+
+
+def test_without_opacus_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "opacus.accountants", None)
+    with pytest.raises(UserError, match=r"privacy_noise needs Opacus .* '\.\[privacy\]'"):
+        method_of("fedavg", replace(PLAIN, privacy_noise=1.0, privacy_clip=1.0)).build()
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_quantisation_is_right_in_the_mean_and_on_its_grid(bits: int) -> None:
+    given, levels = updates(), 2 ** (bits - 1) - 1
+    step = given.abs().amax(dim=1, keepdim=True) / levels
+    drawn = torch.stack([quantised(given, bits, generator(seed)) for seed in range(2000)])
+    # a value's deviation is at most half a step
+    error = (drawn.mean(dim=0) - given).abs() / step
+    assert error.max() < 5 * 0.5 / math.sqrt(2000)
+    whole = drawn / step
+    torch.testing.assert_close(whole, whole.round(), atol=1e-3, rtol=0)
+    assert whole.abs().max() <= levels + 1e-3
+    assert torch.equal(quantised(torch.zeros(2, 5), bits, generator()), torch.zeros(2, 5))
+
+
+def test_the_largest_values_stay_and_all_of_them_at_one() -> None:
+    given = torch.tensor([[1.0, -5.0, 3.0, 0.5], [0.0, 0.2, -0.1, 0.3]])
+    expected = torch.tensor([[0.0, -5.0, 3.0, 0.0], [0.0, 0.2, 0.0, 0.3]])
+    assert torch.equal(largest(given, 0.5), expected)
+    assert largest(given, 1.0) is given
+
+
+def test_what_was_left_out_comes_with_the_next_message() -> None:
+    compression, present = Compression(0, 0.25, True), torch.tensor([True, False])
+    given = torch.tensor([[4.0, 3.0, 2.0, 1.0], [4.0, 3.0, 2.0, 1.0]])
+    sent = [compression(given, present, generator()) for _ in range(3)]
+    # client 0: 4 goes; then 3 + 3; then 2 + 2 + 2 beside 4 + 4 (it was not sent a second time)
+    assert [each[0].tolist() for each in sent] == [[4, 0, 0, 0], [0, 6, 0, 0], [8, 0, 0, 0]]
+    total = sum(each[0] for each in sent)
+    torch.testing.assert_close(total + compression.left_out[0], 3 * given[0])
+    assert compression.left_out[1].abs().sum() == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "size"),
+    [
+        ({"quantise": 8}, 107 + 4),
+        ({"quantise": 3}, 41 + 4),
+        ({"top_k": 0.1}, 11 * 8),
+        ({"top_k": 0.1, "quantise": 8}, 11 * 5 + 4),
+        ({"top_k": 0.9}, 4 * 107),
+        ({"privacy_clip": 1.0}, 4 * 107),
+    ],
+)
+def test_bytes_by_hand(changes: dict[str, Any], size: int) -> None:
+    """Of 107 values; the network, with 12 features, 8 hidden and 3 classes, has 104 + 27 = 131."""
+    schedule = replace(PLAIN, **changes)
+    compression = Compression(schedule.quantise, schedule.top_k, False)
+    assert compression.size(107) == size
+    method = method_of("fedavg", schedule)
+    outcome = train(method)
+    assert outcome.bytes["up"] == 3 * compression.size(131)
+    assert outcome.bytes["down"] == 3 * 4 * 131
+    assert math.isfinite(outcome.metrics["accuracy"])
+
+
+def test_all_values_equal_the_plain_run_to_the_digit() -> None:
+    plain, sent = method_of("fedavg", PLAIN), method_of("fedavg", replace(PLAIN, top_k=1.0))
+    assert train(plain).curve == train(sent).curve
+    assert sent.uplink is None
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("scaffold", {"quantise": 8}),
+        ("fedproto", {"privacy_clip": 1.0}),
+        ("fedtad", {"privacy_clip": 1.0}),
+        ("gcfl+", {"top_k": 0.5}),
+        ("fedsgd", {"quantise": 4}),
+    ],
+)
+def test_a_method_that_sends_something_else_is_refused(name: str, changes: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match="acts on models that are sent as FedAvg sends them"):
+        train(method_of(name, replace(PLAIN, **changes)))
