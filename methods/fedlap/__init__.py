@@ -166,8 +166,8 @@ class FedLap(FedSGD):
     def make_inputs(self) -> Inputs:
         """The clients' features and graphs; besides, the global graph's nodes."""
         federation = self.federation
-        nodes, row = np.unique(federation.origin.numpy(), return_inverse=True)
-        row = torch.from_numpy(row.reshape(-1))
+        nodes, inverse = np.unique(federation.origin.numpy(), return_inverse=True)
+        row = torch.from_numpy(inverse.reshape(-1))
         self.position = row.to(self.device)
         self.adjacency = sp.csr_matrix(federation.source.adjacency()[nodes][:, nodes])
         local = with_self_loops(federation.graph)

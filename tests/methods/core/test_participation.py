@@ -144,6 +144,7 @@ def test_a_round_of_fedavg_by_hand() -> None:
     own = {name: value.detach().clone() for name, value in method.parameters.items()}
     method.exchange(2)
     for name, value in method.parameters.items():
+        assert value.grad is not None
         torch.testing.assert_close(
             own[name],
             start[name] - 0.1 * value.grad * torch.tensor([1, 0, 1]).view(-1, *[1] * (value.dim() - 1)),
