@@ -76,7 +76,9 @@ def _dispatch(arguments: Arguments, work: Work | None) -> int:
         with remembering():
             return _dry_run(arguments, make_plan(arguments))
     if work is None:
-        from benchmark.runner import attempt as work
+        from benchmark.runner import attempt
+
+        work = attempt
     if arguments.verify is not None:
         return _verify(arguments, arguments.verify, work)
     if arguments.performance is not None:
