@@ -80,7 +80,10 @@ def test_a_failed_cell_gives_exit_code_1_and_is_tried_again(
     switch.touch()
     monkeypatch.setenv("FAKE_FAILS", str(switch))
     assert run(tmp_path, *ONE, "--seeds", "3", work=failing_run) == 1
-    assert "1 of 3 cells failed" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "1 of 3 cells failed" in said
+    (log,) = tmp_path.glob("**/logs/*.log")
+    assert f"(log: {log})" in said
     assert [record["status"] for record in stored(tmp_path)] == ["ok", "failed", "ok"]
     switch.unlink()
     assert run(tmp_path, *ONE, "--seeds", "3", work=failing_run) == 0
