@@ -82,6 +82,7 @@ class Pairing:
         return title if self.peer is OPENFGL else f"{title} ({self.peer.title})"
 
 
+PERSONAL: dict[str, OptionValue] = {"alpha": 0.5, "beta": 0.0, "epochs": 1, "width": 128}
 _PAIRINGS = (
     Pairing("fedavg", "fedavg", PLAIN),
     Pairing("fedprox", "fedprox", PLAIN, {"mu": 0.001}),
@@ -96,14 +97,8 @@ _PAIRINGS = (
     Pairing("fedproto", "fedproto", PLAIN, {"distance": "classes", "average": "openfgl"}),
     Pairing("fedgta", "fedgta", PLAIN, {"propagation": "openfgl", "order": 10}),
     Pairing("fedtad", "fedtad", PLAIN, {"shared_over": "classes", "divergence": "l1"}),
-    Pairing(
-        "adafgl",
-        "adafgl",
-        PLAIN,
-        # Its first step is FedAvg: one round of it, untimed.
-        {"federated": 0.001, "alpha": 0.5, "beta": 0.0, "epochs": 1, "width": 128},
-        ("personal",),
-    ),
+    # Its first step is FedAvg: one round of it, untimed.
+    Pairing("adafgl", "adafgl", PLAIN, {"federated": 0.001, **PERSONAL}, ("personal",)),
 )
 ALA: dict[str, OptionValue] = {"layers": 0, "share": 0.2, "rate": 1.0, "threshold": 0.01}
 _FEDGB = (
@@ -148,10 +143,6 @@ def plan(
         for name in chosen:
             if name not in choices:
                 raise unknown(f"{kind} of the comparison", name, choices)
-    wanted = [
-        pairing
-        for pairing in PAIRINGS.values()
-        if pairing.peer in peers and (not methods or pairing.method in methods)
-    ]
-    for pairing, dataset, count in product(wanted, datasets or DATASETS, clients or CLIENTS):
-        yield PeerCell(pairing, dataset, count)
+    for pairing, dataset, count in product(PAIRINGS.values(), datasets or DATASETS, clients or CLIENTS):
+        if pairing.peer in peers and pairing.method in (methods or shared):
+            yield PeerCell(pairing, dataset, count)

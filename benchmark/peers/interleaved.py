@@ -84,14 +84,8 @@ def compare(cell: PeerCell, python: Path, limits: Limits, checkout: Path | None 
     }
     with tempfile.TemporaryDirectory(prefix="fedsub-peers-") as folder, ExitStack() as stack:
         exchange = str(Path(folder) / "clients.npz")
-        task = {
-            **values,
-            **asdict(cell.pairing),
-            "schedule": SCHEDULE,
-            "seed": 0,
-            "exchange": exchange,
-            "checkout": checkout and str(checkout),
-        }
+        task = {**values, **asdict(cell.pairing), "schedule": SCHEDULE, "seed": 0, "exchange": exchange}
+        task["checkout"] = checkout and str(checkout)
         try:
             ours = stack.enter_context(Worker("ours", sys.executable, OURS, limits.answer))
             written = ours.ask({**task, "memory": available_memory(0.5)})["counts"]
