@@ -236,6 +236,7 @@ def test_a_checkout_trains_on_the_clients_that_were_written(tmp_path: Path) -> N
 def test_fedgb_is_planned_where_a_checkout_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = ["--peers", "--method", "moon", "--dataset", "cora", "--clients", "5"]
     monkeypatch.delenv("FEDSUB_FEDGB", raising=False)
+    monkeypatch.setattr(interleaved, "peer_python", lambda given: Path(sys.executable))
     assert list(parts.PARTS["peers"](parse(asked))) == ["moon cora 5"]
     monkeypatch.setenv("FEDSUB_FEDGB", str(tmp_path))
     with pytest.raises(UserError, match="is no checkout of FedGB"):
@@ -245,7 +246,6 @@ def test_fedgb_is_planned_where_a_checkout_is_named(tmp_path: Path, monkeypatch:
     trainer.touch()
     found = parts.PARTS["peers"](parse([*asked, "--peer-checkout", str(tmp_path / "clone")]))
     assert list(found) == ["moon cora 5", "fedgb moon cora 5"]
-    monkeypatch.setattr(interleaved, "peer_python", lambda given: Path(sys.executable))
     monkeypatch.setattr(interleaved, "compare", lambda *asked: {"versions": {"torch": "2"}})
     assert list(found["fedgb moon cora 5"]()["versions"]) == ["FedGB", "torch"]
 
