@@ -45,6 +45,7 @@ class Arguments:
     """Parts of the performance page to measure, all if empty; None without `--performance`."""
     pairs: int
     peer_python: Path | None
+    peer_checkout: Path | None
     shard: tuple[int, int] | None
     """Which of how many parts of the plan to run, counted from 1."""
     timeout: float | None
@@ -283,6 +284,12 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         metavar="FILE",
         help="interpreter that has openfgl-lib (FEDSUB_PEER_PYTHON)",
+    )
+    speed.add_argument(
+        "--peer-checkout",
+        type=Path,
+        metavar="PATH",
+        help="a clone of SuperYeYu/FedGB, to be timed too (FEDSUB_FEDGB)",
     )
     theirs = parser.add_argument_group("the authors' own code on our clients (docs/authors.md)")
     theirs.add_argument(

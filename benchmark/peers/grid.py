@@ -1,14 +1,15 @@
-"""What is compared: the methods that both suites have, on five graphs, from 5 to 100 clients."""
+"""What is compared: the methods that this suite and a peer have, on five graphs, from 5 to 100 clients."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
 from datasets.errors import unknown
 from datasets.options import OptionValue
+from methods.core import registry
 
 DATASETS = ("cora", "citeseer", "pubmed", "amazon_photo", "amazon_computers")
 CLIENTS = (5, 10, 20, 50, 100)
@@ -31,6 +32,30 @@ SAGE: dict[str, Any] = {**PLAIN, "backbone": "graphsage"}
 
 
 @dataclass(frozen=True)
+class Peer:
+    """A library of openfgl-lib's design: a trainer with clients, a server and a pool of messages."""
+
+    name: str
+    """As the records spell it."""
+    title: str
+    trainer: str
+    """The module of its trainer."""
+    arguments: str
+    """The module that holds its settings."""
+    packages: tuple[str, ...]
+    """Whose versions are recorded."""
+
+
+ENVIRONMENT = ("torch", "torch-geometric", "numpy", "scipy")
+OPENFGL = Peer(
+    "openfgl", "openfgl-lib", "openfgl.flcore.trainer", "openfgl.config", ("openfgl-lib", *ENVIRONMENT)
+)
+FEDGB = Peer("fedgb", "FedGB", "fedgb.training.trainer", "fedgb.legacy_config", ENVIRONMENT)
+"""Brought by the user: github.com/SuperYeYu/FedGB."""
+PEERS = {peer.name: peer for peer in (OPENFGL, FEDGB)}
+
+
+@dataclass(frozen=True)
 class Pairing:
     """One method in both suites."""
 
@@ -40,24 +65,53 @@ class Pairing:
     """Its name there."""
     architecture: dict[str, Any]
     options: dict[str, OptionValue] = field(default_factory=dict)
-    """The peer's hyper-parameters, as options here."""
+    """The peer's variants and hyper-parameters, as options here."""
     phases: tuple[str, ...] = ("round",)
     """What is timed, in this order."""
+    peer: Peer = OPENFGL
+
+    @property
+    def key(self) -> str:
+        """The method, after the peer's name where that is not openfgl-lib."""
+        return self.method if self.peer is OPENFGL else f"{self.peer.name} {self.method}"
+
+    @property
+    def title(self) -> str:
+        """As the page shows it."""
+        title = registry.describe(self.method).title
+        return title if self.peer is OPENFGL else f"{title} ({self.peer.title})"
 
 
-PAIRINGS = {
-    pairing.method: pairing
-    for pairing in (
-        Pairing("fedavg", "fedavg", PLAIN),
-        Pairing("fedprox", "fedprox", PLAIN, {"mu": 0.001}),
-        Pairing("local", "isolate", PLAIN),
-        Pairing("fedpub", "fedpub", MASKED, {"tau": 10.0, "lambda1": 0.001, "lambda2": 0.001}),
-        Pairing("fedsage+", "fedsage_plus", SAGE, {"generator_epochs": 7}, ("generator", "round")),
-        Pairing("gcfl+", "gcfl_plus", PLAIN),
-        Pairing("fedstar", "fedstar", PLAIN),
-    )
-}
-"""By our name."""
+PERSONAL: dict[str, OptionValue] = {"alpha": 0.5, "beta": 0.0, "epochs": 1, "width": 128}
+_PAIRINGS = (
+    Pairing("fedavg", "fedavg", PLAIN),
+    Pairing("fedprox", "fedprox", PLAIN, {"mu": 0.001}),
+    Pairing("local", "isolate", PLAIN),
+    Pairing("fedpub", "fedpub", MASKED, {"tau": 10.0, "lambda1": 0.001, "lambda2": 0.001}),
+    Pairing("fedsage+", "fedsage_plus", SAGE, {"generator_epochs": 7}, ("generator", "round")),
+    Pairing("gcfl+", "gcfl_plus", PLAIN),
+    Pairing("fedstar", "fedstar", PLAIN),
+    Pairing("scaffold", "scaffold", PLAIN, {"control_weights": "uniform"}),
+    Pairing("moon", "moon", PLAIN),
+    Pairing("feddc", "feddc", PLAIN, {"variant": "openfgl"}),
+    Pairing("fedproto", "fedproto", PLAIN, {"distance": "classes", "average": "openfgl"}),
+    Pairing("fedgta", "fedgta", PLAIN, {"propagation": "openfgl", "order": 10}),
+    Pairing("fedtad", "fedtad", PLAIN, {"shared_over": "classes", "divergence": "l1"}),
+    # Its first step is FedAvg: one round of it, untimed.
+    Pairing("adafgl", "adafgl", PLAIN, {"federated": 0.001, **PERSONAL}, ("personal",)),
+)
+ALA: dict[str, OptionValue] = {"layers": 0, "share": 0.2, "rate": 1.0, "threshold": 0.01}
+_FEDGB = (
+    # What it has of these, as openfgl-lib has it; its GCN has a linear classifier, as FED-PUB's.
+    *(
+        replace(pairing, architecture=MASKED, peer=FEDGB)
+        for pairing in _PAIRINGS
+        if pairing.method not in ("local", "fedsage+", "gcfl+", "fedstar")
+    ),
+    Pairing("fedala", "fedala", MASKED, ALA, peer=FEDGB),
+)
+PAIRINGS = {pairing.key: pairing for pairing in _PAIRINGS + _FEDGB if pairing.method in registry.names()}
+"""By the pairing's key, those whose method is registered here."""
 
 
 @dataclass(frozen=True)
@@ -71,17 +125,24 @@ class PeerCell:
     @property
     def key(self) -> str:
         """What its record is found by."""
-        return f"{self.pairing.method} {self.dataset} {self.clients}"
+        return f"{self.pairing.key} {self.dataset} {self.clients}"
 
 
-def plan(datasets: Sequence[str], methods: Sequence[str], clients: Sequence[int]) -> Iterator[PeerCell]:
-    """The comparisons that the filters leave; an empty filter leaves all.
+def plan(
+    datasets: Sequence[str],
+    methods: Sequence[str],
+    clients: Sequence[int],
+    peers: Sequence[Peer] = (OPENFGL,),
+) -> Iterator[PeerCell]:
+    """The comparisons with these peers that the filters leave; an empty filter leaves all.
 
-    Raises UserError for a method that the two suites do not share and for an unknown graph.
+    Raises UserError for a method that no peer shares and for an unknown graph.
     """
-    for kind, chosen, choices in (("method", methods, PAIRINGS), ("graph", datasets, DATASETS)):
+    shared = list(dict.fromkeys(pairing.method for pairing in PAIRINGS.values()))
+    for kind, chosen, choices in (("method", methods, shared), ("graph", datasets, DATASETS)):
         for name in chosen:
             if name not in choices:
                 raise unknown(f"{kind} of the comparison", name, choices)
-    for name, dataset, count in product(methods or PAIRINGS, datasets or DATASETS, clients or CLIENTS):
-        yield PeerCell(PAIRINGS[name], dataset, count)
+    for pairing, dataset, count in product(PAIRINGS.values(), datasets or DATASETS, clients or CLIENTS):
+        if pairing.peer in peers and pairing.method in (methods or shared):
+            yield PeerCell(pairing, dataset, count)

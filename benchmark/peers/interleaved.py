@@ -20,7 +20,7 @@ SLOW = 30.0
 """Seconds of a peer's round beyond which one round is warm-up enough."""
 FOLDER = ROOT / ".venv-peers"
 """Where `make peers` installs openfgl-lib."""
-VARIABLE = "FEDSUB_PEER_PYTHON"
+VARIABLE, CHECKOUT = "FEDSUB_PEER_PYTHON", "FEDSUB_FEDGB"
 IMPORTS = "import openfgl.config, openfgl.flcore.trainer, openfgl.task.node_cls, openfgl.data.simulation"
 OURS, PEER = "benchmark.peers.our_worker", "benchmark.peers.openfgl_worker"
 
@@ -53,9 +53,26 @@ def peer_python(given: Path | None) -> Path:
     return python
 
 
-def compare(cell: PeerCell, python: Path, limits: Limits) -> dict[str, Any]:
+def peer_checkout(given: Path | None) -> Path | None:
+    """The user's checkout of FedGB: `given`, else FEDSUB_FEDGB; None where neither names one.
+
+    Raises UserError if it is none.
+    """
+    named = given or os.environ.get(CHECKOUT)
+    if not named:
+        return None
+    if not (Path(named) / "fedgb/training/trainer.py").is_file():
+        raise UserError(
+            f"{named} is no checkout of FedGB: name a clone of https://github.com/SuperYeYu/FedGB with "
+            f"--peer-checkout or {CHECKOUT}"
+        )
+    return Path(named).resolve()
+
+
+def compare(cell: PeerCell, python: Path, limits: Limits, checkout: Path | None = None) -> dict[str, Any]:
     """The record of one comparison: `status` is ok, or says which worker failed, then `error` says how.
 
+    The peer lies in `checkout`, or is installed where that is None.
     `phases` holds, for each, the mean seconds of a round in every block of either worker.
     """
     phases: dict[str, Any] = {}
@@ -67,7 +84,8 @@ def compare(cell: PeerCell, python: Path, limits: Limits) -> dict[str, Any]:
     }
     with tempfile.TemporaryDirectory(prefix="fedsub-peers-") as folder, ExitStack() as stack:
         exchange = str(Path(folder) / "clients.npz")
-        task = {**asdict(cell.pairing), **values, "schedule": SCHEDULE, "seed": 0, "exchange": exchange}
+        task = {**values, **asdict(cell.pairing), "schedule": SCHEDULE, "seed": 0, "exchange": exchange}
+        task["checkout"] = checkout and str(checkout)
         try:
             ours = stack.enter_context(Worker("ours", sys.executable, OURS, limits.answer))
             written = ours.ask({**task, "memory": available_memory(0.5)})["counts"]

@@ -1,4 +1,6 @@
-"""openfgl-lib's worker, run by the peer's own interpreter: `python -m benchmark.peers.openfgl_worker FD`.
+"""A peer's worker, run by its own interpreter: `python -m benchmark.peers.openfgl_worker FD`.
+
+openfgl-lib, or FedGB, which is of the same design, from the user's checkout.
 
 Clients, server, messages, local training and evaluation are the library's own, in the order of its
 `FGLTrainer.train`, whose loop is repeated here so that it can stop between rounds. The library takes its
@@ -11,6 +13,7 @@ from __future__ import annotations
 import importlib.metadata
 import pickle
 import random
+import sys
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -23,8 +26,6 @@ from benchmark.peers.clients import WrittenClients
 from benchmark.peers.extensions import stand_in_for_missing_extensions
 from benchmark.peers.pipe import Rounds, serve, timed
 
-PACKAGES = ("openfgl-lib", "torch", "torch-geometric", "numpy", "scipy")
-
 
 def prepare(task: dict[str, Any]) -> tuple[dict[str, Any], Rounds]:
     """Build the trainer on the clients that the file holds."""
@@ -33,10 +34,14 @@ def prepare(task: dict[str, Any]) -> tuple[dict[str, Any], Rounds]:
     np.random.seed(task["seed"])  # noqa: NPY002
     random.seed(task["seed"])
     stand_in_for_missing_extensions()
+    if task["checkout"]:
+        # The checkout is the user's: nothing is written into it.
+        sys.dont_write_bytecode = True
+        sys.path.insert(0, task["checkout"])
     exchange = Path(task["exchange"])
     clients = Clients(exchange, exchange.parent)
     loop = Loop(make_trainer(clients, task))
-    versions = {name: importlib.metadata.version(name) for name in PACKAGES}
+    versions = {name: importlib.metadata.version(name) for name in task["peer"]["packages"]}
     answer = {"counts": clients.counts, "versions": versions}
     return answer, lambda phase, rounds: timed(partial(loop.run, phase), rounds)
 
@@ -78,8 +83,8 @@ class Clients:
 
 def make_trainer(clients: Clients, task: dict[str, Any]) -> Any:
     """The library's trainer for the task's algorithm, with its own defaults but for what is set here."""
-    library = import_module("openfgl.flcore.trainer")
-    args = import_module("openfgl.config").args
+    library = import_module(task["peer"]["trainer"])
+    args = import_module(task["peer"]["arguments"]).args
     schedule, architecture = task["schedule"], task["architecture"]
     settings = {
         "use_cuda": False,
@@ -105,7 +110,10 @@ def make_trainer(clients: Clients, task: dict[str, Any]) -> Any:
     for name, value in settings.items():
         setattr(args, name, value)
     library.__dict__["FGLDataset"] = lambda _: clients
-    return library.FGLTrainer(args)
+    trainer = library.FGLTrainer(args)
+    # FedGB adds metrics of its own.
+    args.metrics = ["accuracy"]
+    return trainer
 
 
 class Loop:
@@ -117,10 +125,12 @@ class Loop:
         self.phase = ""
 
     def run(self, phase: str) -> None:
-        """One round of `phase`: FedSage+ trains generators until its first `round`."""
-        trainer = self.trainer
-        if phase != self.phase and trainer.args.fl_algorithm == "fedsage_plus":
-            config = import_module("openfgl.flcore.fedsage_plus.fedsage_plus_config").config
+        """One round of `phase`: FedSage+ trains generators until its first `round`, AdaFGL none."""
+        trainer, algorithm = self.trainer, self.trainer.args.fl_algorithm
+        if phase != self.phase and algorithm in ("fedsage_plus", "adafgl"):
+            package = type(trainer.server).__module__.rpartition(".")[0]
+            config = import_module(f"{package}.{algorithm}_config").config
+            config["num_rounds_vanilla"] = self.number
             config["gen_rounds"] = 10**9 if phase == "generator" else self.number
             if self.phase == "generator":
                 # What its server does in the last round of generators: from now on it averages.

@@ -28,12 +28,16 @@ def prepare(task: dict[str, Any]) -> tuple[dict[str, Any], Rounds]:
         return method
 
     @cache
-    def training() -> Callable[[], None]:
-        return one_round(built())
+    def training(phase: str) -> Callable[[], None]:
+        step = one_round(built())
+        if phase == "personal":
+            # AdaFGL's one round of FedAvg.
+            step()
+        return step
 
     def run(phase: str, rounds: int) -> list[float]:
-        if phase == "round":
-            return timed(training(), rounds)
+        if phase != "generator":
+            return timed(training(phase), rounds)
         # FedSage+ trains its generators at set-up: all of that is charged to their epochs.
         return [built(generator_epochs=rounds).extras["generator_seconds"] / rounds] * rounds
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmark.arguments import Arguments
+from benchmark.authors.checkout import version_of
 from benchmark.peers import grid, interleaved
 from benchmark.peers.pipe import one_line
 from benchmark.performance import roofline
@@ -75,8 +76,17 @@ def _peers(arguments: Arguments) -> Measures:
     # Looked for when the first comparison needs it.
     python = cache(partial(interleaved.peer_python, arguments.peer_python))
     limits = interleaved.Limits(pairs=arguments.pairs)
-    cells = grid.plan(arguments.dataset, arguments.method, arguments.clients)
-    return {cell.key: lambda cell=cell: interleaved.compare(cell, python(), limits) for cell in cells}  # type: ignore[misc]
+    checkout = interleaved.peer_checkout(arguments.peer_checkout)
+    peers = (grid.OPENFGL, grid.FEDGB) if checkout else (grid.OPENFGL,)
+
+    def one(cell: grid.PeerCell) -> Mapping[str, Any]:
+        if checkout is None or cell.pairing.peer is grid.OPENFGL:
+            return interleaved.compare(cell, python(), limits)
+        record = interleaved.compare(cell, python(), limits, checkout)
+        return {**record, "versions": {"FedGB": version_of(checkout), **record.get("versions", {})}}
+
+    cells = grid.plan(arguments.dataset, arguments.method, arguments.clients, peers)
+    return {cell.key: partial(one, cell) for cell in cells}
 
 
 PARTS: Mapping[str, Callable[[Arguments], Measures]] = {"roofline": _roofline, "peers": _peers}

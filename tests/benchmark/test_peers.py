@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import types
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,26 @@ import numpy as np
 import pytest
 import torch
 
+from benchmark.arguments import parse
 from benchmark.peers import interleaved
 from benchmark.peers.clients import write_clients
-from benchmark.peers.grid import CLIENTS, DATASETS, PAIRINGS, SCHEDULE, PeerCell, plan
-from benchmark.peers.interleaved import Limits, compare, peer_python
+from benchmark.peers.grid import (
+    CLIENTS,
+    DATASETS,
+    FEDGB,
+    MASKED,
+    OPENFGL,
+    PAIRINGS,
+    SCHEDULE,
+    Pairing,
+    PeerCell,
+    plan,
+)
+from benchmark.peers.interleaved import Limits, compare, peer_checkout, peer_python
 from benchmark.peers.openfgl_worker import Clients
 from benchmark.peers.pipe import one_line
 from benchmark.peers.worker import Worker
+from benchmark.performance import parts
 from benchmark.performance.page import ratios
 from datasets.errors import UserError
 from methods.core import registry
@@ -40,7 +53,8 @@ def _played_workers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_plan_is_the_whole_grid_and_filters_narrow_it() -> None:
-    assert len(list(plan((), (), ()))) == len(PAIRINGS) * len(DATASETS) * len(CLIENTS)
+    assert len(list(plan((), (), (), (OPENFGL, FEDGB)))) == len(PAIRINGS) * len(DATASETS) * len(CLIENTS)
+    assert {cell.pairing.peer for cell in plan((), (), ())} == {OPENFGL}
     (only,) = plan(["cora"], ["fedpub"], [10])
     assert (only.key, only.pairing.algorithm) == ("fedpub cora 10", "fedpub")
 
@@ -51,7 +65,7 @@ def test_plan_refuses_what_the_suites_do_not_share(datasets: list[str], methods:
         list(plan(datasets, methods, ()))
 
 
-@pytest.mark.parametrize("pairing", PAIRINGS.values(), ids=lambda pairing: pairing.method)
+@pytest.mark.parametrize("pairing", PAIRINGS.values(), ids=lambda pairing: pairing.key)
 def test_our_methods_take_the_peers_options_and_network(pairing: Any) -> None:
     registry.make_options(pairing.method, pairing.options)
     assert pairing.architecture["backbone"] in registry.describe(pairing.method).backbones
@@ -165,6 +179,75 @@ def test_the_peer_reads_the_clients_that_were_written(
         ):
             assert torch.equal(torch.load(split / f"{name}_{number}.pt", weights_only=True), mask[rows])
         start += size
+
+
+TRAINER = """
+class Party:
+    def send_message(self): pass
+    def execute(self): pass
+
+class FGLTrainer:
+    def __init__(self, args):
+        self.args, self.message_pool, self.server = args, {}, Party()
+        data = FGLDataset(args)
+        self.clients = [Party() for _ in data.local_data]
+        self.log = data.processed_dir + "/log"
+        args.metrics = ["accuracy", "f1"]
+
+    def evaluate(self):
+        from fedgb.training.adafgl_config import config
+        seen = self.message_pool["round"], config["num_rounds_vanilla"], len(self.clients), self.args.hid_dim
+        print(*seen, *self.args.metrics, file=open(self.log, "a"))
+"""
+CHECKOUT = {
+    "fedgb/training/trainer.py": TRAINER,
+    "fedgb/training/adafgl_config.py": "config = {'num_rounds_vanilla': 50}",
+    "fedgb/legacy_config.py": "from argparse import Namespace\nargs = Namespace()",
+    "torch_geometric/__init__.py": "",
+    "torch_geometric/data.py": "from types import SimpleNamespace as Data",
+}
+
+
+def test_a_checkout_trains_on_the_clients_that_were_written(tmp_path: Path) -> None:
+    checkout, folder = tmp_path / "checkout", tmp_path / "task"
+    for name, text in CHECKOUT.items():
+        (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+        (checkout / name).write_text(text)
+    folder.mkdir()
+    federation = small_federation(clients=4)
+    counts = write_clients(federation, folder / "clients.npz")
+    task = {
+        **asdict(Pairing("adafgl", "adafgl", MASKED, phases=("personal",), peer=FEDGB)),
+        "peer": {**asdict(FEDGB), "packages": ("torch",)},
+        "schedule": SCHEDULE,
+        "seed": 0,
+        "exchange": str(folder / "clients.npz"),
+        "checkout": str(peer_checkout(checkout)),
+        "memory": 10**11,
+    }
+    with Worker("peer", sys.executable, "benchmark.peers.openfgl_worker", 120) as worker:
+        assert worker.ask(task)["counts"] == counts
+        assert len(worker.ask({"phase": "personal", "rounds": 2})["seconds"]) == 2
+    # Its personal step begins in the first round.
+    assert (folder / "log").read_text().splitlines() == ["0 0 4 128 accuracy", "1 0 4 128 accuracy"]
+    assert not list(checkout.rglob("__pycache__"))
+
+
+def test_fedgb_is_planned_where_a_checkout_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = ["--peers", "--method", "moon", "--dataset", "cora", "--clients", "5"]
+    monkeypatch.delenv("FEDSUB_FEDGB", raising=False)
+    monkeypatch.setattr(interleaved, "peer_python", lambda given: Path(sys.executable))
+    assert list(parts.PARTS["peers"](parse(asked))) == ["moon cora 5"]
+    monkeypatch.setenv("FEDSUB_FEDGB", str(tmp_path))
+    with pytest.raises(UserError, match="is no checkout of FedGB"):
+        parts.PARTS["peers"](parse(asked))
+    trainer = tmp_path / "clone" / "fedgb" / "training" / "trainer.py"
+    trainer.parent.mkdir(parents=True)
+    trainer.touch()
+    found = parts.PARTS["peers"](parse([*asked, "--peer-checkout", str(tmp_path / "clone")]))
+    assert list(found) == ["moon cora 5", "fedgb moon cora 5"]
+    monkeypatch.setattr(interleaved, "compare", lambda *asked: {"versions": {"torch": "2"}})
+    assert list(found["fedgb moon cora 5"]()["versions"]) == ["FedGB", "torch"]
 
 
 def test_an_interpreter_without_the_peer_is_refused(tmp_path: Path) -> None:

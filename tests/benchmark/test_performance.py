@@ -119,12 +119,16 @@ def test_the_page_tells_ratios_failures_and_targets(tmp_path: Path) -> None:
     peers.add("fedavg cora 10", COMPARED)
     broken = {"status": "peer failed", "error": "IndexError: mask", "phases": {}}
     peers.add("gcfl+ cora 10", {"method": "gcfl+", "dataset": "cora", "clients": 10, **broken})
+    peers.add("fedgb fedavg cora 10", {**COMPARED, "versions": {"FedGB": "7557f37"}})
     Measurements(tmp_path, "roofline").add("cora 5", {"status": "ours failed", "error": "no room"})
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "performance.md").write_text("Noted.\n")
     page = write_performance_page(tmp_path)
     text = " ".join(page.read_text().split())
     assert "| FedAvg | 4.5× (4.5–4.5), least 4.5× |" in text
+    assert "| FedAvg (FedGB) | 4.5×" in text
+    assert "## Beside FedGB The peer: FedGB 7557f37." in text
+    assert "shared with FedGB: ≥ 4× FedGB | 4.50×: not yet measured in" in text
     assert "| GCFL+ | the peer cannot run it |" in text
     assert "| FedAvg | cora | | 4.5× (4.0–5.0), 1500 ms |" in text
     assert "The peer's GCFL+ fails on cora (10): `IndexError: mask`" in text
