@@ -52,16 +52,15 @@ def run_cells(
         slurm_config=arguments.slurm_config,
         memory=records.peak_memory,
     )
-    if arguments.pdb:
-        work = debugged
-    elif not isinstance(engine, InProcess):
-        work = Logged(work, arguments.results.resolve())
+    work = debugged if arguments.pdb else work
     console = console_for(sys.stderr.isatty(), stderr=True)
     with (
         Leases(arguments.results) as leases,
         GridProgress(cells, console, expected) as progress,
         _told_of_rounds(arguments, cells, progress, work) as told,
     ):
+        if not (arguments.pdb or isinstance(engine, InProcess)):
+            told = Logged(told, arguments.results.resolve())
         queue = Queue(cells, records, leases, arguments.rerun, until)
         while queue.is_open():
             made_now = engine.map(told, queue, failed)
@@ -85,7 +84,7 @@ def _told_of_rounds(
     arguments: Arguments, cells: Sequence[Cell], progress: GridProgress, work: Work
 ) -> Iterator[Work]:
     """The work, made to move the bar after every round where there is a bar to see."""
-    if not sys.stderr.isatty() or arguments.engine == "ray" or arguments.pdb:
+    if not sys.stderr.isatty() or arguments.engine in ("ray", "slurm") or arguments.pdb:
         yield work
         return
     with relayed(cells, [progress.round]) as sender:
