@@ -66,6 +66,8 @@ def test_every_protocol_that_comes_with_the_benchmark_is_valid(name: str) -> Non
         ("fedcog-shares", 11),
         ("fedaux-1", 180),
         ("topfgl-3", 112),
+        ("fedtad-2", 150),
+        ("fedgcn-main", 26),
     ],
 )
 def test_every_figure_of_a_table_has_a_cell(name: str, figures_answered: int) -> None:
