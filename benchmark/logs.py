@@ -38,7 +38,7 @@ class Logged:
             with _output_to(log):
                 record = self.work(cell)
             if isinstance(record.outcome, Failure):
-                log.write(record.outcome.traceback or f"{record.error}\n")
+                log.write(f"{(record.outcome.traceback or str(record.error)).rstrip()}\n")
         if record.status == OK:
             path.unlink()
         return record

@@ -51,7 +51,12 @@ class RayEngine:
         waiting = iter(cells)
         pending: dict[Any, tuple[Cell, bool]] = {}
         try:
-            task = ray.remote(work)
+
+            def run(cell: Cell) -> Record:
+                # Ray takes functions alone, and the work may be an object.
+                return work(cell)
+
+            task = ray.remote(run)
             while True:
                 # A cell is taken when there are cores for it, and not before: others may run the rest.
                 free = max(1, int(ray.cluster_resources().get("CPU", 1)) // self.threads) - len(pending)

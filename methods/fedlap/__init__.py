@@ -134,8 +134,8 @@ class FedLap(FedSGD):
     """(n,) row of each of the federation's nodes in the global graph."""
     spread_local: partial[Tensor]
     """Multiplication by D̃⁻¹ (A + I) of the clients' own graphs."""
-    neighbours: int
-    """Σ_k |N(V_k)|, nodes of others beside each client's own."""
+    neighbours: Tensor
+    """|N(V_k)|, nodes of others beside each client's own, (K,)."""
     structure_backbone: Backbone
     """g."""
     global_graph: dgl.DGLGraph
@@ -174,7 +174,8 @@ class FedLap(FedSGD):
         self.spread_local = partial(propagate, local, weight=mean_weight(local).to(self.device))
         source, target = federation.inter.edges()
         seen = federation.client[target] * len(nodes) + row[source]
-        self.neighbours = len(seen.unique())
+        of_client = seen.unique() // len(nodes)
+        self.neighbours = torch.bincount(of_client, minlength=federation.clients)
         self.structure_backbone = make_backbone(self._perceptron(self.options.structure_hidden))
         return super().make_inputs()
 
@@ -242,15 +243,15 @@ class FedLap(FedSGD):
     def exchange(self, round_number: int) -> None:
         """Each epoch of the round cost a client a gradient up and its parameters down."""
         networks = sum(value.numel() for name, value in self.parameters.items() if name != LEARNED)
-        sent = FLOAT * (self.federation.clients * networks + self.exchanged_features())
-        self.channel.up(sent * self.schedule.local_epochs)
-        self.channel.down(sent * self.schedule.local_epochs)
+        sent = FLOAT * int(((networks + self.exchanged_features()) * self.epochs.cpu()).sum())
+        self.channel.up(sent)
+        self.channel.down(sent)
 
-    def exchanged_features(self) -> int:
-        """Numbers that all clients send in an epoch for what is learned beside the networks."""
-        smoothing, federation = self.options.smoothing > 0, self.federation
-        rows = federation.nodes + (self.neighbours if smoothing else 0)
-        return rows * self.options.structure_width + (federation.clients if smoothing else 0)
+    def exchanged_features(self) -> Tensor:
+        """Numbers that each client sends in an epoch for what is learned beside the networks, (K,)."""
+        smoothing = int(self.options.smoothing > 0)
+        rows = self.federation.sizes.cpu() + smoothing * self.neighbours
+        return rows * self.options.structure_width + smoothing
 
 
 @register(
@@ -288,7 +289,7 @@ class FedLapPlus(FedLap):
         self.eigenvectors = torch.from_numpy(vectors).float().to(self.device)[self.position]
         # Step j sends a vector's values to other clients' neighbours, and has j inner products and a length.
         products = (steps - 1) * (steps + 2) // 2
-        self.channel.once(FLOAT * ((steps - 1) * self.neighbours + 2 * self.federation.clients * products))
+        self.channel.once(FLOAT * ((steps - 1) * int(self.neighbours.sum()) + 2 * self.federation.clients * products))
 
     def node_features(self) -> Tensor:
         """relu(U W), (n, d_s)."""
@@ -299,6 +300,6 @@ class FedLapPlus(FedLap):
         energy = self.parameters[LEARNED][0].square().sum(dim=1)
         return torch.dot(self.eigenvalues, energy) / energy.sum()
 
-    def exchanged_features(self) -> int:
-        """W, to and from every client."""
-        return self.federation.clients * self.parameters[LEARNED].numel()
+    def exchanged_features(self) -> Tensor:
+        """W, to and from every client, (K,)."""
+        return torch.full((self.federation.clients,), self.parameters[LEARNED].numel())

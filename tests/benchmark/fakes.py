@@ -88,7 +88,8 @@ def endless_run(cell: Cell) -> Record:
 def loud_run(cell: Cell) -> Record:
     """Says something in all the ways there are; seed 1 fails."""
     print("on standard output")
-    warnings.warn("a warning", stacklevel=1)
+    # Of several warnings with one text, Python says the first alone.
+    warnings.warn(f"a warning of seed {cell.seed}", stacklevel=1)
     os.system("echo from a child")
     return failed(cell, "it broke", "Traceback: here") if cell.seed == 1 else quick_run(cell)
 

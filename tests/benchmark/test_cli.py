@@ -79,7 +79,8 @@ def test_a_failed_cell_gives_exit_code_1_and_is_tried_again(
     switch = tmp_path / "fail"
     switch.touch()
     monkeypatch.setenv("FAKE_FAILS", str(switch))
-    assert run(tmp_path, *ONE, "--seeds", "3", work=failing_run) == 1
+    one = ("--method", "fedavg", "--workers", "1")
+    assert run(tmp_path, *one, "--seeds", "3", work=failing_run) == 1
     said = capsys.readouterr().err
     assert "1 of 3 cells failed" in said
     (log,) = tmp_path.glob("**/logs/*.log")

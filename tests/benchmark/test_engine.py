@@ -63,7 +63,9 @@ def test_a_log_is_kept_of_the_cell_that_fails(tmp_path: Path) -> None:
     (path,) = (tmp_path / "logs").iterdir()
     assert path == log_path(tmp_path, bad.key)
     text = path.read_text()
-    assert all(part in text for part in (bad.cell.title, "on standard output", "a warning", "from a child"))
+    assert all(
+        part in text for part in (bad.cell.title, "on standard output", "a warning of seed 1", "from a child")
+    )
     assert text.endswith("Traceback: here\n")
 
 

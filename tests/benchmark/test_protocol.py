@@ -65,7 +65,7 @@ def test_every_protocol_that_comes_with_the_benchmark_is_valid(name: str) -> Non
         ("fedcog-fig6", 3),
         ("fedcog-shares", 11),
         ("fedaux-1", 180),
-        ("topfgl-3", 112),
+        ("topfgl-3", 128),
         ("fedtad-2", 150),
         ("fedgcn-main", 26),
     ],

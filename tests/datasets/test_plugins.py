@@ -210,6 +210,8 @@ def test_a_new_file_in_the_folder_is_all_that_a_scheme_or_split_needs(
 
 def test_every_file_of_a_package_is_found_but_the_shared_ones():
     assert modules_of("datasets.splits", ("base",)) == {
+        "file": "datasets.splits.file",
+        "official": "datasets.splits.official",
         "per-class": "datasets.splits.per_class",
         "ratio": "datasets.splits.ratio",
         "ratio-per-client": "datasets.splits.ratio_per_client",

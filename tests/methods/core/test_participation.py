@@ -36,7 +36,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "gcfl+": [{"first_round": 0, "epsilon1": 1e6, "epsilon2": 0.0, "sequence": 2}],
 }
 CASES = [(name, options) for name in registry.names() for options in VARIANTS.get(name, [{}])]
-ONE_MODEL = {"fedsgd", "fedstruct", "central"}
+ONE_MODEL = {"fedsgd", "fedstruct", "fedlap", "fedlap+", "central"}
 """Methods that have no parameters of a client's own."""
 STATE = {
     "apfl": ("alpha",),

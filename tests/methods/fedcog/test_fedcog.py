@@ -29,19 +29,23 @@ from methods.fedcog.lnnc import connect, exposed
 from tests.methods.federations import SPLIT, small_dataset, small_federation
 
 COUNTS = {
+    "dirichlet": (2, 20),
     "kmeans": (2, 20, 100),
     "louvain": (2, 20, 100),
     "louvain-largest": (2, 5),
+    "louvain-openfgl": (2, 5),
+    "louvain-plus": (2, 5),
     "metis": (2, 5, 20, 50, 100),
     "metis-imbalanced": (10,),
     "metis-overlapping": (5, 20, 100),
+    "metis-plus": (2, 5),
     "random": (2, 5, 20, 50, 100),
 }
 CASES = [(scheme, clients) for scheme, counts in COUNTS.items() for clients in counts]
 
 
 def test_every_scheme_is_tried() -> None:
-    assert set(COUNTS) | {"file", "planted"} == set(SCHEMES.built_in())
+    assert set(COUNTS) | {"attribute", "file", "planted"} == set(SCHEMES.built_in())
 
 
 def setting(federation: Federation, backbone: str = "sgc", merged: bool = False, **schedule: Any) -> Setting:
