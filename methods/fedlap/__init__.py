@@ -288,8 +288,8 @@ class FedLapPlus(FedLap):
         self.eigenvalues = torch.from_numpy(values).float().to(self.device)
         self.eigenvectors = torch.from_numpy(vectors).float().to(self.device)[self.position]
         # Step j sends a vector's values to other clients' neighbours, and has j inner products and a length.
-        products = (steps - 1) * (steps + 2) // 2
-        self.channel.once(FLOAT * ((steps - 1) * int(self.neighbours.sum()) + 2 * self.federation.clients * products))
+        products = 2 * self.federation.clients * (steps - 1) * (steps + 2) // 2
+        self.channel.once(FLOAT * ((steps - 1) * int(self.neighbours.sum()) + products))
 
     def node_features(self) -> Tensor:
         """relu(U W), (n, d_s)."""
