@@ -144,7 +144,7 @@ def test_clients_are_written_and_read_again(tmp_path: Path, capsys: pytest.Captu
 @given(
     share=st.floats(0.05, 0.8),
     seed=st.integers(0, 2**16),
-    scheme=st.sampled_from(["ratio", "ratio-per-client", "per-class[train=3,test=40]"]),
+    scheme=st.sampled_from(["ratio", "ratio-per-client", "per-class[train=3,test=5]"]),
 )
 def test_nodes_without_a_label_are_never_trained_validated_or_tested_on(
     share: float, seed: int, scheme: str

@@ -15,14 +15,13 @@ from methods.core.metrics.base import Items, Score, metric
 @metric()
 def macro_f1(output: Tensor, items: Items) -> Score:
     """Pooled, clients weigh by their nodes: classes are averaged inside clients first."""
-    classes, cells = output.shape[1], items.clients * output.shape[1]
+    classes = output.shape[1]
     predicted = output[items.rows].argmax(dim=1)
-    own = items.client * classes
-    right = torch.bincount((own + predicted)[predicted == items.labels], minlength=cells)
-    # 2 TP + FP + FN: how often a class is predicted plus how often it is true.
-    either = torch.bincount(own + predicted, minlength=cells) + torch.bincount(
-        own + items.labels, minlength=cells
-    )
+    pair = (items.client * classes + items.labels) * classes + predicted
+    counts = torch.bincount(pair, minlength=items.clients * classes**2).view(-1, classes, classes)
+    right = counts.diagonal(dim1=1, dim2=2)
+    # 2 TP + FP + FN: how often a class is true plus how often it is predicted.
+    either = counts.sum(dim=2) + counts.sum(dim=1)
     f1 = 2 * right.double() / either.clamp(min=1)
-    total, present = f1.view(-1, classes).sum(dim=1), (either > 0).view(-1, classes).sum(dim=1)
+    total, present = f1.sum(dim=1), (either > 0).sum(dim=1)
     return Score((total / present).cpu(), items.count)
