@@ -32,7 +32,7 @@ from datasets.partition.statistics import describe as describe_partition
 from datasets.plugins import handed_over
 from datasets.registry import load
 from datasets.splits import make_split
-from methods.core import registry, training
+from methods.core import registry, rounds
 from methods.core.base import make_setting
 from methods.core.settings import Schedule
 from methods.core.training import Outcome, train
@@ -121,12 +121,12 @@ def _run(cell: Cell, callbacks: Sequence[Callback] = (), save: Saving | None = N
     return Record(cell, result, environment(cell.kernel, cell.device), commit())
 
 
-def _calling(cell: Cell, callbacks: Sequence[Callback]) -> Callable[[training.Round], None] | None:
+def _calling(cell: Cell, callbacks: Sequence[Callback]) -> Callable[[rounds.Round], None] | None:
     """What the training loop calls after every round; None if nobody wants to know."""
     if not callbacks:
         return None
 
-    def call(done: training.Round) -> None:
+    def call(done: rounds.Round) -> None:
         each = Round.of(cell, done)
         for callback in callbacks:
             callback(each)

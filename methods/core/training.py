@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +16,7 @@ from torch import Tensor
 from datasets.errors import UserError
 from datasets.federation import Federation
 from methods.core.base import FederatedMethod
+from methods.core.rounds import Round
 from methods.core.selection import Curve, History
 from methods.core.tasks.base import Evaluation, Task
 
@@ -45,25 +46,6 @@ class Outcome:
     """Each client's test score in [0, 1] at its reported round."""
     spent: dict[str, list[float]]
     """Up to each evaluation: `bytes`, both ways and one-off, and `seconds`, set-up included."""
-
-
-@dataclass(frozen=True)
-class Round:
-    """What a run has come to after one of its rounds."""
-
-    number: int
-    """From 1."""
-    rounds: int
-    """Of the whole run."""
-    losses: Mapping[str, float]
-    """`train`: mean over clients of the local loss in the round's last epoch; `validation`, where the round
-    was evaluated: mean over all validation items."""
-    scores: Mapping[str, float]
-    """`validation` and `test` in [0, 1] by the task's first metric; empty where it was not evaluated."""
-    bytes: Mapping[str, int]
-    """`up`, `down` and `once` so far, summed over clients."""
-    seconds: Mapping[str, float]
-    """`setup`, `train` and `evaluate` so far."""
 
 
 @contextmanager
@@ -134,11 +116,18 @@ def _round(
         losses["validation"] = last.validation_loss
         roles = {"validation": last.validation, "test": last.test}
         scores = {
-            role: float(Curve.of([score], method.federation.sizes.numpy()).averaged(kind)[0])
+            role: 100 * float(Curve.of([score], method.federation.sizes.numpy()).averaged(kind)[0])
             for role, score in roles.items()
         }
     sent = {"up": channel.bytes_up, "down": channel.bytes_down, "once": channel.bytes_once}
-    return Round(number, method.schedule.rounds, losses, scores, sent, dict(seconds))
+    return Round(
+        round=number,
+        rounds=method.schedule.rounds,
+        losses=losses,
+        scores=scores,
+        bytes=sent,
+        seconds=dict(seconds),
+    )
 
 
 def neighbours(federation: Federation) -> Tensor:

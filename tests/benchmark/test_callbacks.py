@@ -179,7 +179,7 @@ def test_the_bar_moves_within_a_cell() -> None:
     bar = progress._bar.tasks[0]
     for number in (1, 2):
         figures: dict[str, Any] = {"losses": {}, "scores": {}, "bytes": {}, "seconds": {}}
-        progress.round(Round(CELL, number, 4, **figures))
+        progress.round(Round(cell=CELL, round=number, rounds=4, **figures))
         assert bar.completed == number / 4
     progress.finished(attempt(CELL))
     assert bar.completed == 1
