@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch import Tensor
 from datasets.errors import UserError
 from datasets.federation import Federation
 from methods.core.base import FederatedMethod
+from methods.core.checkpoint import Checkpoint, State
 from methods.core.rounds import Round
 from methods.core.selection import Curve, History
 from methods.core.tasks.base import Evaluation, Task
@@ -48,35 +49,59 @@ class Outcome:
     """Up to each evaluation: `bytes`, both ways and one-off, and `seconds`, set-up included."""
 
 
+@dataclass
+class _Progress:
+    """How far a run is."""
+
+    done: int = 0
+    """Rounds."""
+    seconds: dict[str, float] = field(
+        default_factory=lambda: {"setup": 0.0, "train": 0.0, "evaluate": 0.0}
+    )
+    rounds: list[int] = field(default_factory=list)
+    """Those that were evaluated."""
+    evaluations: list[Evaluation] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    spent: dict[str, list[float]] = field(default_factory=lambda: {"bytes": [], "seconds": []})
+
+
 @contextmanager
-def _watch(phase: str, seconds: dict[str, float], device: torch.device) -> Iterator[None]:
+def _watch(phase: str, progress: _Progress, device: torch.device) -> Iterator[None]:
     """Add the wall-clock seconds of the block to those of its phase."""
     start = time.perf_counter()
     yield
     if device.type == "cuda":
         # CUDA works behind the program's back: what a phase started belongs to it.
         torch.cuda.synchronize(device)
-    seconds[phase] += time.perf_counter() - start
+    progress.seconds[phase] += time.perf_counter() - start
 
 
-def train(method: FederatedMethod, on_round: Callable[[Round], None] | None = None) -> Outcome:
+def train(
+    method: FederatedMethod,
+    on_round: Callable[[Round], None] | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> Outcome:
     """Build the method and run its schedule. `on_round` is called after every round, outside its seconds.
 
-    Raises DivergedError, naming the round, when the loss is not finite.
+    A run that `checkpoint` kept goes on after the round at which it was kept; its seconds are those of all the
+    rounds, and of the first set-up.
+
+    Raises DivergedError, naming the round, when the loss is not finite, and CheckpointError for a checkpoint
+    from which this method, which is then of no use, cannot go on.
     """
     schedule = method.schedule
-    seconds = {"setup": 0.0, "train": 0.0, "evaluate": 0.0}
-    watch = partial(_watch, seconds=seconds, device=method.device)
+    progress = _Progress()
+    watch = partial(_watch, progress=progress, device=method.device)
     with watch("setup"):
         method.build()
     task = method.setting.scoring
     neighbour = schedule.evaluate == "neighbour"
     model = neighbours(method.federation).to(method.device) if neighbour else None
-    rounds: list[int] = []
-    evaluations: list[Evaluation] = []
-    losses: list[float] = []
-    spent: dict[str, list[float]] = {"bytes": [], "seconds": []}
-    for number in range(1, schedule.rounds + 1):
+    state = None
+    if checkpoint is not None:
+        state = State(method=method, progress=progress)
+        checkpoint.restore(state)
+    for number in range(progress.done + 1, schedule.rounds + 1):
         with watch("train"):
             method.attend(number)
             loss = method.train_round(number)
@@ -84,27 +109,31 @@ def train(method: FederatedMethod, on_round: Callable[[Round], None] | None = No
                 method.exchange(number)
         evaluated = number % schedule.evaluate_every == 0 or number == schedule.rounds
         if evaluated:
-            losses.append(_finite(loss, method, number))
+            progress.losses.append(_finite(loss, method, number))
             with watch("evaluate"):
                 output = method.predict() if model is None else method.predict_by(model)
-                evaluations.append(task.evaluate(output))
-            if schedule.selection_metric and not evaluations[-1].validation.weight.any():
+                progress.evaluations.append(task.evaluate(output))
+            if schedule.selection_metric and not progress.evaluations[-1].validation.weight.any():
                 name = method.federation.source.name
                 raise UserError(
                     f"{schedule.selection_metric} scores no validation item of {name}: select by another"
                 )
-            rounds.append(number)
-            spent["bytes"].append(method.channel.total)
-            spent["seconds"].append(sum(seconds.values()))
+            progress.rounds.append(number)
+            progress.spent["bytes"].append(method.channel.total)
+            progress.spent["seconds"].append(sum(progress.seconds.values()))
         if schedule.evaluate != "received":
             with watch("train"):
                 method.exchange(number)
         if on_round is not None:
-            last = evaluations[-1] if evaluated else None
-            on_round(_round(method, number, loss, last, seconds))
+            last = progress.evaluations[-1] if evaluated else None
+            on_round(_round(method, number, loss, last, progress.seconds))
+        progress.done = number
+        if checkpoint is not None and state is not None and number < schedule.rounds:
+            checkpoint.after_round(state)
     method.finish()
-    history = History.of(rounds, evaluations, losses, task.federation.sizes.numpy())
-    return _outcome(method, task, history, seconds, spent)
+    sizes = task.federation.sizes.numpy()
+    history = History.of(progress.rounds, progress.evaluations, progress.losses, sizes)
+    return _outcome(method, task, history, progress.seconds, progress.spent)
 
 
 def _round(

@@ -46,6 +46,8 @@ class GradientBuffers:
     handed out once.
     """
 
+    LEFT_OUT_OF_CHECKPOINTS = ("active", "kept", "taken")
+
     def __init__(self, rows: int) -> None:
         self.rows = rows
         self.active = False
