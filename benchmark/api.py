@@ -20,6 +20,7 @@ from benchmark.availability import keep_available
 from benchmark.callbacks.base import Callback
 from benchmark.callbacks.relay import relayed
 from benchmark.cell import Cell
+from benchmark.checkpoints import Checkpoints, forget
 from benchmark.engines import create_engine
 from benchmark.files import NOUNS
 from benchmark.frame import Results
@@ -52,6 +53,7 @@ def run(
     threads: int = 1,
     callbacks: Sequence[Callback] = (),
     rerun: bool = False,
+    checkpoint: float = 600.0,
     **settings: Any,
 ) -> Results:
     """Run every combination of what is given, and return the records.
@@ -70,6 +72,8 @@ def run(
       usual `if __name__ == "__main__":`;
     - `callbacks`: called after every round with a `benchmark.callbacks.Round`, in this process; with several
       workers on a thread beside them;
+    - `checkpoint`: with `results`, seconds after which a cell that runs so long is kept, and kept again; one
+      that was interrupted goes on from there; 0 keeps none;
     - `settings`: those of a protocol: `rounds`, `local_epochs`, `learning_rate`, `weight_decay`, `hidden`,
       `dropout`, `split`, `task`, `largest_component`, `features`, `device`, …
 
@@ -97,11 +101,14 @@ def run(
         waiting = [cell for cell in cells if cell.key not in done]
         spread = workers > 1 and len(waiting) > 1
         with _threads_kept(), _told(waiting, callbacks, spread) as told:
-            work = Work(given.objects, tuple(told))
+            kept = Checkpoints(Path(results).resolve(), checkpoint) if results is not None and checkpoint else None
+            work = Work(given.objects, tuple(told), kept)
             engine = create_engine("process" if spread else "in-process", workers, threads, len(waiting))
             for record in engine.map(work, waiting, failed):
                 if stores:
                     stores[record.cell.protocol].append(record, replace=rerun)
+                if results is not None and record.status != FAILED:
+                    forget(Path(results), record.key)
                 records[record.key] = record
     answer = Results(tuple(records[cell.key] for cell in cells))
     if answer.failures:
@@ -127,19 +134,20 @@ class Work:
 
     objects: Handed
     callbacks: tuple[Callback, ...]
+    checkpoints: Checkpoints | None = None
 
     def __call__(self, cell: Cell) -> Record:
         """The cell's record."""
         with handed_over(self.objects):
-            return attempt(cell, self.callbacks)
+            return attempt(cell, self.callbacks, checkpoints=self.checkpoints)
 
-    def __reduce__(self) -> tuple[Callable[..., Work], tuple[bytes, tuple[Callback, ...]]]:
-        return _unpacked, (cloudpickle.dumps(dict(self.objects)), self.callbacks)
+    def __reduce__(self) -> tuple[Callable[..., Work], tuple[Any, ...]]:
+        return _unpacked, (cloudpickle.dumps(dict(self.objects)), self.callbacks, self.checkpoints)
 
 
-def _unpacked(objects: bytes, callbacks: tuple[Callback, ...]) -> Work:
+def _unpacked(objects: bytes, callbacks: tuple[Callback, ...], checkpoints: Checkpoints | None) -> Work:
     # Made by the process that started this one, and passed by it.
-    return Work(cloudpickle.loads(objects), callbacks)
+    return Work(cloudpickle.loads(objects), callbacks, checkpoints)
 
 
 @dataclass

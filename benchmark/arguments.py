@@ -50,6 +50,8 @@ class Arguments:
     """Which of how many parts of the plan to run, counted from 1."""
     timeout: float | None
     """Seconds after which a cell is stopped."""
+    checkpoint: float
+    """Seconds of a cell between two checkpoints; 0 for none."""
     slurm_config: Path | None
     pdb: bool
     campaign: bool
@@ -266,6 +268,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="T",
         help="stop a cell after that long, 90s, 30m or 2h: it has failed",
     )
+    how.add_argument(
+        "--checkpoint",
+        type=_interval,
+        default=600.0,
+        metavar="T",
+        help="keep a cell's state that often, to go on from (default: 10m); 0 never",
+    )
     how.add_argument("--pdb", action="store_true", help="debug a cell where it raises (runs in this process)")
     speed = parser.add_argument_group("how fast it is (results/performance.md)")
     speed.add_argument("--peers", action="store_true", help="time this suite and openfgl-lib, interleaved")
@@ -364,6 +373,10 @@ def _hours(text: str) -> float:
 def _duration(text: str) -> float:
     number, unit = (text[:-1], text[-1]) if text[-1:] in _UNITS else (text, "s")
     return _UNITS[unit] * _above_zero(number, "a time such as 90s, 30m or 2h", text)
+
+
+def _interval(text: str) -> float:
+    return 0.0 if text == "0" else _duration(text)
 
 
 def _above_zero(number: str, wanted: str, text: str) -> float:

@@ -91,6 +91,11 @@ def _dispatch(arguments: Arguments, work: Work | None) -> int:
         from benchmark.runner import attempt
 
         work = attempt
+        if arguments.checkpoint and arguments.verify is None:
+            from benchmark.checkpoints import Checkpoints
+
+            checkpoints = Checkpoints(arguments.results.resolve(), arguments.checkpoint)
+            work = partial(attempt, checkpoints=checkpoints)
     if arguments.save:
         from benchmark.saving import Saving
 

@@ -12,12 +12,14 @@ from typing import Any, cast
 from benchmark.arguments import Arguments
 from benchmark.callbacks.relay import relayed
 from benchmark.cell import Cell
+from benchmark.checkpoints import Checkpoints, forget
 from benchmark.engines import InProcess, Work, create_engine
 from benchmark.leases import Leases
 from benchmark.logs import Logged
 from benchmark.progress import GridProgress, console_for
 from benchmark.queue import Queue
 from benchmark.record import FAILED as FAILED_RECORD
+from benchmark.record import OK as OK_RECORD
 from benchmark.record import Record
 from benchmark.records import Records
 from benchmark.runner import debugged, failed
@@ -53,6 +55,9 @@ def run_cells(
         memory=records.peak_memory,
     )
     work = debugged if arguments.pdb else work
+    if arguments.checkpoint:
+        for sentence in Checkpoints(arguments.results, arguments.checkpoint).told(cells):
+            print(sentence, file=sys.stderr)
     console = console_for(sys.stderr.isatty(), stderr=True)
     with (
         Leases(arguments.results) as leases,
@@ -67,6 +72,8 @@ def run_cells(
             try:
                 for made in made_now:
                     record = keep(records.store(made.cell.protocol), made, arguments)
+                    if record.status == OK_RECORD:
+                        forget(arguments.results, record.key)
                     queue.finished(made.cell)
                     progress.finished(record)
                     if record.status == FAILED_RECORD:

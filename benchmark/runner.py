@@ -8,7 +8,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import torch
 
 from benchmark.callbacks.base import Callback, Round
 from benchmark.cell import NODE_CLASSIFICATION, Cell
+from benchmark.checkpoints import Checkpoints
 from benchmark.environment import ROOT, SOURCES, commit, environment, peak_memory_mb, reset_peak_memory
 from benchmark.files import handed_by
 from benchmark.record import Failure, Record, Result, rounded
@@ -34,6 +35,7 @@ from datasets.registry import load
 from datasets.splits import make_split
 from methods.core import registry, rounds
 from methods.core.base import make_setting
+from methods.core.checkpoint import CheckpointError
 from methods.core.settings import Schedule
 from methods.core.training import Outcome, train
 from methods.stacked.architecture import Architecture
@@ -43,9 +45,14 @@ ALWAYS_SCORED = {NODE_CLASSIFICATION.name: ("macro_f1",)}
 """Task → metrics of every record besides the task's own and the protocol's."""
 
 
-def run(cell: Cell, callbacks: Sequence[Callback] = (), save: Saving | None = None) -> Record:
-    """Run one cell; nothing outlives it but the record and what `save` writes. Each callback is called after
-    every round.
+def run(
+    cell: Cell,
+    callbacks: Sequence[Callback] = (),
+    save: Saving | None = None,
+    checkpoints: Checkpoints | None = None,
+) -> Record:
+    """Run one cell; nothing outlives it but the record, what `save` writes, and a checkpoint, from which it
+    goes on where there is one. Each callback is called after every round.
 
     Raises UserError for bad input and for a run that diverges.
     """
@@ -54,7 +61,7 @@ def run(cell: Cell, callbacks: Sequence[Callback] = (), save: Saving | None = No
         warnings.filterwarnings("ignore", message="Sparse (CSR|invariant)", category=UserWarning)
         _warm_up()
         with handed_over(handed_by(cell)):
-            return _run(cell, callbacks, save)
+            return _run(cell, callbacks, save, checkpoints)
 
 
 @cache
@@ -74,7 +81,12 @@ def _warm_up() -> None:
     _run(tiny)
 
 
-def _run(cell: Cell, callbacks: Sequence[Callback] = (), save: Saving | None = None) -> Record:
+def _run(
+    cell: Cell,
+    callbacks: Sequence[Callback] = (),
+    save: Saving | None = None,
+    checkpoints: Checkpoints | None = None,
+) -> Record:
     reset_peak_memory()
     if cell.device != "cpu":
         torch.cuda.reset_peak_memory_stats()
@@ -93,9 +105,18 @@ def _run(cell: Cell, callbacks: Sequence[Callback] = (), save: Saving | None = N
         kernel=cell.kernel,
         device=cell.device,
     )
-    method = registry.create(cell.method, dict(cell.options), setting)
+    make_method = partial(registry.create, cell.method, dict(cell.options), setting)
+    method = make_method()
+    checkpoint = None if checkpoints is None else checkpoints.of(cell)
     setup = time.perf_counter() - started
-    outcome = train(method, _calling(cell, callbacks))
+    on_round = _calling(cell, callbacks)
+    try:
+        outcome = train(method, on_round, checkpoint)
+    except CheckpointError as error:
+        warnings.warn(f"{error}; the cell starts anew", stacklevel=2)
+        method, outcome = make_method(), None
+    if outcome is None:
+        outcome = train(method, on_round, checkpoint)
     # Some methods break privacy in some of their variants only.
     privacy = getattr(method, "breaks_privacy", method.info.breaks_privacy)
     scores = [round(100 * score, 4) for score in outcome.test_by_client]
@@ -134,13 +155,18 @@ def _calling(cell: Cell, callbacks: Sequence[Callback]) -> Callable[[rounds.Roun
     return call
 
 
-def attempt(cell: Cell, callbacks: Sequence[Callback] = (), save: Saving | None = None) -> Record:
+def attempt(
+    cell: Cell,
+    callbacks: Sequence[Callback] = (),
+    save: Saving | None = None,
+    checkpoints: Checkpoints | None = None,
+) -> Record:
     """`run`, with whatever goes wrong turned into a failed record that says what happened.
 
     A record that could not be stored, as of a method that gives no numbers, is a failure too.
     """
     try:
-        return run(cell, callbacks, save).reread()
+        return run(cell, callbacks, save, checkpoints).reread()
     except UserError as error:
         return failed(cell, str(error))
     except KeyboardInterrupt:

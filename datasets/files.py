@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import pooch
 
@@ -68,11 +69,18 @@ def write_atomically(path: Path, content: bytes | memoryview) -> None:
 
     Raises OSError if it cannot be written (see `explained`); nothing half-written stays then.
     """
+    with written_atomically(path) as stream:
+        stream.write(content)
+
+
+@contextmanager
+def written_atomically(path: Path) -> Iterator[BinaryIO]:
+    """As `write_atomically`, what the block writes to the stream."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         with temporary.open("xb") as stream:
-            stream.write(content)
+            yield stream
             stream.flush()
             os.fsync(stream.fileno())
         temporary.replace(path)

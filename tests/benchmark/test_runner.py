@@ -88,7 +88,7 @@ def test_bad_input_raises_and_is_recorded() -> None:
 
 
 def test_an_error_of_our_own_is_recorded_with_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(method: object, on_round: object) -> None:
+    def broken(*given: object) -> None:
         raise RuntimeError("two\nlines")
 
     monkeypatch.setattr("benchmark.runner.train", broken)
@@ -102,7 +102,7 @@ def test_an_error_of_our_own_is_recorded_with_its_traceback(monkeypatch: pytest.
 def test_a_seed_of_its_own_holds_the_held_out_edges_still(monkeypatch: pytest.MonkeyPatch) -> None:
     held = []
 
-    def keep(method: FederatedMethod, on_round: None) -> Outcome:
+    def keep(method: FederatedMethod, *given: object) -> Outcome:
         assert isinstance(method.task, LinkPrediction)
         held.append((method.task.test_ends.tolist(), method.task.seed))
         return train(method)
