@@ -101,7 +101,11 @@ def run(
         waiting = [cell for cell in cells if cell.key not in done]
         spread = workers > 1 and len(waiting) > 1
         with _threads_kept(), _told(waiting, callbacks, spread) as told:
-            kept = Checkpoints(Path(results).resolve(), checkpoint) if results is not None and checkpoint else None
+            kept = (
+                Checkpoints(Path(results).resolve(), checkpoint)
+                if results is not None and checkpoint
+                else None
+            )
             work = Work(given.objects, tuple(told), kept)
             engine = create_engine("process" if spread else "in-process", workers, threads, len(waiting))
             for record in engine.map(work, waiting, failed):

@@ -1,4 +1,4 @@
-"""Checkpoints of cells, `checkpoints/KEY.pt` in the results folder: where a cell that was interrupted goes on.
+"""Checkpoints of cells, `checkpoints/KEY.pt` in the results folder, from which an interrupted cell goes on.
 
 A cell goes on only by the code, the versions and on the processor with which it began, since its record is to
 be the one of an uninterrupted run to the last bit. Files hold plain data and tensors, and nothing of them is
@@ -37,8 +37,10 @@ def path_of(results: Path, key: str) -> Path:
 
 
 def forget(results: Path, key: str) -> None:
-    """Remove the checkpoint of a cell whose record is stored, and what a killed process left half-written; one
-    that cannot be removed does no harm."""
+    """Remove the checkpoint of a cell whose record is stored, and what a killed process left half-written.
+
+    One that cannot be removed does no harm.
+    """
     path = path_of(results, key)
     with suppress(OSError):
         for each in path.parent.glob(f"{path.name}*"):
@@ -132,7 +134,7 @@ def _read(path: Path, mapped: bool) -> dict[str, Any]:
     Raises CheckpointError if it is no checkpoint.
     """
     try:
-        found = torch.load(path, weights_only=True, mmap=mapped)
+        found = torch.load(str(path), weights_only=True, mmap=mapped)
     except Exception as error:
         # A torn or foreign file may lead to any.
         said = " ".join(str(error).split())[:200]

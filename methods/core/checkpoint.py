@@ -86,7 +86,7 @@ class State:
         self.built = _Built()
         self._problem: UnsavableError | None = None
         try:
-            _Writing(self.built, by_set_up=True).code(parts, "")
+            self._codes(_Writing(self.built, by_set_up=True))
         except UnsavableError as error:
             # Most runs are over before anyone wants to keep them.
             self._problem = error
@@ -97,9 +97,12 @@ class State:
         if self._problem is not None:
             raise self._problem
         writing = _Writing(self.built)
-        root = writing.code(self._parts, "")
+        parts = self._codes(writing)
         same = [(number, _digest(self.built[number])) for number in writing.same]
-        return {"built": self.built.signature, "root": root, "nodes": writing.nodes, "same": same}
+        return {"built": self.built.signature, "parts": parts, "nodes": writing.nodes, "same": same}
+
+    def _codes(self, writing: _Writing) -> dict[str, Code]:
+        return {name: writing.code(part, name) for name, part in self._parts.items()}
 
     def load(self, saved: Any) -> None:
         """Bring the parts, which must have been set up and nothing else, to what was saved.
@@ -114,11 +117,10 @@ class State:
             for number, digest in saved["same"]:
                 if _digest(self.built[number]) != digest:
                     raise CheckpointError("the set-up gives other values than it did")
-            parts = _Reading(self.built, saved["nodes"]).value(saved["root"])
-            if {name: id(part) for name, part in parts.items()} != {
-                name: id(part) for name, part in self._parts.items()
-            }:
-                raise CheckpointError("it is of something else")
+            reading = _Reading(self.built, saved["nodes"])
+            for name, part in self._parts.items():
+                if reading.value(saved["parts"][name]) is not part:
+                    raise CheckpointError(f"it holds another {name}")
         except CheckpointError:
             raise
         except Exception as error:
@@ -401,7 +403,13 @@ class _Reading:
         vars(found).update(restored | kept)
 
     def _read_tensor(
-        self, place: int, number: int | None, content: Tensor, learned: bool, is_parameter: bool, gradient: Code
+        self,
+        place: int,
+        number: int | None,
+        content: Tensor,
+        learned: bool,
+        is_parameter: bool,
+        gradient: Code,
     ) -> None:
         if number is None:
             found = torch.nn.Parameter(content, learned) if is_parameter else content.requires_grad_(learned)

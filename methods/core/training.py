@@ -55,9 +55,7 @@ class _Progress:
 
     done: int = 0
     """Rounds."""
-    seconds: dict[str, float] = field(
-        default_factory=lambda: {"setup": 0.0, "train": 0.0, "evaluate": 0.0}
-    )
+    seconds: dict[str, float] = field(default_factory=lambda: {"setup": 0.0, "train": 0.0, "evaluate": 0.0})
     rounds: list[int] = field(default_factory=list)
     """Those that were evaluated."""
     evaluations: list[Evaluation] = field(default_factory=list)
@@ -83,7 +81,7 @@ def train(
 ) -> Outcome:
     """Build the method and run its schedule. `on_round` is called after every round, outside its seconds.
 
-    A run that `checkpoint` kept goes on after the round at which it was kept; its seconds are those of all the
+    A run that `checkpoint` kept goes on after the round at which it was kept; its seconds are those of all
     rounds, and of the first set-up.
 
     Raises DivergedError, naming the round, when the loss is not finite, and CheckpointError for a checkpoint

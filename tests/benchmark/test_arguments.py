@@ -38,6 +38,13 @@ def test_filters_take_several_values_in_every_spelling() -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "seconds"), [((), 600), (("0",), 0), (("90s",), 90), (("10m",), 600), (("0.5h",), 1800)]
+)
+def test_the_time_between_checkpoints(given: tuple[str, ...], seconds: float) -> None:
+    assert parse([*["--checkpoint"] * len(given), *given]).checkpoint == seconds
+
+
+@pytest.mark.parametrize(
     ("values", "seeds"),
     [(["3"], (0, 1, 2)), (["3,"], (3,)), (["0,2,2"], (0, 2)), (["4", "7"], (4, 7)), (["1"], (0,))],
 )

@@ -1,4 +1,4 @@
-"""Cells that are interrupted and go on: files, refusals, a full disk, and kill -9 through the command line."""
+"""Cells that are interrupted and go on: files, refusals, full disks, kill -9."""
 
 from __future__ import annotations
 
@@ -169,7 +169,9 @@ def test_kill_9_in_mid_cell_costs_the_rounds_since_the_checkpoint(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     command = [sys.executable, "-m", "benchmark", *GRID, "--workers", "1", "--checkpoint", "0.01s"]
-    process = subprocess.Popen([*command, "--results", str(tmp_path / "cut")], cwd=ROOT, start_new_session=True)
+    process = subprocess.Popen(
+        [*command, "--results", str(tmp_path / "cut")], cwd=ROOT, start_new_session=True
+    )
     folder = tmp_path / "cut" / "checkpoints"
     deadline = time.monotonic() + 120
     while not [*folder.glob("*.pt")]:
@@ -180,7 +182,11 @@ def test_kill_9_in_mid_cell_costs_the_rounds_since_the_checkpoint(
     process.wait()
     (path,) = folder.glob("*.pt")
     nodes = torch.load(path, weights_only=True)["state"]["nodes"]
-    assert 0 < next(dict(node[3])["done"] for node in nodes if node[0] == "object" and "done" in dict(node[3])) < 400
+    assert (
+        0
+        < next(dict(node[3])["done"] for node in nodes if node[0] == "object" and "done" in dict(node[3]))
+        < 400
+    )
     for name in ("cut", "whole"):
         assert main(parse([*GRID, "--engine", "in-process", "--results", str(tmp_path / name)])) == 0
     assert "goes on from its checkpoint" in capfd.readouterr().err
