@@ -228,7 +228,7 @@ class _Writing:
         if not _has_attributes_alone(value):
             raise _unsavable(value, path)
         number, left_out = self._number(value), _left_out(kind)
-        if number is None and (_find_class(_class_name(kind)) is not kind or getattr(kind, LEFT_OUT, ())):
+        if number is None and (_find_class(_class_name(kind)) is not kind or hasattr(kind, LEFT_OUT)):
             raise _unsavable(value, path, " that its set-up did not make")
         kept = {name: each for name, each in vars(value).items() if name not in left_out}
         attributes = [(name, self.code(each, f"{path}.{name}")) for name, each in kept.items()]
@@ -443,8 +443,8 @@ class _Reading:
         state = self.value(code)
         if state["bit_generator"] not in _BIT_GENERATORS:
             raise ValueError(f"no bit generator is called {state['bit_generator']!r}")
-        new = getattr(np.random, state["bit_generator"]) if number is None else None
-        found = self._done[place] = self._built[number] if new is None else new()
+        new = getattr(np.random, state["bit_generator"])
+        found = self._done[place] = new() if number is None else self._built[number]
         found.state = state
 
     def _read_generator(self, place: int, number: int | None, code: Code) -> None:
@@ -563,7 +563,7 @@ def _digest(value: Tensor | np.ndarray) -> str:
     parts = _components(value) if isinstance(value, Tensor) else (torch.from_numpy(_bytes(value)),)
     whole = hashlib.blake2b(digest_size=_DIGEST_BYTES)
     for part in parts:
-        whole.update(part.cpu().contiguous().flatten().view(torch.uint8).numpy())
+        whole.update(part.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return whole.hexdigest()
 
 

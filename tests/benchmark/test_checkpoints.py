@@ -200,7 +200,13 @@ def test_kill_9_in_mid_cell_costs_the_rounds_since_the_checkpoint(
 
 
 def test_from_python_a_cell_goes_on_too(tmp_path: Path) -> None:
-    asked = {"dataset": "community[nodes=300]", "clients": 3, "rounds": 4, "hidden": 8, "method": "fedavg"}
+    asked: dict[str, Any] = {
+        "dataset": "community[nodes=300]",
+        "clients": 3,
+        "rounds": 4,
+        "hidden": 8,
+        "method": "fedavg",
+    }
     with pytest.raises(KeyboardInterrupt):
         benchmark.run(**asked, results=tmp_path, checkpoint=ALWAYS, callbacks=[interrupt])
     seen: list[int] = []

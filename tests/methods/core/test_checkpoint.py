@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 import math
 from collections import deque
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -44,7 +45,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "scaffold": [{}, {"control": "gradient"}],
 }
 CASES = [(name, options) for name in registry.names() for options in VARIANTS.get(name, [{}])]
-HALF = {"local_epochs": 2, "participation": 0.5, "stragglers": 0.5}
+HALF: dict[str, Any] = {"local_epochs": 2, "participation": 0.5, "stragglers": 0.5}
 
 
 class Stopped(Exception):
@@ -185,6 +186,11 @@ class Part:
     def __init__(self, **values: Any) -> None:
         vars(self).update(values)
 
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+        def __setattr__(self, name: str, value: Any) -> None: ...
+
 
 def part(seed: int = 0) -> Part:
     """What a set-up makes of everything that a method may hold."""
@@ -306,7 +312,7 @@ def test_what_a_class_leaves_out_is_as_the_set_up_leaves_it() -> None:
     assert new.cached.double == 6
 
 
-UNSAVABLE = {
+UNSAVABLE: dict[str, Callable[[], Any]] = {
     "a stream": io.StringIO,
     "an iterator": lambda: iter([1]),
     "a function of later": lambda: lambda: 1,
