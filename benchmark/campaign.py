@@ -8,16 +8,16 @@ seeds as would decide them, ten at most, in the order of what that costs.
 
 from __future__ import annotations
 
-import statistics
 import sys
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from benchmark.arguments import Arguments
 from benchmark.cell import Cell
 from benchmark.engines import Work
+from benchmark.estimate import Estimate, duration
 from benchmark.grid import run_cells
 from benchmark.pages.leaderboard import write_leaderboard
 from benchmark.pages.metrics import CHANGE, COMMUNICATION, GAIN
@@ -25,7 +25,7 @@ from benchmark.pages.reproduction import NOT_AT_HAND, Entry, Identity, make_entr
 from benchmark.plan import grid_cells
 from benchmark.protocol import Protocol, bare, load_protocol, names
 from benchmark.published import answered_figures
-from benchmark.record import FAILED, OK, Record
+from benchmark.record import FAILED, Record
 from benchmark.records import Records, run_once
 from benchmark.verdict import AGREES, CANNOT, DIFFERS, UNDECIDED
 from datasets import registry as graphs
@@ -33,8 +33,6 @@ from datasets import registry as graphs
 FIRST_SEEDS, MOST_SEEDS = 3, 10
 TELL_EVERY = 600.0
 """Seconds between two lines on how far the campaign is."""
-UNKNOWN_SECONDS = 10.0
-"""Of a cell when no record says what any cell takes."""
 _OF_ANOTHER_METHOD = (GAIN, COMMUNICATION)
 
 
@@ -128,33 +126,6 @@ def standing(grids: Grids, records: Records) -> Standing:
     return Standing(len(entries) - words[CANNOT], measured, words[AGREES] + words[DIFFERS], entries)
 
 
-class Estimate:
-    """Seconds that a cell takes, by what earlier ones took a round."""
-
-    def __init__(self, records: Iterable[Record]) -> None:
-        """Medians over the successes; of cells with nothing like them among these, over all."""
-        found: dict[tuple[object, ...], list[float]] = defaultdict(list)
-        for record in records:
-            if record.status == OK:
-                a_round = sum(record.seconds.values()) / record.rounds
-                for like in _likes(record.cell):
-                    found[like].append(a_round)
-        self._a_round = {like: statistics.median(values) for like, values in found.items()}
-
-    def seconds(self, cell: Cell) -> float:
-        """Set-up, training and evaluation together, on one thread."""
-        known = (self._a_round[like] for like in _likes(cell) if like in self._a_round)
-        a_round = next(known, None)
-        return UNKNOWN_SECONDS if a_round is None else a_round * cell.schedule.rounds
-
-
-def _likes(cell: Cell) -> list[tuple[object, ...]]:
-    """What a cell's time is told by, the nearest first."""
-    graph, method = cell.dataset.text, cell.method
-    exact = (graph, method, cell.clients, cell.architecture.backbone)
-    return [exact, (graph, method), (method,), ()]
-
-
 def first_steps(figures: Iterable[Figure], records: Records, estimate: Estimate) -> list[Step]:
     """The first seeds of every figure, those rows first that measure most figures per second."""
     wanted: dict[tuple[str, ...], tuple[list[Cell], int]] = {}
@@ -216,9 +187,9 @@ def run_campaign(arguments: Arguments, work: Work) -> list[Record]:
         return []
 
     def say(cells: Sequence[Cell]) -> None:
-        hours = sum(map(estimate.seconds, cells)) / 3600 / arguments.workers
+        left = duration(sum(map(estimate.seconds, cells)) / arguments.workers)
         print(
-            f"campaign: {standing(grids, records)}; {len(cells)} cells to go, about {hours:.1f} h with "
+            f"campaign: {standing(grids, records)}; {len(cells)} cells to go, about {left} with "
             f"{arguments.workers} worker(s)",
             file=sys.stderr,
         )
@@ -239,7 +210,7 @@ def run_campaign(arguments: Arguments, work: Work) -> list[Record]:
 
     try:
         while cells and time.monotonic() < until:
-            made = run_cells(arguments, cells, records, work, until, estimate.seconds, tell)
+            made = run_cells(arguments, cells, records, work, estimate, until, tell)
             failures |= {record.key: record for record in made}
             records.refresh()
             # What another process failed to run is left to the next campaign, as what this one did.

@@ -20,7 +20,7 @@ from benchmark.peers.grid import CLIENTS, PAIRINGS, PEERS, Pairing, plan
 from benchmark.performance.measurements import Measurements, is_failure, machine_of
 from benchmark.protocol import load_protocol, names
 from benchmark.record import OK
-from benchmark.store import Store
+from benchmark.records import Records
 from methods.core import registry
 
 HOW_MADE = (
@@ -61,10 +61,11 @@ Measured = Mapping[str, Any]
 """A record of the speed."""
 
 
-def write_performance_page(results: Path) -> Path:
-    """Write the page from the records in the results folder, measuring nothing; returns its path."""
+def write_performance_page(results: Path, runs: Records | None = None) -> Path:
+    """Write the page from the records in the results folder, of cells too (`runs`, if they have been read),
+    measuring nothing; returns its path."""
     peers, rounds = (Measurements(results, name).records() for name in ("peers", "roofline"))
-    costs = list(_costs(results))
+    costs = list(_costs(runs or Records(results)))
     machines = list(dict.fromkeys([*map(machine_of, [*peers, *rounds]), *(cost[2] for cost in costs)]))
     notes = results / "notes" / "performance.md"
     failed = [each for each in (*peers, *rounds) if is_failure(each)]
@@ -161,12 +162,12 @@ def _share(shares: list[float]) -> str:
     return f"{geometric_mean(shares)[1]:.1f}× ({min(shares):.1f}–{max(shares):.1f})"
 
 
-def _costs(results: Path) -> Iterator[tuple[str, str, str, float]]:
+def _costs(runs: Records) -> Iterator[tuple[str, str, str, float]]:
     """Paper, table, machine and seconds of one core of every cell that succeeded."""
     for name in names():
         protocol = load_protocol(name)
         paper = protocol.published[0].paper if protocol.published else protocol.title.partition(",")[0]
-        for record in Store(results, name).records():
+        for record in runs.store(name).records():
             if record.status == OK:
                 seconds = sum(record.result.seconds.values()) * record.environment["threads"]
                 yield paper, name, machine_of({"made": record.environment}), seconds

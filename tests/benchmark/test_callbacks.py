@@ -17,6 +17,7 @@ from rich.console import Console
 from benchmark import run
 from benchmark.callbacks import MLflow, Round, TensorBoard, WandB
 from benchmark.cell import Cell
+from benchmark.estimate import Estimate
 from benchmark.progress import GridProgress
 from benchmark.record import Record
 from benchmark.runner import attempt
@@ -175,7 +176,7 @@ def test_rounds_of_workers_reach_this_process() -> None:
 
 
 def test_the_bar_moves_within_a_cell() -> None:
-    progress = GridProgress([CELL, CELL], Console(file=io.StringIO()))
+    progress = GridProgress([CELL, CELL], Console(file=io.StringIO()), Estimate([]))
     bar = progress._bar.tasks[0]
     for number in (1, 2):
         figures: dict[str, Any] = {"losses": {}, "scores": {}, "bytes": {}, "seconds": {}}
