@@ -15,34 +15,40 @@ UNKNOWN_SECONDS = 10.0
 
 
 class Estimate:
-    """Seconds that a cell takes, by what earlier ones took a round."""
+    """Seconds that a cell takes, by what earlier ones took to set up and for a round."""
 
     def __init__(self, records: Iterable[Record]) -> None:
         """From the successes among `records`, which are read when the first cell is asked for."""
         self._records = records
 
     def seconds(self, cell: Cell) -> float:
-        """Set-up, training and evaluation together, on one thread: the median of the cells most like it."""
-        known = (self._a_round[like] for like in _likes(cell) if like in self._a_round)
-        a_round = next(known, None)
-        return UNKNOWN_SECONDS if a_round is None else a_round * cell.schedule.rounds
+        """Set-up, training and evaluation together, on one thread: the medians of the cells most like it."""
+        for like in _likes(cell):
+            if like in self._medians:
+                setup, a_round = self._medians[like]
+                return setup + a_round * cell.schedule.rounds
+        return UNKNOWN_SECONDS
 
     @cached_property
-    def _a_round(self) -> Mapping[tuple[object, ...], float]:
-        found: dict[tuple[object, ...], list[float]] = defaultdict(list)
+    def _medians(self) -> Mapping[tuple[object, ...], tuple[float, float]]:
+        found: dict[tuple[object, ...], list[tuple[float, float]]] = defaultdict(list)
         for record in self._records:
             if record.status == OK:
-                a_round = sum(record.seconds.values()) / record.rounds
+                setup = record.seconds.get("setup", 0.0)
+                a_round = (sum(record.seconds.values()) - setup) / record.rounds
                 for like in _likes(record.cell):
-                    found[like].append(a_round)
-        return {like: statistics.median(values) for like, values in found.items()}
+                    found[like].append((setup, a_round))
+        return {
+            like: (statistics.median(setups), statistics.median(rounds))
+            for like, (setups, rounds) in ((like, zip(*taken, strict=True)) for like, taken in found.items())
+        }
 
 
 def _likes(cell: Cell) -> list[tuple[object, ...]]:
     """What a cell's time is told by, the nearest first; at last all cells there are."""
-    graph, method = cell.dataset.text, cell.method
-    exact = (graph, method, cell.clients, cell.architecture.backbone)
-    return [exact, (graph, method), (method,), ()]
+    graph, task, method = cell.dataset.text, cell.task.text, cell.method
+    exact = (graph, task, method, cell.clients, cell.architecture.backbone)
+    return [exact, (graph, task, method), (graph, method), (method,), ()]
 
 
 def duration(seconds: float) -> str:
