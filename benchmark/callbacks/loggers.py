@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -80,15 +81,17 @@ class MLflow:
 
     def __call__(self, done: Round) -> None:
         """Log one round. Raises UserError where MLflow is not installed."""
+        entities = _needed("mlflow.entities", "mlflow")
         client = _needed("mlflow", "mlflow").MlflowClient(tracking_uri=self.uri)
         key = done.cell.key
         if key not in self._runs:
             found = client.get_experiment_by_name(self.experiment)
             place = found.experiment_id if found else client.create_experiment(self.experiment)
             self._runs[key] = client.create_run(place, run_name=done.cell.title).info.run_id
-            for name, value in done.cell.to_dict().items():
-                client.log_param(self._runs[key], name, value)
-        for name, value in done.figures.items():
-            client.log_metric(self._runs[key], name.replace("/", "."), value, step=done.round)
+            chosen = [entities.Param(name, str(value)) for name, value in done.cell.to_dict().items()]
+            client.log_batch(self._runs[key], params=chosen)
+        now = int(1000 * time.time())
+        reached = [entities.Metric(name, value, now, done.round) for name, value in done.figures.items()]
+        client.log_batch(self._runs[key], metrics=reached)
         if done.round == done.rounds:
             client.set_terminated(self._runs.pop(key))

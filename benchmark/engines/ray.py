@@ -19,6 +19,7 @@ from benchmark.engines.base import (
     unknown_memory,
     uses_cuda,
 )
+from benchmark.engines.process import run_apart
 from benchmark.record import Record
 from benchmark.threads import thread_variables
 from datasets.errors import UserError
@@ -29,12 +30,14 @@ class RayEngine:
     """Cells as Ray tasks, on this machine or on the cluster that RAY_ADDRESS names.
 
     A cell that is lost with its node or its process, or refused memory, is tried once more, with twice the
-    memory and all cores of a node.
+    memory and all cores of a node. One with a time limit runs in a process that its task starts and can stop.
     """
 
     workers: int
     threads: int = 1
     memory: Memory = unknown_memory
+    timeout: float | None = None
+    """Seconds after which a cell is stopped and has failed."""
 
     def map(self, work: Work, cells: Iterable[Cell], failed: Failure) -> Iterator[Record]:
         """See `Engine.map`."""
@@ -50,11 +53,14 @@ class RayEngine:
         )
         waiting = iter(cells)
         pending: dict[Any, tuple[Cell, bool]] = {}
+        threads, timeout = self.threads, self.timeout
         try:
 
             def run(cell: Cell) -> Record:
                 # Ray takes functions alone, and the work may be an object.
-                return work(cell)
+                if timeout is None:
+                    return work(cell)
+                return run_apart(work, cell, failed, threads, timeout)
 
             task = ray.remote(run)
             while True:

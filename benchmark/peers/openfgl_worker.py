@@ -43,7 +43,12 @@ def prepare(task: dict[str, Any]) -> tuple[dict[str, Any], Rounds]:
     loop = Loop(make_trainer(clients, task))
     versions = {name: importlib.metadata.version(name) for name in task["peer"]["packages"]}
     answer = {"counts": clients.counts, "versions": versions}
-    return answer, lambda phase, rounds: timed(partial(loop.run, phase), rounds)
+
+    def run(phase: str, rounds: int) -> dict[str, Any]:
+        seconds, accuracy = timed(partial(loop.run, phase), rounds)
+        return {"seconds": seconds, "accuracy": accuracy}
+
+    return answer, run
 
 
 class Clients:
@@ -123,9 +128,14 @@ class Loop:
         self.trainer = trainer
         self.number = 0
         self.phase = ""
+        trainer.logger.add_log = self._keep
 
-    def run(self, phase: str) -> None:
-        """One round of `phase`: FedSage+ trains generators until its first `round`, AdaFGL none."""
+    def _keep(self, evaluation: dict[str, Any]) -> None:
+        self.accuracy = float(evaluation["current_test_accuracy"])
+
+    def run(self, phase: str) -> float:
+        """The test accuracy after one round of `phase`: FedSage+ trains generators until its first `round`,
+        AdaFGL none."""
         trainer, algorithm = self.trainer, self.trainer.args.fl_algorithm
         if phase != self.phase and algorithm in ("fedsage_plus", "adafgl"):
             package = type(trainer.server).__module__.rpartition(".")[0]
@@ -146,6 +156,7 @@ class Loop:
         trainer.server.execute()
         trainer.evaluate()
         self.number += 1
+        return self.accuracy
 
 
 if __name__ == "__main__":

@@ -52,6 +52,14 @@ def some_results() -> Results:
     return Results(tuple(records))
 
 
+def test_parquet_is_read_back_by_pandas(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="Parquet is an optional extra")
+    export(some_results(), tmp_path / "table.parquet")
+    export(some_results(), tmp_path / "table.csv")
+    found = pandas.read_parquet(tmp_path / "table.parquet")
+    pandas.testing.assert_frame_equal(found, pandas.read_csv(tmp_path / "table.csv"), check_dtype=False)
+
+
 def nodes_of(nodes: list[LatexNode]) -> list[LatexNode]:
     """Every node of a parsed text, inner ones too."""
     found: list[LatexNode] = []

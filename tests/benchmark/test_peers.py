@@ -80,6 +80,7 @@ def test_blocks_are_interleaved_with_the_same_number_of_rounds(tmp_path: Path) -
     assert log.read_text().splitlines() == warm_up + ["round 2"] * 2 * LIMITS.pairs
     assert record["phases"]["round"]["rounds"] == 2
     assert ratios(record) == [1.0] * LIMITS.pairs
+    assert record["phases"]["round"]["accuracy"] == {"ours": 0.7, "peer": 0.7}
 
 
 def test_slow_workers_get_every_pair_after_one_round_of_warm_up(
@@ -143,6 +144,7 @@ def test_our_worker_trains_as_told(tmp_path: Path) -> None:
         first = worker.ask({"phase": "round", "rounds": 2})
         second = worker.ask({"phase": "round", "rounds": 3})
         assert (len(first["seconds"]), len(second["seconds"])) == (2, 3)
+        assert 0 <= second["accuracy"] <= 1
 
 
 class PlayedData:
@@ -193,11 +195,13 @@ class FGLTrainer:
         self.clients = [Party() for _ in data.local_data]
         self.log = data.processed_dir + "/log"
         args.metrics = ["accuracy", "f1"]
+        self.logger = Party()
 
     def evaluate(self):
         from fedgb.training.adafgl_config import config
         seen = self.message_pool["round"], config["num_rounds_vanilla"], len(self.clients), self.args.hid_dim
         print(*seen, *self.args.metrics, file=open(self.log, "a"))
+        self.logger.add_log({"current_test_accuracy": seen[0] / 4})
 """
 CHECKOUT = {
     "fedgb/training/trainer.py": TRAINER,
@@ -227,7 +231,8 @@ def test_a_checkout_trains_on_the_clients_that_were_written(tmp_path: Path) -> N
     }
     with Worker("peer", sys.executable, "benchmark.peers.openfgl_worker", 120) as worker:
         assert worker.ask(task)["counts"] == counts
-        assert len(worker.ask({"phase": "personal", "rounds": 2})["seconds"]) == 2
+        answer = worker.ask({"phase": "personal", "rounds": 2})
+    assert (len(answer["seconds"]), answer["accuracy"]) == (2, 0.25)
     # Its personal step begins in the first round.
     assert (folder / "log").read_text().splitlines() == ["0 0 4 128 accuracy", "1 0 4 128 accuracy"]
     assert not list(checkout.rglob("__pycache__"))
