@@ -137,10 +137,9 @@ class FedCog(ServedMethod):
 
     `extras`: `lnnc_edges`, `lnnc_share` (of the graph's undirected edges), `lnnc_alone`,
     `intra_edge_share`, `stand_ins`; the two shares in percent, `lnnc_pct` and `intra_edge_pct`;
-    `propagation_seconds` and `propagation_mb` (of 2^20 bytes, before
-    training, what the channel carried; `…_dense`, `…_sparse` and `…_nonzero` by `wire`), with gcn
-    `propagation_mb_per_round`;
-    `update_seconds` (local epochs and exchange) and `update_mb` (parameters up and down), per round;
+    `propagation_seconds` and `propagation_mb` (of 2^20 bytes, before training, what the channel carried;
+    `…_dense`, `…_sparse` and `…_nonzero` by `wire`), with gcn `propagation_mb_per_round`; per round
+    `update_seconds` (local epochs and exchange) and `update_mb` (parameters up and down);
     `seconds_ratio_to_update`, `seconds_ratio_to_central` (with `timing`), `mb_ratio_to_update` and
     `mb_…_ratio_to_update`.
     """
