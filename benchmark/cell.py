@@ -15,7 +15,7 @@ from benchmark.typed import checked
 from datasets.errors import UserError, check_choice
 from datasets.options import OptionValue, Spec, format_name
 from datasets.quality import Quality
-from methods.core.settings import Schedule
+from methods.core.schedule import Schedule
 from methods.stacked.architecture import Architecture
 
 KEY_LENGTH = 16

@@ -29,10 +29,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from datasets.errors import UserError
 from datasets.limits import NonNegative
-from methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
-from methods.core.participation import column
+from methods.core.base import BOTH_TASKS, Options, register
+from methods.core.corrected import CorrectedMethod
 from methods.stacked.backbones import Parameters
 from methods.stacked.distance import squared_distance
 from methods.stacked.mixing import weighted_mean
@@ -56,7 +55,7 @@ class FedDCOptions(Options):
     exchanges="model parameters and updates",
     tasks=BOTH_TASKS,
 )
-class FedDC(FederatedMethod):
+class FedDC(CorrectedMethod):
     """FedAvg of drift-corrected models, with a penalty and a gradient correction."""
 
     options: FedDCOptions
@@ -70,10 +69,8 @@ class FedDC(FederatedMethod):
     """g_k − ḡ, name → (K, …); empty in the first round."""
 
     def build(self) -> None:
-        """FedAvg's set-up and a drift of zero. Raises UserError for a learning rate of 0."""
+        """FedAvg's set-up and a drift of zero."""
         super().build()
-        if self.schedule.learning_rate == 0:
-            raise UserError("feddc divides by the learning rate: it must be positive")
         zeros = {name: torch.zeros_like(self.parameters[name]) for name in self.shared()}
         self.drift = zeros
         self.update = dict(zeros)
@@ -106,7 +103,7 @@ class FedDC(FederatedMethod):
         uniform = self.present.to(self.weights.dtype) / self.present.sum()
         last, value = self.update[name], self.parameters[name].detach()
         update = value - self.received[name]
-        scaled = update / column(self.walked, update)
+        scaled = -self.mean_gradient(name)
         if variant == "authors":
             # No correction yet: g_k = ḡ = 0.
             scaled = scaled + self.correction.get(name, 0)

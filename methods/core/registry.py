@@ -12,7 +12,8 @@ from typing import Any
 from datasets import plugins
 from datasets.errors import UserError, unknown
 from datasets.options import checked_options
-from methods.core.base import FederatedMethod, MethodInfo, Options, Setting
+from methods.core.base import FederatedMethod, MethodInfo, Options
+from methods.core.setting import Setting
 
 SHARED = ("core", "stacked", "structure")
 """The packages of `methods/` that hold no method."""
