@@ -31,6 +31,8 @@ import numpy as np
 from scipy.stats import t as student
 
 AGREES, DIFFERS, UNDECIDED = "agrees", "differs", "undecided"
+JUDGED = (AGREES, UNDECIDED, DIFFERS)
+"""The verdicts on what is measured."""
 NOT_MEASURED, CANNOT = "not measured", "cannot be measured here"
 LEVEL = 0.90
 POINTS = 2.0
@@ -81,6 +83,14 @@ class Verdict:
         if self.difference is None:
             return ""
         return f"×{self.difference:.2f}" if self.is_ratio else f"{self.difference:+.2f}"
+
+    @property
+    def shown_interval(self) -> str:
+        """Its ends with two decimals, empty if there is none."""
+        if self.interval is None:
+            return ""
+        low, high = self.interval
+        return f"{low:.2f} to {high:.2f}" if self.is_ratio else f"{low:+.2f} to {high:+.2f}"
 
 
 def is_seconds(metric: str) -> bool:

@@ -9,18 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmark.callbacks.base import Round
-from datasets.errors import UserError
+from datasets.extras import needed
 
 
-def _needed(module: str, extra: str) -> Any:
-    """The module of an optional library. Raises UserError that names the extra where it is missing."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise UserError(
-            f"this callback needs {extra}, which cannot be imported ({error}): install the extra with "
-            f"pip install -e '.[{extra}]', or leave the callback out"
-        ) from error
+def _needed(module: str) -> Any:
+    return needed(module, module, "this callback", "leave the callback out")
 
 
 @dataclass
@@ -34,7 +27,7 @@ class TensorBoard:
         """Write one round. Raises UserError where TensorBoard is not installed."""
         key = done.cell.key
         if key not in self._writers:
-            _needed("tensorboard", "tensorboard")
+            _needed("tensorboard")
             writer = importlib.import_module("torch.utils.tensorboard").SummaryWriter
             self._writers[key] = writer(str(Path(self.folder) / key))
             self._writers[key].add_text("cell", done.cell.title)
@@ -57,7 +50,7 @@ class WandB:
         """Log one round. Raises UserError where wandb is not installed."""
         key = done.cell.key
         if key not in self._runs:
-            wandb = _needed("wandb", "wandb")
+            wandb = _needed("wandb")
             self._runs[key] = wandb.init(
                 project=self.project,
                 name=done.cell.title,
@@ -81,8 +74,8 @@ class MLflow:
 
     def __call__(self, done: Round) -> None:
         """Log one round. Raises UserError where MLflow is not installed."""
-        entities = _needed("mlflow.entities", "mlflow")
-        client = _needed("mlflow", "mlflow").MlflowClient(tracking_uri=self.uri)
+        client = _needed("mlflow").MlflowClient(tracking_uri=self.uri)
+        entities = importlib.import_module("mlflow.entities")
         key = done.cell.key
         if key not in self._runs:
             found = client.get_experiment_by_name(self.experiment)

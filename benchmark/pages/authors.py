@@ -84,7 +84,6 @@ def _line(comparison: Comparison) -> list[str]:
     name = f"{comparison.method} · {comparison.backbone}"
     ours = [pair.record.metrics[comparison.metric] or 0.0 for pair in comparison.pairs]
     theirs = [pair.run.metrics[comparison.metric] for pair in comparison.pairs]
-    interval = "–" if verdict.interval is None else "{:+.2f} to {:+.2f}".format(*verdict.interval)
     return [
         name,
         heading_of(comparison.metric),
@@ -92,7 +91,7 @@ def _line(comparison: Comparison) -> list[str]:
         f"{fmean(ours):.2f}",
         f"{fmean(theirs):.2f}",
         verdict.shown,
-        interval,
+        verdict.shown_interval or "–",
         verdict.word,
         "–" if comparison.speed is None else f"{comparison.speed:.1f}×",
     ]
