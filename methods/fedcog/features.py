@@ -89,17 +89,19 @@ class FeaturePropagation:
     def _sparse(self, h: sp.csr_matrix, inner: sp.csr_matrix, border: sp.csr_matrix) -> sp.csr_matrix:
         """The three steps for some columns."""
         half = (inner @ h).tocsr()
-        values = half[self.nodes :]
-        self.sent.values += values.shape[0] * values.shape[1]
-        self.sent.nonzero += values.nnz
-        return (border @ sp.vstack([half[: self.nodes], values[self.route]], format="csr")).tocsr()
+        self.sent.values += (half.shape[0] - self.nodes) * half.shape[1]
+        self.sent.nonzero += int(half.indptr[-1] - half.indptr[self.nodes])
+        return (border @ half).tocsr()
 
     @cached_property
     def _matrices(self) -> tuple[sp.csr_matrix, sp.csr_matrix]:
-        """The internal step, (n + S, n), and the border step, (n, n + S)."""
+        """The internal step, (n + S, n), and travel and border step in one, (n, n + S)."""
         step, total = self.convolution, self.nodes + self.convolution.coupling.stand_ins
         inner = message_matrix(step.coupling.internal, step.internal_weight, (total, self.nodes))
-        return inner, message_matrix(step.coupling.border, step.border_weight, (self.nodes, total))
+        border = message_matrix(step.coupling.border, step.border_weight, (self.nodes, total))
+        # Values travel as columns renamed: their rows, most of a large matrix, need not be copied.
+        sender = np.concatenate([np.arange(self.nodes), self.nodes + self.route]).astype(border.indices.dtype)
+        return inner, sp.csr_matrix((border.data, sender[border.indices], border.indptr), shape=border.shape)
 
     def _dense(self, h: Tensor) -> Tensor:
         stand_ins = self.convolution.coupling.stand_ins
