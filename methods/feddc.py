@@ -12,7 +12,12 @@ w_k + h_k and the update go up, w_s and the mean update come down. A client that
 h_k, u_k and g_k, and counts in no mean; E is each client's own.
 
 Deviations: the local steps are the schedule's; u_k / (η E) is minus a mean gradient only where they
-are plain descent, `optimiser = "sgd"`. Public code parts from the paper (`variant`):
+are plain descent, `optimiser = "sgd"`. Adam moves an entry by about η in a step however small its gradient,
+so that u_k / (η E) is near ±1 and outweighs it; and of w_s + mean of h_k, which remembers every update, a
+round forgets no more than η α E, so that few steps a round make it swing. On Cora one step of Adam a round
+learns nothing (protocol all-methods), three on raw features do (fedtad-2).
+
+Public code parts from the paper (`variant`):
 
  - `authors` (github.com/gaoliang13/FedDC): g_k is kept as SCAFFOLD's control, g_k ← g_k − ḡ + u_k / (η E),
    and w_s ← mean of w_k + mean of h_k; there α and ḡ are also divided by the client's share times K, which

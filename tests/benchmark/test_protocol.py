@@ -142,6 +142,15 @@ def test_fedaux_is_run_as_the_log_of_its_public_run_has_it() -> None:
         assert settings["weight_decay"] == 1e-6
 
 
+def test_what_validation_chose_for_every_methods_table_is_marked() -> None:
+    protocol = load_protocol("all-methods")
+    point = {"dataset": "cora", "partition": "metis", "clients": 10, "backbone": "gcn"}
+    for method, options in {"moon": {"mu": 0.1}, "scaffold": {"control": "gradient"}}.items():
+        assert protocol.options_for(method=method, **point) == options
+        assert any("validation" in why for why in protocol.chosen_for(method=method, **point))
+    assert protocol.chosen_for(method="feddc", **point) == ()
+
+
 def test_published_figures_are_found() -> None:
     protocol = load_protocol("fedpub-2")
     figure = published_figure(protocol, "accuracy", "cora", "metis", 10, "fedpub", "gcn")
