@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from benchmark.peers.clients import WrittenClients
-from benchmark.peers.extensions import stand_in_for_missing_extensions
+from benchmark.peers.extensions import stand_in_for_missing_extensions, stand_in_for_product
 from benchmark.peers.pipe import Rounds, serve, timed
 
 
@@ -118,7 +118,14 @@ def make_trainer(clients: Clients, task: dict[str, Any]) -> Any:
     trainer = library.FGLTrainer(args)
     # FedGB adds metrics of its own.
     args.metrics = ["accuracy"]
+    if task["algorithm"] == "adafgl" and not task["checkout"]:
+        stand_in_for_product(f"{_package(trainer)}.op")
     return trainer
+
+
+def _package(trainer: Any) -> str:
+    """Where the library keeps the algorithm."""
+    return type(trainer.server).__module__.rpartition(".")[0]
 
 
 class Loop:
@@ -138,8 +145,7 @@ class Loop:
         AdaFGL none."""
         trainer, algorithm = self.trainer, self.trainer.args.fl_algorithm
         if phase != self.phase and algorithm in ("fedsage_plus", "adafgl"):
-            package = type(trainer.server).__module__.rpartition(".")[0]
-            config = import_module(f"{package}.{algorithm}_config").config
+            config = import_module(f"{_package(trainer)}.{algorithm}_config").config
             config["num_rounds_vanilla"] = self.number
             config["gen_rounds"] = 10**9 if phase == "generator" else self.number
             if self.phase == "generator":

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_matrix
 
 from benchmark.arguments import parse
 from benchmark.peers import interleaved
 from benchmark.peers.clients import write_clients
+from benchmark.peers.extensions import stand_in_for_product
 from benchmark.peers.grid import (
     CLIENTS,
     DATASETS,
@@ -265,6 +267,14 @@ def test_an_interpreter_without_the_peer_is_refused(tmp_path: Path) -> None:
 def test_errors_fit_a_line() -> None:
     assert one_line(ValueError("a\n b")) == "ValueError: a b"
     assert one_line(KeyError()) == "KeyError"
+
+
+def test_a_product_that_is_compiled_elsewhere_is_scipys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "theirs", module := types.ModuleType("theirs"))
+    stand_in_for_product("theirs")
+    matrix = np.array([[0, 0.5], [2, 0]])
+    product = module.__dict__["csr_sparse_dense_matmul"](csr_matrix(matrix), np.eye(2, dtype=np.float32))
+    assert (product.dtype, product.tolist()) == (np.float32, matrix.tolist())
 
 
 def test_the_peers_environment_needs_nothing_of_ours() -> None:
