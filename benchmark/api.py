@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,10 +24,11 @@ from benchmark.checkpoints import Checkpoints, forget
 from benchmark.engines import create_engine
 from benchmark.files import NOUNS
 from benchmark.frame import Results
+from benchmark.grid import keep
 from benchmark.plan import make_plan
-from benchmark.record import FAILED, Record
+from benchmark.record import OK, Record
+from benchmark.records import Records
 from benchmark.runner import attempt, failed
-from benchmark.store import Store
 from datasets import registry as graphs
 from datasets.errors import UserError
 from datasets.graph import Dataset
@@ -84,6 +85,7 @@ def run(
     given = _Given()
     arguments = replace(
         parse([]),
+        rerun=rerun,
         table=tuple(map(str, _listed(table))),
         dataset=tuple(given.dataset(each) for each in _listed(dataset)),
         partition=tuple(given.partition(each) for each in _listed(partition)),
@@ -92,27 +94,26 @@ def run(
         backbone=tuple(_listed(backbone)),
         seeds=_seeds(seeds),
         settings=tuple(f"{name}={_text(value)}" for name, value in settings.items()),
+        results=Path(results or ""),
     )
     with handed_over(given.objects):
         cells = _cells(arguments, given)
-        stores = {} if results is None else _stores(Path(results), cells)
-        done = {} if rerun else {cell.key: found for cell in cells if (found := _success(stores, cell))}
+        kept = None if results is None else _kept(Path(results), cells)
+        done = {} if rerun or kept is None else _done(kept, cells)
         records = dict(done)
         waiting = [cell for cell in cells if cell.key not in done]
         spread = workers > 1 and len(waiting) > 1
         with _threads_kept(), _told(waiting, callbacks, spread) as told:
-            kept = (
-                Checkpoints(Path(results).resolve(), checkpoint)
-                if results is not None and checkpoint
-                else None
-            )
-            work = Work(given.objects, tuple(told), kept)
+            checkpoints = None
+            if results is not None and checkpoint:
+                checkpoints = Checkpoints(Path(results).resolve(), checkpoint)
+            work = Work(given.objects, tuple(told), checkpoints)
             engine = create_engine("process" if spread else "in-process", workers, threads, len(waiting))
             for record in engine.map(work, waiting, failed):
-                if stores:
-                    stores[record.cell.protocol].append(record, replace=rerun)
-                if results is not None and record.status != FAILED:
-                    forget(Path(results), record.key)
+                if kept is not None:
+                    record = keep(kept.store(record.cell.protocol), record, arguments)
+                    if record.status == OK:
+                        forget(arguments.results, record.key)
                 records[record.key] = record
     answer = Results(tuple(records[cell.key] for cell in cells))
     if answer.failures:
@@ -126,10 +127,10 @@ def run(
 
 def results(folder: str | Path = "results") -> Results:
     """Every record of a results folder. Raises UserError if it holds none."""
-    paths = sorted((Path(folder) / "runs").glob("*.jsonl"))
-    if not paths:
+    found = Results(tuple(Records(Path(folder)).every()))
+    if not found.records:
         raise UserError(f"{folder} holds no records: name the folder in which runs/*.jsonl lies")
-    return Results(tuple(record for path in paths for record in Store(Path(folder), path.stem).records()))
+    return found
 
 
 @dataclass(frozen=True)
@@ -253,16 +254,18 @@ def _cells(arguments: Arguments, given: _Given) -> tuple[Cell, ...]:
     return plan.cells
 
 
-def _stores(folder: Path, cells: Sequence[Cell]) -> Mapping[str, Store]:
-    stores = {name: Store(folder, name) for name in {cell.protocol for cell in cells}}
-    for store in stores.values():
-        store.check_writable()
-    return stores
+def _kept(folder: Path, cells: Sequence[Cell]) -> Records:
+    """The records of the folder, in which those of the cells can be kept."""
+    records = Records(folder)
+    for name in {cell.protocol for cell in cells}:
+        records.store(name).check_writable()
+    return records
 
 
-def _success(stores: Mapping[str, Store], cell: Cell) -> Record | None:
-    record = stores[cell.protocol].get(cell.key) if cell.protocol in stores else None
-    return None if record is None or record.status == FAILED else record
+def _done(records: Records, cells: Sequence[Cell]) -> dict[str, Record]:
+    """Key → success that answers the cell."""
+    found = ((cell.key, records.get(cell)) for cell in cells)
+    return {key: record for key, record in found if record is not None and record.status == OK}
 
 
 @contextmanager

@@ -180,8 +180,8 @@ def parse(argv: Sequence[str]) -> Arguments:
     values["settings"] = tuple(settings)
     if given.pdb:
         values["engine"] = "in-process"
-    if given.timeout is not None and values["engine"] not in ("process", "slurm"):
-        parser.error("--timeout needs the engine process or slurm: no other can stop a cell")
+    if given.timeout is not None and values["engine"] == "in-process":
+        parser.error("--timeout needs another engine than in-process, which cannot stop a cell")
     if given.slurm_config is not None and values["engine"] != "slurm":
         parser.error("--slurm-config needs --engine slurm")
     if given.workers is None:

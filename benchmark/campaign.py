@@ -8,38 +8,31 @@ seeds as would decide them, ten at most, in the order of what that costs.
 
 from __future__ import annotations
 
-import statistics
 import sys
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from benchmark.arguments import Arguments
 from benchmark.cell import Cell
 from benchmark.engines import Work
+from benchmark.estimate import Estimate, duration
 from benchmark.grid import run_cells
 from benchmark.pages.leaderboard import write_leaderboard
-from benchmark.pages.metrics import CHANGE, COMMUNICATION, GAIN
-from benchmark.pages.reproduction import NOT_AT_HAND, Entry, Identity, make_entries
+from benchmark.pages.reproduction import NOT_AT_HAND, Entry, Identity, compared_with, make_entries
 from benchmark.plan import grid_cells
-from benchmark.protocol import Protocol, bare, load_protocol, names
+from benchmark.protocol import AXES, Protocol, load_protocol, names
 from benchmark.published import answered_figures
-from benchmark.record import FAILED, OK, Record
+from benchmark.record import FAILED, Record
 from benchmark.records import Records, run_once
-from benchmark.verdict import AGREES, CANNOT, DIFFERS, UNDECIDED
+from benchmark.verdict import AGREES, CANNOT, DIFFERS, JUDGED, UNDECIDED
 from datasets import registry as graphs
 
 FIRST_SEEDS, MOST_SEEDS = 3, 10
 TELL_EVERY = 600.0
 """Seconds between two lines on how far the campaign is."""
-UNKNOWN_SECONDS = 10.0
-"""Of a cell when no record says what any cell takes."""
-_OF_ANOTHER_METHOD = (GAIN, COMMUNICATION)
-
-
-Place = tuple[str, str, int, str, str]
-"""Dataset, partition, clients, method as its table spells it, backbone."""
 Grids = Sequence[tuple[Protocol, Sequence[Cell]]]
 """The tables, each with the cells of its grid, of the seed 0."""
 
@@ -79,44 +72,34 @@ def figures_of(grids: Grids) -> list[Figure]:
     """Every printed figure that a cell answers whose graph is at hand."""
     found: dict[Identity, tuple[tuple[bool, bool], Figure]] = {}
     for protocol, cells in grids:
-        own = {f"{block.paper}, {block.table}" for block in protocol.published[:1]}
-        rows = {_place(cell): cell for cell in cells} if protocol.published else {}
+        rows: dict[tuple[Any, ...], Cell] = {}
+        if protocol.published:
+            rows = {_place(cell): cell for cell in cells}
         for cell in rows.values():
             if not graphs.is_available(cell.dataset):
                 continue
-            for metric in dict.fromkeys((*protocol.metrics, "roc_auc")):
+            for metric in protocol.scores:
                 for figure in answered_figures(protocol, metric, *_place(cell)):
                     if str(figure.place[2]) in NOT_AT_HAND:
                         continue
-                    rank = (cell.data_seed < 0, figure.source in own)
+                    rank = (cell.data_seed < 0, figure.source == protocol.own_table)
                     identity = figure.place, figure.note
                     if identity not in found or found[identity][0] < rank:
-                        found[identity] = rank, Figure(identity, (cell, *_further(metric, cell, rows)))
+                        point = dict(zip(AXES, _place(cell), strict=True))
+                        others = (_at(other) for other in compared_with(protocol, point, metric))
+                        taken = dict.fromkeys((cell, *(rows[other] for other in others if other in rows)))
+                        found[identity] = rank, Figure(identity, tuple(taken))
     return [figure for _, figure in found.values()]
 
 
-def _place(cell: Cell) -> Place:
+def _place(cell: Cell) -> tuple[str, str, int, str, str]:
+    """Its values on `AXES`."""
     backbone = cell.architecture.backbone
-    return cell.dataset.text, cell.partition.text, cell.clients, cell.label or cell.method, backbone
+    return cell.dataset.text, cell.partition.text, cell.clients, cell.variant, backbone
 
 
-def _further(metric: str, cell: Cell, rows: Mapping[Place, Cell]) -> list[Cell]:
-    """The cells beside its own that a score compares."""
-    dataset, partition, clients, method, backbone = _place(cell)
-    for prefix in _OF_ANOTHER_METHOD:
-        if metric.startswith(prefix):
-            other = rows.get((dataset, partition, clients, metric.removeprefix(prefix), backbone))
-            return [] if other is None or other is cell else [other]
-    if metric.startswith(CHANGE):
-        scheme = metric.removeprefix(CHANGE)
-        return [
-            other
-            for (*_, name, _), other in rows.items()
-            if bare(other.partition.text) == scheme
-            and name == method
-            and _place(replace(other, partition=cell.partition)) == _place(cell)
-        ]
-    return []
+def _at(point: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(point[axis] for axis in AXES)
 
 
 def standing(grids: Grids, records: Records) -> Standing:
@@ -124,35 +107,8 @@ def standing(grids: Grids, records: Records) -> Standing:
     tables = [(protocol, records.of_table(protocol.name, cells)) for protocol, cells in grids]
     entries = {(entry.figure.place, entry.figure.note): entry for entry in make_entries(tables)}
     words = Counter(entry.level.word for entry in entries.values())
-    measured = words[AGREES] + words[DIFFERS] + words[UNDECIDED]
+    measured = sum(words[word] for word in JUDGED)
     return Standing(len(entries) - words[CANNOT], measured, words[AGREES] + words[DIFFERS], entries)
-
-
-class Estimate:
-    """Seconds that a cell takes, by what earlier ones took a round."""
-
-    def __init__(self, records: Iterable[Record]) -> None:
-        """Medians over the successes; of cells with nothing like them among these, over all."""
-        found: dict[tuple[object, ...], list[float]] = defaultdict(list)
-        for record in records:
-            if record.status == OK:
-                a_round = sum(record.seconds.values()) / record.rounds
-                for like in _likes(record.cell):
-                    found[like].append(a_round)
-        self._a_round = {like: statistics.median(values) for like, values in found.items()}
-
-    def seconds(self, cell: Cell) -> float:
-        """Set-up, training and evaluation together, on one thread."""
-        known = (self._a_round[like] for like in _likes(cell) if like in self._a_round)
-        a_round = next(known, None)
-        return UNKNOWN_SECONDS if a_round is None else a_round * cell.schedule.rounds
-
-
-def _likes(cell: Cell) -> list[tuple[object, ...]]:
-    """What a cell's time is told by, the nearest first."""
-    graph, method = cell.dataset.text, cell.method
-    exact = (graph, method, cell.clients, cell.architecture.backbone)
-    return [exact, (graph, method), (method,), ()]
 
 
 def first_steps(figures: Iterable[Figure], records: Records, estimate: Estimate) -> list[Step]:
@@ -216,9 +172,9 @@ def run_campaign(arguments: Arguments, work: Work) -> list[Record]:
         return []
 
     def say(cells: Sequence[Cell]) -> None:
-        hours = sum(map(estimate.seconds, cells)) / 3600 / arguments.workers
+        left = duration(sum(map(estimate.seconds, cells)) / arguments.workers)
         print(
-            f"campaign: {standing(grids, records)}; {len(cells)} cells to go, about {hours:.1f} h with "
+            f"campaign: {standing(grids, records)}; {len(cells)} cells to go, about {left} with "
             f"{arguments.workers} worker(s)",
             file=sys.stderr,
         )
@@ -239,7 +195,7 @@ def run_campaign(arguments: Arguments, work: Work) -> list[Record]:
 
     try:
         while cells and time.monotonic() < until:
-            made = run_cells(arguments, cells, records, work, until, estimate.seconds, tell)
+            made = run_cells(arguments, cells, records, work, estimate, until, tell)
             failures |= {record.key: record for record in made}
             records.refresh()
             # What another process failed to run is left to the next campaign, as what this one did.

@@ -6,7 +6,6 @@ counts, so that particular figures come before whole tables.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -17,6 +16,7 @@ from typing import Any
 from benchmark.published import PLACE, Place
 from benchmark.typed import checked
 from datasets.errors import UserError, unknown
+from datasets.files import read_toml
 
 FILE = Path(__file__).parent / "causes.toml"
 KINDS = ("level", "gain")
@@ -73,11 +73,7 @@ def causes() -> tuple[Cause, ...]:
 
 def load_causes(path: Path) -> tuple[Cause, ...]:
     """The entries of a file. Raises UserError for one that cannot be understood."""
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not valid TOML: {error}") from error
-    blocks = checked("cause", content.get("cause"), list[dict[str, Any]])
+    blocks = checked("cause", read_toml(path).get("cause"), list[dict[str, Any]])
     return tuple(_cause(block) for block in blocks)
 
 

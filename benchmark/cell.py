@@ -15,7 +15,7 @@ from benchmark.typed import checked
 from datasets.errors import UserError, check_choice
 from datasets.options import OptionValue, Spec, format_name
 from datasets.quality import Quality
-from methods.core.settings import Schedule
+from methods.core.schedule import Schedule
 from methods.stacked.architecture import Architecture
 
 KEY_LENGTH = 16
@@ -138,11 +138,15 @@ class Cell:
         return self.seed if self.data_seed < 0 else self.data_seed
 
     @property
+    def variant(self) -> str:
+        """The method as its table spells it, else with its options."""
+        return self.label or format_name(self.method, dict(self.options))
+
+    @property
     def title(self) -> str:
         """One line that names the cell to a reader."""
-        method = self.label or format_name(self.method, dict(self.options))
         place = f"{self.dataset} {self.partition} {self.clients} clients"
-        return f"{place} {method} {self.architecture.backbone} seed {self.seed}"
+        return f"{place} {self.variant} {self.architecture.backbone} seed {self.seed}"
 
 
 @dataclass(frozen=True)

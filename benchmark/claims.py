@@ -9,7 +9,6 @@ columns it must hold is said by `columns`: `every`, `all but N`, or `on average`
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -18,9 +17,10 @@ from typing import Any
 
 from benchmark.contrast import DIRECTIONS, EQUAL
 from benchmark.protocol import AT_CLIENTS, AT_ROUND, AXES, Protocol, bare, load_protocol
-from benchmark.published import POINT, grid_points
+from benchmark.published import grid_points
 from benchmark.typed import checked
 from datasets.errors import UserError, check_choice, unknown
+from datasets.files import read_toml
 
 FILE = Path(__file__).parent / "claims.toml"
 EVERY, ON_AVERAGE, ALL_BUT = "every", "on average", "all but "
@@ -151,7 +151,7 @@ class Claim:
 def _check_side(side: Side) -> None:
     """Raises UserError if the table does not have the metric."""
     if side.value is None:
-        metrics = {_bare_metric(metric) for metric in (*load(side.table).metrics, "roc_auc")}
+        metrics = {_bare_metric(metric) for metric in load(side.table).scores}
         if _bare_metric(side.metric) not in metrics:
             raise unknown(f"metric in {side.table}", side.metric, metrics)
 
@@ -169,15 +169,12 @@ def load(table: str) -> Protocol:
 
 @cache
 def _grid(table: str) -> tuple[dict[str, Any], ...]:
-    return tuple(dict(zip(POINT, point, strict=True)) for point in grid_points(load(table)))
+    return tuple(dict(zip(AXES, point, strict=True)) for point in grid_points(load(table)))
 
 
 def load_claims(path: Path = FILE) -> tuple[Claim, ...]:
     """All claims of a file, checked. Raises UserError naming the claim at fault."""
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not valid TOML: {error}") from error
+    content = read_toml(path)
     found = []
     for number, block in enumerate(checked("claim", content.get("claim"), list[dict[str, Any]]), start=1):
         try:

@@ -16,6 +16,7 @@ from benchmark.arguments import Arguments
 from benchmark.devices import describe_device
 from benchmark.engines import Work, create_engine
 from benchmark.environment import processor
+from benchmark.estimate import Estimate
 from benchmark.known import remembering
 from benchmark.listing import print_listing
 from benchmark.logs import log_path
@@ -67,8 +68,9 @@ def _dispatch(arguments: Arguments, work: Work | None) -> int:
         from benchmark.report import write_report
 
         own = [table for table in arguments.table if table.endswith(".toml")]
-        for path in write_report(arguments.results, own):
-            print(path)
+        with remembering():
+            pages = write_report(arguments.results, own)
+        print(*pages, sep="\n")
         known = {*names(), *(Path(table).stem for table in own)}
         for path in sorted((arguments.results / "runs").glob("*.jsonl")):
             if path.stem not in known:
@@ -131,7 +133,9 @@ def _run_authors(arguments: Arguments) -> int:
     try:
         failures = run_authors(arguments)
     finally:
-        if not arguments.dry_run and (page := write_authors_page(arguments.results)) is not None:
+        if not arguments.dry_run and (
+            page := write_authors_page(arguments.results, Records(arguments.results))
+        ):
             print(page)
     return FAILED if failures else OK
 
@@ -205,7 +209,7 @@ def _run(arguments: Arguments, plan: Plan, work: Work) -> int:
         if device != "cpu":
             print(describe_device(device, kernel), file=sys.stderr)
     try:
-        failed_now = run_cells(arguments, ready, records, work)
+        failed_now = run_cells(arguments, ready, records, work, Estimate(records.every()))
     except BaseException:
         # An interrupted run shows on its page what it finished; why it ended comes first all the same.
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from filelock import FileLock
@@ -14,14 +13,12 @@ from benchmark.cell import Cell
 from benchmark.files import NOUNS, known_names, names_of, renamed
 from benchmark.jsonl import parse_line
 from benchmark.record import Record
-from benchmark.store import Store, StoreError
+from benchmark.store import Store, explained_to_user
 from datasets.errors import UserError, unknown
-from datasets.files import explained, write_atomically
+from datasets.files import write_atomically
 
 LEAST = 6
 """Letters of a key that name a record, if no other begins so."""
-
-_explained = partial(explained, fix="repair that or choose another folder with --results", error=StoreError)
 
 
 def print_asked(arguments: Arguments) -> None:
@@ -105,7 +102,7 @@ def _remove(path: Path, keys: Collection[str]) -> None:
     """Write the file anew without the lines of these keys; all others stay as they are."""
     if not keys:
         return
-    with _explained("write", path), FileLock(f"{path}.lock"):
+    with explained_to_user("write", path), FileLock(f"{path}.lock"):
         lines = path.read_bytes().split(b"\n")
         kept = [line for line in lines if (parse_line(line) or {}).get("key") not in keys]
         if len(kept) < len(lines):

@@ -64,14 +64,15 @@ def _machine() -> str:
 @cache
 def commit() -> str:
     """Hash of the checked-out commit, with `-dirty` if a source file differs from it."""
-    head = _git("rev-parse", "HEAD")
+    head = git(ROOT, "rev-parse", "HEAD")
     if head is None:
         return "unknown"
-    return f"{head}-dirty" if _git("status", "--porcelain", "--", *SOURCES) else head
+    return f"{head}-dirty" if git(ROOT, "status", "--porcelain", "--", *SOURCES) else head
 
 
-def _git(*arguments: str) -> str | None:
-    command = ["git", "-C", str(ROOT), *arguments]
+def git(folder: Path, *arguments: str) -> str | None:
+    """What git answers in a folder; None where it gives no answer."""
+    command = ["git", "-C", str(folder), *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):

@@ -8,7 +8,6 @@ breaks privacy is no rival, as on the leaderboards.
 
 from __future__ import annotations
 
-import importlib.util
 import io
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
@@ -19,12 +18,14 @@ import pandas
 from scipy.stats import ttest_rel
 
 from benchmark.arguments import Arguments
-from benchmark.frame import MAIN, Results, varying
+from benchmark.frame import MAIN, Results, averaged
 from benchmark.pages.metrics import more_is_better
+from benchmark.pages.tables import markdown_table
 from benchmark.plan import outdated_parts
 from benchmark.protocol import bare
 from benchmark.record import Record
-from datasets.errors import UserError, check_choice
+from datasets.errors import UserError
+from datasets.extras import needed
 from datasets.files import explained, write_atomically
 
 ENDINGS = (".tex", ".md", ".csv", ".parquet")
@@ -103,13 +104,10 @@ def make_table(results: Results, rows: str = "method", columns: str = "dataset",
     frame = Results(results.successes).frame()
     if frame.empty:
         raise UserError("there is no result to export: name the folder and the tables of records that exist")
-    for name in (rows, columns, values):
-        check_choice("column", name, tuple(frame.columns))
     if rows == columns:
         raise UserError(f"rows and columns are both {rows}: name two different ones")
-    levels = (rows, *varying(frame, [rows, columns]))
-    groups = frame.groupby([*levels, columns], sort=False, dropna=False)[values]
-    figures = groups.agg(["mean", "std", "count"]).rename(columns={"count": "runs"}).reset_index()
+    found, levels = averaged(frame, rows, columns, values)
+    figures = found.reset_index()
     keeps = frame["privacy"] == "" if rows == "method" else pandas.Series(True, index=frame.index)
     keys = [frame[name] for name in (*levels, columns)]
     figures["rival"] = keeps.groupby(keys, sort=False, dropna=False).all().to_numpy()
@@ -125,7 +123,7 @@ def make_table(results: Results, rows: str = "method", columns: str = "dataset",
         figures.loc[indistinguishable(wide, sign), "bold"] = True
         if sign:
             figures.loc[members.index, "rank"] = (-sign * members["mean"]).rank()
-    return Table(figures, levels, columns, values)
+    return Table(figures, tuple(levels), columns, values)
 
 
 def indistinguishable(values: pandas.DataFrame, sign: int) -> list[Hashable]:
@@ -174,7 +172,7 @@ def select(records: Results, arguments: Arguments) -> Results:
     filters = (
         (arguments.table, lambda record: record.cell.protocol),
         (arguments.dataset, lambda record: str(record.cell.dataset)),
-        (arguments.method, lambda record: record.cell.label or record.cell.method),
+        (arguments.method, lambda record: record.cell.variant),
         (arguments.partition, lambda record: str(record.cell.partition)),
         (arguments.clients, lambda record: record.cell.clients),
         (arguments.backbone, lambda record: record.backbone),
@@ -209,8 +207,8 @@ def _latex(table: Table) -> bytes:
 
 def _markdown(table: Table) -> bytes:
     shown = table.shown("**{mean} ± {std}**", "{mean} ± {std}", "**{mean}**").reset_index()
-    shown = shown.map(lambda cell: str(cell).replace("|", "\\|"))
-    return f"{shown.to_markdown(index=False, disable_numparse=True)}\n\n{table.note}\n".encode()
+    lines = shown.astype(str).to_numpy().tolist()
+    return f"{markdown_table([*map(str, shown.columns)], lines)}\n\n{table.note}\n".encode()
 
 
 def _csv(table: Table) -> bytes:
@@ -218,8 +216,7 @@ def _csv(table: Table) -> bytes:
 
 
 def _parquet(table: Table) -> bytes:
-    if importlib.util.find_spec("pyarrow") is None:
-        raise UserError("a .parquet file needs pyarrow: pip install -e '.[parquet]', or export a .csv file")
+    needed("pyarrow", "parquet", "a .parquet file", "export a .csv file")
     content = io.BytesIO()
     table.figures.to_parquet(content, index=False)
     return content.getvalue()

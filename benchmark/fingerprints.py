@@ -16,8 +16,7 @@ import numpy as np
 
 from datasets.files import explained
 from datasets.graph import Dataset, as_scipy
-
-PLUGIN = ".py"
+from datasets.paths import PLUGIN
 
 
 def of_file(path: Path) -> str:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from benchmark.cell import FIELDS, OUTSIDE_KEY
 from benchmark.pages.metrics import main_value
+from benchmark.pages.tables import with_spread
 from benchmark.record import FAILED, OK, Record
 from datasets.errors import check_choice
-from datasets.options import format_name
 
 if TYPE_CHECKING:
     import pandas
@@ -87,14 +87,10 @@ class Results:
         """
         import pandas
 
-        frame = Results(self.successes).frame()
-        for name in (rows, columns, values):
-            check_choice("column", name, tuple(frame.columns))
-        levels = [rows, *varying(frame, [rows, columns])]
-        groups = frame.groupby([*levels, columns], sort=False, dropna=False)[values]
-        found = groups.agg(["mean", "std", "count"]).rename(columns={"count": "runs"})
+        found, _ = averaged(Results(self.successes).frame(), rows, columns, values)
         if text:
-            shown = [_text(mean, std) for mean, std in zip(found["mean"], found["std"], strict=True)]
+            spreads = found["std"].astype(object).where(found["std"].notna(), None)
+            shown = [with_spread(mean, std) for mean, std in zip(found["mean"], spreads, strict=True)]
             table = pandas.Series(shown, index=found.index).unstack(columns, sort=False)
             return table.fillna("")
         return found.unstack(columns, sort=False).swaplevel(axis=1)
@@ -110,15 +106,6 @@ class Results:
         return f"{head}\n{self.pivot()}" if self.successes else head
 
 
-def _text(mean: float, std: float) -> str:
-    return f"{mean:.2f} ± {std:.2f}" if std == std else f"{mean:.2f}"
-
-
-def _method(record: Record) -> str:
-    """The method as its table spells it."""
-    return record.cell.label or format_name(record.cell.method, dict(record.cell.options))
-
-
 def _place(record: Record) -> dict[str, Any]:
     cell = record.cell
     return {
@@ -127,7 +114,7 @@ def _place(record: Record) -> dict[str, Any]:
         "dataset": str(cell.dataset),
         "partition": str(cell.partition),
         "clients": cell.clients,
-        "method": _method(record),
+        "method": cell.variant,
         "backbone": record.backbone,
         "seed": cell.seed,
     }
@@ -148,7 +135,22 @@ def _row(record: Record) -> dict[str, Any]:
     return row
 
 
-def varying(frame: pandas.DataFrame, given: list[str]) -> list[str]:
+def averaged(
+    frame: pandas.DataFrame, rows: str, columns: str, values: str
+) -> tuple[pandas.DataFrame, list[str]]:
+    """`mean`, `std` and `runs` of a figure over seeds, by the levels of the rows and the column; and the
+    levels, `rows` and every setting that differs within a row and column.
+
+    Raises UserError for a column that the frame lacks.
+    """
+    for name in (rows, columns, values):
+        check_choice("column", name, tuple(frame.columns))
+    levels = [rows, *_varying(frame, [rows, columns])]
+    groups = frame.groupby([*levels, columns], sort=False, dropna=False)[values]
+    return groups.agg(["mean", "std", "count"]).rename(columns={"count": "runs"}), levels
+
+
+def _varying(frame: pandas.DataFrame, given: list[str]) -> list[str]:
     """The settings of cells that differ within a group of `given`, seeds aside."""
     aside = ("seed", "options", *OUTSIDE_KEY, *given)
     settings = [item.field.name for name, item in FIELDS.items() if name not in aside]

@@ -14,6 +14,7 @@ from benchmark.callbacks.relay import relayed
 from benchmark.cell import Cell
 from benchmark.checkpoints import Checkpoints, forget
 from benchmark.engines import InProcess, Work, create_engine
+from benchmark.estimate import Estimate
 from benchmark.leases import Leases
 from benchmark.logs import Logged
 from benchmark.progress import GridProgress, console_for
@@ -32,13 +33,13 @@ def run_cells(
     cells: Sequence[Cell],
     records: Records,
     work: Work,
+    estimate: Estimate,
     until: float = math.inf,
-    expected: Callable[[Cell], float] = lambda cell: 1.0,
     tell: Callable[[], None] = lambda: None,
 ) -> list[Record]:
     """Run and keep the cells; returns the records of those that failed.
 
-    No cell begins after the time `until`, of `time.monotonic`. `expected` weighs what is left of them; `tell`
+    `estimate` weighs what is left of them. No cell begins after the time `until`, of `time.monotonic`; `tell`
     is called after every record.
     """
     failures: list[Record] = []
@@ -61,7 +62,7 @@ def run_cells(
     console = console_for(sys.stderr.isatty(), stderr=True)
     with (
         Leases(arguments.results) as leases,
-        GridProgress(cells, console, expected) as progress,
+        GridProgress(cells, console, estimate) as progress,
         _told_of_rounds(arguments, cells, progress, work) as told,
     ):
         if not (arguments.pdb or isinstance(engine, InProcess)):

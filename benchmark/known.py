@@ -21,7 +21,7 @@ from benchmark.jsonl import parse_line
 from datasets.errors import check_choice, unknown
 from datasets.files import user_cache, write_atomically
 from datasets.options import OptionValue, Spec
-from datasets.paths import is_path
+from datasets.paths import PLUGIN, is_path
 
 Question = ParamSpec("Question")
 Answer = TypeVar("Answer")
@@ -44,7 +44,7 @@ class _Memory:
     def ask(self, function: Callable[..., Answer], question: tuple[Any, ...]) -> Answer:
         text = json.dumps([function.__name__, *question], sort_keys=True)
         # A file of the user's own is no source of ours.
-        if ".py" in text:
+        if PLUGIN in text:
             return function(*question)
         if text not in self._answers:
             self._answers[text] = function(*question)
@@ -91,7 +91,7 @@ def _remembered(function: Callable[Question, Answer]) -> Callable[Question, Answ
 def _digest_of_sources() -> str:
     digest = hashlib.sha256()
     for path in sorted(path for name in SOURCES for path in (ROOT / name).rglob("*")):
-        if path.suffix in (".py", ".toml"):
+        if path.suffix in (PLUGIN, ".toml"):
             digest.update(f"{path.relative_to(ROOT)}\0".encode())
             digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()

@@ -14,7 +14,6 @@ import platform
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,14 +21,12 @@ import psutil
 from filelock import FileLock
 
 from benchmark.jsonl import parse_line
-from benchmark.store import StoreError
-from datasets.files import explained
+from benchmark.store import explained_to_user
 
 LIFETIME = 120.0
 """Seconds without a touch after which a lease has run out."""
 HEARTBEAT = 15.0
 """Seconds between touches."""
-_explained = partial(explained, fix="repair that or choose another folder with --results", error=StoreError)
 
 
 class Leases:
@@ -43,7 +40,7 @@ class Leases:
         self._touching = threading.Thread(target=self._touch, daemon=True)
 
     def __enter__(self) -> Self:
-        with _explained("write", self._folder):
+        with explained_to_user("write", self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
         self._touching.start()
         return self
@@ -62,7 +59,7 @@ class Leases:
         if work in self._held:
             return True
         path = self._path(work)
-        with _explained("write", path), self._alone():
+        with explained_to_user("write", path), self._alone():
             if path.exists() and not self._has_run_out(path):
                 return False
             path.write_text(json.dumps(_holder()))

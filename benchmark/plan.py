@@ -11,11 +11,12 @@ from benchmark import known
 from benchmark.arguments import Arguments, parse
 from benchmark.cell import NODE_CLASSIFICATION, Cell
 from benchmark.devices import check_device
-from benchmark.files import PLUGIN, NamedFiles, handed_by, paths_of
+from benchmark.files import NamedFiles, handed_by, paths_of
 from benchmark.known import differing_options
 from benchmark.protocol import Protocol, load_protocol, names, setting_from_text
 from datasets.errors import UserError, unknown
 from datasets.options import OptionValue, format_name, parse_name
+from datasets.paths import PLUGIN
 from datasets.plugins import handed_over
 
 DEFAULT = "default"
@@ -184,7 +185,7 @@ def _expand(protocol: Protocol, arguments: Arguments, replaced: Mapping[str, Any
 
 
 def _registered(name: str) -> bool:
-    return name.endswith(".py") or name in known.methods()
+    return name.endswith(PLUGIN) or name in known.methods()
 
 
 def _variants(protocol: Protocol, dataset: str, asked: Iterable[str]) -> list[_Variant]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Self
 
 from rich.console import Console
@@ -17,6 +17,7 @@ from rich.progress import (
 
 from benchmark.callbacks.base import Round
 from benchmark.cell import Cell
+from benchmark.estimate import Estimate, duration
 from benchmark.record import FAILED, Record
 
 WIDTH = 400
@@ -31,14 +32,12 @@ def console_for(is_terminal: bool, stderr: bool = False) -> Console:
 class GridProgress:
     """Reports finished cells on standard error."""
 
-    def __init__(
-        self, cells: Sequence[Cell], console: Console, expected: Callable[[Cell], float] = lambda cell: 1.0
-    ) -> None:
-        """`expected` weighs the cells in the estimate of the time left."""
+    def __init__(self, cells: Sequence[Cell], console: Console, estimate: Estimate) -> None:
+        """`estimate` weighs the cells: what is left goes on at the pace of what is done."""
         self._cells = len(cells)
         self._done = 0
-        self._expected = expected
-        self._weight_left = self._weight = sum(map(expected, cells))
+        self._expected = estimate.seconds
+        self._weight_left = self._weight = sum(map(self._expected, cells))
         self._running: dict[str, float] = {}
         """Key → the weight of the rounds that it has done, of the cells that run."""
         self._started = time.monotonic()
@@ -86,7 +85,7 @@ class GridProgress:
         if record.status == FAILED:
             self._console.print(f"failed: {summary}", markup=False, highlight=False, soft_wrap=True)
         elif not self._console.is_terminal:
-            line = f"[{self._done}/{self._cells}] {summary} (about {left:.0f} s left)"
+            line = f"[{self._done}/{self._cells}] {summary} (about {duration(left)} left)"
             self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import tomllib
 import typing
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from typing import Any
 from benchmark.cell import FIELDS
 from benchmark.typed import checked, fits
 from datasets.errors import UserError, unknown
+from datasets.files import read_toml
 from datasets.options import OptionValue, Spec, parse_value
 
 FOLDER = Path(__file__).parent / "protocols"
@@ -117,6 +117,16 @@ class Protocol:
     overrides: tuple[Override, ...] = field(default=())
     published: tuple[Published, ...] = field(default=())
 
+    @property
+    def scores(self) -> tuple[str, ...]:
+        """Its metrics, then that of link prediction, which its cells can be asked to do instead."""
+        return tuple(dict.fromkeys((*self.metrics, "roc_auc")))
+
+    @property
+    def own_table(self) -> str:
+        """The printed table that it is made for, as the list of figures calls it; empty for none."""
+        return next((source_of(block.paper, block.table) for block in self.published), "")
+
     def grid_for(self, **point: Any) -> dict[str, tuple[Any, ...]]:
         """The grid, as overridden for the axes in `point`."""
         return self._overridden("grid", self.grid, point)
@@ -167,6 +177,11 @@ class Protocol:
         return partition in self.grid_for(dataset=dataset, method=method)["partition"]
 
 
+def source_of(paper: str, table: str) -> str:
+    """What a printed table is called."""
+    return f"{paper}, {table}"
+
+
 def bare(value: Any) -> Any:
     """A name without its options; anything else as it is."""
     return value.partition("[")[0] if isinstance(value, str) else value
@@ -186,16 +201,7 @@ def load_protocol(name: str) -> Protocol:
     path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
     if not name.endswith(".toml") and name not in names():
         raise unknown("table", name, names())
-    return parse_protocol(path.stem, _with_base(_read(path), {path.stem}))
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ProtocolError(f"cannot read protocol {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ProtocolError(f"{path} is not valid TOML: {error}") from error
+    return parse_protocol(path.stem, _with_base(read_toml(path, ProtocolError), {path.stem}))
 
 
 def _with_base(content: dict[str, Any], seen: set[str]) -> dict[str, Any]:
@@ -207,7 +213,7 @@ def _with_base(content: dict[str, Any], seen: set[str]) -> dict[str, Any]:
         raise unknown("table in 'extends'", str(name), names())
     if name in seen:
         raise ProtocolError(f"protocol {name} extends itself")
-    base = _with_base(_read(FOLDER / f"{name}.toml"), seen | {name})
+    base = _with_base(read_toml(FOLDER / f"{name}.toml", ProtocolError), seen | {name})
     inherited = {key: value for key, value in base.items() if key != "published"}
     merged = {**inherited, **{key: value for key, value in content.items() if key != "extends"}}
     for key in ("grid", "settings"):

@@ -9,15 +9,13 @@ from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
-from benchmark.protocol import Protocol, bare
+from benchmark.protocol import Protocol, bare, source_of
 
 FILE = Path(__file__).parent / "published.csv"
 
 Place = tuple[str | None, ...]
 """What `PLACE` names."""
 PLACE = ("paper", "table", "dataset", "partition", "clients", "method", "backbone", "metric")
-POINT = ("dataset", "partition", "clients", "method", "backbone")
-"""What `grid_points` gives of a cell."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ def figures() -> Mapping[Place, tuple[Figure, ...]]:
         for row in csv.DictReader(file):
             place = tuple(row[name] for name in PLACE)
             std = float(row["std"]) if row["std"] else None
-            source = f"{row['paper']}, {row['table']}"
+            source = source_of(row["paper"], row["table"])
             figure = Figure(float(row["mean"]), std, source, row["note"], place)
             found[place] = (*found.get(place, ()), figure)
     return MappingProxyType(found)
@@ -118,7 +116,7 @@ def answerable(protocol: Protocol) -> int:
 
 
 def grid_points(protocol: Protocol) -> Iterator[tuple[str, str, int, str, str]]:
-    """Dataset, partition, clients, method and backbone of every cell of the grid."""
+    """The values on `AXES` of every cell of the grid."""
     for dataset in protocol.grid["dataset"]:
         for method in protocol.grid_for(dataset=dataset)["method"]:
             for partition, clients, backbone in protocol.points(dataset, method):

@@ -16,6 +16,8 @@ from benchmark.typed import checked
 from datasets.errors import UserError
 
 OK, FAILED = "ok", "failed"
+ALONE = 0.9
+"""Share of a core below which a run was not alone on it: its seconds say nothing."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +29,8 @@ class Result:
     seconds: dict[str, float] = field(default_factory=dict)
     """setup, train and evaluate."""
     core_share: float | None = None
-    """Processor seconds of the process over those on the clock: near 1 for one thread on a core of its own.
-    None in records from before it was taken."""
+    """Processor seconds of the process over those on the clock: near 1 for one thread on a core of its own,
+    below ALONE on one that it shared. None in records from before it was taken."""
     selected_round: int | None = None
     peak_memory_mb: float = 0.0
     bytes: dict[str, float] = field(default_factory=dict)

@@ -37,8 +37,8 @@ def write_report(results: Path, own: Sequence[str] = ()) -> list[Path]:
     entries = make_entries(tables)
     if found:
         paths += [*write_reproduction(results, entries), write_claims(results, tables)]
-    if (page_of_authors := write_authors_page(results)) is not None:
+    if (page_of_authors := write_authors_page(results, stored)) is not None:
         paths.append(page_of_authors)
     if measured:
-        paths.append(write_performance_page(results))
+        paths.append(write_performance_page(results, stored))
     return [*paths, write_site(results, tables, entries, [entry.to_dict(theirs) for entry in entries])]

@@ -34,9 +34,9 @@ from datasets.plugins import handed_over
 from datasets.registry import load
 from datasets.splits import make_split
 from methods.core import registry, rounds
-from methods.core.base import make_setting
 from methods.core.checkpoint import CheckpointError
-from methods.core.settings import Schedule
+from methods.core.schedule import Schedule
+from methods.core.setting import make_setting
 from methods.core.training import Outcome, train
 from methods.stacked.architecture import Architecture
 from methods.stacked.memory import keep_freed_memory

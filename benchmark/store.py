@@ -31,7 +31,10 @@ class StoreError(UserError):
     """The results folder cannot be read or written."""
 
 
-_explained = partial(explained, fix="repair that or choose another folder with --results", error=StoreError)
+explained_to_user = partial(
+    explained, fix="repair that or choose another folder with --results", error=StoreError
+)
+"""`explained` for whatever lies in the results folder."""
 
 
 class Store:
@@ -60,7 +63,7 @@ class Store:
 
         Raises StoreError if it cannot be read.
         """
-        with _explained("read", self.path):
+        with explained_to_user("read", self.path):
             self._file.refresh()
 
     def records(self) -> list[Record]:
@@ -105,7 +108,7 @@ class Store:
 
         Raises StoreError if it cannot be written.
         """
-        with _explained("write", self.path), self._file.locked():
+        with explained_to_user("write", self.path), self._file.locked():
             pass
 
     def append(self, record: Record, replace: bool = False) -> bool:
@@ -121,7 +124,7 @@ class Store:
             del values["curve"]["round"]
         place = hashlib.sha256(to_json(shared).encode()).hexdigest()[:ID_LENGTH]
         lines = [to_json({**values, "environment": place})]
-        with _explained("write", self.path), self._file.locked() as write:
+        with explained_to_user("write", self.path), self._file.locked() as write:
             kept = None if replace else self.get(record.key)
             if kept is not None and kept.status == OK:
                 return False

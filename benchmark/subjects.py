@@ -15,7 +15,9 @@ from datasets.partition import partition
 from datasets.registry import load
 from datasets.splits import make_split
 from methods.core import registry
-from methods.core.base import Architecture, FederatedMethod, Schedule, make_setting
+from methods.core.base import Architecture, FederatedMethod, Schedule
+from methods.core.setting import make_setting
+from methods.core.tasks.base import Evaluation
 from methods.stacked.memory import keep_freed_memory
 
 SPLIT = "ratio-per-client[train=0.2,validation=0.4,test=0.4]"
@@ -52,14 +54,15 @@ def make_method(
     return registry.create(name, options, setting)
 
 
-def one_round(method: FederatedMethod) -> Callable[[], None]:
-    """The next round of a method that has been built: local epochs, evaluation, exchange."""
+def one_round(method: FederatedMethod) -> Callable[[], Evaluation]:
+    """The next round of a method that has been built: local epochs, evaluation (returned), exchange."""
     numbers = count(1)
 
-    def run() -> None:
+    def run() -> Evaluation:
         number = next(numbers)
         method.train_round(number)
-        method.setting.scoring.evaluate(method.predict())
+        found = method.setting.scoring.evaluate(method.predict())
         method.exchange(number)
+        return found
 
     return run

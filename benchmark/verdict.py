@@ -24,12 +24,15 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
 from scipy.stats import t as student
 
 AGREES, DIFFERS, UNDECIDED = "agrees", "differs", "undecided"
+JUDGED = (AGREES, UNDECIDED, DIFFERS)
+"""The verdicts on what is measured."""
 NOT_MEASURED, CANNOT = "not measured", "cannot be measured here"
 LEVEL = 0.90
 POINTS = 2.0
@@ -81,6 +84,14 @@ class Verdict:
             return ""
         return f"×{self.difference:.2f}" if self.is_ratio else f"{self.difference:+.2f}"
 
+    @property
+    def shown_interval(self) -> str:
+        """Its ends with two decimals, empty if there is none."""
+        if self.interval is None:
+            return ""
+        low, high = self.interval
+        return f"{low:.2f} to {high:.2f}" if self.is_ratio else f"{low:+.2f} to {high:+.2f}"
+
 
 def is_seconds(metric: str) -> bool:
     """Whether the score is judged by a factor."""
@@ -113,6 +124,14 @@ def judge(
     another draw would give, and nothing can be decided. `may_repeat` says that the same value for every seed
     is no sign of seeds that do not work, as of bytes.
     """
+    return _judge(tuple(values), printed, tolerance, one_draw_here, may_repeat)
+
+
+# A figure stands on several pages.
+@cache
+def _judge(
+    values: tuple[float, ...], printed: Printed, tolerance: float, one_draw_here: bool, may_repeat: bool
+) -> Verdict:
     if not values:
         return Verdict(NOT_MEASURED)
     comparison = _Comparison(statistics.fmean(values) - printed.mean, tolerance, 0.0, printed)
@@ -122,13 +141,14 @@ def judge(
     comparison = replace(comparison, spread=statistics.stdev(values))
     if comparison.spread <= ROUNDING * max(map(abs, values)) and not may_repeat:
         return replace(bare, reason="all seeds give the same value: they do not repeat the run")
-    half = float(comparison.half_widths(np.array([len(values)]))[0])
+    halves = comparison.half_widths(np.array([len(values)]))
+    half = float(halves[0])
     interval = (comparison.difference - half, comparison.difference + half)
     if one_draw_here:
         return replace(bare, interval=interval, reason="all seeds share one draw of the clients here")
-    word = comparison.word(half)
-    if word != UNDECIDED:
-        return Verdict(word, comparison.difference, interval, tolerance)
+    for word, earned in ((AGREES, comparison.agrees(halves)), (DIFFERS, comparison.differs(halves))):
+        if earned[0]:
+            return Verdict(word, comparison.difference, interval, tolerance)
     seeds = comparison.seeds(len(values))
     reason = "" if seeds else f"no number of seeds would decide it: {comparison.obstacle(len(values))}"
     return replace(bare, interval=interval, seeds=seeds, reason=reason)
@@ -168,25 +188,21 @@ class _Comparison:
         widths: np.ndarray[Any, Any] = student.ppf((1 + LEVEL) / 2, freedom) * np.sqrt(variance)
         return widths
 
-    def word(self, half: float) -> str:
-        """What an interval of that half-width around the difference earns."""
+    def agrees(self, half: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Whether an interval of that half-width around the difference lies inside ± δ."""
+        return abs(self.difference) + half <= self.tolerance
+
+    def differs(self, half: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Whether it leaves out 0, and the difference exceeds δ."""
         distance = abs(self.difference)
-        if distance + half <= self.tolerance:
-            return AGREES
-        return DIFFERS if distance > max(half, self.tolerance) else UNDECIDED
+        return (distance > half) & (distance > self.tolerance)
 
     def seeds(self, present: int) -> int | None:
         """The smallest number of seeds above the present one that decides; None if none does."""
         more = _SEEDS[present < _SEEDS]
         halves = self.half_widths(more)
-        return next(
-            (
-                int(number)
-                for number, half in zip(more, halves, strict=True)
-                if self.word(float(half)) != UNDECIDED
-            ),
-            None,
-        )
+        deciding = more[self.agrees(halves) | self.differs(halves)]
+        return int(deciding[0]) if len(deciding) else None
 
     def obstacle(self, present: int) -> str:
         """What remains however many seeds are run."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from datasets.fetch import Source
+from datasets.files import read_toml
 from datasets.loaders.planetoid import PARTS
 
 
@@ -58,7 +58,5 @@ def _read(content: Mapping[str, Any]) -> dict[str, DatasetInfo]:
     return found
 
 
-REGISTRY: Mapping[str, DatasetInfo] = _read(
-    tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-)
+REGISTRY: Mapping[str, DatasetInfo] = _read(read_toml(Path(__file__).with_suffix(".toml")))
 """The published graphs by name."""

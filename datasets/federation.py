@@ -13,6 +13,7 @@ from torch import Tensor
 
 from datasets.errors import UserError
 from datasets.graph import Dataset, as_graph, induced, ones_at, select_features
+from datasets.sets import distinct
 
 if TYPE_CHECKING:
     from datasets.partition.base import Partition
@@ -118,7 +119,7 @@ def split_edges(
     same = client[every.row] == client[every.col]
     intra = sp.coo_matrix((every.data[same], (every.row[same], every.col[same])), shape=every.shape)
     row, column = every.row[~same], every.col[~same]
-    if len(np.unique(origin)) != len(origin):
+    if len(distinct(origin)) != len(origin):
         holds = ones_at(client, origin, (client.max() + 1, adjacency.shape[0]))
         there = (holds[client[row], origin[column]] + holds[client[column], origin[row]]).A1 > 0
         row, column = row[~there], column[~there]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import secrets
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pooch
 
@@ -62,6 +63,16 @@ def explained(
     except OSError as cause:
         reason = cause.strerror or str(cause) or type(cause).__name__
         raise error(f"cannot {action} {path}: {reason}; {fix}") from cause
+
+
+def read_toml(path: Path, error: type[UserError] = UserError) -> dict[str, Any]:
+    """What a TOML file says. Raises `error` if it cannot be read or is not TOML."""
+    with explained("read", path, "check the path", error):
+        content = path.read_bytes()
+    try:
+        return tomllib.loads(content.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as cause:
+        raise error(f"{path} is not valid TOML: {cause}") from cause
 
 
 def write_atomically(path: Path, content: bytes | memoryview) -> None:

@@ -12,6 +12,8 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from datasets.sets import distinct
+
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
@@ -63,7 +65,7 @@ def clean_edges(source: np.ndarray, target: np.ndarray, nodes: int) -> tuple[np.
     if ends.size and (ends.min() < 0 or ends.max() >= nodes):
         raise ValueError(f"an edge ends outside the {nodes} nodes of the graph")
     ends = ends[:, ends[0] != ends[1]]
-    keys = np.unique(np.concatenate([ends[0] * nodes + ends[1], ends[1] * nodes + ends[0]]))
+    keys = distinct(np.concatenate([ends[0] * nodes + ends[1], ends[1] * nodes + ends[0]]))
     return keys // nodes, keys % nodes
 
 

@@ -23,6 +23,7 @@ from datasets.errors import UserError
 from datasets.federation import Federation, split_edges
 from datasets.graph import as_graph, make_graph
 from datasets.options import Spec, checked_options
+from datasets.sets import among, distinct
 
 NAME = "link-prediction"
 _SMALL = 2000
@@ -106,9 +107,9 @@ def draw_links(federation: Federation, options: LinkOptions, seed: int) -> Links
     if not len(codes):
         raise UserError("no edge lies inside a client, so there is no link to predict: ask for fewer clients")
     start, end = federation.source.graph.edges()
-    barred = np.unique(_code(start.numpy(), end.numpy(), total))
+    barred = distinct(_code(start.numpy(), end.numpy(), total))
     nodes, row = np.unique(origin, return_index=True)
-    edges = np.unique(codes) if options.pairs == "inside" else _between(nodes, barred, total)
+    edges = distinct(codes) if options.pairs == "inside" else _between(nodes, barred, total)
     order = generator.permutation(len(edges))
     tested = round(options.test * len(edges))
     held = tested + round(options.validation * len(edges))
@@ -130,7 +131,7 @@ def draw_links(federation: Federation, options: LinkOptions, seed: int) -> Links
             negatives[each] = row[part]
     train, validation, test = (_pairs(*both) for both in zip(positives, negatives, strict=True))
     reduced = without(federation, edges[role > 0])
-    barred = np.union1d(barred, _codes_of((validation, test), origin, total))
+    barred = distinct(np.concatenate([barred, _codes_of((validation, test), origin, total)]))
     return Links(reduced, options, train, validation, test, barred)
 
 
@@ -151,7 +152,7 @@ def merged_links(links: Links, seed: int) -> tuple[Links, Tensor]:
     source, target = (end.numpy() for end in whole.graph.edges())
     positives = np.stack([source[source < target], target[source < target]])
     held = _codes_of((links.validation, links.test), links.federation.origin.numpy(), total)
-    barred = np.unique(np.concatenate([_code(origin[source], origin[target], total), held]))
+    barred = distinct(np.concatenate([_code(origin[source], origin[target], total), held]))
     counts = np.array([[positives.shape[1]], [0], [0]])
     negatives = _negatives(whole, counts, barred, np.random.default_rng(seed))
     nothing = _pairs(np.empty((2, 0), np.int64), np.empty((2, 0), np.int64))
@@ -160,10 +161,11 @@ def merged_links(links: Links, seed: int) -> tuple[Links, Tensor]:
 
 
 def without(federation: Federation, edges: np.ndarray) -> Federation:
-    """The federation of a source graph that lacks `edges` (codes u·n + v with u < v), in every copy."""
+    """The federation of a source graph that lacks `edges` (codes u·n + v with u < v, ascending), in every
+    copy."""
     total = federation.source.nodes
     source, target = (end.numpy() for end in federation.source.graph.edges())
-    kept = ~np.isin(_code(source, target, np.int64(total)), edges)
+    kept = ~among(_code(source, target, np.int64(total)), edges)
     rest = replace(federation.source, graph=make_graph(source[kept], target[kept], total))
     intra, inter = split_edges(rest.adjacency(), federation.origin.numpy(), federation.client.numpy())
     return replace(federation, source=rest, graph=as_graph(intra), inter=as_graph(inter))
@@ -213,14 +215,14 @@ def _free_pairs(
     size = len(own)
     if size <= _SMALL:
         pairs = np.stack(np.triu_indices(size, 1))
-        pairs = pairs[:, ~np.isin(_code(own[pairs[0]], own[pairs[1]], total), barred)]
+        pairs = pairs[:, ~among(_code(own[pairs[0]], own[pairs[1]], total), barred)]
         return pairs[:, generator.permutation(pairs.shape[1])[:wanted]]
     chosen = np.empty(0, dtype=np.int64)
     for _ in range(100):
         ends = generator.integers(0, size, (2, 2 * (wanted - len(chosen)) + 16))
         ends = ends[:, ends[0] != ends[1]]
-        ends = ends[:, ~np.isin(_code(own[ends[0]], own[ends[1]], total), barred)]
-        chosen = np.unique(np.concatenate([chosen, _code(ends[0], ends[1], np.int64(size))]))
+        ends = ends[:, ~among(_code(own[ends[0]], own[ends[1]], total), barred)]
+        chosen = distinct(np.concatenate([chosen, _code(ends[0], ends[1], np.int64(size))]))
         if len(chosen) >= wanted:
             break
     chosen = chosen[generator.permutation(len(chosen))[:wanted]]

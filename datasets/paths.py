@@ -1,11 +1,11 @@
-"""Which names of graphs are paths; without torch, so that plans and lists start at once."""
+"""Which names are paths; without torch, so that plans and lists start at once."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 PLUGIN, ARCHIVE, TENSORS, GRAPHML, TABLE = ".py", ".npz", ".pt", ".graphml", ".csv"
-"""Endings: a loader, the archive format, what torch saves, GraphML and tables."""
+"""Endings: code of one's own, the archive format, what torch saves, GraphML and tables."""
 
 
 def is_path(name: str) -> bool:

@@ -24,9 +24,7 @@ from typing import Any, cast
 from datasets.errors import UserError, broken, unknown
 from datasets.files import explained
 from datasets.options import OptionValue, Spec, checked_options, defaults_of
-
-ENDING = ".py"
-"""A name that ends so is a path."""
+from datasets.paths import PLUGIN
 
 Handed = Mapping[tuple[str, str], Any]
 """Noun and name → what a program hands over under that name: a path, or the object itself."""
@@ -144,7 +142,7 @@ class Kind:
         name, built_in = given or name, self.built_in()
         if name in built_in:
             found: Any = importlib.import_module(built_in[name])
-        elif name.endswith(ENDING):
+        elif name.endswith(PLUGIN):
             found = load_file(self.noun, Path(name))
         elif name in (points := entry_points(self.group)):
             found = load_entry_point(points[name])

@@ -21,8 +21,8 @@ from datasets.files import explained, locate, user_cache
 from datasets.graph import Dataset, binarised
 from datasets.loaders import PARSERS, planetoid
 from datasets.options import OptionValue, Spec, checked_options, format_name
-from datasets.paths import ARCHIVE, is_path
-from datasets.plugins import ENDING, Kind, entry_points, handed
+from datasets.paths import ARCHIVE, PLUGIN, is_path
+from datasets.plugins import Kind, entry_points, handed
 from datasets.summary import summarise
 from datasets.synthetic import GENERATORS
 
@@ -76,10 +76,10 @@ def load(
         checked_options(base, lambda: None, options)
         raw, meta = read_archive(Path(base))
         return as_dataset(Path(base).stem, raw, note=str(meta.get("note", "")))
-    if is_path(base) and not base.endswith(ENDING):
+    if is_path(base) and not base.endswith(PLUGIN):
         checked_options(base, lambda: None, options)
         return own.read(Path(base))
-    if not base.endswith(ENDING) and base not in entry_points(PLUGINS.group):
+    if not base.endswith(PLUGIN) and base not in entry_points(PLUGINS.group):
         raise unknown("dataset", base, names())
     dataset = PLUGINS.call(base, **PLUGINS.check(spec, **parameters))
     if not isinstance(dataset, Dataset):

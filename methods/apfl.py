@@ -22,6 +22,7 @@ from methods.core.base import BOTH_TASKS, Options, register
 from methods.core.twin import PREFIX, TwinMethod
 from methods.stacked.activation import Dropout
 from methods.stacked.backbones import Parameters
+from methods.stacked.mixing import column
 
 
 @dataclass(frozen=True)
@@ -53,12 +54,8 @@ class APFL(TwinMethod):
         """v̄ of every client, detached."""
         with torch.no_grad():
             return {
-                name: torch.lerp(
-                    self.parameters[name],
-                    self.parameters[PREFIX + name],
-                    self.alpha.view(-1, *(1,) * (self.parameters[name].dim() - 1)),
-                )
-                for name in self.shared()
+                name: torch.lerp(self.parameters[name], value, column(self.alpha, value))
+                for name, value in self.personal().items()
             }
 
     def logits(self, dropout: Dropout | None) -> Tensor:
@@ -86,12 +83,12 @@ class APFL(TwinMethod):
         """Give every v its gradient α ∇f(v̄); returns ⟨v − w, ∇f(v̄)⟩, (K,)."""
         slope = torch.zeros_like(self.alpha)
         for name, value in blended.items():
-            gradient, personal = value.grad, self.parameters[PREFIX + name]
+            gradient, personal = value.grad, self.parameters[f"{PREFIX}.{name}"]
             if gradient is None:
                 continue
             if self.options.adaptive:
                 slope += (personal - self.parameters[name]).mul_(gradient).flatten(1).sum(dim=1)
-            personal.grad = gradient * self.alpha.view(-1, *(1,) * (gradient.dim() - 1))
+            personal.grad = gradient * column(self.alpha, gradient)
         return slope
 
     def finish(self) -> None:

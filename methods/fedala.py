@@ -10,8 +10,8 @@ training items, anew in each round:
 
 In the lower layers θ̂ = w_s. Local training starts from θ̂. In the first round W takes steps until the
 standard deviation of the last losses falls below a threshold, in the others one step. Models travel as in
-FedAvg, which η = 0 gives. A client that is absent in a round keeps θ and W; the first
-round is each client's own.
+FedAvg, which η = 0 gives. A client that is absent in a round keeps θ and W; the first round is each
+client's own.
 
 Deviations: the gradient is one of the whole drawn share at once, without dropout; the paper goes through
 it in batches. Public code has no limit on the first round's steps, here there is one. For link prediction
@@ -33,6 +33,8 @@ from datasets.limits import Count, NonNegative, PositiveShare, Size
 from methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
 from methods.core.tasks import NodeClassification
 from methods.stacked.backbones import Parameters
+from methods.stacked.mixing import column
+from methods.stacked.segments import ranks
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ class FedALA(FederatedMethod):
             gradients = torch.autograd.grad(losses.sum(), list(mixed.values()), allow_unused=True)
         for (name, weight), gradient in zip(self.mixture.items(), gradients, strict=True):
             if gradient is not None:
-                rate = (self.options.rate * learning).view(-1, *(1,) * (weight.dim() - 1))
+                rate = column(self.options.rate * learning, weight)
                 weight.sub_(rate * gradient * change[name]).clamp_(0, 1)
         return losses.detach()
 
@@ -142,8 +144,7 @@ class FedALA(FederatedMethod):
         count = task.train_count
         client = task.client[task.train].cpu()
         order = (client + torch.rand(len(client), generator=self.generator, dtype=torch.float64)).argsort()
-        within = torch.arange(len(client)) - (count.cumsum(0) - count)[client[order]]
-        drawn = order[within < (count * self.options.share).long().clamp(min=1)[client[order]]]
+        drawn = order[ranks(count) < (count * self.options.share).long().clamp(min=1)[client[order]]]
         return task.train[drawn.sort().values.to(self.device)]
 
     def finish(self) -> None:

@@ -9,9 +9,8 @@ h_i is what a client's graph network makes of node i, a the client's auxiliary v
     w_k ← Σ_l W_kl w_l,  a_k ← Σ_l W_kl a_l,  W_k = softmax_l(β cos(a_k, a_l))      server
 
 The network is FED-PUB's with masks: clients compute with w ⊙ μ, μ starts at one, is trained with w, and stays
-at home. Weights and a go up, averages of both come down. A client that is absent in a round is in no
-average, keeps
-its own, and comes back to the average that it had last. β = 0 is FedAvg with equal weights.
+at home. Weights and a go up, averages of both come down. A client that is absent in a round is in no average,
+keeps its own, and comes back to the average that it was sent last. β = 0 is FedAvg with equal weights.
 
 Deviations: β is the paper's α. Its code (github.com/JhuoW/FedAux) takes s_i = cos(h_i, a) and σ = 10, with
 which z is nearly the mean of the client (`score = "cosine"`, `sigma = 10`), and draws a from [0, 1] (`start =
@@ -39,9 +38,9 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from datasets.errors import UserError, check_at_least
+from datasets.limits import NonNegative, Positive
 from methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
-from methods.fedpub.masks import PREFIX, apply_masks, masked_names
+from methods.fedpub.masks import PREFIX, apply_masks, with_masks
 from methods.stacked.activation import Dropout
 from methods.stacked.backbones import Parameters, make_backbone, stack
 from methods.stacked.mixing import cosine, gram, mix
@@ -56,9 +55,9 @@ SMALLEST = 1e-8
 class FedAuxOptions(Options):
     """Variants and hyper-parameters of FedAux."""
 
-    beta: float = 10.0
+    beta: NonNegative = 10.0
     """Scale of the similarities in the softmax, at least 0."""
-    sigma: float = 1.0
+    sigma: Positive = 1.0
     """Width of the kernel, positive."""
     score: Literal["max-norm", "cosine"] = "max-norm"
     """s_i: ⟨h_i, a⟩ over the client's longest h, or the cosine of h_i and a."""
@@ -66,11 +65,6 @@ class FedAuxOptions(Options):
     """What a is drawn from: N(0, 1), or [0, 1]."""
     masks: bool = True
     """Whether weights are masked."""
-
-    def __post_init__(self) -> None:
-        check_at_least("fedaux's beta", self.beta, 0)
-        if self.sigma <= 0:
-            raise UserError(f"fedaux's sigma must be positive, not {self.sigma}")
 
 
 @register(
@@ -89,12 +83,7 @@ class FedAux(FederatedMethod):
     """
 
     options: FedAuxOptions
-    places: Places
-
-    def build(self) -> None:
-        """FedAvg's set-up, and where each client's nodes lie side by side."""
-        super().build()
-        self.places = Places(self.inputs.segments)
+    unshared = (PREFIX,)
 
     def initial_parameters(self) -> Parameters:
         """FedAvg's start with a classifier of twice the inputs; the same a for all, masks of ones."""
@@ -112,23 +101,11 @@ class FedAux(FederatedMethod):
         else:
             vector.uniform_(generator=self.generator)
         parameters |= stack(further | {VECTOR: vector}, self.federation.clients, self.device)
-        if self.options.masks:
-            for name in masked_names(parameters):
-                parameters[PREFIX + name] = torch.ones_like(parameters[name]).requires_grad_()
-        return parameters
-
-    def shared(self) -> list[str]:
-        """Weights and a, not the masks."""
-        return [name for name in self.parameters if not name.startswith(PREFIX)]
+        return with_masks(parameters) if self.options.masks else parameters
 
     def logits(self, dropout: Dropout | None) -> Tensor:
         """The clients' outputs, (n, C)."""
-        masks = {
-            name.removeprefix(PREFIX): value
-            for name, value in self.parameters.items()
-            if name.startswith(PREFIX)
-        }
-        weights = apply_masks(self.parameters, masks)
+        weights = apply_masks(self.parameters)
         h = self.backbone.embed(self.inputs, weights, dropout)
         smoothed = self.smooth(h, weights[VECTOR])
         return self.backbone.classify(self.inputs, torch.cat([h, smoothed], dim=1), weights)
@@ -143,7 +120,7 @@ class FedAux(FederatedMethod):
         else:
             longest = length.new_zeros(len(vector)).scatter_reduce(0, client, length, "amax")
             scale = longest.index_select(0, client)
-        return self.places.smooth(h, products / scale.clamp(min=SMALLEST), self.options.sigma)
+        return smoothed(h, products / scale.clamp(min=SMALLEST), self.options.sigma, self.inputs.segments)
 
     def exchange(self, round_number: int) -> None:
         """Weights and vectors go up, each client's own averages come down."""
@@ -153,40 +130,21 @@ class FedAux(FederatedMethod):
             similarity = cosine(gram([sent[VECTOR]]))
             matrix = (self.options.beta * similarity.masked_fill(~self.present, -torch.inf)).softmax(dim=1)
             server = mix(matrix.float(), sent)
-        self.receive({name: self.renewed(value, self.received[name]) for name, value in server.items()})
+        self.receive(self.of_those_present(server))
         self.channel.down(*sent.values())
         others = similarity.fill_diagonal_(0).sum() / max(len(similarity) * (len(similarity) - 1), 1)
         self.by_round.setdefault("vector_cosine", []).append(float(others))
 
 
-class Places:
-    """The clients' rows side by side in one padded batch of the largest client's length m."""
-
-    def __init__(self, segments: Segments) -> None:
-        self.segments = segments
-        device = segments.client.device
-        self.longest = int(segments.sizes.max())
-        first = (segments.sizes.cumsum(0) - segments.sizes).to(device)
-        within = torch.arange(segments.rows, device=device) - first[segments.client]
-        self.place = segments.client * self.longest + within
-        """(n,) row of each node in the batch."""
-        self.filled = torch.arange(self.longest, device=device) < segments.sizes.to(device).unsqueeze(1)
-        """(K, m) bool."""
-
-    def pad(self, h: Tensor) -> Tensor:
-        """(n, width) → (K, m, width), zeros where a client has no row."""
-        empty = h.new_zeros(self.filled.numel(), h.shape[1])
-        return empty.index_copy(0, self.place, h).view(*self.filled.shape, -1)
-
-    def smooth(self, h: Tensor, score: Tensor, sigma: float) -> Tensor:
-        """Means of h (n, width) with weights exp(−(s_i − s_j)² / σ²) over each client's nodes; score (n,)."""
-        mean = self.segments.mean(score.unsqueeze(1)).squeeze(1).detach()
-        s = (score - mean.index_select(0, self.segments.client)) / sigma
-        # As wide as h, and in four dimensions: what torch's attention in blocks wants.
-        spare = (0, max(h.shape[1] - 2, 0))
-        query = functional.pad(torch.stack([2 * s, torch.ones_like(s)], dim=1), spare)
-        key = functional.pad(torch.stack([s, -s.square()], dim=1), spare)
-        query, key, value = (self.pad(rows).unsqueeze(1) for rows in (query, key, h))
-        filled = self.filled[:, None, None, :]
-        smoothed = functional.scaled_dot_product_attention(query, key, value, attn_mask=filled, scale=1.0)
-        return smoothed.flatten(0, 2).index_select(0, self.place)
+def smoothed(h: Tensor, score: Tensor, sigma: float, segments: Segments) -> Tensor:
+    """Means of h (n, width) with weights exp(−(s_i − s_j)² / σ²) over each client's nodes; score (n,)."""
+    mean = segments.mean(score.unsqueeze(1)).squeeze(1).detach()
+    s = (score - mean.index_select(0, segments.client)) / sigma
+    # As wide as h, and in four dimensions: what torch's attention in blocks wants.
+    spare = (0, max(h.shape[1] - 2, 0))
+    query = functional.pad(torch.stack([2 * s, torch.ones_like(s)], dim=1), spare)
+    key = functional.pad(torch.stack([s, -s.square()], dim=1), spare)
+    query, key, value = (segments.pad(rows).unsqueeze(1) for rows in (query, key, h))
+    filled = segments.filled[:, None, None, :]
+    means = functional.scaled_dot_product_attention(query, key, value, attn_mask=filled, scale=1.0)
+    return segments.unpad(means.squeeze(1))

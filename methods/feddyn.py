@@ -22,20 +22,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from datasets.errors import UserError
+from datasets.limits import Positive
 from methods.core.base import BOTH_TASKS, Options, register
-from methods.core.participation import column
 from methods.core.server_rules import ServedMethod, ServerRule
 from methods.stacked.backbones import Parameters
 from methods.stacked.distance import squared_distance
-from methods.stacked.mixing import weighted_mean
+from methods.stacked.mixing import column, weighted_mean
 
 
 @dataclass(frozen=True)
 class FedDynOptions(Options):
     """Hyper-parameters of FedDyn."""
 
-    alpha: float = 0.01
+    alpha: Positive = 0.01
     """Strength of the regularisation, positive; FedCog's paper searches [0.001, 0.1]."""
 
 
@@ -48,9 +47,7 @@ class DynamicRegularisation(ServerRule):
     """h, name → (1, …)."""
 
     def __init__(self, alpha: float) -> None:
-        """Raises UserError unless α > 0."""
-        if alpha <= 0:
-            raise UserError(f"FedDyn's alpha must be positive, not {alpha}: the server divides by it")
+        """α, positive: the server divides by it."""
         self.alpha = alpha
         self.gradient, self.correction = {}, {}
 

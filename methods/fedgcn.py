@@ -37,10 +37,12 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from datasets.errors import UserError, check_at_least
+from datasets.errors import UserError
 from datasets.federation import Federation
 from datasets.graph import as_array, as_feature_tensor, ones_at
+from datasets.limits import Size
 from methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
+from methods.core.channel import FLOAT, INDEX
 from methods.stacked.architecture import Architecture
 from methods.stacked.backbones import Convolution, Inputs
 from methods.stacked.features import Features
@@ -52,7 +54,7 @@ from methods.stacked.segments import Segments
 class FedGCNOptions(Options):
     """Variants of FedGCN."""
 
-    hops: int = 2
+    hops: Size = 2
     """Hops of neighbours that the exchange covers, at least 0; 0 is FedAvg."""
     normalisation: Literal["symmetric", "none"] = "symmetric"
     """Whether features are divided by the roots of both nodes' degrees when they are summed."""
@@ -61,9 +63,6 @@ class FedGCNOptions(Options):
     extended one."""
     wire: Literal["rows", "dense"] = "rows"
     """What goes up: the rows that a client adds to, or all."""
-
-    def __post_init__(self) -> None:
-        check_at_least("fedgcn's hops", self.hops, 0)
 
     def unused(self, backbone: str) -> Mapping[str, str]:
         """Without an exchange nothing is summed or sent."""
@@ -116,14 +115,14 @@ class FedGCN(FederatedMethod):
 
     def _count(self, extended: Extended) -> None:
         """What is exchanged before training, in bytes: float32 values and 32-bit names of rows."""
-        width, held = int(self.federation.features.shape[1]), len(extended.first)
-        up = extended.uploaded_rows * (4 * width + 4)
+        width, held = self.federation.width, len(extended.first)
+        up = extended.uploaded_rows * (FLOAT * width + INDEX)
         if self.options.wire == "dense":
-            up = self.federation.clients * held * 4 * width
-        down = len(extended.node) * 4 * width
+            up = self.federation.clients * held * FLOAT * width
+        down = len(extended.node) * FLOAT * width
         if self.options.normalisation == "symmetric" or self.options.degrees == "global":
-            up += 4 * held
-            down += 4 * (len(extended.node) - self.federation.nodes)
+            up += FLOAT * held
+            down += FLOAT * (len(extended.node) - self.federation.nodes)
         self.channel.once(up, down)
 
 

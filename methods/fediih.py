@@ -16,8 +16,8 @@ logarithm of a variance. μ_kf and s_kf, (D,) each, are their means over the cli
     reads it; the classifier's bias is the plain mean
 
 i, j and m are normal distributions without covariances. Model, μ and s go up, a model of each client's own
-comes down. A client that is absent in a round is in no other's average and keeps its model. Clients with
-equal statistics receive the plain mean, as does every client if `scale` is 0.
+comes down. A client that is absent in a round is in no other's average, and comes back to the model that it
+was sent last. Clients with equal statistics receive the plain mean, as does every client if `scale` is 0.
 
 Deviations: the formulas were read in the authors' code (github.com/blgpb/FedIIH); F, D, L and the number of
 routings are that code's for Cora without overlap, which also sets dropout 0.3, learning rate 0.02 and weight
@@ -47,7 +47,7 @@ from torch import Tensor
 from datasets.errors import UserError
 from datasets.limits import Count, NonNegative
 from methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
-from methods.fedaux import Places
+from methods.core.channel import size_of
 from methods.stacked.activation import Dropout, add_bias
 from methods.stacked.architecture import Architecture
 from methods.stacked.backbones import Parameters, prefixed, uniform
@@ -96,28 +96,26 @@ class FedIIH(FederatedMethod):
     """
 
     options: FedIIHOptions
+    unshared = (PRIOR,)
     source: Tensor
     """(edges,) where a message is from."""
     target: Tensor
     """(edges,) where it goes."""
-    places: Places
     center: Tensor
     """m⁰, (F, D)."""
     edges: Tensor
-    """(K, m, m) 0/1, m nodes of the largest client; empty unless the bound is in the loss."""
+    """(K, m, m) 0/1, m nodes of the largest client; made where the bound is in the loss."""
 
     def build(self) -> None:
         """FedAvg's set-up, edges and the prior."""
         super().build()
         self.source, self.target = (end.to(self.device) for end in self.federation.graph.edges())
-        self.places = Places(self.inputs.segments)
-        options, longest = self.options, self.places.longest
+        options, segments = self.options, self.inputs.segments
         self.center = torch.randn(options.factors, options.width, generator=self.generator).to(self.device)
-        cells = self.federation.clients * longest**2 if options.variational > 0 else 0
-        self.edges = torch.zeros(cells, device=self.device)
-        if cells:
-            cell = self.places.place[self.target] * longest + self.places.place[self.source] % longest
-            self.edges = self.edges.index_fill(0, cell, 1.0).view(-1, longest, longest)
+        if options.variational > 0:
+            empty = torch.zeros(segments.clients * segments.longest**2, device=self.device)
+            joined = empty.index_fill(0, segments.cell(self.target, self.source), 1.0)
+            self.edges = joined.view(-1, segments.longest, segments.longest)
 
     def architecture(self) -> Architecture:
         """What the inputs are prepared for: no convolution, no normalisation."""
@@ -129,7 +127,7 @@ class FedIIH(FederatedMethod):
     def draw_start(self) -> Parameters:
         """Uniform in ±1/√(F·D), biases too; the prior's means from N(0, 1)."""
         options = self.options
-        inner, hidden = int(self.federation.features.shape[1]), options.factors * options.width
+        inner, hidden = self.federation.width, options.factors * options.width
         bound = 1 / math.sqrt(hidden)
         start: Parameters = {}
         for name, ends in {"first": (inner, hidden), "head": (hidden, self.task.width)}.items():
@@ -138,10 +136,6 @@ class FedIIH(FederatedMethod):
         if options.variational > 0:
             start[PRIOR] = torch.randn(options.factors, options.width, generator=self.generator)
         return start
-
-    def shared(self) -> list[str]:
-        """All but the prior's means."""
-        return [name for name in self.parameters if name != PRIOR]
 
     # ------------------------------------------------------------------ network
 
@@ -186,10 +180,10 @@ class FedIIH(FederatedMethod):
     def negative_bound(self, mean: Tensor, log_variance: Tensor, sample: Tensor) -> Tensor:
         """Each client's negative bound, (K,), of its nodes' distributions and a draw of them, (n, F·D)."""
         segments, prior = self.inputs.segments, self.parameters[PRIOR]
-        padded = self.places.pad(sample)
+        padded = segments.pad(sample)
         pairs = padded @ padded.transpose(1, 2)
         losses = functional.binary_cross_entropy_with_logits(pairs, self.edges, reduction="none")
-        filled = self.places.filled
+        filled = segments.filled
         counted = losses * (filled.unsqueeze(1) & filled.unsqueeze(2))
         reconstruction = counted.sum(dim=(1, 2)) / segments.sizes.square().to(losses)
         fixed = prior.new_tensor(math.log(VARIANCE))
@@ -211,18 +205,18 @@ class FedIIH(FederatedMethod):
                 self.inputs.segments.mean(rows).view(self.federation.clients, factors, -1)
                 for rows in self.distributions(self.dropout)
             )
-            matrix = mixing_matrices(mean, log_variance, self.options.scale)
+            matrix = mixing_matrices(mean, log_variance, self.options.scale, self.present)
             first = ("first.weight", "first.bias")
             server = {name: mix_factors(matrix, sent[name], dim=-1) for name in first}
             server["head.weight"] = mix_factors(matrix, sent["head.weight"], dim=1)
-            server["head.bias"] = sent["head.bias"].mean(dim=0, keepdim=True)
+            server["head.bias"] = sent["head.bias"][self.present].mean(dim=0, keepdim=True)
         self.channel.up(*sent.values(), mean, log_variance)
-        self.receive(server)
+        self.receive(self.of_those_present(server))
         self.channel.down(*sent.values())
         if self.options.variational > 0:
-            self.center = mean.sum(dim=0) / (len(mean) + 0.25)
-            self.channel.down(*[self.center] * len(mean))
-        own = float(matrix.diagonal(dim1=1, dim2=2).mean())
+            self.center = mean[self.present].sum(dim=0) / (self.channel.senders + VARIANCE)
+            self.channel.down(self.channel.receivers * size_of(self.center))
+        own = float(matrix.diagonal(dim1=1, dim2=2).mean() / self.present.float().mean())
         self.by_round.setdefault("own_weight", []).append(own)
 
 
@@ -248,8 +242,9 @@ def gaussian_kl(mean: Tensor, log_variance: Tensor, other: Tensor, other_log_var
     return (other_log_variance - log_variance + ratio - 1) / 2
 
 
-def mixing_matrices(mean: Tensor, log_variance: Tensor, scale: float) -> Tensor:
-    """Ω of every factor from the clients' μ and s, (K, F, D) each; (F, K, K), rows sum to 1."""
+def mixing_matrices(mean: Tensor, log_variance: Tensor, scale: float, present: Tensor) -> Tensor:
+    """Ω of every factor from the clients' μ and s, (K, F, D) each; (F, K, K), 0 for those not `present`, (K,)
+    bool, rows sum to 1."""
     mean, log_variance = (value.double().transpose(0, 1) for value in (mean, log_variance))
     middle = (mean.unsqueeze(2) + mean.unsqueeze(1)) / 2
     variance = log_variance.exp()
@@ -257,7 +252,8 @@ def mixing_matrices(mean: Tensor, log_variance: Tensor, scale: float) -> Tensor:
     apart = gaussian_kl(mean.unsqueeze(2), log_variance.unsqueeze(2), middle, mixed).sum(dim=3)
     # KL(j ‖ m) is KL(i ‖ m) with i and j exchanged.
     divergence = (apart + apart.transpose(1, 2)) / 2
-    return (scale * (1 - divergence / math.log(2))).softmax(dim=2).float()
+    similarity = scale * (1 - divergence / math.log(2))
+    return similarity.masked_fill(~present, -torch.inf).softmax(dim=2).float()
 
 
 def mix_factors(matrix: Tensor, value: Tensor, dim: int) -> Tensor:

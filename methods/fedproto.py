@@ -9,8 +9,8 @@ T_kc are client k's training nodes of class c, m_kc their number, h_v what the c
 
 Prototypes of the classes that a client holds go up, each with its m_kc; those of all classes come down. A
 client that is absent in a round trains nothing and counts in no P_c; the P_c of a class that no client
-present holds stays as it was. With SGC, which has no hidden layer,
-h_v is its propagated product, C numbers a node.
+present holds stays as it was. With SGC, which has no hidden layer, h_v is its propagated product, C numbers
+a node.
 
 Deviations: d in the paper's L_R = Σ_c d(P_kc, P_c) is the L2 distance; here it is the mean square, as in all
 public code. The paper's eq. (6) divides P_c once more by the number of clients that hold c, which shrinks
@@ -87,14 +87,14 @@ class FedProto(FederatedMethod):
 
     def build(self) -> None:
         """Local's set-up, and who holds which class."""
-        super().build()
         self.count = self.task.held.float()
+        super().build()
         self.known = torch.zeros(self.task.width, dtype=torch.bool, device=self.device)
 
     def attend(self, round_number: int) -> None:
         """As usual; prototypes are weighed among those present."""
         super().attend(round_number)
-        self.share = self._shares(self.task.held.float() * self.present.unsqueeze(1))
+        self.share = self._shares(self.count * self.present.unsqueeze(1))
 
     def _shares(self, count: Tensor) -> Tensor:
         held = (count > 0).float()

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from datasets.limits import NonNegative
 from methods.core.base import BOTH_TASKS, SAME_AS_FEDAVG, Options, register
 from methods.fedavg import FedAvg
 from methods.stacked.distance import squared_distance
@@ -23,7 +24,7 @@ from methods.stacked.distance import squared_distance
 class FedProxOptions(Options):
     """Hyper-parameters of FedProx."""
 
-    mu: float = 0.01
+    mu: NonNegative = 0.01
     """Weight of the proximal term, at least 0; 0 is FedAvg."""
 
 

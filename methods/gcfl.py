@@ -44,7 +44,8 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from datasets.limits import Limit, NonNegative, Size
-from methods.core.base import BOTH_TASKS, SAME_AS_FEDAVG, FederatedMethod, Options, Setting, register
+from methods.core.base import BOTH_TASKS, SAME_AS_FEDAVG, FederatedMethod, Options, register
+from methods.core.setting import Setting
 from methods.stacked.backbones import Parameters
 from methods.stacked.mixing import cosine, gram, mix
 

@@ -42,7 +42,8 @@ class MoonOptions(Options):
     """Hyper-parameters of MOON."""
 
     mu: NonNegative = 1.0
-    """μ, at least 0; 0 is FedAvg. The paper searches {0.1, 1, 5, 10}."""
+    """μ, at least 0; 0 is FedAvg. The paper searches {0.1, 1, 5, 10}; with one local step a round 1 learns
+    more slowly than 0.1 (results/notes/all-methods.md)."""
     temperature: Positive = 0.5
     """τ, positive."""
     nodes: Literal["all", "training"] = "all"

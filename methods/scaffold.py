@@ -27,10 +27,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from datasets.errors import UserError
 from datasets.limits import Positive
-from methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
-from methods.core.participation import column
+from methods.core.base import BOTH_TASKS, Options, register
+from methods.core.corrected import CorrectedMethod
 from methods.stacked.backbones import Parameters
 from methods.stacked.mixing import weighted_mean
 
@@ -55,7 +54,7 @@ class ScaffoldOptions(Options):
     exchanges="model parameters and controls",
     tasks=BOTH_TASKS,
 )
-class Scaffold(FederatedMethod):
+class Scaffold(CorrectedMethod):
     """FedAvg with a control on either side."""
 
     options: ScaffoldOptions
@@ -67,10 +66,8 @@ class Scaffold(FederatedMethod):
     """∇F_k at what was received, name → (K, …); kept for (i) alone."""
 
     def build(self) -> None:
-        """FedAvg's set-up and the controls. Raises UserError for a learning rate of 0."""
+        """FedAvg's set-up and the controls."""
         super().build()
-        if self.schedule.learning_rate == 0:
-            raise UserError("scaffold divides by the learning rate: it must be positive")
         self.control = {name: torch.zeros_like(self.parameters[name]) for name in self.shared()}
         self.server_control = {name: torch.zeros_like(value) for name, value in self.received.items()}
 
@@ -112,7 +109,6 @@ class Scaffold(FederatedMethod):
             if self.options.control == "gradient":
                 renewed = self.gradient.get(name, torch.zeros_like(control))
             else:
-                steps = (self.received[name] - self.parameters[name]) / column(self.walked, control)
-                renewed = control - self.server_control[name] + steps
+                renewed = control - self.server_control[name] + self.mean_gradient(name)
             control.copy_(self.renewed(renewed, control))
             self.server_control[name] = weighted_mean(control, weights)

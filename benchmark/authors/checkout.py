@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
 from pathlib import Path
 
 from benchmark.authors.grid import CODES, PublicCode
-from benchmark.environment import ROOT
+from benchmark.environment import ROOT, git
 from benchmark.peers.worker import lacks
 from datasets.errors import UserError, unknown
 
@@ -53,19 +52,10 @@ INSTALL = (
 
 def version_of(checkout: Path) -> str:
     """The commit, with `-dirty` if a file of it was changed; of a folder without git a digest of its code."""
-    if _git(checkout, "rev-parse", "--show-toplevel") == str(checkout):
-        changed = _git(checkout, "status", "--porcelain", "--untracked-files=no")
-        return f"{_git(checkout, 'rev-parse', 'HEAD')}{'-dirty' if changed else ''}"
+    if git(checkout, "rev-parse", "--show-toplevel") == str(checkout):
+        changed = git(checkout, "status", "--porcelain", "--untracked-files=no")
+        return f"{git(checkout, 'rev-parse', 'HEAD')}{'-dirty' if changed else ''}"
     digest = hashlib.sha256()
     for path in sorted(checkout.rglob("*.py")):
         digest.update(f"{path.relative_to(checkout)}\0".encode() + path.read_bytes())
     return f"sha256:{digest.hexdigest()[:40]}"
-
-
-def _git(checkout: Path, *arguments: str) -> str | None:
-    command = ["git", "-C", str(checkout), *arguments]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()

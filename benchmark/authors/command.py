@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmark.arguments import Arguments
 from benchmark.authors.checkout import FOLDER, INSTALL, VARIABLE, check_python, chosen, version_of
-from benchmark.authors.grid import PublicCode, method_name, plan
+from benchmark.authors.grid import PublicCode, plan
 from benchmark.authors.records import AuthorsRuns, Run
 from benchmark.availability import keep_available
 from benchmark.cell import Cell
@@ -98,7 +98,7 @@ def _run(code: PublicCode, version: str, cell: Cell, answer: dict[str, Any]) -> 
         dataset=cell.dataset.text,
         partition=cell.partition.text,
         clients=cell.clients,
-        method=method_name(cell),
+        method=cell.variant,
         backbone=cell.architecture.backbone,
         seed=cell.seed,
         data_seed=cell.drawn_with,

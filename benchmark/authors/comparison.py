@@ -8,13 +8,11 @@ from statistics import fmean
 
 from benchmark.authors.grid import CODES
 from benchmark.authors.records import Run
-from benchmark.record import OK, Record
+from benchmark.record import ALONE, OK, Record
 from benchmark.verdict import Printed, Verdict, judge
 
 TOLERANCE = 1.0
 """Points that the 90 % interval of ours − theirs must lie within."""
-ALONE = 0.9
-"""Share of a core below which a run's seconds say nothing."""
 Place = tuple[str, str, int]
 """Graph, partition, clients."""
 

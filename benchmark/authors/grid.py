@@ -8,7 +8,7 @@ from benchmark.arguments import Arguments
 from benchmark.cell import Cell
 from benchmark.plan import make_plan
 from datasets.errors import UserError
-from datasets.options import format_name, parse_name
+from datasets.options import parse_name
 
 DRAWS = 5
 """Seeds of a cell, each a draw of clients and split."""
@@ -112,11 +112,6 @@ def plan(code: PublicCode, arguments: Arguments) -> list[Cell]:
     return list(cells.values())
 
 
-def method_name(cell: Cell) -> str:
-    """The cell's method as its table spells it."""
-    return cell.label or format_name(cell.method, dict(cell.options))
-
-
 def _wanted(cell: Cell, arguments: Arguments) -> bool:
     def kept(asked: tuple[str, ...], *names: str) -> bool:
         return not asked or any(name in asked for name in names)
@@ -124,7 +119,7 @@ def _wanted(cell: Cell, arguments: Arguments) -> bool:
     return (
         kept(arguments.table, cell.protocol)
         and kept(arguments.dataset, cell.dataset.text)
-        and kept(arguments.method, method_name(cell), parse_name(cell.method)[0])
+        and kept(arguments.method, cell.variant, parse_name(cell.method)[0])
         and kept(arguments.partition, cell.partition.text, cell.partition.name)
         and kept(arguments.backbone, cell.architecture.backbone)
         and (not arguments.clients or cell.clients in arguments.clients)

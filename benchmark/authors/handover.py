@@ -65,7 +65,7 @@ def run(train: Train) -> None:
             "core_share": timer.core_share,
             "environment": {"python": platform.python_version(), **_versions(), "threads": 1},
         }
-        return answer, lambda phase, rounds: []
+        return answer, lambda phase, rounds: {}
 
     serve(prepare)
 

@@ -6,17 +6,13 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from benchmark.jsonl import JsonLines
-from benchmark.store import StoreError
+from benchmark.store import explained_to_user
 from benchmark.typed import checked
 from datasets.errors import UserError
-from datasets.files import explained
-
-_explained = partial(explained, fix="repair that or choose another folder with --results", error=StoreError)
 
 
 @dataclass(frozen=True)
@@ -84,7 +80,7 @@ class AuthorsRuns:
         self.path = results / "authors" / f"{code}.jsonl"
         self._found: dict[tuple[str, str], Run] = {}
         self._lines = JsonLines(self.path, self._take, self._found.clear)
-        with _explained("read", self.path):
+        with explained_to_user("read", self.path):
             self._lines.refresh()
 
     def runs(self) -> list[Run]:
@@ -101,7 +97,7 @@ class AuthorsRuns:
         Raises UserError for no result, StoreError if it cannot be written.
         """
         line = run.to_json()
-        with _explained("write", self.path), self._lines.locked() as append:
+        with explained_to_user("write", self.path), self._lines.locked() as append:
             append([line])
 
     def _take(self, values: dict[str, Any]) -> bool:

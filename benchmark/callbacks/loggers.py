@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from benchmark.callbacks.base import Round
-from datasets.errors import UserError
+from datasets.extras import needed
 
 
-def _needed(module: str, extra: str) -> Any:
-    """The module of an optional library. Raises UserError that names the extra where it is missing."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise UserError(
-            f"this callback needs {extra}, which cannot be imported ({error}): install the extra with "
-            f"pip install -e '.[{extra}]', or leave the callback out"
-        ) from error
+def _needed(module: str) -> Any:
+    return needed(module, module, "this callback", "leave the callback out")
 
 
 @dataclass
@@ -33,7 +27,7 @@ class TensorBoard:
         """Write one round. Raises UserError where TensorBoard is not installed."""
         key = done.cell.key
         if key not in self._writers:
-            _needed("tensorboard", "tensorboard")
+            _needed("tensorboard")
             writer = importlib.import_module("torch.utils.tensorboard").SummaryWriter
             self._writers[key] = writer(str(Path(self.folder) / key))
             self._writers[key].add_text("cell", done.cell.title)
@@ -56,7 +50,7 @@ class WandB:
         """Log one round. Raises UserError where wandb is not installed."""
         key = done.cell.key
         if key not in self._runs:
-            wandb = _needed("wandb", "wandb")
+            wandb = _needed("wandb")
             self._runs[key] = wandb.init(
                 project=self.project,
                 name=done.cell.title,
@@ -80,15 +74,17 @@ class MLflow:
 
     def __call__(self, done: Round) -> None:
         """Log one round. Raises UserError where MLflow is not installed."""
-        client = _needed("mlflow", "mlflow").MlflowClient(tracking_uri=self.uri)
+        client = _needed("mlflow").MlflowClient(tracking_uri=self.uri)
+        entities = importlib.import_module("mlflow.entities")
         key = done.cell.key
         if key not in self._runs:
             found = client.get_experiment_by_name(self.experiment)
             place = found.experiment_id if found else client.create_experiment(self.experiment)
             self._runs[key] = client.create_run(place, run_name=done.cell.title).info.run_id
-            for name, value in done.cell.to_dict().items():
-                client.log_param(self._runs[key], name, value)
-        for name, value in done.figures.items():
-            client.log_metric(self._runs[key], name.replace("/", "."), value, step=done.round)
+            chosen = [entities.Param(name, str(value)) for name, value in done.cell.to_dict().items()]
+            client.log_batch(self._runs[key], params=chosen)
+        now = int(1000 * time.time())
+        reached = [entities.Metric(name, value, now, done.round) for name, value in done.figures.items()]
+        client.log_batch(self._runs[key], metrics=reached)
         if done.round == done.rounds:
             client.set_terminated(self._runs.pop(key))

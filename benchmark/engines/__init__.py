@@ -40,7 +40,7 @@ def create_engine(
     slurm_config: Path | None = None,
     memory: Memory = unknown_memory,
 ) -> Engine:
-    """The engine called `name`; `timeout` is in seconds, for a cell, and binds `process` and `slurm` alone.
+    """The engine called `name`; `timeout` is in seconds, for a cell; `in-process` has none.
 
     `process` takes worker processes even for one worker, so that a cell that is killed or runs out of
     memory costs itself alone; for a single cell it needs none. Raises UserError for an unknown engine and for
@@ -49,7 +49,7 @@ def create_engine(
     if name not in ENGINES:
         raise unknown("engine", name, ENGINES)
     if name == "ray":
-        return RayEngine(workers, threads, memory)
+        return RayEngine(workers, threads, memory, timeout)
     if name == "slurm":
         folder = results.resolve() / "logs" / "slurm"
         return SlurmEngine(folder, threads, read_config(slurm_config), timeout, memory)

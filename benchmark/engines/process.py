@@ -75,7 +75,7 @@ class ProcessPool:
                     elif self.timeout is not None and worker.age() >= self.timeout:
                         worker.stop()
                         team.remove(worker)
-                        yield failed(cell, f"it was stopped after {self.timeout:g} s, the --timeout given")
+                        yield failed(cell, overtime(self.timeout))
         finally:
             for worker in team:
                 worker.stop()
@@ -90,6 +90,31 @@ class ProcessPool:
         if self.timeout is None:
             return None
         return max(0.0, self.timeout - max(worker.age() for worker in busy))
+
+
+def run_apart(work: Work, cell: Cell, failed: Failure, threads: int, timeout: float) -> Record:
+    """The record of one cell run in a process of its own, which is stopped after `timeout` seconds.
+
+    A process that was killed counts as one that was refused memory.
+    """
+    worker = _Worker(work, threads)
+    try:
+        worker.give(cell)
+        while (record := worker.hear()) is None:
+            # It has begun.
+            if not worker.channel.poll(timeout):
+                return failed(cell, overtime(timeout))
+        return record
+    except (EOFError, ConnectionResetError):
+        prefix = "MemoryError: " if worker.was_killed() else ""
+        return failed(cell, prefix + worker.epitaph(alone=False))
+    finally:
+        worker.stop()
+
+
+def overtime(timeout: float) -> str:
+    """Why a cell was stopped, in one sentence."""
+    return f"it was stopped after {timeout:g} s, the --timeout given"
 
 
 class _Worker:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from benchmark.cell import Cell
@@ -19,9 +18,11 @@ from benchmark.engines.base import (
     unknown_memory,
     uses_cuda,
 )
+from benchmark.engines.process import run_apart
+from benchmark.environment import ROOT
 from benchmark.record import Record
 from benchmark.threads import thread_variables
-from datasets.errors import UserError
+from datasets.extras import needed
 
 
 @dataclass(frozen=True)
@@ -29,18 +30,19 @@ class RayEngine:
     """Cells as Ray tasks, on this machine or on the cluster that RAY_ADDRESS names.
 
     A cell that is lost with its node or its process, or refused memory, is tried once more, with twice the
-    memory and all cores of a node.
+    memory and all cores of a node. One with a time limit runs in a process that its task starts and can stop.
     """
 
     workers: int
     threads: int = 1
     memory: Memory = unknown_memory
+    timeout: float | None = None
+    """Seconds after which a cell is stopped and has failed."""
 
     def map(self, work: Work, cells: Iterable[Cell], failed: Failure) -> Iterator[Record]:
         """See `Engine.map`."""
-        ray = _import_ray()
-        root = str(Path(__file__).resolve().parents[2])
-        variables = {**thread_variables(self.threads), "PYTHONPATH": _join_path(root)}
+        ray = needed("ray", "ray", "the Ray engine", "leave --engine out")
+        variables = {**thread_variables(self.threads), "PYTHONPATH": _join_path(str(ROOT))}
         if "FEDSUB_DATA" in os.environ:
             variables["FEDSUB_DATA"] = os.environ["FEDSUB_DATA"]
         here = not os.environ.get("RAY_ADDRESS")
@@ -50,11 +52,14 @@ class RayEngine:
         )
         waiting = iter(cells)
         pending: dict[Any, tuple[Cell, bool]] = {}
+        threads, timeout = self.threads, self.timeout
         try:
 
             def run(cell: Cell) -> Record:
                 # Ray takes functions alone, and the work may be an object.
-                return work(cell)
+                if timeout is None:
+                    return work(cell)
+                return run_apart(work, cell, failed, threads, timeout)
 
             task = ray.remote(run)
             while True:
@@ -96,21 +101,6 @@ class RayEngine:
         largest: dict[str, float] = max(resources, key=lambda each: each.get("memory", 0), default={})
         twice = min(2 * self._needs(cell)["memory"], largest.get("memory", 0))
         return {"num_cpus": largest.get("CPU", self.threads), "memory": int(twice)}
-
-
-def _import_ray() -> Any:
-    """Raises UserError, with what is wrong, if Ray cannot be imported."""
-    try:
-        import ray
-    except ModuleNotFoundError as error:
-        if error.name != "ray":
-            raise UserError(f"Ray cannot be imported: {error}") from error
-        raise UserError(
-            "the Ray engine needs Ray: install the extra with pip install -e '.[ray]', or leave --engine out"
-        ) from error
-    except ImportError as error:
-        raise UserError(f"Ray cannot be imported: {error}") from error
-    return ray
 
 
 def _join_path(root: str) -> str:

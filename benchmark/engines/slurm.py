@@ -25,6 +25,7 @@ from benchmark.engines.base import (
 from benchmark.record import Record
 from benchmark.threads import thread_variables
 from datasets.errors import UserError
+from datasets.extras import needed
 
 ARRAY = 500
 """Cells of one array job; Slurm's own limit is 1,000 where nobody changed it."""
@@ -56,7 +57,7 @@ class SlurmEngine:
 
     def map(self, work: Work, cells: Iterable[Cell], failed: Failure) -> Iterator[Record]:
         """See `Engine.map`. Raises UserError if a batch cannot be submitted."""
-        _import_submitit()
+        _needed("submitit")
         # Jobs begin with the variables of whoever submits them.
         os.environ.update(thread_variables(self.threads))
         waiting = iter(cells)
@@ -92,7 +93,7 @@ class SlurmEngine:
 
     def _submit(self, work: Work, cells: list[Cell], times: int) -> list[Any]:
         """One array job of all the cells, with `times` the memory that they are likely to take."""
-        submitit = _import_submitit()
+        submitit = _needed("submitit")
         try:
             executor = submitit.AutoExecutor(folder=self.folder, cluster=self.cluster)
             executor.update_parameters(**{**self._needs(cells, times), **self.config})
@@ -133,10 +134,7 @@ def read_config(path: Path | None) -> dict[str, Any]:
     """The parameters in a YAML file. Raises UserError if it holds none, or cannot be read."""
     if path is None:
         return {}
-    try:
-        import yaml
-    except ModuleNotFoundError as error:
-        raise _missing() from error
+    yaml = _needed("yaml")
     try:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
@@ -146,15 +144,5 @@ def read_config(path: Path | None) -> dict[str, Any]:
     return found
 
 
-def _import_submitit() -> Any:
-    try:
-        import submitit
-    except ModuleNotFoundError as error:
-        raise _missing() from error
-    return submitit
-
-
-def _missing() -> UserError:
-    return UserError(
-        "the Slurm engine needs submitit and PyYAML: install the extra with pip install -e '.[slurm]'"
-    )
+def _needed(module: str) -> Any:
+    return needed(module, "slurm", "the Slurm engine")

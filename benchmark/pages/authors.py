@@ -14,7 +14,7 @@ from benchmark.pages.tables import escape, markdown_table
 from benchmark.pages.writing import write_page
 from benchmark.protocol import names
 from benchmark.record import Record
-from benchmark.store import Store
+from benchmark.records import Records
 from benchmark.verdict import LEVEL
 
 HEAD = (
@@ -38,15 +38,16 @@ INTRODUCTION = (
 )
 
 
-def write_authors_page(results: Path) -> Path | None:
-    """Write the page of a results folder; its path, or None where the authors' code has not been run."""
+def write_authors_page(results: Path, records: Records) -> Path | None:
+    """Write the page of a results folder and the records in it; its path, or None where the authors' code has
+    not been run."""
     runs = load(results)
     if not runs:
         return None
     tables = {run.protocol for found in runs.values() for run in found} & set(names())
-    records = [record for name in sorted(tables) for record in Store(results, name).records()]
+    ours = [record for name in sorted(tables) for record in records.store(name).records()]
     path = results / "authors.md"
-    write_page(path, markdown(runs, records).encode())
+    write_page(path, markdown(runs, ours).encode())
     return path
 
 
@@ -83,7 +84,6 @@ def _line(comparison: Comparison) -> list[str]:
     name = f"{comparison.method} · {comparison.backbone}"
     ours = [pair.record.metrics[comparison.metric] or 0.0 for pair in comparison.pairs]
     theirs = [pair.run.metrics[comparison.metric] for pair in comparison.pairs]
-    interval = "–" if verdict.interval is None else "{:+.2f} to {:+.2f}".format(*verdict.interval)
     return [
         name,
         heading_of(comparison.metric),
@@ -91,7 +91,7 @@ def _line(comparison: Comparison) -> list[str]:
         f"{fmean(ours):.2f}",
         f"{fmean(theirs):.2f}",
         verdict.shown,
-        interval,
+        verdict.shown_interval or "–",
         verdict.word,
         "–" if comparison.speed is None else f"{comparison.speed:.1f}×",
     ]

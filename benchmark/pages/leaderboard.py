@@ -17,20 +17,20 @@ from benchmark.authors.records import Run, load
 from benchmark.pages.comparison import gain_of, level_of
 from benchmark.pages.metrics import heading_of
 from benchmark.pages.scores import Block, Row, Score, best_of, blocks_of, make_rows, metrics_of
-from benchmark.pages.tables import escape, markdown_table
+from benchmark.pages.tables import escape, markdown_table, with_spread
 from benchmark.pages.wording import sentence_list
 from benchmark.pages.writing import write_page
 from benchmark.plan import outdated_parts
 from benchmark.protocol import Protocol
 from benchmark.published import answerable
-from benchmark.record import Record
+from benchmark.record import ALONE, OK, Record
 from benchmark.verdict import AGREES, DIFFERS, FACTOR, LEVEL, POINTS, SHARE, UNDECIDED, Verdict
 
 PRIVACY = "†"
 """Beside a method that breaks privacy."""
-ALONE = 0.9
-"""Share of a core below which a run was not alone on it."""
-CROWDED = "In {} of {} runs the process had less than 90 % of a core: their seconds are too long."
+CROWDED = (
+    f"In {{}} of {{}} runs the process had less than {100 * ALONE:g} % of a core: their seconds are too long."
+)
 CHOSEN = "‡"
 """Beside a method whose settings were chosen on the table itself."""
 LEGEND = (
@@ -92,7 +92,7 @@ def markdown(
     else:
         parts += [LEGEND, *map(escape, footnotes(rows)), verdicts_in_words(protocol, rows)]
         parts.append(escape(provenance(rows)))
-    failures = sum(record.status != "ok" and not outdated_parts(record.cell) for record in records)
+    failures = sum(record.status != OK and not outdated_parts(record.cell) for record in records)
     if failures:
         parts.append(f"Failed cells: {failures} (see `results/runs/{protocol.name}.jsonl`).")
     if notes.strip():
@@ -186,11 +186,6 @@ def _gain(protocol: Protocol, row: Row, rows: Iterable[Row], metric: str) -> Ver
 
 def _verdict(verdict: Verdict | None) -> str:
     return "–" if verdict is None or verdict.difference is None else f"{verdict.shown} {verdict.word}"
-
-
-def with_spread(mean: float, std: float | None) -> str:
-    """`mean ± std`, two decimals each."""
-    return f"{mean:.2f}" if std is None else f"{mean:.2f} ± {std:.2f}"
 
 
 def footnotes(rows: Iterable[Row]) -> list[str]:

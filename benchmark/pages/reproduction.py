@@ -13,20 +13,21 @@ from typing import Any
 
 from benchmark.causes import text_of
 from benchmark.pages.comparison import REFERENCE, gain_of, level_of
-from benchmark.pages.leaderboard import CHOSEN, with_spread
+from benchmark.pages.leaderboard import CHOSEN
 from benchmark.pages.metrics import CHANGE, COMMUNICATION, GAIN
 from benchmark.pages.scores import Row, make_rows
-from benchmark.pages.tables import escape, markdown_table
+from benchmark.pages.tables import escape, markdown_table, with_spread
 from benchmark.pages.theirs import Name, Runs, read_authors
 from benchmark.pages.writing import write_page
 from benchmark.protocol import AXES, Protocol, bare
-from benchmark.published import PLACE, POINT, Figure, Place, answered_figures, figures, grid_points
+from benchmark.published import PLACE, Figure, Place, answered_figures, figures, grid_points
 from benchmark.record import Record
 from benchmark.verdict import (
     AGREES,
     CANNOT,
     DIFFERS,
     FACTOR,
+    JUDGED,
     LEVEL,
     NOT_MEASURED,
     POINTS,
@@ -154,7 +155,7 @@ def make_entries(tables: Sequence[tuple[Protocol, Sequence[Record]]]) -> list[En
     planned: dict[Identity, Entry] = {}
     own_tables = {}
     for protocol, records in tables:
-        own_tables[protocol.name] = {f"{block.paper}, {block.table}" for block in protocol.published[:1]}
+        own_tables[protocol.name] = protocol.own_table
         for entry in _planned(protocol):
             planned.setdefault(_identity(entry.figure), entry)
         for entry in _measured(protocol, make_rows(protocol, records)):
@@ -166,7 +167,7 @@ def make_entries(tables: Sequence[tuple[Protocol, Sequence[Record]]]) -> list[En
         several = len(entry.row.scores[entry.metric].by_seed) > 1
         return (
             several and cell.data_seed < 0,
-            entry.table in own_tables[entry.protocol],
+            entry.table == own_tables[entry.protocol],
         )
 
     found = []
@@ -194,12 +195,12 @@ def _seeds(entry: Entry) -> int:
 
 def _planned(protocol: Protocol) -> Iterator[Entry]:
     for point in grid_points(protocol) if protocol.published else ():
-        for metric in dict.fromkeys((*protocol.metrics, "roc_auc")):
+        for metric in protocol.scores:
             for figure in answered_figures(protocol, metric, *point):
                 at_hand = NOT_AT_HAND.get(str(figure.place[2]))
                 reason = REFERENCE if metric == figure.reference else at_hand
                 level = Verdict(CANNOT, reason=reason) if reason else Verdict(NOT_MEASURED)
-                where = dict(zip(POINT, point, strict=True))
+                where = dict(zip(AXES, point, strict=True))
                 command = command_of(protocol, where, metric, range(protocol.seeds))
                 chosen = protocol.chosen_for(**where)
                 yield Entry(figure, protocol.name, metric, None, level, None, where, command, chosen)
@@ -220,7 +221,7 @@ def _measured(protocol: Protocol, rows: Sequence[Row]) -> Iterator[Entry]:
 def command_of(protocol: Protocol, point: Mapping[str, Any], metric: str, seeds: Sequence[int]) -> str:
     """The command that runs the cells of a score, those it is compared with included, and no others; into a
     folder of its own, since a clone holds the records and would run nothing."""
-    points = [point, *_compared_with(protocol, point, metric)]
+    points = [point, *compared_with(protocol, point, metric)]
     words = ["python", "-m", "benchmark", "--table", protocol.name, "--results", "mine"]
     for axis in AXES:
         words += [f"--{axis}", *dict.fromkeys(str(cell[axis]) for cell in points)]
@@ -230,8 +231,8 @@ def command_of(protocol: Protocol, point: Mapping[str, Any], metric: str, seeds:
     return shlex.join([*words, "--seeds", listed])
 
 
-def _compared_with(protocol: Protocol, point: Mapping[str, Any], metric: str) -> list[dict[str, Any]]:
-    """The cells whose scores a gain, a change or a share of bytes needs besides its own."""
+def compared_with(protocol: Protocol, point: Mapping[str, Any], metric: str) -> list[dict[str, Any]]:
+    """The points of the grid whose scores a gain, a change or a share of bytes needs besides its own."""
     for start in (GAIN, COMMUNICATION):
         if metric.startswith(start):
             return [{**point, "method": metric.removeprefix(start)}]
@@ -309,11 +310,11 @@ def _table(entry: Entry) -> str:
 def _counts(entries: Sequence[Entry]) -> list[str]:
     levels = Counter(entry.level.word for entry in entries)
     gains = Counter(entry.gain.word for entry in entries if entry.gain is not None)
-    measured = sum(levels[word] for word in (AGREES, DIFFERS, UNDECIDED))
+    measured = sum(levels[word] for word in JUDGED)
     open_ = sum(entry.level.word == UNDECIDED and entry.level.seeds is not None for entry in entries)
     numbers = [len(entries), len(entries) - levels[CANNOT], measured]
     numbers += [levels[AGREES], levels[DIFFERS], levels[UNDECIDED], open_]
-    numbers += [sum(gains[word] for word in (AGREES, DIFFERS, UNDECIDED))]
+    numbers += [sum(gains[word] for word in JUDGED)]
     numbers += [gains[AGREES], gains[DIFFERS], gains[UNDECIDED]]
     records = {record.stored_key: record for entry in entries if entry.row for record in entry.row.records}
     hours = sum(sum(record.seconds.values()) for record in records.values()) / 3600

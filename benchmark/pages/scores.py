@@ -24,7 +24,7 @@ from benchmark.pages.metrics import (
 from benchmark.plan import outdated_parts
 from benchmark.protocol import SETTINGS, Protocol, bare
 from benchmark.published import Figure, is_other_scheme, published_figure
-from benchmark.record import Record
+from benchmark.record import OK, Record
 from datasets.errors import UserError
 from datasets.options import parse_name
 
@@ -134,12 +134,12 @@ def make_rows(protocol: Protocol, records: Iterable[Record]) -> list[Row]:
     """One row per cell without its seed, in the order of the protocol's grid."""
     groups: dict[str, list[Record]] = {}
     for record in records:
-        if record.status == "ok":
+        if record.status == OK:
             groups.setdefault(record.cell.group, []).append(record)
     drafts = []
     for group in groups.values():
         by_seed = tuple(sorted(group, key=lambda record: record.cell.seed))
-        method = min(record.cell.label or record.cell.method for record in group)
+        method = min(record.cell.variant for record in group)
         drafts.append(_draft(protocol, Row(by_seed[0].cell, method, "", by_seed)))
     shown = _without_replaced(drafts)
     rows = [replace(draft, scores=_scores(protocol, draft, shown)) for draft in shown]
@@ -182,7 +182,7 @@ def blocks_of(rows: Iterable[Row]) -> list[tuple[Block, list[Row]]]:
 def metrics_of(protocol: Protocol, rows: Iterable[Row]) -> list[str]:
     """The scores that any of the rows holds: the protocol's, then link prediction's."""
     held = {metric for row in rows for metric in row.scores}
-    return [metric for metric in _shown_metrics(protocol) if metric in held]
+    return [metric for metric in protocol.scores if metric in held]
 
 
 def best_of(rows: Iterable[Row], metric: str) -> Row | None:
@@ -191,13 +191,9 @@ def best_of(rows: Iterable[Row], metric: str) -> Row | None:
     return max(rivals, key=lambda row: row.scores[metric].mean, default=None)
 
 
-def _shown_metrics(protocol: Protocol) -> dict[str, None]:
-    return dict.fromkeys((*protocol.metrics, "roc_auc"))
-
-
 def _scores(protocol: Protocol, row: Row, others: Iterable[Row]) -> dict[str, Score]:
     scores = {}
-    for metric in _shown_metrics(protocol):
+    for metric in protocol.scores:
         found = zip(row.records, _values(metric, row, others), strict=False)
         by_seed = {record.cell.seed: value for record, value in found if value is not None}
         values = [*by_seed.values()]

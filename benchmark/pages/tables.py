@@ -1,4 +1,4 @@
-"""The one writer of Markdown tables, and of text that means nothing in them."""
+"""The one writer of Markdown tables, of figures in them, and of text that means nothing there."""
 
 from __future__ import annotations
 
@@ -38,6 +38,11 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
             numalign=None,
         )
     )
+
+
+def with_spread(mean: float, std: float | None) -> str:
+    """`mean ± std`, two decimals each; the mean alone where there is no spread."""
+    return f"{mean:.2f}" if std is None else f"{mean:.2f} ± {std:.2f}"
 
 
 def escape(text: str) -> str:

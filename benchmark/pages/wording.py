@@ -1,4 +1,4 @@
-"""Figures and lists in words, for the performance page."""
+"""Figures and lists in words."""
 
 from __future__ import annotations
 

@@ -73,7 +73,8 @@ def compare(cell: PeerCell, python: Path, limits: Limits, checkout: Path | None 
     """The record of one comparison: `status` is ok, or says which worker failed, then `error` says how.
 
     The peer lies in `checkout`, or is installed where that is None.
-    `phases` holds, for each, the mean seconds of a round in every block of either worker.
+    `phases` holds, for each, the mean seconds of a round in every block of either worker, and the test
+    accuracy after the last.
     """
     phases: dict[str, Any] = {}
     values = {
@@ -104,17 +105,18 @@ def compare(cell: PeerCell, python: Path, limits: Limits, checkout: Path | None 
 def _interleave(workers: tuple[Worker, Worker], phase: str, limits: Limits) -> dict[str, Any]:
     """Warm both up, then time blocks in alternation: each worker's mean seconds of a round in every block."""
 
-    def once(rounds: int) -> dict[str, list[float]]:
-        return {each.name: each.ask({"phase": phase, "rounds": rounds})["seconds"] for each in workers}
+    def once(rounds: int) -> dict[str, dict[str, Any]]:
+        return {each.name: each.ask({"phase": phase, "rounds": rounds}) for each in workers}
 
     warm = once(1)
-    if warm["peer"][-1] < SLOW:
+    if warm["peer"]["seconds"][-1] < SLOW:
         # Ours is built, and either compiles, in the first command: a second warm-up tells what a round takes.
         warm = once(2)
-    slowest = max(seconds[-1] for seconds in warm.values())
+    slowest = max(told["seconds"][-1] for told in warm.values())
     rounds = max(1, min(limits.most_rounds, int(limits.block / max(slowest, 1e-9))))
     blocks = [once(rounds) for _ in range(limits.pairs)]
     return {
         "rounds": rounds,
-        **{each.name: [fmean(block[each.name]) for block in blocks] for each in workers},
+        **{each.name: [fmean(block[each.name]["seconds"]) for block in blocks] for each in workers},
+        "accuracy": {name: told.get("accuracy") for name, told in blocks[-1].items()},
     }

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from benchmark.peers.clients import WrittenClients
-from benchmark.peers.extensions import stand_in_for_missing_extensions
+from benchmark.peers.extensions import stand_in_for_missing_extensions, stand_in_for_product
 from benchmark.peers.pipe import Rounds, serve, timed
 
 
@@ -43,7 +43,12 @@ def prepare(task: dict[str, Any]) -> tuple[dict[str, Any], Rounds]:
     loop = Loop(make_trainer(clients, task))
     versions = {name: importlib.metadata.version(name) for name in task["peer"]["packages"]}
     answer = {"counts": clients.counts, "versions": versions}
-    return answer, lambda phase, rounds: timed(partial(loop.run, phase), rounds)
+
+    def run(phase: str, rounds: int) -> dict[str, Any]:
+        seconds, accuracy = timed(partial(loop.run, phase), rounds)
+        return {"seconds": seconds, "accuracy": accuracy}
+
+    return answer, run
 
 
 class Clients:
@@ -113,7 +118,14 @@ def make_trainer(clients: Clients, task: dict[str, Any]) -> Any:
     trainer = library.FGLTrainer(args)
     # FedGB adds metrics of its own.
     args.metrics = ["accuracy"]
+    if task["algorithm"] == "adafgl" and not task["checkout"]:
+        stand_in_for_product(f"{_package(trainer)}.op")
     return trainer
+
+
+def _package(trainer: Any) -> str:
+    """Where the library keeps the algorithm."""
+    return type(trainer.server).__module__.rpartition(".")[0]
 
 
 class Loop:
@@ -123,13 +135,17 @@ class Loop:
         self.trainer = trainer
         self.number = 0
         self.phase = ""
+        trainer.logger.add_log = self._keep
 
-    def run(self, phase: str) -> None:
-        """One round of `phase`: FedSage+ trains generators until its first `round`, AdaFGL none."""
+    def _keep(self, evaluation: dict[str, Any]) -> None:
+        self.accuracy = float(evaluation["current_test_accuracy"])
+
+    def run(self, phase: str) -> float:
+        """The test accuracy after one round of `phase`: FedSage+ trains generators until its first `round`,
+        AdaFGL none."""
         trainer, algorithm = self.trainer, self.trainer.args.fl_algorithm
         if phase != self.phase and algorithm in ("fedsage_plus", "adafgl"):
-            package = type(trainer.server).__module__.rpartition(".")[0]
-            config = import_module(f"{package}.{algorithm}_config").config
+            config = import_module(f"{_package(trainer)}.{algorithm}_config").config
             config["num_rounds_vanilla"] = self.number
             config["gen_rounds"] = 10**9 if phase == "generator" else self.number
             if self.phase == "generator":
@@ -146,6 +162,7 @@ class Loop:
         trainer.server.execute()
         trainer.evaluate()
         self.number += 1
+        return self.accuracy
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ from benchmark.peers.clients import write_clients
 from benchmark.peers.pipe import Rounds, serve, timed
 from benchmark.subjects import make_federation, make_method, one_round, prepare_process
 from methods.core.base import Architecture, FederatedMethod, Schedule
+from methods.core.selection import Curve
+from methods.core.tasks.base import Evaluation
 
 
 def prepare(task: dict[str, Any]) -> tuple[dict[str, Any], Rounds]:
@@ -28,18 +30,21 @@ def prepare(task: dict[str, Any]) -> tuple[dict[str, Any], Rounds]:
         return method
 
     @cache
-    def training(phase: str) -> Callable[[], None]:
+    def training(phase: str) -> Callable[[], Evaluation]:
         step = one_round(built())
         if phase == "personal":
             # AdaFGL's one round of FedAvg.
             step()
         return step
 
-    def run(phase: str, rounds: int) -> list[float]:
-        if phase != "generator":
-            return timed(training(phase), rounds)
-        # FedSage+ trains its generators at set-up: all of that is charged to their epochs.
-        return [built(generator_epochs=rounds).extras["generator_seconds"] / rounds] * rounds
+    def run(phase: str, rounds: int) -> dict[str, Any]:
+        if phase == "generator":
+            # FedSage+ trains its generators at set-up: all of that is charged to their epochs.
+            return {"seconds": [built(generator_epochs=rounds).extras["generator_seconds"] / rounds] * rounds}
+        seconds, last = timed(training(phase), rounds)
+        # The peer weighs its clients' scores by all of their nodes.
+        scores = Curve.of([last.test], federation.sizes.numpy())
+        return {"seconds": seconds, "accuracy": float(scores.averaged("node-weighted")[0])}
 
     return {"counts": write_clients(federation, Path(task["exchange"]))}, run
 

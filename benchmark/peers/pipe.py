@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable
 from itertools import pairwise
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, TypeVar
 
 ERROR_LENGTH = 300
 
-Rounds = Callable[[str, int], list[float]]
-"""Runs so many rounds of a phase; the seconds of each."""
+Rounds = Callable[[str, int], dict[str, Any]]
+"""Runs so many rounds of a phase; the answer: `seconds` of each, `accuracy` after the last."""
+Told = TypeVar("Told")
 
 
 def serve(prepare: Callable[[dict[str, Any]], tuple[dict[str, Any], Rounds]]) -> None:
@@ -31,20 +32,20 @@ def serve(prepare: Callable[[dict[str, Any]], tuple[dict[str, Any], Rounds]]) ->
         pipe.send(answer)
         while True:
             command = pipe.recv()
-            pipe.send({"seconds": run(command["phase"], command["rounds"])})
+            pipe.send(run(command["phase"], command["rounds"]))
     except EOFError:
         return
     except Exception as error:
         pipe.send({"error": one_line(error)})
 
 
-def timed(one_round: Callable[[], object], rounds: int) -> list[float]:
-    """The seconds of each of so many rounds."""
+def timed(one_round: Callable[[], Told], rounds: int) -> tuple[list[float], Told]:
+    """The seconds of each of so many rounds, at least one, and what the last of them told."""
     ends = [time.perf_counter()]
     for _ in range(rounds):
-        one_round()
+        told = one_round()
         ends.append(time.perf_counter())
-    return [end - start for start, end in pairwise(ends)]
+    return [end - start for start, end in pairwise(ends)], told
 
 
 def one_line(error: BaseException) -> str:

@@ -16,11 +16,11 @@ from scipy import stats
 from benchmark.pages.tables import markdown_table
 from benchmark.pages.wording import milliseconds, sentence_list
 from benchmark.pages.writing import write_page
-from benchmark.peers.grid import CLIENTS, PAIRINGS, PEERS, Pairing, plan
+from benchmark.peers.grid import CLIENTS, FEDGB, OPENFGL, PAIRINGS, PEERS, Pairing, Peer, plan
 from benchmark.performance.measurements import Measurements, is_failure, machine_of
 from benchmark.protocol import load_protocol, names
 from benchmark.record import OK
-from benchmark.store import Store
+from benchmark.records import Records
 from methods.core import registry
 
 HOW_MADE = (
@@ -39,32 +39,83 @@ COST = (
     "Set-up, training and evaluation of the cells on record, all seeds, in minutes of one core; N processes "
     "share them. Reading and dividing the graph comes on top: at most 1.2 s a cell (below)."
 )
+ACCURACY = (
+    "Test accuracy after the last timed round, in points: median (least to greatest). The weights are drawn "
+    "differently, and the rounds are at most a hundred or so."
+)
 EVERY = "every shared method, graph and number of clients: ≥ 3× openfgl-lib"
-TARGETS = (
-    ("FedAvg, Cora, 10 clients: ≥ 4× openfgl-lib", "round", "fedavg cora 10", 4.0),
-    ("FedAvg, Cora, 100 clients: ≥ 6× openfgl-lib", "round", "fedavg cora 100", 6.0),
-    ("FED-PUB, Cora, 10 clients: ≥ 3.5× openfgl-lib", "round", "fedpub cora 10", 3.5),
+CHEAP = ("scaffold", "moon", "feddc", "fedproto", "fedgta")
+"""Methods that train as FedAvg does and whose server does little."""
+
+
+def _keys(
+    datasets: Sequence[str] = (),
+    methods: Sequence[str] = (),
+    clients: Sequence[int] = (),
+    peer: Peer = OPENFGL,
+) -> frozenset[str]:
+    return frozenset(cell.key for cell in plan(datasets, methods, clients, [peer]))
+
+
+TARGETS: tuple[tuple[str, str, frozenset[str], float], ...] = (
+    ("FedAvg, Cora, 10 clients: ≥ 4× openfgl-lib", "round", _keys(["cora"], ["fedavg"], [10]), 4.0),
+    ("FedAvg, Cora, 100 clients: ≥ 6× openfgl-lib", "round", _keys(["cora"], ["fedavg"], [100]), 6.0),
+    ("FED-PUB, Cora, 10 clients: ≥ 3.5× openfgl-lib", "round", _keys(["cora"], ["fedpub"], [10]), 3.5),
     (
         "FedSage+, Cora, 10 clients, a generator round: ≥ 15× openfgl-lib",
         "generator",
-        "fedsage+ cora 10",
+        _keys(["cora"], ["fedsage+"], [10]),
         15.0,
     ),
-    ("FedSage+, Cora, 10 clients, a round after: ≥ 3× openfgl-lib", "round", "fedsage+ cora 10", 3.0),
-    (EVERY, "round", "openfgl", 3.0),
-    ("every method, graph and number of clients shared with FedGB: ≥ 4× FedGB", "round", "fedgb", 4.0),
-    ("a round of FedAvg, every graph and number of clients: ≥ 0.5× the speed of its limit", "limit", "", 0.5),
+    (
+        "FedSage+, Cora, 10 clients, a round after: ≥ 3× openfgl-lib",
+        "round",
+        _keys(["cora"], ["fedsage+"], [10]),
+        3.0,
+    ),
+    (
+        "SCAFFOLD, MOON, FedDC, FedProto, FedGTA, Cora, 5 and 10 clients: ≥ 8× openfgl-lib",
+        "round",
+        _keys(["cora"], CHEAP, [5, 10]),
+        8.0,
+    ),
+    (
+        "FedTAD, Cora, 5 and 10 clients: ≥ 4× openfgl-lib",
+        "round",
+        _keys(["cora"], ["fedtad"], [5, 10]),
+        4.0,
+    ),
+    (
+        "AdaFGL, Cora, 5 and 10 clients, its second step: ≥ 4× openfgl-lib",
+        "personal",
+        _keys(["cora"], ["adafgl"], [5, 10]),
+        4.0,
+    ),
+    (EVERY, "round", _keys(), 3.0),
+    (
+        "every method, graph and number of clients shared with FedGB: ≥ 4× FedGB",
+        "round",
+        _keys(peer=FEDGB),
+        4.0,
+    ),
+    (
+        "a round of FedAvg, every graph and number of clients: ≥ 0.5× the speed of its limit",
+        "limit",
+        frozenset(),
+        0.5,
+    ),
 )
-"""What is aimed at; phase or `limit`; a record's key, a peer for all of its, or empty; times as fast."""
+"""What is aimed at; phase or `limit`; the keys of the records that tell of it; times as fast."""
 
 Measured = Mapping[str, Any]
 """A record of the speed."""
 
 
-def write_performance_page(results: Path) -> Path:
-    """Write the page from the records in the results folder, measuring nothing; returns its path."""
+def write_performance_page(results: Path, runs: Records | None = None) -> Path:
+    """Write the page from the records in the results folder, of cells too (`runs`, if they have been read),
+    measuring nothing; returns its path."""
     peers, rounds = (Measurements(results, name).records() for name in ("peers", "roofline"))
-    costs = list(_costs(results))
+    costs = list(_costs(runs or Records(results)))
     machines = list(dict.fromkeys([*map(machine_of, [*peers, *rounds]), *(cost[2] for cost in costs)]))
     notes = results / "notes" / "performance.md"
     failed = [each for each in (*peers, *rounds) if is_failure(each)]
@@ -161,12 +212,12 @@ def _share(shares: list[float]) -> str:
     return f"{geometric_mean(shares)[1]:.1f}× ({min(shares):.1f}–{max(shares):.1f})"
 
 
-def _costs(results: Path) -> Iterator[tuple[str, str, str, float]]:
+def _costs(runs: Records) -> Iterator[tuple[str, str, str, float]]:
     """Paper, table, machine and seconds of one core of every cell that succeeded."""
     for name in names():
         protocol = load_protocol(name)
         paper = protocol.published[0].paper if protocol.published else protocol.title.partition(",")[0]
-        for record in Store(results, name).records():
+        for record in runs.store(name).records():
             if record.status == OK:
                 seconds = sum(record.result.seconds.values()) * record.environment["threads"]
                 yield paper, name, machine_of({"made": record.environment}), seconds
@@ -181,15 +232,14 @@ def _aims(records: Sequence[Measured]) -> Iterator[tuple[tuple[str, ...], str, A
     made: dict[str, set[str]] = defaultdict(set)
     for each in records:
         made[machine_of(each)].add(each["key"])
-    for what, phase, key, least in TARGETS:
-        planned = {cell.key for cell in plan((), (), (), [PEERS[key]])} if key in PEERS else set()
+    for what, phase, keys, least in TARGETS:
         for each in records:
             if phase == "limit":
                 times = [each["limit"] / each["seconds"]] if "limit" in each else []
             else:
-                times = ratios(each, phase)
-            if times and (key in ("", each["key"]) or each["key"] in planned):
-                lacking = len(planned - made[machine_of(each)])
+                times = ratios(each, phase) if each["key"] in keys else []
+            if times:
+                lacking = len(keys - made[machine_of(each)])
                 yield (what,), machine_of(each), (median(times), each["key"], least, lacking)
 
 
@@ -243,12 +293,26 @@ def _comparisons(peers: Sequence[Measured]) -> Iterator[str]:
         if pairs
     )
     yield _table(["method", "graph"], CLIENTS, timed, _ratio, " clients")
+    if gaps := list(_accuracy_gaps(peers)):
+        yield ACCURACY
+        yield _table(["method"], ["ours less the peer's"], gaps, _gap)
     broken = sorted((each for each in peers if each["status"] == "peer failed"), key=itemgetter("method"))
     for method, members in groupby(broken, key=itemgetter("method")):
         alike = list(members)
         where = [f"{each['dataset']} ({each['clients']})" for each in alike]
         places = sentence_list(where) if len(where) <= 5 else f"all {len(where)} graphs and clients"
         yield f"The peer's {registry.describe(method).title} fails on {places}: `{alike[0]['error']}`"
+
+
+def _accuracy_gaps(peers: Sequence[Measured]) -> Iterator[tuple[tuple[str, ...], str, float]]:
+    for title, phase, record, _ in _by_phase(peers):
+        found = record.get("phases", {}).get(phase, {}).get("accuracy", {})
+        if None not in (found.get("ours"), found.get("peer")):
+            yield (title,), "ours less the peer's", 100 * (found["ours"] - found["peer"])
+
+
+def _gap(points: list[float]) -> str:
+    return f"{median(points):+.1f} ({min(points):+.1f} to {max(points):+.1f})"
 
 
 def _ratio(timed: list[tuple[list[float], list[float]]]) -> str:

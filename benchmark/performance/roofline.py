@@ -135,8 +135,8 @@ def measure_round(dataset: str, clients: int, ceilings: Ceilings, budget: float 
     method = make_method(make_federation(dataset, clients))
     method.build()
     step = one_round(method)
-    *_, probe = timed(step, WARM_UP)
-    seconds = timed(step, max(5, min(60, int(budget / probe))))
+    (*_, probe), _ = timed(step, WARM_UP)
+    seconds, _ = timed(step, max(5, min(60, int(budget / probe))))
     counted, touched = count_work(method)
     limits = {name: work / ceilings.rates(touched) for name, work in counted.items()}
     operations = {

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from datasets.errors import UserError
+from datasets.sets import distinct
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +49,7 @@ class Partition:
     def overlapping(self) -> bool:
         """Whether a node belongs to more than one client."""
         origin = self.origin
-        return len(np.unique(origin)) < len(origin)
+        return len(distinct(origin)) < len(origin)
 
     def assignment(self, nodes: int) -> np.ndarray:
         """Client of each of the dataset's n nodes, −1 where it has none; (n,) int64.

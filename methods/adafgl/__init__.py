@@ -15,7 +15,8 @@ X of one client and cos(Z)_ij the cosine of softmax z_i and softmax z_j, 0 for i
     predicted: HCS · ŷ homophilous + (1 − HCS) · ŷ heterophilous
 
 Models travel in the first step alone. A client that is absent in one of its rounds is not in that round's
-average; in the second step nobody waits for another. A schedule without a second step is FedAvg.
+average; in a round of the second it takes no steps, where stragglers take all. Its P is of the model that it
+holds when the second step begins. A schedule without a second step is FedAvg.
 
 Deviations: the paper's formulas were read in its authors' code (github.com/xkLi-Allen/AdaFGL), which trains
 and asks one part alone, the homophilous one where HCS ≥ 0.9 (`combine = "threshold"`). The mixture is
@@ -41,11 +42,13 @@ from torch import Tensor
 
 from datasets.limits import Count, PositiveShare, Share
 from methods.adafgl.homophily import homophily
-from methods.adafgl.personal import PREFIX, Heads, Personal, personal_start
+from methods.adafgl.personal import Heads, Personal, personal_start
 from methods.core.base import SAME_AS_FEDAVG, FederatedMethod, Options, register
+from methods.core.channel import FLOAT
 from methods.core.tasks import NodeClassification
+from methods.core.twin import PREFIX
 from methods.stacked.activation import Dropout
-from methods.stacked.backbones import Parameters, stack
+from methods.stacked.backbones import Parameters, prefixed, stack, unprefixed
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,7 @@ class AdaFGL(FederatedMethod):
     """
 
     options: AdaFGLOptions
+    unshared = (PREFIX,)
     task: NodeClassification
     federated_rounds: int
     """Rounds of the first step."""
@@ -118,13 +122,9 @@ class AdaFGL(FederatedMethod):
         """FedAvg's start, and the same networks of the second step for every client."""
         options, clients = self.options, self.federation.clients
         shared = super().initial_parameters()
-        width, classes = int(self.federation.features.shape[1]), self.task.width
+        width, classes = self.federation.width, self.task.width
         own = personal_start(width, options.hops, options.width, classes, self.generator)
-        return shared | stack(own, clients, self.device)
-
-    def shared(self) -> list[str]:
-        """The extractor's parameters."""
-        return [name for name in self.parameters if not name.startswith(PREFIX)]
+        return shared | prefixed(PREFIX, stack(own, clients, self.device))
 
     def train_round(self, round_number: int) -> Tensor:
         """FedAvg's, or the steps that every client takes alone; returns the last one's loss, ()."""
@@ -155,7 +155,7 @@ class AdaFGL(FederatedMethod):
         """The extractor's outputs, or logarithms of the probabilities predicted by both parts; (n, C)."""
         if self.personal is None:
             return super().logits(dropout)
-        self.heads = self.personal.heads(self.parameters, dropout)
+        self.heads = self.personal.heads(unprefixed(PREFIX, self.parameters), dropout)
         return self.personal.predicted(self.heads)
 
     def objective(self, logits: Tensor) -> Tensor:
@@ -176,10 +176,10 @@ class AdaFGL(FederatedMethod):
     def _keep_the_best(self) -> None:
         """Clients tell how right the received model is on their validation nodes, a number each."""
         score = self.task.evaluate(self.predict()).validation.value
-        scored = ~score.isnan()
+        scored = ~score.isnan() & self.receiving.cpu()
         sizes = self.federation.sizes.double() * scored
         accuracy = float((sizes * score.nan_to_num()).sum() / sizes.sum().clamp(min=1))
-        self.channel.up(4 * self.federation.clients)
+        self.channel.up(FLOAT * self.channel.receivers)
         if accuracy > self.best:
             self.best, self.kept = accuracy, self.received
 

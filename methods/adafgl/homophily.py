@@ -9,6 +9,7 @@ from torch import Tensor
 from datasets.federation import Federation
 from methods.core.tasks import NodeClassification
 from methods.stacked.backbones import normalised_adjacency
+from methods.stacked.segments import ranks
 
 STEPS = 10
 SPREAD = 0.5
@@ -47,7 +48,6 @@ def halves(task: NodeClassification, generator: torch.Generator) -> tuple[Tensor
     client = task.client[task.train[order]]
     client, grouped = client.sort(stable=True)
     count = task.train_count.to(client.device)
-    rank = torch.arange(len(client), device=client.device) - (count.cumsum(0) - count)[client]
-    is_seed = rank < count[client] // 2
+    is_seed = ranks(count) < count[client] // 2
     chosen = order[grouped]
     return chosen[is_seed], chosen[~is_seed]

@@ -9,8 +9,6 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from methods.core.twin import PREFIX
-from methods.fedaux import Places
 from methods.stacked.activation import Dropout, add_bias
 from methods.stacked.backbones import Inputs, Parameters, Weights, glorot
 from methods.stacked.segments import segment_product
@@ -38,12 +36,10 @@ def personal_start(
         inner = width if net == "features" else (hops + 1) * width
         for index in range(layers):
             outer = hidden if index < layers - 1 else classes
-            parameters[f"{PREFIX}{net}.{index}.weight"] = math.sqrt(2) * glorot((inner, outer), generator)
-            parameters[f"{PREFIX}{net}.{index}.bias"] = torch.zeros(outer)
+            parameters[f"{net}.{index}.weight"] = math.sqrt(2) * glorot((inner, outer), generator)
+            parameters[f"{net}.{index}.bias"] = torch.zeros(outer)
             inner = outer
-    return parameters | {
-        f"{PREFIX}slope.{name}": torch.full((1,), SLOPE) for name in dict.fromkeys(SLOPES.values())
-    }
+    return parameters | {f"slope.{name}": torch.full((1,), SLOPE) for name in dict.fromkeys(SLOPES.values())}
 
 
 class Personal:
@@ -63,9 +59,7 @@ class Personal:
         self.inputs, self.segments = inputs, inputs.segments
         self.prior, self.share = prior, share
         self.beta, self.hops = beta, hops
-        self.places = Places(self.segments)
-        longest, device = self.places.longest, prior.device
-        self.own = torch.eye(longest, dtype=torch.bool, device=device)
+        self.own = torch.eye(self.segments.longest, dtype=torch.bool, device=prior.device)
         """(m, m); m nodes of the largest client."""
         self.alike = self._likeness(prior) > ALIKE
         """B, (K, m, m) bool."""
@@ -74,16 +68,15 @@ class Personal:
 
     def _adjacency(self, graph: dgl.DGLGraph, alpha: float) -> Tensor:
         source, target = (end.to(self.prior.device) for end in graph.edges())
-        longest = self.places.longest
-        cell = self.places.place[target] * longest + self.places.place[source] % longest
-        own = torch.zeros(self.alike.numel(), device=self.prior.device).index_fill(0, cell, alpha)
+        empty = torch.zeros(self.alike.numel(), device=self.prior.device)
+        own = empty.index_fill(0, self.segments.cell(target, source), alpha)
         summed = own.view_as(self.alike) + (1 - alpha) * self.alike + self.own
         scale = summed.sum(dim=2).rsqrt()
         return scale.unsqueeze(2) * summed * scale.unsqueeze(1)
 
     def _likeness(self, z: Tensor) -> Tensor:
         """Cosines of the rows of softmax z within each client, zero on the diagonal; (n, C) → (K, m, m)."""
-        unit = self.places.pad(functional.normalize(z.softmax(dim=1), dim=1))
+        unit = self.segments.pad(functional.normalize(z.softmax(dim=1), dim=1))
         return (unit @ unit.transpose(1, 2)).masked_fill(self.own, 0)
 
     def heads(self, parameters: Weights, dropout: Dropout | None) -> Heads:
@@ -94,7 +87,7 @@ class Personal:
         first = self._first(parameters, nets)
         found = {net: self._layers(first[net], parameters, net, dropout) for net in nets}
         if "messages" in found:
-            slope = parameters[f"{PREFIX}slope.messages"].unsqueeze(2)
+            slope = parameters["slope.messages"].unsqueeze(2)
             found["messages"] = self._messages(found["messages"], slope)
         return found
 
@@ -102,29 +95,29 @@ class Personal:
         """X̃ W or X W of the networks' first layers, (n, width) each, from one product with X."""
         smoothed = [name for name in nets if name in SMOOTHED]
         clients, hops = self.segments.clients, self.hops + 1
-        weights = [parameters[f"{PREFIX}{net}.0.weight"] for net in smoothed]
+        weights = [parameters[f"{net}.0.weight"] for net in smoothed]
         width = weights[0].shape[2]
         by_hop = torch.cat([w.view(clients, hops, -1, width) for w in weights], dim=3)
         columns = [by_hop.transpose(1, 2).flatten(2)]
         if "features" in nets:
-            columns.append(parameters[f"{PREFIX}features.0.weight"])
+            columns.append(parameters["features.0.weight"])
         product = self.inputs.features.times(torch.cat(columns, dim=2))
         wide = columns[0].shape[2]
-        *lower, spread = self.places.pad(product[:, :wide]).chunk(hops, dim=2)
+        *lower, spread = self.segments.pad(product[:, :wide]).chunk(hops, dim=2)
         for addend in reversed(lower):
             spread = addend + self.adjacency @ spread
-        outputs = self._rows(spread).split(width, dim=1)
+        outputs = self.segments.unpad(spread).split(width, dim=1)
         return dict(zip(smoothed, outputs, strict=True)) | {"features": product[:, wide:]}
 
     def _layers(self, h: Tensor, parameters: Weights, net: str, dropout: Dropout | None) -> Tensor:
         """The network after its first product, (n, C)."""
-        slope = parameters[f"{PREFIX}slope.{SLOPES[net]}"].index_select(0, self.segments.client)
-        h = add_bias(h, parameters[f"{PREFIX}{net}.0.bias"], self.segments)
+        slope = parameters[f"slope.{SLOPES[net]}"].index_select(0, self.segments.client)
+        h = add_bias(h, parameters[f"{net}.0.bias"], self.segments)
         for index in range(1, LAYERS[net]):
             h = torch.where(h > 0, h, slope * h)
             h = h if dropout is None else dropout(h)
-            h = segment_product(h, parameters[f"{PREFIX}{net}.{index}.weight"], self.segments)
-            h = add_bias(h, parameters[f"{PREFIX}{net}.{index}.bias"], self.segments)
+            h = segment_product(h, parameters[f"{net}.{index}.weight"], self.segments)
+            h = add_bias(h, parameters[f"{net}.{index}.bias"], self.segments)
         return h
 
     def _messages(self, z: Tensor, slope: Tensor) -> Tensor:
@@ -137,15 +130,11 @@ class Personal:
         mean = likeness.sum(dim=(1, 2), keepdim=True) / pairs
         top = likeness.amax(dim=(1, 2), keepdim=True)
         near = likeness > mean
-        padded = self.places.pad(z)
+        padded = self.segments.pad(z)
         above = ((likeness - mean) * near) @ padded / (top - mean).clamp(min=SMALLEST) + padded
         below = likeness.masked_fill(near, 0) @ padded / mean.clamp(min=SMALLEST)
         towards, away = above - slope * below, below - slope * above
-        return self._rows((towards.softmax(dim=2) - away.softmax(dim=2) + padded) / 2)
-
-    def _rows(self, padded: Tensor) -> Tensor:
-        """(K, m, width) → (n, width)."""
-        return padded.flatten(0, 1).index_select(0, self.places.place)
+        return self.segments.unpad((towards.softmax(dim=2) - away.softmax(dim=2) + padded) / 2)
 
     def predicted(self, heads: Heads) -> Tensor:
         """Logarithms of the predicted probabilities, (n, C)."""

@@ -5,9 +5,9 @@ The hooks default to FedAvg's. A round is: local epochs on the stacked parameter
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 import dgl
@@ -17,17 +17,17 @@ from torch import Tensor
 from datasets.errors import UserError
 from datasets.federation import Federation
 from datasets.limits import check_limits
-from datasets.options import Spec
 from methods.core import tasks
 from methods.core.channel import Channel
-from methods.core.participation import Attendance, column, local_epochs
-from methods.core.settings import Schedule
+from methods.core.participation import Attendance, local_epochs
+from methods.core.schedule import Schedule
+from methods.core.setting import Setting
 from methods.core.tasks import Task
 from methods.core.uplink import Uplink
 from methods.stacked.activation import Dropout
 from methods.stacked.architecture import Architecture
 from methods.stacked.backbones import Backbone, Inputs, Parameters, make_backbone, stack
-from methods.stacked.mixing import weighted_mean
+from methods.stacked.mixing import column, weighted_mean
 from methods.stacked.optimiser import MaskedOptimiser, make_adam
 from methods.stacked.propagation import use_kernel
 
@@ -52,57 +52,6 @@ class Options:
         """Options that cannot act beside the others with this backbone, each with what it would need;
         `backbone` itself where the method takes none."""
         return {}
-
-
-@dataclass(frozen=True, eq=False)
-class Setting:
-    """Everything a method is given; `make_setting` makes one."""
-
-    federation: Federation
-    """What the method sees: the clients, or all of them merged into one."""
-    task: Task
-    """What is learned, on the federation's nodes."""
-    scoring: Task
-    """What is scored, on the clients' nodes."""
-    rows: Tensor | None
-    """(n,) the federation's row of each of the clients' nodes; None: they are the same."""
-    architecture: Architecture
-    schedule: Schedule
-    seed: int
-    kernel: str
-    device: str
-
-
-def make_setting(
-    federation: Federation,
-    architecture: Architecture | None = None,
-    schedule: Schedule | None = None,
-    seed: int = 0,
-    *,
-    task: str | Spec = tasks.NodeClassification.name,
-    metrics: Iterable[str] = (),
-    merged: bool = False,
-    data_seed: int | None = None,
-    kernel: str = "auto",
-    device: str = "cpu",
-) -> Setting:
-    """A task on these clients, scored by its own metrics and by `metrics`, and how to train.
-
-    `merged` is `MethodInfo.merged` of the method; `data_seed` holds out edges (None: the seed).
-    Raises UserError for an unknown task or metric, and for options that the task cannot take.
-    """
-    spec = Spec.of(task)
-    kind = tasks.find(spec.name)
-    data = kind.hold_out(federation, spec, seed if data_seed is None else data_seed)
-    learned = scoring = kind(data, metrics, seed, device)
-    rows = None
-    if merged:
-        whole, rows = kind.merge(data, seed)
-        learned, rows = kind(whole, (), seed, device), rows.to(device)
-    network, timetable = architecture or Architecture(), schedule or Schedule()
-    if timetable.selection_metric:
-        scoring.select_by(timetable.selection_metric)
-    return Setting(learned.federation, learned, scoring, rows, network, timetable, seed, kernel, device)
 
 
 @dataclass(frozen=True)
@@ -157,6 +106,8 @@ class FederatedMethod:
     """
 
     info: ClassVar[MethodInfo]
+    unshared: ClassVar[tuple[str, ...]] = ()
+    """First parts of the names of parameters that clients keep to themselves: `personal` of `personal.…`."""
 
     options: Any
     setting: Setting
@@ -240,8 +191,11 @@ class FederatedMethod:
                 f"{self.info.name} needs every client in every round, because {self.info.needs_everyone}: "
                 "leave participation, stragglers and leavers out"
             )
-        draw = Attendance.draw if self.partial else lambda *_: Attendance.full(schedule, clients)
-        self.attendance = draw(schedule, clients, self.setting.seed)
+        self.attendance = (
+            Attendance.draw(schedule, clients, self.setting.seed)
+            if self.partial
+            else Attendance.full(schedule, clients)
+        )
         self.uplink = Uplink.of(schedule, self.setting.seed)
         if self.uplink is not None:
             self.channel.guard, self.channel.private = self.uplink.settings, schedule.protects
@@ -308,6 +262,8 @@ class FederatedMethod:
 
     def attend(self, round_number: int) -> None:
         """Begin a round (from 1): say who takes part in it and who receives at its end."""
+        if round_number > 1 and not self.partial:
+            return
         sending, receiving = (self.attendance.present(number) for number in (round_number, round_number + 1))
         self.channel.senders, self.channel.receivers = int(sending.sum()), int(receiving.sum())
         self.epochs = self.attendance.epochs[round_number - 1].to(self.device)
@@ -332,11 +288,6 @@ class FederatedMethod:
         if not self.partial:
             return new
         return torch.where(column(self.present if who is None else who, new), new, old)
-
-    @property
-    def walked(self) -> Tensor:
-        """(K,) the learning rate times each client's local epochs of the round; of an absent client one."""
-        return (self.epochs.clamp(min=1).double() * self.schedule.learning_rate).float()
 
     def local_epochs(self) -> Iterator[None]:
         """One turn for each local epoch of the round, with `working` set."""
@@ -376,7 +327,7 @@ class FederatedMethod:
 
     def shared(self) -> list[str]:
         """Names of the parameters that are averaged."""
-        return list(self.parameters)
+        return [name for name in self.parameters if name.partition(".")[0] not in self.unshared]
 
     def average(self) -> Parameters:
         """Σ_k p_k w_k of every shared parameter; name → (1, …)."""
@@ -415,6 +366,10 @@ class FederatedMethod:
                 own = self.parameters[name]
                 own.copy_(self.renewed(value, own, self.receiving))
 
+    def of_those_present(self, server: Mapping[str, Tensor]) -> Parameters:
+        """Averages of the clients' own, name → (K, …), of an absent client the one that it was sent last."""
+        return {name: self.renewed(value, self.received[name]) for name, value in server.items()}
+
     # -------------------------------------------------------------- evaluation
 
     def predict(self) -> Tensor:
@@ -436,8 +391,3 @@ class FederatedMethod:
 
     def finish(self) -> None:
         """Called once after the last round: add figures to `extras`."""
-
-
-def with_backbone(setting: Setting, **changes: Any) -> Setting:
-    """The setting with parts of its architecture replaced."""
-    return replace(setting, architecture=replace(setting.architecture, **changes))

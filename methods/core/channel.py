@@ -7,12 +7,17 @@ from torch import Tensor
 
 from datasets.errors import UserError
 
+FLOAT = INDEX = 4
+"""Bytes of a float32 value, and of a place among others, a 32-bit number."""
+
 
 def size_of(*tensors: Tensor) -> int:
     """Bytes of the tensors as they stand; a stacked one counts all its clients, a CSR one its values with
     their columns."""
     return sum(
-        8 * len(each.values()) if each.layout is torch.sparse_csr else each.numel() * each.element_size()
+        (FLOAT + INDEX) * len(each.values())
+        if each.layout is torch.sparse_csr
+        else each.numel() * each.element_size()
         for each in tensors
     )
 

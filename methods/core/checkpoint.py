@@ -40,8 +40,9 @@ from torch import Tensor
 from datasets.errors import UserError
 from datasets.federation import Federation
 from datasets.graph import Dataset
-from methods.core.base import Options, Setting
-from methods.core.settings import Schedule
+from methods.core.base import Options
+from methods.core.schedule import Schedule
+from methods.core.setting import Setting
 from methods.stacked.architecture import Architecture
 from methods.stacked.propagation import kernel_of, use_kernel
 

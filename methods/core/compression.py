@@ -15,8 +15,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-VALUE = INDEX = SCALE = 4
-"""Bytes of a float32, of a place, and of a scale."""
+from methods.core.channel import FLOAT, INDEX
 
 
 class Compression:
@@ -43,7 +42,7 @@ class Compression:
         return min(self._packed(values), self._packed(kept) + INDEX * kept)
 
     def _packed(self, values: int) -> int:
-        return -(-values * self.bits // 8) + SCALE if self.bits else VALUE * values
+        return -(-values * self.bits // 8) + FLOAT if self.bits else FLOAT * values
 
 
 def count_kept(values: int, share: float) -> int:

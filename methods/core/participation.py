@@ -15,7 +15,7 @@ from torch import Tensor
 
 from datasets.errors import UserError
 from datasets.seeding import stream
-from methods.core.settings import Schedule
+from methods.core.schedule import Schedule
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,11 +66,6 @@ class Attendance:
     def present(self, round_number: int) -> Tensor:
         """(K,) bool, who takes part in a round (from 1); after the last round those of the last."""
         return self.epochs[min(round_number, len(self.epochs)) - 1] > 0
-
-
-def column(mask: Tensor, value: Tensor) -> Tensor:
-    """(K,) as it stands beside a stacked value, (K, 1, …)."""
-    return mask.view(-1, *(1,) * (value.dim() - 1))
 
 
 def local_epochs(epochs: Tensor) -> Iterator[Tensor]:

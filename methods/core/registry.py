@@ -12,7 +12,9 @@ from typing import Any
 from datasets import plugins
 from datasets.errors import UserError, unknown
 from datasets.options import checked_options
-from methods.core.base import FederatedMethod, MethodInfo, Options, Setting
+from datasets.paths import PLUGIN
+from methods.core.base import FederatedMethod, MethodInfo, Options
+from methods.core.setting import Setting
 
 SHARED = ("core", "stacked", "structure")
 """The packages of `methods/` that hold no method."""
@@ -64,7 +66,7 @@ def find(name: str) -> type[FederatedMethod]:
     if isinstance(given, type) and issubclass(given, FederatedMethod):
         return given
     name = given or name
-    if name.endswith(plugins.ENDING):
+    if name.endswith(PLUGIN):
         return _from_file(Path(name))
     if name not in _classes():
         raise unknown("method", name, _classes())

@@ -79,7 +79,7 @@ class History:
 
     def select(self, rule: str) -> np.ndarray:
         """Index of the reported evaluation for each client, (K,); `rule` is one of
-        `methods.core.settings.RULES`."""
+        `methods.core.schedule.RULES`."""
         value = self.validation.value
         if rule == "per-client":
             return np.where(np.isnan(value), -np.inf, value).argmax(axis=0)

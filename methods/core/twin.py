@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from methods.core.base import FederatedMethod
 from methods.stacked.activation import Dropout
-from methods.stacked.backbones import Parameters
+from methods.stacked.backbones import Parameters, prefixed, unprefixed
 
-PREFIX = "personal."
+PREFIX = "personal"
 
 
 class TwinMethod(FederatedMethod):
     """The personal models are parameters named `personal.<name>`, never sent."""
 
+    unshared = (PREFIX,)
     personal_dropout: Dropout
     """Draws for the personal models the masks that the shared ones draw."""
 
@@ -23,13 +24,9 @@ class TwinMethod(FederatedMethod):
     def initial_parameters(self) -> Parameters:
         """The shared models, and the personal ones at the same start."""
         shared = super().initial_parameters()
-        personal = {PREFIX + name: value.detach().clone() for name, value in shared.items()}
-        return shared | {name: value.requires_grad_() for name, value in personal.items()}
-
-    def shared(self) -> list[str]:
-        """The shared model's parameters."""
-        return [name for name in self.parameters if not name.startswith(PREFIX)]
+        personal = {name: value.detach().clone().requires_grad_() for name, value in shared.items()}
+        return shared | prefixed(PREFIX, personal)
 
     def personal(self) -> Parameters:
         """The personal models under the shared ones' names."""
-        return {name: self.parameters[PREFIX + name] for name in self.shared()}
+        return unprefixed(PREFIX, self.parameters)

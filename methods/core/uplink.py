@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 
 from datasets.seeding import stream
-from methods.core.compression import VALUE, Compression
-from methods.core.participation import Attendance, column
+from methods.core.channel import FLOAT
+from methods.core.compression import Compression
+from methods.core.participation import Attendance
 from methods.core.privacy import GaussianMechanism, epsilon
-from methods.core.settings import Schedule
+from methods.core.schedule import Schedule
+from methods.stacked.mixing import column
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Uplink:
         sent = update
         if self.privacy is not None:
             sent = self.privacy(sent, self.generator)
-        size = VALUE * update.shape[1]
+        size = FLOAT * update.shape[1]
         if self.compression is not None:
             sent, size = self.compression(sent, present, self.generator), self.compression.size(len(sent[0]))
         # To the digit: w_s + (w − w_s) need not be w.

@@ -28,7 +28,7 @@ Deviations and readings:
 - Of a client that is absent in a round neither models nor values travel. What was propagated once is there.
   With gcn the stand-ins that it computes keep in training the values that they had in its last step (at first
   zero), layer by layer, and nothing flows back through them. Evaluation asks every client.
-- Clients may overlap here, see `fedcog_coupling.couple`.
+- Clients may overlap here, see `methods.fedcog.coupling.couple`.
 """
 
 from __future__ import annotations
@@ -39,12 +39,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import scipy.sparse as sp
 import torch
-import torch.nn.functional as functional
 from torch import Tensor
 
 from datasets.graph import select_features
+from datasets.limits import Positive
 from methods.core.base import BOTH_TASKS, Options, register
 from methods.core.channel import size_of
 from methods.core.server_rules import ServedMethod, ServerRule
@@ -53,9 +52,10 @@ from methods.fedcog.features import (
     FeaturePropagation,
     Matrix,
     PlainPropagation,
-    as_dense,
     as_features,
     as_matrix,
+    mixed_hops,
+    normalised,
 )
 from methods.fedcog.lnnc import Protected, connect
 from methods.feddyn import DynamicRegularisation
@@ -95,7 +95,7 @@ class FedCogOptions(Options):
     counts them, the non-zero ones alone (a receiver could not place these)."""
     server: Literal["fedavg", "feddyn", "fedadagrad", "fedadam"] = "fedavg"
     """The server's rule."""
-    alpha: float = 0.01
+    alpha: Positive = 0.01
     """FedDyn's strength of regularisation."""
     server_learning_rate: float = 0.0
     """η of FedAdagrad and FedAdam; 0: the default of the method of that name."""
@@ -137,10 +137,9 @@ class FedCog(ServedMethod):
 
     `extras`: `lnnc_edges`, `lnnc_share` (of the graph's undirected edges), `lnnc_alone`,
     `intra_edge_share`, `stand_ins`; the two shares in percent, `lnnc_pct` and `intra_edge_pct`;
-    `propagation_seconds` and `propagation_mb` (of 2^20 bytes, before
-    training, what the channel carried; `…_dense`, `…_sparse` and `…_nonzero` by `wire`), with gcn
-    `propagation_mb_per_round`;
-    `update_seconds` (local epochs and exchange) and `update_mb` (parameters up and down), per round;
+    `propagation_seconds` and `propagation_mb` (of 2^20 bytes, before training, what the channel carried;
+    `…_dense`, `…_sparse` and `…_nonzero` by `wire`), with gcn `propagation_mb_per_round`; per round
+    `update_seconds` (local epochs and exchange) and `update_mb` (parameters up and down);
     `seconds_ratio_to_update`, `seconds_ratio_to_central` (with `timing`), `mb_ratio_to_update` and
     `mb_…_ratio_to_update`.
     """
@@ -245,10 +244,10 @@ class FedCog(ServedMethod):
         """The constant input of the classifier, (n, d), with gprgnn (n, (L + 1) d), hop after hop."""
         features = as_matrix(self.federation.features)
         if self.normalises:
-            features = _normalised(features)
+            features = normalised(features)
         step = FeaturePropagation(self.convolution)
         start = time.perf_counter()
-        result = self._mixed_hops(features, step)
+        result = mixed_hops(self.kind, features, step, self.hops(), self.options.restart)
         self.extras["propagation_seconds"] = time.perf_counter() - start
         count = step.sent
         sent = {"dense": count.dense_bytes, "sparse": count.sparse_bytes, "nonzero": count.nonzero_bytes}
@@ -264,23 +263,6 @@ class FedCog(ServedMethod):
         if self.options.hops > 0:
             return self.options.hops
         return self.setting.architecture.hops if self.kind == "sgc" else DEEP_HOPS
-
-    def _mixed_hops(self, features: Matrix, step: FeaturePropagation) -> Matrix:
-        alpha, hops = self.options.restart, self.hops()
-        h = features
-        levels = [h]
-        total = alpha * features if self.kind == "gbp" else features
-        for hop in range(1, hops + 1):
-            h = step(h)
-            if self.kind == "appnp":
-                h = _add((1 - alpha) * h, alpha * features)
-            elif self.kind == "gbp":
-                total = _add(total, alpha * (1 - alpha) ** hop * h)
-            elif self.kind == "gprgnn":
-                levels.append(h)
-        if self.kind == "gprgnn":
-            return _beside(levels)
-        return total if self.kind == "gbp" else h
 
     def _time_plain(self, features: Matrix) -> None:
         """Seconds of the same hops without coupling: per client, and on the whole graph."""
@@ -416,23 +398,3 @@ class FedCog(ServedMethod):
 def _identity(h: Tensor) -> Tensor:
     """No propagation: the features have been propagated already."""
     return h
-
-
-def _normalised(features: Matrix) -> Tensor:
-    """Layer-normalised rows and a column of ones, (n, d) → (n, d + 1)."""
-    dense = as_dense(features)
-    return torch.cat([functional.layer_norm(dense, dense.shape[1:]), torch.ones(len(dense), 1)], dim=1)
-
-
-def _add(first: Matrix, second: Matrix) -> Matrix:
-    """Sum of two matrices, dense if one of them is."""
-    if isinstance(first, Tensor) != isinstance(second, Tensor):
-        return as_dense(first) + as_dense(second)
-    return first + second
-
-
-def _beside(levels: list[Matrix]) -> Matrix:
-    """Matrices side by side, dense if one of them is."""
-    if all(sp.issparse(level) for level in levels):
-        return sp.hstack(levels, format="csr")
-    return torch.cat([as_dense(level) for level in levels], dim=1)

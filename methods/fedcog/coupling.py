@@ -24,6 +24,7 @@ from torch import Tensor
 
 from datasets.federation import Federation
 from datasets.graph import make_graph, ones_at
+from datasets.sets import distinct
 from methods.stacked.propagation import kernel_of, propagate, use_kernel
 
 Travel = Callable[[Tensor], Tensor]
@@ -96,7 +97,7 @@ def external_edges(federation: Federation) -> tuple[np.ndarray, np.ndarray]:
     Where clients overlap, `far` is the neighbour's first copy.
     """
     origin = federation.origin.numpy()
-    if len(np.unique(origin)) == len(origin):
+    if len(distinct(origin)) == len(origin):
         far, near = federation.inter.edges()
         return far.numpy(), near.numpy()
     total = federation.source.nodes

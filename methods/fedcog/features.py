@@ -17,12 +17,14 @@ import dgl
 import numpy as np
 import scipy.sparse as sp
 import torch
+import torch.nn.functional as functional
 from torch import Tensor
 
 from datasets.graph import as_feature_tensor, as_scipy
+from methods.core.channel import FLOAT, INDEX
 from methods.fedcog.coupling import CoupledConvolution
 from methods.stacked.features import DENSE_SHARE
-from methods.stacked.propagation import propagate, symmetric_weight, with_self_loops
+from methods.stacked.propagation import message_matrix, propagate, symmetric_weight, with_self_loops
 
 BLOCK_BYTES = 2**24
 """Memory of one block of columns, stand-ins included: small enough to be handed out again and again."""
@@ -45,18 +47,18 @@ class Sent:
     @property
     def dense_bytes(self) -> int:
         """Every value as float32."""
-        return 4 * self.values
+        return FLOAT * self.values
 
     @property
     def nonzero_bytes(self) -> int:
         """The non-zero values as float32, without saying where they stand: what the paper's Table 4
         counts, by its figures."""
-        return 4 * self.nonzero
+        return FLOAT * self.nonzero
 
     @property
     def sparse_bytes(self) -> int:
         """Every non-zero as float32 with a 32-bit column, and a 32-bit pointer for each row."""
-        return 8 * self.nonzero + 4 * self.rows
+        return (FLOAT + INDEX) * self.nonzero + INDEX * self.rows
 
 
 class FeaturePropagation:
@@ -87,17 +89,19 @@ class FeaturePropagation:
     def _sparse(self, h: sp.csr_matrix, inner: sp.csr_matrix, border: sp.csr_matrix) -> sp.csr_matrix:
         """The three steps for some columns."""
         half = (inner @ h).tocsr()
-        values = half[self.nodes :]
-        self.sent.values += values.shape[0] * values.shape[1]
-        self.sent.nonzero += values.nnz
-        return (border @ sp.vstack([half[: self.nodes], values[self.route]], format="csr")).tocsr()
+        self.sent.values += (half.shape[0] - self.nodes) * half.shape[1]
+        self.sent.nonzero += int(half.indptr[-1] - half.indptr[self.nodes])
+        return (border @ half).tocsr()
 
     @cached_property
     def _matrices(self) -> tuple[sp.csr_matrix, sp.csr_matrix]:
-        """The internal step, (n + S, n), and the border step, (n, n + S)."""
+        """The internal step, (n + S, n), and travel and border step in one, (n, n + S)."""
         step, total = self.convolution, self.nodes + self.convolution.coupling.stand_ins
-        inner = _as_sparse(step.coupling.internal, step.internal_weight, (total, self.nodes))
-        return inner, _as_sparse(step.coupling.border, step.border_weight, (self.nodes, total))
+        inner = message_matrix(step.coupling.internal, step.internal_weight, (total, self.nodes))
+        border = message_matrix(step.coupling.border, step.border_weight, (self.nodes, total))
+        # Values travel as columns renamed: their rows, most of a large matrix, need not be copied.
+        sender = np.concatenate([np.arange(self.nodes), self.nodes + self.route]).astype(border.indices.dtype)
+        return inner, sp.csr_matrix((border.data, sender[border.indices], border.indptr), shape=border.shape)
 
     def _dense(self, h: Tensor) -> Tensor:
         stand_ins = self.convolution.coupling.stand_ins
@@ -126,7 +130,7 @@ class PlainPropagation:
 
     @cached_property
     def _matrix(self) -> sp.csr_matrix:
-        return _as_sparse(self.graph, self.weight, (self.graph.num_nodes(), self.graph.num_nodes()))
+        return message_matrix(self.graph, self.weight)
 
 
 def _in_blocks(step: Callable[[Tensor], Tensor], h: Tensor, rows: int) -> Tensor:
@@ -136,12 +140,6 @@ def _in_blocks(step: Callable[[Tensor], Tensor], h: Tensor, rows: int) -> Tensor
     for start in range(0, h.shape[1], width):
         out[:, start : start + width] = step(h[:, start : start + width].contiguous())
     return out
-
-
-def _as_sparse(graph: dgl.DGLGraph, weight: Tensor, shape: tuple[int, int]) -> sp.csr_matrix:
-    """The matrix by which messages over weighted edges are a product, target by source."""
-    source, target = (end.numpy() for end in graph.edges())
-    return sp.csr_matrix((weight.cpu().numpy(), (target, source)), shape=shape)
 
 
 def as_shorter(matrix: Matrix) -> Matrix:
@@ -166,3 +164,42 @@ def as_matrix(features: Tensor) -> Matrix:
 def as_features(matrix: Matrix) -> Tensor:
     """Back to what a backbone takes: dense or `torch.sparse_csr`."""
     return matrix if isinstance(matrix, Tensor) else as_feature_tensor(matrix)
+
+
+def normalised(features: Matrix) -> Tensor:
+    """Layer-normalised rows and a column of ones, (n, d) → (n, d + 1)."""
+    dense = as_dense(features)
+    return torch.cat([functional.layer_norm(dense, dense.shape[1:]), torch.ones(len(dense), 1)], dim=1)
+
+
+def mixed_hops(
+    kind: str, features: Matrix, step: Callable[[Matrix], Matrix], hops: int, alpha: float
+) -> Matrix:
+    """H of the variants `sgc`, `appnp` and `gbp`, (n, d), or X, ÂX, …, Â^L X of `gprgnn` side by side."""
+    h, levels = features, [features]
+    total = alpha * features if kind == "gbp" else features
+    for hop in range(1, hops + 1):
+        h = step(h)
+        if kind == "appnp":
+            h = _add((1 - alpha) * h, alpha * features)
+        elif kind == "gbp":
+            total = _add(total, alpha * (1 - alpha) ** hop * h)
+        elif kind == "gprgnn":
+            levels.append(h)
+    if kind == "gprgnn":
+        return _beside(levels)
+    return total if kind == "gbp" else h
+
+
+def _add(first: Matrix, second: Matrix) -> Matrix:
+    """Sum of two matrices, dense if one of them is."""
+    if isinstance(first, Tensor) != isinstance(second, Tensor):
+        return as_dense(first) + as_dense(second)
+    return first + second
+
+
+def _beside(levels: list[Matrix]) -> Matrix:
+    """Matrices side by side, dense if one of them is."""
+    if all(sp.issparse(level) for level in levels):
+        return sp.hstack(levels, format="csr")
+    return torch.cat([as_dense(level) for level in levels], dim=1)

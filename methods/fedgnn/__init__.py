@@ -26,13 +26,11 @@ import torch
 from datasets.graph import select_features
 from datasets.limits import Size
 from methods.core.base import PAPER_COMMUNICATION, SAME_AS_FEDAVG, Options, register
-from methods.core.channel import size_of
+from methods.core.channel import FLOAT, size_of
 from methods.fedavg import FedAvg
 from methods.fedgnn.augmentation import Augmentation, by_neighbourhood, by_similarity
 from methods.stacked.backbones import Inputs
 from methods.stacked.growth import grow
-
-FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -85,7 +83,7 @@ class FedGNN(FedAvg):
         (FED-PUB's Table 3 prints 214.94: by this counting 3,224 rows a round over its ten clients.) Here
         features cross once, and the channel counts them."""
         model = 2 * size_of(*self.parameters.values())
-        rows = self.extras["added_nodes"] * self.federation.width * FLOAT_BYTES
+        rows = self.extras["added_nodes"] * self.federation.width * FLOAT
         self.extras[PAPER_COMMUNICATION] = 100 * (1 + rows / model)
 
     def augment(self) -> Augmentation:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from datasets.federation import Federation
 from datasets.graph import as_scipy, unit_rows
+from datasets.sets import among, distinct
 
 CHUNK_ENTRIES = 2**24
 """Similarities computed at a time (64 MB)."""
@@ -34,7 +35,7 @@ class Augmentation:
 def _gather(client: np.ndarray, node: np.ndarray, local: np.ndarray, nodes: int) -> Augmentation:
     """One arrival for each distinct (receiving client, node), from a list of its edges."""
     keys, arrival = np.unique(client.astype(np.int64) * nodes + node, return_inverse=True)
-    edges = np.unique(arrival.reshape(-1) * nodes + local)
+    edges = distinct(arrival.reshape(-1) * nodes + local)
     return Augmentation(keys // nodes, keys % nodes, edges // nodes, edges % nodes)
 
 
@@ -46,7 +47,7 @@ def by_similarity(federation: Federation, threshold: float, neighbours: int) -> 
     """
     client = federation.client.numpy()
     origin = federation.origin.numpy()
-    held = _held(client, origin)
+    held = distinct(_held(client, origin))
     found: list[tuple[np.ndarray, np.ndarray]] = []
     for rows, similarity in _similarities(federation.features):
         block = torch.from_numpy(rows)
@@ -60,7 +61,7 @@ def by_similarity(federation: Federation, threshold: float, neighbours: int) -> 
         found.append((rows[near.numpy()], far.numpy()))
     local = np.concatenate([near for near, _ in found])
     node = np.concatenate([far for _, far in found])
-    new = ~np.isin(_key(client[local], origin[node], origin), held)
+    new = ~among(_key(client[local], origin[node], origin), held)
     return _gather(client[local[new]], node[new], local[new], federation.nodes)
 
 
@@ -97,7 +98,7 @@ def by_neighbourhood(federation: Federation) -> Augmentation:
     members = sp.csr_matrix((ones, (group[connected], connected)), shape=(count, nodes))
     pairs = (present @ members).tocoo()
     receiver, node = pairs.row.astype(np.int64), pairs.col.astype(np.int64)
-    new = ~np.isin(_key(receiver, origin[node], origin), _held(client, origin))
+    new = ~among(_key(receiver, origin[node], origin), distinct(_held(client, origin)))
     receiver, node = receiver[new], node[new]
     _, first = np.unique(_key(receiver, origin[node], origin), return_index=True)
     receiver, node = receiver[first], node[first]

@@ -10,9 +10,8 @@ training, with p_v the client's prediction at node v, T its training nodes and d
     S_i = {j : cos(M_i, M_j) > γ},  w_i ← Σ_{j ∈ S_i} a_j w_j / Σ_{j ∈ S_i} a_j    server
 
 Model, moments and confidence go up, a model of each client's own comes down. A client is always in its own
-S_i. A client that is absent in a round is in no other's S_i, and comes back to the model that
-it was sent last. γ < −1 with equal
-confidences is FedAvg with equal weights, γ = 1 is Local.
+S_i. One that is absent in a round is in no other's S_i, and comes back to the model that it was sent last.
+γ < −1 with equal confidences is FedAvg with equal weights, γ = 1 is Local.
 
 Deviations: the paper's formulas were read in its authors' code (github.com/xkLi-Allen/FedGTA). J, γ and the
 kind of moments are that code's for Cora; for CiteSeer it has J = 20, γ = 0.6, for PubMed J = 13, γ = 0.65 and
@@ -37,7 +36,8 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from datasets.errors import UserError, check_at_least
+from datasets.errors import UserError
+from datasets.limits import Count, Positive, Share, Size
 from methods.core.base import FederatedMethod, Options, register
 from methods.core.tasks import NodeClassification
 from methods.fedgta.gamlp import GAMLP
@@ -60,31 +60,22 @@ class FedGTAOptions(Options):
     """γ, the cosine above which two clients average with each other."""
     moments: Literal["hybrid", "raw"] = "hybrid"
     """`raw`: means of the powers of P; `hybrid`: those and the central ones."""
-    order: int = 6
+    order: Count = 6
     """J, the highest power, at least 1."""
-    steps: int = 5
+    steps: Size = 5
     """Steps of label propagation, at least 0."""
-    spread: float = 0.5
+    spread: Share = 0.5
     """α, the neighbours' share in a step, in [0, 1]."""
-    temperature: float = 20.0
+    temperature: Positive = 20.0
     """Of the softmax that confidence is read from, positive."""
     propagation: Literal["authors", "openfgl"] = "authors"
     """Whose label propagation."""
     network: Literal["backbone", "gamlp"] = "backbone"
     """The setting's own, or the network of the authors' code."""
-    hops: int = 3
+    hops: Size = 3
     """Hops that GAMLP mixes, beside the features themselves; at least 0."""
     hop_weights: Literal["nodes", "reference"] = "nodes"
     """By whose scores GAMLP mixes a node's hops: its own, or as misread in the authors' code."""
-
-    def __post_init__(self) -> None:
-        check_at_least("fedgta's order", self.order, 1)
-        check_at_least("fedgta's steps", self.steps, 0)
-        check_at_least("fedgta's hops", self.hops, 0)
-        if not 0 <= self.spread <= 1:
-            raise UserError(f"fedgta's spread must be in [0, 1], not {self.spread}")
-        if self.temperature <= 0:
-            raise UserError(f"fedgta's temperature must be positive, not {self.temperature}")
 
     def unused(self, backbone: str) -> Mapping[str, str]:
         """The network's options without GAMLP, and the backbone with it."""
@@ -171,9 +162,8 @@ class FedGTA(FederatedMethod):
             moments, confidence = self.statistics(self.logits(None).softmax(dim=1))
             matrix = mixing_matrix(moments, confidence, self.options.threshold, self.present)
             server = mix(matrix, {name: self.parameters[name] for name in self.shared()})
-            server = {name: self.renewed(value, self.received[name]) for name, value in server.items()}
         self.channel.up(*sent, moments, confidence)
-        self.receive(server)
+        self.receive(self.of_those_present(server))
         self.channel.down(*sent)
         members = float((matrix > 0)[self.present].sum(dim=1).float().mean())
         self.by_round.setdefault("clients_averaged", []).append(members)

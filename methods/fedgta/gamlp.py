@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 
 import dgl
-import scipy.sparse as sp
 import torch
 from torch import Tensor
 
@@ -23,8 +22,8 @@ from datasets.graph import as_array, as_feature_tensor
 from methods.stacked.activation import Dropout, add_bias
 from methods.stacked.backbones import Parameters, Weights, glorot, linear_start, prefixed
 from methods.stacked.features import Features
-from methods.stacked.propagation import symmetric_weight, with_self_loops
-from methods.stacked.segments import Segments, segment_product
+from methods.stacked.propagation import message_matrix, symmetric_weight, with_self_loops
+from methods.stacked.segments import Segments, ranks, segment_product
 
 SLOPE = 0.25
 """Of the PReLU at the start, torch's default."""
@@ -51,7 +50,8 @@ class GAMLP:
         device = segments.client.device
         self.segments, self.widths, self.classes = segments, widths, classes
         self.width = int(features.shape[1])
-        adjacency = normalised(graph)
+        looped = with_self_loops(graph)
+        adjacency = message_matrix(looped, symmetric_weight(looped))
         matrix = as_array(features)
         self.hops = [Features(features, segments, device)]
         for _ in range(hops):
@@ -105,14 +105,6 @@ class GAMLP:
         return torch.stack([a * p[:, :-2] for a, p in zip(shares, products, strict=True)]).sum(dim=0)
 
 
-def normalised(graph: dgl.DGLGraph) -> sp.csr_matrix:
-    """Â of Kipf & Welling, ICLR 2017, eq. (2), as a scipy matrix, (n, n) float32."""
-    looped = with_self_loops(graph)
-    source, target = (end.numpy() for end in looped.edges())
-    nodes = graph.num_nodes()
-    return sp.csr_matrix((symmetric_weight(looped).numpy(), (target, source)), shape=(nodes, nodes))
-
-
 def misread_scores(rows: Tensor, client: Tensor, hops: int) -> Tensor:
     """Where each node finds its `hops` scores if a client writes those of its `rows` hop after hop, m numbers
     each, and reads them back node after node; (n, hops), places in (hops, n) scores read row by row.
@@ -126,8 +118,7 @@ def misread_scores(rows: Tensor, client: Tensor, hops: int) -> Tensor:
     owner = client[rows]
     count = torch.bincount(owner, minlength=int(client.max()) + 1)
     first = (count.cumsum(0) - count)[owner]
-    within = torch.arange(len(rows), device=client.device) - first
-    written = within[:, None] * hops + torch.arange(hops, device=client.device)
+    written = ranks(count)[:, None] * hops + torch.arange(hops, device=client.device)
     hop = written // count[owner][:, None]
     place[rows] = hop * len(client) + rows[first[:, None] + written % count[owner][:, None]]
     return place

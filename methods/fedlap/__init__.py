@@ -47,22 +47,21 @@ from datasets.federation import as_graph
 from datasets.limits import Count, NonNegative, Size
 from datasets.seeding import stream
 from methods.core.base import Options, register
+from methods.core.channel import FLOAT
 from methods.fedlap.spectrum import misread_eigenpairs, roughness, smallest_eigenpairs
 from methods.fedsgd import FedSGD
-from methods.fedstruct import layer_widths
 from methods.stacked.activation import Dropout
-from methods.stacked.architecture import Architecture
-from methods.stacked.backbones import Backbone, Inputs, Parameters, make_backbone, prefixed, stack
+from methods.stacked.architecture import Architecture, layer_widths
+from methods.stacked.backbones import Backbone, Inputs, Parameters, make_backbone, prefixed, stack, unprefixed
 from methods.stacked.features import DenseFeatures
 from methods.stacked.propagation import mean_weight, propagate, use_kernel, with_self_loops
+from methods.structure.global_graph import global_graph
 from methods.structure.hop2vec import random_start
 
 LEARNED = "smooth"
 """Name of S, and of W."""
-PREFIX = "structure."
-"""g's parameters begin with it."""
-FLOAT = 4
-"""Bytes."""
+PREFIX = "structure"
+"""Of g's parameters."""
 
 
 @dataclass(frozen=True)
@@ -166,15 +165,13 @@ class FedLap(FedSGD):
     def make_inputs(self) -> Inputs:
         """The clients' features and graphs; besides, the global graph's nodes."""
         federation = self.federation
-        nodes, inverse = np.unique(federation.origin.numpy(), return_inverse=True)
-        row = torch.from_numpy(inverse.reshape(-1))
-        self.position = row.to(self.device)
-        self.adjacency = sp.csr_matrix(federation.source.adjacency()[nodes][:, nodes])
+        self.adjacency, row = global_graph(federation)
+        self.position, nodes = row.to(self.device), self.adjacency.shape[0]
         local = with_self_loops(federation.graph)
         self.spread_local = partial(propagate, local, weight=mean_weight(local).to(self.device))
         source, target = federation.inter.edges()
-        seen = federation.client[target] * len(nodes) + row[source]
-        of_client = seen.unique() // len(nodes)
+        seen = federation.client[target] * nodes + row[source]
+        of_client = seen.unique() // nodes
         self.neighbours = torch.bincount(of_client, minlength=federation.clients)
         self.structure_backbone = make_backbone(self._perceptron(self.options.structure_hidden))
         return super().make_inputs()
@@ -185,7 +182,7 @@ class FedLap(FedSGD):
         width = self.options.structure_width
         g = self.structure_backbone.initial(width, self.task.width, self.generator)
         learned = {LEARNED: random_start(self.learned_rows(), width, self.generator)}
-        return parameters | stack(prefixed(PREFIX.removesuffix("."), g) | learned, 1, self.device)
+        return parameters | stack(prefixed(PREFIX, g) | learned, 1, self.device)
 
     def learned_rows(self) -> int:
         """Rows of what is learned beside the networks: of S."""
@@ -214,14 +211,8 @@ class FedLap(FedSGD):
         s = self.node_features()
         normalised = functional.layer_norm(s, s.shape[1:])
         features = DenseFeatures(normalised, self.inputs.segments, self.device)
-        g = {
-            name.removeprefix(PREFIX): value
-            for name, value in self.parameters.items()
-            if name.startswith(PREFIX)
-        }
-        return self.structure_backbone.forward(
-            replace(self.inputs, features=features, propagated=None), g, dropout
-        )
+        inputs = replace(self.inputs, features=features, propagated=None)
+        return self.structure_backbone.forward(inputs, unprefixed(PREFIX, self.parameters), dropout)
 
     def node_features(self) -> Tensor:
         """s_v, (n, d_s)."""

@@ -32,11 +32,11 @@ import dgl
 import torch
 from torch import Tensor
 
-from datasets.errors import check_at_least
+from datasets.limits import Count
 from methods.core.base import FederatedMethod, Options, register
 from methods.fedlit.clustering import EdgeClustering, align, regroup
 from methods.stacked.activation import Dropout, activate, add_bias
-from methods.stacked.backbones import Parameters, glorot, linear_start, prefixed, stack
+from methods.stacked.backbones import Parameters, glorot, linear_start, prefixed, stack, unprefixed
 from methods.stacked.propagation import (
     mean_weight,
     propagate,
@@ -44,18 +44,18 @@ from methods.stacked.propagation import (
     use_kernel,
     with_self_loops,
 )
-from methods.stacked.segments import Segments, segment_product
+from methods.stacked.segments import Segments, ranks, segment_product
 
 
 @dataclass(frozen=True)
 class FedLITOptions(Options):
     """Hyper-parameters of FedLIT; its network is its own, not the protocol's."""
 
-    types: int = 4
+    types: Count = 4
     """T, latent link types."""
-    layers: int = 2
+    layers: Count = 2
     """Multi-channel layers; with SGC the protocol's hops count instead."""
-    width: int = 64
+    width: Count = 64
     """Width of the projection and of every layer."""
     dropout: float = 0.3
     """After every channel."""
@@ -63,10 +63,6 @@ class FedLITOptions(Options):
     """Lloyd steps of the first clustering."""
     self_loops: bool = True
     """Whether every node hears itself in every channel."""
-
-    def __post_init__(self) -> None:
-        for name in ("types", "layers", "width"):
-            check_at_least(f"fedlit's {name}", getattr(self, name), 1)
 
 
 @register(
@@ -81,6 +77,7 @@ class FedLIT(FederatedMethod):
     """K·T channels as K·T segments of one graph of T·n nodes: row (k, t, v) is node v in channel t."""
 
     options: FedLITOptions
+    unshared = ("channels",)
     channels: Segments
     """K·T segments, client k's channels side by side."""
     rows: Tensor
@@ -114,9 +111,8 @@ class FedLIT(FederatedMethod):
         self.clustering = EdgeClustering(
             source[once].to(self.device), target[once].to(self.device), self.inputs.segments, options.types
         )
-        self.server_channels = {
-            name: self.parameters[name].detach()[0].clone() for name in self.parameters if _channel(name)
-        }
+        channels = prefixed("channels", unprefixed("channels", self.parameters))
+        self.server_channels = {name: value.detach()[0].clone() for name, value in channels.items()}
         linked = (self.clustering.edges > 0).nonzero().squeeze(1)
         self.linked = linked if len(linked) else torch.arange(self.federation.clients, device=self.device)
         self.centroids, self.kind = self.clustering.k_means(
@@ -129,9 +125,8 @@ class FedLIT(FederatedMethod):
         self.channels = Segments(federation.sizes.repeat_interleave(types), self.device)
         sizes = federation.sizes
         start = (sizes.cumsum(0) - sizes)[federation.client]
-        local = torch.arange(federation.nodes) - start
         channel = torch.arange(types).unsqueeze(0)
-        rows = (start * types + local).unsqueeze(1) + channel * sizes[federation.client].unsqueeze(1)
+        rows = (start * types + ranks(sizes)).unsqueeze(1) + channel * sizes[federation.client].unsqueeze(1)
         self.rows = rows.to(self.device)
         self.node = torch.empty(rows.numel(), dtype=torch.int64)
         self.node[rows.flatten()] = torch.arange(federation.nodes).repeat_interleave(types)
@@ -140,7 +135,7 @@ class FedLIT(FederatedMethod):
     def initial_parameters(self) -> Parameters:
         """The same start for every client."""
         options, generator = self.options, self.generator
-        inner, width, types = int(self.federation.features.shape[1]), options.width, options.types
+        inner, width, types = self.federation.width, options.width, options.types
         start = prefixed("projection", linear_start(inner, width, generator))
         for index in range(self.layers()):
             for part in self.backbone.weights:
@@ -153,10 +148,6 @@ class FedLIT(FederatedMethod):
     def layers(self) -> int:
         """Layers with weights: SGC's propagations share one."""
         return 1 if self.backbone.architecture.backbone == "sgc" else self.options.layers
-
-    def shared(self) -> list[str]:
-        """What is averaged by training nodes; channels are averaged by link type."""
-        return [name for name in self.parameters if not _channel(name)]
 
     # ------------------------------------------------------------------- round
 
@@ -258,7 +249,3 @@ def average_channels(values: Tensor, match: Tensor, occupied: Tensor, previous: 
     count = weight.sum(dim=0)
     mean = (regroup(values, match) * weight).sum(dim=0) / count.clamp(min=1)
     return torch.where(count > 0, mean, previous)
-
-
-def _channel(name: str) -> bool:
-    return name.startswith("channels.")

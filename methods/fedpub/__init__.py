@@ -38,20 +38,21 @@ from torch import Tensor
 
 from datasets.errors import UserError
 from methods.core.base import BOTH_TASKS, PAPER_COMMUNICATION, FederatedMethod, Options, register
+from methods.core.channel import FLOAT
 from methods.fedpub.masks import (
     PREFIX,
     Pruning,
     apply_masks,
     indexed_size,
     kept_counts,
-    masked_names,
     message_sizes,
     mix_kept,
+    with_masks,
 )
 from methods.fedpub.proxy import FunctionalEmbedding, make_proxy
 from methods.fedpub.similarity import class_shares, correlation, label_similarity, mixing_matrix
 from methods.stacked.activation import Dropout
-from methods.stacked.backbones import Parameters, glorot
+from methods.stacked.backbones import Parameters, glorot, unprefixed
 from methods.stacked.distance import squared_distance
 from methods.stacked.mixing import cosine, gram
 
@@ -119,6 +120,7 @@ class FedPub(FederatedMethod):
     """Masks are parameters named `mask.<weight>`, trained with the weights and never sent."""
 
     options: FedPubOptions
+    unshared = (PREFIX,)
     pruning: Pruning
     embedding: FunctionalEmbedding | None = None
     """What makes h̃ of a proxy; None where clients are not compared by one."""
@@ -173,13 +175,7 @@ class FedPub(FederatedMethod):
             with torch.no_grad():
                 parameters["head.weight"].copy_(glorot((inner, outer), self.generator))
                 parameters["head.bias"].copy_(glorot((1, outer), self.generator).squeeze(0))
-        for name in masked_names(parameters):
-            parameters[PREFIX + name] = torch.ones_like(parameters[name]).requires_grad_()
-        return parameters
-
-    def shared(self) -> list[str]:
-        """All parameters but the masks."""
-        return [name for name in self.parameters if not name.startswith(PREFIX)]
+        return with_masks(parameters)
 
     # ------------------------------------------------------------------- round
 
@@ -191,29 +187,28 @@ class FedPub(FederatedMethod):
         """The weights that the clients compute with."""
         if pruned:
             return dict(self.pruning(self.parameters).weights)
-        masks = {
-            name: self.parameters[PREFIX + name] for name in self.shared() if PREFIX + name in self.parameters
-        }
-        return apply_masks(self.parameters, masks)
+        return apply_masks(self.parameters)
 
     def objective(self, logits: Tensor) -> Tensor:
         """Eq. (4) summed over clients, ()."""
         loss = super().objective(logits)
         if self.options.regularizer == "printed":
-            for name, value in self.parameters.items():
-                if name.startswith(PREFIX):
-                    loss = loss + self.options.lambda1 * value.abs().sum()
-                else:
-                    loss = loss + self.options.lambda2 * squared_distance(value, self.received[name])
+            for name in self.shared():
+                drift = squared_distance(self.parameters[name], self.received[name])
+                loss = loss + self.options.lambda2 * drift
+            for mask in unprefixed(PREFIX, self.parameters).values():
+                loss = loss + self.options.lambda1 * mask.abs().sum()
         return loss
 
     def exchange(self, round_number: int) -> None:
         """Send what the masks leave, average by similarity, receive the same entries back."""
         with torch.no_grad():
+            shared = {name: self.parameters[name] for name in self.shared()}
             self.kept = self.pruning(self.parameters).kept()
-            self.counts = kept_counts(self.parameters, self.kept)
-            self.channel.up(message_sizes(self.counts[self.present], self.size)[0])
-            self.channel.down(message_sizes(self.counts[self.receiving], self.size)[1])
+            self.counts = kept_counts(shared, self.kept)
+            up, down = message_sizes(self.counts, self.size)
+            self.channel.up(int(up[self.present].sum()))
+            self.channel.down(int(down[self.receiving].sum()))
             self.similarity = self.compare()
             if self.similarity is None and not self.kept:
                 server = self.average()
@@ -224,15 +219,11 @@ class FedPub(FederatedMethod):
                     matrix = mixing_matrix(self.similarity, self.options.tau, explicit)
                     if self.partial:
                         matrix = matrix * self.present
-                        matrix = matrix / matrix.sum(dim=1, keepdim=True).clamp(
-                            min=torch.finfo(matrix.dtype).tiny
-                        )
-                shared = {name: self.parameters[name] for name in self.shared()}
+                        total = matrix.sum(dim=1, keepdim=True)
+                        matrix = matrix / total.clamp(min=torch.finfo(matrix.dtype).tiny)
                 server = mix_kept(matrix, shared, self.kept)
                 if len(matrix) > 1:
-                    server = {
-                        name: self.renewed(value, self.received[name]) for name, value in server.items()
-                    }
+                    server = self.of_those_present(server)
         self.receive(server)
         sent = self.channel.bytes_up + self.channel.bytes_down
         self.exchanges.append((self.counts, self.similarity, sent))
@@ -269,8 +260,8 @@ class FedPub(FederatedMethod):
         `similarity_label_correlation`: with the label similarity, over pairs of clients.
         """
         whole = self.federation.clients * self.size
-        fedavg = 2 * 4 * whole
-        maskable = sum(value.numel() for name, value in self.parameters.items() if name.startswith(PREFIX))
+        fedavg = 2 * FLOAT * whole
+        maskable = sum(mask.numel() for mask in unprefixed(PREFIX, self.parameters).values())
         kept_rounds = self.options.keep_similarity.split("+")
         before = 0
         for number, (counts, similarity, sent) in enumerate(self.exchanges, start=1):

@@ -9,16 +9,18 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
+from methods.core.channel import FLOAT, INDEX
+from methods.stacked.backbones import Parameters, Weights, prefixed, unprefixed
 from methods.stacked.mixing import mix
 
-PREFIX = "mask."
-_VALUE = 4
-_INDEX = 4
+PREFIX = "mask"
 
 
-def masked_names(parameters: Mapping[str, Tensor]) -> list[str]:
-    """Stacked parameters (K, in, out) that get a mask: the weight matrices, not biases or gains."""
-    return [name for name, value in parameters.items() if value.dim() == 3]
+def with_masks(parameters: Weights) -> Parameters:
+    """The parameters, and masks of ones, `mask.<name>`, of the weight matrices (K, in, out); biases and gains
+    have none."""
+    ones = {name: torch.ones_like(value) for name, value in parameters.items() if value.dim() == 3}
+    return {**parameters, **prefixed(PREFIX, {name: mask.requires_grad_() for name, mask in ones.items()})}
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class Pruning:
         """The parameters that `pruned` was made of, and their versions then."""
         self.pruned = Pruned({}, {})
 
-    def __call__(self, parameters: Mapping[str, Tensor]) -> Pruned:
+    def __call__(self, parameters: Weights) -> Pruned:
         """The pruned masks and weights of `parameters`, whose masks are named `mask.<weight>`."""
         now = list(parameters.values())
         if len(self.read) == len(now) and all(
@@ -61,9 +63,7 @@ class Pruning:
             return self.pruned
         with torch.no_grad():
             masks = {
-                name: self._prune(parameters[PREFIX + name].detach())
-                for name in parameters
-                if PREFIX + name in parameters
+                name: self._prune(mask.detach()) for name, mask in unprefixed(PREFIX, parameters).items()
             }
             self.pruned = Pruned(masks, apply_masks(parameters, masks))
         self.read = [(value, value._version) for value in now]
@@ -76,51 +76,52 @@ class Pruning:
         return functional.hardshrink(mask, self.threshold)
 
 
-def apply_masks(parameters: Mapping[str, Tensor], masks: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """w ⊙ μ for every parameter with a mask (by the parameter's name), the others as they are."""
+def apply_masks(parameters: Weights, masks: Weights | None = None) -> Parameters:
+    """w ⊙ μ for every parameter with a mask (by the parameter's name), the others as they are.
+
+    `masks` None: those among the parameters.
+    """
+    masks = unprefixed(PREFIX, parameters) if masks is None else masks
     return {
         name: value * masks[name] if name in masks else value
         for name, value in parameters.items()
-        if not name.startswith(PREFIX)
+        if not name.startswith(f"{PREFIX}.")
     }
 
 
-def kept_counts(parameters: Mapping[str, Tensor], kept: Mapping[str, Tensor]) -> Tensor:
+def kept_counts(weights: Weights, kept: Mapping[str, Tensor]) -> Tensor:
     """Parameters of each client that are not masked out, biases included; (K,) int64."""
     counts = [
         kept[name].flatten(1).sum(dim=1)
         if name in kept
         else torch.full((len(value),), value[0].numel(), device=value.device)
-        for name, value in parameters.items()
-        if not name.startswith(PREFIX)
+        for name, value in weights.items()
     ]
     return torch.stack(counts).sum(dim=0)
 
 
-def message_sizes(counts: Tensor, total: int) -> tuple[int, int]:
-    """Bytes up and down, summed over clients, when client k sends `counts[k]` of `total` float32.
+def message_sizes(counts: Tensor, total: int) -> tuple[Tensor, Tensor]:
+    """Bytes up and down of each client, (K,), when client k sends `counts[k]` of `total` float32.
 
     A client names the entries it sends by 32-bit indices, and the server answers in the same order
     without them: 3/2 of the model's size for both ways together, the ratio of cost to size in
     Table 3. Where the indices would make the message longer than the plain list of all values, the
     client sends that.
     """
-    dense = total * _VALUE
-    listed = counts * (_VALUE + _INDEX)
+    dense = total * FLOAT
+    listed = counts * (FLOAT + INDEX)
     plain = listed >= dense
     up = torch.where(plain, torch.full_like(listed, dense), listed)
-    down = torch.where(plain, torch.full_like(listed, dense), counts * _VALUE)
-    return int(up.sum()), int(down.sum())
+    down = torch.where(plain, torch.full_like(listed, dense), counts * FLOAT)
+    return up, down
 
 
 def indexed_size(counts: Tensor) -> int:
     """Bytes both ways when every client names each of its `counts[k]` entries, however many they are."""
-    return int(counts.sum()) * (2 * _VALUE + _INDEX)
+    return int(counts.sum()) * (2 * FLOAT + INDEX)
 
 
-def mix_kept(
-    matrix: Tensor, parameters: Mapping[str, Tensor], kept: Mapping[str, Tensor]
-) -> dict[str, Tensor]:
+def mix_kept(matrix: Tensor, parameters: Weights, kept: Mapping[str, Tensor]) -> Parameters:
     """The server's average of what was sent, as every client receives it; name → (R or K, …).
 
     An entry that a client does not send takes no part: the others' weights are scaled to sum to

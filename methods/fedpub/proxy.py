@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from methods.core.channel import FLOAT, INDEX
 from methods.stacked.backbones import Backbone, Inputs
 from methods.stacked.features import Features
 from methods.stacked.propagation import propagate, symmetric_weight, use_kernel, with_self_loops
@@ -40,7 +41,7 @@ class Proxy:
     @property
     def size(self) -> int:
         """Bytes of features and edge ends on their way to one client."""
-        return 4 * self.features.numel() + 8 * int(self.graph.num_edges())
+        return FLOAT * self.features.numel() + 2 * INDEX * int(self.graph.num_edges())
 
 
 def make_proxy(kind: str, width: int, generator: np.random.Generator) -> Proxy:

@@ -55,7 +55,7 @@ from methods.core.base import (
     Options,
     register,
 )
-from methods.core.channel import size_of
+from methods.core.channel import FLOAT, size_of
 from methods.core.training import DivergedError
 from methods.fedavg import FedAvg
 from methods.fedsage.generator import Generated, GeneratorOptions
@@ -71,7 +71,6 @@ from methods.stacked.segments import Segments
 
 PAPER = "Zhang et al. 2021"
 BACKBONES = ("gcn", "sgc", "graphsage")
-FLOAT_BYTES = 4
 
 
 @register("fedsage", title="FedSage", paper=PAPER, tasks=BOTH_TASKS, backbones=("graphsage",))
@@ -178,7 +177,7 @@ class FedSagePlus(MendedFedAvg):
         training nodes in four transfers of every round. (Its 276.84 is 1 + 4·124·1,433 / (2·200,967): 124
         training nodes a client.) Here features cross before training alone, and the channel counts them."""
         model = 2 * size_of(*self.parameters.values())
-        rows = 4 * int(self.federation.train.sum()) * int(self.federation.features.shape[1]) * FLOAT_BYTES
+        rows = 4 * int(self.federation.train.sum()) * self.federation.width * FLOAT
         self.extras[PAPER_COMMUNICATION] = 100 * (1 + rows / model)
 
     def phase(self) -> Phase:
@@ -208,7 +207,7 @@ class FedSagePlus(MendedFedAvg):
         """The neighbours of every client's whole graph; raises DivergedError if a loss is not finite."""
         phase, federation = self.phase(), self.federation
         found, predicted = [], []
-        for chosen in client_chunks(federation.clients, int(federation.features.shape[1]), self.options):
+        for chosen in client_chunks(federation.clients, federation.width, self.options):
             training = GeneratorTraining(phase, chosen)
             loss = torch.zeros(())
             for _ in range(self.options.generator_epochs):

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from datasets.errors import UserError, check_at_least
+from datasets.limits import Count, Share, Size
 from methods.core.base import Options
 from methods.stacked.activation import Dropout, activate, add_bias
 from methods.stacked.architecture import Architecture
@@ -40,21 +40,21 @@ _ALIGNMENT = 4
 class GeneratorOptions(Options):
     """Hyper-parameters of the neighbour generator."""
 
-    generator_epochs: int = 20
+    generator_epochs: Size = 20
     """Full-batch steps of every generator before the federation trains."""
     generator_learning_rate: float = 0.001
     """Adam's step for the generator."""
-    hidden_share: float = 0.5
+    hidden_share: Share = 0.5
     """h, the share of the sampled nodes that is hidden, in [0, 1]."""
-    neighbours: int = 5
+    neighbours: Size = 5
     """p, the most neighbours generated for one node; 0 is FedAvg on the graph as it is."""
     noise: float = 1.0
     """Standard deviation of what is added to the latent vectors."""
-    latent: int = 128
+    latent: Count = 128
     """Width of both encoder layers."""
-    narrow: int = 256
+    narrow: Count = 256
     """Width of the generator's first layer."""
-    wide: int = 2048
+    wide: Count = 2048
     """Width of the generator's second layer."""
     count_weight: float = 1.0
     """Weight of smooth-L1(d̂, d)."""
@@ -64,13 +64,6 @@ class GeneratorOptions(Options):
     """Weight of the task's loss on the mended impaired graph."""
     federated: bool = True
     """Whether the other clients' gradients take part; False is every client by itself (LocSage+)."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.hidden_share <= 1:
-            raise UserError(f"fedsage+'s hidden_share must lie in [0, 1], not {self.hidden_share}")
-        least = {"neighbours": 0, "generator_epochs": 0, "latent": 1, "narrow": 1, "wide": 1}
-        for name, bound in least.items():
-            check_at_least(f"fedsage+'s {name}", getattr(self, name), bound)
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from datasets.errors import check_at_least
+from datasets.limits import Count
 from methods.core.base import Options, register
 from methods.fedavg import FedAvg
 from methods.fedstar.encoding import structure_encoding
@@ -44,16 +44,12 @@ SHARED = "structure."
 class FedStarOptions(Options):
     """Hyper-parameters of FedStar."""
 
-    degrees: int = 16
+    degrees: Count = 16
     """Length of the one-hot degree; higher degrees count as this one."""
-    steps: int = 16
+    steps: Count = 16
     """Longest random walk whose return probability is encoded."""
-    width: int = 64
+    width: Count = 64
     """Width of the structure encoder."""
-
-    def __post_init__(self) -> None:
-        for name in ("degrees", "steps", "width"):
-            check_at_least(f"fedstar's {name}", getattr(self, name), 1)
 
 
 @register(
@@ -93,7 +89,7 @@ class FedStar(FedAvg):
     def initial_parameters(self) -> Parameters:
         """The same start for every client."""
         architecture, generator, width = self.architecture(), self.generator, self.options.width
-        inner, encoded = int(self.federation.features.shape[1]), self.options.degrees + self.options.steps
+        inner, encoded = self.federation.width, self.options.degrees + self.options.steps
         start: Parameters = {}
         if architecture.input_norm:
             start |= {"norm.gain": torch.ones(inner), "norm.bias": torch.zeros(inner)}

@@ -42,18 +42,21 @@ from torch import Tensor
 
 from datasets.errors import UserError
 from datasets.federation import as_graph
-from methods.core.base import Options, Setting, register, with_backbone
+from datasets.limits import Count, Size
+from methods.core.base import Options, register
 from methods.core.participation import local_epochs
+from methods.core.setting import Setting, with_backbone
 from methods.fedsgd import FedSGD
 from methods.fedstruct.bytes import Traffic
 from methods.fedstruct.rows import acquisition_bytes, combined_rows, hop_weights, pruned_blocks, pruned_rows
 from methods.stacked.activation import Dropout
-from methods.stacked.architecture import Architecture
-from methods.stacked.backbones import Backbone, Inputs, Parameters, make_backbone, stack
+from methods.stacked.architecture import Architecture, layer_widths
+from methods.stacked.backbones import Backbone, Inputs, Parameters, make_backbone, prefixed, stack, unprefixed
 from methods.stacked.features import DenseFeatures
 from methods.stacked.propagation import mean_weight, propagate, use_kernel, with_self_loops
 from methods.structure.degree import one_hot_degrees
-from methods.structure.graphlets import graphlet_degrees
+from methods.structure.global_graph import global_graph
+from methods.structure.graphlets import graphlet_degrees, standardised
 from methods.structure.hop2vec import random_start
 from methods.structure.node2vec import Node2VecSettings, node2vec
 
@@ -68,7 +71,7 @@ class FedStructOptions(Options):
     """`a`: the server knows the graph; `b`: algorithm 3."""
     network: Literal["decoupled", "graphsage"] = "decoupled"
     """Decoupled GCN, or GraphSAGE on both parts (version a only; figure 3)."""
-    pruning: int = 0
+    pruning: Size = 0
     """p of appendix L.2.1 in version b (table 7: 30); 0 keeps all of Ā."""
     pruning_of: Literal["blocks", "rows"] = "blocks"
     """What is pruned: `blocks`, every B_ijk sent to its p·n_i largest entries, as printed; `rows`, every row
@@ -77,9 +80,9 @@ class FedStructOptions(Options):
     """Version b of appendix L.1: clients exchange sums over their own nodes, not structure features. The
     results are the same, the traffic is not: `extras` hold what eq. (50) needs beside what the paper counts.
     With Hop2Vec only where `transform=none`, as there."""
-    hops: int = 2
+    hops: Count = 2
     """L, propagations of f(X) over the client's own graph."""
-    structure_hops: int = 10
+    structure_hops: Count = 10
     """L_s, propagations of g(S) over the global graph."""
     beta: Literal["last", "all"] = "last"
     """Weights of the powers: 1 on the last, or the same on all."""
@@ -196,8 +199,6 @@ class FedStruct(FedSGD):
             raise UserError(
                 "appendix L.1 has Hop2Vec without g: add transform=none to private, or features=deg"
             )
-        if min(options.hops, options.structure_hops) < 1 or options.pruning < 0:
-            raise UserError("hops and structure_hops must be at least 1, pruning at least 0")
 
     @property
     def breaks_privacy(self) -> str:
@@ -229,14 +230,13 @@ class FedStruct(FedSGD):
     def make_inputs(self) -> Inputs:
         """Client features for f; besides, everything that the structure part reads."""
         federation = self.federation
-        nodes, row = np.unique(federation.origin.numpy(), return_inverse=True)
-        self.position = torch.from_numpy(row.reshape(-1)).to(self.device)
-        self.adjacency = sp.csr_matrix(federation.source.adjacency()[nodes][:, nodes])
-        disjoint = len(nodes) == federation.nodes
-        if self.options.version == "b" and not disjoint:
+        self.adjacency, row = global_graph(federation)
+        self.position = row.to(self.device)
+        nodes = self.adjacency.shape[0]
+        if self.options.version == "b" and nodes < federation.nodes:
             raise UserError("FedStruct's version b needs clients that share no node: use version=a")
-        self.owner = np.zeros(len(nodes), dtype=np.int64)
-        self.owner[row.reshape(-1)] = federation.client.numpy()
+        self.owner = np.zeros(nodes, dtype=np.int64)
+        self.owner[row.numpy()] = federation.client.numpy()
         if self.options.private:
             owned = self.owner[:, np.newaxis] == np.arange(federation.clients)
             self.owned = torch.from_numpy(owned.astype(np.float32)).to(self.device)
@@ -244,7 +244,7 @@ class FedStruct(FedSGD):
         self.structure_backbone: Backbone = make_backbone(self._network(self.options.structure_hidden))
         self.features = self._structure_features()
         self.structure_inputs = self.structure_backbone.prepare(
-            self.global_graph, self.features, torch.tensor([len(nodes)]), self.task.width, self.device
+            self.global_graph, self.features, torch.tensor([nodes]), self.task.width, self.device
         )
         return super().make_inputs()
 
@@ -303,7 +303,7 @@ class FedStruct(FedSGD):
         if options.features == "deg":
             return torch.from_numpy(one_hot_degrees(self.adjacency, options.structure_width))
         if options.features == "gdv":
-            return _standardised(graphlet_degrees(self.adjacency, options.orbits))
+            return torch.from_numpy(standardised(graphlet_degrees(self.adjacency, options.orbits)))
         settings = Node2VecSettings(
             width=options.structure_width,
             walk_length=options.walk_length,
@@ -318,11 +318,10 @@ class FedStruct(FedSGD):
 
     def initial_parameters(self) -> Parameters:
         """f's and g's parameters, and Hop2Vec's S; each with a leading axis of length 1."""
-        parameters = {f"feature.{name}": value for name, value in super().initial_parameters().items()}
+        parameters = prefixed("feature", super().initial_parameters())
         if self.options.transform == "mlp":
             start = self.structure_backbone.initial(self.features.shape[1], self.task.width, self.generator)
-            g = stack(start, 1, self.device)
-            parameters |= {f"structure.{name}": value for name, value in g.items()}
+            parameters |= prefixed("structure", stack(start, 1, self.device))
         if self.options.features == "h2v":
             parameters |= stack({"hop2vec": self.features}, 1, self.device)
         return parameters
@@ -332,7 +331,7 @@ class FedStruct(FedSGD):
     def logits(self, dropout: Dropout | None) -> Tensor:
         """Eq. (20), (n, C). In training, where version b holds rows of Ā, other than labelled nodes get
         their own client's part alone: no loss reads them."""
-        own = self.backbone.forward(self.inputs, self._part("feature."), dropout)
+        own = self.backbone.forward(self.inputs, unprefixed("feature", self.parameters), dropout)
         if dropout is None and self.options.inference == "structure":
             own = torch.zeros_like(own)
         structure = self._structure(dropout)
@@ -359,10 +358,6 @@ class FedStruct(FedSGD):
             return combined
         return combined.view(len(combined), self.federation.clients, -1).sum(dim=1)
 
-    def _part(self, prefix: str) -> Parameters:
-        named = self.parameters.items()
-        return {name.removeprefix(prefix): value for name, value in named if name.startswith(prefix)}
-
     def _structure(self, dropout: Dropout | None) -> Tensor:
         """g(S), (m, C), before propagation."""
         inputs = self.structure_inputs
@@ -372,7 +367,7 @@ class FedStruct(FedSGD):
                 return learned
             normalised = functional.layer_norm(learned, learned.shape[1:])
             inputs = replace(inputs, features=DenseFeatures(normalised, inputs.segments, self.device))
-        return self.structure_backbone.forward(inputs, self._part("structure."), dropout)
+        return self.structure_backbone.forward(inputs, unprefixed("structure", self.parameters), dropout)
 
     def exchange(self, round_number: int) -> None:
         """Count the gradients, and what the version sends besides in every epoch."""
@@ -395,21 +390,3 @@ def _combine(h: Tensor, spread: partial[Tensor], weights: np.ndarray) -> Tensor:
             term = h if weight == 1 else h * float(weight)
             total = term if total is None else total + term
     return h if total is None else total
-
-
-def _standardised(counts: np.ndarray) -> Tensor:
-    """Columns of mean 0 and variance 1, constant ones 0; (m, orbits) float32."""
-    deviation = counts.std(axis=0)
-    scaled = (counts - counts.mean(axis=0)) / np.where(deviation > 0, deviation, 1)
-    return torch.from_numpy(scaled.astype(np.float32))
-
-
-def layer_widths(text: str) -> tuple[int, ...]:
-    """`128+64` → (128, 64)."""
-    try:
-        widths = tuple(int(part) for part in text.split("+"))
-    except ValueError:
-        widths = ()
-    if not widths or min(widths) < 1:
-        raise UserError(f"cannot read the hidden layers {text!r}: write widths joined by +, such as 128+64")
-    return widths

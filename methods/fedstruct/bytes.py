@@ -10,9 +10,9 @@ import scipy.sparse as sp
 from torch import Tensor
 
 from datasets.federation import Federation
-from methods.core.channel import size_of
+from methods.core.channel import FLOAT, size_of
 from methods.core.tasks import NodeClassification
-from methods.fedstruct.rows import FLOAT, reachable_pairs
+from methods.fedstruct.rows import reachable_pairs
 from methods.stacked.backbones import Backbone, Parameters
 
 MEGA = 10**6

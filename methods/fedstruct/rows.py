@@ -15,12 +15,11 @@ import torch
 from torch import Tensor
 
 from datasets.graph import as_feature_tensor
+from methods.core.channel import FLOAT, INDEX
 from methods.fedstruct.kernels import count_bits, keep_largest, spread_bits
 
 BLOCK = 512
 """Columns handled at once."""
-FLOAT, INDEX = 4, 4
-"""Bytes of a value and of a column number."""
 
 
 def hop_weights(kind: str, hops: int) -> np.ndarray:

@@ -39,7 +39,8 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from datasets.errors import UserError, check_at_least
+from datasets.errors import UserError
+from datasets.limits import Count, NonNegative, Positive, Size
 from methods.core.base import FederatedMethod, Options, register
 from methods.core.tasks import NodeClassification
 from methods.fedtad.pseudo import PseudoGraph, balanced_labels, generate, generator_start, join
@@ -58,30 +59,22 @@ class FedTADOptions(Options):
     """Over what r sums to one: the clients for each class, or the classes of each client (OpenFGL)."""
     divergence: Literal["kl", "l1"] = "kl"
     """D: of predictions, or the mean absolute difference of logits (the authors' code)."""
-    semantic: float = 1.0
+    semantic: NonNegative = 1.0
     """λ₁, weight of the generator's cross-entropy, at least 0."""
-    diversity: float = 1.0
+    diversity: NonNegative = 1.0
     """λ₂, weight of V, at least 0."""
-    server_rounds: int = 5
+    server_rounds: Size = 5
     """Times that noise is drawn in a round, at least 0; 0 is FedAvg."""
-    model_steps: int = 5
+    model_steps: Count = 5
     """Steps of the server's model on one graph, at least 1."""
-    rate: float = 1e-3
+    rate: Positive = 1e-3
     """Learning rate of both, positive; with the schedule's weight decay."""
-    nodes: int = 100
+    nodes: Count = 100
     """m, nodes of a made-up graph, at least as many as classes."""
-    noise: int = 32
+    noise: Count = 32
     """Width of ζ."""
-    neighbours: int = 5
+    neighbours: Count = 5
     """Nearest nodes that a node is joined to, itself among them; at least 1."""
-
-    def __post_init__(self) -> None:
-        for name in ("semantic", "diversity", "server_rounds"):
-            check_at_least(f"fedtad's {name}", getattr(self, name), 0)
-        for name in ("model_steps", "nodes", "noise", "neighbours"):
-            check_at_least(f"fedtad's {name}", getattr(self, name), 1)
-        if self.rate <= 0:
-            raise UserError(f"fedtad's rate must be positive, not {self.rate}")
 
     def unused(self, backbone: str) -> Mapping[str, str]:
         """Without server rounds no option acts."""
@@ -130,7 +123,7 @@ class FedTAD(FederatedMethod):
         self.reliability = shares(self.found, options.shared_over)
         self.labels = balanced_labels(options.nodes, classes).to(self.device)
         self.server = _leaves(self.received)
-        width = int(self.federation.features.shape[1])
+        width = self.federation.width
         start = generator_start(options.noise, classes, width, self.generator)
         self.maker = _leaves({name: value.to(self.device) for name, value in start.items()})
         decay = self.schedule.weight_decay

@@ -35,3 +35,14 @@ class Architecture:
         if not 0 <= self.dropout < 1:
             raise UserError(f"dropout must be at least 0 and less than 1, not {self.dropout}")
         check_at_least("hops", self.hops, 0)
+
+
+def layer_widths(text: str) -> tuple[int, ...]:
+    """`128+64` → (128, 64). Raises UserError for anything else."""
+    try:
+        widths = tuple(int(part) for part in text.split("+"))
+    except ValueError:
+        widths = ()
+    if not widths or min(widths) < 1:
+        raise UserError(f"cannot read the hidden layers {text!r}: write widths joined by +, such as 128+64")
+    return widths

@@ -65,9 +65,15 @@ def linear_start(
     return start | {"bias": uniform((outer,), bound, generator)}
 
 
-def prefixed(prefix: str, parameters: Parameters) -> Parameters:
+def prefixed(prefix: str, parameters: Weights) -> Parameters:
     """The same parameters, named `prefix.<name>`."""
     return {f"{prefix}.{name}": value for name, value in parameters.items()}
+
+
+def unprefixed(prefix: str, parameters: Weights) -> Parameters:
+    """The parameters that are named `prefix.<name>`, by these names."""
+    start = f"{prefix}."
+    return {name[len(start) :]: value for name, value in parameters.items() if name.startswith(start)}
 
 
 def normalised_adjacency(graph: dgl.DGLGraph, device: torch.device | str) -> Convolution:

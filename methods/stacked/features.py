@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from datasets.graph import as_feature_tensor, as_scipy
 from methods.stacked import kernels
@@ -24,17 +25,19 @@ DENSE_BYTES = 2**31
 
 
 class _SparseProduct(torch.autograd.Function):
-    """X W for constant X: the gradient is Xᵀ g, for W alone."""
+    """X W for constant X, computed unless it is `known`: the gradient is Xᵀ g, for W alone."""
 
     @staticmethod
-    def forward(ctx: Any, weight: Tensor, features: Features) -> Tensor:
+    def forward(ctx: Any, weight: Tensor, features: Features, known: Tensor | None) -> Tensor:
         ctx.features = features
         ctx.shape = weight.shape
+        if known is not None:
+            return known.detach()
         return sparse_product(features.matrix, weight.reshape(-1, weight.shape[-1]))
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return ctx.features.transposed_times(gradient.contiguous()).view(ctx.shape), None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.features.transposed_times(gradient.contiguous()).view(ctx.shape), None, None
 
 
 class GradientBuffers:
@@ -79,8 +82,12 @@ class GradientBuffers:
 class Features:
     """X of all clients, (n, d): dense, or CSR with the columns of client k moved by k·d.
 
-    In the sparse form the product with a weight (K, d, width), read as (K·d, width), is one SpMM.
+    In the sparse form the product with a weight (K, d, width), read as (K·d, width), is one SpMM. That of
+    the weight evaluated last is kept until the weight changes: where clients are evaluated on what they then
+    train from, it is the largest part of a round that would be computed twice.
     """
+
+    LEFT_OUT_OF_CHECKPOINTS = ("known",)
 
     def __init__(self, features: Tensor, segments: Segments, device: torch.device | str = "cpu") -> None:
         """`features` is (n, d), dense or `torch.sparse_csr`, rows in the order of `segments`."""
@@ -95,6 +102,8 @@ class Features:
             self.matrix = as_feature_tensor(offset).to(device)
             self.transpose = as_feature_tensor(transpose).to(device)
             self.gradients = GradientBuffers(transpose.shape[0])
+            self.known = WeakTensorKeyDictionary()
+            """Weight → its product, and the versions that both had."""
             self.rows_present = np.flatnonzero(np.diff(transpose.indptr))
             """Features (offset by client) that some node of the client has."""
             pointer = np.append(transpose.indptr[self.rows_present], transpose.indptr[-1])
@@ -104,7 +113,13 @@ class Features:
         """X W with client k's rows times `weight[k]`; (K, d, width) → (n, width)."""
         if self.dense is not None:
             return segment_product(self.dense, weight, self.segments)
-        return _SparseProduct.apply(weight, self)
+        product, *versions = self.known.get(weight, (None, -1, -1))
+        if product is not None and versions != [product._version, weight._version]:
+            product = None
+        product = _SparseProduct.apply(weight, self, product)
+        if weight.requires_grad and not torch.is_grad_enabled():
+            self.known[weight] = product, product._version, weight._version
+        return product
 
     def renew_gradients(self) -> None:
         """Declare that the gradients of earlier steps are no longer read: their memory may be reused."""

@@ -203,16 +203,23 @@ def cross_entropy(
 
 
 @_compiled
-def count_right(
-    output: np.ndarray, row: np.ndarray, label: np.ndarray, client: np.ndarray, right: np.ndarray
+def count_classes(
+    output: np.ndarray,
+    row: np.ndarray,
+    label: np.ndarray,
+    client: np.ndarray,
+    right: np.ndarray,
+    either: np.ndarray,
 ) -> None:
-    """Adds to right (K,) how many of output[row] (n, C) have their highest entry at `label`, by `client`;
-    row, label and client (m,)."""
+    """Adds up by client and class, (K, C): to right the items of output[row] (n, C) whose highest entry is at
+    their label; to either those of the label and those whose highest entry it is; row, label, client (m,)."""
     for index in range(row.shape[0]):
-        scores = output[row[index]]
+        scores, own = output[row[index]], client[index]
         best = 0
         for column in range(1, scores.shape[0]):
             if scores[column] > scores[best]:
                 best = column
+        either[own, best] += 1
+        either[own, label[index]] += 1
         if best == label[index]:
-            right[client[index]] += 1
+            right[own, best] += 1

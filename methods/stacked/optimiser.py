@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from methods.stacked.mixing import column
+
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 """Of Adam, torch's defaults."""
 
@@ -67,7 +69,7 @@ class MaskedOptimiser(torch.optim.Optimizer):
             state["step"] = torch.zeros(len(value), dtype=torch.float64, device=value.device)
             state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(value), torch.zeros_like(value)
         state["step"][rows] += 1
-        step = state["step"][rows].view(-1, *(1,) * (value.dim() - 1))
+        step = column(state["step"][rows], value)
         first = state["exp_avg"][rows].lerp_(gradient, 1 - BETA1)
         second = state["exp_avg_sq"][rows].mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
         state["exp_avg"][rows], state["exp_avg_sq"][rows] = first, second

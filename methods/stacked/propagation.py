@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import dgl
+import scipy.sparse as sp
 import torch
 from torch import Tensor
 
@@ -174,6 +175,14 @@ def _matrices(graph: dgl.DGLGraph, weight: Tensor | None, device: torch.device) 
         pair = adjacency.weighted(weight)
         cache["weighted"] = (weight, weight._version, pair)
     return pair
+
+
+def message_matrix(
+    graph: dgl.DGLGraph, weight: Tensor, shape: tuple[int, int] | None = None
+) -> sp.csr_matrix:
+    """The matrix by which messages over weighted edges, (edges,), are a product, target by source."""
+    source, target = (end.numpy() for end in graph.edges())
+    return sp.csr_matrix((weight.cpu().numpy(), (target, source)), shape=shape or (graph.num_nodes(),) * 2)
 
 
 def with_self_loops(graph: dgl.DGLGraph) -> dgl.DGLGraph:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import dgl
@@ -47,6 +48,43 @@ class Segments:
     def mean(self, h: Tensor) -> Tensor:
         """Mean over the rows of each client, (n, width) → (K, width); zero for a client without rows."""
         return self.sum(h) / self.sizes.clamp(min=1).to(h.device).unsqueeze(1)
+
+    # Side by side: one padded batch, every client as long as the largest, m rows.
+
+    @cached_property
+    def longest(self) -> int:
+        """m."""
+        return int(self.sizes.max())
+
+    @cached_property
+    def place(self) -> Tensor:
+        """(n,) where each row stands in the batch, read client by client."""
+        return self.client * self.longest + ranks(self.sizes).to(self.client.device)
+
+    @cached_property
+    def filled(self) -> Tensor:
+        """(K, m) bool, where the batch holds a row."""
+        device = self.client.device
+        return torch.arange(self.longest, device=device) < self.sizes.to(device).unsqueeze(1)
+
+    def pad(self, h: Tensor) -> Tensor:
+        """(n, width) → (K, m, width), zeros where a client has no row."""
+        empty = h.new_zeros(self.clients * self.longest, h.shape[1])
+        return empty.index_copy(0, self.place, h).view(self.clients, self.longest, -1)
+
+    def unpad(self, batch: Tensor) -> Tensor:
+        """(K, m, width) → (n, width)."""
+        return batch.flatten(0, 1).index_select(0, self.place)
+
+    def cell(self, row: Tensor, column: Tensor) -> Tensor:
+        """Where entries (row, column) stand in the clients' own matrices, (K, m, m) read row by row."""
+        return self.place[row] * self.longest + self.place[column] % self.longest
+
+
+def ranks(sizes: Tensor) -> Tensor:
+    """0, 1, … of every run of `sizes`, (K,), one after another; (Σ sizes,) int64."""
+    starts = sizes.cumsum(0) - sizes
+    return torch.arange(int(sizes.sum()), device=sizes.device) - starts.repeat_interleave(sizes)
 
 
 class _SegmentSum(torch.autograd.Function):
@@ -129,13 +167,7 @@ class _NarrowProduct(torch.autograd.Function):
 
 def padded_product(h: Tensor, weight: Tensor, segments: Segments) -> Tensor:
     """`segment_product` as one batched product over clients padded to the largest."""
-    longest = int(segments.sizes.max())
-    starts = segments.ends.long() - segments.sizes.to(h.device)
-    within = torch.arange(segments.rows, device=h.device) - starts[segments.client]
-    place = segments.client * longest + within
-    padded = h.new_zeros(segments.clients * longest, h.shape[1]).index_copy(0, place, h)
-    product = torch.bmm(padded.view(segments.clients, longest, -1), weight)
-    return product.flatten(0, 1)[place]
+    return segments.unpad(torch.bmm(segments.pad(h), weight))
 
 
 def segment_product(h: Tensor, weight: Tensor, segments: Segments) -> Tensor:

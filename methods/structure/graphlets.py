@@ -137,3 +137,10 @@ def _images() -> np.ndarray:
                 for image in set(images):
                     table[orbit, image] = places[images.index(image)]
     return table
+
+
+def standardised(counts: np.ndarray) -> np.ndarray:
+    """Columns of mean 0 and variance 1, constant ones 0; (m, orbits) float32."""
+    deviation = counts.std(axis=0)
+    scaled: np.ndarray = (counts - counts.mean(axis=0)) / np.where(deviation > 0, deviation, 1)
+    return scaled.astype(np.float32)

@@ -23,7 +23,7 @@ def prepare(task: dict[str, Any]) -> tuple[dict[str, Any], Rounds]:
         sys.stderr.flush()
         os._exit(3)
 
-    def run(phase: str, rounds: int) -> list[float]:
+    def run(phase: str, rounds: int) -> dict[str, Any]:
         if behaviour == "fails":
             raise ValueError("not\n  like this")
         if behaviour == "sleeps":
@@ -31,7 +31,7 @@ def prepare(task: dict[str, Any]) -> tuple[dict[str, Any], Rounds]:
         if behaviour.startswith("writes:"):
             with open(behaviour.partition(":")[2], "a") as file:
                 file.write(f"{phase} {rounds}\n")
-        return [0.5] * rounds
+        return {"seconds": [0.5] * rounds, "accuracy": 0.7}
 
     return {"counts": {"nodes": 1}, "versions": {"fake": "1"}}, run
 

@@ -74,7 +74,7 @@ def test_seeds_that_cannot_be(values: list[str]) -> None:
         ["--shard", "3"],
         ["--timeout", "2d"],
         ["--timeout", "0h"],
-        ["--timeout", "2h", "--engine", "ray"],
+        ["--timeout", "2h", "--engine", "in-process"],
         ["--timeout", "2h", "--pdb"],
         ["--campaign", "--hours", "-1"],
         ["--dataset"],

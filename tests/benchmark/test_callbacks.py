@@ -17,6 +17,7 @@ from rich.console import Console
 from benchmark import run
 from benchmark.callbacks import MLflow, Round, TensorBoard, WandB
 from benchmark.cell import Cell
+from benchmark.estimate import UNKNOWN_SECONDS, Estimate
 from benchmark.progress import GridProgress
 from benchmark.record import Record
 from benchmark.runner import attempt
@@ -79,6 +80,46 @@ def test_a_library_that_is_missing_is_named_with_its_extra(
     error = attempt(CELL, [callback]).error
     assert error is not None
     assert f"pip install -e '.[{extra}]'" in error
+
+
+TINY: dict[str, Any] = {
+    "dataset": "community[nodes=300]",
+    "clients": 2,
+    "method": "fedavg",
+    "rounds": 3,
+    "evaluate_every": 2,
+    "hidden": (8,),
+}
+
+
+def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
+    events = "tensorboard.backend.event_processing.event_accumulator"
+    reader = pytest.importorskip(events, reason="TensorBoard is an optional extra")
+    seen: list[Round] = []
+    run(**TINY, callbacks=[TensorBoard(tmp_path), seen.append])
+    (folder,) = tmp_path.iterdir()
+    assert folder.name == seen[0].cell.key
+    written = reader.EventAccumulator(str(folder))
+    written.Reload()
+    for name in seen[1].figures:
+        found = {event.step: event.value for event in written.Scalars(name)}
+        expected = {each.round: each.figures[name] for each in seen if name in each.figures}
+        assert found == pytest.approx(expected)
+
+
+def test_mlflow_reads_what_was_written(tmp_path: Path) -> None:
+    mlflow = pytest.importorskip("mlflow", reason="MLflow is an optional extra")
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    seen: list[Round] = []
+    run(**TINY, callbacks=[MLflow("mine", uri), seen.append])
+    client = mlflow.MlflowClient(tracking_uri=uri)
+    (found,) = client.search_runs([client.get_experiment_by_name("mine").experiment_id])
+    assert (found.info.status, found.info.run_name) == ("FINISHED", seen[0].cell.title)
+    assert found.data.params["method"] == "fedavg"
+    for name in seen[1].figures:
+        history = {each.step: each.value for each in client.get_metric_history(found.info.run_id, name)}
+        expected = {each.round: each.figures[name] for each in seen if name in each.figures}
+        assert history == pytest.approx(expected)
 
 
 class Told:
@@ -175,11 +216,11 @@ def test_rounds_of_workers_reach_this_process() -> None:
 
 
 def test_the_bar_moves_within_a_cell() -> None:
-    progress = GridProgress([CELL, CELL], Console(file=io.StringIO()))
+    progress = GridProgress([CELL, CELL], Console(file=io.StringIO()), Estimate([]))
     bar = progress._bar.tasks[0]
     for number in (1, 2):
         figures: dict[str, Any] = {"losses": {}, "scores": {}, "bytes": {}, "seconds": {}}
         progress.round(Round(cell=CELL, round=number, rounds=4, **figures))
-        assert bar.completed == number / 4
+        assert bar.completed == UNKNOWN_SECONDS * number / 4
     progress.finished(attempt(CELL))
-    assert bar.completed == 1
+    assert bar.completed == UNKNOWN_SECONDS

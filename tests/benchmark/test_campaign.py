@@ -10,16 +10,17 @@ import pytest
 
 from benchmark import campaign
 from benchmark.arguments import parse
-from benchmark.campaign import Estimate, figures_of, first_steps, further_steps, standing
+from benchmark.campaign import figures_of, first_steps, further_steps, standing
 from benchmark.cell import Cell
 from benchmark.cli import main
+from benchmark.estimate import Estimate
 from benchmark.plan import grid_cells
 from benchmark.protocol import load_protocol
 from benchmark.record import Record
 from benchmark.records import Records
 from benchmark.runner import failed
 from methods.core import registry
-from tests.benchmark.fakes import make_cell, make_record
+from tests.benchmark.fakes import make_record
 
 TABLE = "fedpub-8"
 
@@ -32,17 +33,6 @@ def _graphs_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
 def run(folder: Path, *argv: str, work: campaign.Work) -> int:
     given = ["--campaign", "--table", TABLE, "--engine", "in-process", "--workers", "1"]
     return main(parse([*given, "--results", str(folder), *argv]), work)
-
-
-def test_the_estimate_takes_what_is_most_alike() -> None:
-    near = make_record(make_cell(rounds=2))
-    other = make_record(make_cell(rounds=1, dataset="citeseer"))
-    estimate = Estimate([near, other])
-    seconds = sum(near.seconds.values())
-    assert estimate.seconds(make_cell(rounds=10)) == seconds / 2 * 10
-    assert estimate.seconds(make_cell(rounds=10, clients=99)) == seconds / 2 * 10
-    assert estimate.seconds(make_cell(rounds=1, dataset="citeseer", method="local")) == seconds * 3 / 4
-    assert Estimate([]).seconds(make_cell()) == campaign.UNKNOWN_SECONDS
 
 
 def test_rows_that_measure_most_per_second_come_first_with_their_three_seeds(tmp_path: Path) -> None:
@@ -72,7 +62,7 @@ def test_a_dry_run_prints_the_order_and_the_hours_and_leaves_no_trace(
     assert run(tmp_path / "new", "--dry-run", work=never) == 0
     captured = capsys.readouterr()
     assert captured.out.count("\n") == 24 * 3
-    assert "0 of 24 measurable figures measured, 0 decided; 72 cells to go, about 0.2 h" in captured.err
+    assert "0 of 24 measurable figures measured, 0 decided; 72 cells to go, about 12 min" in captured.err
     assert not (tmp_path / "new").exists()
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -43,6 +44,17 @@ def test_the_evidence_exists() -> None:
                 parse(shlex.split(named)[3:])
             else:
                 assert (ROOT / named).exists(), named
+
+
+def test_every_figure_in_a_sentence_stands_in_its_evidence() -> None:
+    """So that a sentence on records that were made again does not outlive them."""
+    unfounded = []
+    for cause in causes():
+        files = [ROOT / named for named in cause.evidence if named.endswith((".md", ".toml", ".py"))]
+        evidence = " ".join(path.read_text(encoding="utf-8") for path in files)
+        said = f"{cause.cause} {cause.tried}"
+        unfounded += [(figure, said) for figure in re.findall(r"\d+\.\d+", said) if figure not in evidence]
+    assert unfounded == []
 
 
 def test_the_first_that_fits_counts_and_what_is_not_known_says_so() -> None:

@@ -20,7 +20,15 @@ from benchmark.record import Record
 from benchmark.records import Records
 from benchmark.store import Store
 from datasets.errors import UserError
-from tests.benchmark.fakes import failed, make_cell, make_record, once_deadly_run, quick_run
+from tests.benchmark.fakes import (
+    deadly_run,
+    endless_run,
+    failed,
+    make_cell,
+    make_record,
+    once_deadly_run,
+    quick_run,
+)
 
 
 def cells(count: int, **settings: Any) -> list[Cell]:
@@ -136,6 +144,22 @@ def test_refused_memory_twice_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(ray.asked) == 2
 
 
+def test_a_cell_over_its_time_is_stopped_in_ray_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = PlayedRay().install(monkeypatch)
+    records = list(RayEngine(2, timeout=3.0).map(endless_run, cells(3), failed))
+    stopped = "it was stopped after 3 s, the --timeout given"
+    assert [record.error for record in records] == [None, stopped, None]
+    assert os.getpid() not in {record.extras["process"] for record in records[::2]}
+    assert len(ray.asked) == 3
+
+
+def test_a_cell_killed_within_its_time_is_tried_once_more_in_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = PlayedRay().install(monkeypatch)
+    records = {each.cell.seed: each for each in RayEngine(1, timeout=60.0).map(deadly_run, cells(2), failed)}
+    assert "was killed" in (records[1].error or "")
+    assert (records[0].error, [seed for seed, _ in ray.asked]) == (None, [0, 1, 1])
+
+
 def test_an_import_error_inside_ray_shows_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     PlayedRay().install(monkeypatch)
 
@@ -221,7 +245,7 @@ def test_a_cell_is_expected_to_take_what_its_graph_and_method_took(tmp_path: Pat
 @pytest.mark.parametrize(
     ("arguments", "answer"),
     [
-        (["--engine", "ray", "--timeout", "2h"], "no other can stop a cell"),
+        (["--engine", "in-process", "--timeout", "2h"], "cannot stop a cell"),
         (["--slurm-config", "x.yml"], "--engine slurm"),
     ],
 )

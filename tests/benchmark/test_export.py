@@ -22,6 +22,7 @@ from benchmark.plan import versions_of
 from benchmark.store import Store
 from datasets.errors import UserError
 from tests.benchmark.fakes import make_cell, make_record
+from tests.conftest import NO_LATEX
 
 SCORES: dict[str, dict[str, list[float]]] = {
     "cora": {
@@ -49,6 +50,14 @@ def some_results() -> Results:
         for seed, value in enumerate(values)
     ]
     return Results(tuple(records))
+
+
+def test_parquet_is_read_back_by_pandas(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="Parquet is an optional extra")
+    export(some_results(), tmp_path / "table.parquet")
+    export(some_results(), tmp_path / "table.csv")
+    found = pandas.read_parquet(tmp_path / "table.parquet")
+    pandas.testing.assert_frame_equal(found, pandas.read_csv(tmp_path / "table.csv"), check_dtype=False)
 
 
 def nodes_of(nodes: list[LatexNode]) -> list[LatexNode]:
@@ -93,8 +102,7 @@ def test_latex_has_the_best_and_its_equals_in_bold(tmp_path: Path) -> None:
 def test_latex_compiles(tmp_path: Path) -> None:
     compiler = shutil.which("pdflatex")
     if compiler is None:
-        # The parser above has read it; a compiler is not at hand everywhere.
-        return
+        pytest.skip(f"{NO_LATEX}: the parser of the test above reads the same table")
     export(some_results(), tmp_path / "table.tex")
     page = r"\documentclass{article}\usepackage{booktabs}\begin{document}\input{table}\end{document}"
     (tmp_path / "page.tex").write_text(page)

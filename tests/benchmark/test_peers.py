@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_matrix
 
 from benchmark.arguments import parse
 from benchmark.peers import interleaved
 from benchmark.peers.clients import write_clients
+from benchmark.peers.extensions import stand_in_for_product
 from benchmark.peers.grid import (
     CLIENTS,
     DATASETS,
@@ -80,6 +82,7 @@ def test_blocks_are_interleaved_with_the_same_number_of_rounds(tmp_path: Path) -
     assert log.read_text().splitlines() == warm_up + ["round 2"] * 2 * LIMITS.pairs
     assert record["phases"]["round"]["rounds"] == 2
     assert ratios(record) == [1.0] * LIMITS.pairs
+    assert record["phases"]["round"]["accuracy"] == {"ours": 0.7, "peer": 0.7}
 
 
 def test_slow_workers_get_every_pair_after_one_round_of_warm_up(
@@ -143,6 +146,7 @@ def test_our_worker_trains_as_told(tmp_path: Path) -> None:
         first = worker.ask({"phase": "round", "rounds": 2})
         second = worker.ask({"phase": "round", "rounds": 3})
         assert (len(first["seconds"]), len(second["seconds"])) == (2, 3)
+        assert 0 <= second["accuracy"] <= 1
 
 
 class PlayedData:
@@ -193,11 +197,13 @@ class FGLTrainer:
         self.clients = [Party() for _ in data.local_data]
         self.log = data.processed_dir + "/log"
         args.metrics = ["accuracy", "f1"]
+        self.logger = Party()
 
     def evaluate(self):
         from fedgb.training.adafgl_config import config
         seen = self.message_pool["round"], config["num_rounds_vanilla"], len(self.clients), self.args.hid_dim
         print(*seen, *self.args.metrics, file=open(self.log, "a"))
+        self.logger.add_log({"current_test_accuracy": seen[0] / 4})
 """
 CHECKOUT = {
     "fedgb/training/trainer.py": TRAINER,
@@ -227,7 +233,8 @@ def test_a_checkout_trains_on_the_clients_that_were_written(tmp_path: Path) -> N
     }
     with Worker("peer", sys.executable, "benchmark.peers.openfgl_worker", 120) as worker:
         assert worker.ask(task)["counts"] == counts
-        assert len(worker.ask({"phase": "personal", "rounds": 2})["seconds"]) == 2
+        answer = worker.ask({"phase": "personal", "rounds": 2})
+    assert (len(answer["seconds"]), answer["accuracy"]) == (2, 0.25)
     # Its personal step begins in the first round.
     assert (folder / "log").read_text().splitlines() == ["0 0 4 128 accuracy", "1 0 4 128 accuracy"]
     assert not list(checkout.rglob("__pycache__"))
@@ -260,6 +267,14 @@ def test_an_interpreter_without_the_peer_is_refused(tmp_path: Path) -> None:
 def test_errors_fit_a_line() -> None:
     assert one_line(ValueError("a\n b")) == "ValueError: a b"
     assert one_line(KeyError()) == "KeyError"
+
+
+def test_a_product_that_is_compiled_elsewhere_is_scipys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "theirs", module := types.ModuleType("theirs"))
+    stand_in_for_product("theirs")
+    matrix = np.array([[0, 0.5], [2, 0]])
+    product = module.__dict__["csr_sparse_dense_matmul"](csr_matrix(matrix), np.eye(2, dtype=np.float32))
+    assert (product.dtype, product.tolist()) == (np.float32, matrix.tolist())
 
 
 def test_the_peers_environment_needs_nothing_of_ours() -> None:

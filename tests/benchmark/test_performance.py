@@ -21,7 +21,7 @@ from benchmark.performance.parts import in_fresh_process, measure
 from benchmark.store import Store
 from datasets.errors import UserError
 
-RATIO = {"rounds": 2, "ours": [1.0, 2.0], "peer": [4.0, 10.0]}
+RATIO = {"rounds": 2, "ours": [1.0, 2.0], "peer": [4.0, 10.0], "accuracy": {"ours": 0.81, "peer": 0.8}}
 COMPARED = {
     "method": "fedavg",
     "dataset": "cora",
@@ -133,6 +133,7 @@ def test_the_page_tells_ratios_failures_and_targets(tmp_path: Path) -> None:
     assert "| FedAvg | cora | | 4.5× (4.0–5.0), 1500 ms |" in text
     assert "The peer's GCFL+ fails on cora (10): `IndexError: mask`" in text
     assert "| FedAvg, Cora, 10 clients: ≥ 4× openfgl-lib | 4.50×: met |" in text
+    assert "| FedAvg | +1.0 (+1.0 to +1.0) |" in text
     assert "- cora 5: no room" in text
     assert "Noted." in text
     again = page.read_bytes()

@@ -13,7 +13,7 @@ from benchmark.plan import differing_options, make_plan
 from benchmark.runner import run
 from datasets.errors import UserError
 from methods.core import registry
-from methods.core.settings import AVERAGINGS, MOMENTS
+from methods.core.schedule import AVERAGINGS, MOMENTS
 from methods.stacked.architecture import HEADS, Architecture
 from methods.stacked.backbones import make_backbone
 

@@ -122,6 +122,35 @@ def test_fedspray_is_run_as_printed() -> None:
         assert protocol.settings_for(method="local", **point)["evaluate"] == "local"
 
 
+def test_topfgl_is_run_as_its_public_code_has_it() -> None:
+    protocol = load_protocol("topfgl-3")
+    point = {"partition": "metis", "clients": 10, "method": "fedavg", "backbone": "gcn"}
+    for dataset in protocol.grid["dataset"]:
+        settings = protocol.settings_for(dataset=dataset, **point)
+        assert settings["features"] == ("raw" if dataset == "ogbn_arxiv" else "row-normalised")
+        assert settings["local_epochs"] == (4 if dataset in ("amazon_photo", "amazon_computers") else 2)
+        assert (settings["hidden"], settings["head"]) == ([128, 128], "linear")
+        assert (settings["evaluate"], settings["selection"]) == ("received", "last")
+
+
+def test_fedaux_is_run_as_the_log_of_its_public_run_has_it() -> None:
+    protocol = load_protocol("fedaux-1")
+    point = {"dataset": "cora", "partition": "metis", "clients": 10, "backbone": "gcn"}
+    for method in ("fedaux", "fedaux[score=cosine,start=uniform]"):
+        settings = protocol.settings_for(method=method, **point)
+        assert (settings["hidden"], settings["learning_rate"]) == ([256, 256], 0.01)
+        assert settings["weight_decay"] == 1e-6
+
+
+def test_what_validation_chose_for_every_methods_table_is_marked() -> None:
+    protocol = load_protocol("all-methods")
+    point = {"dataset": "cora", "partition": "metis", "clients": 10, "backbone": "gcn"}
+    for method, options in {"moon": {"mu": 0.1}, "scaffold": {"control": "gradient"}}.items():
+        assert protocol.options_for(method=method, **point) == options
+        assert any("validation" in why for why in protocol.chosen_for(method=method, **point))
+    assert protocol.chosen_for(method="feddc", **point) == ()
+
+
 def test_published_figures_are_found() -> None:
     protocol = load_protocol("fedpub-2")
     figure = published_figure(protocol, "accuracy", "cora", "metis", 10, "fedpub", "gcn")

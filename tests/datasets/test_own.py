@@ -21,7 +21,7 @@ from datasets.graph import Dataset, as_scipy
 from datasets.partition import partition, statistics
 from datasets.summary import summarise
 from methods.core import metrics, tasks
-from methods.core.base import make_setting
+from methods.core.setting import make_setting
 
 EDGES = np.array([[0, 1, 2, 3, 1], [1, 2, 3, 4, 0]])
 FEATURES = np.array([[0.5, 1], [1, 2], [2, -1], [3, 0], [4, 7]], dtype=np.float32)

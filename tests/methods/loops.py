@@ -11,7 +11,8 @@ from torch import Tensor
 
 from datasets.federation import Federation
 from methods.core import registry
-from methods.core.base import Architecture, FederatedMethod, Schedule, make_setting
+from methods.core.base import Architecture, FederatedMethod, Schedule
+from methods.core.setting import make_setting
 from methods.core.training import Outcome, train
 from methods.stacked.backbones import Parameters
 from tests.methods.federations import small_federation

@@ -49,7 +49,7 @@ def test_the_shared_model_is_fedavgs_and_without_strength_the_personal_one_local
     ditto, fedavg = clients.run("ditto", strength=0.0)[0], clients.run("fedavg")[0]
     local, held = clients.run("local")[0], clients.run("ditto", strength=5.0)[0]
     for name, value in local.parameters.items():
-        assert torch.equal(ditto.parameters[PREFIX + name], value)
+        assert torch.equal(ditto.parameters[f"{PREFIX}.{name}"], value)
         assert torch.equal(ditto.parameters[name], fedavg.parameters[name])
         assert torch.equal(held.parameters[name], fedavg.parameters[name])
     assert torch.equal(ditto.predict(), local.predict())

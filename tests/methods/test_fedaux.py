@@ -10,9 +10,10 @@ import torch.nn.functional as functional
 
 from datasets.errors import UserError
 from methods.core import registry
-from methods.core.base import Schedule, make_setting
+from methods.core.base import Schedule
+from methods.core.setting import make_setting
 from methods.core.training import train
-from methods.fedaux import VECTOR, Places
+from methods.fedaux import VECTOR, smoothed
 from methods.stacked.segments import Segments
 from tests.methods.federations import community_federation
 from tests.methods.loops import Clients, assert_equal, leaves, numbers, optimiser_of
@@ -110,16 +111,15 @@ def test_with_beta_zero_weights_and_vectors_are_the_plain_mean_and_masks_stay():
 def test_the_kernel_is_the_identity_when_narrow_and_the_mean_when_wide(sizes):
     generator = torch.Generator().manual_seed(0)
     segments = Segments(torch.tensor(sizes))
-    places = Places(segments)
     h = torch.randn(sum(sizes), 4, generator=generator)
     scores = torch.randperm(sum(sizes), generator=generator).float() + 100
-    torch.testing.assert_close(places.smooth(h, scores, 0.1), h, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(smoothed(h, scores, 0.1, segments), h, atol=1e-5, rtol=1e-5)
     means = segments.mean(h)[segments.client]
-    torch.testing.assert_close(places.smooth(h, scores, 1e4), means, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(smoothed(h, scores, 1e4, segments), means, atol=1e-5, rtol=1e-5)
     for k in range(len(sizes)):
         rows = segments.client == k
         expected = kernel_means(h[rows], scores[rows], 2.0)
-        torch.testing.assert_close(places.smooth(h, scores, 2.0)[rows], expected, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(smoothed(h, scores, 2.0, segments)[rows], expected, atol=1e-5, rtol=1e-4)
 
 
 def test_the_vector_gets_the_gradient_of_the_written_out_kernel():

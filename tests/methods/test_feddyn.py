@@ -7,8 +7,9 @@ import torch
 
 from datasets.errors import UserError
 from methods.core import registry
-from methods.core.base import Architecture, Schedule, make_setting
+from methods.core.base import Architecture, Schedule
 from methods.core.server_rules import ServerRule
+from methods.core.setting import make_setting
 from methods.core.training import train
 from methods.feddyn import DynamicRegularisation
 from tests.methods.federations import small_federation
@@ -79,4 +80,4 @@ def test_trains_and_sends_models_only() -> None:
 
 def test_alpha_must_be_positive() -> None:
     with pytest.raises(UserError, match="alpha must be positive"):
-        DynamicRegularisation(0.0)
+        registry.make_options("feddyn", {"alpha": 0.0})

@@ -13,7 +13,8 @@ from datasets.federation import federate
 from datasets.partition import partition
 from datasets.splits import make_split
 from methods.core import registry
-from methods.core.base import Architecture, Schedule, make_setting
+from methods.core.base import Architecture, Schedule
+from methods.core.setting import make_setting
 from methods.core.training import train
 from tests.methods.federations import SPLIT, community_federation, small_dataset, small_federation
 from tests.methods.loops import Clients, assert_equal, leaves, mean, numbers, optimiser_of

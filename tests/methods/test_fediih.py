@@ -12,7 +12,8 @@ from torch.distributions import Independent, Normal, kl_divergence
 
 from datasets.errors import UserError
 from methods.core import registry
-from methods.core.base import Schedule, make_setting
+from methods.core.base import Schedule
+from methods.core.setting import make_setting
 from methods.core.training import train
 from methods.fediih import PRIOR, FedIIH, mix_factors, mixing_matrices, route
 from tests.methods.federations import community_federation
@@ -145,11 +146,11 @@ def test_it_equals_a_plain_loop(given):
 def test_clients_with_equal_statistics_and_a_scale_of_zero_give_the_plain_mean():
     generator = torch.Generator().manual_seed(0)
     alike = torch.randn(2, 4, generator=generator).expand(3, 2, 4)
-    uniform = torch.full((2, 3, 3), 1 / 3)
-    torch.testing.assert_close(mixing_matrices(alike, -alike, 10.0), uniform)
+    uniform, everyone = torch.full((2, 3, 3), 1 / 3), torch.ones(3, dtype=torch.bool)
+    torch.testing.assert_close(mixing_matrices(alike, -alike, 10.0, everyone), uniform)
     apart = torch.randn(3, 2, 4, generator=generator)
-    torch.testing.assert_close(mixing_matrices(apart, -apart, 0.0), uniform)
-    assert (mixing_matrices(apart, -apart, 10.0).diagonal(dim1=1, dim2=2) > 0.5).all()
+    torch.testing.assert_close(mixing_matrices(apart, -apart, 0.0, everyone), uniform)
+    assert (mixing_matrices(apart, -apart, 10.0, everyone).diagonal(dim1=1, dim2=2) > 0.5).all()
     value = torch.randn(3, 5, 6, generator=generator)
     torch.testing.assert_close(mix_factors(uniform, value, -1), value.mean(0).expand(3, 5, 6))
 

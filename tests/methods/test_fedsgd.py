@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as functional
 
 from methods.core import registry
-from methods.core.base import Architecture, Schedule, make_setting
+from methods.core.base import Architecture, Schedule
+from methods.core.setting import make_setting
 from methods.core.training import train
 from methods.fedsgd import FedSGD
 from tests.methods.federations import small_federation

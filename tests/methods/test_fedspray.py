@@ -10,7 +10,8 @@ from torch.nn.functional import cross_entropy, log_softmax, softmax
 from datasets.errors import UserError
 from datasets.federation import Federation
 from methods.core import registry
-from methods.core.base import Architecture, Schedule, Setting, make_setting
+from methods.core.base import Architecture, Schedule
+from methods.core.setting import Setting, make_setting
 from methods.core.training import train
 from methods.fedspray import FedSpray, align
 from tests.methods.federations import small_federation

@@ -13,7 +13,8 @@ from datasets.federation import Federation, federate
 from datasets.partition import Partition
 from datasets.splits import make_split
 from methods.core import registry
-from methods.core.base import Architecture, FederatedMethod, Schedule, make_setting
+from methods.core.base import Architecture, FederatedMethod, Schedule
+from methods.core.setting import make_setting
 from methods.core.training import train
 from methods.gcfl import GCFL, GCFLPlus, minimum_cut, time_warping_distances
 from tests.methods.federations import SPLIT, small_dataset, small_federation

@@ -19,6 +19,7 @@ from datasets.errors import UserError
 from datasets.graph import largest_component
 from datasets.partition import partition
 from datasets.partition.statistics import client_edges
+from datasets.paths import is_path
 
 MOST_NODES = 20_000
 """Larger graphs take too long to read for a page."""
@@ -27,7 +28,6 @@ MOST_CLIENTS = 20
 MOST = 6
 """Drawings on a page."""
 USUAL_CLIENTS = 10
-FILES = (".py", ".npz")
 SIDE = 400
 MARGIN = 40
 
@@ -98,7 +98,7 @@ def draw_clients(records: Iterable[Record]) -> list[Drawing]:
         place = str(cell.dataset), str(cell.partition)
         if place in found or not 2 <= cell.clients <= MOST_CLIENTS or len(found) == MOST:
             continue
-        if any(part.name.endswith(FILES) for part in (cell.dataset, cell.partition)):
+        if any(is_path(part.name) for part in (cell.dataset, cell.partition)):
             # A page runs nobody's files.
             continue
         # A page is made from records: what a drawing needs besides may be gone, or never was here.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,8 @@ POINTS = 60
 """Of a curve, at most: a plot of this width shows no more."""
 DECIMALS = 2
 """Of a score in percent."""
+SPENT = {"bytes": ("megabytes", 1e6), "seconds": ("seconds", 1.0)}
+"""Curves of what was spent until each evaluation, which older records lack → name and unit on the page."""
 
 
 class Rounds:
@@ -63,19 +65,20 @@ def _line(row: Row, metric: str, several: bool, rounds: Rounds) -> dict[str, Any
         "name": label_of(row, several),
         "rival": row.is_rival,
         "value": None if score is None else round(score.mean, DECIMALS),
-        # Of the whole run, and what it is made of: a start, and so much a round.
+        # A start, so much a round, and both over the whole run.
         "megabytes": _brief([once, sent, once + sent * row.records[0].rounds]),
         "seconds": _brief([row.mean("seconds", "setup"), row.seconds_per_round, row.seconds]),
         **_curve(row, rounds),
     }
 
 
-def _brief(values: Sequence[float]) -> list[float]:
+def _brief(values: Iterable[float]) -> list[float]:
     return [float(f"{value:.4g}") for value in values]
 
 
 def _curve(row: Row, rounds: Rounds) -> dict[str, Any]:
-    """The test curve averaged over seeds, thinned; nothing where no record holds one."""
+    """The test curve averaged over seeds, thinned, with what was spent until each of its points where all its
+    records say so; nothing where no record holds a curve."""
     curves = [record.curve for record in row.records if record.curve.get("test")]
     length = min((len(curve["test"]) for curve in curves), default=0)
     if not length:
@@ -84,11 +87,17 @@ def _curve(row: Row, rounds: Rounds) -> dict[str, Any]:
     test = np.array([curve["test"][:length] for curve in curves], dtype=float)[:, kept]
     spread = test.std(axis=0, ddof=1) if len(curves) > 1 else np.zeros(len(kept))
     shown = np.array(curves[0]["round"][:length])[kept]
-    return {
+    found: dict[str, Any] = {
         "rounds": rounds.place([int(number) for number in shown]),
         "mean": _rounded(test.mean(axis=0)),
         "spread": _rounded(spread),
     }
+    if all({*SPENT} <= {*curve} for curve in curves):
+        totals = {name: np.array([curve[name][:length] for curve in curves])[:, kept] for name in SPENT}
+        found["spent"] = {
+            SPENT[name][0]: _brief(total.mean(axis=0) / SPENT[name][1]) for name, total in totals.items()
+        }
+    return found
 
 
 def _rounded(values: np.ndarray[Any, Any]) -> list[float | None]:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from benchmark.pages.leaderboard import with_spread
 from benchmark.pages.metrics import heading_of
 from benchmark.pages.reproduction import Entry
 from benchmark.pages.site.prose import joined
-from benchmark.verdict import AGREES, CANNOT, DIFFERS, UNDECIDED, Verdict
-
-JUDGED = (AGREES, UNDECIDED, DIFFERS)
+from benchmark.pages.tables import with_spread
+from benchmark.verdict import CANNOT, JUDGED, Verdict
 
 
 @dataclass(frozen=True)
@@ -99,16 +96,16 @@ def figure_line(entry: Entry, said: Mapping[str, Any]) -> dict[str, Any]:
         "seeds": None if score is None else len(score.by_seed),
         "difference": level.shown,
         "difference_at": level.difference,
-        "interval": _interval(level),
+        "interval": level.shown_interval,
         "verdict": level.word,
         "why": level.reason,
         "seeds_to_decide": level.seeds,
         "gain": "" if gain is None else gain.word,
-        "gain_shown": "" if gain is None else joined((gain.shown, _interval(gain), gain.reason)),
+        "gain_shown": "" if gain is None else joined((gain.shown, gain.shown_interval, gain.reason)),
         "over": "" if gain is None else entry.figure.baseline,
         "cause": _text(said.get("cause")),
         "authors": _text(said.get("authors")),
-        "command": said.get("command") or command_for(entry),
+        "command": said["command"],
         "protocol": entry.protocol,
         "records": said["records"],
     }
@@ -121,28 +118,6 @@ def _text(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return "; ".join(map(_text, value))
     return "" if value is None else str(value)
-
-
-def _interval(verdict: Verdict) -> str:
-    if verdict.interval is None:
-        return ""
-    low, high = verdict.interval
-    return f"{low:.2f} to {high:.2f}" if verdict.is_ratio else f"{low:+.2f} to {high:+.2f}"
-
-
-def command_for(entry: Entry) -> str:
-    """What measures the figure anew, into a folder of its own; empty where no table answers it."""
-    if not entry.protocol:
-        return ""
-    words = ["python", "-m", "benchmark", "--table", entry.protocol]
-    if entry.row is not None:
-        for axis, value in entry.row.point.items():
-            words += [f"--{axis}", str(value)]
-        words += ["--seeds", ",".join(str(record.cell.seed) for record in entry.row.records)]
-        if len(entry.row.records) == 1:
-            # One number would be a count.
-            words[-1] += ","
-    return shlex.join([*words, "--results", "mine"])
 
 
 def forest(entries: Iterable[Entry]) -> dict[str, Any] | None:
@@ -164,7 +139,7 @@ def forest(entries: Iterable[Entry]) -> dict[str, Any] | None:
         low, middle, high = (_scaled(end, level, in_points) for end in (ends[0], level.difference, ends[1]))
         place = entry.figure.place
         label = joined((*place[2:7], None if entry.metric == "accuracy" else heading_of(entry.metric)))
-        shown = joined((level.shown, _interval(level)))
+        shown = joined((level.shown, level.shown_interval))
         lines.append([label, low, middle, high, level.word, shown])
     return {"delta": next(iter(same)) if in_points else 1.0, "points": in_points, "lines": lines}
 

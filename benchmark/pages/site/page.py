@@ -16,12 +16,13 @@ from benchmark.pages.reproduction import RULE, Entry
 from benchmark.pages.scores import make_rows
 from benchmark.pages.site.clients import SIDE, draw_clients
 from benchmark.pages.site.curves import HeatMap, Rounds, heat_map, plotted
-from benchmark.pages.site.figures import JUDGED, count_tables, figure_line, forest, total
+from benchmark.pages.site.figures import count_tables, figure_line, forest, total
 from benchmark.pages.site.prose import SCROLL, render
 from benchmark.pages.site.vendored import LIBRARIES, packed
 from benchmark.pages.writing import write_page
 from benchmark.protocol import Protocol
 from benchmark.record import Record
+from benchmark.verdict import JUDGED
 
 FURTHER = {"claims": "Claims", "performance": "Speed"}
 """Pages of the results folder that are sections here, if they are there."""

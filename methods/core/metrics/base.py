@@ -49,18 +49,30 @@ class Items:
         kept = self.labels != self.majority[self.client]
         return replace(self, labels=self.labels[kept], client=self.client[kept], rows=self.rows[kept])
 
+    def counts(self, output: Tensor) -> tuple[Tensor, Tensor]:
+        """By client and class, (K, C) int64 each: the items of the class with their highest output there, and
+        the items of the class plus those with their highest output there; `output` is (n, C)."""
+        shape = self.clients, output.shape[1]
+        if kernels.compiled(output):
+            right, either = torch.zeros(2, *shape, dtype=torch.int64)
+            arrays = (self.rows.numpy(), self.labels.numpy(), self.client.numpy())
+            scores = output.detach().contiguous().numpy()
+            kernels.count_classes(scores, *arrays, right.numpy(), either.numpy())
+            return right, either
+        first = self.client * shape[1]
+        predicted, true = first + output[self.rows].argmax(dim=1), first + self.labels
+        right, guessed, held = (
+            torch.bincount(cell, minlength=shape[0] * shape[1]).view(shape).cpu()
+            for cell in (true[predicted == true], predicted, true)
+        )
+        return right, guessed + held
+
     def right(self, output: Tensor) -> Tensor:
         """How many items of each client have their highest output at their label, (K,) float64.
 
         `output` is (n, C).
         """
-        if kernels.compiled(output):
-            hits = torch.zeros(self.clients, dtype=torch.float64)
-            arrays = (self.rows.numpy(), self.labels.numpy(), self.client.numpy())
-            kernels.count_right(output.detach().contiguous().numpy(), *arrays, hits.numpy())
-            return hits
-        right = output[self.rows].argmax(dim=1) == self.labels
-        return torch.bincount(self.client, weights=right.double(), minlength=self.clients).cpu()
+        return self.counts(output)[0].sum(dim=1).double()
 
 
 @dataclass(frozen=True)

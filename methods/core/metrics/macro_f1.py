@@ -6,7 +6,6 @@ are those that occur among a client's labels or predictions.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from methods.core.metrics.base import Items, Score, metric
@@ -15,13 +14,7 @@ from methods.core.metrics.base import Items, Score, metric
 @metric()
 def macro_f1(output: Tensor, items: Items) -> Score:
     """Pooled, clients weigh by their nodes: classes are averaged inside clients first."""
-    classes = output.shape[1]
-    predicted = output[items.rows].argmax(dim=1)
-    pair = (items.client * classes + items.labels) * classes + predicted
-    counts = torch.bincount(pair, minlength=items.clients * classes**2).view(-1, classes, classes)
-    right = counts.diagonal(dim1=1, dim2=2)
-    # 2 TP + FP + FN: how often a class is true plus how often it is predicted.
-    either = counts.sum(dim=2) + counts.sum(dim=1)
+    right, either = items.counts(output)
+    # 2 TP + FP + FN is how often a class is true plus how often it is predicted.
     f1 = 2 * right.double() / either.clamp(min=1)
-    total, present = f1.sum(dim=1), (either > 0).sum(dim=1)
-    return Score((total / present).cpu(), items.count)
+    return Score(f1.sum(dim=1) / (either > 0).sum(dim=1), items.count)

@@ -19,7 +19,7 @@ from benchmark.peers.worker import Worker
 from datasets.federation import Federation
 from datasets.options import Spec
 from methods.core import registry
-from methods.core.settings import Schedule
+from methods.core.schedule import Schedule
 from tests.methods.federations import small_federation
 
 CHECKOUTS = Path(__file__).parent / "checkouts"

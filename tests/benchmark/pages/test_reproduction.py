@@ -16,8 +16,8 @@ from benchmark.cell import Cell
 from benchmark.pages.reproduction import Entry, make_entries, markdown, write_reproduction
 from benchmark.pages.theirs import read_authors
 from benchmark.plan import make_plan
-from benchmark.protocol import Protocol, load_protocol, names
-from benchmark.published import POINT, figures
+from benchmark.protocol import AXES, Protocol, load_protocol, names
+from benchmark.published import figures
 from benchmark.record import Record
 from benchmark.verdict import AGREES, CANNOT, DIFFERS, NOT_MEASURED, UNDECIDED
 from methods.core import registry
@@ -79,7 +79,7 @@ def test_every_printed_figure_has_one_entry(entries: list[Entry]) -> None:
 def key_of(cell: Cell) -> dict[str, Any]:
     """A cell's place on every axis of its protocol's grid."""
     place = (str(cell.dataset), str(cell.partition), cell.clients, cell.label, cell.architecture.backbone)
-    return dict(zip(POINT, place, strict=True))
+    return dict(zip(AXES, place, strict=True))
 
 
 @cache

@@ -66,9 +66,9 @@ def prelu(h, slope):
 
 def network(x, model, net, layers, slope):
     for index in range(layers):
-        x = x @ model[f"{PREFIX}{net}.{index}.weight"] + model[f"{PREFIX}{net}.{index}.bias"]
+        x = x @ model[f"{PREFIX}.{net}.{index}.weight"] + model[f"{PREFIX}.{net}.{index}.bias"]
         if index < layers - 1:
-            x = prelu(x, model[f"{PREFIX}slope.{slope}"])
+            x = prelu(x, model[f"{PREFIX}.slope.{slope}"])
     return x
 
 
@@ -87,7 +87,7 @@ def outputs(part, model, prior, alpha, beta):
     r = beta * alike + (1 - beta) * cosines(message)
     mu, top = r.mean(), r.max()
     r = torch.where(r > mu, (r - mu) / (top - mu), -r / mu) + torch.eye(len(r))
-    slope = model[f"{PREFIX}slope.messages"]
+    slope = model[f"{PREFIX}.slope.messages"]
     signal = (prelu(r, slope) @ message).softmax(1) - (prelu(-r, slope) @ message).softmax(1)
     return z, z1, z2, (signal + message) / 2
 

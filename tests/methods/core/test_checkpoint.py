@@ -15,9 +15,10 @@ import pytest
 import torch
 
 from methods.core import registry
-from methods.core.base import Architecture, FederatedMethod, Schedule, make_setting
+from methods.core.base import Architecture, FederatedMethod, Schedule
 from methods.core.checkpoint import CheckpointError, State, UnsavableError
 from methods.core.rounds import Round
+from methods.core.setting import make_setting
 from methods.core.training import Outcome, train
 from tests.methods.federations import community_federation
 

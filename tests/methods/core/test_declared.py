@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from methods.core import registry
-from methods.core.base import Architecture, Schedule, make_setting
+from methods.core.base import Architecture, Schedule
+from methods.core.setting import make_setting
 from methods.core.training import train
 from tests.methods.federations import small_federation
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from methods.core import registry
-from methods.core.base import Schedule, make_setting
+from methods.core.base import Schedule
+from methods.core.setting import make_setting
 from methods.core.training import neighbours, train
 from methods.stacked.architecture import Architecture
 from tests.methods.federations import small_federation

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from methods.core import registry
-from methods.core.base import Architecture, Schedule, make_setting
+from methods.core.base import Architecture, Schedule
+from methods.core.setting import make_setting
 from methods.core.training import train
 from tests.methods.federations import small_federation
 from tests.methods.oracle import train_by_loop

@@ -14,8 +14,11 @@ from torch import Tensor
 
 from datasets.errors import UserError
 from methods.core import registry
-from methods.core.base import Architecture, FederatedMethod, Schedule, make_setting
+from methods.core.base import Architecture, FederatedMethod, Schedule
 from methods.core.participation import Attendance
+from methods.core.server_rules import ServerRule
+from methods.core.setting import make_setting
+from methods.core.tasks import NodeClassification
 from methods.core.training import train
 from methods.stacked.mixing import weighted_mean
 from methods.stacked.optimiser import MaskedOptimiser
@@ -38,15 +41,18 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
 CASES = [(name, options) for name in registry.names() for options in VARIANTS.get(name, [{}])]
 ONE_MODEL = {"fedsgd", "fedstruct", "fedlap", "fedlap+", "central"}
 """Methods that have no parameters of a client's own."""
-STATE = {
-    "apfl": ("alpha",),
-    "scaffold": ("control",),
-    "feddc": ("drift", "update", "gradient"),
-    "fedala": ("mixture",),
-    "fedspray": ("encoder",),
-    "fedlit": ("centroids",),
+OF_THE_ROUND = {"present", "working", "receiving", "epochs", "weights", "received", "rule.present"}
+OF_THE_SERVER = {
+    "fedpub": {"kept", "counts", "similarity"},
+    "fedproto": {"share"},
+    "fedtad": {"reliability"},
+    "gcfl": {"clusters"},
+    "gcfl+": {"clusters"},
+    "scaffold": {"gradient"},
+    "feddc": {"correction"},
+    "adafgl": {"homophily"},
 }
-"""Attributes in which a method's clients keep more than parameters."""
+"""Attributes with an entry for each client in which no client keeps anything over a round that it misses."""
 
 
 def method_of(name: str, options: dict[str, Any], schedule: Schedule = HALF) -> FederatedMethod:
@@ -57,18 +63,24 @@ def method_of(name: str, options: dict[str, Any], schedule: Schedule = HALF) -> 
 
 
 def client_state(method: FederatedMethod) -> dict[str, Tensor]:
-    """Name → (K, …): parameters, optimisers' states and what else clients keep."""
-    clients = method.federation.clients
-    found = dict(method.parameters)
-    for owner in (method.optimiser, getattr(method, "encoder_optimiser", method.optimiser)):
-        for index, state in enumerate(owner.state.values()):
-            found |= {f"{id(owner)}.{index}.{name}": value for name, value in state.items()}
-    for name in STATE.get(method.info.name, ()):
-        value = getattr(method, name)
+    """Name → (K, …): whatever a method keeps for each client, parameters and optimisers' states among it."""
+    aside = OF_THE_ROUND | OF_THE_SERVER.get(method.info.name, set())
+    kept = dict(vars(method))
+    kept |= {f"rule.{name}": value for name, value in vars(kept.get("rule", ServerRule())).items()}
+    found: dict[Any, Any] = {}
+    for name in kept.keys() - aside:
+        value = kept[name]
         parts = value if isinstance(value, dict) else {"": value}
-        found |= {f"{name}.{part}": each for part, each in parts.items() if isinstance(each, Tensor)}
-    stacked = {name: value for name, value in found.items() if value.shape[:1] == (clients,)}
-    return {name: value.detach().clone() for name, value in stacked.items()}
+        if isinstance(value, torch.optim.Optimizer):
+            states = list(value.state.values())
+            parts = {f"{i}.{part}": each for i, state in enumerate(states) for part, each in state.items()}
+        found |= {f"{name}.{part}": each for part, each in parts.items()}
+    clients = method.federation.clients
+    return {
+        name: value.detach().clone()
+        for name, value in found.items()
+        if isinstance(value, Tensor) and value.shape[:1] == (clients,)
+    }
 
 
 def unchanged(before: dict[str, Tensor], after: dict[str, Tensor], who: Tensor) -> bool:
@@ -86,20 +98,26 @@ def rounds_of(method: FederatedMethod) -> Iterator[int]:
 
 @pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}-{i}" for i, (n, _) in enumerate(CASES)])
 def test_an_absent_client_stays_as_it_was_and_exchanges_nothing(name: str, options: dict[str, Any]) -> None:
-    method = method_of(name, options)
+    method, other = method_of(name, options), method_of(name, options)
     if registry.describe(name).needs_everyone:
         with pytest.raises(UserError, match="needs every client in every round"):
             method.build()
         return
     one_model = name in ONE_MODEL or options.get("average") == "gradients"
     moved = False
-    for number in rounds_of(method):
+    for number, _ in zip(rounds_of(method), rounds_of(other), strict=True):
         before = client_state(method)
         loss = method.train_round(number)
         assert torch.isfinite(loss)
         trained = client_state(method)
         method.exchange(number)
         received = client_state(method)
+        round_with_nonsense(other, number, models=not one_model)
+        active = slice(None) if one_model else method.present | method.receiving
+        with torch.no_grad():
+            for parameter, value in method.parameters.items():
+                torch.testing.assert_close(other.parameters[parameter][active], value[active])
+                other.parameters[parameter].copy_(value)
         if one_model:
             continue
         assert not method.present[0]
@@ -108,7 +126,8 @@ def test_an_absent_client_stays_as_it_was_and_exchanges_nothing(name: str, optio
         assert unchanged(trained, received, ~method.present & ~method.receiving)
         assert all(
             torch.equal(trained[n][~method.receiving], received[n][~method.receiving])
-            for n in method.parameters
+            for n in trained
+            if n.startswith("parameters.")
         )
         moved |= not unchanged(before, trained, method.present)
     assert moved or one_model
@@ -121,6 +140,21 @@ def test_an_absent_client_stays_as_it_was_and_exchanges_nothing(name: str, optio
         part <= 0.5 * all_
         for part, all_ in zip(exchanged, (whole.channel.bytes_up, whole.channel.bytes_down), strict=True)
     )
+
+
+def round_with_nonsense(method: FederatedMethod, number: int, models: bool) -> None:
+    """A round in which the training labels, and the `models`, of those who neither train nor receive are
+    nonsense: what the others get must not depend on them."""
+    idle, task = ~(method.present | method.receiving), method.task
+    assert isinstance(task, NodeClassification)
+    labels = task.train_labels
+    task.train_labels = torch.where(idle[task.client[task.train]], (labels + 1) % task.width, labels)
+    method.train_round(number)
+    with torch.no_grad():
+        for value in method.parameters.values() if models else ():
+            value[idle] = 100 * value[idle] + 1
+    method.exchange(number)
+    task.train_labels = labels
 
 
 def test_a_round_of_fedavg_by_hand() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from datasets.errors import UserError
 from methods.core import registry
-from methods.core.base import make_setting
+from methods.core.setting import make_setting
 from tests.methods.federations import small_federation
 
 

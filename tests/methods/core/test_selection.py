@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from methods.core.schedule import AVERAGINGS
 from methods.core.selection import Curve, History
-from methods.core.settings import AVERAGINGS
 
 NAN = np.nan
 ITEMS, NODES = np.array([1, 3, 0]), np.array([50, 10, 40])

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from methods.core import registry
-from methods.core.base import Architecture, Options, Schedule, make_setting
+from methods.core.base import Architecture, Options, Schedule
+from methods.core.setting import make_setting
 from methods.core.training import train
 from tests.methods.federations import small_federation
 

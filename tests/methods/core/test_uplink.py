@@ -12,9 +12,10 @@ from torch import Tensor
 
 from datasets.errors import UserError
 from methods.core import registry
-from methods.core.base import Architecture, FederatedMethod, Schedule, make_setting
+from methods.core.base import Architecture, FederatedMethod, Schedule
 from methods.core.compression import Compression, largest, quantised
 from methods.core.privacy import GaussianMechanism, clip, epsilon
+from methods.core.setting import make_setting
 from methods.core.training import train
 from tests.methods.federations import small_federation
 

@@ -20,7 +20,8 @@ from datasets.graph import Dataset, as_scipy, build_dataset, row_normalised
 from datasets.partition import SCHEMES, partition
 from datasets.splits import make_split
 from methods.core import registry
-from methods.core.base import Architecture, Schedule, Setting, make_setting, with_backbone
+from methods.core.base import Architecture, Schedule
+from methods.core.setting import Setting, make_setting, with_backbone
 from methods.core.training import train
 from methods.fedcog import FedCog
 from methods.fedcog.coupling import CoupledConvolution, couple

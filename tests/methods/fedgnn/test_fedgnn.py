@@ -13,7 +13,8 @@ from datasets.graph import build_dataset
 from datasets.partition.base import Partition
 from datasets.splits import Split
 from methods.core import registry
-from methods.core.base import Architecture, Schedule, Setting, make_setting
+from methods.core.base import Architecture, Schedule
+from methods.core.setting import Setting, make_setting
 from methods.core.training import train
 from methods.fedgnn import FedGNN
 from methods.fedgnn import augmentation as fedgnn_augmentation

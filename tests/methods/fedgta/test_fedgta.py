@@ -11,7 +11,8 @@ import torch
 
 from datasets.errors import UserError
 from methods.core import registry
-from methods.core.base import Architecture, Schedule, make_setting
+from methods.core.base import Architecture, Schedule
+from methods.core.setting import make_setting
 from methods.fedgta import FedGTA, mixing_matrix
 from methods.fedgta.gamlp import misread_scores
 from tests.methods.federations import community_federation, small_federation

@@ -17,7 +17,8 @@ from datasets.partition import partition
 from datasets.seeding import stream
 from datasets.splits import make_split
 from methods.core import registry
-from methods.core.base import Architecture, Schedule, make_setting
+from methods.core.base import Architecture, Schedule
+from methods.core.setting import make_setting
 from methods.core.training import train
 from methods.fedlap import LEARNED, FedLap
 from methods.stacked.backbones import Parameters

@@ -12,7 +12,8 @@ from datasets.federation import federate
 from datasets.partition import Partition
 from datasets.splits import make_split
 from methods.core import registry
-from methods.core.base import Architecture, Schedule, Setting, make_setting
+from methods.core.base import Architecture, Schedule
+from methods.core.setting import Setting, make_setting
 from methods.core.training import train
 from methods.fedlit import FedLIT, average_channels
 from methods.fedlit.clustering import EdgeClustering, align, greedy_match, regroup

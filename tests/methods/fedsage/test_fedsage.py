@@ -14,7 +14,8 @@ from datasets.federation import federate
 from datasets.partition.base import Partition
 from datasets.splits import make_split
 from methods.core import registry
-from methods.core.base import Architecture, Schedule, make_setting
+from methods.core.base import Architecture, Schedule
+from methods.core.setting import make_setting
 from methods.core.training import train
 from methods.fedsage import FedSagePlus, FedSageTrue, missing_neighbours
 from methods.fedsage.generator import NeighbourGenerator

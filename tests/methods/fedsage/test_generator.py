@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from methods.core import registry
-from methods.core.base import Architecture, Schedule, make_setting
+from methods.core.base import Architecture, Schedule
+from methods.core.setting import make_setting
 from methods.core.training import DivergedError
 from methods.fedsage import FedSagePlus
 from methods.fedsage import matching as fedsage_matching

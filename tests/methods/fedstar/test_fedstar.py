@@ -7,7 +7,8 @@ import torch
 
 from datasets.errors import UserError
 from methods.core import registry
-from methods.core.base import Architecture, Schedule, Setting, make_setting
+from methods.core.base import Architecture, Schedule
+from methods.core.setting import Setting, make_setting
 from methods.core.training import train
 from methods.fedstar import FedStar
 from methods.fedstar import encoding as fedstar_encoding

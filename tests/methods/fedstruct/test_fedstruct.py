@@ -17,9 +17,11 @@ from datasets.graph import build_dataset
 from datasets.partition import partition
 from datasets.splits import make_split
 from methods.core import registry
-from methods.core.base import Architecture, Schedule, make_setting
+from methods.core.base import Architecture, Schedule
+from methods.core.setting import make_setting
 from methods.core.training import train
 from methods.fedstruct import FedStruct
+from methods.stacked.backbones import unprefixed
 from tests.methods.federations import small_dataset, small_federation
 
 SMALL = {
@@ -104,8 +106,8 @@ def test_prediction_is_equation_20() -> None:
     federation = method.federation
     whole = row_step(federation.source.adjacency().toarray())
     local = row_step(block_diagonal(federation))
-    g = method.structure_backbone.forward(method.structure_inputs, method._part("structure."))
-    f = method.backbone.forward(method.inputs, method._part("feature."))
+    g = method.structure_backbone.forward(method.structure_inputs, unprefixed("structure", method.parameters))
+    f = method.backbone.forward(method.inputs, unprefixed("feature", method.parameters))
     structure = torch.from_numpy(np.linalg.matrix_power(whole, 4)).float() @ g
     expected = structure[federation.origin] + torch.from_numpy(np.linalg.matrix_power(local, 2)).float() @ f
     torch.testing.assert_close(method.predict(), expected.detach(), rtol=1e-5, atol=1e-5)

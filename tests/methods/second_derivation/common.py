@@ -14,7 +14,8 @@ from datasets.partition import partition
 from datasets.registry import load
 from datasets.splits import make_split
 from methods.core import registry
-from methods.core.base import Architecture, FederatedMethod, Schedule, make_setting
+from methods.core.base import Architecture, FederatedMethod, Schedule
+from methods.core.setting import make_setting
 from methods.stacked.backbones import Parameters
 
 TOLERANCE = 1e-5

@@ -26,7 +26,8 @@ from torch import Tensor
 
 from datasets.federation import Federation
 from methods.core import registry
-from methods.core.base import Architecture, Schedule, make_setting
+from methods.core.base import Architecture, Schedule
+from methods.core.setting import make_setting
 from methods.fedsage import FedSagePlus
 from methods.fedsage.training import GeneratorTraining
 from methods.stacked.backbones import Parameters

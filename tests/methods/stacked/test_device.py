@@ -16,7 +16,8 @@ import torch
 
 from datasets.errors import UserError
 from methods.core import registry
-from methods.core.base import Architecture, FederatedMethod, Schedule, make_setting
+from methods.core.base import Architecture, FederatedMethod, Schedule
+from methods.core.setting import make_setting
 from methods.core.training import Outcome, train
 from methods.stacked.propagation import check_kernel
 from tests.methods.federations import small_federation

@@ -13,6 +13,7 @@ from datasets.graph import as_feature_tensor, row_normalised
 from methods.stacked.activation import Dropout, activate
 from methods.stacked.distance import squared_distance
 from methods.stacked.features import Features, NormalisedFeatures
+from methods.stacked.optimiser import MaskedOptimiser, make_adam
 from methods.stacked.propagation import (
     mean_weight,
     propagate,
@@ -248,6 +249,44 @@ def test_without_renewal_gradients_do_not_share_memory():
     weight = torch.randn(3, 40, 5).requires_grad_()
     first, second = (torch.autograd.grad(features.times(weight).sum(), weight)[0] for _ in range(2))
     assert first.data_ptr() != second.data_ptr()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda values: torch.optim.SGD(values, lr=0.1),
+        lambda values: make_adam(values, 0.1, 0.0),
+        lambda values: MaskedOptimiser(values, 0.1, 0.0, lambda: torch.tensor([True, False, True])),
+    ],
+)
+def test_an_evaluated_product_is_used_until_its_weight_changes(make, monkeypatch):
+    features, matrix = _absent_features()
+    dense, client = torch.from_numpy(matrix.toarray()), features.segments.client
+    weight = torch.randn(3, 40, 5, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    optimiser = make([weight])
+    computed = []
+
+    def counted(*arguments):
+        computed.append(1)
+        return sparse_product(*arguments)
+
+    monkeypatch.setattr("methods.stacked.features.sparse_product", counted)
+    for _ in range(3):
+        with torch.no_grad():
+            evaluated = features.times(weight)
+            torch.testing.assert_close(evaluated, torch.einsum("ni,nio->no", dense, weight[client]))
+        computed.clear()
+        trained = features.times(weight)
+        assert not computed
+        assert trained.tolist() == evaluated.tolist()
+        (fresh,) = torch.autograd.grad(Features.times(_absent_features()[0], weight).square().sum(), weight)
+        (gradient,) = torch.autograd.grad(trained.square().sum(), weight)
+        assert gradient.tolist() == fresh.tolist()
+        weight.grad = gradient
+        optimiser.step()
+    with torch.no_grad():
+        features.times(weight).zero_()
+        assert features.times(weight).count_nonzero()
 
 
 @pytest.mark.parametrize("received", [(1, 5, 3), (4, 5, 3)])

@@ -213,10 +213,12 @@ function layout(colours, x, y, rest = {}) {
     margin: { l: 50, r: 12, t: 8, b: 44 }, xaxis: { ...axis, ...x }, yaxis: { ...axis, ...y }, ...rest };
 }
 const CONFIG = { displayModeBar: false, responsive: true, scrollZoom: false };
-// Of the whole run: what is there before the first round, what each round adds.
+// Older records say what a run needs before its first round and what it spends in all of them: spread evenly.
 function spent(line, axis, rounds) {
   if (axis === "rounds") return rounds;
-  const [start, each] = line[axis === "seconds" ? "seconds" : "megabytes"];
+  const name = axis === "seconds" ? "seconds" : "megabytes";
+  if (line.spent) return line.spent[name];
+  const [start, each] = line[name];
   return rounds.map((round) => start + each * round);
 }
 
@@ -287,10 +289,11 @@ function curves(figure, colours) {
   });
   legend(figure, block, rows);
   const drawn = rows.filter((line) => line.mean && line.value !== null).sort((a, b) => b.value - a.value);
+  const even = axis !== "rounds" && rows.some((line) => line.mean && !line.spent) ? ", of older records spread evenly over rounds" : "";
   const ends = drawn.slice(0, 3).map((line) => `${line.name} ${line.value.toFixed(1)}`).join(", ");
   return { traces: [...grey, ...bright], layout: layout(colours,
-    { title: { text: axis }, rangemode: "tozero" }, { title: { text: "test score, %" } }),
-    words: `Test score against ${axis} on ${title}: ${grey.length + rows.filter((line, place) => line.mean && slots.includes(place)).length} curves. ${ends ? `Highest ${score}: ${ends}.` : "No curve is recorded."}` };
+    { title: { text: axis + even }, rangemode: "tozero" }, { title: { text: "test score, %" } }),
+    words: `Test score against ${axis}${even} on ${title}: ${grey.length + rows.filter((line, place) => line.mean && slots.includes(place)).length} curves. ${ends ? `Highest ${score}: ${ends}.` : "No curve is recorded."}` };
 }
 
 function front(points) {

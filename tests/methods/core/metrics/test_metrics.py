@@ -11,8 +11,9 @@ from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 
 from datasets.errors import UserError
 from methods.core import metrics, registry
-from methods.core.base import Schedule, make_setting
+from methods.core.base import Schedule
 from methods.core.metrics import Items
+from methods.core.setting import make_setting
 from methods.core.tasks import further_metrics
 from methods.core.training import train
 from methods.stacked import kernels

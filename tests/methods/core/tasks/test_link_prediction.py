@@ -17,7 +17,8 @@ from datasets.links import LinkOptions, draw_links
 from datasets.partition import partition
 from datasets.splits import make_split
 from methods.core import registry
-from methods.core.base import Architecture, Schedule, Setting, make_setting
+from methods.core.base import Architecture, Schedule
+from methods.core.setting import Setting, make_setting
 from methods.core.tasks.link_prediction import LinkPrediction, Sampler
 from methods.core.training import train
 from tests.datasets.test_links import codes, edges_of, links_of, planted, split

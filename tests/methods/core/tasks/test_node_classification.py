@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as functional
 
 from datasets.errors import UserError
-from methods.core.base import make_setting
+from methods.core.setting import make_setting
 from methods.core.tasks import NodeClassification
 from methods.stacked import kernels
 from tests.methods.federations import small_federation

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from datasets.errors import UserError
-from methods.core.settings import Schedule
+from methods.core.schedule import Schedule
 from methods.stacked.architecture import Architecture
 
 

@@ -1,0 +1,22 @@
+"""Libraries that only some need, each of which an extra of the project installs."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from datasets.errors import UserError
+
+
+def needed(module: str, extra: str, by: str, otherwise: str = "") -> Any:
+    """An optional library, imported. `by` begins the sentence on a missing one, `otherwise` ends it.
+
+    Raises UserError where it is not installed, and where it lacks something itself, which is then named.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        if not (isinstance(error, ModuleNotFoundError) and error.name == module):
+            raise UserError(f"{module}, which {by} needs, cannot be imported: {error}") from error
+        advice = f"install the extra with pip install -e '.[{extra}]'"
+        raise UserError(f"{by} needs {module}: {', or '.join(filter(None, (advice, otherwise)))}") from error

@@ -1,0 +1,25 @@
+"""Sets of whole numbers as ascending arrays.
+
+`np.unique` of numpy 2.3 and later finds different numbers by hashing, and `np.isin` calls it: for a million
+codes of edges that takes 0.55 s where sorting takes 0.01.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def distinct(values: np.ndarray) -> np.ndarray:
+    """The different ones of `values` ((m,) integers), ascending."""
+    ordered = np.sort(values)
+    first = np.ones(len(ordered), dtype=bool)
+    first[1:] = ordered[1:] != ordered[:-1]
+    return ordered[first]
+
+
+def among(values: np.ndarray, ascending: np.ndarray) -> np.ndarray:
+    """Which of `values` ((m,) integers) are in `ascending` ((l,) in that order); (m,) bool."""
+    if not len(ascending):
+        return np.zeros(len(values), dtype=bool)
+    at = np.searchsorted(ascending, values)
+    return ascending[np.minimum(at, len(ascending) - 1)] == values

@@ -1,0 +1,72 @@
+"""What a method is given: clients, task, network and schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor
+
+from datasets.federation import Federation
+from datasets.options import Spec
+from methods.core import tasks
+from methods.core.schedule import Schedule
+from methods.core.tasks import Task
+from methods.stacked.architecture import Architecture
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """Everything a method is given; `make_setting` makes one."""
+
+    federation: Federation
+    """What the method sees: the clients, or all of them merged into one."""
+    task: Task
+    """What is learned, on the federation's nodes."""
+    scoring: Task
+    """What is scored, on the clients' nodes."""
+    rows: Tensor | None
+    """(n,) the federation's row of each of the clients' nodes; None: they are the same."""
+    architecture: Architecture
+    schedule: Schedule
+    seed: int
+    kernel: str
+    device: str
+
+
+def make_setting(
+    federation: Federation,
+    architecture: Architecture | None = None,
+    schedule: Schedule | None = None,
+    seed: int = 0,
+    *,
+    task: str | Spec = tasks.NodeClassification.name,
+    metrics: Iterable[str] = (),
+    merged: bool = False,
+    data_seed: int | None = None,
+    kernel: str = "auto",
+    device: str = "cpu",
+) -> Setting:
+    """A task on these clients, scored by its own metrics and by `metrics`, and how to train.
+
+    `merged` is `MethodInfo.merged` of the method; `data_seed` holds out edges (None: the seed).
+    Raises UserError for an unknown task or metric, and for options that the task cannot take.
+    """
+    spec = Spec.of(task)
+    kind = tasks.find(spec.name)
+    data = kind.hold_out(federation, spec, seed if data_seed is None else data_seed)
+    learned = scoring = kind(data, metrics, seed, device)
+    rows = None
+    if merged:
+        whole, rows = kind.merge(data, seed)
+        learned, rows = kind(whole, (), seed, device), rows.to(device)
+    network, timetable = architecture or Architecture(), schedule or Schedule()
+    if timetable.selection_metric:
+        scoring.select_by(timetable.selection_metric)
+    return Setting(learned.federation, learned, scoring, rows, network, timetable, seed, kernel, device)
+
+
+def with_backbone(setting: Setting, **changes: Any) -> Setting:
+    """The setting with parts of its architecture replaced."""
+    return replace(setting, architecture=replace(setting.architecture, **changes))
