@@ -16,10 +16,10 @@ RESULTS = ROOT / "results"
 
 
 def test_pages_in_git_are_those_that_the_records_give(tmp_path: Path) -> None:
-    for folder in ("runs", "notes", "performance"):
+    for folder in ("runs", "authors", "notes", "performance"):
         shutil.copytree(RESULTS / folder, tmp_path / folder)
     report.write_report(tmp_path)
-    pages = ["performance.md", "reproduction.md", "reproduction.json", "claims.md"]
+    pages = ["performance.md", "reproduction.md", "reproduction.json", "claims.md", "authors.md"]
     pages += [f"leaderboards/{path.name}" for path in RESULTS.glob("leaderboards/*.md")]
     assert len(pages) > 20
     stale = [page for page in pages if (tmp_path / page).read_bytes() != (RESULTS / page).read_bytes()]
