@@ -18,6 +18,9 @@ from datasets.files import explained
 from datasets.graph import Dataset, as_scipy
 from datasets.paths import PLUGIN
 
+_LEFT_BY_PYTHON = ("__doc__", "__module__", "__dict__", "__weakref__", "__firstlineno__", "__slotnames__")
+"""Attributes of a class that say nothing of what it does; some come only when it is used, as by copyreg."""
+
 
 def of_file(path: Path) -> str:
     """SHA-256 of a file's content; of a `.py` file that of its code and of the modules beside it that it
@@ -137,7 +140,7 @@ def _seen(found: Any, module: str, before: set[int]) -> Iterator[Any]:
             for base in found.__bases__:
                 yield from _seen(base, module, before)
             for name, value in sorted(vars(found).items()):
-                if name not in ("__doc__", "__module__", "__dict__", "__weakref__", "__firstlineno__"):
+                if name not in _LEFT_BY_PYTHON:
                     yield name
                     yield from _seen(value, module, before)
     elif hasattr(found, "__dataclass_fields__"):
