@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmark.authors.records import load
 from benchmark.pages.authors import write_authors_page
 from benchmark.pages.claims import write_claims
 from benchmark.pages.leaderboard import write_leaderboard
 from benchmark.pages.reproduction import make_entries, write_reproduction
 from benchmark.pages.site.page import write_site
-from benchmark.pages.theirs import read_authors
 from benchmark.performance.page import write_performance_page
 from benchmark.plan import grid_cells
 from benchmark.protocol import load_protocol, names
@@ -30,7 +30,7 @@ def write_report(results: Path, own: Sequence[str] = ()) -> list[Path]:
     measured = any((results / "performance").glob("*.jsonl"))
     if not found and not measured:
         raise UserError(f"{results} holds no records: run python -m benchmark first")
-    stored, theirs = Records(results), read_authors(results)
+    stored, theirs = Records(results), load(results)
     protocols = [load_protocol(name) for name in (*names(), *own)]
     tables = [(protocol, stored.of_table(protocol.name, grid_cells(protocol))) for protocol in protocols]
     paths = [write_leaderboard(results, *table) for table in tables if table[0].name in found or table[1]]

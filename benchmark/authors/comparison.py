@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
@@ -43,6 +43,11 @@ class Comparison:
     pairs: list[Pair] = field(default_factory=list)
 
     @property
+    def theirs(self) -> list[float]:
+        """The authors' score of every pair, in percent."""
+        return [pair.run.metrics[self.metric] for pair in self.pairs]
+
+    @property
     def differences(self) -> list[float]:
         """Ours − theirs of every pair, in points."""
         found = (pair.difference(self.metric) for pair in self.pairs)
@@ -63,6 +68,17 @@ class Comparison:
             if min(pair.run.core_share, pair.record.result.core_share or 0.0) >= ALONE
         ]
         return fmean(ratios) if ratios else None
+
+
+def beside(records: Sequence[Record], metric: str, runs: Mapping[str, Sequence[Run]]) -> Comparison | None:
+    """The runs of the authors' code on the clients of these records, repetitions of one cell; None where it
+    was not run on any, or does not give the metric. `runs` is by the key of our cell, the latest last."""
+    found = [Pair(runs[record.key][-1], record) for record in records if record.key in runs]
+    pairs = [pair for pair in found if pair.difference(metric) is not None]
+    if not pairs:
+        return None
+    run = pairs[0].run
+    return Comparison(run.code, run.method, run.backbone, metric, pairs=pairs)
 
 
 def seconds_per_round(record: Record) -> float:

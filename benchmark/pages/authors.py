@@ -83,13 +83,12 @@ def _line(comparison: Comparison) -> list[str]:
     verdict = comparison.verdict
     name = f"{comparison.method} · {comparison.backbone}"
     ours = [pair.record.metrics[comparison.metric] or 0.0 for pair in comparison.pairs]
-    theirs = [pair.run.metrics[comparison.metric] for pair in comparison.pairs]
     return [
         name,
         heading_of(comparison.metric),
         str(len(comparison.differences)),
         f"{fmean(ours):.2f}",
-        f"{fmean(theirs):.2f}",
+        f"{fmean(comparison.theirs):.2f}",
         verdict.shown,
         verdict.shown_interval or "–",
         verdict.word,

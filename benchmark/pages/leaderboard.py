@@ -13,6 +13,7 @@ from rich.markup import escape as escape_markup
 from rich.measure import Measurement
 from rich.table import Table
 
+from benchmark.authors.comparison import beside
 from benchmark.authors.records import Run, load
 from benchmark.pages.comparison import gain_of, level_of
 from benchmark.pages.metrics import heading_of
@@ -129,22 +130,20 @@ def table_of(
             columns.append(["difference", *map(_verdict, levels)])
             if any(gain is not None for gain in gains):
                 columns.append([GAINS, *map(_verdict, gains)])
-        beside = [_theirs(row, metric, theirs) for row in rows]
-        if any(beside):
-            columns.append(["authors' code here", *(text or "–" for text in beside)])
+        answers = [_theirs(row, metric, theirs) for row in rows]
+        if any(answers):
+            columns.append(["authors' code here", *(text or "–" for text in answers)])
     head, *cells = (list(line) for line in zip(*columns, strict=True))
     return [*head, *COSTS], [[*line, *_costs(row)] for line, row in zip(cells, rows, strict=True)]
 
 
 def _theirs(row: Row, metric: str, theirs: Mapping[str, Sequence[Run]]) -> str:
     """What the authors' code gives on the clients of the row's own runs; empty where it has not been run."""
-    latest = [theirs[record.key][-1].metrics for record in row.records if record.key in theirs]
-    values = [metrics[metric] for metrics in latest if metric in metrics]
-    return (
-        with_spread(statistics.fmean(values), statistics.stdev(values) if values[1:] else None)
-        if values
-        else ""
-    )
+    found = beside(row.records, metric, theirs)
+    if found is None:
+        return ""
+    scores = found.theirs
+    return with_spread(statistics.fmean(scores), statistics.stdev(scores) if scores[1:] else None)
 
 
 def _name(row: Row, several_backbones: bool) -> str:

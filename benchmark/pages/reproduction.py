@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,13 +12,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from benchmark.authors.comparison import beside
+from benchmark.authors.records import Run, load
 from benchmark.causes import text_of
 from benchmark.pages.comparison import REFERENCE, gain_of, level_of
 from benchmark.pages.leaderboard import CHOSEN
 from benchmark.pages.metrics import CHANGE, COMMUNICATION, GAIN
 from benchmark.pages.scores import Row, make_rows
 from benchmark.pages.tables import escape, markdown_table, with_spread
-from benchmark.pages.theirs import Name, Runs, read_authors
 from benchmark.pages.writing import write_page
 from benchmark.protocol import AXES, Protocol, bare
 from benchmark.published import PLACE, Figure, Place, answered_figures, figures, grid_points
@@ -99,23 +101,22 @@ class Entry:
         differs = self.gain is not None and self.gain.word == DIFFERS
         return text_of(self.figure.place, "gain") if differs else ""
 
-    def authors(self, runs: Mapping[Name, Runs]) -> dict[str, Any] | None:
-        """What the authors' own code gave for this cell, if it was run."""
-        parts = ("dataset", "partition", "clients", "method", "backbone")
-        found = runs.get((self.protocol, *(str(self.point.get(part, "")) for part in parts), self.metric))
+    def authors(self, runs: Mapping[str, Sequence[Run]]) -> dict[str, Any] | None:
+        """What the authors' own code gave on the clients of these records, and whether ours gives the same;
+        None if it was not run. `runs` is by the key of our cell, the latest last."""
+        found = None if self.row is None else beside(self.row.records, self.metric, runs)
         if found is None:
             return None
-        score = {} if self.row is None else self.row.scores[self.metric].by_seed
-        drawn = (
-            {} if self.row is None else {item.cell.seed: item.cell.drawn_with for item in self.row.records}
-        )
-        values = found.to_dict({(seed, drawn[seed]): value for seed, value in score.items()})
-        rounded = {
-            name: _rounded(value) if isinstance(value, float) else value for name, value in values.items()
+        scores, rounds = found.theirs, [pair.run.seconds_per_round for pair in found.pairs]
+        return {
+            "mean": _rounded(statistics.fmean(scores)),
+            "std": _rounded(statistics.stdev(scores)) if len(scores) > 1 else None,
+            "seeds": len(scores),
+            "seconds_per_round": _rounded(statistics.fmean(rounds)),
+            **_verdict(found.verdict),
         }
-        return {**rounded, "interval": values["interval"] and [_rounded(end) for end in values["interval"]]}
 
-    def to_dict(self, runs: Mapping[Name, Runs]) -> dict[str, Any]:
+    def to_dict(self, runs: Mapping[str, Sequence[Run]]) -> dict[str, Any]:
         """JSON-ready, flat but for the verdicts; `runs` are those of the authors' code."""
         score = None if self.row is None else self.row.scores[self.metric]
         return {
@@ -360,7 +361,7 @@ def _reasons(entries: Sequence[Entry], word: str) -> str:
 
 def write_reproduction(results: Path, entries: Sequence[Entry]) -> list[Path]:
     """Write `reproduction.json` and `reproduction.md` into the results folder; returns their paths."""
-    runs = read_authors(results)
+    runs = load(results)
     listed = ",\n".join(json.dumps(entry.to_dict(runs), ensure_ascii=False) for entry in entries)
     data, page = results / "reproduction.json", results / "reproduction.md"
     write_page(data, f"[\n{listed}\n]\n".encode())

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from benchmark.arguments import parse
-from benchmark.authors.records import AuthorsRuns, Run
+from benchmark.authors.records import AuthorsRuns, Run, load
 from benchmark.cell import Cell
 from benchmark.pages.reproduction import Entry, make_entries, markdown, write_reproduction
-from benchmark.pages.theirs import read_authors
 from benchmark.plan import make_plan
 from benchmark.protocol import AXES, Protocol, load_protocol, names
 from benchmark.published import figures
@@ -163,23 +162,30 @@ def test_a_figure_that_differs_says_why() -> None:
 
 
 def test_the_authors_code_stands_beside_our_figures(tmp_path: Path) -> None:
+    records = records_of("fedpub-2", SCORES, *PLACE)
     runs = AuthorsRuns(tmp_path, "fedpub")
-    for seed in (0, 1, 7):
-        place = ("fedpub-2", "cora", "metis", 10, "local", "gcn", seed, seed)
-        runs.add(Run("fedpub", "c0ffee", f"key{seed}", *place, {"accuracy": 79.0 + seed}, 100, 50.0, 0.99))
-    entries = entries_of(fedpub_2=records_of("fedpub-2", SCORES, *PLACE))
-    found = entry_of(entries, *TABLE_2, "Local").to_dict(read_authors(tmp_path))["authors"]
-    # 79.9 − 79 and 80 − 80: mean 0.45, standard error 0.45, t(1) at 95 % 6.3138.
-    assert found == {
-        "mean": pytest.approx(81.6667),
-        "std": pytest.approx(3.7859),
-        "seeds": 3,
+    place = ("fedpub-2", "cora", "metis", 10, "local", "gcn")
+    keys = [record.key for record in records if record.cell.method == "local" and record.cell.seed < 2]
+    # The third is of other clients, which a change of the partition left behind.
+    for seed, key in enumerate([*keys, "gone"]):
+        metrics = {"accuracy": 79.0 + seed}
+        runs.add(Run("fedpub", "c0ffee", key, *place, seed, seed, metrics, 100, 50.0, 0.99))
+    entries = entries_of(fedpub_2=records)
+    # 79.9 − 79 and 80 − 80: mean 0.45, standard error 0.45, t(1) at 95 % 6.3138;
+    # six seeds: 0.45 + 2.015 · 0.636 / √6 < 1.
+    assert entry_of(entries, *TABLE_2, "Local").authors(load(tmp_path)) == {
+        "mean": 79.5,
+        "std": pytest.approx(0.7071),
+        "seeds": 2,
         "seconds_per_round": 0.5,
-        "paired": 2,
+        "verdict": UNDECIDED,
         "difference": 0.45,
         "interval": [pytest.approx(-2.3912), pytest.approx(3.2912)],
+        "tolerance": 1.0,
+        "seeds_to_decide": 6,
+        "reason": "",
     }
-    assert entry_of(entries, *TABLE_2, "FedAvg").to_dict(read_authors(tmp_path))["authors"] is None
+    assert entry_of(entries, *TABLE_2, "FedAvg").authors(load(tmp_path)) is None
 
 
 def test_levels_and_gains_are_judged(entries: list[Entry]) -> None:
