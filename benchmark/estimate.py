@@ -22,7 +22,7 @@ class Estimate:
         self._records = records
 
     def seconds(self, cell: Cell) -> float:
-        """Set-up, training and evaluation together, on one thread: the medians of the cells most like it."""
+        """Set-up, training and evaluation, alone on a core: the medians of the cells most like it."""
         for like in _likes(cell):
             if like in self._medians:
                 setup, a_round = self._medians[like]
@@ -34,8 +34,8 @@ class Estimate:
         found: dict[tuple[object, ...], list[tuple[float, float]]] = defaultdict(list)
         for record in self._records:
             if record.status == OK:
-                setup = record.seconds.get("setup", 0.0)
-                a_round = (sum(record.seconds.values()) - setup) / record.rounds
+                setup = record.core_seconds.get("setup", 0.0)
+                a_round = (sum(record.core_seconds.values()) - setup) / record.rounds
                 for like in _likes(record.cell):
                     found[like].append((setup, a_round))
         return {

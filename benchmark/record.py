@@ -107,6 +107,13 @@ class Record:
         """All options of the method, defaults filled in."""
         return {**self.result.default_options, **dict(self.cell.options)}
 
+    @property
+    def core_seconds(self) -> dict[str, float]:
+        """`seconds`, in those of one core: what other processes took from the run is left out."""
+        share = self.result.core_share
+        cores = self.environment.get("threads", 1) if share is None else share
+        return {part: seconds * cores for part, seconds in self.seconds.items()}
+
     # What pages ask for most, in one step.
     backbone = property(attrgetter("cell.architecture.backbone"))
     rounds = property(attrgetter("cell.schedule.rounds"))

@@ -219,8 +219,7 @@ def _costs(runs: Records) -> Iterator[tuple[str, str, str, float]]:
         paper = protocol.published[0].paper if protocol.published else protocol.title.partition(",")[0]
         for record in runs.store(name).records():
             if record.status == OK:
-                seconds = sum(record.result.seconds.values()) * record.environment["threads"]
-                yield paper, name, machine_of({"made": record.environment}), seconds
+                yield paper, name, machine_of({"made": record.environment}), sum(record.core_seconds.values())
 
 
 def _cost(seconds: list[float]) -> str:

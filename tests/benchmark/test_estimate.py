@@ -25,6 +25,12 @@ def test_the_estimate_takes_what_is_most_alike() -> None:
     assert Estimate([]).seconds(make_cell()) == UNKNOWN_SECONDS
 
 
+def test_the_estimate_is_of_a_core_of_its_own() -> None:
+    seconds = {"setup": 5.0, "train": 2.0, "evaluate": 1.0}
+    shared = make_record(make_cell(rounds=2), seconds=seconds, core_share=0.5)
+    assert Estimate([shared]).seconds(make_cell(rounds=10)) == 2.5 + 10 * 0.75
+
+
 @pytest.mark.parametrize(
     ("seconds", "said"),
     [(0.4, "0 s"), (99, "99 s"), (100, "2 min"), (5940, "99 min"), (6000, "1.7 h"), (111048, "30.8 h")],
