@@ -23,10 +23,6 @@ a_k together again. With one step of 0.01 a round they stay nearly parallel and 
 (METIS, 10 clients, default protocol, seed 0) the mean cosine of two clients' a is 0.99997 in the round
 reported (`vector_cosine`). Accuracy there: 83.2, with β = 0 82.9, without masks 69.1, FedAvg 72.0: what is
 gained is the masks' doing, which make the models personal.
-
-κ, divided by its row sum, is a softmax over j of (2 s_i s_j − s_j²) / σ²: attention with queries and keys of
-two numbers, which torch computes without holding the squares of the clients' sizes. Scores are counted from
-the client's mean for precision.
 """
 
 from __future__ import annotations
@@ -35,16 +31,16 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
-import torch.nn.functional as functional
 from torch import Tensor
 
 from datasets.limits import NonNegative, Positive
 from methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
 from methods.fedpub.masks import PREFIX, apply_masks, with_masks
-from methods.stacked.activation import Dropout
+from methods.stacked.activation import Dropout, add_bias
 from methods.stacked.backbones import Parameters, make_backbone, stack
+from methods.stacked.gaussian import gaussian_means
 from methods.stacked.mixing import cosine, gram, mix
-from methods.stacked.segments import Segments
+from methods.stacked.segments import segment_product
 
 VECTOR = "auxiliary"
 SMALLEST = 1e-8
@@ -105,13 +101,20 @@ class FedAux(FederatedMethod):
 
     def logits(self, dropout: Dropout | None) -> Tensor:
         """The clients' outputs, (n, C)."""
-        weights = apply_masks(self.parameters)
+        weights, segments = apply_masks(self.parameters), self.inputs.segments
         h = self.backbone.embed(self.inputs, weights, dropout)
-        smoothed = self.smooth(h, weights[VECTOR])
-        return self.backbone.classify(self.inputs, torch.cat([h, smoothed], dim=1), weights)
+        places = self.places(h, weights[VECTOR])
+        if self.architecture().head == "convolution":
+            z = gaussian_means(h, places, segments)
+            return self.backbone.classify(self.inputs, torch.cat([h, z], dim=1), weights)
+        # A mean of classified rows is the classified mean, and C columns are fewer than h's.
+        upper, lower = weights["head.weight"].chunk(2, dim=1)
+        z_classified = gaussian_means(segment_product(h, lower, segments), places, segments)
+        h_classified = segment_product(h, upper, segments)
+        return add_bias(h_classified + z_classified, weights["head.bias"], segments)
 
-    def smooth(self, h: Tensor, vector: Tensor) -> Tensor:
-        """z, (n, width), of h (n, width) and a (K, width)."""
+    def places(self, h: Tensor, vector: Tensor) -> Tensor:
+        """s / σ, (n,), of h (n, width) and a (K, width)."""
         client = self.inputs.segments.client
         products = (h * vector.index_select(0, client)).sum(dim=1)
         length = torch.linalg.vector_norm(h, dim=1)
@@ -120,7 +123,7 @@ class FedAux(FederatedMethod):
         else:
             longest = length.new_zeros(len(vector)).scatter_reduce(0, client, length, "amax")
             scale = longest.index_select(0, client)
-        return smoothed(h, products / scale.clamp(min=SMALLEST), self.options.sigma, self.inputs.segments)
+        return products / (self.options.sigma * scale.clamp(min=SMALLEST))
 
     def exchange(self, round_number: int) -> None:
         """Weights and vectors go up, each client's own averages come down."""
@@ -134,17 +137,3 @@ class FedAux(FederatedMethod):
         self.channel.down(*sent.values())
         others = similarity.fill_diagonal_(0).sum() / max(len(similarity) * (len(similarity) - 1), 1)
         self.by_round.setdefault("vector_cosine", []).append(float(others))
-
-
-def smoothed(h: Tensor, score: Tensor, sigma: float, segments: Segments) -> Tensor:
-    """Means of h (n, width) with weights exp(−(s_i − s_j)² / σ²) over each client's nodes; score (n,)."""
-    mean = segments.mean(score.unsqueeze(1)).squeeze(1).detach()
-    s = (score - mean.index_select(0, segments.client)) / sigma
-    # As wide as h, and in four dimensions: what torch's attention in blocks wants.
-    spare = (0, max(h.shape[1] - 2, 0))
-    query = functional.pad(torch.stack([2 * s, torch.ones_like(s)], dim=1), spare)
-    key = functional.pad(torch.stack([s, -s.square()], dim=1), spare)
-    query, key, value = (segments.pad(rows).unsqueeze(1) for rows in (query, key, h))
-    filled = segments.filled[:, None, None, :]
-    means = functional.scaled_dot_product_attention(query, key, value, attn_mask=filled, scale=1.0)
-    return segments.unpad(means.squeeze(1))

@@ -13,23 +13,14 @@ from methods.core import registry
 from methods.core.base import Schedule
 from methods.core.setting import make_setting
 from methods.core.training import train
-from methods.fedaux import VECTOR, smoothed
-from methods.stacked.segments import Segments
+from methods.fedaux import VECTOR
 from tests.methods.federations import community_federation
 from tests.methods.loops import Clients, assert_equal, leaves, numbers, optimiser_of
 from tests.methods.oracle import forward
+from tests.methods.stacked.test_gaussian import kernel_means
 
 SCHEDULE = Schedule(rounds=2, local_epochs=2, learning_rate=0.2, weight_decay=1e-3, optimiser="sgd")
 WIDTH = 6
-
-
-def kernel_means(h, scores, sigma):
-    """z node by node."""
-    rows = []
-    for s in scores:
-        weights = torch.exp(-((s - scores) ** 2) / sigma**2)
-        rows.append((weights[:, None] * h).sum(0) / weights.sum())
-    return torch.stack(rows)
 
 
 def client_loss(part, model, backbone, sigma, score):
@@ -46,7 +37,7 @@ def client_loss(part, model, backbone, sigma, score):
         places = functional.cosine_similarity(h, a[None, :], dim=1)
     else:
         places = (h / h.norm(dim=1).max()) @ a
-    z = kernel_means(h, places, sigma)
+    z = kernel_means(h, places / sigma)
     logits = torch.cat([h, z], 1) @ weights["head.weight"] + weights["head.bias"]
     return functional.cross_entropy(logits[part["train"]], part["labels"][part["train"]])
 
@@ -105,21 +96,6 @@ def test_with_beta_zero_weights_and_vectors_are_the_plain_mean_and_masks_stay():
         if not name.startswith("mask."):
             expected = expected.mean(0, keepdim=True).expand_as(expected)
         torch.testing.assert_close(value.detach(), expected)
-
-
-@pytest.mark.parametrize("sizes", [[5, 3], [1, 7, 4]])
-def test_the_kernel_is_the_identity_when_narrow_and_the_mean_when_wide(sizes):
-    generator = torch.Generator().manual_seed(0)
-    segments = Segments(torch.tensor(sizes))
-    h = torch.randn(sum(sizes), 4, generator=generator)
-    scores = torch.randperm(sum(sizes), generator=generator).float() + 100
-    torch.testing.assert_close(smoothed(h, scores, 0.1, segments), h, atol=1e-5, rtol=1e-5)
-    means = segments.mean(h)[segments.client]
-    torch.testing.assert_close(smoothed(h, scores, 1e4, segments), means, atol=1e-5, rtol=1e-5)
-    for k in range(len(sizes)):
-        rows = segments.client == k
-        expected = kernel_means(h[rows], scores[rows], 2.0)
-        torch.testing.assert_close(smoothed(h, scores, 2.0, segments)[rows], expected, atol=1e-5, rtol=1e-4)
 
 
 def test_the_vector_gets_the_gradient_of_the_written_out_kernel():

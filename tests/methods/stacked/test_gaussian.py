@@ -1,0 +1,80 @@
+"""The series against the kernel written out node by node, with its gradients, and its two limits."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from methods.stacked.gaussian import gaussian_means
+from methods.stacked.segments import Segments
+
+
+def kernel_means(h: Tensor, places: Tensor) -> Tensor:
+    """Node by node."""
+    rows = []
+    for place in places:
+        weights = torch.exp(-((place - places) ** 2))
+        rows.append((weights[:, None] * h).sum(0) / weights.sum())
+    return torch.stack(rows)
+
+
+def drawn(sizes: list[int], spread: float, offset: float = 0.0) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    rows = sum(sizes)
+    places = spread * torch.rand(rows, generator=generator, dtype=torch.float64) + offset
+    return torch.randn(rows, 4, generator=generator, dtype=torch.float64), places
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 120), min_size=1, max_size=4),
+    spread=st.floats(0, 40),
+    offset=st.floats(-50, 50),
+)
+def test_it_is_the_kernel_written_out(sizes: list[int], spread: float, offset: float) -> None:
+    h, places = drawn(sizes, spread, offset)
+    found = gaussian_means(h, places, Segments(torch.tensor(sizes)))
+    expected = map(kernel_means, h.split(sizes), places.split(sizes))
+    torch.testing.assert_close(found, torch.cat([*expected]), atol=1e-10, rtol=1e-9)
+
+
+@pytest.mark.parametrize("sizes", [[5, 3], [200, 150]])
+def test_gradients_are_those_of_the_kernel_written_out(sizes: list[int]) -> None:
+    gradients = []
+    for way in ("series", "kernel"):
+        h, places = (tensor.requires_grad_() for tensor in drawn(sizes, 8.0))
+        if way == "series":
+            found = gaussian_means(h, places, Segments(torch.tensor(sizes)))
+        else:
+            found = torch.cat([*map(kernel_means, h.split(sizes), places.split(sizes))])
+        gradients.append(torch.autograd.grad(found.sin().sum(), (h, places)))
+    for series, kernel in zip(*gradients, strict=True):
+        assert kernel.any()
+        torch.testing.assert_close(series, kernel, atol=1e-10, rtol=1e-8)
+
+
+@pytest.mark.parametrize("sizes", [[5, 3], [90, 1, 60]])
+def test_far_apart_every_row_is_its_own_and_close_together_the_mean(sizes: list[int]) -> None:
+    segments = Segments(torch.tensor(sizes))
+    h, _ = drawn(sizes, 1.0)
+    order = torch.randperm(len(h), generator=torch.Generator().manual_seed(0)).double()
+    torch.testing.assert_close(gaussian_means(h, 10 * order, segments), h)
+    means = segments.mean(h.float())[segments.client]
+    torch.testing.assert_close(gaussian_means(h.float(), 1e-6 * order.float(), segments), means)
+
+
+def test_a_lone_row_keeps_its_own_among_thousands() -> None:
+    h, places = drawn([4000], 1.0)
+    h, places = h.float(), places.float()
+    places[7] = 30.0
+    found = gaussian_means(h, places, Segments(torch.tensor([4000])))
+    torch.testing.assert_close(found[7], h[7], atol=1e-6, rtol=1e-6)
+
+
+def test_places_that_diverged_give_no_number() -> None:
+    h, places = drawn([60], 1.0)
+    places[3] = torch.nan
+    assert gaussian_means(h, places, Segments(torch.tensor([60]))).isnan().all()
