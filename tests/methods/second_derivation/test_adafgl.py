@@ -27,6 +27,7 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from methods.stacked.backbones import Parameters
+from tests.methods.adafgl.first_layers import first_layer
 from tests.methods.oracle import client_parts, forward
 from tests.methods.second_derivation.common import (
     COMMUNITY,
@@ -85,7 +86,10 @@ def perceptron(x: Tensor, w: Parameters, name: str) -> Tensor:
     for layer in range(PARTS[name]):
         if layer > 0:
             x = functional.prelu(x, slope)
-        x = x @ w[f"{OWN}{name}.{layer}.weight"] + w[f"{OWN}{name}.{layer}.bias"]
+        weight = (
+            w[f"{OWN}{name}.{layer}.weight"] if layer else first_layer(w[f"{OWN}first.weight"], name, HOPS)
+        )
+        x = x @ weight + w[f"{OWN}{name}.{layer}.bias"]
     return x
 
 
