@@ -22,7 +22,7 @@ from benchmark.environment import ROOT, SOURCES, commit, environment, peak_memor
 from benchmark.files import handed_by
 from benchmark.record import Failure, Record, Result, rounded
 from benchmark.saving import Saving
-from datasets.damage import damaged
+from datasets.damage import damaged, weakened
 from datasets.errors import UserError
 from datasets.federation import Federation, federate
 from datasets.graph import Dataset, binarised, largest_component, row_normalised
@@ -228,7 +228,7 @@ def make_clients(cell: Cell) -> tuple[Dataset, Partition, Federation]:
 
     Raises UserError if the graph cannot be had or divided.
     """
-    dataset = prepare(cell)
+    dataset = weakened(prepare(cell), cell.quality, cell.drawn_with)
     partition = divide(dataset, cell.partition, cell.clients, cell.drawn_with)
     split = make_split(dataset, partition, cell.split, cell.drawn_with)
     held, split = damaged(dataset, partition, split, cell.quality, cell.drawn_with)

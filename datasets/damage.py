@@ -1,10 +1,10 @@
 """Data of lower quality: noise on features and labels, edges, features and labels that are missing.
 
 The damage is done after partition and split, so that the clients and the roles of their nodes are those of
-the undamaged data. OpenFGL's code has the same kinds (`data/processing.py`), but scores on undamaged graphs,
-counts inside each client, and adds random edges where it says noise; here a client has one graph, and trains
-and is scored on it. Where a paper varies the share of nodes to train on and tests on all others (FedStruct,
-Figure 3), the split says so.
+the undamaged data; edges inside classes alone go before (`weakened`). OpenFGL's code has the same kinds
+(`data/processing.py`), but scores on undamaged graphs, counts inside each client, and adds random edges where
+it says noise; here a client has one graph, and trains and is scored on it. Where a paper varies the share of
+nodes to train on and tests on all others (FedStruct, Figure 3), the split says so.
 """
 
 from __future__ import annotations
@@ -21,6 +21,14 @@ from datasets.partition.base import Partition
 from datasets.quality import Quality
 from datasets.seeding import stream
 from datasets.splits.base import Split
+
+
+def weakened(dataset: Dataset, quality: Quality, seed: int) -> Dataset:
+    """The dataset without a share of the edges that join nodes of one class, drawn uniformly: the graph that
+    is to be divided. The same object where all are kept."""
+    if not quality.class_edges_removed:
+        return dataset
+    return _with_edges_removed(dataset, quality.class_edges_removed, seed, inside_classes=True)
 
 
 def damaged(
@@ -89,12 +97,17 @@ def _with_features(dataset: Dataset, matrix: sp.csr_matrix) -> Dataset:
     return replace(dataset, features=as_feature_tensor(matrix.toarray() if dense else matrix))
 
 
-def _with_edges_removed(dataset: Dataset, share: float, seed: int) -> Dataset:
+def _with_edges_removed(dataset: Dataset, share: float, seed: int, inside_classes: bool = False) -> Dataset:
     source, target = (end.numpy() for end in dataset.graph.edges())
     ends = np.minimum(source, target) * dataset.nodes + np.maximum(source, target)
     distinct, edge = np.unique(ends, return_inverse=True)
+    labels, eligible = dataset.labels.numpy(), np.arange(len(distinct))
+    if inside_classes:
+        low, high = divmod(distinct, dataset.nodes)
+        eligible = eligible[labels[low] == labels[high]]
+    generator = stream(seed, "class edges removed" if inside_classes else "edges removed")
     kept = np.ones(len(distinct), dtype=bool)
-    kept[_first(np.arange(len(distinct)), share, stream(seed, "edges removed"))] = False
+    kept[_first(eligible, share, generator)] = False
     graph = make_graph(source[kept[edge]], target[kept[edge]], dataset.nodes)
     return replace(dataset, graph=graph)
 

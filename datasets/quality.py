@@ -22,6 +22,8 @@ class Quality:
     """Standard deviation of the Gaussian noise on every entry of the features, which become dense."""
     edges_removed: Share = field(default=0.0, metadata=_UNSET)
     """Share of the graph's edges that are missing, inside clients and between them."""
+    class_edges_removed: Share = field(default=0.0, metadata=_UNSET)
+    """Share of the edges inside classes that are missing before the graph is divided (TopFGL, Table VI)."""
     labels_kept: PositiveShare = field(default=1.0, metadata=_UNSET)
     """Share of the training labels that are known, at least one; the other nodes play no role."""
     labels_stratified: bool = field(default=False, metadata=_UNSET)

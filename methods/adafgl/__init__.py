@@ -27,8 +27,8 @@ in OpenFGL, and a round of the second is `epochs` steps. P goes through a softma
 ŷ, as in the code. The extractor is the setting's network, whose Adam keeps its state; the code's default is
 a ChebNet on [X ‖ ÂX] with a new Adam in each round. X is what the extractor reads.
 
-X̃ W = X W₀ + Ā(X W₁ + Ā(…)) is computed without X̃. B, Ā and R hold the squares of the clients' sizes,
-padded to the largest.
+X̃ W = X W₀ + Ā(X W₁ + Ā(…)) is computed without X̃, from one product of X with the weights of all networks,
+which lie side by side. B, Ā and R hold the squares of the clients' sizes, padded to the largest.
 """
 
 from __future__ import annotations

@@ -17,6 +17,10 @@ Heads = dict[str, Tensor]
 """Outputs of the parts, (n, C) each: `homophilous` z, `features` z₁, `smoothed` z₂, `messages` z₃."""
 SMOOTHED = ("homophilous", "smoothed", "messages")
 """Networks that read X̃; `features` reads X."""
+FIRST = "first.weight"
+"""The first layers of all networks side by side, (K, d, …): X is multiplied once, and no copy of the weights,
+the most of a round's numbers, is made for it. For each power of Ā the columns of those in `SMOOTHED`, then
+those of `features`."""
 LAYERS = {"homophilous": 2, "smoothed": 3, "messages": 3, "features": 3}
 SLOPES = {"homophilous": "homophilous", "smoothed": "plain", "messages": "messages", "features": "plain"}
 """Whose PReLU a network has: `features` and `smoothed` share one, as in the authors' code."""
@@ -39,6 +43,9 @@ def personal_start(
             parameters[f"{net}.{index}.weight"] = math.sqrt(2) * glorot((inner, outer), generator)
             parameters[f"{net}.{index}.bias"] = torch.zeros(outer)
             inner = outer
+    smoothed = [parameters.pop(f"{net}.0.weight").view(hops + 1, width, hidden) for net in SMOOTHED]
+    columns = [torch.stack(smoothed, dim=2).transpose(0, 1).flatten(1), parameters.pop("features.0.weight")]
+    parameters[FIRST] = torch.cat(columns, dim=1)
     return parameters | {f"slope.{name}": torch.full((1,), SLOPE) for name in dict.fromkeys(SLOPES.values())}
 
 
@@ -93,21 +100,18 @@ class Personal:
 
     def _first(self, parameters: Weights, nets: list[str]) -> Heads:
         """X̃ W or X W of the networks' first layers, (n, width) each, from one product with X."""
-        smoothed = [name for name in nets if name in SMOOTHED]
-        clients, hops = self.segments.clients, self.hops + 1
-        weights = [parameters[f"{net}.0.weight"] for net in smoothed]
-        width = weights[0].shape[2]
-        by_hop = torch.cat([w.view(clients, hops, -1, width) for w in weights], dim=3)
-        columns = [by_hop.transpose(1, 2).flatten(2)]
-        if "features" in nets:
-            columns.append(parameters["features.0.weight"])
-        product = self.inputs.features.times(torch.cat(columns, dim=2))
-        wide = columns[0].shape[2]
-        *lower, spread = self.segments.pad(product[:, :wide]).chunk(hops, dim=2)
+        smoothed = [name for name in SMOOTHED if name in nets]
+        product = self.inputs.features.times(parameters[FIRST])
+        width = product.shape[1] // (len(SMOOTHED) * (self.hops + 1) + 1)
+        powers, plain = product.split((product.shape[1] - width, width), dim=1)
+        if len(smoothed) < len(SMOOTHED):
+            by_net = powers.view(len(product), self.hops + 1, len(SMOOTHED), width)
+            powers = by_net[:, :, [SMOOTHED.index(name) for name in smoothed]].flatten(1)
+        *lower, spread = self.segments.pad(powers).chunk(self.hops + 1, dim=2)
         for addend in reversed(lower):
             spread = addend + self.adjacency @ spread
         outputs = self.segments.unpad(spread).split(width, dim=1)
-        return dict(zip(smoothed, outputs, strict=True)) | {"features": product[:, wide:]}
+        return dict(zip(smoothed, outputs, strict=True)) | {"features": plain}
 
     def _layers(self, h: Tensor, parameters: Weights, net: str, dropout: Dropout | None) -> Tensor:
         """The network after its first product, (n, C)."""

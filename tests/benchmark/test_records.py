@@ -26,9 +26,10 @@ OTHER_VALUES: dict[str, Any] = {
     "weighting": "uniform", "evaluate_every": 2, "evaluate": "received", "selection": "last",
     "accuracy": "pooled", "data_seed": 5, "kernel": "dgl", "device": "cuda", "files": "abc",
     "versions": "metis=2", "selection_metric": "roc_auc", "features_removed": 0.1, "feature_flips": 0.1,
-    "feature_noise": 0.1, "edges_removed": 0.1, "labels_kept": 0.1, "labels_stratified": True,
-    "label_noise": 0.1, "participation": 0.5, "stragglers": 0.5, "leavers": "0@1", "privacy_noise": 0.5,
-    "privacy_clip": 2.0, "privacy_delta": 0.1, "quantise": 8, "top_k": 0.25, "error_feedback": True,
+    "feature_noise": 0.1, "edges_removed": 0.1, "class_edges_removed": 0.1, "labels_kept": 0.1,
+    "labels_stratified": True, "label_noise": 0.1, "participation": 0.5, "stragglers": 0.5,
+    "leavers": "0@1", "privacy_noise": 0.5, "privacy_clip": 2.0,
+    "privacy_delta": 0.1, "quantise": 8, "top_k": 0.25, "error_feedback": True,
 }  # fmt: skip
 
 

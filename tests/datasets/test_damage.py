@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datasets.damage import damaged
+from datasets.damage import damaged, weakened
 from datasets.errors import UserError
 from datasets.graph import Dataset, as_scipy, binarised, row_normalised
 from datasets.partition import partition
@@ -31,7 +31,8 @@ def clients(dataset: Dataset, seed: int = 0) -> tuple[Partition, Split]:
 
 
 def after(dataset: Dataset, seed: int = 0, **settings: Any) -> tuple[Dataset, Split]:
-    return damaged(dataset, *clients(dataset), Quality(**settings), seed)
+    quality = Quality(**settings)
+    return damaged(weakened(dataset, quality, seed), *clients(dataset), quality, seed)
 
 
 def edges(dataset: Dataset) -> set[tuple[int, int]]:
@@ -64,7 +65,7 @@ def test_the_seed_decides(kind: str) -> None:
     assert len(set(drawn)) == 10
     assert fingerprint(0) == drawn[0]
     untouched = [column for column in zip(*drawn, strict=True) if len(set(column)) == 1]
-    assert len(untouched) == (3 if kind == "edges_removed" else 4)
+    assert len(untouched) == (3 if kind in ("edges_removed", "class_edges_removed") else 4)
 
 
 @given(share=shares, seed=seeds, sparse=st.booleans())
@@ -118,6 +119,19 @@ def test_a_share_of_the_edges_is_removed_both_ways(share: float, seed: int) -> N
     assert dataset.undirected_edges - found.undirected_edges == round(share * dataset.undirected_edges)
     fewer, _ = after(dataset, seed, edges_removed=share / 2)
     assert left <= edges(fewer)
+
+
+@given(share=shares, seed=seeds)
+@settings(max_examples=10, deadline=None)
+def test_edges_inside_classes_go_and_those_between_stay(share: float, seed: int) -> None:
+    dataset = small_dataset()
+    found = weakened(dataset, Quality(class_edges_removed=share), seed)
+    labels = dataset.labels.tolist()
+    inside = {(u, v) for u, v in edges(dataset) if labels[u] == labels[v]}
+    assert edges(dataset) - inside == edges(found) - inside
+    left = edges(found) & inside
+    assert {(target, source) for source, target in left} == left
+    assert len(inside) - len(left) == 2 * round(share * len(inside) / 2)
 
 
 @given(share=shares, seed=seeds, stratified=st.booleans())

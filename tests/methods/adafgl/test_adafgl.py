@@ -15,6 +15,7 @@ from methods.core import registry
 from methods.core.base import SAME_AS_FEDAVG, Schedule
 from methods.core.tasks import NodeClassification
 from methods.core.twin import PREFIX
+from tests.methods.adafgl.first_layers import first_layer
 from tests.methods.federations import community_federation, small_federation
 from tests.methods.loops import Clients, assert_equal, leaves, mean, numbers, optimiser_of
 from tests.methods.oracle import forward
@@ -66,7 +67,9 @@ def prelu(h, slope):
 
 def network(x, model, net, layers, slope):
     for index in range(layers):
-        x = x @ model[f"{PREFIX}.{net}.{index}.weight"] + model[f"{PREFIX}.{net}.{index}.bias"]
+        first = first_layer(model[f"{PREFIX}.first.weight"], net)
+        weight = model[f"{PREFIX}.{net}.{index}.weight"] if index else first
+        x = x @ weight + model[f"{PREFIX}.{net}.{index}.bias"]
         if index < layers - 1:
             x = prelu(x, model[f"{PREFIX}.slope.{slope}"])
     return x

@@ -1,0 +1,217 @@
+"""AdaFGL as a loop over clients, from Li et al., ICDE 2024 (arXiv 2401.11750), and its public code.
+
+Step 1 is FedAvg, weighted by nodes; its last model, the extractor, gives P = softmax(logits). Step 2
+exchanges nothing. HCS_k is the accuracy, on one half of T_k, of ten steps of label propagation (as FedGTA's,
+α = 0.5) from the other half; every other node starts at 1/C. With R the cosines of the rows of softmax(P),
+its diagonal 0,
+
+    Ā = α A + (1 − α) 1[R > 0.999],    X̃ = [X, ÃX, Ã²X, Ã³X],    Ã = D̃^−½ (Ā + I) D̃^−½.
+
+Homophilous part: an MLP of two layers on X̃ with logits z; loss CE(z) + MSE(z, P); it says
+½ (softmax z + softmax P). Heterophilous part: MLPs of three layers on X, on X̃, and Z on X̃ whose messages
+pass by
+
+    S = β 1[R > 0.999] + (1 − β) cos(softmax Z), diagonal 0;  μ, M its mean and largest entry;
+    S' = (S − μ) / (M − μ) where S > μ, else −S / μ;  plus I;
+    out = ½ (softmax(φ(S') Z) − softmax(φ(−S') Z) + Z),    φ a PReLU;
+
+loss: the sum of the three cross-entropies; it says the mean of the three softmaxes. The public code lets the
+homophilous part answer where HCS ≥ 0.9, else the other; OpenFGL mixes them by HCS and 1 − HCS.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as functional
+from torch import Tensor
+
+from methods.stacked.backbones import Parameters
+from tests.methods.adafgl.first_layers import first_layer
+from tests.methods.oracle import client_parts, forward
+from tests.methods.second_derivation.common import (
+    COMMUNITY,
+    FLOAT,
+    TOLERANCE,
+    built,
+    copied,
+    divided,
+    gap,
+    leaves,
+    play,
+)
+
+CLIENTS, CLASSES, DECAY, RATE, ALPHA, BETA, HOPS = 4, 6, 5e-4, 0.2, 0.05, 0.2, 3
+FEDERATED, ROUNDS, EPOCHS, STEPS = 2, 4, 40, 2
+PARTS = {"homophilous": 2, "smoothed": 3, "messages": 3, "features": 3}
+OWN = "personal."
+
+
+def symmetric(adjacency: Tensor) -> Tensor:
+    """D̃^−½ (A + I) D̃^−½."""
+    looped = adjacency + torch.eye(len(adjacency))
+    scale = looped.sum(dim=1).rsqrt()
+    return scale[:, None] * looped * scale
+
+
+def homophily(adjacency: Tensor, labels: Tensor, seeds: Tensor, asked: Tensor, classes: int) -> float:
+    """HCS: accuracy on `asked` of label propagation from `seeds`, both (n,) bool."""
+    start = torch.full((len(labels), classes), 1 / classes)
+    start[seeds] = functional.one_hot(labels[seeds], classes).float()
+    y = start.clone()
+    for _ in range(10):
+        y = 0.5 * symmetric(adjacency) @ y + 0.5 * start
+        y[seeds] += start[seeds]
+    return float((y.argmax(dim=1) == labels)[asked].float().mean())
+
+
+def cosines(rows: Tensor) -> Tensor:
+    """(n, n), diagonal 0."""
+    unit = functional.normalize(rows, dim=1)
+    return (unit @ unit.T) * (1 - torch.eye(len(rows)))
+
+
+def extended(adjacency: Tensor, x: Tensor, near: Tensor, alpha: float, hops: int) -> Tensor:
+    """X̃; `near` is 1[R > 0.999]."""
+    smooth = symmetric(alpha * adjacency + (1 - alpha) * near)
+    found = [x]
+    for _ in range(hops):
+        found.append(smooth @ found[-1])
+    return torch.cat(found, dim=1)
+
+
+def perceptron(x: Tensor, w: Parameters, name: str) -> Tensor:
+    """Linear layers with PReLU between; the two heads without messages share one slope."""
+    slope = w[f"{OWN}slope.{name if name in ('homophilous', 'messages') else 'plain'}"]
+    for layer in range(PARTS[name]):
+        if layer > 0:
+            x = functional.prelu(x, slope)
+        weight = (
+            w[f"{OWN}{name}.{layer}.weight"] if layer else first_layer(w[f"{OWN}first.weight"], name, HOPS)
+        )
+        x = x @ weight + w[f"{OWN}{name}.{layer}.bias"]
+    return x
+
+
+def messages(z: Tensor, near: Tensor, beta: float, slope: Tensor) -> Tensor:
+    """The third head's output."""
+    s = beta * near + (1 - beta) * cosines(torch.softmax(z, dim=1))
+    mean, largest = s.mean(), s.max()
+    s = torch.where(s > mean, (s - mean) / (largest - mean), -s / mean) + torch.eye(len(s))
+    towards = torch.softmax(functional.prelu(s, slope) @ z, dim=1)
+    away = torch.softmax(functional.prelu(-s, slope) @ z, dim=1)
+    return (towards - away + z) / 2
+
+
+class Alone:
+    """One client in the second step."""
+
+    def __init__(self, part: dict[str, Tensor], extracted: Tensor) -> None:
+        self.part, self.prior = part, torch.softmax(extracted, dim=1)
+        self.near = (cosines(torch.softmax(self.prior, dim=1)) > 0.999).float()
+        self.smoothed = extended(part["adjacency"], part["features"], self.near, ALPHA, HOPS)
+
+    def heads(self, w: Parameters) -> dict[str, Tensor]:
+        """Logits of the four networks."""
+        found = {name: perceptron(self.smoothed, w, name) for name in ("homophilous", "smoothed", "messages")}
+        found["messages"] = messages(found["messages"], self.near, BETA, w[f"{OWN}slope.messages"])
+        return found | {"features": perceptron(self.part["features"], w, "features")}
+
+    def loss(self, heads: dict[str, Tensor], share: float) -> Tensor:
+        """Of the parts that have a share in what is predicted."""
+        train = self.part["train"]
+        each = {
+            name: functional.cross_entropy(z[train], self.part["labels"][train]) for name, z in heads.items()
+        }
+        homophilous = each.pop("homophilous") + ((heads["homophilous"] - self.prior) ** 2).mean()
+        return (share > 0) * homophilous + (share < 1) * sum(each.values())
+
+    def predicted(self, heads: dict[str, Tensor], share: float) -> Tensor:
+        """Probabilities, (n, C)."""
+        said = {name: torch.softmax(z, dim=1) for name, z in heads.items()}
+        homophilous = (said.pop("homophilous") + torch.softmax(self.prior, dim=1)) / 2
+        return share * homophilous + (1 - share) * sum(said.values()) / 3
+
+
+@pytest.mark.parametrize("combine", ["mixture", "threshold"])
+@pytest.mark.parametrize("backbone", ["gcn", "graphsage", "mlp", "sgc"])
+def test_rounds_agree(backbone: str, combine: str) -> None:
+    """Two rounds of FedAvg, two alone; the threshold makes some clients homophilous and others not."""
+    federation = divided(COMMUNITY, CLIENTS)
+    threshold = 0.75
+    method = built(
+        "adafgl",
+        {
+            "federated": FEDERATED / ROUNDS,
+            "epochs": STEPS,
+            "alpha": ALPHA,
+            "beta": BETA,
+            "hops": HOPS,
+            "width": 10,
+            "combine": combine,
+            **({"threshold": threshold} if combine == "threshold" else {}),
+        },
+        federation,
+        backbone,
+        rounds=ROUNDS,
+        local_epochs=EPOCHS,
+        weight_decay=DECAY,
+        weighting="nodes",
+        optimiser="sgd",
+        learning_rate=RATE,
+    )
+    start, parts = copied(method.parameters), client_parts(federation)
+    travelling = [name for name in start if not name.startswith(OWN)]
+    models = [leaves(start, client) for client in range(CLIENTS)]
+    optimisers = [torch.optim.SGD(list(m.values()), lr=RATE, weight_decay=DECAY) for m in models]
+    sizes = torch.tensor([float(len(part["labels"])) for part in parts])
+    for number in range(1, FEDERATED + 1):
+        for part, model, optimiser in zip(parts, models, optimisers, strict=True):
+            for _ in range(EPOCHS):
+                optimiser.zero_grad()
+                output = forward(part, model, backbone)[part["train"]]
+                functional.cross_entropy(output, part["labels"][part["train"]]).backward()
+                optimiser.step()
+        with torch.no_grad():
+            for name in travelling:
+                mean = sum(n * model[name] for n, model in zip(sizes / sizes.sum(), models, strict=True))
+                for model in models:
+                    model[name].copy_(mean)
+        assert gap(play(method, number), models) < TOLERANCE
+
+    draws = torch.Generator()
+    draws.set_state(method.generator.get_state())
+    order = torch.randperm(int(federation.train.sum()), generator=draws).tolist()
+    everyone = federation.train.nonzero().flatten()
+    first_node = (torch.cumsum(sizes, dim=0) - sizes).long()
+    shares, alone = [], []
+    for client, (part, model) in enumerate(zip(parts, models, strict=True)):
+        mine = [
+            int(everyone[i] - first_node[client]) for i in order if federation.client[everyone[i]] == client
+        ]
+        seeds, asked = torch.zeros(2, len(part["labels"]), dtype=torch.bool)
+        seeds[mine[: len(mine) // 2]] = True
+        asked[mine[len(mine) // 2 :]] = True
+        shares.append(homophily(part["adjacency"], part["labels"], seeds, asked, CLASSES))
+        alone.append(Alone(part, forward(part, model, backbone).detach()))
+    used = [float(share >= threshold) for share in shares] if combine == "threshold" else shares
+    assert len(set(used)) > 1
+
+    for number in range(FEDERATED + 1, ROUNDS + 1):
+        for own, model, optimiser, share in zip(alone, models, optimisers, used, strict=True):
+            for _ in range(STEPS):
+                optimiser.zero_grad()
+                own.loss(own.heads(model), share).backward()
+                optimiser.step()
+        stacked = play(method, number)
+        assert gap(stacked, models) < TOLERANCE
+        # S' jumps where S = μ: both go on from one place, before rounding moves a pair of nodes across.
+        for client, model in enumerate(models):
+            for name, value in model.items():
+                value.data.copy_(stacked[name][client])
+    torch.testing.assert_close(method.homophily, torch.tensor(shares))  # type: ignore[attr-defined]
+    with torch.no_grad():
+        said = [own.predicted(own.heads(m), share) for own, m, share in zip(alone, models, used, strict=True)]
+    torch.testing.assert_close(method.predict().exp(), torch.cat(said), atol=TOLERANCE, rtol=0)
+    sent = FEDERATED * CLIENTS * FLOAT * sum(start[name][0].numel() for name in travelling)
+    assert (method.channel.bytes_up, method.channel.bytes_down) == (sent, sent)

@@ -1,0 +1,173 @@
+"""FedGTA as a loop over clients, from Li et al., PVLDB 17(1), 2023, and its public code.
+
+After training, client k propagates its predictions from its labelled nodes T_k,
+
+    Y ← α Â Y + (1 − α) Y⁰,    then Y_T ← Y_T + Y⁰_T,    Y⁰ = one-hot on T_k, softmax of the logits elsewhere,
+
+and takes P = softmax(Y) and Q = softmax(Y / T), both one-hot on T_k. It sends its model, the moments
+M_k = [mean P^j, and mean (P − P̄)^j] for j = 1 … J, and its confidence
+
+    a_k = Σ_v d_v C / e + Σ_v d_v Σ_c Q log(Q + 10⁻⁸),    d_v the degree without self-loop.
+
+Client i receives the mean of the models j with cos(M_i, M_j) > γ, weighted by a_j.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as functional
+from torch import Tensor
+
+from methods.stacked.backbones import Parameters
+from tests.methods.loops import mean
+from tests.methods.oracle import client_parts, forward
+from tests.methods.second_derivation.common import (
+    COMMUNITY,
+    FLOAT,
+    TOLERANCE,
+    built,
+    copied,
+    divided,
+    floats,
+    gap,
+    leaves,
+    play,
+)
+
+CLIENTS, CLASSES, ORDER, STEPS, SPREAD, TEMPERATURE = 5, 6, 4, 5, 0.5, 20.0
+RATE, DECAY = 0.1, 5e-4
+SGD: dict[str, Any] = {"optimiser": "sgd", "learning_rate": RATE}
+
+
+@dataclass(frozen=True)
+class Message:
+    """What a client sends beside its model."""
+
+    moments: Tensor
+    confidence: Tensor
+
+
+def symmetric(adjacency: Tensor) -> Tensor:
+    """D̃^−½ (A + I) D̃^−½."""
+    looped = adjacency + torch.eye(len(adjacency))
+    scale = looped.sum(dim=1).rsqrt()
+    return scale[:, None] * looped * scale
+
+
+def message(part: dict[str, Tensor], logits: Tensor, kind: str) -> Message:
+    """Moments and confidence of one client, node by node where the text is."""
+    adjacency, labelled = part["adjacency"], part["train"]
+    one_hot = functional.one_hot(part["labels"], CLASSES).float()
+    start = torch.where(labelled[:, None], one_hot, torch.softmax(logits, dim=1))
+    smooth, y = symmetric(adjacency), start.clone()
+    for _ in range(STEPS):
+        y = SPREAD * smooth @ y + (1 - SPREAD) * start
+        y[labelled] += start[labelled]
+    p, q = torch.softmax(y, dim=1), torch.softmax(y / TEMPERATURE, dim=1)
+    p[labelled] = one_hot[labelled]
+    q[labelled] = one_hot[labelled]
+    moments = [(p**j).mean(dim=0) for j in range(1, ORDER + 1)]
+    if kind == "hybrid":
+        moments += [((p - p.mean(dim=0)) ** j).mean(dim=0) for j in range(1, ORDER + 1)]
+    confidence = torch.zeros(())
+    for v, degree in enumerate(adjacency.sum(dim=1)):
+        confidence += degree * (CLASSES / math.e + (q[v] * torch.log(q[v] + 1e-8)).sum())
+    return Message(torch.cat(moments), confidence)
+
+
+def cosines(messages: list[Message]) -> Tensor:
+    """(K, K)."""
+    return torch.stack(
+        [
+            torch.stack([functional.cosine_similarity(a.moments, b.moments, dim=0) for b in messages])
+            for a in messages
+        ]
+    )
+
+
+def attended(part: dict[str, Tensor], w: Parameters) -> Tensor:
+    """GAMLP's logits: hops 0 to 3 of the features in shares of the node's own, then three layers.
+
+    The share of hop l at v is the softmax over hops of sigmoid(q · [X_0 ‖ X_1 ‖ X_2 ‖ X_3 ‖ X_l]_v + b).
+    """
+    hops = [part["features"]]
+    for _ in range(3):
+        hops.append(symmetric(part["adjacency"]) @ hops[-1])
+    rows = []
+    for v in range(len(hops[0])):
+        around = [x[v] for x in hops]
+        score = [
+            torch.sigmoid(torch.cat([*around, x]) @ w["hops.weight"][:, 0] + w["hops.bias"][0])
+            for x in around
+        ]
+        share = torch.softmax(torch.stack(score), dim=0)
+        rows.append(sum(a * x for a, x in zip(share, around, strict=True)))
+    h = torch.stack(rows)
+    for layer in range(3):
+        h = functional.prelu(h, w["slope"]) if layer else h
+        h = h @ w[f"layers.{layer}.weight"] + w[f"layers.{layer}.bias"]
+    return h
+
+
+@pytest.mark.parametrize(
+    ("network", "kind"),
+    [
+        ("gcn", "hybrid"),
+        ("gcn", "raw"),
+        ("graphsage", "hybrid"),
+        ("sgc", "raw"),
+        ("mlp", "hybrid"),
+        ("gamlp", "raw"),
+    ],
+)
+def test_rounds_agree(network: str, kind: str) -> None:
+    """The threshold is the middle of the first round's cosines: some pass and others do not."""
+    between = compare(network, kind, -2.0, 1)[~torch.eye(CLIENTS, dtype=torch.bool)].sort().values
+    middle = len(between) // 2
+    compare(network, kind, float(between[middle - 1] + between[middle]) / 2, 3)
+
+
+def compare(network: str, kind: str, threshold: float, rounds: int) -> Tensor:
+    """Every round's parameters and the bytes must agree; returns the last round's cosines, (K, K)."""
+    federation = divided(COMMUNITY, CLIENTS)
+    options = {"threshold": threshold, "moments": kind, "order": ORDER}
+    backbone = "mlp" if network == "gamlp" else network
+    if network == "gamlp":
+        options["network"] = network
+    method = built("fedgta", options, federation, backbone, local_epochs=3, weight_decay=DECAY, **SGD)
+    start, parts = copied(method.parameters), client_parts(federation)
+    models = [leaves(start, client) for client in range(CLIENTS)]
+    optimisers = [torch.optim.SGD(list(m.values()), lr=RATE, weight_decay=DECAY) for m in models]
+
+    def logits(part: dict[str, Tensor], model: Parameters) -> Tensor:
+        return attended(part, model) if network == "gamlp" else forward(part, model, backbone)
+
+    for number in range(1, rounds + 1):
+        for part, model, optimiser in zip(parts, models, optimisers, strict=True):
+            for _ in range(3):
+                optimiser.zero_grad()
+                output = logits(part, model)[part["train"]]
+                functional.cross_entropy(output, part["labels"][part["train"]]).backward()
+                optimiser.step()
+        with torch.no_grad():
+            sent = [message(part, logits(part, m), kind) for part, m in zip(parts, models, strict=True)]
+            nearness = cosines(sent)
+            mixed = []
+            for i in range(CLIENTS):
+                near = [j for j in range(CLIENTS) if j == i or nearness[i, j] > threshold]
+                weight = torch.stack([sent[j].confidence for j in near])
+                mixed.append(mean([models[j] for j in near], weight / weight.sum()))
+            for model, new in zip(models, mixed, strict=True):
+                for name in model:
+                    model[name].copy_(new[name])
+        assert gap(play(method, number), models) < TOLERANCE
+    down = FLOAT * CLIENTS * rounds * floats(models[0])
+    beside = (2 if kind == "hybrid" else 1) * ORDER * CLASSES + 1
+    assert method.channel.bytes_up == down + FLOAT * CLIENTS * rounds * beside
+    assert method.channel.bytes_down == down
+    return nearness
