@@ -197,6 +197,11 @@ def test_every_rule_that_is_let_through_runs(moment: str, averaging: str) -> Non
     assert run(cell).status == "ok"
 
 
+def test_graphs_that_the_field_scores_by_roc_auc_are_selected_by_it() -> None:
+    found = cells("--dataset", "cora", "tolokers", "--method", "fedavg", "--clients", "3")
+    assert [cell.schedule.selection_metric for cell in found] == ["", "roc_auc"]
+
+
 def test_a_protocol_may_select_by_another_metric_for_some_of_its_graphs(tmp_path: Path) -> None:
     path = tmp_path / "areas.toml"
     override = """
