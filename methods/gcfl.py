@@ -18,9 +18,9 @@ The thresholds ε₁ = 0.05, ε₂ = 0.1 have the scale of the authors' networks
 (Adam at 0.01, 200,000 parameters) ‖mean Δ‖ falls from 2.2 to 0.4 in 100 rounds on Cora and never
 reaches 0.05, with 0.001 from 0.22 to 0.09: there GCFL is FedAvg (Cora, METIS, 10 clients: 66.5).
 FED-PUB's tables, whose GCFL (78.7) lies near Local, do not say what was done. With ε₁ = 1 the first split
-comes in round 21 where METIS, Louvain or random clients are ten or more, in rounds 21 to 94 or never where they
-are few, differ in size, overlap (ten of them) or take several local epochs. A run without a split is FedAvg to
-the digit, and says so (`extras`).
+comes in round 21 where METIS, Louvain or random clients are ten or more, in rounds 21 to 94 or never where
+they are few, differ in size, overlap (ten of them) or take several local epochs. A run without a split is
+FedAvg to the digit, and says so (`extras`).
 
 Of a client that is absent in a round the server takes the last Δ_k and norm that it sent (0 before the first)
 when it splits; it is in no average, and comes back to the newest model of its cluster.
