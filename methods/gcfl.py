@@ -16,10 +16,11 @@ Norms, means and cosines all follow from the inner products of the Δ_k: a round
 
 The thresholds ε₁ = 0.05, ε₂ = 0.1 have the scale of the authors' networks and schedule. With FED-PUB's
 (Adam at 0.01, 200,000 parameters) ‖mean Δ‖ falls from 2.2 to 0.4 in 100 rounds on Cora and never
-reaches 0.05, with 0.001 from 0.22 to 0.09: there GCFL is FedAvg (Cora, METIS, 10 clients: 67.8).
+reaches 0.05, with 0.001 from 0.22 to 0.09: there GCFL is FedAvg (Cora, METIS, 10 clients: 66.5).
 FED-PUB's tables, whose GCFL (78.7) lies near Local, do not say what was done. With ε₁ = 1 the first split
-comes in round 21 where METIS clients are ten or more, in rounds 45 to 96 or never where they are few,
-overlap or differ in size. A run without a split is FedAvg to the digit, and says so (`extras`).
+comes in round 21 where METIS, Louvain or random clients are ten or more, in rounds 21 to 94 or never where
+they are few, differ in size, overlap (ten of them) or take several local epochs. A run without a split is
+FedAvg to the digit, and says so (`extras`).
 
 Of a client that is absent in a round the server takes the last Δ_k and norm that it sent (0 before the first)
 when it splits; it is in no average, and comes back to the newest model of its cluster.
@@ -27,8 +28,8 @@ when it splits; it is in no average, and comes back to the newest model of its c
 The cut must not have negative weights, on which the paper is silent. The authors' code adds one to every
 cosine; the cut then takes one client at a time off its cluster unless cosines between clusters are well
 below zero. `weights=positive`, max(cosine, 0), finds halves. Either way pairs and single clients are left
-in the end. Means of three seeds, ten clients, shifted and positive: overlapping, Cora 75.7 and 77.7 (78.84 in
-FED-PUB's Table 1), CiteSeer 71.3 and 71.0; METIS, Cora 79.4 and 79.0, CiteSeer 69.9 and 69.9.
+in the end. Means of three seeds, ten clients, shifted and positive: overlapping, Cora 78.2 and 79.2 (78.84 in
+FED-PUB's Table 1), CiteSeer 71.3 and 71.3; METIS, Cora 79.3 and 80.0, CiteSeer 68.8 and 67.9.
 """
 
 from __future__ import annotations

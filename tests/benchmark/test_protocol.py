@@ -12,6 +12,7 @@ from benchmark.plan import make_plan
 from benchmark.protocol import ProtocolError, load_protocol, parse_protocol, setting_from_text
 from benchmark.published import answerable, figures, published_figure
 from datasets.errors import UserError
+from datasets.options import parse_name
 
 GRID = {"dataset": "cora", "partition": "metis", "clients": [5], "method": ["fedavg"], "backbone": "gcn"}
 
@@ -108,6 +109,41 @@ def test_tables_use_the_temperature_of_their_clients() -> None:
                     tau = protocol.options_for(dataset=dataset, method=method, **point).get("tau")
                     if method.startswith("fedpub"):
                         assert tau == (5.0 if partition == "metis-overlapping" else 3.0), (name, partition)
+
+
+def test_rows_of_fedpub_table_5_run_two_epochs_wherever_they_stand() -> None:
+    point = {"dataset": "cora", "partition": "metis-overlapping", "clients": 10, "backbone": "gcn"}
+    epochs = {"fedpub[lambda1=0.9]": 2, "fedpub[lambda1=0.7]": 2, "fedpub[lambda1=0.5]": 1, "fedavg": 1}
+    for method, expected in epochs.items():
+        settings = load_protocol("fedpub-3").settings_for(method=method, **point)
+        assert settings.get("local_epochs", 1) == expected, method
+    table = load_protocol("fedpub-5")
+    for method in table.grid["method"]:
+        assert table.settings_for(method=method, **point)["local_epochs"] == 2
+
+
+def test_citeseer_starts_k_means_ten_times() -> None:
+    """With one start most of it is one client."""
+    for name in ("fedcog-fig3", "fedcog-fig5", "fedcog-changes", "fedcog-shares"):
+        protocol = load_protocol(name)
+        for dataset, starts in {"citeseer": 10, "pubmed": None}.items():
+            if dataset in protocol.grid["dataset"]:
+                schemes = {scheme for scheme, _, _ in protocol.points(dataset, "fedcog")}
+                options = [parse_name(scheme)[1] for scheme in schemes if scheme.startswith("kmeans")]
+                assert [option.get("starts") for option in options] == [starts], (name, dataset)
+
+
+def test_graphsage_under_fedstruct_has_the_layers_of_its_rivals() -> None:
+    for labels in (1, 10, 50):
+        protocol = load_protocol(f"fedstruct-fig3-labels-{labels}")
+        point = {"dataset": "amazon_photo", "partition": "kmeans", "clients": 10, "backbone": "graphsage"}
+        rival = protocol.settings_for(method="fedsgd", **point)["hidden"]
+        methods = [method for method in protocol.grid["method"] if "network=graphsage" in method]
+        assert methods
+        for method in methods:
+            options = protocol.options_for(method=method, **point)
+            for part in ("feature_hidden", "structure_hidden"):
+                assert options[part] == "+".join(map(str, rival)), (labels, method)
 
 
 def test_fedspray_is_run_as_printed() -> None:
