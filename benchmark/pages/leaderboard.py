@@ -18,7 +18,7 @@ from benchmark.pages.comparison import gain_of, level_of
 from benchmark.pages.metrics import heading_of
 from benchmark.pages.scores import Block, Row, Score, best_of, blocks_of, make_rows, metrics_of
 from benchmark.pages.tables import escape, markdown_table, with_spread
-from benchmark.pages.wording import sentence_list
+from benchmark.pages.wording import partition_title, sentence_list
 from benchmark.pages.writing import write_page
 from benchmark.plan import outdated_parts
 from benchmark.protocol import Protocol
@@ -103,7 +103,7 @@ def markdown(
 def block_title(block: Block) -> str:
     """One line that names a block."""
     dataset, partition, clients = block
-    return f"{dataset}, {partition}, {clients} client{'s' if clients > 1 else ''}"
+    return f"{dataset}, {partition_title(partition)}, {clients} client{'s' if clients > 1 else ''}"
 
 
 def table_of(
