@@ -152,10 +152,16 @@ def test_no_way_to_end_stops_a_grid_on_workers(workers: int, tmp_path: Path) -> 
     check(tmp_path, ways, "--workers", str(workers), "--timeout", "10")
 
 
-@pytest.mark.parametrize(("further", "limit"), [([], []), (["endless"], ["--timeout", "10"])])
-def test_no_way_to_end_stops_a_grid_on_ray(further: list[str], limit: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("ways", "limit"),
+    [
+        (["killed", "good", "exit", "memory", "good"], []),
+        # Each of these is a process that a task starts and can stop.
+        (["killed", "endless", "good"], ["--timeout", "10"]),
+    ],
+)
+def test_no_way_to_end_stops_a_grid_on_ray(ways: list[str], limit: list[str], tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="Ray is an optional extra")
-    ways = ["killed", "good", "exit", "memory", *further, "good"]
     check(tmp_path, ways, "--engine", "ray", "--workers", "2", *limit)
 
 
