@@ -245,10 +245,12 @@ def verdicts_in_words(protocol: Protocol, rows: Sequence[Row]) -> str:
         ),
     }
     notes = "; ".join(f"{count} {what}" for what, count in counts.items() if count)
+    agree, differ, rest = len(agreeing), words.count(DIFFERS), words.count(UNDECIDED)
     return (
-        f"Of the {len(judged)} published figures measured here {len(agreeing)} agree"
-        f"{f' ({notes})' if notes else ''}, {words.count(DIFFERS)} differ and {words.count(UNDECIDED)} are "
-        f"undecided; the table's grid answers {answerable(protocol)}."
+        f"Of the {len(judged)} published figure{'s' * (len(judged) > 1)} measured here {agree} "
+        f"agree{'s' * (agree == 1)}{f' ({notes})' if notes else ''}, {differ} differ{'s' * (differ == 1)} "
+        f"and {rest} {'is' if rest == 1 else 'are'} undecided; "
+        f"the table's grid answers {answerable(protocol)}."
     )
 
 
