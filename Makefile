@@ -82,7 +82,8 @@ perf: $(VENV)/.ready
 # A list of the packages alone: setup.py refuses the wheel that pip would make of the project itself.
 wheelhouse: $(VENV)/.ready
 	$(RUN) -c 'from configparser import ConfigParser as C; c = C(); c.read("setup.cfg"); \
-	print(c["options"]["install_requires"], c["options.extras_require"]["completion"], "setuptools>=70.1")' \
+	print(c["options"]["install_requires"], c["options.extras_require"]["completion"], "setuptools>=70.1", \
+	sep="\n")' \
 	> wheelhouse.txt
 	$(RUN) -m pip download --dest wheelhouse --requirement wheelhouse.txt
 	rm wheelhouse.txt

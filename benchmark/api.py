@@ -20,7 +20,7 @@ from benchmark.availability import keep_available
 from benchmark.callbacks.base import Callback
 from benchmark.callbacks.relay import relayed
 from benchmark.cell import Cell
-from benchmark.checkpoints import Checkpoints, forget
+from benchmark.checkpoints import Checkpoints
 from benchmark.engines import create_engine
 from benchmark.files import NOUNS
 from benchmark.frame import Results
@@ -112,8 +112,6 @@ def run(
             for record in engine.map(work, waiting, failed):
                 if kept is not None:
                     record = keep(kept.store(record.cell.protocol), record, arguments)
-                    if record.status == OK:
-                        forget(arguments.results, record.key)
                 records[record.key] = record
     answer = Results(tuple(records[cell.key] for cell in cells))
     if answer.failures:

@@ -7,7 +7,6 @@ run when they are read.
 
 from __future__ import annotations
 
-import hashlib
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +19,7 @@ from typing import Any
 import torch
 
 from benchmark.cell import Cell
-from benchmark.environment import ROOT, SOURCES, environment
+from benchmark.environment import digest_of_sources, environment
 from datasets.errors import UserError
 from datasets.files import written_atomically
 from methods.core.checkpoint import CheckpointError, State, UnsavableError
@@ -114,7 +113,7 @@ class CellCheckpoint:
 def stamp(cell: Cell) -> dict[str, Any]:
     """What a cell's digits depend on: the cell, the code, versions, processor, threads, device."""
     known = {name: value for name, value in _environment(cell.kernel, cell.device) if name not in _OUTSIDE}
-    return {"cell": cell.key, "code": _code(), **known, "threads": torch.get_num_threads()}
+    return {"cell": cell.key, "code": digest_of_sources(".py"), **known, "threads": torch.get_num_threads()}
 
 
 def check(found: Any, now: Mapping[str, Any], unknown: Iterable[str] = ()) -> None:
@@ -151,13 +150,3 @@ def _environment(kernel: str, device: str) -> tuple[tuple[str, Any], ...]:
     except (UserError, RuntimeError, AssertionError):
         # The run says what is wrong with the device.
         return ()
-
-
-@cache
-def _code() -> str:
-    """SHA-256 over the suite's source, as it was when this process first asked."""
-    whole = hashlib.sha256()
-    for folder in SOURCES:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            whole.update(hashlib.sha256(path.read_bytes()).digest())
-    return whole.hexdigest()

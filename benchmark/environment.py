@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import resource
@@ -68,6 +69,18 @@ def commit() -> str:
     if head is None:
         return "unknown"
     return f"{head}-dirty" if git(ROOT, "status", "--porcelain", "--", *SOURCES) else head
+
+
+@cache
+def digest_of_sources(*suffixes: str) -> str:
+    """SHA-256 over names and contents of the suite's files that end in one of `suffixes`, as they were when
+    this process first asked."""
+    digest = hashlib.sha256()
+    for path in sorted(path for name in SOURCES for path in (ROOT / name).rglob("*")):
+        if path.suffix in suffixes:
+            digest.update(f"{path.relative_to(ROOT)}\0".encode())
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
 
 
 def git(folder: Path, *arguments: str) -> str | None:

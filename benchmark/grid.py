@@ -73,8 +73,6 @@ def run_cells(
             try:
                 for made in made_now:
                     record = keep(records.store(made.cell.protocol), made, arguments)
-                    if record.status == OK_RECORD:
-                        forget(arguments.results, record.key)
                     queue.finished(made.cell)
                     progress.finished(record)
                     if record.status == FAILED_RECORD:
@@ -101,7 +99,8 @@ def _told_of_rounds(
 
 def keep(store: Store, record: Record, arguments: Arguments) -> Record:
     """Append the record; where it is not one that can be stored, that is its cell's failure: returns what
-    counts. Where the disk refuses, leave it elsewhere and raise StoreError that says where."""
+    counts. A success leaves no checkpoint behind. Where the disk refuses, leave the record elsewhere and
+    raise StoreError that says where."""
     try:
         store.append(record, replace=arguments.rerun)
     except StoreError as error:
@@ -116,4 +115,6 @@ def keep(store: Store, record: Record, arguments: Arguments) -> Record:
             # Not even the failure: it is said, and its cell runs again next time.
             return record
         return keep(store, failed(record.cell, f"its record cannot be stored: {error}"), arguments)
+    if record.status == OK_RECORD:
+        forget(arguments.results, record.key)
     return record

@@ -16,7 +16,7 @@ from functools import wraps
 from importlib.metadata import entry_points
 from typing import Any, ParamSpec, TypeVar
 
-from benchmark.environment import ROOT, SOURCES
+from benchmark.environment import ROOT, digest_of_sources
 from benchmark.jsonl import parse_line
 from datasets.errors import check_choice, unknown
 from datasets.files import user_cache, write_atomically
@@ -33,7 +33,7 @@ class _Memory:
     def __init__(self) -> None:
         place = hashlib.sha256(str(ROOT).encode()).hexdigest()[:16]
         self._path = user_cache() / f"known-{place}.json"
-        self._sources = _digest_of_sources()
+        self._sources = digest_of_sources(PLUGIN, ".toml")
         self._answers: dict[str, Any] = {}
         with suppress(OSError):
             kept = parse_line(self._path.read_bytes()) or {}
@@ -86,15 +86,6 @@ def _remembered(function: Callable[Question, Answer]) -> Callable[Question, Answ
         return function(*question, **named) if memory is None else memory.ask(function, question)
 
     return ask
-
-
-def _digest_of_sources() -> str:
-    digest = hashlib.sha256()
-    for path in sorted(path for name in SOURCES for path in (ROOT / name).rglob("*")):
-        if path.suffix in (PLUGIN, ".toml"):
-            digest.update(f"{path.relative_to(ROOT)}\0".encode())
-            digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,8 @@ class ProcessPool:
                         except (EOFError, ConnectionResetError):
                             team.remove(worker)
                             may_recover = worker.was_killed()
-                            record = failed(cell, worker.epitaph(cell.key in tried_again))
+                            # Of a cell that was killed once nobody hears: it is tried again.
+                            record = failed(cell, worker.epitaph(" twice, once alone"))
                         if may_recover and cell.key not in tried_again:
                             lost.append(cell)
                         elif record is not None:
@@ -107,7 +108,7 @@ def run_apart(work: Work, cell: Cell, failed: Failure, threads: int, timeout: fl
         return record
     except (EOFError, ConnectionResetError):
         prefix = "MemoryError: " if worker.was_killed() else ""
-        return failed(cell, prefix + worker.epitaph(alone=False))
+        return failed(cell, prefix + worker.epitaph())
     finally:
         worker.stop()
 
@@ -166,14 +167,12 @@ class _Worker:
         self._process.join()
         return self._process.exitcode == -signal.SIGKILL
 
-    def epitaph(self, alone: bool) -> str:
-        """Why the process is gone, in one sentence; `alone`: it was the only one, at the second attempt."""
+    def epitaph(self, how_often: str = "") -> str:
+        """Why the process is gone, in one sentence; `how_often` says more of one that was killed."""
         self._process.join()
         code = self._process.exitcode or 0
-        if code == -signal.SIGKILL and alone:
-            return "the worker process was killed twice, once alone, most likely for want of memory"
         if code == -signal.SIGKILL:
-            return "the worker process was killed, most likely for want of memory; run with fewer --workers"
+            return f"the worker process was killed{how_often}, most likely for want of memory"
         if code < 0:
             return f"the worker process died of signal {signal.Signals(-code).name}"
         return f"the worker process ended with exit code {code}"

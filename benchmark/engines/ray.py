@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -66,7 +66,8 @@ class RayEngine:
                 # A cell is taken when there are cores for it, and not before: others may run the rest.
                 free = max(1, int(ray.cluster_resources().get("CPU", 1)) // self.threads) - len(pending)
                 for cell in islice(waiting, max(0, free)):
-                    pending[task.options(**self._needs(cell)).remote(cell)] = cell, False
+                    needs = self._needs(cell, _largest(ray.nodes()))
+                    pending[task.options(**needs).remote(cell)] = cell, False
                 if not pending:
                     return
                 (reference,), _ = ray.wait(list(pending), num_returns=1)
@@ -79,28 +80,29 @@ class RayEngine:
                 except ray.exceptions.RayError as error:
                     record, may_recover = failed(cell, f"Ray lost the task: {error}"), True
                 if may_recover and not is_second:
-                    needs = {**self._needs(cell), **self._needs_alone(cell, ray.nodes())}
+                    needs = self._needs(cell, _largest(ray.nodes()), is_second=True)
                     pending[task.options(**needs).remote(cell)] = cell, True
                 else:
                     yield record
         finally:
             ray.shutdown()
 
-    def _needs(self, cell: Cell) -> dict[str, Any]:
-        """What Ray is asked for; memory in bytes."""
+    def _needs(self, cell: Cell, largest: Mapping[str, float], is_second: bool = False) -> dict[str, Any]:
+        """What Ray is asked for, memory in bytes, and no more than the `largest` node has: a task that no
+        node can take waits for ever. The second attempt has all cores of that node."""
+        times = 2 * SPARE if is_second else SPARE
         return {
-            "num_cpus": self.threads,
+            "num_cpus": largest.get("CPU", self.threads) if is_second else self.threads,
             "num_gpus": int(uses_cuda(cell)),
-            "memory": int(SPARE * self.memory(cell) * 2**20),
+            "memory": int(min(times * self.memory(cell) * 2**20, largest.get("memory", 0))),
             "max_retries": 0,
         }
 
-    def _needs_alone(self, cell: Cell, nodes: list[dict[str, Any]]) -> dict[str, Any]:
-        """All cores of the node that has most memory, and twice the memory if that node has it."""
-        resources = [node["Resources"] for node in nodes if node.get("Alive")]
-        largest: dict[str, float] = max(resources, key=lambda each: each.get("memory", 0), default={})
-        twice = min(2 * self._needs(cell)["memory"], largest.get("memory", 0))
-        return {"num_cpus": largest.get("CPU", self.threads), "memory": int(twice)}
+
+def _largest(nodes: list[dict[str, Any]]) -> dict[str, float]:
+    """The resources of the node that has most memory."""
+    resources: list[dict[str, float]] = [node["Resources"] for node in nodes if node.get("Alive")]
+    return max(resources, key=lambda each: each.get("memory", 0), default={})
 
 
 def _join_path(root: str) -> str:

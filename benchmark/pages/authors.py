@@ -9,6 +9,7 @@ from statistics import fmean
 from benchmark.authors.comparison import TOLERANCE, Comparison, compare
 from benchmark.authors.grid import CODES
 from benchmark.authors.records import Run, load
+from benchmark.pages.leaderboard import block_title
 from benchmark.pages.metrics import heading_of
 from benchmark.pages.tables import escape, markdown_table
 from benchmark.pages.writing import write_page
@@ -69,8 +70,7 @@ def markdown(runs: Mapping[str, Sequence[Run]], records: Iterable[Record]) -> st
             parts.append("Over all graphs and clients:")
             parts.append(markdown_table(HEAD, map(_line, overall)))
         for place in dict.fromkeys(each.place for each in found if each.place is not None):
-            dataset, partition, clients = place
-            parts.append(f"### {escape(f'{code.title}: {dataset}, {partition}, {clients} clients')}")
+            parts.append(f"### {escape(f'{code.title}: {block_title(place)}')}")
             parts.append(markdown_table(HEAD, [_line(each) for each in found if each.place == place]))
         paired = {pair.run.key for each in overall for pair in each.pairs}
         waiting = len({run.key for run in own} - paired)

@@ -27,6 +27,7 @@ from benchmark.pages.metrics import value_of
 from benchmark.pages.reproduction import NOT_AT_HAND
 from benchmark.pages.scores import Row, make_rows
 from benchmark.pages.tables import markdown_table
+from benchmark.pages.wording import partition_title
 from benchmark.pages.writing import write_page
 from benchmark.protocol import AXES, Protocol
 from benchmark.published import published_figure
@@ -283,6 +284,7 @@ def _column_lines(finding: Finding) -> Iterator[list[str]]:
 
 def _place(claim: Claim, column: Column) -> str:
     point = dict(column.ours.point)
+    point["partition"] = partition_title(str(point["partition"]))
     parts = [str(point[axis]) for axis in AXES if axis != "method"]
     parts += [column.ours.table] if len(claim.table) > 1 else []
     parts += [str(point["method"])] if len(claim.method) > 1 else []

@@ -19,7 +19,7 @@ from benchmark.pages.comparison import gain_of, level_of
 from benchmark.pages.metrics import heading_of
 from benchmark.pages.scores import Block, Row, Score, best_of, blocks_of, make_rows, metrics_of
 from benchmark.pages.tables import escape, markdown_table, with_spread
-from benchmark.pages.wording import sentence_list
+from benchmark.pages.wording import partition_title, sentence_list
 from benchmark.pages.writing import write_page
 from benchmark.plan import outdated_parts
 from benchmark.protocol import Protocol
@@ -104,7 +104,7 @@ def markdown(
 def block_title(block: Block) -> str:
     """One line that names a block."""
     dataset, partition, clients = block
-    return f"{dataset}, {partition}, {clients} client{'s' if clients > 1 else ''}"
+    return f"{dataset}, {partition_title(partition)}, {clients} client{'s' if clients > 1 else ''}"
 
 
 def table_of(
@@ -244,10 +244,12 @@ def verdicts_in_words(protocol: Protocol, rows: Sequence[Row]) -> str:
         ),
     }
     notes = "; ".join(f"{count} {what}" for what, count in counts.items() if count)
+    agree, differ, rest = len(agreeing), words.count(DIFFERS), words.count(UNDECIDED)
     return (
-        f"Of the {len(judged)} published figures measured here {len(agreeing)} agree"
-        f"{f' ({notes})' if notes else ''}, {words.count(DIFFERS)} differ and {words.count(UNDECIDED)} are "
-        f"undecided; the table's grid answers {answerable(protocol)}."
+        f"Of the {len(judged)} published figure{'s' * (len(judged) > 1)} measured here {agree} "
+        f"agree{'s' * (agree == 1)}{f' ({notes})' if notes else ''}, {differ} differ{'s' * (differ == 1)} "
+        f"and {rest} {'is' if rest == 1 else 'are'} undecided; "
+        f"the table's grid answers {answerable(protocol)}."
     )
 
 

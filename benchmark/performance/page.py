@@ -18,7 +18,7 @@ from benchmark.pages.wording import milliseconds, sentence_list
 from benchmark.pages.writing import write_page
 from benchmark.peers.grid import CLIENTS, FEDGB, OPENFGL, PAIRINGS, PEERS, Pairing, Peer, plan
 from benchmark.performance.measurements import Measurements, is_failure, machine_of
-from benchmark.protocol import load_protocol, names
+from benchmark.protocol import names
 from benchmark.record import OK
 from benchmark.records import Records
 from methods.core import registry
@@ -27,17 +27,23 @@ HOW_MADE = (
     "Made from `results/performance/*.jsonl` and `results/runs/*.jsonl`, one thread a process, a column for "
     "each machine. `python -m benchmark --performance` measures what is missing, `--rerun` all again."
 )
+SHORT = (
+    "Beside a peer: times as fast, geometric mean over methods, graphs and numbers of clients, its 95 % "
+    "interval, and the least. Beside the machine's limit (its roofline): seconds of a round of FedAvg over "
+    "those that it allows, geometric mean (least–greatest). A table: set-up, training and evaluation of its "
+    "cells on record, all seeds, in minutes of one core, median (least–greatest); N processes share them."
+)
 FASTER = (
     "Times as fast as the round of openfgl-lib, or of the peer in brackets: geometric mean over five graphs "
     "and 5 to 100 clients, its 95 % interval, and the least of these comparisons."
 )
 NEAR = (
-    "Seconds of a round of FedAvg over what the machine allows (its roofline): geometric mean over 5 to "
-    "100 clients (least–greatest)."
+    "Seconds of a round of FedAvg over the machine's limit: geometric mean over 5 to 100 clients "
+    "(least–greatest)."
 )
 COST = (
-    "Set-up, training and evaluation of the cells on record, all seeds, in minutes of one core; N processes "
-    "share them. Reading and dividing the graph comes on top: at most 1.2 s a cell (below)."
+    "Set-up, training and evaluation of the cells on record, all seeds, in minutes of one core. Reading and "
+    "dividing the graph comes on top: at most 1.2 s a cell."
 )
 ACCURACY = (
     "Test accuracy after the last timed round, in points: median (least to greatest). The weights are drawn "
@@ -116,7 +122,9 @@ def write_performance_page(results: Path, runs: Records | None = None) -> Path:
     measuring nothing; returns its path."""
     peers, rounds = (Measurements(results, name).records() for name in ("peers", "roofline"))
     costs = list(_costs(runs or Records(results)))
-    machines = list(dict.fromkeys([*map(machine_of, [*peers, *rounds]), *(cost[2] for cost in costs)]))
+    machines = list(
+        dict.fromkeys([*map(machine_of, [*peers, *rounds]), *(machine for _, machine, _ in costs)])
+    )
     notes = results / "notes" / "performance.md"
     failed = [each for each in (*peers, *rounds) if is_failure(each)]
     peers, rounds = ([each for each in found if not is_failure(each)] for found in (peers, rounds))
@@ -125,31 +133,60 @@ def write_performance_page(results: Path, runs: Records | None = None) -> Path:
     sections = [
         "# Performance",
         HOW_MADE,
-        "## How much faster than its peer",
-        FASTER,
-        _table(["method"], machines, speedups, _speedup),
-        "## How near the machine's limit",
-        NEAR,
-        _table(["graph"], machines, shares, _share),
-        "## What the tables cost",
-        COST,
-        _table(["paper"], machines, (((paper,), on, seconds) for paper, _, on, seconds in costs), _cost),
+        "## In short",
+        SHORT,
+        _table(["what"], machines, _short(machines, peers, rounds, costs), itemgetter(0)),
         "# Targets",
         _table(["target"], machines, _aims([*peers, *rounds]), _verdict),
+        "# How much faster than its peer, by method",
+        FASTER,
+        _table(["method"], machines, speedups, _speedup),
+        "# How near the machine's limit, by graph",
+        NEAR,
+        _table(["graph"], machines, shares, _share),
         notes.read_text("utf-8").strip() if notes.is_file() else "",
     ]
     for machine in machines:
         own = ([each for each in found if machine_of(each) == machine] for found in (peers, rounds, failed))
         sections += _machine(machine, *own)
     sections += [
-        "# Cost of every table",
-        _table(["table"], machines, (((table,), on, seconds) for _, table, on, seconds in costs), _cost),
+        "# What every table costs",
+        COST,
+        _table(["table"], machines, (((table,), on, seconds) for table, on, seconds in costs), _cost),
     ]
     if not machines:
         sections = ["# Performance", "Nothing is on record: run `python -m benchmark --performance`."]
     path = results / "performance.md"
     write_page(path, ("\n\n".join(filter(None, sections)) + "\n").encode())
     return path
+
+
+def _short(
+    machines: Sequence[str],
+    peers: Sequence[Measured],
+    rounds: Sequence[Measured],
+    costs: Sequence[tuple[str, str, float]],
+) -> Iterator[tuple[tuple[str, ...], str, str]]:
+    """What is asked first: beside each peer, beside the machine's limit, and what a whole table costs."""
+    for peer in PEERS.values():
+        theirs = [each for each in peers if _pairing(each).peer is peer and ratios(each)]
+        for machine in machines:
+            if timed := [ratios(each) for each in theirs if machine_of(each) == machine]:
+                yield (f"a round beside {peer.title}'s",), machine, _speedup(timed)
+    for machine in machines:
+        shares = [each["seconds"] / each["limit"] for each in rounds if machine_of(each) == machine]
+        if shares:
+            yield ("a round beside the machine's limit",), machine, _share(shares)
+    for machine in machines:
+        tables: dict[str, float] = defaultdict(float)
+        for table, made_on, seconds in costs:
+            if made_on == machine:
+                tables[table] += seconds / 60
+        if tables:
+            whole = (
+                f"{median(tables.values()):.1f} min ({min(tables.values()):.1f}–{max(tables.values()):.1f})"
+            )
+            yield ("a whole table",), machine, f"{whole}, all {len(tables)}: {sum(tables.values()):.0f} min"
 
 
 def _table(
@@ -212,14 +249,12 @@ def _share(shares: list[float]) -> str:
     return f"{geometric_mean(shares)[1]:.1f}× ({min(shares):.1f}–{max(shares):.1f})"
 
 
-def _costs(runs: Records) -> Iterator[tuple[str, str, str, float]]:
-    """Paper, table, machine and seconds of one core of every cell that succeeded."""
+def _costs(runs: Records) -> Iterator[tuple[str, str, float]]:
+    """Table, machine and seconds of one core of every cell that succeeded."""
     for name in names():
-        protocol = load_protocol(name)
-        paper = protocol.published[0].paper if protocol.published else protocol.title.partition(",")[0]
         for record in runs.store(name).records():
             if record.status == OK:
-                yield paper, name, machine_of({"made": record.environment}), sum(record.core_seconds.values())
+                yield name, machine_of({"made": record.environment}), sum(record.core_seconds.values())
 
 
 def _cost(seconds: list[float]) -> str:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from datasets.errors import UserError
+from datasets.extras import needed
 
 
 @dataclass(frozen=True)
@@ -55,14 +55,8 @@ def epsilon(noise: float, rates: Sequence[float], delta: float) -> float:
 
     Raises UserError where Opacus is not installed.
     """
-    try:
-        from opacus.accountants import RDPAccountant
-    except ImportError as error:
-        raise UserError(
-            "privacy_noise needs Opacus to tell ε: install the extra with pip install -e '.[privacy]', "
-            "or set privacy_noise=0"
-        ) from error
-    accountant = RDPAccountant()
+    opacus = needed("opacus", "privacy", "privacy_noise", "set privacy_noise=0")
+    accountant = opacus.accountants.RDPAccountant()
     for rate in rates:
         accountant.step(noise_multiplier=noise, sample_rate=rate)
     return float(accountant.get_epsilon(delta)) if rates else 0.0

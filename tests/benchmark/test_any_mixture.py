@@ -7,6 +7,7 @@ import os
 import re
 import resource
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -80,6 +81,11 @@ def no_figures(cell: Cell, *given: object) -> Record:
     return make_record(cell, metrics={"accuracy": "half"})
 
 
+def endless(cell: Cell, *given: object) -> Record:
+    time.sleep(3600)
+    raise AssertionError("nobody stopped it")
+
+
 def good(cell: Cell, *given: object) -> Record:
     return make_record(cell)
 
@@ -95,6 +101,7 @@ WAYS: Mapping[str, tuple[Callable[..., Record], str]] = MappingProxyType(
         "memory error": (out_of_memory, "MemoryError"),
         "memory": (limited_memory, "Unable to allocate"),
         "killed": (killed, "killed|died|crashed"),
+        "endless": (endless, "it was stopped after 10 s"),
     }
 )
 """How a cell may end, and words of its failure; none if it succeeds."""
@@ -127,7 +134,11 @@ def check(folder: Path, ways: Sequence[str], *engine: str) -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(ways=st.lists(st.sampled_from([way for way in NAMES if way != "killed"]), min_size=1, max_size=8))
+@given(
+    ways=st.lists(
+        st.sampled_from([way for way in NAMES if way not in ("killed", "endless")]), min_size=1, max_size=8
+    )
+)
 def test_no_way_to_end_stops_a_grid_in_process(
     ways: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -138,12 +149,20 @@ def test_no_way_to_end_stops_a_grid_in_process(
 def test_no_way_to_end_stops_a_grid_on_workers(workers: int, tmp_path: Path) -> None:
     ways = [*NAMES, "good", "good"]
     np.random.default_rng(workers).shuffle(ways)
-    check(tmp_path, ways, "--workers", str(workers))
+    check(tmp_path, ways, "--workers", str(workers), "--timeout", "10")
 
 
-def test_no_way_to_end_stops_a_grid_on_ray(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("ways", "limit"),
+    [
+        (["killed", "good", "exit", "memory", "good"], []),
+        # Each of these is a process that a task starts and can stop.
+        (["killed", "endless", "good"], ["--timeout", "10"]),
+    ],
+)
+def test_no_way_to_end_stops_a_grid_on_ray(ways: list[str], limit: list[str], tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="Ray is an optional extra")
-    check(tmp_path, ["killed", "good", "exit", "memory", "good"], "--engine", "ray", "--workers", "2")
+    check(tmp_path, ways, "--engine", "ray", "--workers", "2", *limit)
 
 
 def test_real_cells_that_fail_leave_the_others_theirs(

@@ -129,6 +129,13 @@ def test_ray_is_asked_for_threads_gpus_and_what_earlier_runs_took(monkeypatch: p
     assert ray.asked == [(0, {**usual, "num_gpus": 0}), (7, {**usual, "num_gpus": 1})]
 
 
+def test_ray_is_asked_for_no_more_than_a_node_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that no node can take would wait for ever."""
+    ray = PlayedRay().install(monkeypatch)
+    list(RayEngine(1, memory=lambda cell: 1e6).map(quick_run, cells(1), failed))
+    assert ray.asked[0][1]["memory"] == 8e9
+
+
 def test_a_cell_that_ray_loses_is_tried_once_more_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     ray = PlayedRay(lost=(1,)).install(monkeypatch)
     records = list(RayEngine(2, memory=lambda cell: 800.0).map(quick_run, cells(3), failed))

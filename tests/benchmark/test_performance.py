@@ -127,6 +127,7 @@ def test_the_page_tells_ratios_failures_and_targets(tmp_path: Path) -> None:
     text = " ".join(page.read_text().split())
     assert "| FedAvg | 4.5× (4.5–4.5), least 4.5× |" in text
     assert "| FedAvg (FedGB) | 4.5×" in text
+    assert "| a round beside FedGB's | 4.5× (4.5–4.5), least 4.5× |" in text
     assert "## Beside FedGB The peer: FedGB 7557f37." in text
     assert "shared with FedGB: ≥ 4× FedGB | 4.50×: not yet measured in" in text
     assert "| GCFL+ | the peer cannot run it |" in text
@@ -159,7 +160,9 @@ def test_a_table_costs_the_seconds_of_its_records(tmp_path: Path, capsys: pytest
     assert main(parse([*asked, "--rounds", "2", "--workers", "1", "--results", str(tmp_path)])) == 0
     seconds = sum(sum(record.result.seconds.values()) for record in Store(tmp_path, "default").records())
     text = write_performance_page(tmp_path).read_text()
-    assert text.count(f"2 cells: {seconds / 60:.1f} min") == 2
+    minutes = f"{seconds / 60:.1f}"
+    assert text.count(f"2 cells: {minutes} min") == 1
+    assert f"| a whole table | {minutes} min ({minutes}–{minutes}), all 1: " in text
 
 
 def test_intervals_hold_the_mean_and_shrink_to_one_value() -> None:
@@ -177,7 +180,10 @@ def test_the_committed_page_answers_in_its_first_screen() -> None:
     results = Path(__file__).parents[2] / "results"
     text = (results / "performance.md").read_text()
     assert len(text.splitlines()) <= 300
-    assert text.index("# Targets") <= sum(map(len, text.splitlines(keepends=True)[:50]))
+    screen, targets = "\n".join(text.splitlines()[:40]).split("# Targets")
+    for question in ("beside openfgl-lib's", "beside the machine's limit", "a whole table"):
+        assert f"{question} | " in screen
+    assert "# How much faster" in targets
 
 
 def test_parts_are_checked_before_anything_runs(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ class Drawing:
         """What the picture shows."""
         sizes = [disc.nodes for disc in self.discs]
         text = (
-            f"{self.title}: {len(self.discs)} clients of {min(sizes)} to {max(sizes)} nodes; "
+            f"{self.title} of {min(sizes)} to {max(sizes)} nodes; "
             f"{self.cut} of {self.cut + self.alone} edges lie between two clients"
         )
         if self.lines:
@@ -122,7 +122,8 @@ def _draw(title: str, between: np.ndarray, sizes: np.ndarray) -> Drawing:
     between = between.copy()
     inside = int(np.trace(between))
     np.fill_diagonal(between, 0)
-    graph = nx.from_numpy_array(np.sqrt(between))
+    # A little for every pair: without it what has no edge to the rest drives it into a corner.
+    graph = nx.from_numpy_array(np.sqrt(between) + 0.2 * np.sqrt(between.max()))
     places = nx.spring_layout(graph, weight="weight", seed=0, iterations=200)
     spots = np.array([places[client] for client in range(len(sizes))])
     low, span = spots.min(axis=0), np.ptp(spots, axis=0)

@@ -14,6 +14,8 @@ from benchmark.verdict import AGREES, DIFFERS, UNDECIDED
 
 SCROLL = '<div class="scroll" role="group" tabindex="0" aria-label="{}">'
 """A box in which what is wider than the window is scrolled, also with the keyboard."""
+LONGEST = 40
+"""Letters of a cell of a table that stay on one line."""
 LOWEST = 6
 """Level of the smallest heading in HTML."""
 _JUDGED = {f" {word}": f"verdict {word}" for word in (AGREES, DIFFERS, UNDECIDED)}
@@ -38,15 +40,16 @@ def render(text: str, *, top: int = 2, identity: str = "") -> Markup:
         elif token.type == "table_open":
             token.meta["label"] = heading
         elif token.type == "td_open":
-            token.attrJoin("class", _verdict(tokens[place + 1].content))
+            token.attrJoin("class", _class(tokens[place + 1].content))
     markdown.add_render_rule("table_open", _open_table)
     markdown.add_render_rule("table_close", _close_table)
     # Escaped by the renderer: its `html` is off, and links are checked for their scheme.
     return Markup(markdown.renderer.render(tokens, markdown.options, {}))
 
 
-def _verdict(cell: str) -> str:
-    return next((name for ending, name in _JUDGED.items() if cell.endswith(ending)), "")
+def _class(cell: str) -> str:
+    usual = "long" if len(cell) > LONGEST else ""
+    return next((name for ending, name in _JUDGED.items() if cell.endswith(ending)), usual)
 
 
 def _open_table(self: RendererHTML, tokens: Sequence[Token], place: int, *_: object) -> str:

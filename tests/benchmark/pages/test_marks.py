@@ -165,12 +165,12 @@ def test_figures_that_agree_with_chosen_settings_are_counted_apart() -> None:
     page = markdown(protocol, records)
     assert "+0.05 agrees" in line_of(page, "fedcog ‡")
     assert (
-        "Of the 1 published figures measured here 1 agree (1 with settings chosen on this table, ‡), 0 differ"
+        "Of the 1 published figure measured here 1 agrees (1 with settings chosen on this table, ‡), 0 differ"
         in page
     )
     page = markdown(*gains(chosen_gain=5.0))
     assert "-9.65 differs" in line_of(page, "fedcog ‡")
-    assert "Of the 1 published figures measured here 0 agree, 1 differ and 0 are undecided;" in page
+    assert "Of the 1 published figure measured here 0 agree, 1 differs and 0 are undecided;" in page
 
 
 def test_figures_that_agree_by_runs_that_did_nothing_are_counted_apart() -> None:

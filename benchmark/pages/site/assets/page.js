@@ -140,7 +140,7 @@ function details(row) {
 
 const filters = document.getElementById("filters");
 const selects = [...filters.querySelectorAll("select")];
-const MEASURED = "measured";
+const MEASURED = "measured", JUDGED = ["agrees", "undecided", "differs"];
 let table = null;
 
 function fill(select) {
@@ -154,7 +154,7 @@ function fill(select) {
 function keeps(row) {
   return selects.every((select) => {
     const value = select.value, own = row[select.dataset.column];
-    return !value || own === value || (value === MEASURED && row.measured_at !== null);
+    return !value || own === value || (value === MEASURED && JUDGED.includes(row.verdict));
   });
 }
 
@@ -352,9 +352,16 @@ function forest(figure, colours) {
       customdata: own.map((row) => [tame(row.label), row.verdict, row.text]),
       hovertemplate: "%{customdata[0]}<br>%{customdata[2]}<br>%{customdata[1]}<extra></extra>" };
   });
+  const margin = 0.05 * (right - left);
+  const edges = [["triangle-left", left - margin, (row) => row.low < left - margin], ["triangle-right", right + margin, (row) => row.high > right + margin]];
+  for (const [symbol, x, leaves] of edges) {
+    const own = rows.filter(leaves);
+    traces.push({ x: own.map(() => x), y: own.map((row) => row.y), mode: "markers", meta: null, hoverinfo: "skip", cliponaxis: false,
+      marker: { symbol, size: 9, color: own.map((row) => colours[row.verdict]) } });
+  }
   const annotations = narrow ? rows.map((row) => ({ x: 0, xref: "paper", y: row.y + 0.42, yref: "y", text: tame(row.label), showarrow: false, xanchor: "left", font: { size: 10 } })) : [];
   const count = (verdict) => rows.filter((row) => row.verdict === verdict).length;
-  const made = layout(colours, { title: { text: points ? "measured − printed" : "difference in units of δ" }, range: [left - 0.05 * (right - left), right + 0.05 * (right - left)], zeroline: true },
+  const made = layout(colours, { title: { text: points ? "measured − printed" : "difference in units of δ" }, range: [left - margin, right + margin], zeroline: true },
     narrow ? { showticklabels: false, showgrid: false } : { tickvals: rows.map((row) => row.y), ticktext: rows.map((row) => tame(row.label)) },
     { annotations, height: step * rows.length + 70, shapes: [{ type: "rect", xref: "x", yref: "paper", x0: -delta, x1: delta, y0: 0, y1: 1, fillcolor: colours.agrees, opacity: 0.12, line: { width: 0 }, layer: "below" }] });
   made.yaxis.range = [-rows.length + 0.3, 0.9];
