@@ -106,7 +106,7 @@ class Personal:
         powers, plain = product.split((product.shape[1] - width, width), dim=1)
         if len(smoothed) < len(SMOOTHED):
             by_net = powers.view(len(product), self.hops + 1, len(SMOOTHED), width)
-            powers = by_net[:, :, [SMOOTHED.index(name) for name in smoothed]].flatten(1)
+            powers = torch.stack([by_net.select(2, SMOOTHED.index(name)) for name in smoothed], 2).flatten(1)
         *lower, spread = self.segments.pad(powers).chunk(self.hops + 1, dim=2)
         for addend in reversed(lower):
             spread = addend + self.adjacency @ spread
