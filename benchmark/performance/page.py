@@ -34,8 +34,8 @@ SHORT = (
     "cells on record, all seeds, in minutes of one core, median (least–greatest); N processes share them."
 )
 FASTER = (
-    "Times as fast as the round of openfgl-lib, or of the peer in brackets: geometric mean over five graphs "
-    "and 5 to 100 clients, its 95 % interval, and the least of these comparisons."
+    "Times as fast as the round of openfgl-lib, or of the peer in brackets: geometric mean over the graphs "
+    "and numbers of clients that were timed, which stand below; its 95 % interval, and the least of them."
 )
 NEAR = (
     "Seconds of a round of FedAvg over the machine's limit: geometric mean over 5 to 100 clients "
