@@ -179,7 +179,8 @@ def test_an_empty_folder_makes_an_empty_page(tmp_path: Path) -> None:
 def test_the_committed_page_answers_in_its_first_screen() -> None:
     results = Path(__file__).parents[2] / "results"
     text = (results / "performance.md").read_text()
-    assert len(text.splitlines()) <= 300
+    # What is read; the details of each machine grow with what is timed on it.
+    assert len(text.split("\n# On ")[0].splitlines()) <= 150
     screen, targets = "\n".join(text.splitlines()[:40]).split("# Targets")
     for question in ("beside openfgl-lib's", "beside the machine's limit", "a whole table"):
         assert f"{question} | " in screen
