@@ -226,6 +226,7 @@ class FedSpray(FederatedMethod):
                     own.copy_(self.renewed(self.encoder[f"classifier.{part}"], own))
         for _ in self.local_epochs():
             self.encoder_optimiser.zero_grad(set_to_none=True)
+            self.train_features.renew_gradients()
             if self.proxy_optimiser is not None:
                 self.proxy_optimiser.zero_grad(set_to_none=True)
             self.encoder_loss(predicted).backward()
