@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+
+import numpy as np
 
 from benchmark.cell import Cell
 from benchmark.record import OK, Record
@@ -15,40 +18,80 @@ UNKNOWN_SECONDS = 10.0
 
 
 class Estimate:
-    """Seconds that a cell takes, by what earlier ones took to set up and for a round."""
+    """Seconds that a cell takes, by what earlier ones took to set up and for a local epoch.
+
+    Where no record has this method on this graph, the epoch's logarithm is taken as one term of the graph and
+    one of the method, fitted to all pairs that have records.
+    """
 
     def __init__(self, records: Iterable[Record]) -> None:
         """From the successes among `records`, which are read when the first cell is asked for."""
         self._records = records
 
     def seconds(self, cell: Cell) -> float:
-        """Set-up, training and evaluation, alone on a core: the medians of the cells most like it."""
-        for like in _likes(cell):
-            if like in self._medians:
-                setup, a_round = self._medians[like]
-                return setup + a_round * cell.schedule.rounds
-        return UNKNOWN_SECONDS
+        """Set-up, training and evaluation, alone on a core."""
+        found = self._medians
+        if not found:
+            return UNKNOWN_SECONDS
+        near = next((like for like in _likes(cell) if like in found), None)
+        if near is not None:
+            setup, an_epoch = found[near]
+        else:
+            setup = found.get((cell.method,), found[()])[0]
+            graph, method = self._terms
+            an_epoch = math.exp(graph.get(cell.dataset.text, 0.0) + method.get(cell.method, method[""]))
+        return setup + an_epoch * _epochs(cell)
 
     @cached_property
-    def _medians(self) -> Mapping[tuple[object, ...], tuple[float, float]]:
-        found: dict[tuple[object, ...], list[tuple[float, float]]] = defaultdict(list)
+    def _taken(self) -> list[tuple[Cell, float, float]]:
+        """The cells of the records with the seconds of their set-up and of a local epoch."""
+        taken = []
         for record in self._records:
             if record.status == OK:
                 setup = record.core_seconds.get("setup", 0.0)
-                a_round = (sum(record.core_seconds.values()) - setup) / record.rounds
-                for like in _likes(record.cell):
-                    found[like].append((setup, a_round))
+                rest = sum(record.core_seconds.values()) - setup
+                taken.append((record.cell, setup, rest / _epochs(record.cell)))
+        return taken
+
+    @cached_property
+    def _medians(self) -> Mapping[tuple[str | int, ...], tuple[float, float]]:
+        found: dict[tuple[str | int, ...], list[tuple[float, float]]] = defaultdict(list)
+        for cell, setup, an_epoch in self._taken:
+            for like in (*_likes(cell), (cell.method,), ()):
+                found[like].append((setup, an_epoch))
         return {
-            like: (statistics.median(setups), statistics.median(rounds))
-            for like, (setups, rounds) in ((like, zip(*taken, strict=True)) for like, taken in found.items())
+            like: (statistics.median(setups), statistics.median(epochs))
+            for like, (setups, epochs) in ((like, zip(*taken, strict=True)) for like, taken in found.items())
         }
 
+    @cached_property
+    def _terms(self) -> tuple[dict[str, float], dict[str, float]]:
+        """The logarithm's terms by graph and by method; under "" that of a method without a record."""
+        pairs: dict[tuple[str, str], list[float]] = defaultdict(list)
+        for cell, _, an_epoch in self._taken:
+            pairs[cell.dataset.text, cell.method].append(math.log(max(an_epoch, 1e-9)))
+        graphs = sorted({graph for graph, _ in pairs})
+        methods = sorted({method for _, method in pairs})
+        design = np.zeros((len(pairs), len(graphs) + len(methods)))
+        for row, (graph, method) in zip(design, pairs, strict=True):
+            row[graphs.index(graph)] = row[len(graphs) + methods.index(method)] = 1
+        terms = np.linalg.lstsq(design, [statistics.median(logs) for logs in pairs.values()])[0].tolist()
+        of_methods = terms[len(graphs) :]
+        return (
+            dict(zip(graphs, terms, strict=False)),
+            dict(zip(methods, of_methods, strict=True)) | {"": statistics.median(of_methods)},
+        )
 
-def _likes(cell: Cell) -> list[tuple[object, ...]]:
-    """What a cell's time is told by, the nearest first; at last all cells there are."""
+
+def _epochs(cell: Cell) -> int:
+    """Local epochs in all; a round without any still has its exchange."""
+    return cell.schedule.rounds * max(cell.schedule.local_epochs, 1)
+
+
+def _likes(cell: Cell) -> list[tuple[str | int, ...]]:
+    """What a cell's time is told by, the nearest first."""
     graph, task, method = cell.dataset.text, cell.task.text, cell.method
-    exact = (graph, task, method, cell.clients, cell.architecture.backbone)
-    return [exact, (graph, task, method), (graph, method), (method,), ()]
+    return [(graph, task, method, cell.clients, cell.architecture.backbone), (graph, task, method)]
 
 
 def duration(seconds: float) -> str:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 
 from benchmark import progress
@@ -21,8 +24,38 @@ def test_the_estimate_takes_what_is_most_alike() -> None:
     # Set up once, whatever the number of rounds.
     assert estimate.seconds(make_cell(rounds=10)) == 5 + 10 * 1.5
     assert estimate.seconds(make_cell(rounds=10, clients=99)) == 5 + 10 * 1.5
-    assert estimate.seconds(make_cell(rounds=1, dataset="citeseer", method="local")) == 3 + 3
+    # Of a method without a record the graph tells the epoch.
+    local = make_cell(rounds=1, dataset="citeseer", method="local")
+    assert estimate.seconds(local) == pytest.approx(3 + 4.5)
     assert Estimate([]).seconds(make_cell()) == UNKNOWN_SECONDS
+
+
+def test_more_local_epochs_take_longer() -> None:
+    record = make_record(make_cell(rounds=2, local_epochs=2), seconds={"setup": 1.0, "train": 4.0})
+    assert Estimate([record]).seconds(make_cell(rounds=10, local_epochs=3)) == 1 + 30 * 1.0
+
+
+@given(
+    graph=st.lists(st.floats(-3, 3), min_size=2, max_size=4),
+    method=st.lists(st.floats(-3, 3), min_size=2, max_size=4),
+)
+def test_a_method_new_to_a_graph_costs_what_both_say(graph: list[float], method: list[float]) -> None:
+    """Where every epoch is a graph's factor times a method's, the pair without a record comes out too."""
+    methods = ["fedavg", "local", "fedprox", "fedpub"][: len(method)]
+    graphs = ["cora", "citeseer", "pubmed", "amazon_photo"][: len(graph)]
+    pairs = {
+        (place, name): math.exp(first + second)
+        for place, first in zip(graphs, graph, strict=True)
+        for name, second in zip(methods, method, strict=True)
+    }
+    missing = (graphs[-1], methods[-1])
+    records = [
+        make_record(make_cell(dataset=place, method=name, rounds=1), seconds={"setup": 0.0, "train": taken})
+        for (place, name), taken in pairs.items()
+        if (place, name) != missing
+    ]
+    wanted = make_cell(dataset=missing[0], method=missing[1], rounds=1)
+    assert Estimate(records).seconds(wanted) == pytest.approx(pairs[missing], rel=1e-6)
 
 
 def test_the_estimate_is_of_a_core_of_its_own() -> None:
