@@ -39,7 +39,7 @@ class Estimate:
         else:
             setup = found.get((cell.method,), found[()])[0]
             graph, method = self._terms
-            an_epoch = math.exp(graph.get(cell.dataset.text, 0.0) + method.get(cell.method, method[""]))
+            an_epoch = math.exp(graph.get(cell.dataset.text, graph[""]) + method.get(cell.method, method[""]))
         return setup + an_epoch * _epochs(cell)
 
     @cached_property
@@ -66,7 +66,7 @@ class Estimate:
 
     @cached_property
     def _terms(self) -> tuple[dict[str, float], dict[str, float]]:
-        """The logarithm's terms by graph and by method; under "" that of a method without a record."""
+        """The logarithm's terms by graph and by method; under "" that of one without a record."""
         pairs: dict[tuple[str, str], list[float]] = defaultdict(list)
         for cell, _, an_epoch in self._taken:
             pairs[cell.dataset.text, cell.method].append(math.log(max(an_epoch, 1e-9)))
@@ -76,9 +76,9 @@ class Estimate:
         for row, (graph, method) in zip(design, pairs, strict=True):
             row[graphs.index(graph)] = row[len(graphs) + methods.index(method)] = 1
         terms = np.linalg.lstsq(design, [statistics.median(logs) for logs in pairs.values()])[0].tolist()
-        of_methods = terms[len(graphs) :]
+        of_graphs, of_methods = terms[: len(graphs)], terms[len(graphs) :]
         return (
-            dict(zip(graphs, terms, strict=False)),
+            dict(zip(graphs, of_graphs, strict=True)) | {"": statistics.median(of_graphs)},
             dict(zip(methods, of_methods, strict=True)) | {"": statistics.median(of_methods)},
         )
 
