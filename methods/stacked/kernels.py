@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-_compiled = numba.njit(cache=True, fastmath=True, nogil=True, error_model="numpy")
+compile_pass = numba.njit(cache=True, fastmath=True, nogil=True, error_model="numpy")
+"""How every pass here is compiled."""
 
 
 def compiled(h: Tensor) -> bool:
@@ -20,7 +21,7 @@ def compiled(h: Tensor) -> bool:
     return h.device.type == "cpu" and h.dtype is torch.float32
 
 
-@_compiled
+@compile_pass
 def activate_forward(
     h: np.ndarray, bias: np.ndarray, client: np.ndarray, mask: np.ndarray, scale: np.float32, out: np.ndarray
 ) -> None:
@@ -33,7 +34,7 @@ def activate_forward(
             out[row, column] = value * (scale * np.float32(mask[row, column]))
 
 
-@_compiled
+@compile_pass
 def rectify_forward(h: np.ndarray, bias: np.ndarray, client: np.ndarray, out: np.ndarray) -> None:
     """out = relu(h + bias[client]); h, out (n, width)."""
     width = h.shape[1]
@@ -43,7 +44,7 @@ def rectify_forward(h: np.ndarray, bias: np.ndarray, client: np.ndarray, out: np
             out[row, column] = max(h[row, column] + offset[column], np.float32(0))
 
 
-@_compiled
+@compile_pass
 def activate_backward(
     gradient: np.ndarray,
     out: np.ndarray,
@@ -63,7 +64,7 @@ def activate_backward(
             total[column] += value
 
 
-@_compiled
+@compile_pass
 def spread_bias(h: np.ndarray, bias: np.ndarray, client: np.ndarray, out: np.ndarray) -> None:
     """out = h + bias[client]; h, out (n, width)."""
     width = h.shape[1]
@@ -73,7 +74,7 @@ def spread_bias(h: np.ndarray, bias: np.ndarray, client: np.ndarray, out: np.nda
             out[row, column] = h[row, column] + offset[column]
 
 
-@_compiled
+@compile_pass
 def _sum_rows(
     start: int, end: int, column: np.ndarray, value: np.ndarray, h: np.ndarray, total: np.ndarray
 ) -> None:
@@ -105,7 +106,7 @@ def _sum_rows(
         entry += 1
 
 
-@_compiled
+@compile_pass
 def sparse_product(
     pointer: np.ndarray, column: np.ndarray, value: np.ndarray, h: np.ndarray, out: np.ndarray
 ) -> None:
@@ -114,7 +115,7 @@ def sparse_product(
         _sum_rows(pointer[row], pointer[row + 1], column, value, h, out[row])
 
 
-@_compiled
+@compile_pass
 def product_into_rows(
     rows: np.ndarray,
     pointer: np.ndarray,
@@ -128,7 +129,7 @@ def product_into_rows(
         _sum_rows(pointer[index], pointer[index + 1], column, value, h, out[rows[index]])
 
 
-@_compiled
+@compile_pass
 def narrow_product(h: np.ndarray, weight: np.ndarray, client: np.ndarray, out: np.ndarray) -> None:
     """out[i] = weight[client[i]] h[i]; h (n, in), weight (K, out, in) out (n, out); out is small."""
     width = h.shape[1]
@@ -142,7 +143,7 @@ def narrow_product(h: np.ndarray, weight: np.ndarray, client: np.ndarray, out: n
             out[row, column] = total
 
 
-@_compiled
+@compile_pass
 def narrow_product_backward(
     gradient: np.ndarray,
     h: np.ndarray,
@@ -172,7 +173,7 @@ def narrow_product_backward(
                 to_factors[position] += slope * source[position]
 
 
-@_compiled
+@compile_pass
 def cross_entropy(
     output: np.ndarray,
     row: np.ndarray,
@@ -202,7 +203,7 @@ def cross_entropy(
     return total
 
 
-@_compiled
+@compile_pass
 def count_classes(
     output: np.ndarray,
     row: np.ndarray,

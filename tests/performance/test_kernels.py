@@ -15,6 +15,7 @@ from torch import Tensor
 
 from datasets.federation import Federation
 from methods.core.base import FederatedMethod
+from methods.fediih.routing import Routing
 from methods.stacked import kernels, sparse
 from methods.stacked.activation import Dropout, activate
 from methods.stacked.distance import squared_distance
@@ -95,6 +96,13 @@ def test_propagation(
     graph = use_kernel(with_self_loops(federation.graph), "dgl" if kernel == "dgl" else "torch")
     weight, h = symmetric_weight(graph), leaf(federation.nodes, width)
     benchmark(forward_and_backward(partial(propagate, graph, h, weight), [h]))
+
+
+@pytest.mark.usefixtures("kernel")
+def test_routing(benchmark: Any, federation: Federation) -> None:
+    """FedIIH's, of two factors, six times."""
+    route, x = Routing(federation.graph, torch.device("cpu")), leaf(federation.nodes, 2, WIDTH)
+    benchmark(forward_and_backward(partial(route, x, 6), [x]))
 
 
 @pytest.mark.parametrize("probability", [0.5, 0.3])

@@ -1,14 +1,10 @@
 """FedIIH: features are split into factors, and every factor is averaged by clients alike in it.
 
 Yu et al., Modeling Inter-Intra Heterogeneity for Graph Federated Learning, AAAI 2025. A client's network has
-F factors of D numbers. A linear layer, leaky ReLU and dropout come before neighbourhood routing (Ma et al.,
-Disentangled Graph Convolutional Networks, ICML 2019), for node t and factor f, all x_f and u_f of length one:
-
-    u = x, then several times:  π_st = softmax over f of ⟨x_sf, u_tf⟩,  u_tf ∝ x_tf + Σ_{s ∈ N(t)} π_stf x_sf
-
-L' times, each followed by leaky ReLU and dropout; then a linear classifier. L' = 1 for L ≤ 2 layers, else
-L − 2. One more routing (two for L > 2) gives every node a mean, and another with dropout of its own a
-logarithm of a variance. μ_kf and s_kf, (D,) each, are their means over the client's nodes. Server:
+F factors of D numbers. A linear layer, leaky ReLU and dropout come before neighbourhood routing
+(`routing.py`), L' times, each followed by leaky ReLU and dropout; then a linear classifier. L' = 1 for L ≤ 2
+layers, else L − 2. One more routing (two for L > 2) gives every node a mean, and another with dropout of its
+own a logarithm of a variance. μ_kf and s_kf, (D,) each, are their means over the client's nodes. Server:
 
     S^f_ij = 1 − JS(i, j) / ln 2,  JS = ½ KL(i ‖ m) + ½ KL(j ‖ m),  m with the averages of means and variances
     Ω^f = softmax over j of (scale · S^f)
@@ -48,6 +44,7 @@ from datasets.errors import UserError
 from datasets.limits import Count, NonNegative
 from methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
 from methods.core.channel import size_of
+from methods.fediih.routing import Routing
 from methods.stacked.activation import Dropout, add_bias
 from methods.stacked.architecture import Architecture
 from methods.stacked.backbones import Parameters, prefixed, uniform
@@ -97,10 +94,7 @@ class FedIIH(FederatedMethod):
 
     options: FedIIHOptions
     unshared = (PRIOR,)
-    source: Tensor
-    """(edges,) where a message is from."""
-    target: Tensor
-    """(edges,) where it goes."""
+    route: Routing
     center: Tensor
     """m⁰, (F, D)."""
     edges: Tensor
@@ -109,12 +103,12 @@ class FedIIH(FederatedMethod):
     def build(self) -> None:
         """FedAvg's set-up, edges and the prior."""
         super().build()
-        self.source, self.target = (end.to(self.device) for end in self.federation.graph.edges())
+        self.route = Routing(self.federation.graph, self.device)
         options, segments = self.options, self.inputs.segments
         self.center = torch.randn(options.factors, options.width, generator=self.generator).to(self.device)
         if options.variational > 0:
             empty = torch.zeros(segments.clients * segments.longest**2, device=self.device)
-            joined = empty.index_fill(0, segments.cell(self.target, self.source), 1.0)
+            joined = empty.index_fill(0, segments.cell(self.route.target, self.route.source), 1.0)
             self.edges = joined.view(-1, segments.longest, segments.longest)
 
     def architecture(self) -> Architecture:
@@ -161,7 +155,7 @@ class FedIIH(FederatedMethod):
         """So many routings with leaky ReLU and dropout; (n, F·D) → (n, F·D)."""
         for _ in range(times):
             factors = h.view(len(h), self.options.factors, -1)
-            h = route(factors, self.source, self.target, self.options.iterations).flatten(1)
+            h = self.route(factors, self.options.iterations).flatten(1)
             h = _activate(h, dropout)
         return h
 
@@ -223,17 +217,6 @@ class FedIIH(FederatedMethod):
 def _activate(h: Tensor, dropout: Dropout | None) -> Tensor:
     h = functional.leaky_relu(h)
     return h if dropout is None else dropout(h)
-
-
-def route(x: Tensor, source: Tensor, target: Tensor, iterations: int) -> Tensor:
-    """Neighbourhood routing over the edges (source, target), (n, F, D) → (n, F, D), every factor of length
-    one or zero."""
-    x = functional.normalize(x, dim=2)
-    message, u = x[source], x
-    for _ in range(iterations):
-        share = (message * u[target]).sum(dim=2, keepdim=True).softmax(dim=1)
-        u = functional.normalize(x.index_add(0, target, share * message), dim=2)
-    return u
 
 
 def gaussian_kl(mean: Tensor, log_variance: Tensor, other: Tensor, other_log_variance: Tensor) -> Tensor:

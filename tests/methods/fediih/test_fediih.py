@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import dgl
 import pytest
 import torch
 import torch.nn.functional as functional
+from hypothesis import given as drawn
+from hypothesis import strategies as st
 from torch.distributions import Independent, Normal, kl_divergence
 
 from datasets.errors import UserError
@@ -15,7 +18,9 @@ from methods.core import registry
 from methods.core.base import Schedule
 from methods.core.setting import make_setting
 from methods.core.training import train
-from methods.fediih import PRIOR, FedIIH, mix_factors, mixing_matrices, route
+from methods.fediih import PRIOR, FedIIH, mix_factors, mixing_matrices
+from methods.fediih.routing import Routing
+from methods.stacked import kernels
 from tests.methods.federations import community_federation
 from tests.methods.loops import Clients, assert_equal, leaves, numbers, optimiser_of
 
@@ -85,7 +90,8 @@ CASES = [
     {"layers": 4},
     {"layers": 2, "scale": 0.5},
     {"factors": 3, "layers": 1, "iterations": 3},
-    {"layers": 2, "variational": 0.3},
+    # Wide enough that no factor is so short that its direction is rounding.
+    {"layers": 2, "variational": 0.3, "width": 8},
 ]
 
 
@@ -166,12 +172,33 @@ def test_every_factor_is_mixed_by_its_own_matrix():
 def test_a_single_factor_takes_all_of_every_neighbour_and_a_node_without_any_keeps_its_own():
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(4, 1, 5, generator=generator)
-    source, target = torch.tensor([0, 1, 1, 2]), torch.tensor([1, 0, 2, 1])
+    graph = dgl.graph(([0, 1, 1, 2], [1, 0, 2, 1]), num_nodes=4)
     unit = functional.normalize(x, dim=2)
     expected = functional.normalize(unit[1] + unit[0] + unit[2], dim=1)
-    found = route(x, source, target, 4)
+    found = Routing(graph, torch.device("cpu"))(x, 4)
     torch.testing.assert_close(found[1], expected)
     torch.testing.assert_close(found[3], unit[3])
+
+
+@drawn(st.integers(1, 12), st.integers(0, 30), st.integers(1, 4), st.integers(0, 4), st.integers(0, 999))
+def test_the_compiled_routing_is_torchs_forwards_and_backwards(nodes, edges, factors, iterations, seed):
+    generator = torch.Generator().manual_seed(seed)
+    ends = torch.randint(nodes, (2, edges), generator=generator)
+    routing = Routing(dgl.graph(tuple(ends), num_nodes=nodes), torch.device("cpu"))
+    x, gradient = (torch.randn(nodes, factors, 5, generator=generator) for _ in range(2))
+    x[0] = 0
+    found = []
+    for compiled in (True, False):
+        leaf = x.clone().requires_grad_()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(kernels, "compiled", lambda h, compiled=compiled: compiled)
+            u = routing(leaf, iterations)
+            u.backward(gradient)
+        assert leaf.grad is not None
+        # A factor without features has no direction: what its gradient is divided by is all but zero.
+        found.append((u, leaf.grad[1:]))
+    for ours, torchs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, torchs, rtol=1e-4, atol=1e-5)
 
 
 def test_models_and_statistics_travel():
