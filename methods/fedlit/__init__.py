@@ -74,7 +74,10 @@ class FedLITOptions(Options):
     exchanges="model parameters and centroids of link types",
 )
 class FedLIT(FederatedMethod):
-    """K·T channels as K·T segments of one graph of T·n nodes: row (k, t, v) is node v in channel t."""
+    """K·T channels as K·T segments of one graph of T·n nodes: row (k, t, v) is node v in channel t.
+
+    With SGC, which has no segments of its own, rows are (v, t).
+    """
 
     options: FedLITOptions
     unshared = ("channels",)
@@ -120,8 +123,16 @@ class FedLIT(FederatedMethod):
         )
         self.set_types(self.kind)
 
+    @property
+    def linear(self) -> bool:
+        """Whether nothing but the classes' outputs need be propagated: with SGC."""
+        return self.setting.architecture.backbone == "sgc"
+
     def _lay_out(self) -> None:
         types, federation = self.options.types, self.federation
+        if self.linear:
+            self.rows = torch.arange(federation.nodes * types, device=self.device).view(-1, types)
+            return
         self.channels = Segments(federation.sizes.repeat_interleave(types), self.device)
         sizes = federation.sizes
         start = (sizes.cumsum(0) - sizes)[federation.client]
@@ -147,7 +158,7 @@ class FedLIT(FederatedMethod):
 
     def layers(self) -> int:
         """Layers with weights: SGC's propagations share one."""
-        return 1 if self.backbone.architecture.backbone == "sgc" else self.options.layers
+        return 1 if self.linear else self.options.layers
 
     # ------------------------------------------------------------------- round
 
@@ -162,7 +173,7 @@ class FedLIT(FederatedMethod):
         near = self.rows[self.clustering.source, kind].cpu()
         far = self.rows[self.clustering.target, kind].cpu()
         ends = (torch.cat([near, far]), torch.cat([far, near]))
-        graph = use_kernel(dgl.graph(ends, num_nodes=len(self.node)), self.setting.kernel)
+        graph = use_kernel(dgl.graph(ends, num_nodes=self.rows.numel()), self.setting.kernel)
         if self.backbone.architecture.backbone == "graphsage":
             self.graph, self.edge_weight = graph, mean_weight(graph).to(self.device)
             return
@@ -184,10 +195,23 @@ class FedLIT(FederatedMethod):
     def logits(self, dropout: Dropout | None) -> Tensor:
         """Outputs of every node, (n, C)."""
         h = self.project()
+        if self.linear:
+            return self._linear_logits(h)
         for index in range(self.layers()):
             h = self._layer(h, f"channels.{index}", dropout)
         product = segment_product(h, self.parameters["head.weight"], self.inputs.segments)
         return add_bias(product, self.parameters["head.bias"], self.inputs.segments)
+
+    def _linear_logits(self, h: Tensor) -> Tensor:
+        """SGC's (Σ_t Â_t^hops h W_t + b_t) W + b as Σ_t Â_t^hops h (W_t W) + (Σ_t b_t) W + b: C columns of
+        each channel are propagated, not `width`."""
+        parameters, head = self.parameters, self.parameters["head.weight"]
+        weight = (parameters["channels.0.weight"] @ head.unsqueeze(1)).transpose(1, 2).flatten(2)
+        product = segment_product(h, weight, self.inputs.segments).view(-1, head.shape[2])
+        spread = self.backbone.propagate(partial(propagate, self.graph, weight=self.edge_weight), product)
+        bias = (parameters["channels.0.bias"].sum(dim=1, keepdim=True) @ head).squeeze(1)
+        summed = spread.view(len(h), -1, head.shape[2]).sum(dim=1)
+        return add_bias(summed, bias + parameters["head.bias"], self.inputs.segments)
 
     def _layer(self, h: Tensor, prefix: str, dropout: Dropout | None) -> Tensor:
         """Σ_t channel t, (n, width) → (n, width)."""
@@ -198,14 +222,11 @@ class FedLIT(FederatedMethod):
             return segment_product(every, self.parameters[f"{prefix}.{part}"].flatten(0, 1), self.channels)
 
         def spread(part: str) -> Tensor:
-            return self.backbone.propagate(convolution, times(part))
+            return convolution(times(part))
 
         out = self.backbone.convolve(times, spread)
         bias = self.parameters[f"{prefix}.bias"].flatten(0, 1)
-        if self.backbone.architecture.backbone == "sgc":
-            out = add_bias(out, bias, self.channels)
-        else:
-            out = activate(out, bias, self.channels, dropout)
+        out = activate(out, bias, self.channels, dropout)
         return torch.zeros_like(h).index_add(0, self.node, out)
 
     def occupied(self) -> Tensor:

@@ -43,7 +43,7 @@ from datasets.errors import UserError
 from datasets.limits import Count, NonNegative, Positive, Size
 from methods.core.base import FederatedMethod, Options, register
 from methods.core.tasks import NodeClassification
-from methods.fedtad.pseudo import PseudoGraph, balanced_labels, generate, generator_start, join
+from methods.fedtad.pseudo import PseudoGraph, balanced_labels, generate, generator_start, join, manhattan
 from methods.fedtad.reliability import class_reliability, shares
 from methods.stacked.backbones import Parameters
 from methods.stacked.optimiser import make_adam
@@ -172,7 +172,7 @@ class FedTAD(FederatedMethod):
         )
         semantic = self._weighed(losses.view(clients, -1))
         apart = torch.cdist(noise, noise, compute_mode="donot_use_mm_for_euclid_dist").square()
-        unlike = torch.cdist(graph.features, graph.features, p=1) / graph.features.shape[1]
+        unlike = manhattan(graph.features) / graph.features.shape[1]
         diversity = torch.exp(-(apart * unlike).mean() / noise.shape[1])
         divergence = self.divergence(teachers.detach(), student)
         return options.semantic * semantic - divergence + options.diversity * self.channel.senders * diversity
