@@ -107,7 +107,7 @@ def run(
             checkpoints = None
             if results is not None and checkpoint:
                 checkpoints = Checkpoints(Path(results).resolve(), checkpoint)
-            work = Work(given.objects, tuple(told), checkpoints)
+            work = Work(given.objects, partial(attempt, callbacks=tuple(told), checkpoints=checkpoints))
             engine = create_engine("process" if spread else "in-process", workers, threads, len(waiting))
             for record in engine.map(work, waiting, failed):
                 if kept is not None:
@@ -136,21 +136,20 @@ class Work:
     """Runs one cell; takes what was handed over along into another process."""
 
     objects: Handed
-    callbacks: tuple[Callback, ...]
-    checkpoints: Checkpoints | None = None
+    attempt: Callable[[Cell], Record]
 
     def __call__(self, cell: Cell) -> Record:
         """The cell's record."""
         with handed_over(self.objects):
-            return attempt(cell, self.callbacks, checkpoints=self.checkpoints)
+            return self.attempt(cell)
 
     def __reduce__(self) -> tuple[Callable[..., Work], tuple[Any, ...]]:
-        return _unpacked, (cloudpickle.dumps(dict(self.objects)), self.callbacks, self.checkpoints)
+        return _unpacked, (cloudpickle.dumps(dict(self.objects)), self.attempt)
 
 
-def _unpacked(objects: bytes, callbacks: tuple[Callback, ...], checkpoints: Checkpoints | None) -> Work:
+def _unpacked(objects: bytes, attempt: Callable[[Cell], Record]) -> Work:
     # Made by the process that started this one, and passed by it.
-    return Work(cloudpickle.loads(objects), callbacks, checkpoints)
+    return Work(cloudpickle.loads(objects), attempt)
 
 
 @dataclass

@@ -22,6 +22,7 @@ from benchmark.estimate import Estimate, duration
 from benchmark.grid import run_cells
 from benchmark.pages.leaderboard import write_leaderboard
 from benchmark.pages.reproduction import NOT_AT_HAND, Entry, Identity, compared_with, make_entries
+from benchmark.pages.scores import Leaderboard
 from benchmark.plan import grid_cells
 from benchmark.protocol import AXES, Protocol, load_protocol, names
 from benchmark.published import answered_figures
@@ -104,8 +105,8 @@ def _at(point: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def standing(grids: Grids, records: Records) -> Standing:
     """What the records of all tables say of every printed figure."""
-    tables = [(protocol, records.of_table(protocol.name, cells)) for protocol, cells in grids]
-    entries = {(entry.figure.place, entry.figure.note): entry for entry in make_entries(tables)}
+    boards = [Leaderboard(protocol, records.of_table(protocol.name, cells)) for protocol, cells in grids]
+    entries = {(entry.figure.place, entry.figure.note): entry for entry in make_entries(boards)}
     words = Counter(entry.level.word for entry in entries.values())
     measured = sum(words[word] for word in JUDGED)
     return Standing(len(entries) - words[CANNOT], measured, words[AGREES] + words[DIFFERS], entries)
@@ -210,7 +211,7 @@ def run_campaign(arguments: Arguments, work: Work) -> list[Record]:
         records.refresh()
         for protocol, grid in grids:
             if found := records.of_table(protocol.name, grid):
-                write_leaderboard(arguments.results, protocol, found)
+                write_leaderboard(arguments.results, Leaderboard(protocol, found))
     return list(failures.values())
 
 

@@ -230,11 +230,13 @@ def _run(arguments: Arguments, plan: Plan, work: Work) -> int:
 def _write_pages(arguments: Arguments, stores: Collection[str], records: Records) -> dict[str, Protocol]:
     """Write the page of every table in the run, with what other processes finished meanwhile."""
     from benchmark.pages.leaderboard import write_leaderboard
+    from benchmark.pages.scores import Leaderboard
 
     protocols = {name: _protocol_of(arguments, name) for name in stores}
     records.refresh()
     for name, protocol in protocols.items():
-        write_leaderboard(arguments.results, protocol, records.of_table(name, grid_cells(protocol)))
+        found = records.of_table(name, grid_cells(protocol))
+        write_leaderboard(arguments.results, Leaderboard(protocol, found))
     return protocols
 
 
@@ -261,13 +263,15 @@ def _protocol_of(arguments: Arguments, name: str) -> Protocol:
 
 def _show(arguments: Arguments, protocols: dict[str, Protocol], selected: Sequence[Record]) -> None:
     from benchmark.pages.leaderboard import leaderboard_path, print_leaderboard
+    from benchmark.pages.scores import Leaderboard
 
     if arguments.format == "json":
         print(json.dumps([record.to_dict() for record in selected], indent=1, allow_nan=False))
     else:
         console = console_for(sys.stdout.isatty() and not arguments.wide)
         for name, protocol in protocols.items():
-            print_leaderboard(protocol, [item for item in selected if item.cell.protocol == name], console)
+            own = [item for item in selected if item.cell.protocol == name]
+            print_leaderboard(Leaderboard(protocol, own), console)
     for name in protocols:
         print(f"page: {leaderboard_path(arguments.results, name)}", file=sys.stderr)
 

@@ -10,6 +10,7 @@ from benchmark.pages.authors import write_authors_page
 from benchmark.pages.claims import write_claims
 from benchmark.pages.leaderboard import write_leaderboard
 from benchmark.pages.reproduction import make_entries, write_reproduction
+from benchmark.pages.scores import Leaderboard
 from benchmark.pages.site.page import write_site
 from benchmark.performance.page import write_performance_page
 from benchmark.plan import grid_cells
@@ -32,13 +33,14 @@ def write_report(results: Path, own: Sequence[str] = ()) -> list[Path]:
         raise UserError(f"{results} holds no records: run python -m benchmark first")
     stored, theirs = Records(results), load(results)
     protocols = [load_protocol(name) for name in (*names(), *own)]
-    tables = [(protocol, stored.of_table(protocol.name, grid_cells(protocol))) for protocol in protocols]
-    paths = [write_leaderboard(results, *table) for table in tables if table[0].name in found or table[1]]
-    entries = make_entries(tables)
+    boards = [Leaderboard(each, stored.of_table(each.name, grid_cells(each))) for each in protocols]
+    shown = [each for each in boards if each.protocol.name in found or each.records]
+    paths = [write_leaderboard(results, each) for each in shown]
+    entries = make_entries(boards)
     if found:
-        paths += [*write_reproduction(results, entries), write_claims(results, tables)]
+        paths += [*write_reproduction(results, entries), write_claims(results, boards)]
     if (page_of_authors := write_authors_page(results, stored)) is not None:
         paths.append(page_of_authors)
     if measured:
         paths.append(write_performance_page(results, stored))
-    return [*paths, write_site(results, tables, entries, [entry.to_dict(theirs) for entry in entries])]
+    return [*paths, write_site(results, boards, entries, [entry.to_dict(theirs) for entry in entries])]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -45,14 +45,19 @@ ALWAYS_SCORED = {NODE_CLASSIFICATION.name: ("macro_f1",)}
 """Task → metrics of every record besides the task's own and the protocol's."""
 
 
-def run(
-    cell: Cell,
-    callbacks: Sequence[Callback] = (),
-    save: Saving | None = None,
-    checkpoints: Checkpoints | None = None,
-) -> Record:
-    """Run one cell; nothing outlives it but the record, what `save` writes, and a checkpoint, from which it
-    goes on where there is one. Each callback is called after every round.
+class Beside(TypedDict, total=False):
+    """What may go with a run; none of it changes the record's figures."""
+
+    callbacks: Sequence[Callback]
+    """Called after every round."""
+    save: Saving
+    """Writes what is kept of the trained method."""
+    checkpoints: Checkpoints | None
+    """Where the run keeps its state, and goes on if there is one."""
+
+
+def run(cell: Cell, **beside: Unpack[Beside]) -> Record:
+    """Run one cell; nothing outlives it but the record, what is saved, and a checkpoint.
 
     Raises UserError for bad input and for a run that diverges.
     """
@@ -61,7 +66,7 @@ def run(
         warnings.filterwarnings("ignore", message="Sparse (CSR|invariant)", category=UserWarning)
         _warm_up()
         with handed_over(handed_by(cell)):
-            return _run(cell, callbacks, save, checkpoints)
+            return _run(cell, **beside)
 
 
 @cache
@@ -81,12 +86,7 @@ def _warm_up() -> None:
     _run(tiny)
 
 
-def _run(
-    cell: Cell,
-    callbacks: Sequence[Callback] = (),
-    save: Saving | None = None,
-    checkpoints: Checkpoints | None = None,
-) -> Record:
+def _run(cell: Cell, **beside: Unpack[Beside]) -> Record:
     reset_peak_memory()
     if cell.device != "cpu":
         torch.cuda.reset_peak_memory_stats()
@@ -107,9 +107,10 @@ def _run(
     )
     make_method = partial(registry.create, cell.method, dict(cell.options), setting)
     method = make_method()
+    checkpoints = beside.get("checkpoints")
     checkpoint = None if checkpoints is None else checkpoints.of(cell)
     setup = time.perf_counter() - started
-    on_round = _calling(cell, callbacks)
+    on_round = _calling(cell, beside.get("callbacks", ()))
     try:
         outcome = train(method, on_round, checkpoint)
     except CheckpointError as error:
@@ -121,7 +122,7 @@ def _run(
     privacy = getattr(method, "breaks_privacy", method.info.breaks_privacy)
     scores = [round(100 * score, 4) for score in outcome.test_by_client]
     extras = {**outcome.extras, "test_by_client": scores}
-    if save is not None and (missing := save(cell.key, method)):
+    if "save" in beside and (missing := beside["save"](cell.key, method)):
         extras["not_saved"] = missing
     if cell.device != "cpu":
         extras["device_peak_memory_mb"] = torch.cuda.max_memory_allocated() / 2**20
@@ -155,18 +156,13 @@ def _calling(cell: Cell, callbacks: Sequence[Callback]) -> Callable[[rounds.Roun
     return call
 
 
-def attempt(
-    cell: Cell,
-    callbacks: Sequence[Callback] = (),
-    save: Saving | None = None,
-    checkpoints: Checkpoints | None = None,
-) -> Record:
+def attempt(cell: Cell, **beside: Unpack[Beside]) -> Record:
     """`run`, with whatever goes wrong turned into a failed record that says what happened.
 
     A record that could not be stored, as of a method that gives no numbers, is a failure too.
     """
     try:
-        return run(cell, callbacks, save, checkpoints).reread()
+        return run(cell, **beside).reread()
     except UserError as error:
         return failed(cell, str(error))
     except KeyboardInterrupt:

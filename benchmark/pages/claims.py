@@ -25,13 +25,12 @@ from benchmark.contrast import (
 )
 from benchmark.pages.metrics import value_of
 from benchmark.pages.reproduction import NOT_AT_HAND
-from benchmark.pages.scores import Row, make_rows
+from benchmark.pages.scores import Leaderboard, Row
 from benchmark.pages.tables import markdown_table
 from benchmark.pages.wording import partition_title
 from benchmark.pages.writing import write_page
-from benchmark.protocol import AXES, Protocol
+from benchmark.protocol import AXES
 from benchmark.published import published_figure
-from benchmark.record import Record
 from benchmark.verdict import CANNOT, LEVEL, NOT_MEASURED, UNDECIDED, is_in_points
 
 RULE = (
@@ -315,15 +314,13 @@ def _span(values: Sequence[float]) -> str:
     return " to ".join(ends)
 
 
-def write_claims(results: Path, tables: Sequence[tuple[Protocol, Sequence[Record]]]) -> Path:
+def write_claims(results: Path, leaderboards: Iterable[Leaderboard]) -> Path:
     """Write `claims.md` into the results folder; returns its path."""
     claims = load_claims()
     named = {
         side.table for claim in claims for column in claim.columns for side in (column.ours, *column.theirs)
     }
-    rows = {
-        protocol.name: make_rows(protocol, records) for protocol, records in tables if protocol.name in named
-    }
+    rows = {each.protocol.name: each.rows for each in leaderboards if each.protocol.name in named}
     path = results / "claims.md"
     write_page(path, markdown(find(claims, rows)).encode())
     return path

@@ -17,7 +17,7 @@ from benchmark.authors.comparison import beside
 from benchmark.authors.records import Run, load
 from benchmark.pages.comparison import gain_of, level_of
 from benchmark.pages.metrics import heading_of
-from benchmark.pages.scores import Block, Row, Score, best_of, blocks_of, make_rows, metrics_of
+from benchmark.pages.scores import Block, Leaderboard, Row, Score, best_of, blocks_of, metrics_of
 from benchmark.pages.tables import escape, markdown_table, with_spread
 from benchmark.pages.wording import partition_title, sentence_list
 from benchmark.pages.writing import write_page
@@ -65,23 +65,22 @@ def notes_on(folder: Path, protocol: Protocol) -> str:
     return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
-def write_leaderboard(folder: Path, protocol: Protocol, records: Sequence[Record]) -> Path:
+def write_leaderboard(folder: Path, leaderboard: Leaderboard) -> Path:
     """Write the page of a protocol; returns its path."""
-    path = leaderboard_path(folder, protocol.name)
-    page = markdown(protocol, records, notes_on(folder, protocol), theirs=load(folder))
+    path = leaderboard_path(folder, leaderboard.protocol.name)
+    page = markdown(leaderboard, notes_on(folder, leaderboard.protocol), theirs=load(folder))
     write_page(path, page.encode())
     return path
 
 
 def markdown(
-    protocol: Protocol,
-    records: Sequence[Record],
+    leaderboard: Leaderboard,
     notes: str = "",
     theirs: Mapping[str, Sequence[Run]] = MappingProxyType({}),
 ) -> str:
     """The page, with the runs of the authors' code (by cell) if they are given; the same input gives the same
     bytes."""
-    rows = make_rows(protocol, records)
+    protocol, rows = leaderboard.protocol, leaderboard.rows
     parts = [f"# {protocol.title}", protocol.description] if protocol.description else [f"# {protocol.title}"]
     for block, listed in blocks_of(rows):
         parts += [
@@ -93,7 +92,7 @@ def markdown(
     else:
         parts += [LEGEND, *map(escape, footnotes(rows)), verdicts_in_words(protocol, rows)]
         parts.append(escape(provenance(rows)))
-    failures = sum(record.status != OK and not outdated_parts(record.cell) for record in records)
+    failures = sum(record.status != OK and not outdated_parts(record.cell) for record in leaderboard.records)
     if failures:
         parts.append(f"Failed cells: {failures} (see `results/runs/{protocol.name}.jsonl`).")
     if notes.strip():
@@ -290,9 +289,9 @@ def _short(commit: str) -> str:
     return f"{hash_[:10]}{dash}{rest}"
 
 
-def print_leaderboard(protocol: Protocol, records: Sequence[Record], console: Console) -> None:
+def print_leaderboard(leaderboard: Leaderboard, console: Console) -> None:
     """The page's tables for a terminal, with as many columns as it has room for."""
-    rows = make_rows(protocol, records)
+    protocol, rows = leaderboard.protocol, leaderboard.rows
     console.print(protocol.title, style="bold", markup=False)
     missing: dict[str, None] = {}
     for block, listed in blocks_of(rows):

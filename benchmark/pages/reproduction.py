@@ -18,12 +18,11 @@ from benchmark.causes import text_of
 from benchmark.pages.comparison import REFERENCE, gain_of, level_of
 from benchmark.pages.leaderboard import CHOSEN
 from benchmark.pages.metrics import CHANGE, COMMUNICATION, GAIN
-from benchmark.pages.scores import Row, make_rows
+from benchmark.pages.scores import Leaderboard, Row
 from benchmark.pages.tables import escape, markdown_table, with_spread
 from benchmark.pages.writing import write_page
 from benchmark.protocol import AXES, Protocol, bare
 from benchmark.published import PLACE, Figure, Place, answered_figures, figures, grid_points
-from benchmark.record import Record
 from benchmark.verdict import (
     AGREES,
     CANNOT,
@@ -145,21 +144,22 @@ class Entry:
         }
 
 
-def make_entries(tables: Sequence[tuple[Protocol, Sequence[Record]]]) -> list[Entry]:
+def make_entries(leaderboards: Iterable[Leaderboard]) -> list[Entry]:
     """One entry per printed figure, in the order of the list of figures.
 
-    `tables` holds the protocols, those without records too. Where several rows answer a figure, the one
-    whose data are drawn anew for every seed counts, then that of the figure's own table, then that of the
-    most seeds.
+    `leaderboards` are of all protocols, those without records too. Where several rows answer a figure, the
+    one whose data are drawn anew for every seed counts, then that of the figure's own table, then that of
+    the most seeds.
     """
     measured: dict[Identity, list[Entry]] = {}
     planned: dict[Identity, Entry] = {}
     own_tables = {}
-    for protocol, records in tables:
+    for leaderboard in leaderboards:
+        protocol = leaderboard.protocol
         own_tables[protocol.name] = protocol.own_table
         for entry in _planned(protocol):
             planned.setdefault(_identity(entry.figure), entry)
-        for entry in _measured(protocol, make_rows(protocol, records)):
+        for entry in _measured(protocol, leaderboard.rows):
             measured.setdefault(_identity(entry.figure), []).append(entry)
 
     def rank(entry: Entry) -> tuple[bool, ...]:

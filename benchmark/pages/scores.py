@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import groupby
 from typing import Any
 
@@ -128,6 +129,19 @@ class Row:
         """Whether it competes for the best of its block: it keeps to privacy and to the protocol, and every
         run did what the method is for."""
         return not (self.privacy or self.deviations or self.same_as_fedavg or self.left_alone[1])
+
+
+@dataclass(frozen=True)
+class Leaderboard:
+    """A protocol with its records, of which every page that shows them has the same rows."""
+
+    protocol: Protocol
+    records: Sequence[Record]
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """See `make_rows`."""
+        return make_rows(self.protocol, self.records)
 
 
 def make_rows(protocol: Protocol, records: Iterable[Record]) -> list[Row]:

@@ -40,7 +40,7 @@ def outcome_of(record: Record) -> dict[str, Any]:
 
 def test_every_round_is_told_and_changes_nothing() -> None:
     seen: list[Round] = []
-    record = attempt(CELL, [seen.append])
+    record = attempt(CELL, callbacks=[seen.append])
     assert [each.round for each in seen] == [1, 2, 3, 4]
     assert {each.rounds for each in seen} == {4}
     assert {each.cell for each in seen} == {CELL}
@@ -59,7 +59,7 @@ def test_a_callback_that_raises_is_its_cells_failure() -> None:
     def stop(done: Round) -> None:
         raise ValueError(f"enough after {done.round}")
 
-    error = attempt(CELL, [stop]).error or ""
+    error = attempt(CELL, callbacks=[stop]).error or ""
     assert error.startswith("ValueError: enough after 1 (test_callbacks.py line ")
 
 
@@ -77,7 +77,7 @@ def test_a_library_that_is_missing_is_named_with_its_extra(
     callback: Any, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, extra, None)
-    error = attempt(CELL, [callback]).error
+    error = attempt(CELL, callbacks=[callback]).error
     assert error is not None
     assert f"pip install -e '.[{extra}]'" in error
 

@@ -51,7 +51,7 @@ def interrupted(results: Path) -> Checkpoints:
     """Checkpoints in `results` after the second round of CELL, which did not end its third."""
     checkpoints = Checkpoints(results, ALWAYS)
     with pytest.raises(Stopped):
-        run(CELL, [stop_at(3)], checkpoints=checkpoints)
+        run(CELL, callbacks=[stop_at(3)], checkpoints=checkpoints)
     assert path_of(results, CELL.key).is_file()
     return checkpoints
 
@@ -59,7 +59,7 @@ def interrupted(results: Path) -> Checkpoints:
 def rounds_of(checkpoints: Checkpoints | None) -> tuple[list[int], Record]:
     """The rounds that a run goes through, and its record."""
     seen: list[int] = []
-    return seen, run(CELL, [lambda done: seen.append(done.round)], checkpoints=checkpoints)
+    return seen, run(CELL, callbacks=[lambda done: seen.append(done.round)], checkpoints=checkpoints)
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from benchmark.cell import Cell
 from benchmark.jsonl import parse_line
 from benchmark.pages.leaderboard import markdown
+from benchmark.pages.scores import Leaderboard
 from benchmark.protocol import load_protocol
 from benchmark.record import Record
 from benchmark.runner import failed
@@ -235,7 +236,7 @@ def test_a_damaged_record_is_passed_over_or_harmless(
     store.append(good[1])
     again = Store(folder, "quick")
     assert again.unreadable + len(again.records()) == 3
-    markdown(load_protocol("quick"), again.records()).encode()
+    markdown(Leaderboard(load_protocol("quick"), again.records())).encode()
 
 
 @pytest.mark.parametrize(

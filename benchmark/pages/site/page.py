@@ -13,15 +13,13 @@ from markupsafe import Markup
 
 from benchmark.pages.leaderboard import LEGEND, leaderboard_path, notes_on
 from benchmark.pages.reproduction import RULE, Entry
-from benchmark.pages.scores import make_rows
+from benchmark.pages.scores import Leaderboard
 from benchmark.pages.site.clients import SIDE, draw_clients
 from benchmark.pages.site.curves import HeatMap, Rounds, heat_map, plotted
 from benchmark.pages.site.figures import count_tables, figure_line, forest, total
 from benchmark.pages.site.prose import SCROLL, render
 from benchmark.pages.site.vendored import LIBRARIES, packed
 from benchmark.pages.writing import write_page
-from benchmark.protocol import Protocol
-from benchmark.record import Record
 from benchmark.verdict import JUDGED
 
 FURTHER = {"claims": "Claims", "performance": "Speed"}
@@ -43,7 +41,7 @@ class Section:
 
 def write_site(
     results: Path,
-    tables: Sequence[tuple[Protocol, Sequence[Record]]],
+    leaderboards: Sequence[Leaderboard],
     entries: Sequence[Entry],
     said: Sequence[Mapping[str, Any]],
 ) -> Path:
@@ -54,10 +52,10 @@ def write_site(
     """
     rounds = Rounds()
     sections = []
-    for protocol, records in tables:
-        notes = notes_on(results, protocol)
-        if records or notes:
-            sections.append(_section(results, protocol, records, notes, entries, rounds))
+    for leaderboard in leaderboards:
+        notes = notes_on(results, leaderboard.protocol)
+        if leaderboard.records or notes:
+            sections.append(_section(results, leaderboard, notes, entries, rounds))
     counts = count_tables(entries)
     further = {
         name: (title, render(path.read_text(encoding="utf-8"), identity=name))
@@ -88,8 +86,8 @@ def write_site(
         counts=counts,
         all=total(chain.from_iterable(counts.values())),
         judged=JUDGED,
-        records=sum(len(records) for _, records in tables),
-        drawings=draw_clients(record for _, records in tables for record in records),
+        records=sum(len(each.records) for each in leaderboards),
+        drawings=draw_clients(record for each in leaderboards for record in each.records),
         side=SIDE,
         further=further,
         rule=render(RULE),
@@ -104,19 +102,19 @@ def write_site(
 
 def _section(
     results: Path,
-    protocol: Protocol,
-    records: Sequence[Record],
+    leaderboard: Leaderboard,
     notes: str,
     entries: Sequence[Entry],
     rounds: Rounds,
 ) -> Section:
     """What the protocol's own page says, and what its plots are drawn from."""
+    protocol, rows = leaderboard.protocol, leaderboard.rows
     path = leaderboard_path(results, protocol.name)
-    text = path.read_text(encoding="utf-8") if records and path.is_file() else "No cell of it has run yet.\n"
+    has_run = leaderboard.records and path.is_file()
+    text = path.read_text(encoding="utf-8") if has_run else "No cell of it has run yet.\n"
     text = text.removeprefix(f"# {protocol.title}\n").removesuffix(f"{notes.strip()}\n")
     # The legend is the same on every page: here it stands once.
     introduction, heading, tables = text.replace(f"{LEGEND}\n\n", "").partition("\n## ")
-    rows = make_rows(protocol, records)
     differences = forest([entry for entry in entries if entry.protocol == protocol.name and entry.row])
     return Section(
         protocol.name,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from rich.console import Console
 from benchmark.arguments import parse
 from benchmark.cell import Cell
 from benchmark.pages.leaderboard import COSTS, markdown, print_leaderboard, table_of, write_leaderboard
-from benchmark.pages.scores import make_rows
+from benchmark.pages.scores import Leaderboard, make_rows
 from benchmark.plan import make_plan, versions_of
 from benchmark.protocol import Protocol, load_protocol, parse_protocol
 from benchmark.record import Record
@@ -55,12 +56,16 @@ def table_records(*argv: str) -> list[Record]:
     ]
 
 
+def page_of(protocol: Protocol, records: Sequence[Record]) -> str:
+    return markdown(Leaderboard(protocol, records))
+
+
 def line_of(page: str, start: str) -> str:
     return next(line for line in page.splitlines() if line.startswith(f"| {start} "))
 
 
 def test_a_page_shows_measured_published_and_difference(protocol: Protocol) -> None:
-    page = markdown(protocol, table_records())
+    page = page_of(protocol, table_records())
     assert "## cora, metis, 10 clients" in page
     fedavg = line_of(page, "fedavg")
     assert "| 75.50 ± 0.71 | 69.19 ± 0.67 | +6.31 differs | +5.75 undecided |" in fedavg
@@ -72,7 +77,7 @@ def test_a_page_shows_measured_published_and_difference(protocol: Protocol) -> N
 
 
 def test_a_method_that_breaks_privacy_is_marked_and_is_not_the_best(protocol: Protocol) -> None:
-    page = markdown(protocol, table_records())
+    page = page_of(protocol, table_records())
     assert "**" not in line_of(page, "central †")
     assert "† central breaks privacy: sees everything." in page
 
@@ -84,11 +89,11 @@ def test_runs_that_deviate_from_the_protocol_stand_apart(protocol: Protocol) -> 
     assert len(deviating) == len(ACCURACY)
     assert {row.deviations for row in deviating} == {"rounds=5, kernel=dgl"}
     assert all(score.published is None for row in deviating for score in row.scores.values())
-    assert "| local · rounds=5, kernel=dgl |" in markdown(protocol, records)
+    assert "| local · rounds=5, kernel=dgl |" in page_of(protocol, records)
 
 
 def test_other_options_of_the_tables_scheme_neither_compare_nor_compete(protocol: Protocol) -> None:
-    page = markdown(protocol, table_records("--partition", "metis[recursive=true]"))
+    page = page_of(protocol, table_records("--partition", "metis[recursive=true]"))
     assert "## cora, metis[recursive=true], 10 clients" in page
     assert "| local · partition=metis[recursive=true] |" in page
     assert "agrees" not in page.split("Best of a block")[0]
@@ -100,23 +105,23 @@ def test_the_same_records_in_any_order_give_the_same_bytes(protocol: Protocol, t
     records = table_records()
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "fedpub-2.md").write_text("## Why\n\nBecause.\n")
-    first = write_leaderboard(tmp_path, protocol, records).read_bytes()
-    assert write_leaderboard(tmp_path, protocol, records[::-1]).read_bytes() == first
+    first = write_leaderboard(tmp_path, Leaderboard(protocol, records)).read_bytes()
+    assert write_leaderboard(tmp_path, Leaderboard(protocol, records[::-1])).read_bytes() == first
     assert first.endswith(b"## Why\n\nBecause.\n")
 
 
 def test_failed_cells_are_counted_and_left_out(protocol: Protocol) -> None:
     good, *rest = table_records()
     broken = failed(rest[0].cell, "x")
-    page = markdown(protocol, [good, broken])
+    page = page_of(protocol, [good, broken])
     assert "Failed cells: 1" in page
     assert line_of(page, "local").endswith("| 1 |")
-    assert "No finished cell yet." in markdown(protocol, [broken])
+    assert "No finished cell yet." in page_of(protocol, [broken])
 
 
 def test_notes_on_a_dataset_are_carried(protocol: Protocol) -> None:
     cell = current_cell(protocol="fedpub-2", label="fedavg")
-    page = markdown(protocol, [make_record(cell, note="1.2 % of the edges are missing")])
+    page = page_of(protocol, [make_record(cell, note="1.2 % of the edges are missing")])
     assert page.count("Note on cora: 1.2 % of the edges are missing") == 1
 
 
@@ -213,7 +218,7 @@ def test_what_a_record_says_has_no_meaning_on_the_page(tmp_path: Path) -> None:
 def test_brackets_survive_on_the_terminal(protocol: Protocol) -> None:
     cell = current_cell(protocol="fedpub-2", partition="metis[recursive=true]", label="fedprox[mu=0.1]")
     console = Console(file=io.StringIO(), width=300)
-    print_leaderboard(protocol, [make_record(cell)], console)
+    print_leaderboard(Leaderboard(protocol, [make_record(cell)]), console)
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     assert "metis[recursive=true]" in shown
     assert "fedprox[mu=0.1]" in shown
@@ -222,7 +227,7 @@ def test_brackets_survive_on_the_terminal(protocol: Protocol) -> None:
 
 def printed(protocol: Protocol, records: list[Record], width: int) -> str:
     console = Console(file=io.StringIO(), width=width)
-    print_leaderboard(protocol, records, console)
+    print_leaderboard(Leaderboard(protocol, records), console)
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 

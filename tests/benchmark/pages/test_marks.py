@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import pytest
 
 from benchmark.arguments import parse
 from benchmark.pages.leaderboard import markdown
-from benchmark.pages.scores import Row, make_rows
+from benchmark.pages.scores import Leaderboard, Row, make_rows
 from benchmark.plan import make_plan, outdated_parts
 from benchmark.protocol import Protocol, load_protocol
 from benchmark.record import Record
@@ -58,12 +58,16 @@ def rows_by_name(protocol: Protocol, records: Iterable[Record]) -> dict[str, Row
     return {row.method: row for row in make_rows(protocol, records)}
 
 
+def page_of(protocol: Protocol, records: Sequence[Record]) -> str:
+    return markdown(Leaderboard(protocol, records))
+
+
 def line_of(page: str, start: str) -> str:
     return next(line for line in page.splitlines() if line.startswith(f"| {start} "))
 
 
 def test_a_choice_on_the_table_is_marked_and_said(table: tuple[Protocol, list[Record]]) -> None:
-    page = markdown(*table)
+    page = page_of(*table)
     assert line_of(page, "fedcog ‡")
     assert line_of(page, "fedcog[lnnc=false] † ‡")
     assert "‡ fedcog and fedcog[lnnc=false]: chosen on this table. The best of 0.1 and 0.01." in page
@@ -79,7 +83,7 @@ def test_another_value_than_the_chosen_one_is_a_deviation_without_the_mark(
         for record in records
         if record.cell.label == "fedcog"
     ]
-    page = markdown(protocol, own)
+    page = page_of(protocol, own)
     assert line_of(page, "fedcog · learning_rate=0.01")
     assert "‡" not in page
 
@@ -89,7 +93,7 @@ def test_a_variant_is_judged_by_what_it_does(table: tuple[Protocol, list[Record]
     privacy = {"fedcog[lnnc=false]", "fedstruct"}
     nothing = {"gcfl", "fedprox"}
     assert {name for name, row in rows.items() if row.is_rival} == set(rows) - privacy - nothing - {"fedcog"}
-    page = markdown(*table)
+    page = page_of(*table)
     assert "† fedcog[lnnc=false] breaks privacy: without LNNC" in page
     assert "† fedstruct breaks privacy: version a" in page
 
@@ -100,7 +104,7 @@ def test_nodes_that_lnnc_leaves_exposed_are_named(table: tuple[Protocol, list[Re
     assert min(alone) > 0
     span = " to ".join(f"{value:.0f}" for value in sorted(set(alone)))
     start = f"On community[nodes=60], random, 40 clients, fedcog leaves {span} nodes with external neighbours"
-    page = markdown(protocol, records)
+    page = page_of(protocol, records)
     assert start in page
     assert "fedcog[lnnc=false] leaves" not in page
 
@@ -110,22 +114,22 @@ def test_runs_that_did_nothing_beyond_fedavg_say_so(table: tuple[Protocol, list[
     gcfl = [record for record in records if record.cell.label == "gcfl"]
     assert all(record.extras["same_as_fedavg"] for record in gcfl)
     name = "gcfl · did nothing beyond FedAvg in {} of 2 runs"
-    assert line_of(markdown(protocol, records), name.format(2))
-    assert markdown(protocol, records).count("did nothing") == 2
+    assert line_of(page_of(protocol, records), name.format(2))
+    assert page_of(protocol, records).count("did nothing") == 2
     # Records from before methods said so hold the counts alone.
     old = [_with_extras(record, first_split=number * 50.0) for number, record in enumerate(gcfl)]
-    assert line_of(markdown(protocol, old), name.format(1))
-    assert "did nothing" not in markdown(protocol, [old[1]])
+    assert line_of(page_of(protocol, old), name.format(1))
+    assert "did nothing" not in page_of(protocol, [old[1]])
 
 
 @pytest.mark.parametrize("extras", [{"same_as_fedavg": 1.0}, {"lnnc_alone": 3}])
 def test_what_did_nothing_or_left_nodes_exposed_is_not_the_best(extras: dict[str, float]) -> None:
     protocol, records = gains(chosen_gain=14.7)
-    assert line_of(markdown(protocol, records), "fedcog ‡").count("**") == 4
+    assert line_of(page_of(protocol, records), "fedcog ‡").count("**") == 4
     # One run of two is enough.
     chosen, *rest = (record for record in records if record.cell.method == "fedcog")
     others = [record for record in records if record.cell.method != "fedcog"]
-    page = markdown(protocol, [_with_extras(chosen, **extras), *rest, *others])
+    page = page_of(protocol, [_with_extras(chosen, **extras), *rest, *others])
     assert "**" not in line_of(page, "fedcog ‡")
     assert "**" in line_of(page, "fedavg")
 
@@ -138,7 +142,7 @@ def test_one_local_step_of_fedprox_is_fedavgs(table: tuple[Protocol, list[Record
         assert "same_as_fedavg" not in of["fedprox[mu=0.5]", seed].extras
     old = [_with_extras(record) for record in records if record.cell.method == "fedprox"]
     for shown in (records, old):
-        page = markdown(protocol, shown)
+        page = page_of(protocol, shown)
         assert line_of(page, "fedprox · did nothing beyond FedAvg in 2 of 2 runs")
         assert line_of(page, "fedprox[mu=0.5]").startswith("| fedprox[mu=0.5] |")
 
@@ -162,19 +166,19 @@ def gains(*, chosen_gain: float, **extras: float) -> tuple[Protocol, list[Record
 
 def test_figures_that_agree_with_chosen_settings_are_counted_apart() -> None:
     protocol, records = gains(chosen_gain=14.7)
-    page = markdown(protocol, records)
+    page = page_of(protocol, records)
     assert "+0.05 agrees" in line_of(page, "fedcog ‡")
     assert (
         "Of the 1 published figure measured here 1 agrees (1 with settings chosen on this table, ‡), 0 differ"
         in page
     )
-    page = markdown(*gains(chosen_gain=5.0))
+    page = page_of(*gains(chosen_gain=5.0))
     assert "-9.65 differs" in line_of(page, "fedcog ‡")
     assert "Of the 1 published figure measured here 0 agree, 1 differs and 0 are undecided;" in page
 
 
 def test_figures_that_agree_by_runs_that_did_nothing_are_counted_apart() -> None:
-    page = markdown(*gains(chosen_gain=14.7, same_as_fedavg=1.0))
+    page = page_of(*gains(chosen_gain=14.7, same_as_fedavg=1.0))
     assert "‡; 1 by runs that did nothing beyond FedAvg), 0 differ" in page
 
 
@@ -183,33 +187,33 @@ def test_an_earlier_version_is_no_current_figure() -> None:
     assert not any(outdated_parts(record.cell) for record in records)
     old = [replace(record, cell=replace(record.cell, versions="")) for record in records]
     assert {outdated_parts(record.cell) for record in old} == {("kmeans", "split")}
-    page = markdown(protocol, old)
+    page = page_of(protocol, old)
     assert line_of(page, "fedcog · earlier version (kmeans, split)")
     assert "**" not in page.split("Best of a block")[0]
     assert "agrees" not in page.split("Best of a block")[0]
     assert "No published figure answers these cells." in page
     half = [replace(record, cell=replace(record.cell, versions="split=2")) for record in records]
-    assert "earlier version (kmeans) " in markdown(protocol, half)
+    assert "earlier version (kmeans) " in page_of(protocol, half)
 
 
 def test_a_current_row_takes_the_place_of_its_earlier_versions() -> None:
     protocol, records = gains(chosen_gain=14.7)
     old = [replace(record, cell=replace(record.cell, versions="")) for record in records]
     fedavg = [record for record in records if record.cell.method == "fedavg"]
-    page = markdown(protocol, [*old, *records])
-    assert page == markdown(protocol, records)
-    page = markdown(protocol, [*old, *fedavg])
+    page = page_of(protocol, [*old, *records])
+    assert page == page_of(protocol, records)
+    page = page_of(protocol, [*old, *fedavg])
     assert page.count("earlier version") == 1
     assert line_of(page, "fedcog · earlier version (kmeans, split)")
     # Half a test of one's own is no current row of the table.
     short = [replace(record, cell=record.cell.with_settings(rounds=5)) for record in fedavg]
-    page = markdown(protocol, [*old, *short])
+    page = page_of(protocol, [*old, *short])
     assert line_of(page, "fedavg · earlier version (kmeans, split)")
     assert line_of(page, "fedavg · rounds=5")
     # It replaces what deviated alike.
     short_before = [replace(record, cell=replace(record.cell, versions="")) for record in short]
-    assert "earlier" not in markdown(protocol, [*short, *short_before])
-    assert "earlier" not in markdown(protocol, [*fedavg, *short_before])
+    assert "earlier" not in page_of(protocol, [*short, *short_before])
+    assert "earlier" not in page_of(protocol, [*fedavg, *short_before])
 
 
 def test_a_plug_in_that_is_gone_breaks_no_page(tmp_path: Path) -> None:
@@ -220,5 +224,5 @@ def test_a_plug_in_that_is_gone_breaks_no_page(tmp_path: Path) -> None:
         for change in ({"method": str(gone)}, {"partition": str(gone)}, {"split": str(gone)}):
             cell = record.cell.with_settings(files="0" * 64, **change)
             assert outdated_parts(cell) == ()
-            assert "files 00000000" in markdown(protocol, [replace(record, cell=cell)])
+            assert "files 00000000" in page_of(protocol, [replace(record, cell=cell)])
             assert outdated_parts(replace(cell, versions="")) != ()

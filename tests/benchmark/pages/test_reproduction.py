@@ -14,15 +14,15 @@ from benchmark.arguments import parse
 from benchmark.authors.records import AuthorsRuns, Run, load
 from benchmark.cell import Cell
 from benchmark.pages.reproduction import Entry, make_entries, markdown, write_reproduction
+from benchmark.pages.scores import Leaderboard
 from benchmark.plan import make_plan
-from benchmark.protocol import AXES, Protocol, load_protocol, names
+from benchmark.protocol import AXES, load_protocol, names
 from benchmark.published import figures
 from benchmark.record import Record
 from benchmark.verdict import AGREES, CANNOT, DIFFERS, NOT_MEASURED, UNDECIDED
 from methods.core import registry
 from tests.benchmark.fakes import make_record
 
-Tables = list[tuple[Protocol, Sequence[Record]]]
 SCORES: Mapping[str, tuple[float, ...]] = {
     "local": (79.9, 80.0, 80.1),
     "fedavg": (60.0, 69.0, 78.0),
@@ -48,7 +48,7 @@ def records_of(table: str, scores: Mapping[str, tuple[float, ...]], *argv: str) 
 def entries_of(**records: Sequence[Record]) -> list[Entry]:
     """Every printed figure, with records of some tables."""
     given = {name.replace("_", "-"): found for name, found in records.items()}
-    return make_entries([(load_protocol(name), given.get(name, ())) for name in names()])
+    return make_entries(Leaderboard(load_protocol(name), given.get(name, ())) for name in names())
 
 
 def entry_of(entries: Sequence[Entry], *place: str) -> Entry:
@@ -284,10 +284,12 @@ def test_the_page_counts_by_table_and_lists_what_differs() -> None:
 
 def test_the_files_are_the_same_for_records_in_any_order(tmp_path: Path) -> None:
     records = records_of("fedpub-2", SCORES, *PLACE)
-    tables: Tables = [(load_protocol("fedpub-2"), records)]
-    first = [path.read_bytes() for path in write_reproduction(tmp_path, make_entries(tables))]
-    backwards: Tables = [(load_protocol("fedpub-2"), records[::-1])]
-    assert [path.read_bytes() for path in write_reproduction(tmp_path, make_entries(backwards))] == first
+    leaderboards = [Leaderboard(load_protocol("fedpub-2"), each) for each in (records, records[::-1])]
+    first, backwards = (
+        [path.read_bytes() for path in write_reproduction(tmp_path, make_entries([each]))]
+        for each in leaderboards
+    )
+    assert backwards == first
     listed: list[dict[str, Any]] = json.loads(first[0])
     (found,) = (
         entry

@@ -1,11 +1,12 @@
-"""What the second derivations stand on: real partitions, and how two sets of parameters are compared."""
+"""What the second derivations stand on: a stacked method beside its clients one by one, from one start."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as functional
 from torch import Tensor
 
 from datasets.federation import Federation, federate
@@ -17,6 +18,8 @@ from methods.core import registry
 from methods.core.base import Architecture, FederatedMethod, Schedule
 from methods.core.setting import make_setting
 from methods.stacked.backbones import Parameters
+from tests.methods.loops import Part, optimiser_of
+from tests.methods.oracle import client_parts
 
 TOLERANCE = 1e-5
 SPLIT = "ratio[train=0.3,validation=0.3,test=0.4]"
@@ -32,30 +35,59 @@ def divided(dataset: Dataset | str, clients: int, scheme: str = "metis") -> Fede
     return federate(graph, parts, make_split(graph.labels.numpy(), parts, SPLIT, 0, graph.classes))
 
 
-def built(
+def created(
+    federation: Federation,
     name: str,
     options: Mapping[str, Any],
-    federation: Federation,
     backbone: str = "gcn",
     hidden: tuple[int, ...] = (16, 12),
     **schedule: Any,
 ) -> FederatedMethod:
-    """The stacked method, built, without dropout."""
+    """The stacked method, not yet built, without dropout."""
     architecture = Architecture(backbone=backbone, hidden=hidden, dropout=0.0)
-    method = registry.create(name, options, make_setting(federation, architecture, Schedule(**schedule)))
-    method.build()
-    return method
+    return registry.create(name, options, make_setting(federation, architecture, Schedule(**schedule)))
 
 
-def play(method: FederatedMethod, number: int) -> Parameters:
-    """One round of a built method: local epochs, exchange; what the clients then hold."""
-    method.train_round(number)
-    method.exchange(number)
-    return copied(method.parameters)
+class Pair:
+    """A stacked method, built, and its clients one by one, whose models start as its slices do.
+
+    `given` is what `created` takes after the federation.
+    """
+
+    def __init__(self, federation: Federation, *given: Any, **schedule: Any) -> None:
+        self.federation = federation
+        self.method: Any = created(federation, *given, **schedule)
+        self.method.build()
+        self.start = copied(self.method.parameters)
+        self.parts = client_parts(federation)
+        self.models = [leaves(self.start, client) for client in range(federation.clients)]
+        self.optimisers = [optimiser_of(model, self.method.schedule) for model in self.models]
+
+    def train(self, logits: Callable[[Part, Parameters], Tensor]) -> None:
+        """A round's local epochs, client by client; `logits` are (n, C), of a client's part and model."""
+        for part, model, optimiser in zip(self.parts, self.models, self.optimisers, strict=True):
+            for _ in range(self.method.schedule.local_epochs):
+                optimiser.zero_grad()
+                output = logits(part, model)[part["train"]]
+                functional.cross_entropy(output, part["labels"][part["train"]]).backward()
+                optimiser.step()
+
+    def compare(self, number: int) -> Parameters:
+        """Play a round of the stacked method; its clients must hold what the models hold. Returns a copy."""
+        self.method.train_round(number)
+        self.method.exchange(number)
+        assert gap(self.method.parameters, self.models) < TOLERANCE
+        return copied(self.method.parameters)
+
+    def compare_bytes(self, up: int, down: int | None = None, once: int = 0) -> None:
+        """What the stacked method sent, in numbers; `down` is as much as `up` unless said."""
+        channel = self.method.channel
+        sent = (channel.bytes_up, channel.bytes_down, channel.bytes_once)
+        assert sent == (FLOAT * up, FLOAT * (up if down is None else down), FLOAT * once)
 
 
 def copied(parameters: Mapping[str, Tensor]) -> Parameters:
-    """Stacked parameters as they stand, (K, …) each."""
+    """Parameters as they stand."""
     return {name: value.detach().clone() for name, value in parameters.items()}
 
 
@@ -73,11 +105,13 @@ def gap(stacked: Mapping[str, Tensor], models: Sequence[Mapping[str, Tensor]]) -
     )
 
 
-def floats(model: Mapping[str, Tensor]) -> int:
-    """Numbers in one client's parameters."""
-    return sum(value.numel() for value in model.values())
-
-
 def adam(model: Mapping[str, Tensor], learning_rate: float, weight_decay: float) -> torch.optim.Adam:
-    """One client's optimiser."""
+    """torch's own, for what is trained beside the models."""
     return torch.optim.Adam(list(model.values()), lr=learning_rate, weight_decay=weight_decay)
+
+
+def symmetric(adjacency: Tensor) -> Tensor:
+    """D̃^−½ (A + I) D̃^−½."""
+    looped = adjacency + torch.eye(len(adjacency))
+    scale = looped.sum(dim=1).rsqrt()
+    return scale[:, None] * looped * scale

@@ -28,30 +28,14 @@ from torch import Tensor
 
 from methods.stacked.backbones import Parameters
 from tests.methods.adafgl.first_layers import first_layer
-from tests.methods.oracle import client_parts, forward
-from tests.methods.second_derivation.common import (
-    COMMUNITY,
-    FLOAT,
-    TOLERANCE,
-    built,
-    copied,
-    divided,
-    gap,
-    leaves,
-    play,
-)
+from tests.methods.loops import Part, numbers
+from tests.methods.oracle import forward
+from tests.methods.second_derivation.common import COMMUNITY, TOLERANCE, Pair, divided, symmetric
 
 CLIENTS, CLASSES, DECAY, RATE, ALPHA, BETA, HOPS = 4, 6, 5e-4, 0.2, 0.05, 0.2, 3
 FEDERATED, ROUNDS, EPOCHS, STEPS = 2, 4, 40, 2
 PARTS = {"homophilous": 2, "smoothed": 3, "messages": 3, "features": 3}
 OWN = "personal."
-
-
-def symmetric(adjacency: Tensor) -> Tensor:
-    """D̃^−½ (A + I) D̃^−½."""
-    looped = adjacency + torch.eye(len(adjacency))
-    scale = looped.sum(dim=1).rsqrt()
-    return scale[:, None] * looped * scale
 
 
 def homophily(adjacency: Tensor, labels: Tensor, seeds: Tensor, asked: Tensor, classes: int) -> float:
@@ -106,7 +90,7 @@ def messages(z: Tensor, near: Tensor, beta: float, slope: Tensor) -> Tensor:
 class Alone:
     """One client in the second step."""
 
-    def __init__(self, part: dict[str, Tensor], extracted: Tensor) -> None:
+    def __init__(self, part: Part, extracted: Tensor) -> None:
         self.part, self.prior = part, torch.softmax(extracted, dim=1)
         self.near = (cosines(torch.softmax(self.prior, dim=1)) > 0.999).float()
         self.smoothed = extended(part["adjacency"], part["features"], self.near, ALPHA, HOPS)
@@ -137,9 +121,9 @@ class Alone:
 @pytest.mark.parametrize("backbone", ["gcn", "graphsage", "mlp", "sgc"])
 def test_rounds_agree(backbone: str, combine: str) -> None:
     """Two rounds of FedAvg, two alone; the threshold makes some clients homophilous and others not."""
-    federation = divided(COMMUNITY, CLIENTS)
     threshold = 0.75
-    method = built(
+    pair = Pair(
+        divided(COMMUNITY, CLIENTS),
         "adafgl",
         {
             "federated": FEDERATED / ROUNDS,
@@ -151,7 +135,6 @@ def test_rounds_agree(backbone: str, combine: str) -> None:
             "combine": combine,
             **({"threshold": threshold} if combine == "threshold" else {}),
         },
-        federation,
         backbone,
         rounds=ROUNDS,
         local_epochs=EPOCHS,
@@ -160,24 +143,17 @@ def test_rounds_agree(backbone: str, combine: str) -> None:
         optimiser="sgd",
         learning_rate=RATE,
     )
-    start, parts = copied(method.parameters), client_parts(federation)
-    travelling = [name for name in start if not name.startswith(OWN)]
-    models = [leaves(start, client) for client in range(CLIENTS)]
-    optimisers = [torch.optim.SGD(list(m.values()), lr=RATE, weight_decay=DECAY) for m in models]
+    method, federation, parts, models = pair.method, pair.federation, pair.parts, pair.models
+    travelling = [name for name in pair.start if not name.startswith(OWN)]
     sizes = torch.tensor([float(len(part["labels"])) for part in parts])
     for number in range(1, FEDERATED + 1):
-        for part, model, optimiser in zip(parts, models, optimisers, strict=True):
-            for _ in range(EPOCHS):
-                optimiser.zero_grad()
-                output = forward(part, model, backbone)[part["train"]]
-                functional.cross_entropy(output, part["labels"][part["train"]]).backward()
-                optimiser.step()
+        pair.train(lambda part, model: forward(part, model, backbone))
         with torch.no_grad():
             for name in travelling:
                 mean = sum(n * model[name] for n, model in zip(sizes / sizes.sum(), models, strict=True))
                 for model in models:
                     model[name].copy_(mean)
-        assert gap(play(method, number), models) < TOLERANCE
+        pair.compare(number)
 
     draws = torch.Generator()
     draws.set_state(method.generator.get_state())
@@ -198,20 +174,18 @@ def test_rounds_agree(backbone: str, combine: str) -> None:
     assert len(set(used)) > 1
 
     for number in range(FEDERATED + 1, ROUNDS + 1):
-        for own, model, optimiser, share in zip(alone, models, optimisers, used, strict=True):
+        for own, model, optimiser, share in zip(alone, models, pair.optimisers, used, strict=True):
             for _ in range(STEPS):
                 optimiser.zero_grad()
                 own.loss(own.heads(model), share).backward()
                 optimiser.step()
-        stacked = play(method, number)
-        assert gap(stacked, models) < TOLERANCE
+        stacked = pair.compare(number)
         # S' jumps where S = μ: both go on from one place, before rounding moves a pair of nodes across.
         for client, model in enumerate(models):
             for name, value in model.items():
                 value.data.copy_(stacked[name][client])
-    torch.testing.assert_close(method.homophily, torch.tensor(shares))  # type: ignore[attr-defined]
+    torch.testing.assert_close(method.homophily, torch.tensor(shares))
     with torch.no_grad():
         said = [own.predicted(own.heads(m), share) for own, m, share in zip(alone, models, used, strict=True)]
     torch.testing.assert_close(method.predict().exp(), torch.cat(said), atol=TOLERANCE, rtol=0)
-    sent = FEDERATED * CLIENTS * FLOAT * sum(start[name][0].numel() for name in travelling)
-    assert (method.channel.bytes_up, method.channel.bytes_down) == (sent, sent)
+    pair.compare_bytes(FEDERATED * CLIENTS * numbers({name: models[0][name] for name in travelling}))

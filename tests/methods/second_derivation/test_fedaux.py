@@ -18,30 +18,20 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from methods.stacked.backbones import Parameters
-from tests.methods.oracle import client_parts, forward
-from tests.methods.second_derivation.common import (
-    COMMUNITY,
-    FLOAT,
-    TOLERANCE,
-    adam,
-    built,
-    copied,
-    divided,
-    gap,
-    leaves,
-    play,
-)
+from tests.methods.loops import Part, numbers
+from tests.methods.oracle import forward
+from tests.methods.second_derivation.common import COMMUNITY, Pair, divided
 
 CLIENTS, SHARPNESS, SIGMA, DECAY, WIDTH = 5, 10.0, 0.3, 5e-4, 12
 
 
-def hidden(part: dict[str, Tensor], model: Parameters, backbone: str) -> Tensor:
+def hidden(part: Part, model: Parameters, backbone: str) -> Tensor:
     """H, (n, WIDTH)."""
     straight = {"head.weight": torch.eye(WIDTH), "head.bias": torch.zeros(WIDTH)}
     return forward(part, model | straight, backbone)
 
 
-def logits(part: dict[str, Tensor], model: Parameters, backbone: str, score: str) -> Tensor:
+def logits(part: Part, model: Parameters, backbone: str, score: str) -> Tensor:
     """(n, C), node by node where the text is."""
     h, a = hidden(part, model, backbone), model["auxiliary"]
     if score == "max-norm":
@@ -68,27 +58,19 @@ def masked(model: Parameters) -> Parameters:
 @pytest.mark.parametrize("score", ["max-norm", "cosine"])
 @pytest.mark.parametrize("backbone", ["gcn", "graphsage", "mlp"])
 def test_rounds_agree(backbone: str, score: str, masks: bool) -> None:
-    federation = divided(COMMUNITY, CLIENTS)
-    method = built(
+    pair = Pair(
+        divided(COMMUNITY, CLIENTS),
         "fedaux",
         {"beta": SHARPNESS, "sigma": SIGMA, "score": score, "masks": masks},
-        federation,
         backbone,
-        hidden=(16, WIDTH),
+        (16, WIDTH),
         local_epochs=2,
         weight_decay=DECAY,
     )
-    start, parts = copied(method.parameters), client_parts(federation)
-    sent = [name for name in start if not name.startswith("mask.")]
-    models = [leaves(start, client) for client in range(CLIENTS)]
-    optimisers = [adam(model, 0.01, DECAY) for model in models]
+    models = pair.models
+    sent = [name for name in pair.start if not name.startswith("mask.")]
     for number in (1, 2, 3):
-        for part, model, optimiser in zip(parts, models, optimisers, strict=True):
-            for _ in range(2):
-                optimiser.zero_grad()
-                output = logits(part, masked(model), backbone, score)[part["train"]]
-                functional.cross_entropy(output, part["labels"][part["train"]]).backward()
-                optimiser.step()
+        pair.train(lambda part, model: logits(part, masked(model), backbone, score))
         with torch.no_grad():
             rows = []
             for mine in models:
@@ -103,6 +85,5 @@ def test_rounds_agree(backbone: str, score: str, masks: bool) -> None:
             for model, new in zip(models, mixed, strict=True):
                 for name in sent:
                     model[name].copy_(new[name])
-        assert gap(play(method, number), models) < TOLERANCE
-    size = 3 * CLIENTS * FLOAT * sum(start[name][0].numel() for name in sent)
-    assert (method.channel.bytes_up, method.channel.bytes_down) == (size, size)
+        pair.compare(number)
+    pair.compare_bytes(3 * CLIENTS * numbers({name: models[0][name] for name in sent}))

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 import torch
@@ -24,24 +23,11 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from methods.stacked.backbones import Parameters
-from tests.methods.loops import mean
-from tests.methods.oracle import client_parts, forward
-from tests.methods.second_derivation.common import (
-    COMMUNITY,
-    FLOAT,
-    TOLERANCE,
-    built,
-    copied,
-    divided,
-    floats,
-    gap,
-    leaves,
-    play,
-)
+from tests.methods.loops import Part, mean, numbers
+from tests.methods.oracle import forward
+from tests.methods.second_derivation.common import COMMUNITY, Pair, divided, symmetric
 
 CLIENTS, CLASSES, ORDER, STEPS, SPREAD, TEMPERATURE = 5, 6, 4, 5, 0.5, 20.0
-RATE, DECAY = 0.1, 5e-4
-SGD: dict[str, Any] = {"optimiser": "sgd", "learning_rate": RATE}
 
 
 @dataclass(frozen=True)
@@ -52,14 +38,7 @@ class Message:
     confidence: Tensor
 
 
-def symmetric(adjacency: Tensor) -> Tensor:
-    """D̃^−½ (A + I) D̃^−½."""
-    looped = adjacency + torch.eye(len(adjacency))
-    scale = looped.sum(dim=1).rsqrt()
-    return scale[:, None] * looped * scale
-
-
-def message(part: dict[str, Tensor], logits: Tensor, kind: str) -> Message:
+def message(part: Part, logits: Tensor, kind: str) -> Message:
     """Moments and confidence of one client, node by node where the text is."""
     adjacency, labelled = part["adjacency"], part["train"]
     one_hot = functional.one_hot(part["labels"], CLASSES).float()
@@ -90,7 +69,7 @@ def cosines(messages: list[Message]) -> Tensor:
     )
 
 
-def attended(part: dict[str, Tensor], w: Parameters) -> Tensor:
+def attended(part: Part, w: Parameters) -> Tensor:
     """GAMLP's logits: hops 0 to 3 of the features in shares of the node's own, then three layers.
 
     The share of hop l at v is the softmax over hops of sigmoid(q · [X_0 ‖ X_1 ‖ X_2 ‖ X_3 ‖ X_l]_v + b).
@@ -134,28 +113,29 @@ def test_rounds_agree(network: str, kind: str) -> None:
 
 def compare(network: str, kind: str, threshold: float, rounds: int) -> Tensor:
     """Every round's parameters and the bytes must agree; returns the last round's cosines, (K, K)."""
-    federation = divided(COMMUNITY, CLIENTS)
     options = {"threshold": threshold, "moments": kind, "order": ORDER}
     backbone = "mlp" if network == "gamlp" else network
     if network == "gamlp":
         options["network"] = network
-    method = built("fedgta", options, federation, backbone, local_epochs=3, weight_decay=DECAY, **SGD)
-    start, parts = copied(method.parameters), client_parts(federation)
-    models = [leaves(start, client) for client in range(CLIENTS)]
-    optimisers = [torch.optim.SGD(list(m.values()), lr=RATE, weight_decay=DECAY) for m in models]
+    pair = Pair(
+        divided(COMMUNITY, CLIENTS),
+        "fedgta",
+        options,
+        backbone,
+        local_epochs=3,
+        weight_decay=5e-4,
+        optimiser="sgd",
+        learning_rate=0.1,
+    )
+    models = pair.models
 
-    def logits(part: dict[str, Tensor], model: Parameters) -> Tensor:
+    def logits(part: Part, model: Parameters) -> Tensor:
         return attended(part, model) if network == "gamlp" else forward(part, model, backbone)
 
     for number in range(1, rounds + 1):
-        for part, model, optimiser in zip(parts, models, optimisers, strict=True):
-            for _ in range(3):
-                optimiser.zero_grad()
-                output = logits(part, model)[part["train"]]
-                functional.cross_entropy(output, part["labels"][part["train"]]).backward()
-                optimiser.step()
+        pair.train(logits)
         with torch.no_grad():
-            sent = [message(part, logits(part, m), kind) for part, m in zip(parts, models, strict=True)]
+            sent = [message(part, logits(part, m), kind) for part, m in zip(pair.parts, models, strict=True)]
             nearness = cosines(sent)
             mixed = []
             for i in range(CLIENTS):
@@ -165,9 +145,7 @@ def compare(network: str, kind: str, threshold: float, rounds: int) -> Tensor:
             for model, new in zip(models, mixed, strict=True):
                 for name in model:
                     model[name].copy_(new[name])
-        assert gap(play(method, number), models) < TOLERANCE
-    down = FLOAT * CLIENTS * rounds * floats(models[0])
-    beside = (2 if kind == "hybrid" else 1) * ORDER * CLASSES + 1
-    assert method.channel.bytes_up == down + FLOAT * CLIENTS * rounds * beside
-    assert method.channel.bytes_down == down
+        pair.compare(number)
+    size, beside = numbers(models[0]), (2 if kind == "hybrid" else 1) * ORDER * CLASSES + 1
+    pair.compare_bytes(CLIENTS * rounds * (size + beside), CLIENTS * rounds * size)
     return nearness

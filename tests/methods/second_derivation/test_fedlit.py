@@ -25,29 +25,17 @@ from torch import Tensor
 
 from datasets.federation import Federation
 from methods.stacked.backbones import Parameters
-from tests.methods.oracle import client_parts
-from tests.methods.second_derivation.common import (
-    COMMUNITY,
-    FLOAT,
-    TOLERANCE,
-    built,
-    copied,
-    divided,
-    floats,
-    gap,
-    leaves,
-    play,
-)
+from tests.methods.loops import Part, numbers
+from tests.methods.second_derivation.common import COMMUNITY, TOLERANCE, Pair, divided
 
 TYPES = 3
-DECAY = 1e-4
 
 
 @dataclass
 class Client:
     """One client: its graph, its model, and what it takes its edges for."""
 
-    part: dict[str, Tensor]
+    part: Part
     model: Parameters
     optimiser: torch.optim.Optimizer
     edges: Tensor
@@ -170,22 +158,18 @@ class Server:
                 self.channels[name][kind] = torch.stack(sent).mean(dim=0)
 
 
-def clients_of(
-    federation: Federation, method: Any, start: Parameters, optimiser: str, rate: float
-) -> list[Client]:
+def clients_of(pair: Pair) -> list[Client]:
     """The clients, with the method's first clustering."""
+    method = pair.method
     given = zip(method.clustering.source, method.clustering.target, method.kind, strict=True)
     kinds = {(int(u), int(v)): int(kind) for u, v, kind in given}
-    kind_of = torch.optim.Adam if optimiser == "adam" else torch.optim.SGD
     clients = []
-    for number, part in enumerate(client_parts(federation)):
-        first = int(federation.sizes[:number].sum())
+    for number, part in enumerate(pair.parts):
+        first = int(pair.federation.sizes[:number].sum())
         edges = torch.triu(part["adjacency"]).nonzero()
         kind = torch.tensor([kinds[int(u) + first, int(v) + first] for u, v in edges], dtype=torch.int64)
-        model = leaves(start, number)
         centroids = method.centroids[number].clone()
-        steps = kind_of(list(model.values()), lr=rate, weight_decay=DECAY)
-        clients.append(Client(part, model, steps, edges, kind, centroids))
+        clients.append(Client(part, pair.models[number], pair.optimisers[number], edges, kind, centroids))
     return clients
 
 
@@ -196,19 +180,17 @@ def compare(federation: Federation, backbone: str, epochs: int, loops: bool, rou
     cancel in the mean stand on either side of the ReLU's kink by their rounding: plain gradient steps there.
     """
     optimiser, rate = ("adam", 0.01) if loops else ("sgd", 0.1)
-    method: Any = built(
+    pair = Pair(
+        federation,
         "fedlit",
         {"types": TYPES, "width": 8, "dropout": 0.0, "self_loops": loops},
-        federation,
         backbone,
         local_epochs=epochs,
-        weight_decay=DECAY,
+        weight_decay=1e-4,
         optimiser=optimiser,
         learning_rate=rate,
     )
-    start = copied(method.parameters)
-    clients = clients_of(federation, method, start, optimiser, rate)
-    server = Server(start)
+    method, clients, server = pair.method, clients_of(pair), Server(pair.start)
     for number in range(1, rounds + 1):
         for client in clients:
             if number > 1:
@@ -220,13 +202,11 @@ def compare(federation: Federation, backbone: str, epochs: int, loops: bool, rou
                 functional.cross_entropy(output, client.part["labels"][train]).backward()
                 client.optimiser.step()
         server.exchange(clients)
-        stacked = play(method, number)
+        pair.compare(number)
         assert torch.equal(_types(method, federation), torch.cat([client.kind for client in clients]))
-        assert gap(stacked, [client.model for client in clients]) < TOLERANCE
         assert server.centres is not None
         assert float((method.server_centroids - server.centres).abs().max()) < TOLERANCE
-    sent = FLOAT * rounds * sum(floats(c.model) + c.centroids.numel() for c in clients)
-    assert (method.channel.bytes_up, method.channel.bytes_down) == (sent, sent)
+    pair.compare_bytes(rounds * sum(numbers(c.model) + c.centroids.numel() for c in clients))
     return clients
 
 

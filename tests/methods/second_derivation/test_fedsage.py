@@ -25,25 +25,23 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from datasets.federation import Federation
-from methods.core import registry
-from methods.core.base import Architecture, Schedule
-from methods.core.setting import make_setting
 from methods.fedsage import FedSagePlus
 from methods.fedsage.training import GeneratorTraining
 from methods.stacked.backbones import Parameters
+from tests.methods.loops import Part, mean, numbers
 from tests.methods.oracle import client_parts
 from tests.methods.second_derivation.common import (
     COMMUNITY,
     FLOAT,
     TOLERANCE,
+    Pair,
     adam,
-    built,
     copied,
+    created,
     divided,
-    floats,
     gap,
     leaves,
-    play,
+    symmetric,
 )
 
 GRAPH = "community[nodes=150,features=30,communities=6]"
@@ -61,6 +59,7 @@ OPTIONS = {
     "wide": 10,
 }
 HIDDEN = (8, 6)
+SCHEDULE = {"local_epochs": 2, "weight_decay": 1e-4}
 
 
 def sage(adjacency: Tensor, h: Tensor, w: Parameters, name: str) -> Tensor:
@@ -71,9 +70,7 @@ def sage(adjacency: Tensor, h: Tensor, w: Parameters, name: str) -> Tensor:
 
 def convolution(adjacency: Tensor, h: Tensor, w: Parameters, name: str) -> Tensor:
     """Â h W + b."""
-    looped = adjacency + torch.eye(len(adjacency))
-    scale = looped.sum(dim=1).rsqrt()
-    return (scale[:, None] * looped * scale) @ h @ w[f"{name}.weight"] + w[f"{name}.bias"]
+    return symmetric(adjacency) @ h @ w[f"{name}.weight"] + w[f"{name}.bias"]
 
 
 def classify(adjacency: Tensor, x: Tensor, w: Parameters, backbone: str, prefix: str = "") -> Tensor:
@@ -139,7 +136,7 @@ class Impaired:
     """Features of each node's hidden neighbours."""
 
     @classmethod
-    def of(cls, part: dict[str, Tensor], hidden: Tensor) -> Impaired:
+    def of(cls, part: Part, hidden: Tensor) -> Impaired:
         """`hidden` (n,) bool."""
         stays = ~hidden
         lost = [part["features"][row.bool() & hidden] for row in part["adjacency"][stays]]
@@ -222,8 +219,7 @@ def given(training: GeneratorTraining, features: int) -> Parameters:
 
 def undrawn(federation: Federation, **options: Any) -> FedSagePlus:
     """FedSage+ with its task only, so that its generators can be watched."""
-    setting = make_setting(federation, Architecture(hidden=HIDDEN, dropout=0.0), Schedule())
-    method = registry.create("fedsage+", {**OPTIONS, **options}, setting)
+    method = created(federation, "fedsage+", {**OPTIONS, **options}, hidden=HIDDEN)
     assert isinstance(method, FedSagePlus)
     return method
 
@@ -285,43 +281,28 @@ def whole_graphs(
     return rows
 
 
-def fedavg(
-    federation: Federation,
-    rows: list[tuple[int, Tensor]],
-    start: Parameters,
-    backbone: str,
-    rounds: int,
-    average: str = "models",
-) -> list[Parameters]:
-    """FedAvg, two epochs a round, on the clients' graphs with additional nodes."""
-    graphs = []
-    for client, part in enumerate(client_parts(federation)):
-        first, size = int(federation.sizes[:client].sum()), len(part["labels"])
-        own = [(owner - first, row) for owner, row in rows if first <= owner < first + size]
-        graphs.append((part, *mended(part["adjacency"], part["features"], own)))
-    models = [leaves(start, client) for client in range(len(graphs))]
-    optimisers = [adam(model, 0.01, 1e-4) for model in models]
-    count = federation.count(federation.train).float()
-    share = count / count.sum()
-    for _ in range(rounds):
-        for _ in range(2):
-            for (part, adjacency, x), model, optimiser in zip(graphs, models, optimisers, strict=True):
-                optimiser.zero_grad()
-                output = classify(adjacency, x, model, backbone)[: len(part["labels"])]
-                functional.cross_entropy(output[part["train"]], part["labels"][part["train"]]).backward()
-            if average == "gradients":
-                for name in start:
-                    mean = sum(p * _gradient(m[name]) for p, m in zip(share, models, strict=True))
-                    for model in models:
-                        model[name].grad = mean.clone()
-            for optimiser in optimisers:
-                optimiser.step()
-        with torch.no_grad():
-            for name in start:
-                mean = sum(p * m[name] for p, m in zip(share, models, strict=True))
-                for model in models:
-                    model[name].copy_(mean)
-    return models
+def fedavg(pair: Pair, backbone: str, average: str = "models") -> None:
+    """A round of FedAvg on the pair's parts, whose graphs may hold more nodes than have labels."""
+    models = pair.models
+    share = pair.federation.count(pair.federation.train) / pair.federation.train.sum()
+    for _ in range(pair.method.schedule.local_epochs):
+        for part, model, optimiser in zip(pair.parts, models, pair.optimisers, strict=True):
+            optimiser.zero_grad()
+            output = classify(part["adjacency"], part["features"], model, backbone)
+            train = part["train"].nonzero().squeeze(1)
+            functional.cross_entropy(output[train], part["labels"][train]).backward()
+        if average == "gradients":
+            gradients = mean([{n: _gradient(v) for n, v in model.items()} for model in models], share)
+            for model in models:
+                for name, value in model.items():
+                    value.grad = gradients[name].clone()
+        for optimiser in pair.optimisers:
+            optimiser.step()
+    with torch.no_grad():
+        averaged = mean(models, share)
+        for model in models:
+            for name, value in model.items():
+                value.copy_(averaged[name])
 
 
 def _gradient(value: Tensor) -> Tensor:
@@ -331,14 +312,11 @@ def _gradient(value: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("scheme", ["metis", "random"])
 def test_fedsage_agrees(scheme: str) -> None:
-    federation = divided(COMMUNITY, CLIENTS, scheme)
-    method = built("fedsage", {}, federation, "graphsage", HIDDEN, local_epochs=2, weight_decay=1e-4)
-    start = copied(method.parameters)
+    pair = Pair(divided(COMMUNITY, CLIENTS, scheme), "fedsage", {}, "graphsage", HIDDEN, **SCHEDULE)
     for number in (1, 2, 3):
-        stacked = play(method, number)
-        assert gap(stacked, fedavg(federation, [], start, "graphsage", number)) < TOLERANCE
-    sent = 3 * CLIENTS * FLOAT * floats(leaves(start, 0))
-    assert (method.channel.bytes_up, method.channel.bytes_down) == (sent, sent)
+        fedavg(pair, "graphsage")
+        pair.compare(number)
+    pair.compare_bytes(3 * CLIENTS * numbers(pair.models[0]))
 
 
 @pytest.mark.parametrize("average", ["models", "gradients"])
@@ -348,53 +326,41 @@ def test_training_on_mended_graphs_agrees(
     federation: Federation, backbone: str, average: str, generated: str
 ) -> None:
     options = {**OPTIONS, "noise": 0.0, "average": average, "generated": generated}
-    method = built("fedsage+", options, federation, backbone, HIDDEN, local_epochs=2, weight_decay=1e-4)
-    start = copied(method.parameters)
+    pair = Pair(federation, "fedsage+", options, backbone, HIDDEN, **SCHEDULE)
     watched = undrawn(federation, noise=0.0).phase()
-    first = given(GeneratorTraining(watched, range(CLIENTS)), int(federation.features.shape[1]))
-    generators, _ = train_generators(federation, first, watched.hidden, [], True)
+    start = given(GeneratorTraining(watched, range(CLIENTS)), int(federation.features.shape[1]))
+    generators, _ = train_generators(federation, start, watched.hidden, [], True)
     rows = whole_graphs(federation, generators, [])
     if generated == "row-normalised":
         rows = [(owner, row / row.abs().sum()) for owner, row in rows]
-    assert method.extras["generated_neighbours"] == len(rows) > 5
+    assert pair.method.extras["generated_neighbours"] == len(rows) > 5
+    for client, part in enumerate(pair.parts):
+        first, size = int(federation.sizes[:client].sum()), len(part["labels"])
+        own = [(owner - first, row) for owner, row in rows if first <= owner < first + size]
+        part["adjacency"], part["features"] = mended(part["adjacency"], part["features"], own)
     for number in (1, 2):
-        stacked = play(method, number)
-        expected = fedavg(federation, rows, start, backbone, number, average)
-        assert gap(stacked, expected) < TOLERANCE
+        fedavg(pair, backbone, average)
+        pair.compare(number)
 
 
 @pytest.mark.parametrize("backbone", ["gcn", "graphsage"])
 def test_training_with_true_neighbours_agrees(federation: Federation, backbone: str) -> None:
     """FedSage-true (FedStruct, section 6): each missing neighbour once, joined to all who miss it."""
-    method = built("fedsage-true", {}, federation, backbone, HIDDEN, local_epochs=2, weight_decay=1e-4)
-    start = copied(method.parameters)
+    pair = Pair(federation, "fedsage-true", {}, backbone, HIDDEN, **SCHEDULE)
     features = federation.features.to_dense()
     source, target = (end.tolist() for end in federation.inter.edges())
-    models = [leaves(start, client) for client in range(CLIENTS)]
-    optimisers = [adam(model, 0.01, 1e-4) for model in models]
-    count = federation.count(federation.train).float()
     stand_ins = 0
-    for _ in range(2):
-        for client, part in enumerate(client_parts(federation)):
-            first, size = int(federation.sizes[:client].sum()), len(part["labels"])
-            mine = [(u, v - first) for u, v in zip(source, target, strict=True) if first <= v < first + size]
-            missing = sorted({u for u, _ in mine})
-            adjacency = torch.zeros(size + len(missing), size + len(missing))
-            adjacency[:size, :size] = part["adjacency"]
-            for u, v in mine:
-                adjacency[v, size + missing.index(u)] = adjacency[size + missing.index(u), v] = 1
-            x = torch.cat([part["features"], features[missing]])
-            stand_ins += len(missing)
-            for _ in range(2):
-                optimisers[client].zero_grad()
-                output = classify(adjacency, x, models[client], backbone)[:size][part["train"]]
-                functional.cross_entropy(output, part["labels"][part["train"]]).backward()
-                optimisers[client].step()
-        with torch.no_grad():
-            for name in start:
-                mean = sum(n * m[name] for n, m in zip(count, models, strict=True)) / count.sum()
-                for model in models:
-                    model[name].copy_(mean)
-    play(method, 1)
-    assert gap(play(method, 2), models) < TOLERANCE
-    assert method.extras["stand_ins"] == stand_ins / 2
+    for client, part in enumerate(pair.parts):
+        first, size = int(federation.sizes[:client].sum()), len(part["labels"])
+        mine = [(u, v - first) for u, v in zip(source, target, strict=True) if first <= v < first + size]
+        missing = sorted({u for u, _ in mine})
+        adjacency = torch.zeros(size + len(missing), size + len(missing))
+        adjacency[:size, :size] = part["adjacency"]
+        for u, v in mine:
+            adjacency[v, size + missing.index(u)] = adjacency[size + missing.index(u), v] = 1
+        part["adjacency"], part["features"] = adjacency, torch.cat([part["features"], features[missing]])
+        stand_ins += len(missing)
+    for number in (1, 2):
+        fedavg(pair, backbone)
+        pair.compare(number)
+    assert pair.method.extras["stand_ins"] == stand_ins

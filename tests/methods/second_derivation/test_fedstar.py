@@ -15,23 +15,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-import torch.nn.functional as functional
 from torch import Tensor
 
 from methods.stacked.backbones import Parameters
-from tests.methods.oracle import client_parts
-from tests.methods.second_derivation.common import (
-    COMMUNITY,
-    FLOAT,
-    TOLERANCE,
-    adam,
-    built,
-    copied,
-    divided,
-    gap,
-    leaves,
-    play,
-)
+from tests.methods.loops import Part, numbers
+from tests.methods.second_derivation.common import COMMUNITY, Pair, divided, symmetric
 
 DEGREES, STEPS = 4, 5
 SPARSE = "community[nodes=200,features=60,communities=8,average_degree=2]"
@@ -49,14 +37,7 @@ def structure_embedding(adjacency: Tensor) -> Tensor:
     return torch.cat([one_hot, torch.stack(returns, dim=1)], dim=1)
 
 
-def symmetric(adjacency: Tensor) -> Tensor:
-    """D̃^−½ (A + I) D̃^−½."""
-    looped = adjacency + torch.eye(len(adjacency))
-    scale = looped.sum(dim=1).rsqrt()
-    return scale[:, None] * looped * scale
-
-
-def logits(part: dict[str, Tensor], w: Parameters, backbone: str) -> Tensor:
+def logits(part: Part, w: Parameters, backbone: str) -> Tensor:
     """One client's outputs."""
     adjacency = part["adjacency"]
     smooth = symmetric(adjacency)
@@ -96,39 +77,28 @@ def _joined(w: Parameters, name: str) -> Tensor:
 @pytest.mark.parametrize(("graph", "scheme"), [(COMMUNITY, "metis"), (SPARSE, "random")])
 def test_rounds_agree(backbone: str, weighting: str, graph: str, scheme: str) -> None:
     federation = divided(graph, 4, scheme)
-    method = built(
+    pair = Pair(
+        federation,
         "fedstar",
         {"degrees": DEGREES, "steps": STEPS, "width": 6},
-        federation,
         backbone,
         local_epochs=2,
         weight_decay=1e-4,
         weighting=weighting,
     )
-    start = copied(method.parameters)
-    shared = [name for name in start if name.startswith("structure.")]
-    parts = client_parts(federation)
-    models = [leaves(start, client) for client in range(4)]
-    optimisers = [adam(model, 0.01, 1e-4) for model in models]
-    count = federation.count(federation.train).float()
-    share = (count if weighting == "training-nodes" else torch.ones(4)) / (
-        count.sum() if weighting == "training-nodes" else 4
-    )
+    models = pair.models
+    shared = [name for name in pair.start if name.startswith("structure.")]
+    weight = federation.count(federation.train) if weighting == "training-nodes" else torch.ones(4)
+    share = weight / weight.sum()
     for number in (1, 2, 3):
-        for part, model, optimiser in zip(parts, models, optimisers, strict=True):
-            for _ in range(2):
-                optimiser.zero_grad()
-                output = logits(part, model, backbone)[part["train"]]
-                functional.cross_entropy(output, part["labels"][part["train"]]).backward()
-                optimiser.step()
+        pair.train(lambda part, model: logits(part, model, backbone))
         with torch.no_grad():
             for name in shared:
                 mean = sum(p * model[name] for p, model in zip(share, models, strict=True))
                 for model in models:
                     model[name].copy_(mean)
-        assert gap(play(method, number), models) < TOLERANCE
-    sent = 3 * 4 * FLOAT * sum(start[name][0].numel() for name in shared)
-    assert (method.channel.bytes_up, method.channel.bytes_down, method.channel.bytes_once) == (sent, sent, 0)
+        pair.compare(number)
+    pair.compare_bytes(3 * 4 * numbers({name: models[0][name] for name in shared}))
 
 
 def test_some_nodes_have_no_neighbour() -> None:

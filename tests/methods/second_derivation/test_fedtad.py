@@ -26,26 +26,15 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from methods.stacked.backbones import Parameters
-from tests.methods.oracle import client_parts, forward
-from tests.methods.second_derivation.common import (
-    COMMUNITY,
-    FLOAT,
-    TOLERANCE,
-    adam,
-    built,
-    copied,
-    divided,
-    floats,
-    gap,
-    leaves,
-    play,
-)
+from tests.methods.loops import Part, mean, numbers
+from tests.methods.oracle import forward
+from tests.methods.second_derivation.common import COMMUNITY, Pair, adam, copied, divided, gap, leaves
 
 CLIENTS, CLASSES, DECAY = 4, 6, 5e-4
 NODES, NOISE, NEAREST, REPEATS, STEPS, SEMANTIC, DIVERSITY = 40, 8, 5, 2, 3, 0.7, 1.3
 
 
-def reliability(part: dict[str, Tensor], classes: int, f: Tensor) -> Tensor:
+def reliability(part: Part, classes: int, f: Tensor) -> Tensor:
     """CKR of one client before it is divided, (C,)."""
     found = torch.zeros(classes)
     for v in part["train"].nonzero().flatten():
@@ -113,7 +102,7 @@ def returns(adjacency: Tensor) -> Tensor:
     return torch.stack([torch.linalg.matrix_power(walk, step).diagonal() for step in range(1, 6)], dim=1)
 
 
-def reliabilities(parts: Sequence[dict[str, Tensor]], kind: str) -> Tensor:
+def reliabilities(parts: Sequence[Part], kind: str) -> Tensor:
     """CKR, (K, C), of every class divided among the clients."""
     found = []
     for part in parts:
@@ -184,7 +173,6 @@ def distil(
     ],
 )
 def test_rounds_agree(backbone: str, kind: str, divergent: str) -> None:
-    federation = divided(COMMUNITY, CLIENTS)
     options = {
         "reliability": kind,
         "divergence": divergent,
@@ -196,41 +184,31 @@ def test_rounds_agree(backbone: str, kind: str, divergent: str) -> None:
         "noise": NOISE,
         "neighbours": NEAREST,
     }
-    method = built(
-        "fedtad", options, federation, backbone, local_epochs=3, weight_decay=DECAY, weighting="nodes"
+    federation = divided(COMMUNITY, CLIENTS)
+    pair = Pair(
+        federation, "fedtad", options, backbone, local_epochs=3, weight_decay=DECAY, weighting="nodes"
     )
-    start, parts = copied(method.parameters), client_parts(federation)
-    models = [leaves(start, client) for client in range(CLIENTS)]
-    clients = [adam(model, 0.01, DECAY) for model in models]
-    server = leaves(start, 0)
-    maker = {name: value.detach().clone().requires_grad_() for name, value in method.maker.items()}  # type: ignore[attr-defined]
-    ckr = reliabilities(parts, kind)
-    torch.testing.assert_close(method.reliability, ckr)  # type: ignore[attr-defined]
+    method, models, server = pair.method, pair.models, leaves(pair.start, 0)
+    maker = {name: value.detach().clone().requires_grad_() for name, value in method.maker.items()}
+    ckr = reliabilities(pair.parts, kind)
+    torch.testing.assert_close(method.reliability, ckr)
     optimisers = (adam(maker, 1e-3, DECAY), adam(server, 1e-3, DECAY))
     draws = torch.Generator()
     draws.set_state(method.generator.get_state())
-    sizes = torch.tensor([float(len(part["labels"])) for part in parts])
+    sizes = torch.tensor([float(len(part["labels"])) for part in pair.parts])
     for number in (1, 2):
-        for part, model, optimiser in zip(parts, models, clients, strict=True):
-            for _ in range(3):
-                optimiser.zero_grad()
-                output = forward(part, model, backbone)[part["train"]]
-                functional.cross_entropy(output, part["labels"][part["train"]]).backward()
-                optimiser.step()
+        pair.train(lambda part, model: forward(part, model, backbone))
         with torch.no_grad():
-            for name, value in server.items():
-                value.copy_(
-                    sum(n * model[name] for n, model in zip(sizes / sizes.sum(), models, strict=True))
-                )
-        frozen = [{name: value.detach().clone() for name, value in model.items()} for model in models]
-        distil(server, maker, optimisers, frozen, ckr, backbone, divergent, draws)
+            for name, value in mean(models, sizes / sizes.sum()).items():
+                server[name].copy_(value)
+        distil(
+            server, maker, optimisers, [copied(model) for model in models], ckr, backbone, divergent, draws
+        )
         with torch.no_grad():
             for model in models:
                 for name in model:
                     model[name].copy_(server[name])
-        assert gap(play(method, number), models) < TOLERANCE
+        pair.compare(number)
         # Adam divides by a gradient's size, so that rounding shows where the gradient all but vanishes.
-        assert gap({name: value[None] for name, value in method.maker.items()}, [maker]) < 1e-4  # type: ignore[attr-defined]
-    sent = 2 * CLIENTS * FLOAT * floats(models[0])
-    assert (method.channel.bytes_up, method.channel.bytes_down) == (sent, sent)
-    assert method.channel.bytes_once == CLIENTS * CLASSES * FLOAT
+        assert gap({name: value[None] for name, value in method.maker.items()}, [maker]) < 1e-4
+    pair.compare_bytes(2 * CLIENTS * numbers(models[0]), once=CLIENTS * CLASSES)

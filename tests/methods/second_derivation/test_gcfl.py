@@ -15,8 +15,8 @@ norms (8), ‖Δθ_i‖ in print, of the last gradient in the public code and he
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -26,19 +26,9 @@ from torch import Tensor
 
 from datasets.federation import Federation
 from methods.stacked.backbones import Parameters
-from tests.methods.oracle import client_parts, forward
-from tests.methods.second_derivation.common import (
-    COMMUNITY,
-    FLOAT,
-    TOLERANCE,
-    built,
-    copied,
-    divided,
-    floats,
-    gap,
-    leaves,
-    play,
-)
+from tests.methods.loops import numbers
+from tests.methods.oracle import forward
+from tests.methods.second_derivation.common import COMMUNITY, Pair, copied, divided
 
 Matrix = list[list[float]]
 DECAY = 1e-4
@@ -79,11 +69,10 @@ class Plan:
 
 @dataclass
 class Round:
-    """What a round left: clusters, models, and the criterion's two numbers for each cluster."""
+    """What a round left: clusters, and the criterion's two numbers for each cluster before it."""
 
     clusters: set[frozenset[int]]
-    models: list[Parameters]
-    criterion: list[tuple[float, float]] = field(default_factory=list)
+    criterion: list[tuple[float, float]]
 
 
 def shifted(cosine: float) -> float:
@@ -115,27 +104,20 @@ def lightest_cut(weights: Matrix) -> list[int]:
     return min(sides, key=lambda side: sum(weights[i][j] for i in side for j in range(size) if j not in side))
 
 
-def loop(
-    federation: Federation, start: Parameters, share: Tensor, plan: Plan, weigh: Callable[[float], float]
-) -> list[Round]:
-    """GCFL or GCFL+, one client after the other; `share` (K,) is |G_i| up to a factor."""
-    parts = client_parts(federation)
-    clients = range(len(parts))
-    models = [leaves(start, client) for client in clients]
-    kind = torch.optim.Adam if plan.optimiser == "adam" else torch.optim.SGD
-    optimisers = [kind(list(m.values()), lr=plan.learning_rate, weight_decay=DECAY) for m in models]
+def begun(federation: Federation, plan: Plan) -> Pair:
+    """The stacked method and the clients before the first round."""
+    return Pair(federation, "gcfl+" if plan.sequence else "gcfl", plan.options(), **plan.schedule())
+
+
+def loop(pair: Pair, plan: Plan, weigh: Callable[[float], float]) -> Iterator[Round]:
+    """Rounds of GCFL or GCFL+ on the clients one by one, whose models they change."""
+    models, clients = pair.models, range(len(pair.models))
+    size = pair.federation.count(pair.federation.train).float()
     clusters = [list(clients)]
     norms: list[list[float]] = [[] for _ in clients]
-    played = []
     for number in range(1, plan.rounds + 1):
-        received = [{name: value.detach().clone() for name, value in model.items()} for model in models]
-        for part, model, optimiser in zip(parts, models, optimisers, strict=True):
-            for _ in range(plan.epochs):
-                optimiser.zero_grad()
-                train = part["train"]
-                logits = forward(part, model, "gcn")
-                functional.cross_entropy(logits[train], part["labels"][train]).backward()
-                optimiser.step()
+        received = [copied(model) for model in models]
+        pair.train(lambda part, model: forward(part, model, "gcn"))
         change = [_flat({n: m[n].detach() - r[n] for n in m}) for m, r in zip(models, received, strict=True)]
         for client in clients:
             norms[client].append(float(_flat({n: _gradient(v) for n, v in models[client].items()}).norm()))
@@ -164,14 +146,12 @@ def loop(
         clusters = divided_now
         with torch.no_grad():
             for cluster in clusters:
-                for name in start:
-                    step = sum(share[i] * (models[i][name] - received[i][name]) for i in cluster)
-                    new = received[cluster[0]][name] + step / share[cluster].sum()
+                for name in pair.start:
+                    step = sum(size[i] * (models[i][name] - received[i][name]) for i in cluster)
+                    new = received[cluster[0]][name] + step / size[cluster].sum()
                     for i in cluster:
                         models[i][name].copy_(new)
-        kept = [{name: value.detach().clone() for name, value in model.items()} for model in models]
-        played.append(Round({frozenset(cluster) for cluster in clusters}, kept, criterion))
-    return played
+        yield Round({frozenset(cluster) for cluster in clusters}, criterion)
 
 
 def _flat(model: Parameters) -> Tensor:
@@ -195,20 +175,17 @@ def _nearness(sequences: list[list[float]], standardize: bool) -> Matrix:
 
 def compare(federation: Federation, plan: Plan, weigh: Callable[[float], float] = shifted) -> list[Round]:
     """Run both; every round's clusters and parameters must agree. Returns the loop's rounds."""
-    method = built("gcfl+" if plan.sequence else "gcfl", plan.options(), federation, **plan.schedule())
-    start = copied(method.parameters)
-    expected = loop(federation, start, federation.count(federation.train).float(), plan, weigh)
-    for number, mine in enumerate(expected, 1):
-        stacked = play(method, number)
-        clusters: Any = method.clusters  # type: ignore[attr-defined]
+    pair, played = begun(federation, plan), []
+    for number, mine in enumerate(loop(pair, plan, weigh), 1):
+        pair.compare(number)
+        clusters = pair.method.clusters
         members = {frozenset((clusters == c).nonzero().flatten().tolist()) for c in clusters.unique()}
         assert members == mine.clusters
-        assert gap(stacked, mine.models) < TOLERANCE
-    sent = FLOAT * plan.rounds * federation.clients * floats(expected[0].models[0])
-    assert method.channel.bytes_down == sent
+        played.append(mine)
+    messages, size = plan.rounds * federation.clients, numbers(pair.models[0])
     # A client of GCFL+ sends one more number, its gradient norm.
-    assert method.channel.bytes_up == sent + FLOAT * plan.rounds * federation.clients * bool(plan.sequence)
-    return expected
+    pair.compare_bytes(messages * (size + bool(plan.sequence)), messages * size)
+    return played
 
 
 @pytest.fixture(scope="module")
@@ -243,12 +220,9 @@ def test_gcfl_splits_only_if_one_client_still_moves(federation: Federation) -> N
 
 
 def test_gcfl_weighs_edges_by_the_shifted_cosine(federation: Federation) -> None:
-    """The two readings of a cosine as a weight cut differently (issue 11, point 10)."""
+    """The two readings of a cosine as a weight cut differently."""
     plan = Plan(8)
-    method = built("gcfl", plan.options(), federation, **plan.schedule())
-    share = federation.count(federation.train).float()
-    start = copied(method.parameters)
-    runs = [[r.clusters for r in loop(federation, start, share, plan, w)] for w in (shifted, clipped)]
+    runs = [[r.clusters for r in loop(begun(federation, plan), plan, w)] for w in (shifted, clipped)]
     assert runs[0] != runs[1]
 
 
