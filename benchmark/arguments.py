@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -73,6 +74,8 @@ class Arguments:
 
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 """Seconds in the units of time."""
+_SEVERAL: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
+"""An option of several values, which may be given again."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -214,7 +217,7 @@ def _parser() -> argparse.ArgumentParser:
         ("seeds", "N", "how many seeds, 0…N−1; or the seeds themselves: 0,3,5"),
         ("set", "NAME=VALUE", "replace settings of the protocol: learning_rate=0.001 hidden=64,64"),
     ):
-        what.add_argument(f"--{name}", nargs="+", action="extend", default=[], metavar=letter, help=text)
+        what.add_argument(f"--{name}", **_SEVERAL, metavar=letter, help=text)
     what.add_argument("--rounds", type=_positive, metavar="N", help="rounds of training")
     what.add_argument("--task", metavar="TASK", help="node-classification or link-prediction[width=N,…]")
     what.add_argument("--all", action="store_true", help="run every table on all data at hand")
@@ -225,7 +228,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     what.add_argument(
         "--hours",
-        type=_hours,
+        type=partial(_above_zero, wanted="a number of hours above 0"),
         default=math.inf,
         metavar="H",
         help="with --campaign: begin no cell after H hours",
@@ -255,9 +258,7 @@ def _parser() -> argparse.ArgumentParser:
     how.add_argument("--data", type=Path, metavar="DIR", help="folder of graph archives (FEDSUB_DATA)")
     how.add_argument(
         "--save",
-        nargs="+",
-        action="extend",
-        default=[],
+        **_SEVERAL,
         metavar="WHAT",
         help="predictions, model, embeddings of every cell, in RESULTS/saved/KEY",
     )
@@ -303,9 +304,7 @@ def _parser() -> argparse.ArgumentParser:
     theirs = parser.add_argument_group("the authors' own code on our clients (docs/authors.md)")
     theirs.add_argument(
         "--authors",
-        nargs="+",
-        action="extend",
-        default=[],
+        **_SEVERAL,
         metavar="NAME=PATH",
         help="run checkouts of public code: fedpub=PATH, fedspray=PATH, fedstruct=PATH",
     )
@@ -333,7 +332,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     out.add_argument(
         "--max-seconds",
-        type=_seconds,
+        type=partial(_above_zero, wanted="a number of seconds above 0"),
         default=math.inf,
         metavar="S",
         help="with --verify: of records that took at most S seconds",
@@ -343,14 +342,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     out.add_argument("--rows", default="method", metavar="NAME", help="with --export (default: method)")
     out.add_argument("--columns", default="dataset", metavar="NAME", help="with --export (default: dataset)")
+    out.add_argument("--forget", **_SEVERAL, metavar="KEY", help="take records out")
     out.add_argument(
-        "--forget", nargs="+", action="extend", default=[], metavar="KEY", help="take records out"
-    )
-    out.add_argument(
-        "--rename",
-        default="",
-        metavar="OLD=NEW",
-        help="call a part of one's own otherwise in records",
+        "--rename", default="", metavar="OLD=NEW", help="call a part of one's own otherwise in records"
     )
     out.add_argument("--report", action="store_true", help="remake every page of the results folder")
     return parser
@@ -362,26 +356,19 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def _seconds(text: str) -> float:
-    return _above_zero(text, "a number of seconds above 0", text)
-
-
-def _hours(text: str) -> float:
-    return _above_zero(text, "a number of hours above 0", text)
-
-
 def _duration(text: str) -> float:
     number, unit = (text[:-1], text[-1]) if text[-1:] in _UNITS else (text, "s")
-    return _UNITS[unit] * _above_zero(number, "a time such as 90s, 30m or 2h", text)
+    return _UNITS[unit] * _above_zero(text, "a time such as 90s, 30m or 2h", number)
 
 
 def _interval(text: str) -> float:
     return 0.0 if text == "0" else _duration(text)
 
 
-def _above_zero(number: str, wanted: str, text: str) -> float:
+def _above_zero(text: str, wanted: str, number: str | None = None) -> float:
+    """The number in `text`, all of it unless said."""
     try:
-        value = float(number)
+        value = float(text if number is None else number)
     except ValueError:
         value = math.nan
     if not value > 0:

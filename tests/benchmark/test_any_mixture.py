@@ -139,7 +139,7 @@ def check(folder: Path, ways: Sequence[str], *engine: str) -> None:
         st.sampled_from([way for way in NAMES if way not in ("killed", "endless")]), min_size=1, max_size=8
     )
 )
-def test_no_way_to_end_stops_a_grid_in_process(
+def test_no_failure_that_python_sees_stops_a_grid_in_process(
     ways: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     check(tmp_path_factory.mktemp("grid"), ways, "--engine", "in-process")
@@ -160,7 +160,7 @@ def test_no_way_to_end_stops_a_grid_on_workers(workers: int, tmp_path: Path) -> 
         (["killed", "endless", "good"], ["--timeout", "10"]),
     ],
 )
-def test_no_way_to_end_stops_a_grid_on_ray(ways: list[str], limit: list[str], tmp_path: Path) -> None:
+def test_dead_and_endless_cells_stop_no_ray_grid(ways: list[str], limit: list[str], tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="Ray is an optional extra")
     check(tmp_path, ways, "--engine", "ray", "--workers", "2", *limit)
 

@@ -13,13 +13,15 @@ import pytest
 import torch
 
 from benchmark.arguments import parse
+from benchmark.cell import Cell
 from benchmark.cli import main
 from benchmark.performance import parts, roofline
 from benchmark.performance.measurements import Measurements
 from benchmark.performance.page import geometric_mean, write_performance_page
 from benchmark.performance.parts import in_fresh_process, measure
-from benchmark.store import Store
+from benchmark.record import Record
 from datasets.errors import UserError
+from tests.benchmark.fakes import make_record
 
 RATIO = {"rounds": 2, "ours": [1.0, 2.0], "peer": [4.0, 10.0], "accuracy": {"ours": 0.81, "peer": 0.8}}
 COMPARED = {
@@ -155,14 +157,17 @@ def test_every_machine_has_its_own_column_and_part(tmp_path: Path) -> None:
     assert "2.00×" in second
 
 
-def test_a_table_costs_the_seconds_of_its_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def half_a_core(cell: Cell) -> Record:
+    seconds = {"setup": 30.0, "train": 60.0 * (1 + cell.seed), "evaluate": 30.0}
+    return make_record(cell, seconds=seconds, core_share=0.5)
+
+
+def test_a_table_costs_the_seconds_of_a_core_that_its_records_took(tmp_path: Path) -> None:
     asked = ["--dataset", "community[nodes=60]", "--method", "local", "--clients", "2", "--seeds", "2"]
-    assert main(parse([*asked, "--rounds", "2", "--workers", "1", "--results", str(tmp_path)])) == 0
-    seconds = sum(sum(record.result.seconds.values()) for record in Store(tmp_path, "default").records())
+    assert main(parse([*asked, "--engine", "in-process", "--results", str(tmp_path)]), half_a_core) == 0
     text = write_performance_page(tmp_path).read_text()
-    minutes = f"{seconds / 60:.1f}"
-    assert text.count(f"2 cells: {minutes} min") == 1
-    assert f"| a whole table | {minutes} min ({minutes}–{minutes}), all 1: " in text
+    assert text.count("2 cells: 2.5 min") == 1
+    assert "| a whole table | 2.5 min (2.5–2.5), all 1: " in text
 
 
 def test_intervals_hold_the_mean_and_shrink_to_one_value() -> None:
