@@ -90,8 +90,12 @@ class FedLIT(FederatedMethod):
     clustering: EdgeClustering
     kind: Tensor
     """(m,) type of each undirected edge."""
+    heard: Tensor | None = None
+    """(l,) rows that have an edge, with GraphSAGE: no message reaches the others. None: every row."""
+    heard_channels: Segments
+    """The same l rows, by channel."""
     graph: dgl.DGLGraph
-    """T·n nodes, each edge in the channel of its type."""
+    """T·n nodes, or those l, each edge in the channel of its type."""
     edge_weight: Tensor
     """(edges of `graph`,)."""
     centroids: Tensor
@@ -170,11 +174,18 @@ class FedLIT(FederatedMethod):
     def set_types(self, kind: Tensor) -> None:
         """Spread the edges over the channels by their types, (m,)."""
         self.kind = kind
-        near = self.rows[self.clustering.source, kind].cpu()
-        far = self.rows[self.clustering.target, kind].cpu()
-        ends = (torch.cat([near, far]), torch.cat([far, near]))
-        graph = use_kernel(dgl.graph(ends, num_nodes=self.rows.numel()), self.setting.kernel)
-        if self.backbone.architecture.backbone == "graphsage":
+        near = self.rows[self.clustering.source, kind]
+        far = self.rows[self.clustering.target, kind]
+        ends, rows = torch.cat([near, far]), self.rows.numel()
+        graphsage = self.backbone.architecture.backbone == "graphsage"
+        if graphsage:
+            self.heard, ends = ends.unique(return_inverse=True)
+            rows = len(self.heard)
+            held = torch.bincount(self.channels.client[self.heard], minlength=self.channels.clients)
+            self.heard_channels = Segments(held, self.device)
+        ends = ends.cpu()
+        graph = use_kernel(dgl.graph((ends, ends.roll(len(near))), num_nodes=rows), self.setting.kernel)
+        if graphsage:
             self.graph, self.edge_weight = graph, mean_weight(graph).to(self.device)
             return
         self.graph = with_self_loops(graph) if self.options.self_loops else graph
@@ -215,14 +226,20 @@ class FedLIT(FederatedMethod):
 
     def _layer(self, h: Tensor, prefix: str, dropout: Dropout | None) -> Tensor:
         """Σ_t channel t, (n, width) → (n, width)."""
-        every = h[self.node]
-        convolution = partial(propagate, self.graph, weight=self.edge_weight)
+        every = h.index_select(0, self.node)
+
+        def product(rows: Tensor, part: str, channels: Segments) -> Tensor:
+            return segment_product(rows, self.parameters[f"{prefix}.{part}"].flatten(0, 1), channels)
 
         def times(part: str) -> Tensor:
-            return segment_product(every, self.parameters[f"{prefix}.{part}"].flatten(0, 1), self.channels)
+            return product(every, part, self.channels)
 
         def spread(part: str) -> Tensor:
-            return convolution(times(part))
+            if self.heard is None:
+                return propagate(self.graph, times(part), self.edge_weight)
+            sent = product(h.index_select(0, self.node[self.heard]), part, self.heard_channels)
+            arrived = propagate(self.graph, sent, self.edge_weight)
+            return torch.zeros_like(every).index_copy(0, self.heard, arrived)
 
         out = self.backbone.convolve(times, spread)
         bias = self.parameters[f"{prefix}.bias"].flatten(0, 1)

@@ -198,6 +198,15 @@ def test_clients_without_edges_have_no_say_in_link_types():
     torch.testing.assert_close(method.server_centroids, expected)
 
 
+@pytest.mark.parametrize("backbone", ["gcn", "sgc", "graphsage"])
+def test_clients_may_be_without_any_edge(backbone: str):
+    federation = small_federation(clients=4)
+    federation.graph.remove_edges(torch.arange(federation.graph.num_edges()))
+    setting = make_setting(federation, Architecture(backbone=backbone), Schedule(rounds=2))
+    outcome = train(registry.create("fedlit", {"types": 3, "width": 8}, setting))
+    assert all(np.isfinite(outcome.curve["loss"]))
+
+
 def test_bad_options():
     with pytest.raises(UserError, match="types"):
         registry.create("fedlit", {"types": 0}, _setting()).build()
