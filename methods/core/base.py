@@ -373,9 +373,11 @@ class FederatedMethod:
     # -------------------------------------------------------------- evaluation
 
     def predict(self) -> Tensor:
-        """Outputs of every node of every client in the clients' order, (n, C), without dropout."""
+        """Outputs of every node of every client in the clients' order, (n, C), without dropout unless the
+        schedule keeps it on."""
+        dropout = self.dropout if self.schedule.evaluate_dropout else None
         with torch.no_grad():
-            outputs, rows = self.logits(None), self.setting.rows
+            outputs, rows = self.logits(dropout), self.setting.rows
             return outputs if rows is None else outputs[rows]
 
     def predict_by(self, model: Tensor) -> Tensor:

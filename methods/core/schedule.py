@@ -47,6 +47,9 @@ class Schedule:
     """When clients are evaluated. `local`: after local training; `received`: after the exchange, on what
     they received; `neighbour`: after local training, but by the model of the client to which most edges are
     missing (FED-PUB, Figure 9)."""
+    evaluate_dropout: bool = field(default=False, metadata=OMIT)
+    """Whether dropout stays on in evaluation, as in public code that leaves its models in training mode
+    (FedTAD's)."""
     selection: str = "mean-validation"
     """The round reported. `mean-validation`: that of the highest unweighted mean over clients;
     `per-client`: each client its own best; `pooled-validation`: all validation items together;
