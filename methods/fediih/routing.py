@@ -72,7 +72,7 @@ class _Route(torch.autograd.Function):
         befores = (x, *times[:-1])
         to_u, to_x = gradient.contiguous(), torch.zeros_like(x)
         for step in reversed(range(iterations)):
-            to_before = torch.zeros_like(x)
+            to_before = torch.empty_like(x)
             here = times[step], lengths[step], shares[step]
             _assign_backward(*ctx.ends, *_arrays(to_u, x, befores[step], *here, to_x, to_before))
             to_u = to_before
@@ -142,7 +142,7 @@ def _assign_backward(
     to_x: np.ndarray,
     to_before: np.ndarray,
 ) -> None:
-    """Adds to `to_x` and `to_before`, (n, F, D), what `_assign` hands back of `to_u`."""
+    """Adds to `to_x` and writes to `to_before`, (n, F, D), what `_assign` hands back of `to_u`."""
     factors, width = x.shape[1], x.shape[2]
     slope = np.empty((factors, width), np.float32)
     to_share = np.empty(factors, np.float32)
@@ -157,6 +157,7 @@ def _assign_backward(
                 value = (given[position] - along * own[position]) / length[node, factor]
                 slope[factor, position] = value
                 to_x[node, factor, position] += value
+                to_before[node, factor, position] = np.float32(0)
         for edge in range(pointer[node], pointer[node + 1]):
             source, mean = neighbour[edge], np.float32(0)
             for factor in range(factors):

@@ -54,7 +54,7 @@ def balanced_labels(nodes: int, classes: int) -> Tensor:
 def manhattan(features: Tensor) -> Tensor:
     """‖x_i − x_j‖₁ of every two rows; (m, d) → (m, m).
 
-    `torch.cdist` takes several times as long: it has every distance and every gradient twice.
+    `torch.cdist` would compute every distance and every gradient twice.
     """
     first, second = torch.triu_indices(len(features), len(features), offset=1, device=features.device)
     distance = features.new_zeros(len(features), len(features))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 compile_pass = numba.njit(cache=True, fastmath=True, nogil=True, error_model="numpy")
-"""How every pass here is compiled."""
+"""How every pass is compiled: those here, and one that a single method needs beside that method."""
 
 
 def compiled(h: Tensor) -> bool:
