@@ -10,18 +10,21 @@ V_k ∪ N(V_k), with the degrees of these nodes. The first layer of a client's G
 the others convolve over its graph, which 2 hops extend by N(V_k) and the edges there. Models are averaged as
 in FedAvg.
 A network of as many convolutions as hops computes at every node of a client what it would on the whole graph,
-however that was divided. More hops than two extend the graph further. A client that is absent in a round
-misses that round's average; the sums are there from the start.
+however that was divided. More hops than two extend the graph further. With `sent = "features"`, as in public
+code of the paper's year, features cross in the place of their sums: the graph of a client grows by the nodes
+at most `hops` edges away, with their features and the edges among them, and every layer convolves over it.
+A client that is absent in a round misses that round's average; what was exchanged is there from the start.
 
 Every client uploads a row for each node of V_k ∪ N(V_k), with a number that names it (or, as a server that
 must not see which rows are empty would have it, a row for every node: `wire = "dense"`), and the degrees of
 its nodes; it receives the rows of its extended graph, and the degrees of others' nodes there. A sum at a node
 whose neighbours are all one client's tells that client the node's features; the paper encrypts what goes up.
+Features go up once for each node that some other client's graph takes in, and come down for all of these.
 
-Deviations: public code adds features without the degrees (`normalisation = "none"`), and convolves by degrees
-counted in the extended graph (`degrees = "extended"`), so that neither is exact. Where clients overlap, the
-first holder of a node speaks for it. GraphSAGE needs the neighbours' own features beside the sums, and is
-left out.
+Deviations: public code (github.com/yh-yao/FedGCN) counts degrees in the extended graph (`degrees =
+"extended"`); in November 2023 it sends features, today sums without degrees (`normalisation = "none"`).
+None of these is exact. Where clients overlap, the first holder of a node speaks for it. GraphSAGE needs the
+neighbours' own features beside the sums, and is left out.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ from torch import Tensor
 
 from datasets.errors import UserError
 from datasets.federation import Federation
-from datasets.graph import as_array, as_feature_tensor, ones_at
+from datasets.graph import as_array, as_feature_tensor, ones_at, select_features
 from datasets.limits import Size
 from methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
 from methods.core.channel import FLOAT, INDEX
@@ -56,19 +59,21 @@ class FedGCNOptions(Options):
 
     hops: Size = 2
     """Hops of neighbours that the exchange covers, at least 0; 0 is FedAvg."""
+    sent: Literal["sums", "features"] = "sums"
+    """What clients learn of others' nodes: sums of features, or the features."""
     normalisation: Literal["symmetric", "none"] = "symmetric"
     """Whether features are divided by the roots of both nodes' degrees when they are summed."""
     degrees: Literal["global", "extended"] = "global"
-    """Where the degrees of the layers after the first are counted: in the whole graph, or in the client's
+    """Where the degrees of the layers that convolve are counted: in the whole graph, or in the client's
     extended one."""
     wire: Literal["rows", "dense"] = "rows"
     """What goes up: the rows that a client adds to, or all."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
-        """Without an exchange nothing is summed or sent."""
-        if self.hops > 0:
-            return {}
-        return dict.fromkeys(("normalisation", "degrees", "wire"), "hops above 0")
+        """Without an exchange nothing is summed or sent, and features are not summed."""
+        if self.hops == 0:
+            return dict.fromkeys(("sent", "normalisation", "degrees", "wire"), "hops above 0")
+        return dict.fromkeys(("normalisation", "wire"), "sent=sums") if self.sent == "features" else {}
 
 
 @register(
@@ -78,7 +83,7 @@ class FedGCNOptions(Options):
     options=FedGCNOptions,
     tasks=BOTH_TASKS,
     backbones=("gcn", "sgc"),
-    exchanges="sums of neighbours' features (once), model parameters",
+    exchanges="sums of neighbours' features (once; sent=features: features), model parameters",
 )
 class FedGCN(FederatedMethod):
     """FedAvg on extended graphs. `extras`: `halo_nodes`, others' nodes in the clients' graphs, in all."""
@@ -86,9 +91,9 @@ class FedGCN(FederatedMethod):
     options: FedGCNOptions
 
     def architecture(self) -> Architecture:
-        """The setting's; the first of SGC's propagations is the exchange."""
+        """The setting's; where sums are exchanged, they are the first of SGC's propagations."""
         given = super().architecture()
-        if self.options.hops == 0:
+        if self.options.hops == 0 or self.options.sent == "features":
             return given
         if given.input_norm:
             raise UserError("fedgcn sums features as they are: set input_norm=false, or hops=0")
@@ -99,30 +104,41 @@ class FedGCN(FederatedMethod):
         return replace(given, hops=given.hops - 1)
 
     def make_inputs(self) -> Inputs:
-        """The exchange: extended graphs, and the sums in place of features."""
+        """The exchange: extended graphs, and sums or features of all their nodes."""
         options = self.options
         if options.hops == 0:
             return super().make_inputs()
-        extended = extend(self.federation, options.hops - 1)
-        sums = extended.sums(options.normalisation == "symmetric")
+        summed = options.sent == "sums"
+        extended = extend(self.federation, options.hops - 1 if summed else options.hops)
         self.extras["halo_nodes"] = len(extended.node) - self.federation.nodes
         self._count(extended)
-        segments = Segments(torch.from_numpy(extended.sizes), self.device)
-        features = Features(sums, segments, self.device)
         convolution = extended.convolution(options.degrees == "global", self.device)
         position = torch.from_numpy(extended.position).to(self.device)
+        sizes = torch.from_numpy(extended.sizes)
+        if not summed:
+            further = {"position": position, "convolution": convolution}
+            return self.prepare(extended.graph, extended.features(), sizes, **further)
+        segments = Segments(sizes, self.device)
+        features = Features(extended.sums(options.normalisation == "symmetric"), segments, self.device)
         return Inputs(segments, features, convolution, self.task.width, features, position)
 
     def _count(self, extended: Extended) -> None:
         """What is exchanged before training, in bytes: float32 values and 32-bit names of rows."""
-        width, held = self.federation.width, len(extended.first)
-        up = extended.uploaded_rows * (FLOAT * width + INDEX)
-        if self.options.wire == "dense":
-            up = self.federation.clients * held * FLOAT * width
-        down = len(extended.node) * FLOAT * width
-        if self.options.normalisation == "symmetric" or self.options.degrees == "global":
+        options, width, held = self.options, self.federation.width, len(extended.first)
+        taken = len(extended.node) - self.federation.nodes
+        if options.sent == "features":
+            up = extended.taken_nodes * (FLOAT * width + INDEX)
+            down = taken * FLOAT * width
+            degrees = options.degrees == "global"
+        else:
+            up = extended.uploaded_rows * (FLOAT * width + INDEX)
+            if options.wire == "dense":
+                up = self.federation.clients * held * FLOAT * width
+            down = len(extended.node) * FLOAT * width
+            degrees = options.normalisation == "symmetric" or options.degrees == "global"
+        if degrees:
             up += FLOAT * held
-            down += FLOAT * (len(extended.node) - self.federation.nodes)
+            down += FLOAT * taken
         self.channel.once(up, down)
 
 
@@ -156,6 +172,19 @@ class Extended:
         owner, node = federation.client.numpy()[self.first], federation.origin.numpy()[self.first]
         holds = ones_at(owner, node, (federation.clients, total))
         return int((holds + holds @ self.adjacency).nnz)
+
+    @property
+    def taken_nodes(self) -> int:
+        """Nodes that some client's graph has beside its own."""
+        own = np.zeros(len(self.node), dtype=bool)
+        own[self.position] = True
+        return len(np.unique(self.node[~own]))
+
+    def features(self) -> Tensor:
+        """x_v of every row, (m, d) in the features' form."""
+        row = np.zeros(self.adjacency.shape[0], dtype=np.int64)
+        row[self.federation.origin.numpy()[self.first]] = self.first
+        return select_features(self.federation.features, row[self.node])
 
     def sums(self, symmetric: bool) -> Tensor:
         """s_v of every row, (m, d) in the features' form; without the degrees unless `symmetric`."""

@@ -43,15 +43,16 @@ def create(name, federation, architecture, schedule=SCHEDULE, merged=False, **op
     ],
 )
 @pytest.mark.parametrize("kind", ["random", "dense", "community", "overlapping"])
-def test_as_many_hops_as_convolutions_are_exact_on_any_partition(network, hops, kind):
+@pytest.mark.parametrize("sent", ["sums", "features"])
+def test_as_many_hops_as_convolutions_are_exact_on_any_partition(network, hops, kind, sent):
     federation = {
         "random": small_federation,
         "dense": lambda: small_federation(sparse=False),
         "community": community_federation,
         "overlapping": overlapping,
     }[kind]()
-    ours = create("fedgcn", federation, network, hops=hops)
-    fewer = create("fedgcn", federation, network, hops=hops - 1)
+    ours = create("fedgcn", federation, network, hops=hops, sent=sent)
+    fewer = create("fedgcn", federation, network, hops=hops - 1, sent=sent)
     central = create("central", federation, network, merged=True)
     for method in (ours, fewer, central):
         method.build()
@@ -88,12 +89,13 @@ def whole(federation):
 
 
 def client_graph(federation, k, options):
-    """Client k's sums, convolution and rows of its own nodes, node by node."""
+    """Client k's sums (convolved features, where these are sent), convolution and rows of its own nodes, node
+    by node."""
     near, features = whole(federation)
     own = federation.origin[federation.client == k].tolist()
-    nodes = list(own)
-    if options["hops"] == 2:
-        nodes += sorted({u for v in own for u in near[v]} - set(own))
+    nodes, sent = list(own), options.get("sent", "sums")
+    for _ in range(options["hops"] - (sent == "sums")):
+        nodes += sorted({u for v in nodes for u in near[v]} - set(nodes))
     row = {v: i for i, v in enumerate(nodes)}
     sums = []
     for v in nodes:
@@ -111,6 +113,8 @@ def client_graph(federation, k, options):
     for v in nodes:
         for u in (near[v] | {v}) & set(nodes):
             convolution[row[v], row[u]] = (degree(u) * degree(v)) ** -0.5
+    if sent == "features":
+        return convolution @ torch.stack([features[v] for v in nodes]), convolution, len(own)
     return torch.stack(sums), convolution, len(own)
 
 
@@ -119,6 +123,8 @@ CASES = [
     {"hops": 1},
     {"hops": 2, "normalisation": "none", "degrees": "extended"},
     {"hops": 1, "degrees": "extended"},
+    {"hops": 1, "sent": "features"},
+    {"hops": 2, "sent": "features", "degrees": "extended"},
 ]
 
 
@@ -176,6 +182,24 @@ def test_what_is_sent_once_is_counted_by_hand(hops):
     assert dense.bytes["once"] == 4 * width * (3 * nodes + received)
 
 
+@pytest.mark.parametrize("hops", [1, 2])
+def test_features_that_are_sent_are_counted_by_hand(hops):
+    clients = Clients(SCHEDULE, federation=community_federation())
+    near, features = whole(clients.federation)
+    width, nodes = len(next(iter(features.values()))), len(near)
+    taken: list[int] = []
+    for k in range(3):
+        own = set(clients.federation.origin[clients.federation.client == k].tolist())
+        reached = set(own)
+        for _ in range(hops):
+            reached |= {u for v in reached for u in near[v]}
+        taken += reached - own
+    method, outcome = clients.run("fedgcn", hops=hops, sent="features")
+    up, down = len(set(taken)) * (width + 1) + nodes, len(taken) * (width + 1)
+    assert outcome.bytes["once"] == 4 * (up + down)
+    assert method.extras["halo_nodes"] == len(taken)
+
+
 def test_it_predicts_links_from_edges_that_are_not_held_out():
     federation = community_federation()
     setting = make_setting(federation, Architecture("gcn", (8, 6)), SCHEDULE, task="link-prediction")
@@ -195,3 +219,4 @@ def test_what_cannot_be_is_refused():
     with pytest.raises(UserError, match="propagates"):
         still.build()
     assert "wire" in registry.make_options("fedgcn", {"hops": 0}).unused("gcn")
+    assert "wire" in registry.make_options("fedgcn", {"sent": "features"}).unused("gcn")
