@@ -167,11 +167,15 @@ def _short(
     rounds: Sequence[Measured],
     costs: Sequence[tuple[str, str, float]],
 ) -> Iterator[tuple[tuple[str, ...], str, str]]:
-    """What is asked first: beside each peer, beside the machine's limit, and what a whole table costs."""
+    """What is asked first: beside each peer, beside the machine's limit, and what a whole table costs.
+
+    Of a comparison with several phases the last counts: rounds, after a generator's.
+    """
     for peer in PEERS.values():
-        theirs = [each for each in peers if _pairing(each).peer is peer and ratios(each)]
+        theirs = [each for each in peers if _pairing(each).peer is peer]
         for machine in machines:
-            if timed := [ratios(each) for each in theirs if machine_of(each) == machine]:
+            own = [ratios(each, _pairing(each).phases[-1]) for each in theirs if machine_of(each) == machine]
+            if timed := list(filter(None, own)):
                 yield (f"a round beside {peer.title}'s",), machine, _speedup(timed)
     for machine in machines:
         shares = [each["seconds"] / each["limit"] for each in rounds if machine_of(each) == machine]
