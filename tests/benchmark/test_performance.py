@@ -133,6 +133,7 @@ def test_the_page_tells_ratios_failures_and_targets(tmp_path: Path) -> None:
     assert "| FedAvg | 4.5× (4.5–4.5), least 4.5× |" in text
     assert "| FedAvg (FedGB) | 4.5×" in text
     assert re.search(r"\| a round beside openfgl-lib's \| 3\.0× \([^)]*\), least 2\.0× \|", text)
+    assert "lowest 2.00× (adafgl cora 10): **not met** |" in text
     assert "| a round beside FedGB's | 4.5× (4.5–4.5), least 4.5× |" in text
     assert "## Beside FedGB The peer: FedGB 7557f37." in text
     assert "shared with FedGB: ≥ 4× FedGB | 4.50×: not yet measured in" in text
