@@ -72,11 +72,11 @@ def test_every_import_is_declared() -> None:
 
 def test_the_extra_that_is_advised_installs_what_is_missing() -> None:
     extras = read("setup.cfg")["options.extras_require"]
-    advised = {}
+    advised: dict[str, str] = {}
     for path in (path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "needed":
-                given = [each.value for each in node.args if isinstance(each, ast.Constant)]
+                given = [str(each.value) for each in node.args if isinstance(each, ast.Constant)]
                 if len(given) == len(node.args):
                     advised[given[0]] = given[1]
     assert {"opacus", "pyarrow", "ray"} <= advised.keys()
