@@ -65,19 +65,7 @@ def _dispatch(arguments: Arguments, work: Work | None) -> int:
             print_listing(console_for(sys.stdout.isatty()))
         return OK
     if arguments.report:
-        from benchmark.report import write_report
-
-        own = [table for table in arguments.table if table.endswith(".toml")]
-        with remembering():
-            pages = write_report(arguments.results, own)
-        print(*pages, sep="\n")
-        known = {*names(), *(Path(table).stem for table in own)}
-        for path in sorted((arguments.results / "runs").glob("*.jsonl")):
-            if path.stem not in known:
-                print(
-                    f"skipped {path}: there is no table {path.stem}: name its file with --table",
-                    file=sys.stderr,
-                )
+        _report(arguments)
         return OK
     if arguments.export is not None or arguments.forget or arguments.rename:
         from benchmark.curation import print_asked
@@ -114,6 +102,22 @@ def _dispatch(arguments: Arguments, work: Work | None) -> int:
     if arguments.authors:
         return _run_authors(arguments)
     return _run(arguments, make_plan(arguments), work)
+
+
+def _report(arguments: Arguments) -> None:
+    """Remake every page; says which records have no table to stand in."""
+    from benchmark.report import write_report
+
+    own = [table for table in arguments.table if table.endswith(".toml")]
+    with remembering():
+        pages = write_report(arguments.results, own)
+    print(*pages, sep="\n")
+    known = {*names(), *(Path(table).stem for table in own)}
+    for path in sorted((arguments.results / "runs").glob("*.jsonl")):
+        if path.stem not in known:
+            print(
+                f"skipped {path}: there is no table {path.stem}: name its file with --table", file=sys.stderr
+            )
 
 
 def _campaign(arguments: Arguments, work: Work) -> int:

@@ -9,12 +9,12 @@ from pathlib import Path
 from filelock import FileLock
 
 from benchmark.arguments import Arguments
-from benchmark.cell import Cell
+from benchmark.cell import KEY_LENGTH, Cell
 from benchmark.files import NOUNS, known_names, names_of, renamed
 from benchmark.jsonl import parse_line
 from benchmark.record import Record
 from benchmark.store import Store, explained_to_user
-from datasets.errors import UserError, unknown
+from datasets.errors import UserError
 from datasets.files import write_atomically
 
 LEAST = 6
@@ -53,7 +53,10 @@ def forget(results: Path, keys: Collection[str]) -> list[str]:
     for key in keys:
         same = [each for each in held if each.startswith(key)] if len(key) >= LEAST else []
         if len(same) != 1:
-            raise unknown("key of a record", key, same or held)
+            raise UserError(
+                f"{len(same) or 'no'} records in {results} have a key that begins with {key!r}: give all"
+                f" {KEY_LENGTH} letters of one that --dry-run shows, or the first {LEAST} at least"
+            )
         found[same[0]] = held[same[0]]
     for store in stores:
         _remove(store.path, found)

@@ -118,9 +118,13 @@ def known_names(part: str) -> list[str]:
     from datasets import partition, registry, splits
     from methods.core import registry as methods
 
-    kinds = {"partition": partition.SCHEMES, "split": splits.SCHEMES, "dataset": registry, "method": methods}
-    found: list[str] = kinds[part].names()  # type: ignore[attr-defined]
-    return found
+    names: dict[str, Callable[[], list[str]]] = {
+        "dataset": registry.names,
+        "method": methods.names,
+        "partition": partition.SCHEMES.names,
+        "split": splits.SCHEMES.names,
+    }
+    return names[part]()
 
 
 def _reader(part: str) -> Callable[..., Any]:

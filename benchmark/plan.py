@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from benchmark import known
@@ -16,7 +17,7 @@ from benchmark.known import differing_options
 from benchmark.protocol import Protocol, load_protocol, names, setting_from_text
 from datasets.errors import UserError, unknown
 from datasets.options import OptionValue, format_name, parse_name
-from datasets.paths import PLUGIN
+from datasets.paths import PLUGIN, is_path
 from datasets.plugins import handed_over
 
 DEFAULT = "default"
@@ -118,6 +119,8 @@ class _Identified:
 def _check_names(arguments: Arguments) -> None:
     for text in arguments.dataset:
         name, _ = parse_name(text)
+        if is_path(name) and not Path(name).expanduser().exists():
+            raise UserError(f"there is no graph at {name}: check the path")
         known.check_dataset(name)
     for text in arguments.partition:
         known.check_partition(text)

@@ -9,7 +9,6 @@ replace the other's, its overrides come after the other's.
 
 from __future__ import annotations
 
-import difflib
 import re
 import typing
 from collections.abc import Iterable, Iterator, Mapping
@@ -282,8 +281,7 @@ class _Reader:
     def check_keys(self, content: Mapping[str, Any], valid: Iterable[str], where: str) -> None:
         for key in content:
             if key not in valid:
-                place = f" in [{where}]" if where else ""
-                raise self.error(f"{unknown('key', key, valid)}".replace(": did", f"{place}: did"))
+                raise self.error(str(unknown("key", key, valid, f" in [{where}]" if where else "")))
 
     def check(self, key: str, value: Any, hint: Any) -> Any:
         """The value, text without the space around it, once it has the type that `hint` says."""
@@ -371,7 +369,7 @@ def setting_from_text(text: str) -> tuple[str, Any]:
         raise UserError(f"cannot read setting {text!r}: write name=value")
     key = _ALSO.get(key, key)
     if key not in SETTINGS:
-        raise unknown("setting", key, difflib.get_close_matches(key, SETTINGS, n=3, cutoff=0))
+        raise unknown("setting", key, SETTINGS)
     hint, parts = _SETTINGS[key], value.replace("+", ",").split(",")
     parsed: Any = value.strip() if hint is str else parse_value(value.strip())
     if hint == list[int] and all(part.isdecimal() for part in parts):

@@ -171,10 +171,10 @@ def _export(options: argparse.Namespace) -> None:
     planted = GENERATORS[base].planted if base in GENERATORS else None
     if options.planted and planted is None:
         raise UserError(f"{base} is not made of clients: leave --planted out")
-    dataset = registry.load(options.name, options.data)
     path = options.output or Path(f"{Path(base).stem}.npz")
     if path.suffix != ".npz":
         raise UserError(f"cannot export to {path}: an archive's name ends in .npz")
+    dataset = registry.load(options.name, options.data)
     meta: dict[str, Any] = {"name": dataset.name, **summarise(dataset).to_dict()}
     if info := registry.REGISTRY.get(base):
         meta |= {"upstream": list(info.urls), "citation": info.citation}
@@ -189,9 +189,14 @@ def _export(options: argparse.Namespace) -> None:
 
 
 def _partition(options: argparse.Namespace) -> None:
+    from datasets.partition import SCHEMES
     from datasets.partition import partition as divide
     from datasets.partition.statistics import describe
 
+    # Before a graph is downloaded for nothing.
+    SCHEMES.check(options.scheme)
+    if options.output and options.output.suffix != ".npy":
+        raise UserError(f"cannot write clients to {options.output}: the file's name ends in .npy")
     dataset = registry.load(options.name, options.data)
     if options.largest_component:
         dataset = largest_component(dataset)
@@ -206,8 +211,6 @@ def _partition(options: argparse.Namespace) -> None:
         if dataset.note:
             print(f"\nNote: {dataset.note}.")
     if options.output:
-        if options.output.suffix != ".npy":
-            raise UserError(f"cannot write clients to {options.output}: the file's name ends in .npy")
         clients = partition.assignment(dataset.nodes)
         with explained("write", options.output), options.output.open("wb") as stream:
             np.save(stream, clients)

@@ -14,11 +14,15 @@ class UserError(ValueError):
     """One sentence that names the cause and the fix; command lines print it and exit non-zero."""
 
 
-def unknown(kind: str, name: str, valid: Iterable[str]) -> UserError:
-    """The error for a name that no registry holds, with the nearest names that exist."""
+def unknown(kind: str, name: str, valid: Iterable[str], place: str = "") -> UserError:
+    """The error for a name that no registry holds, with the nearest names that exist, or all if none is near.
+
+    `place` is where the name was read, such as ` in [grid]`.
+    """
     choices = sorted(valid)
-    near = difflib.get_close_matches(name, choices, n=3, cutoff=0.5) or choices
-    return UserError(f"unknown {kind} {name!r}: did you mean {', '.join(near)}?")
+    near = difflib.get_close_matches(name, choices, n=3, cutoff=0.5)
+    hint = f"did you mean {', '.join(near)}?" if near else f"choose from {', '.join(choices)}"
+    return UserError(f"unknown {kind} {name!r}{place}: {hint}")
 
 
 def check_choice(kind: str, value: Any, choices: tuple[str, ...]) -> None:

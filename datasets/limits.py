@@ -24,7 +24,7 @@ class Limit:
 NonNegative = Annotated[float, Limit("not be negative", lambda value: value >= 0)]
 Positive = Annotated[float, Limit("be positive", lambda value: value > 0)]
 Share = Annotated[float, Limit("be in [0, 1]", lambda value: 0 <= value <= 1)]
-PositiveShare = Annotated[float, Limit("be in ]0, 1]", lambda value: 0 < value <= 1)]
+PositiveShare = Annotated[float, Limit("be in (0, 1]", lambda value: 0 < value <= 1)]
 Size = Annotated[int, Limit("not be negative", lambda value: value >= 0)]
 Count = Annotated[int, Limit("be at least 1", lambda value: value >= 1)]
 

@@ -15,14 +15,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("datasets", "methods", "benchmark")
-OPTIONAL_IMPORTS = {
-    "opacus": "privacy",
-    "ray": "ray",
-    "shtab": "completion",
-    "submitit": "slurm",
-    "torch_geometric": "pyg",
-    "yaml": "slurm",
-}
+OPTIONAL_IMPORTS = {"shtab": "completion", "submitit": "slurm", "torch_geometric": "pyg"}
 """Top-level modules that only an extra installs, with the extra's name."""
 DISTRIBUTION_OF = {
     "markdown_it": "markdown-it-py",
@@ -75,6 +68,20 @@ def test_every_import_is_declared() -> None:
         elif DISTRIBUTION_OF.get(module, module) not in declared:
             undeclared[module] = path
     assert not undeclared, f"imported but not in setup.cfg's install_requires: {undeclared}"
+
+
+def test_the_extra_that_is_advised_installs_what_is_missing() -> None:
+    extras = read("setup.cfg")["options.extras_require"]
+    advised: dict[str, str] = {}
+    for path in (path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "needed":
+                given = [str(each.value) for each in node.args if isinstance(each, ast.Constant)]
+                if len(given) == len(node.args):
+                    advised[given[0]] = given[1]
+    assert {"opacus", "pyarrow", "ray"} <= advised.keys()
+    for module, extra in advised.items():
+        assert DISTRIBUTION_OF.get(module, module) in requirements(extras[extra])
 
 
 def test_both_stacks_take_the_same_libraries() -> None:

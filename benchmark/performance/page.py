@@ -49,6 +49,8 @@ ACCURACY = (
     "Test accuracy after the last timed round, in points: median (least to greatest). The weights are drawn "
     "differently, and the rounds are at most a hundred or so."
 )
+ROUND = "round"
+"""The phase of a comparison that most have alone."""
 EVERY = "every shared method, graph and number of clients: ≥ 3× openfgl-lib"
 CHEAP = ("scaffold", "moon", "feddc", "fedproto", "fedgta")
 """Methods that train as FedAvg does and whose server does little."""
@@ -64,9 +66,9 @@ def _keys(
 
 
 TARGETS: tuple[tuple[str, str, frozenset[str], float], ...] = (
-    ("FedAvg, Cora, 10 clients: ≥ 4× openfgl-lib", "round", _keys(["cora"], ["fedavg"], [10]), 4.0),
-    ("FedAvg, Cora, 100 clients: ≥ 6× openfgl-lib", "round", _keys(["cora"], ["fedavg"], [100]), 6.0),
-    ("FED-PUB, Cora, 10 clients: ≥ 3.5× openfgl-lib", "round", _keys(["cora"], ["fedpub"], [10]), 3.5),
+    ("FedAvg, Cora, 10 clients: ≥ 4× openfgl-lib", ROUND, _keys(["cora"], ["fedavg"], [10]), 4.0),
+    ("FedAvg, Cora, 100 clients: ≥ 6× openfgl-lib", ROUND, _keys(["cora"], ["fedavg"], [100]), 6.0),
+    ("FED-PUB, Cora, 10 clients: ≥ 3.5× openfgl-lib", ROUND, _keys(["cora"], ["fedpub"], [10]), 3.5),
     (
         "FedSage+, Cora, 10 clients, a generator round: ≥ 15× openfgl-lib",
         "generator",
@@ -75,19 +77,19 @@ TARGETS: tuple[tuple[str, str, frozenset[str], float], ...] = (
     ),
     (
         "FedSage+, Cora, 10 clients, a round after: ≥ 3× openfgl-lib",
-        "round",
+        ROUND,
         _keys(["cora"], ["fedsage+"], [10]),
         3.0,
     ),
     (
         "SCAFFOLD, MOON, FedDC, FedProto, FedGTA, Cora, 5 and 10 clients: ≥ 8× openfgl-lib",
-        "round",
+        ROUND,
         _keys(["cora"], CHEAP, [5, 10]),
         8.0,
     ),
     (
         "FedTAD, Cora, 5 and 10 clients: ≥ 4× openfgl-lib",
-        "round",
+        ROUND,
         _keys(["cora"], ["fedtad"], [5, 10]),
         4.0,
     ),
@@ -97,10 +99,10 @@ TARGETS: tuple[tuple[str, str, frozenset[str], float], ...] = (
         _keys(["cora"], ["adafgl"], [5, 10]),
         4.0,
     ),
-    (EVERY, "round", _keys(), 3.0),
+    (EVERY, ROUND, _keys(), 3.0),
     (
         "every method, graph and number of clients shared with FedGB: ≥ 4× FedGB",
-        "round",
+        ROUND,
         _keys(peer=FEDGB),
         4.0,
     ),
@@ -169,9 +171,10 @@ def _short(
 ) -> Iterator[tuple[tuple[str, ...], str, str]]:
     """What is asked first: beside each peer, beside the machine's limit, and what a whole table costs."""
     for peer in PEERS.values():
-        theirs = [each for each in peers if _pairing(each).peer is peer and ratios(each)]
+        theirs = [each for each in peers if _pairing(each).peer is peer]
         for machine in machines:
-            if timed := [ratios(each) for each in theirs if machine_of(each) == machine]:
+            own = [ratios(each) for each in theirs if machine_of(each) == machine]
+            if timed := list(filter(None, own)):
                 yield (f"a round beside {peer.title}'s",), machine, _speedup(timed)
     for machine in machines:
         shares = [each["seconds"] / each["limit"] for each in rounds if machine_of(each) == machine]
@@ -208,9 +211,15 @@ def _table(
     return markdown_table([*head, *(f"{column}{unit}" for column in columns)], rows)
 
 
-def ratios(record: Measured, phase: str = "round") -> list[float]:
-    """The peer's seconds over ours in every pair of blocks; empty if there is none."""
-    timed = record.get("phases", {}).get(phase, {})
+def ratios(record: Measured, phase: str = ROUND) -> list[float]:
+    """The peer's seconds over ours in every pair of blocks; empty if there is none.
+
+    A round of a method of which only another phase is timed (AdaFGL's second step) is one of that phase.
+    """
+    phases = record.get("phases", {})
+    if phases and phase == ROUND and ROUND not in phases:
+        phase = _pairing(record).phases[-1]
+    timed = phases.get(phase, {})
     return [peer / ours for ours, peer in zip(timed.get("ours", []), timed.get("peer", []), strict=False)]
 
 
@@ -229,7 +238,7 @@ def _by_phase(peers: Sequence[Measured]) -> Iterator[tuple[str, str, Measured, l
     for record in sorted(peers, key=lambda each: keys.index(each["key"])):
         pairing = _pairing(record)
         for phase in pairing.phases:
-            title = pairing.title if phase == "round" else f"{pairing.title}, {phase}"
+            title = pairing.title if phase == ROUND else f"{pairing.title}, {phase}"
             yield title, phase, record, ratios(record, phase)
 
 

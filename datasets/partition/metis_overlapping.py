@@ -31,7 +31,7 @@ def partition(
 
     Clients of one part follow each other. Every client holds ⌊share · part⌋ nodes, at least one; the
     other options are METIS's. Returns the node ids of each client.
-    Raises UserError if K is no multiple of `copies` or `share` is outside ]0, 1].
+    Raises UserError if K is no multiple of `copies` or `share` is outside (0, 1].
     """
     if copies < 1 or clients % copies:
         raise UserError(
@@ -39,7 +39,7 @@ def partition(
             f" ask for a multiple of {copies}"
         )
     if not 0 < share <= 1:
-        raise UserError(f"option share={share} of partition scheme metis-overlapping must lie in ]0, 1]")
+        raise UserError(f"option share={share} of partition scheme metis-overlapping must lie in (0, 1]")
     count = clients // copies
     found = metis.partition(dataset, count, seed, recursive=recursive, contiguous=contiguous)
     generator = stream(seed, "overlapping partition")

@@ -375,7 +375,7 @@ class FederatedMethod:
     def predict(self) -> Tensor:
         """Outputs of every node of every client in the clients' order, (n, C), without dropout unless the
         schedule keeps it on."""
-        dropout = self.dropout if self.schedule.evaluate_dropout else None
+        dropout = self.dropout.scoring() if self.schedule.evaluate_dropout else None
         with torch.no_grad():
             outputs, rows = self.logits(dropout), self.setting.rows
             return outputs if rows is None else outputs[rows]

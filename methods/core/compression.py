@@ -4,7 +4,7 @@ All of a client's shared parameters are one vector u of P values, with one scale
 
 - `top_k`: the share of the values that are largest in absolute value, each with its place, a 32-bit number
   (or the plain list with zeros, where that is shorter).
-- `quantise`, b bits: with L = 2^(b−1) − 1 the value u_i is sent as the whole number ⌊L u_i / s + U[0, 1[⌋ in
+- `quantise`, b bits: with L = 2^(b−1) − 1 the value u_i is sent as the whole number ⌊L u_i / s + U[0, 1)⌋ in
   −L…L and read as s / L times it, which is u_i in the mean (Alistarh et al., QSGD, 2017, with the largest
   value in place of the L2 norm); s is sent besides.
 - `error_feedback`: what a message left out of u is added to the client's next u (Seide et al. 2014).

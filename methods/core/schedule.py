@@ -72,7 +72,7 @@ class Schedule:
     privacy_clip: NonNegative = field(default=0.0, metadata=OMIT)
     """L2 norm to which a client's whole update is clipped; 0: no clipping."""
     privacy_delta: float = field(default=1e-5, metadata=OMIT)
-    """δ for which ε is reported, in ]0, 1[."""
+    """δ for which ε is reported, in (0, 1)."""
     quantise: Size = field(default=0, metadata=OMIT)
     """Bits of each value that a client sends (`methods.core.compression`), 2 to 16; 0: as it is."""
     top_k: PositiveShare = field(default=1.0, metadata=OMIT)
@@ -95,7 +95,7 @@ class Schedule:
         if self.privacy_noise and not self.privacy_clip:
             raise UserError("privacy_noise is in clipping norms: set privacy_clip as well")
         if not 0 < self.privacy_delta < 1:
-            raise UserError(f"privacy_delta must be in ]0, 1[, not {self.privacy_delta}")
+            raise UserError(f"privacy_delta must be in (0, 1), not {self.privacy_delta}")
         if self.quantise == 1 or self.quantise > 16:
             raise UserError(f"quantise must be 2 to 16 bits, or 0, not {self.quantise}")
         if self.error_feedback and not self.compresses:

@@ -60,7 +60,7 @@ from methods.fedcog.features import (
 from methods.fedcog.lnnc import Protected, connect
 from methods.feddyn import DynamicRegularisation
 from methods.fedopt import AdaptiveServer, FedAdagradOptions, FedAdamOptions
-from methods.stacked.activation import Dropout
+from methods.stacked.activation import Dropout, trains
 from methods.stacked.architecture import Architecture
 from methods.stacked.backbones import Inputs, Parameters, stack
 
@@ -308,7 +308,7 @@ class FedCog(ServedMethod):
         and zero elsewhere."""
         self.layer = 0
         parameters = self._network()
-        if dropout is None or self.training is None:
+        if self.training is None or not trains(dropout):
             return self.backbone.forward(self.inputs, parameters, dropout)
         inputs, rows = self.training
         inputs.features.renew_gradients()

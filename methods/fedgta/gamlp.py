@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from datasets.graph import as_array, as_feature_tensor
-from methods.stacked.activation import Dropout, add_bias
+from methods.stacked.activation import Dropout, add_bias, trains
 from methods.stacked.backbones import Parameters, Weights, glorot, linear_start, prefixed
 from methods.stacked.features import Features
 from methods.stacked.propagation import message_matrix, symmetric_weight, with_self_loops
@@ -78,9 +78,9 @@ class GAMLP:
         return parameters
 
     def __call__(self, parameters: Weights, dropout: Dropout | None) -> Tensor:
-        """Logits, (n, C); `dropout` None evaluates."""
+        """Logits, (n, C); without dropout, or with one for scoring, of evaluation."""
         last = len(self.widths)
-        h = self._first(parameters, parameters["layers.0.weight"], training=dropout is not None)
+        h = self._first(parameters, parameters["layers.0.weight"], training=trains(dropout))
         for index in range(last):
             h = add_bias(h, parameters[f"layers.{index}.bias"], self.segments)
             slope = parameters["slope"].index_select(0, self.segments.client)

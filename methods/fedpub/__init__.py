@@ -51,7 +51,7 @@ from methods.fedpub.masks import (
 )
 from methods.fedpub.proxy import FunctionalEmbedding, make_proxy
 from methods.fedpub.similarity import class_shares, correlation, label_similarity, mixing_matrix
-from methods.stacked.activation import Dropout
+from methods.stacked.activation import Dropout, trains
 from methods.stacked.backbones import Parameters, glorot, unprefixed
 from methods.stacked.distance import squared_distance
 from methods.stacked.mixing import cosine, gram
@@ -180,8 +180,8 @@ class FedPub(FederatedMethod):
     # ------------------------------------------------------------------- round
 
     def logits(self, dropout: Dropout | None) -> Tensor:
-        """Outputs with w ⊙ μ; without dropout, which is evaluation, with the pruned masks; (n, C)."""
-        return self.backbone.forward(self.inputs, self.effective(pruned=dropout is None), dropout)
+        """Outputs with w ⊙ μ, in evaluation with the pruned masks; (n, C)."""
+        return self.backbone.forward(self.inputs, self.effective(pruned=not trains(dropout)), dropout)
 
     def effective(self, pruned: bool) -> Parameters:
         """The weights that the clients compute with."""

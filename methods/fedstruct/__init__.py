@@ -49,7 +49,7 @@ from methods.core.setting import Setting, with_backbone
 from methods.fedsgd import FedSGD
 from methods.fedstruct.bytes import Traffic
 from methods.fedstruct.rows import acquisition_bytes, combined_rows, hop_weights, pruned_blocks, pruned_rows
-from methods.stacked.activation import Dropout
+from methods.stacked.activation import Dropout, trains
 from methods.stacked.architecture import Architecture, layer_widths
 from methods.stacked.backbones import Backbone, Inputs, Parameters, make_backbone, prefixed, stack, unprefixed
 from methods.stacked.features import DenseFeatures
@@ -332,7 +332,7 @@ class FedStruct(FedSGD):
         """Eq. (20), (n, C). In training, where version b holds rows of Ā, other than labelled nodes get
         their own client's part alone: no loss reads them."""
         own = self.backbone.forward(self.inputs, unprefixed("feature", self.parameters), dropout)
-        if dropout is None and self.options.inference == "structure":
+        if self.options.inference == "structure" and not trains(dropout):
             own = torch.zeros_like(own)
         structure = self._structure(dropout)
         if self.options.network == "graphsage":
@@ -343,7 +343,7 @@ class FedStruct(FedSGD):
         if self.rows is None:
             combined = _combine(structure, self.spread_global, self.structure_weights)[self.position]
             return own + self._summed(combined)
-        if dropout is None:
+        if not trains(dropout):
             return own.index_add(0, self.used.to(self.device), self._summed(self.rows @ structure))
         return own.index_add(0, self.task.train, self._summed(self.train_rows @ structure))
 

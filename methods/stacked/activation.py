@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,9 @@ class Dropout:
     the share really kept, so the expectation is exact.
     """
 
+    training = True
+    """Whether outputs with it are trained on; False where they are scored."""
+
     def __init__(self, probability: float, seed: int, device: torch.device | str = "cpu") -> None:
         if not 0 <= probability < 1:
             raise ValueError(f"dropout must lie in [0, 1), not {probability}")
@@ -28,6 +32,12 @@ class Dropout:
         self.scale = 1 / (1 - self.probability)
         self.source = np.random.SFC64(seed)
         self.device = device
+
+    def scoring(self) -> Dropout:
+        """The same, next draws included, for outputs that are scored."""
+        other = copy(self)
+        other.training = False
+        return other
 
     def mask(self, shape: tuple[int, ...]) -> Tensor:
         """Kept entries as True; bool of `shape`."""
@@ -45,6 +55,11 @@ class Dropout:
         if self.threshold == 0:
             return h
         return h * (self.mask(tuple(h.shape)) * self.scale)
+
+
+def trains(dropout: Dropout | None) -> bool:
+    """Whether outputs with this dropout are those of training."""
+    return dropout is not None and dropout.training
 
 
 class _Activate(torch.autograd.Function):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -122,6 +123,8 @@ def test_the_page_tells_ratios_failures_and_targets(tmp_path: Path) -> None:
     broken = {"status": "peer failed", "error": "IndexError: mask", "phases": {}}
     peers.add("gcfl+ cora 10", {"method": "gcfl+", "dataset": "cora", "clients": 10, **broken})
     peers.add("fedgb fedavg cora 10", {**COMPARED, "versions": {"FedGB": "7557f37"}})
+    personal = {"personal": {"ours": [2.0], "peer": [4.0]}}
+    peers.add("adafgl cora 10", {**COMPARED, "method": "adafgl", "phases": personal})
     Measurements(tmp_path, "roofline").add("cora 5", {"status": "ours failed", "error": "no room"})
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "performance.md").write_text("Noted.\n")
@@ -129,6 +132,8 @@ def test_the_page_tells_ratios_failures_and_targets(tmp_path: Path) -> None:
     text = " ".join(page.read_text().split())
     assert "| FedAvg | 4.5× (4.5–4.5), least 4.5× |" in text
     assert "| FedAvg (FedGB) | 4.5×" in text
+    assert re.search(r"\| a round beside openfgl-lib's \| 3\.0× \([^)]*\), least 2\.0× \|", text)
+    assert "lowest 2.00× (adafgl cora 10): **not met** |" in text
     assert "| a round beside FedGB's | 4.5× (4.5–4.5), least 4.5× |" in text
     assert "## Beside FedGB The peer: FedGB 7557f37." in text
     assert "shared with FedGB: ≥ 4× FedGB | 4.50×: not yet measured in" in text

@@ -106,6 +106,8 @@ def test_planted_clients_can_be_partitioned_by(tmp_path: Path, capsys: pytest.Ca
         (["list", "--data", "/nowhere"], "the data folder /nowhere does not exist"),
         (["partition", SMALL, "--clients", "0"], "client"),
         (["partition", SMALL, "--scheme", "metiss"], "did you mean metis"),
+        (["partition", "ogbn_arxiv", "--scheme", "metiss"], "did you mean metis"),
+        (["partition", SMALL, "--output", "clients.txt"], "the file's name ends in .npy"),
         (["partition", SMALL, "--scheme", "random", "--seed", "-1"], "give a seed of at least 0"),
         (["partition", SMALL, "--seed", "-1"], "give a seed of at least 0"),
         (["info", "community[seed=-1]"], "seed must not be negative"),

@@ -39,7 +39,7 @@ def test_values_at_the_limit_are_taken() -> None:
         ({"strength": float("inf")}, "and finite; it is inf"),
         ({"rate": 0.0}, "rate must be positive"),
         ({"share": 1.1}, r"share must be in \[0, 1\]"),
-        ({"part": 0.0}, r"part must be in \]0, 1\]"),
+        ({"part": 0.0}, r"part must be in \(0, 1\]"),
         ({"first": -1}, "first must not be negative"),
         ({"rounds": 0}, "its rounds must be at least 1"),
     ],

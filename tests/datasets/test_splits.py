@@ -227,7 +227,7 @@ def test_the_seed_decides_and_tensors_do_as_well(scheme):
         ("per-class", "lower test"),
         ("file", "needs a path"),
         ("file[path=nowhere.npz]", "no split file at nowhere.npz"),
-        ("ratio-per-client[rounding=up]", "did you mean"),
+        ("ratio-per-client[rounding=up]", "choose from "),
     ],
 )
 def test_bad_requests_are_one_clear_sentence(scheme, message):

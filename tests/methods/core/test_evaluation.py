@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import pytest
 import torch
 
+from methods.core import registry
 from methods.core.base import Schedule
+from methods.core.setting import make_setting
 from methods.core.training import train
+from methods.stacked.architecture import Architecture
 from tests.methods.federations import community_federation
 from tests.methods.loops import Clients
 
 SCHEDULE = Schedule(rounds=2, local_epochs=2, learning_rate=0.05)
+OPTIONS: dict[str, dict[str, Any]] = {
+    "fedlit": {"dropout": 0.0},
+    "fedsage+": {"wide": 16, "narrow": 8, "latent": 8, "generator_epochs": 2},
+}
+"""Options with which a method is fast and has no dropout."""
 
 
 def test_dropout_in_evaluation_is_drawn_anew_and_right_on_average():
@@ -31,10 +41,27 @@ def test_dropout_in_evaluation_is_drawn_anew_and_right_on_average():
     assert ((drawn.mean(dim=0) - plain).abs() < 5 * error + 1e-5).all()
 
 
-def test_without_dropout_there_is_none_in_evaluation():
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        *((name, OPTIONS.get(name, {})) for name in registry.names()),
+        ("fedcog", {"convolution": "gcn"}),
+        ("fedpub", {"lambda1": 0.95}),
+        ("fedgta", {"network": "gamlp", "hop_weights": "reference"}),
+        ("fedstruct", {"version": "b"}),
+        ("fedstruct", {"inference": "structure"}),
+    ],
+)
+def test_what_evaluation_does_besides_does_not_hang_on_dropout(name: str, options: dict[str, Any]) -> None:
+    """With dropout 0 it makes no difference whether dropout stays on."""
+    info = registry.describe(name)
+    architecture = Architecture(info.backbones[0], hidden=(8, 8), dropout=0.0)
     federation = community_federation(nodes=60)
-    outcomes = [
-        train(Clients(schedule, dropout=0.0, federation=federation).create("fedavg"))
-        for schedule in (SCHEDULE, replace(SCHEDULE, evaluate_dropout=True))
-    ]
-    assert outcomes[0].metrics == outcomes[1].metrics
+    predicted = []
+    for schedule in (SCHEDULE, replace(SCHEDULE, evaluate_dropout=True)):
+        method = registry.create(
+            name, options, make_setting(federation, architecture, schedule, merged=info.merged)
+        )
+        train(method)
+        predicted.append(method.predict())
+    assert torch.equal(*predicted)
