@@ -71,10 +71,11 @@ def write_archive(path: Path, raw: RawGraph, meta: Mapping[str, Any]) -> None:
 
     Raises UserError if the folder cannot be written.
     """
+    few = raw.labels.max(initial=0) <= np.iinfo(np.int16).max
     arrays: dict[str, np.ndarray] = {
         "edge_src": raw.source.astype(np.int32),
         "edge_dst": raw.target.astype(np.int32),
-        "label": raw.labels.astype(np.int16),
+        "label": raw.labels.astype(np.int16 if few else np.int32),
         "meta": np.array(json.dumps(dict(meta), ensure_ascii=False)),
         **{ATTRIBUTE + name: values for name, values in raw.attributes.items()},
     }

@@ -118,6 +118,14 @@ def test_dataset_survives_export(tmp_path_factory, nodes: int, pairs: list[tuple
     assert torch.equal(before.features.to_dense(), after.features.to_dense())
 
 
+def test_more_classes_than_a_short_integer_holds_survive(tmp_path: Path):
+    labels = np.arange(np.iinfo(np.int16).max + 3)
+    none = np.empty(0, dtype=np.int64)
+    raw = RawGraph(none, none, np.zeros((len(labels), 1), dtype=np.float32), labels)
+    write_archive(tmp_path / "many.npz", raw, {})
+    assert np.array_equal(read_archive(tmp_path / "many.npz")[0].labels, labels)
+
+
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_any_flipped_byte_is_noticed_or_harmless(tmp_path_factory, data: st.DataObject):
