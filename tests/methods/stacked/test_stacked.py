@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datasets.graph import as_feature_tensor, row_normalised
+from methods.stacked import kernels
 from methods.stacked.activation import Dropout, activate
 from methods.stacked.distance import squared_distance
 from methods.stacked.features import Features, NormalisedFeatures
@@ -76,7 +77,7 @@ def test_an_unknown_kernel_is_refused():
 @given(
     st.integers(1, 40),
     st.floats(0, 1),
-    st.sampled_from([1, NARROW - 1, NARROW, 130]),
+    st.sampled_from([1, NARROW - 1, NARROW, sum(kernels.LANES)]),
     st.sampled_from([torch.float32, torch.float64]),
     st.integers(0, 1000),
 )
