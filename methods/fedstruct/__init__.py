@@ -41,7 +41,7 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from datasets.errors import UserError
-from datasets.federation import as_graph
+from datasets.federation import Federation, as_graph
 from datasets.limits import Count, Size
 from methods.core.base import Options, register
 from methods.core.participation import local_epochs
@@ -96,6 +96,9 @@ class FedStructOptions(Options):
     """Dropout of f and g where it is not the protocol's; negative: the protocol's."""
     transform: Literal["mlp", "none"] = "mlp"
     """Hop2Vec's g; `none` learns one value per class and node, eq. (23)."""
+    self_loops: Literal["all", "to-last-edge"] = "all"
+    """Nodes with a loop in a client's own Ā⁽ⁱ⁾: all; or, as in the reference code, those up to the client's
+    last node with an edge, so that f says nothing of the nodes behind it."""
     inference: Literal["both", "structure"] = "both"
     """Parts of eq. (20) that predict once trained: both, or g's alone (figure 4, curves named s)."""
     orbits: int = 73
@@ -130,7 +133,7 @@ class FedStructOptions(Options):
         if self.transform == "none":
             idle["structure_hidden"] = "transform=mlp"
         if self.network == "graphsage":
-            idle |= dict.fromkeys(("hops", "structure_hops", "beta"), "network=decoupled")
+            idle |= dict.fromkeys(("hops", "structure_hops", "beta", "self_loops"), "network=decoupled")
         if self.version == "a":
             idle["rows_limit_gb"] = "version=b"
         if not self.pruning:
@@ -253,7 +256,11 @@ class FedStruct(FedSGD):
         whole = with_self_loops(self.global_graph)
         local = with_self_loops(self.federation.graph)
         self.spread_global = partial(propagate, whole, weight=mean_weight(whole).to(self.device))
-        self.spread_local = partial(propagate, local, weight=mean_weight(local).to(self.device))
+        local_weight = mean_weight(local)
+        if self.options.self_loops == "to-last-edge":
+            # The loops are the last edges, and the only ones of these nodes.
+            local_weight[-self.federation.nodes :][behind_last_edge(self.federation)] = 0
+        self.spread_local = partial(propagate, local, weight=local_weight.to(self.device))
         self.structure_weights = hop_weights(self.options.beta, self.options.structure_hops)
         self.local_weights = hop_weights(self.options.beta, self.options.hops)
         self.extras["propagated"] = 1.0
@@ -379,6 +386,14 @@ class FedStruct(FedSGD):
             traffic = Traffic.of(self, working)
             self.channel.up(traffic.up)
             self.channel.down(traffic.down)
+
+
+def behind_last_edge(federation: Federation) -> Tensor:
+    """Nodes that come after their client's last node with an edge in the client's own graph, (n,) bool."""
+    connected = (federation.graph.in_degrees() > 0).nonzero().squeeze(1)
+    last = torch.full((federation.clients,), -1)
+    last.scatter_reduce_(0, federation.client[connected], connected, "amax")
+    return torch.arange(federation.nodes) > last[federation.client]
 
 
 def _combine(h: Tensor, spread: partial[Tensor], weights: np.ndarray) -> Tensor:

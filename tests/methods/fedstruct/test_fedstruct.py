@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,26 @@ def test_prediction_is_equation_20() -> None:
     structure = torch.from_numpy(np.linalg.matrix_power(whole, 4)).float() @ g
     expected = structure[federation.origin] + torch.from_numpy(np.linalg.matrix_power(local, 2)).float() @ f
     torch.testing.assert_close(method.predict(), expected.detach(), rtol=1e-5, atol=1e-5)
+
+
+def test_nodes_behind_the_last_edge_have_no_loop_if_asked_so() -> None:
+    federation = small_federation(clients=20, nodes=80)
+    method = make({"features": "deg", "self_loops": "to-last-edge"}, federation)
+    method.build()
+    adjacency = block_diagonal(federation)
+    looped = np.zeros(federation.nodes)
+    for nodes in np.split(np.arange(federation.nodes), federation.sizes.cumsum(0)[:-1].numpy()):
+        connected = nodes[adjacency[nodes].any(axis=1)]
+        looped[nodes[0] : max(connected, default=nodes[0] - 1) + 1] = 1
+    assert adjacency.any(axis=1).sum() < looped.sum() < federation.nodes
+    local = np.diag(looped) + adjacency
+    local /= np.maximum(local.sum(axis=1, keepdims=True), 1)
+    f = method.backbone.forward(method.inputs, unprefixed("feature", method.parameters))
+    own = torch.from_numpy(np.linalg.matrix_power(local, 2)).float() @ f
+    method.options = replace(method.options, inference="structure")
+    structure = method.predict()
+    method.options = replace(method.options, inference="both")
+    torch.testing.assert_close(method.predict(), (structure + own).detach(), rtol=1e-5, atol=1e-5)
 
 
 def row_step(adjacency: np.ndarray) -> np.ndarray:
