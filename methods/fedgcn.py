@@ -90,6 +90,13 @@ class FedGCN(FederatedMethod):
 
     options: FedGCNOptions
 
+    @property
+    def breaks_privacy(self) -> str:
+        """Why this variant breaks privacy, empty if it does not."""
+        if self.options.hops == 0 or self.options.sent == "sums":
+            return ""
+        return "clients receive the true features of other clients' nodes"
+
     def architecture(self) -> Architecture:
         """The setting's; where sums are exchanged, they are the first of SGC's propagations."""
         given = super().architecture()
@@ -125,10 +132,10 @@ class FedGCN(FederatedMethod):
     def _count(self, extended: Extended) -> None:
         """What is exchanged before training, in bytes: float32 values and 32-bit names of rows."""
         options, width, held = self.options, self.federation.width, len(extended.first)
-        taken = len(extended.node) - self.federation.nodes
+        halo = len(extended.node) - self.federation.nodes
         if options.sent == "features":
-            up = extended.taken_nodes * (FLOAT * width + INDEX)
-            down = taken * FLOAT * width
+            up = extended.shared_nodes * (FLOAT * width + INDEX)
+            down = halo * FLOAT * width
             degrees = options.degrees == "global"
         else:
             up = extended.uploaded_rows * (FLOAT * width + INDEX)
@@ -138,7 +145,7 @@ class FedGCN(FederatedMethod):
             degrees = options.normalisation == "symmetric" or options.degrees == "global"
         if degrees:
             up += FLOAT * held
-            down += FLOAT * taken
+            down += FLOAT * halo
         self.channel.once(up, down)
 
 
@@ -174,8 +181,8 @@ class Extended:
         return int((holds + holds @ self.adjacency).nnz)
 
     @property
-    def taken_nodes(self) -> int:
-        """Nodes that some client's graph has beside its own."""
+    def shared_nodes(self) -> int:
+        """Nodes that are in the halo of some client."""
         own = np.zeros(len(self.node), dtype=bool)
         own[self.position] = True
         return len(np.unique(self.node[~own]))

@@ -20,9 +20,6 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 from torch import Tensor
 
-FLOAT = 4
-"""Bytes of a float32."""
-
 compile_pass = numba.njit(cache=True, fastmath=True, nogil=True, error_model="numpy")
 """How every pass is compiled: those here, and one that a single method needs beside that method."""
 
@@ -99,8 +96,11 @@ def _emit_sum(
     vectorised, writes it to memory and reads it again every few entries, which takes twice the time.
     """
 
-    if any(array.dtype != types.float32 or array.layout != "C" for array in (value, h, out)):
+    if any(array.layout != "C" for array in (column, value, h, out)):
         return None
+    if any(array.dtype != types.float32 for array in (value, h, out)):
+        return None
+    aligned = types.float32.bitwidth // 8
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         whole = types.intp
@@ -125,14 +125,14 @@ def _emit_sum(
                 with cgutils.for_range_slice(builder, start, end, start.type(1)) as (entry, _):
                     index = builder.load(builder.gep(column.data, [entry]))
                     index = context.cast(builder, index, signature.args[2].dtype, whole)
-                    message = builder.load(lane(h, index), align=FLOAT)
+                    message = builder.load(lane(h, index), align=aligned)
                     factor = builder.load(builder.gep(value.data, [entry]))
                     factor = builder.insert_element(vector(ir.Undefined), factor, spread.type.element(0))
                     factor = builder.shuffle_vector(factor, vector(ir.Undefined), spread)
                     # Fused where the processor can, and in the entries' order.
                     product = builder.fmul(factor, message, flags=("contract",))
                     builder.store(builder.fadd(builder.load(total), product, flags=("contract",)), total)
-                builder.store(builder.load(total), lane(out, row), align=FLOAT)
+                builder.store(builder.load(total), lane(out, row), align=aligned)
             first = builder.add(first, builder.mul(blocks, start.type(lanes)))
         return context.get_dummy_value()
 
