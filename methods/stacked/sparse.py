@@ -8,8 +8,8 @@ from torch import Tensor
 from methods.stacked import kernels
 
 NARROW = 64
-"""Below this width MKL's CSR product is taken, from it on numba's, the faster one: 2.1 to 3.3 times at 64
-and at 128 (`tests/performance/test_kernels.py`)."""
+"""Below this width MKL's CSR product is taken, from it on numba's, the faster one: 1.7 times at 64, 2.1
+at 128 (`tests/performance/test_kernels.py`)."""
 
 
 def sparse_product(matrix: Tensor, h: Tensor) -> Tensor:
