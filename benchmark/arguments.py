@@ -187,6 +187,8 @@ def parse(argv: Sequence[str]) -> Arguments:
         parser.error("--timeout needs another engine than in-process, which cannot stop a cell")
     if given.slurm_config is not None and values["engine"] != "slurm":
         parser.error("--slurm-config needs --engine slurm")
+    if given.campaign and (seeds or settings):
+        parser.error("--campaign runs the tables' own settings and seeds: drop --seeds, --set and their kind")
     if given.workers is None:
         values["workers"] = len(os.sched_getaffinity(0)) if given.device in (None, "cpu") else 1
     if given.performance is not None:

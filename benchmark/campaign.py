@@ -30,6 +30,7 @@ from benchmark.record import FAILED, Record
 from benchmark.records import Records, run_once
 from benchmark.verdict import AGREES, CANNOT, DIFFERS, JUDGED, UNDECIDED
 from datasets import registry as graphs
+from datasets.errors import UserError
 
 FIRST_SEEDS, MOST_SEEDS = 3, 10
 TELL_EVERY = 600.0
@@ -151,14 +152,18 @@ def _in_order(steps: Iterable[Step]) -> list[Step]:
 def run_campaign(arguments: Arguments, work: Work) -> list[Record]:
     """Run, or with `--dry-run` print, what is left of the campaign; returns the records that failed.
 
-    `--table` takes the figures that those tables answer. Raises UserError as a run does.
+    `--table` takes the figures that those tables answer; `--dataset`, `--partition`, `--clients`, `--method`
+    and `--backbone` those of them that such cells answer. Raises UserError as a run does.
     """
     until = time.monotonic() + 3600 * arguments.hours
     listed = dict.fromkeys(arguments.table or names())
     grids = [(protocol, grid_cells(protocol)) for protocol in map(load_protocol, listed)]
     records = Records(arguments.results)
     estimate = Estimate(records.every())
-    figures = figures_of(grids)
+    asked = {cell.key for protocol, _ in grids for cell in grid_cells(protocol, arguments)}
+    figures = [figure for figure in figures_of(grids) if figure.cells[0].key in asked]
+    if not figures:
+        raise UserError("no printed figure answers what is asked for: name less, or another --table")
     failures: dict[str, Record] = {}
 
     def left() -> list[Cell]:

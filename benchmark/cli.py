@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from benchmark.arguments import Arguments
 from benchmark.devices import describe_device
-from benchmark.engines import Work, create_engine
+from benchmark.engines import Work, check_engine, create_engine
 from benchmark.environment import processor
 from benchmark.estimate import Estimate
 from benchmark.known import remembering
@@ -72,6 +72,12 @@ def _dispatch(arguments: Arguments, work: Work | None) -> int:
 
         print_asked(arguments)
         return OK
+    check_engine(arguments.engine)
+    saving = None
+    if arguments.save:
+        from benchmark.saving import Saving
+
+        saving = Saving(arguments.results, arguments.save)
     if arguments.dry_run and not (
         arguments.campaign or arguments.authors or arguments.verify or arguments.performance is not None
     ):
@@ -86,10 +92,8 @@ def _dispatch(arguments: Arguments, work: Work | None) -> int:
 
             checkpoints = Checkpoints(arguments.results.resolve(), arguments.checkpoint)
             work = partial(attempt, checkpoints=checkpoints)
-    if arguments.save:
-        from benchmark.saving import Saving
-
-        work = partial(cast(Any, work), save=Saving(arguments.results, arguments.save))
+    if saving is not None:
+        work = partial(cast(Any, work), save=saving)
     if arguments.verify is not None:
         return _verify(arguments, arguments.verify, work)
     if arguments.performance is not None:
@@ -179,7 +183,7 @@ def _dry_run(arguments: Arguments, plan: Plan) -> int:
     waiting = [cell for cell in plan.cells if arguments.rerun or cell.key not in done]
     equal = len(waiting) - len(run_once(waiting))
     print(
-        f"{len(plan.cells)} cells, {len(done)} of them done"
+        f"{_cells(len(plan.cells))}, {len(done)} of them done"
         + (f", {equal} equal to others" if equal else ""),
         file=sys.stderr,
     )
@@ -204,7 +208,7 @@ def _run(arguments: Arguments, plan: Plan, work: Work) -> int:
         if store.unreadable:
             print(f"{store.path}: {store.unreadable} unreadable line(s) passed over", file=sys.stderr)
     print(
-        f"{len(plan.cells)} cells: {len(plan.cells) - len(waiting)} done before, {len(unequal)} to run"
+        f"{_cells(len(plan.cells))}: {len(plan.cells) - len(waiting)} done before, {len(unequal)} to run"
         + (f", {len(ready) - len(unequal)} equal to those" if len(unequal) < len(ready) else ""),
         file=sys.stderr,
     )
@@ -244,11 +248,15 @@ def _write_pages(arguments: Arguments, stores: Collection[str], records: Records
     return protocols
 
 
+def _cells(count: int) -> str:
+    return f"{count} cell{'' if count == 1 else 's'}"
+
+
 def _say_failed(
     arguments: Arguments, failures: Collection[Record], cells: int, stores: dict[str, Store]
 ) -> None:
     print(
-        f"{len(failures)} of {cells} cells failed; those without a result run again next time:",
+        f"{len(failures)} of {_cells(cells)} failed; those without a result run again next time:",
         file=sys.stderr,
     )
     for record in failures:

@@ -95,10 +95,13 @@ def _in_shard(cells: Iterable[Cell], shard: tuple[int, int] | None) -> Iterator[
             yield cell
 
 
-def grid_cells(protocol: Protocol) -> list[Cell]:
-    """One cell, of the seed 0, for every point of a table's grid that can be run."""
+def grid_cells(protocol: Protocol, asked: Arguments | None = None) -> list[Cell]:
+    """One cell, of the seed 0, for every point of a table's grid, or of what is `asked` of it, that can be
+    run. Raises UserError for a name that does not exist."""
+    if asked is not None:
+        _check_names(asked)
     identify = _Identified()
-    items = _expand(protocol, parse(["--seeds", "0,"]), {})
+    items = _expand(protocol, replace(asked or parse([]), seeds=(0,)), {})
     return [identify(item) for item in items if isinstance(item, Cell)]
 
 

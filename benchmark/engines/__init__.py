@@ -22,11 +22,18 @@ __all__ = [
     "RayEngine",
     "SlurmEngine",
     "Work",
+    "check_engine",
     "create_engine",
     "thread_variables",
 ]
 
 ENGINES = ("process", "ray", "slurm", "in-process")
+
+
+def check_engine(name: str) -> None:
+    """Raises UserError unless there is an engine called `name`."""
+    if name not in ENGINES:
+        raise unknown("engine", name, ENGINES)
 
 
 def create_engine(
@@ -46,8 +53,7 @@ def create_engine(
     memory costs itself alone; for a single cell it needs none. Raises UserError for an unknown engine and for
     a faulty file `slurm_config`.
     """
-    if name not in ENGINES:
-        raise unknown("engine", name, ENGINES)
+    check_engine(name)
     if name == "ray":
         return RayEngine(workers, threads, memory, timeout)
     if name == "slurm":

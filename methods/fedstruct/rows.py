@@ -19,7 +19,7 @@ from methods.core.channel import FLOAT, INDEX
 from methods.fedstruct.kernels import count_bits, keep_largest, spread_bits
 
 BLOCK = 512
-"""Columns handled at once."""
+"""Columns, or rows, handled at once."""
 
 
 def hop_weights(kind: str, hops: int) -> np.ndarray:
@@ -134,8 +134,10 @@ def pruned_blocks(
                 # The entries with their places, or all values where that is shorter.
                 sent_bytes += min(min(present, limit) * (FLOAT + INDEX), len(pairs) * len(own) * FLOAT)
             power.addmm_(receive, sent, beta=0)
-            if weight:
-                combined[:, own] += float(weight) * power[chosen_rows]
+            for start in range(0, len(rows) if weight else 0, BLOCK):
+                # A client's columns can be most of the graph's: a copy of all of them would be too much.
+                block = slice(start, start + BLOCK)
+                combined[block, own] += float(weight) * power[chosen_rows[block]]
     return combined, sent_bytes
 
 

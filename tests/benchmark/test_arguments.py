@@ -77,6 +77,9 @@ def test_seeds_that_cannot_be(values: list[str]) -> None:
         ["--timeout", "2h", "--engine", "in-process"],
         ["--timeout", "2h", "--pdb"],
         ["--campaign", "--hours", "-1"],
+        ["--campaign", "--seeds", "3"],
+        ["--campaign", "--set", "rounds=3"],
+        ["--campaign", "--device", "cuda"],
         ["--dataset"],
     ],
 )

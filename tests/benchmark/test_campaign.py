@@ -66,6 +66,25 @@ def test_a_dry_run_prints_the_order_and_the_hours_and_leaves_no_trace(
     assert not (tmp_path / "new").exists()
 
 
+def test_filters_take_the_figures_of_such_cells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cells = {cell.variant for cell in grid_cells(load_protocol(TABLE))}
+    assert run(tmp_path, "--dry-run", "--dataset", "cora", "--method", "fedgnn", work=make_record) == 0
+    captured = capsys.readouterr()
+    assert "0 of 24 measurable" in captured.err
+    assert all(" cora " in line for line in captured.out.splitlines())
+    assert {variant for variant in cells if f" {variant} " in captured.out} == {"fedgnn"}
+
+
+@pytest.mark.parametrize("argv", [["--method", "fedavgg"], ["--clients", "7"], ["--dataset", "texas"]])
+def test_filters_that_no_figure_answers_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], argv: list[str]
+) -> None:
+    assert run(tmp_path, "--dry-run", *argv, work=make_record) == 2
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1
+    assert "no printed figure answers" in captured.err or "fedavg" in captured.err
+
+
 def test_it_measures_everything_then_decides_what_it_can_and_goes_on_where_it_stopped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -62,6 +62,14 @@ def test_the_table_is_printed_and_written(tmp_path: Path, capsys: pytest.Capture
     assert "| fedavg |" in (tmp_path / "leaderboards" / "default.md").read_text()
 
 
+@pytest.mark.parametrize("argv", [["--engine", "prozess"], ["--save", "modell"]])
+def test_a_dry_run_refuses_what_a_run_would(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], argv: list[str]
+) -> None:
+    assert main(parse([*ONE, *argv, "--dry-run", "--results", str(tmp_path)])) == 2
+    assert argv[1] in capsys.readouterr().err
+
+
 def test_a_dry_run_lists_the_cells_and_leaves_no_trace(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
