@@ -20,6 +20,8 @@ _ALIGNMENT = 4
 _NARROW = 12
 """Up to this many outputs, those of a classifier, numba's product beats torch's grouped one: with its
 gradient at a fifth of the nodes 3 times at ten, 5 times at seven outputs (`tests/performance`)."""
+_LARGE = 5e7
+"""From this many floating-point operations a client on, a call of oneDNN for each client is worth it."""
 
 
 class Segments:
@@ -107,9 +109,41 @@ def _padded(h: Tensor, width: int) -> Tensor:
     return h if h.shape[-1] == width else functional.pad(h, (0, width - h.shape[-1]))
 
 
+def _is_large(inner: int, outer: int, segments: Segments) -> bool:
+    """Whether oneDNN is there and has enough to do."""
+    if min(inner, outer) <= _NARROW:
+        return False
+    enough = 2 * segments.rows * inner * outer >= _LARGE * segments.clients
+    return enough and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
+def _large_product(a: Tensor, b: Tensor) -> Tensor:
+    """a b by oneDNN, whose product takes an AMD processor half the time of MKL's, which `torch.mm` is."""
+    if not a.numel():
+        return a.new_zeros(len(a), b.shape[1])
+    return torch.ops.mkldnn._linear_pointwise(a, b.t(), None, "none", [], "")
+
+
+def _rows_product(h: Tensor, weight: Tensor, segments: Segments) -> Tensor:
+    """h[i] W[client(i)], (n, in) and (K, in, out) → (n, out)."""
+    if not _is_large(*weight.shape[1:], segments):
+        return functional.grouped_mm(h, weight, offs=segments.ends)
+    runs = h.split(segments.sizes.tolist())
+    return torch.cat([_large_product(rows, own) for rows, own in zip(runs, weight, strict=True)])
+
+
+def _weights_product(h: Tensor, gradient: Tensor, segments: Segments) -> Tensor:
+    """h(k)ᵀ G(k) of every client k, (n, in) and (n, out) → (K, in, out)."""
+    if not _is_large(h.shape[1], gradient.shape[1], segments):
+        return functional.grouped_mm(h.t(), gradient, offs=segments.ends)
+    sizes = segments.sizes.tolist()
+    runs = zip(h.split(sizes), gradient.split(sizes), strict=True)
+    return torch.stack([_large_product(rows.t(), own) for rows, own in runs])
+
+
 class _SegmentProduct(torch.autograd.Function):
-    """out[i] = h[i] W[client(i)] by torch's grouped product, one call with the loop over clients in C++;
-    widths padded to what it takes."""
+    """out[i] = h[i] W[client(i)] by torch's grouped product, one call with the loop over clients in C++,
+    widths padded to what it takes; large ones by oneDNN."""
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, weight: Tensor, segments: Segments) -> Tensor:
@@ -121,20 +155,19 @@ class _SegmentProduct(torch.autograd.Function):
         if _aligned(inner) != inner or _aligned(outer) != outer:
             padded = functional.pad(weight, (0, _aligned(outer) - outer, 0, _aligned(inner) - inner))
         ctx.save_for_backward(h, padded)
-        out = functional.grouped_mm(h, padded, offs=segments.ends)
+        out = _rows_product(h, padded, segments)
         return out if out.shape[1] == outer else out[:, :outer].contiguous()
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         h, weight = ctx.saved_tensors
-        (inner, outer), ends = ctx.shape, ctx.segments.ends
+        inner, outer = ctx.shape
         gradient = _padded(gradient, _aligned(outer)).contiguous()
         to_h = to_weight = None
         if ctx.needs_input_grad[0]:
-            to_h = functional.grouped_mm(gradient, weight.transpose(1, 2), offs=ends)[:, :inner]
+            to_h = _rows_product(gradient, weight.transpose(1, 2), ctx.segments)[:, :inner]
         if ctx.needs_input_grad[1]:
-            to_weight = functional.grouped_mm(h.t(), gradient, offs=ends)[:, :inner, :outer]
-            to_weight = to_weight.contiguous()
+            to_weight = _weights_product(h, gradient, ctx.segments)[:, :inner, :outer].contiguous()
         return to_h, to_weight, None
 
 
@@ -174,13 +207,14 @@ def segment_product(h: Tensor, weight: Tensor, segments: Segments) -> Tensor:
     """Each client's rows times its own matrix: out[i] = h[i] · weight[client(i)].
 
     `h` is (n, in), `weight` (K, in, out); returns (n, out). On the CPU through torch's grouped product
-    where this torch has one, else through `dgl.ops.segment_mm`, but for few outputs through a compiled
-    pass; on other devices, where the grouped product takes no float32, as one padded batched product.
-    One client needs none of these.
+    where this torch has one, else through `dgl.ops.segment_mm`, but large ones through oneDNN and those of
+    few outputs through a compiled pass; on other devices, where the grouped product takes no float32, as
+    one padded batched product. One client needs none of these but oneDNN.
     """
-    if segments.clients == 1:
+    on_cpu = h.device.type == "cpu"
+    if segments.clients == 1 and not (on_cpu and _is_large(*weight.shape[1:], segments)):
         return h @ weight[0]
-    if h.device.type != "cpu":
+    if not on_cpu:
         return padded_product(h, weight, segments)
     if weight.shape[2] <= _NARROW and kernels.compiled(h):
         return _NarrowProduct.apply(h, weight, segments)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from datasets.graph import as_feature_tensor, row_normalised
 from methods.stacked import kernels
+from methods.stacked import segments as segments_module
 from methods.stacked.activation import Dropout, activate
 from methods.stacked.distance import squared_distance
 from methods.stacked.features import Features, NormalisedFeatures
@@ -300,3 +301,23 @@ def test_squared_distance_is_torchs_own(received):
     (want,) = torch.autograd.grad(0.3 * expected, value)
     (have,) = torch.autograd.grad(0.3 * found, value)
     torch.testing.assert_close(have, want)
+
+
+@pytest.mark.parametrize("sizes", [[40, 0, 3], [43]])
+def test_large_products_are_those_of_each_client(monkeypatch, sizes):
+    generator = torch.Generator().manual_seed(0)
+    segments = Segments(torch.tensor(sizes))
+    h = torch.randn(43, 30, generator=generator).requires_grad_()
+    weight = torch.randn(len(sizes), 30, 50, generator=generator).requires_grad_()
+    gradient = torch.randn(43, 50, generator=generator)
+    expected = padded_product(h, weight, segments)
+    monkeypatch.setattr("methods.stacked.segments._LARGE", 0.0)
+    calls = []
+    product = segments_module._large_product
+    monkeypatch.setattr(segments_module, "_large_product", lambda a, b: calls.append(1) or product(a, b))
+    out = segment_product(h, weight, segments)
+    found = torch.autograd.grad(out, (h, weight), gradient)
+    torch.testing.assert_close(out, expected, atol=1e-5, rtol=1e-5)
+    for own, other in zip(found, torch.autograd.grad(expected, (h, weight), gradient), strict=True):
+        torch.testing.assert_close(own, other, atol=1e-5, rtol=1e-5)
+    assert len(calls) >= 3
