@@ -126,7 +126,7 @@ def _large_product(a: Tensor, b: Tensor) -> Tensor:
 
 def _rows_product(h: Tensor, weight: Tensor, segments: Segments) -> Tensor:
     """h[i] W[client(i)], (n, in) and (K, in, out) → (n, out)."""
-    if not _is_large(*weight.shape[1:], segments):
+    if not _is_large(weight.shape[1], weight.shape[2], segments):
         return functional.grouped_mm(h, weight, offs=segments.ends)
     runs = h.split(segments.sizes.tolist())
     return torch.cat([_large_product(rows, own) for rows, own in zip(runs, weight, strict=True)])
@@ -212,7 +212,7 @@ def segment_product(h: Tensor, weight: Tensor, segments: Segments) -> Tensor:
     one padded batched product. One client needs none of these but oneDNN.
     """
     on_cpu = h.device.type == "cpu"
-    if segments.clients == 1 and not (on_cpu and _is_large(*weight.shape[1:], segments)):
+    if segments.clients == 1 and not (on_cpu and _is_large(weight.shape[1], weight.shape[2], segments)):
         return h @ weight[0]
     if not on_cpu:
         return padded_product(h, weight, segments)
