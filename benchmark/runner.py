@@ -39,7 +39,7 @@ from methods.core.schedule import Schedule
 from methods.core.setting import make_setting
 from methods.core.training import Outcome, train
 from methods.stacked.architecture import Architecture
-from methods.stacked.memory import keep_freed_memory
+from methods.stacked.memory import keep_freed_memory, return_freed_memory
 
 ALWAYS_SCORED = {NODE_CLASSIFICATION.name: ("macro_f1",)}
 """Task → metrics of every record besides the task's own and the protocol's."""
@@ -65,8 +65,11 @@ def run(cell: Cell, **beside: Unpack[Beside]) -> Record:
         # torch announces in every process that sparse CSR tensors are in beta.
         warnings.filterwarnings("ignore", message="Sparse (CSR|invariant)", category=UserWarning)
         _warm_up()
-        with handed_over(handed_by(cell)):
-            return _run(cell, **beside)
+        try:
+            with handed_over(handed_by(cell)):
+                return _run(cell, **beside)
+        finally:
+            return_freed_memory()
 
 
 @cache
