@@ -121,12 +121,14 @@ def pruned_blocks(
     blocks = [(pairs, keep * int(sizes[i])) for i, pairs in exchange.foreign_blocks(client)]
     send, chosen_rows = as_feature_tensor(exchange.send), torch.from_numpy(rows)
     combined = torch.zeros(len(rows), len(client))
+    # Two pieces of memory for all owners: the tensors are the largest of a cell.
+    powers, all_sent = (torch.zeros(count * int(sizes.max())) for count in (len(client), send.shape[0]))
     sent_bytes = 0
     for j in range(len(sizes)):
         own = torch.from_numpy(np.flatnonzero(client == j))
-        power = torch.zeros(len(client), len(own))
+        power = powers[: len(client) * len(own)].view(-1, len(own)).zero_()
         power[own, torch.arange(len(own))] = 1
-        sent = torch.zeros(send.shape[0], len(own))
+        sent = all_sent[: send.shape[0] * len(own)].view(-1, len(own))
         for step, weight in enumerate(weights):
             sent.addmm_(send, power, beta=0)
             for pairs, limit in blocks if step else ():
