@@ -27,6 +27,7 @@ HEAD = (
     "ours − theirs",
     f"{LEVEL:.0%} interval",
     "verdict",
+    "their s/round",
     "speed",
 )
 INTRODUCTION = (
@@ -34,8 +35,8 @@ INTRODUCTION = (
     "of our cells (`docs/authors.md` says how, and what is replaced). Ours − theirs in points, paired by "
     f"draw of clients and split; the {LEVEL:.0%} interval is Student's over the draws. It agrees where the "
     f"interval lies inside ± {TOLERANCE:g}, differs where it leaves out 0 and the difference exceeds "
-    f"{TOLERANCE:g}, and is undecided otherwise. Speed is their seconds per round over ours, over the pairs "
-    "in which both had a core of their own."
+    f"{TOLERANCE:g}, and is undecided otherwise. Their seconds per round are of one thread, on a core that a "
+    "run may have shared; speed is theirs over ours, over the pairs in which both had a core of their own."
 )
 
 
@@ -92,5 +93,6 @@ def _line(comparison: Comparison) -> list[str]:
         verdict.shown,
         verdict.shown_interval or "–",
         verdict.word,
+        f"{fmean(pair.run.seconds_per_round for pair in comparison.pairs):.2f}",
         "–" if comparison.speed is None else f"{comparison.speed:.1f}×",
     ]

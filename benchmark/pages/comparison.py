@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from benchmark.contrast import differences_of, repeats
 from benchmark.pages.metrics import CHANGE, GAIN
 from benchmark.pages.scores import Row
 from benchmark.protocol import Protocol
@@ -11,6 +12,7 @@ from benchmark.published import Figure, answered_figures, published_figure
 from benchmark.verdict import (
     CANNOT,
     NOT_MEASURED,
+    UNDECIDED,
     Printed,
     Verdict,
     is_in_points,
@@ -22,6 +24,8 @@ from benchmark.verdict import (
 
 REFERENCE = "seconds of another machine; the others are divided by them"
 """Why those of the reference row are not compared."""
+SAME_RUNS = "every run here is its baseline's, and no spread is printed to judge that by"
+"""Why no gain is judged where a method did nothing beyond its baseline."""
 
 
 def level_of(protocol: Protocol, row: Row, metric: str, figure: Figure) -> Verdict:
@@ -67,16 +71,19 @@ def gain_of(
         return Verdict(NOT_MEASURED, reason=f"no {figure.baseline} on the same clients")
     own, theirs = row.scores[metric].by_seed, base.scores[metric].by_seed
     spreads = (*_spreads(figure), *_spreads(of_table[0]))
+    differences = differences_of(own, theirs)
+    printed_gain = figure.mean - of_table[0].mean
+    tolerance = tolerance_of(metric, figure.mean)
+    # A gain of zero in every run is exact: the method did nothing beyond its baseline.
+    is_baseline = repeats(own) and len(differences) > 1 and not any(differences.values())
+    if is_baseline and len(spreads) < 2:
+        return Verdict(UNDECIDED, -printed_gain, None, tolerance, reason=SAME_RUNS)
     return judge(
-        [own[seed] - theirs[seed] for seed in own if seed in theirs],
-        Printed(
-            figure.mean - of_table[0].mean,
-            spreads if len(spreads) == 2 else (),
-            figure.runs,
-            figure.drawn_once,
-        ),
-        tolerance_of(metric, figure.mean),
+        [*differences.values()],
+        Printed(printed_gain, spreads if len(spreads) == 2 else (), figure.runs, figure.drawn_once),
+        tolerance,
         one_draw_here=_is_drawn_once(row),
+        may_repeat=is_baseline,
     )
 
 

@@ -50,14 +50,11 @@ NOT_AT_HAND = {
     "Penn94": "the graph is not in the registry",
 }
 """Printed graphs that are not at hand where the records in git are made, and why; records of them count."""
-_NO_RULE = "which edges were taken away is not stated in what could be read"
 NOT_BUILT = {
     "TopFGL": "the method is not here",
     "BDS-GCN": "the method is not here",
-    "metis[weakened=30%]": _NO_RULE,
-    "metis[weakened=60%]": _NO_RULE,
 }
-"""Printed methods and partitions that no protocol can name, and why."""
+"""Printed methods that no protocol can name, and why."""
 NO_CELL = "no cell of any protocol answers it"
 Identity = tuple[Place, str]
 """Place and note of a printed figure."""
@@ -126,8 +123,9 @@ class Entry:
             "printed": {
                 "mean": _rounded(self.figure.mean),
                 "std": _rounded(self.figure.std),
-                "runs": self.figure.runs,
-                "drawn_once": self.figure.drawn_once,
+                # A protocol says these of the figures that it answers.
+                "runs": self.figure.runs if self.protocol else None,
+                "drawn_once": self.figure.drawn_once if self.protocol else None,
             },
             "measured": None
             if score is None
@@ -180,8 +178,8 @@ def make_entries(leaderboards: Iterable[Leaderboard]) -> list[Entry]:
         elif identity in planned:
             found.append(planned[identity])
         else:
-            _, _, graph, partition, _, method, *_ = map(str, printed.place)
-            reason = NOT_AT_HAND.get(graph) or NOT_BUILT.get(partition) or NOT_BUILT.get(method) or NO_CELL
+            _, _, graph, _, _, method, *_ = map(str, printed.place)
+            reason = NOT_AT_HAND.get(graph) or NOT_BUILT.get(method) or NO_CELL
             found.append(Entry(printed, "", "", None, Verdict(CANNOT, reason=reason), None))
     return found
 
@@ -270,7 +268,8 @@ RULE = (
     f"printed figure for bytes, sizes and the rest, a factor of {FACTOR:g} for seconds, which are "
     "compared as ratios to a reference of the same table. Where a paper prints no spread, ours stands "
     "in for it. Where it drew its clients once, its mean carries what that draw is off, and our spread "
-    "between draws is added once: what that leaves open is called one draw in print. A **gain** is what "
+    "between draws is added once: what that leaves open is called one draw in print; there the public code "
+    "on the same clients decides, where it has been run ([authors.md](authors.md)). A **gain** is what "
     "a method has over the table's baseline (both named in the protocol), paired by seed and judged "
     "alike."
 )
@@ -296,7 +295,7 @@ def markdown(entries: Sequence[Entry]) -> str:
             [(entry, entry.gain, entry.gain_cause) for entry in entries if entry.gain],
             "gain − printed gain",
         ),
-        "## Undecided, and why no number of seeds would do",
+        "## Undecided, and why more seeds alone would not do, or were not run",
         _reasons(entries, UNDECIDED),
         "## Cannot be measured here",
         _reasons(entries, CANNOT),

@@ -291,7 +291,7 @@ def _verdict(measured: list[tuple[float, str, float, int]]) -> str:
     lowest, key, _, lacking = min(measured)
     text = f"{lowest:.2f}×"
     if len(measured) > 1:
-        text = f"{reached} of {len(measured)} measured; lowest {text} ({key})"
+        text = f"{reached} of {len(measured)} reach it; lowest {text} ({key})"
     if reached < len(measured):
         return f"{text}: **not met**"
     return f"{text}: not yet measured in {lacking} comparisons" if lacking else f"{text}: met"

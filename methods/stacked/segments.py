@@ -110,18 +110,15 @@ def _padded(h: Tensor, width: int) -> Tensor:
 
 
 def _is_large(inner: int, outer: int, segments: Segments) -> bool:
-    """Whether oneDNN is there and has enough to do."""
-    if min(inner, outer) <= _NARROW:
-        return False
-    enough = 2 * segments.rows * inner * outer >= _LARGE * segments.clients
-    return enough and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    """Whether each client's product is work enough for a call of its own."""
+    return min(inner, outer) > _NARROW and 2 * segments.rows * inner * outer >= _LARGE * segments.clients
 
 
-def _large_product(a: Tensor, b: Tensor) -> Tensor:
-    """a b by oneDNN, whose product takes an AMD processor half the time of MKL's, which `torch.mm` is."""
-    if not a.numel():
-        return a.new_zeros(len(a), b.shape[1])
-    return torch.ops.mkldnn._linear_pointwise(a, b.t(), None, "none", [], "")
+def large_product(a: Tensor, b: Tensor) -> Tensor:
+    """a b on the CPU by oneDNN, where this torch has it: its product takes an AMD processor half the time of
+    MKL's, which `torch.mm` is."""
+    linear = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
+    return a @ b if linear is None or not a.numel() else linear(a, b.t(), None, "none", [], "")
 
 
 def _rows_product(h: Tensor, weight: Tensor, segments: Segments) -> Tensor:
@@ -129,7 +126,7 @@ def _rows_product(h: Tensor, weight: Tensor, segments: Segments) -> Tensor:
     if not _is_large(weight.shape[1], weight.shape[2], segments):
         return functional.grouped_mm(h, weight, offs=segments.ends)
     runs = h.split(segments.sizes.tolist())
-    return torch.cat([_large_product(rows, own) for rows, own in zip(runs, weight, strict=True)])
+    return torch.cat([large_product(rows, own) for rows, own in zip(runs, weight, strict=True)])
 
 
 def _weights_product(h: Tensor, gradient: Tensor, segments: Segments) -> Tensor:
@@ -138,7 +135,7 @@ def _weights_product(h: Tensor, gradient: Tensor, segments: Segments) -> Tensor:
         return functional.grouped_mm(h.t(), gradient, offs=segments.ends)
     sizes = segments.sizes.tolist()
     runs = zip(h.split(sizes), gradient.split(sizes), strict=True)
-    return torch.stack([_large_product(rows.t(), own) for rows, own in runs])
+    return torch.stack([large_product(rows.t(), own) for rows, own in runs])
 
 
 class _SegmentProduct(torch.autograd.Function):

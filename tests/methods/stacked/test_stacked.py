@@ -306,7 +306,7 @@ def test_squared_distance_is_torchs_own(received):
 
 
 @pytest.mark.parametrize("sizes", [[40, 0, 3], [43]])
-def test_large_products_are_those_of_each_client(monkeypatch, sizes):
+def testlarge_products_are_those_of_each_client(monkeypatch, sizes):
     generator = torch.Generator().manual_seed(0)
     segments = Segments(torch.tensor(sizes))
     h = torch.randn(43, 30, generator=generator).requires_grad_()
@@ -314,8 +314,8 @@ def test_large_products_are_those_of_each_client(monkeypatch, sizes):
     gradient = torch.randn(43, 50, generator=generator)
     expected = padded_product(h, weight, segments)
     monkeypatch.setattr("methods.stacked.segments._LARGE", 0.0)
-    large = Mock(side_effect=segments_module._large_product)
-    monkeypatch.setattr(segments_module, "_large_product", large)
+    large = Mock(side_effect=segments_module.large_product)
+    monkeypatch.setattr(segments_module, "large_product", large)
     out = segment_product(h, weight, segments)
     found = torch.autograd.grad(out, (h, weight), gradient)
     torch.testing.assert_close(out, expected, atol=1e-5, rtol=1e-5)
