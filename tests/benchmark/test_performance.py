@@ -168,11 +168,12 @@ def half_a_core(cell: Cell) -> Record:
 
 
 def test_a_table_costs_the_seconds_of_a_core_that_its_records_took(tmp_path: Path) -> None:
-    asked = ["--dataset", "community[nodes=60]", "--method", "local", "--clients", "2", "--seeds", "2"]
+    asked = ["--dataset", "community[nodes=60]", "--method", "local", "--clients", "2", "--seeds", "4"]
     assert main(parse([*asked, "--engine", "in-process", "--results", str(tmp_path)]), half_a_core) == 0
     text = write_performance_page(tmp_path).read_text()
-    assert text.count("2 cells: 2.5 min") == 1
-    assert "| a whole table | 2.5 min (2.5–2.5), all 1: " in text
+    assert "| default | community[nodes=60] | 3 cells: 4.5 min |" in text
+    assert "| default | all, every seed | 4 cells: 7.0 min |" in text
+    assert "| a whole table | 7.0 min (7.0–7.0), all 1: " in text
 
 
 def test_intervals_hold_the_mean_and_shrink_to_one_value() -> None:
