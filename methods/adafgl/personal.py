@@ -124,9 +124,8 @@ class Personal:
         *lower, spread, plain = product.split((*[len(SMOOTHED) * width] * powers, width), dim=1)
         if len(smoothed) < len(SMOOTHED):
             columns = [SMOOTHED.index(name) for name in smoothed]
-            *lower, spread = (
-                power.unflatten(1, (-1, width))[:, columns].flatten(1) for power in (*lower, spread)
-            )
+            parts = (power.split(width, dim=1) for power in (*lower, spread))
+            *lower, spread = (torch.cat([part[column] for column in columns], dim=1) for part in parts)
         for addend in reversed(lower):
             spread = addend + self.smooth(spread)
         outputs = spread.split(width, dim=1)

@@ -9,7 +9,6 @@ before plus what the few entries say in which the two differ: on the graphs trie
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import dgl
@@ -30,19 +29,19 @@ class Smoothing:
     def __init__(self, graph: dgl.DGLGraph, alike: Tensor, alpha: float, segments: Segments) -> None:
         """`alike` is B, (K, m, m) bool, symmetric."""
         self.segments = segments
-        looped = with_self_loops(graph)
-        source, target = (end.to(alike.device) for end in looped.edges())
+        self.looped = with_self_loops(graph)
+        source, target = (end.to(alike.device) for end in self.looped.edges())
         far = segments.unpad(alike).sum(dim=1) + 1
         near = torch.bincount(target, minlength=segments.rows)
         self.scale = (alpha * near + (1 - alpha) * far).rsqrt()
         """(n,) the diagonal of D^−½."""
-        weight = alpha * self.scale[source] * self.scale[target]
-        self.near = partial(propagate, looped, weight=weight)
+        self.weight = alpha * self.scale[source] * self.scale[target]
+        """(edges,) of A + I."""
         self.order, self.changes = _chain(alike, (1 - alpha) * self.scale.double(), segments)
 
     def __call__(self, h: Tensor) -> Tensor:
         """Differentiable."""
-        return self.near(h) + _Far.apply(h, self)
+        return propagate(self.looped, h, self.weight) + _Far.apply(h, self)
 
     def far(self, h: Tensor) -> Tensor:
         """The part of B + I, summed in float64, lest errors add up along the order."""
@@ -72,23 +71,22 @@ def _chain(alike: Tensor, scale: Tensor, segments: Segments) -> tuple[Tensor, Te
     """The order of the rows, (n,), client by client, and the (n, n) matrix of the differences in B + I
     between each and the one before, columns times `scale`, (n,)."""
     both = alike | torch.eye(segments.longest, dtype=torch.bool, device=alike.device)
-    starts = (segments.sizes.cumsum(0) - segments.sizes).tolist()
+    starts = segments.sizes.cumsum(0) - segments.sizes
     order = []
-    for square, size, start in zip(both, segments.sizes.tolist(), starts, strict=True):
+    for square, size, start in zip(both, segments.sizes.tolist(), starts.tolist(), strict=True):
         rows = square[:size, :size].float()
         count, common = rows.sum(dim=1), rows @ rows.T
         distance = count.unsqueeze(1) + count - 2 * common
         order.append(start + _most_similar_next(distance.cpu().numpy()))
     places = torch.from_numpy(np.concatenate(order)).to(alike.device)
     rows = segments.unpad(both)[places].to(torch.int8)
-    before = rows.roll(1, dims=0)
-    before[[start for start in starts if start < len(rows)]] = 0
-    difference = rows - before
+    firsts = starts[segments.sizes > 0].to(rows.device)
+    difference = rows - rows.roll(1, dims=0).index_fill_(0, firsts, 0)
     row, column = difference.nonzero(as_tuple=True)
     pointer = torch.zeros(segments.rows + 1, dtype=torch.int64, device=row.device)
     pointer[1:] = torch.bincount(row, minlength=segments.rows).cumsum(0)
     value = difference[row, column]
-    column += torch.tensor(starts, device=row.device)[segments.client[row]]
+    column += starts.to(row.device)[segments.client[row]]
     shape = (segments.rows, segments.rows)
     return places, csr_tensor(pointer.int(), column.int(), value * scale[column], shape)
 
