@@ -28,7 +28,8 @@ in OpenFGL, and a round of the second is `epochs` steps. P goes through a softma
 a ChebNet on [X ‖ ÂX] with a new Adam in each round. X is what the extractor reads.
 
 X̃ W = X W₀ + Ā(X W₁ + Ā(…)) is computed without X̃, from one product of X with the weights of all networks,
-which lie side by side. B, Ā and R hold the squares of the clients' sizes, padded to the largest.
+which lie side by side. B and R hold the squares of the clients' sizes, padded to the largest. In a step of
+training z₃ is computed for the training nodes alone, of which its loss is.
 """
 
 from __future__ import annotations
@@ -147,8 +148,9 @@ class AdaFGL(FederatedMethod):
         share = self.homophily
         if options.combine == "threshold":
             share = (share >= options.threshold).float()
+        graph, task = self.federation.graph, self.task
         self.personal = Personal(
-            self.federation.graph, self.inputs, prior, share, options.alpha, options.beta, options.hops
+            graph, self.inputs, prior, share, task.train, options.alpha, options.beta, options.hops
         )
 
     def logits(self, dropout: Dropout | None) -> Tensor:

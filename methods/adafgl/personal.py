@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import dgl
 import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from methods.stacked.activation import Dropout, add_bias
+from methods.adafgl.smoothing import Smoothing
+from methods.stacked.activation import Dropout, add_bias, trains
 from methods.stacked.backbones import Inputs, Parameters, Weights, glorot
-from methods.stacked.segments import segment_product
+from methods.stacked.segments import Segments, segment_product
 
 Heads = dict[str, Tensor]
 """Outputs of the parts, (n, C) each: `homophilous` z, `features` z₁, `smoothed` z₂, `messages` z₃."""
@@ -49,6 +51,20 @@ def personal_start(
     return parameters | {f"slope.{name}": torch.full((1,), SLOPE) for name in dict.fromkeys(SLOPES.values())}
 
 
+@dataclass(frozen=True, eq=False)
+class Receivers:
+    """Nodes to which messages of all nodes go, at most q of a client."""
+
+    rows: Tensor
+    """(r,) among n, client by client."""
+    segments: Segments
+    """Of the r rows."""
+    alike: Tensor
+    """β times their rows of B, (K, q, m)."""
+    own: Tensor
+    """(r,) where in those each node meets itself."""
+
+
 class Personal:
     """The second step's networks on n nodes; the parameters are the caller's."""
 
@@ -58,59 +74,61 @@ class Personal:
         inputs: Inputs,
         prior: Tensor,
         share: Tensor,
+        trained: Tensor,
         alpha: float,
         beta: float,
         hops: int,
     ) -> None:
-        """`prior` is P, (n, C); `share` (K,) the homophilous part's share in each client's prediction."""
+        """`prior` is P, (n, C); `share` (K,) the homophilous part's share in each client's prediction;
+        `trained` the rows of the training nodes."""
         self.inputs, self.segments = inputs, inputs.segments
         self.prior, self.share = prior, share
         self.beta, self.hops = beta, hops
-        self.own = torch.eye(self.segments.longest, dtype=torch.bool, device=prior.device)
-        """(m, m); m nodes of the largest client."""
-        self.alike = self._likeness(prior) > ALIKE
-        """B, (K, m, m) bool."""
-        self.adjacency = self._adjacency(graph, alpha)
-        """Ā, (K, m, m)."""
+        unit = self.segments.pad(_unit(prior))
+        cosines = unit @ unit.transpose(1, 2)
+        # B, (K, m, m) with m nodes of the largest client; symmetric, whichever way rounding goes.
+        alike = torch.minimum(cosines, cosines.transpose(1, 2)) > ALIKE
+        alike.diagonal(dim1=1, dim2=2).fill_(False)
+        self.smooth = Smoothing(graph, alike, alpha, self.segments)
+        """h → Ā h."""
+        self.count = alike.sum(dim=(1, 2))
+        """(K,) ones in B."""
+        self.everyone = self._receivers(torch.arange(len(prior), device=prior.device), alike)
+        self.trained = self._receivers(trained, alike)
 
-    def _adjacency(self, graph: dgl.DGLGraph, alpha: float) -> Tensor:
-        source, target = (end.to(self.prior.device) for end in graph.edges())
-        empty = torch.zeros(self.alike.numel(), device=self.prior.device)
-        own = empty.index_fill(0, self.segments.cell(target, source), alpha)
-        summed = own.view_as(self.alike) + (1 - alpha) * self.alike + self.own
-        scale = summed.sum(dim=2).rsqrt()
-        return scale.unsqueeze(2) * summed * scale.unsqueeze(1)
-
-    def _likeness(self, z: Tensor) -> Tensor:
-        """Cosines of the rows of softmax z within each client, zero on the diagonal; (n, C) → (K, m, m)."""
-        unit = self.segments.pad(functional.normalize(z.softmax(dim=1), dim=1))
-        return (unit @ unit.transpose(1, 2)).masked_fill(self.own, 0)
+    def _receivers(self, rows: Tensor, alike: Tensor) -> Receivers:
+        count = torch.bincount(self.segments.client[rows], minlength=self.segments.clients)
+        segments, place = Segments(count, rows.device), self.segments.place[rows]
+        own = segments.place * self.segments.longest + place % self.segments.longest
+        return Receivers(rows, segments, segments.pad(self.beta * alike.flatten(0, 1)[place]), own)
 
     def heads(self, parameters: Weights, dropout: Dropout | None) -> Heads:
-        """The parts that some client predicts with."""
+        """The parts that some client predicts with; where they are trained on, z₃ of the training nodes, of
+        which the loss is, and Z of others."""
         nets = [name for name in LAYERS if name == "homophilous" and bool((self.share > 0).any())]
         if bool((self.share < 1).any()):
             nets += [name for name in LAYERS if name != "homophilous"]
         first = self._first(parameters, nets)
         found = {net: self._layers(first[net], parameters, net, dropout) for net in nets}
         if "messages" in found:
+            receivers = self.trained if trains(dropout) else self.everyone
             slope = parameters["slope.messages"].unsqueeze(2)
-            found["messages"] = self._messages(found["messages"], slope)
+            found["messages"] = self._messages(found["messages"], slope, receivers)
         return found
 
     def _first(self, parameters: Weights, nets: list[str]) -> Heads:
         """X̃ W or X W of the networks' first layers, (n, width) each, from one product with X."""
         smoothed = [name for name in SMOOTHED if name in nets]
-        product = self.inputs.features.times(parameters[FIRST])
-        width = product.shape[1] // (len(SMOOTHED) * (self.hops + 1) + 1)
-        powers, plain = product.split((product.shape[1] - width, width), dim=1)
+        product, powers = self.inputs.features.times(parameters[FIRST]), self.hops + 1
+        width = product.shape[1] // (len(SMOOTHED) * powers + 1)
+        *lower, spread, plain = product.split((*[len(SMOOTHED) * width] * powers, width), dim=1)
         if len(smoothed) < len(SMOOTHED):
-            by_net = powers.view(len(product), self.hops + 1, len(SMOOTHED), width)
-            powers = torch.stack([by_net.select(2, SMOOTHED.index(name)) for name in smoothed], 2).flatten(1)
-        *lower, spread = self.segments.pad(powers).chunk(self.hops + 1, dim=2)
+            columns = [SMOOTHED.index(name) for name in smoothed]
+            parts = (power.split(width, dim=1) for power in (*lower, spread))
+            *lower, spread = (torch.cat([part[column] for column in columns], dim=1) for part in parts)
         for addend in reversed(lower):
-            spread = addend + self.adjacency @ spread
-        outputs = self.segments.unpad(spread).split(width, dim=1)
+            spread = addend + self.smooth(spread)
+        outputs = spread.split(width, dim=1)
         return dict(zip(smoothed, outputs, strict=True)) | {"features": plain}
 
     def _layers(self, h: Tensor, parameters: Weights, net: str, dropout: Dropout | None) -> Tensor:
@@ -124,21 +142,47 @@ class Personal:
             h = add_bias(h, parameters[f"{net}.{index}.bias"], self.segments)
         return h
 
-    def _messages(self, z: Tensor, slope: Tensor) -> Tensor:
-        """z₃ of Z, (n, C) each; `slope` (K, 1, 1) is φ's.
+    def _messages(self, z: Tensor, slope: Tensor, receivers: Receivers) -> Tensor:
+        """z₃ of Z for the receivers, Z for others, (n, C) each; `slope` (K, 1, 1) is φ's.
 
         With U = max(R', 0) Z and V = max(−R', 0) Z, φ(R')Z = U − slope · V and φ(−R')Z = V − slope · U.
         """
-        likeness = self.beta * self.alike + (1 - self.beta) * self._likeness(z)
-        pairs = self.segments.sizes.square().to(z).view(-1, 1, 1)
-        mean = likeness.sum(dim=(1, 2), keepdim=True) / pairs
-        top = likeness.amax(dim=(1, 2), keepdim=True)
+        unit, padded = self.segments.pad(_unit(z)), self.segments.pad(z)
+        mean, top = self._mean(unit), self._top(unit)
+        likeness = self._likeness(unit, receivers)
         near = likeness > mean
-        padded = self.segments.pad(z)
-        above = ((likeness - mean) * near) @ padded / (top - mean).clamp(min=SMALLEST) + padded
+        own = receivers.segments.pad(z.index_select(0, receivers.rows))
+        above = ((likeness - mean) * near) @ padded / (top - mean).clamp(min=SMALLEST) + own
         below = likeness.masked_fill(near, 0) @ padded / mean.clamp(min=SMALLEST)
         towards, away = above - slope * below, below - slope * above
-        return self.segments.unpad((towards.softmax(dim=2) - away.softmax(dim=2) + padded) / 2)
+        found = (towards.softmax(dim=2) - away.softmax(dim=2) + own) / 2
+        return z.index_copy(0, receivers.rows, receivers.segments.unpad(found))
+
+    def _likeness(self, unit: Tensor, receivers: Receivers) -> Tensor:
+        """The receivers' rows of R, (K, q, m); rows of `unit`, (K, m, C), have cosines as products."""
+        rows = receivers.segments.pad(self.segments.unpad(unit).index_select(0, receivers.rows))
+        found = torch.baddbmm(receivers.alike, rows, unit.transpose(1, 2), alpha=1 - self.beta)
+        found.view(-1).index_fill_(0, receivers.own, 0)
+        return found
+
+    def _mean(self, unit: Tensor) -> Tensor:
+        """μ, (K, 1, 1): Σ_ij ⟨u_i, u_j⟩ over i ≠ j is Σ_i ⟨u_i, Σ_j u_j − u_i⟩. In float64, for R − μ may be
+        small beside μ."""
+        unit = unit.double()
+        cosines = (unit * (unit.sum(dim=1, keepdim=True) - unit)).sum(dim=(1, 2))
+        mean = (self.beta * self.count + (1 - self.beta) * cosines) / self.segments.sizes.square().to(unit)
+        return mean.float().view(-1, 1, 1)
+
+    def _top(self, unit: Tensor) -> Tensor:
+        """M, (K, 1, 1), whose gradient goes to one of the pairs that reach it."""
+        with torch.no_grad():
+            likeness = self._likeness(unit, self.everyone)
+            client = torch.arange(len(unit), device=unit.device)
+            node = likeness.amax(dim=2).argmax(dim=1)
+            other = likeness[client, node].argmax(dim=1)
+            alike = self.everyone.alike[client, node, other]
+        cosine = (unit[client, node] * unit[client, other]).sum(dim=1)
+        return ((alike + (1 - self.beta) * cosine) * (node != other)).view(-1, 1, 1)
 
     def predicted(self, heads: Heads) -> Tensor:
         """Logarithms of the predicted probabilities, (n, C)."""
@@ -161,3 +205,8 @@ class Personal:
             both = each["homophilous"] + self.segments.mean(gap).squeeze(1)
             losses["homophilous"] = both * (self.share > 0)
         return torch.stack(list(losses.values())).sum()
+
+
+def _unit(z: Tensor) -> Tensor:
+    """Rows of softmax z, of length one, whose products are cosines; (n, C)."""
+    return functional.normalize(z.softmax(dim=1), dim=1)

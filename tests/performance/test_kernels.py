@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from datasets.federation import Federation
+from methods.adafgl.smoothing import Smoothing
 from methods.core.base import FederatedMethod
 from methods.fediih.routing import Routing
 from methods.stacked import kernels, sparse
@@ -103,6 +104,17 @@ def test_routing(benchmark: Any, federation: Federation) -> None:
     """FedIIH's, of two factors, six times."""
     route, x = Routing(federation.graph, torch.device("cpu")), leaf(federation.nodes, 2, WIDTH)
     benchmark(forward_and_backward(partial(route, x, 6), [x]))
+
+
+@pytest.mark.usefixtures("kernel")
+def test_smoothing(benchmark: Any, federation: Federation, segments: Segments) -> None:
+    """AdaFGL's, where nodes of one class are alike."""
+    labels = segments.pad(federation.labels.unsqueeze(1) + 1)
+    alike = (labels == labels.transpose(1, 2)) & (labels > 0)
+    alike.diagonal(dim1=1, dim2=2).fill_(False)
+    h = leaf(federation.nodes, WIDTH)
+    smooth = Smoothing(federation.graph, alike, 0.05, segments)
+    benchmark(forward_and_backward(partial(smooth, h), [h]))
 
 
 @pytest.mark.parametrize("probability", [0.5, 0.3])

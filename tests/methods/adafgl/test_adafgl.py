@@ -170,6 +170,18 @@ def test_it_equals_a_plain_loop(backbone, given):
     torch.testing.assert_close(method.predict().exp(), torch.cat(predictions), atol=1e-5, rtol=1e-5)
 
 
+def test_training_nodes_hear_in_training_what_they_hear_in_evaluation():
+    clients = Clients(SCHEDULE, federation=community_federation(nodes=90))
+    method, _ = clients.run("adafgl", **SMALL)
+    heads = []
+    for dropout in (method.dropout, None):
+        method.logits(dropout)
+        heads.append(method.heads["messages"].detach())
+    trained = clients.federation.train
+    torch.testing.assert_close(heads[0][trained], heads[1][trained])
+    assert not torch.equal(heads[0][~trained], heads[1][~trained])
+
+
 def test_the_first_step_and_a_schedule_without_a_second_are_fedavg():
     schedule = replace(SCHEDULE, weighting="nodes", optimiser="adam")
     clients = Clients(schedule, dropout=0.5)
