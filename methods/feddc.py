@@ -68,6 +68,8 @@ class FedDC(CorrectedMethod):
     """h_k, name → (K, …)."""
     update: Parameters
     """u_k, name → (K, …), read by the variant `openfgl`."""
+    target: Parameters
+    """w_s − h_k of the round, name → (K, …)."""
     gradient: Parameters
     """g_k, name → (K, …); empty in the first round."""
     correction: Parameters
@@ -81,16 +83,21 @@ class FedDC(CorrectedMethod):
         self.update = dict(zeros)
         self.gradient, self.correction = {}, {}
 
+    def train_round(self, round_number: int) -> Tensor:
+        """As FedAvg, towards w_s − h_k."""
+        self.target = {name: value - self.drift[name] for name, value in self.received.items()}
+        return super().train_round(round_number)
+
     def objective(self, logits: Tensor) -> Tensor:
         """Σ_k F_k + α/2 ‖h_k + w − w_s‖² + ⟨w, g_k − ḡ⟩, ()."""
         loss = super().objective(logits)
-        for name, received in self.received.items():
+        for name, target in self.target.items():
             value = self.parameters[name]
             if name in self.correction:
                 loss = loss + (value * self.correction[name]).sum()
             elif self.options.variant == "openfgl":
                 continue
-            loss = loss + 0.5 * self.options.alpha * squared_distance(value, received - self.drift[name])
+            loss = loss + 0.5 * self.options.alpha * squared_distance(value, target)
         return loss
 
     def exchange(self, round_number: int) -> None:
@@ -116,6 +123,7 @@ class FedDC(CorrectedMethod):
         self.drift[name] = self.renewed(drift + (last if variant == "openfgl" else update), drift)
         self.update[name] = self.renewed(update, last)
         mean = 0 if variant == "openfgl" else weighted_mean(scaled, uniform)
-        self.gradient[name] = self.renewed(scaled, self.gradient.get(name, torch.zeros_like(scaled)))
+        last_gradient = self.gradient[name] if name in self.gradient else torch.zeros_like(scaled)
+        self.gradient[name] = self.renewed(scaled, last_gradient)
         self.correction[name] = self.gradient[name] - mean
         return weighted_mean(value + self.drift[name], uniform if variant == "authors" else self.weights)

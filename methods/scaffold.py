@@ -107,7 +107,8 @@ class Scaffold(CorrectedMethod):
         weights = torch.full_like(self.shares, 1 / len(self.shares)) if uniform else self.shares
         for name, control in self.control.items():
             if self.options.control == "gradient":
-                renewed = self.gradient.get(name, torch.zeros_like(control))
+                # A parameter that no loss reached has none.
+                renewed = self.gradient[name] if name in self.gradient else torch.zeros_like(control)
             else:
                 renewed = control - self.server_control[name] + self.mean_gradient(name)
             control.copy_(self.renewed(renewed, control))
