@@ -33,6 +33,7 @@ STRUCT = {"structure_width": 8, "structure_hidden": "16", "feature_hidden": "8"}
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "fedstruct": [STRUCT, STRUCT | {"version": "b", "transform": "none"}],
     "fedcog": [{"convolution": "sgc", "server": "feddyn"}, {"convolution": "gcn"}],
+    "fedsage+": [{"wide": 16, "narrow": 8, "latent": 8, "generator_epochs": 2}],
     "fedsage-true": [{}, {"average": "gradients"}],
     "fedproto": [{"distance": "nodes"}],
     "fedspray": [{"targets": "aligned", "projector": "classifier"}],
