@@ -51,15 +51,19 @@ def of_files(paths: Iterable[Path]) -> str:
 
 
 def of_dataset(dataset: Dataset) -> str:
-    """SHA-256 over edges, features and labels."""
+    """SHA-256 over edges, features and labels, and official splits and attributes where there are any."""
     features = as_scipy(dataset.features)
     ends = [end.numpy() for end in dataset.graph.edges()]
     parts = (np.array(features.shape), features.indptr, features.indices, features.data)
-    return of_arrays((*ends, *parts, dataset.labels.numpy()))
+    named = ((np.array(name), values) for name, values in sorted(dataset.attributes.items()))
+    further = [each for pair in named for each in pair]
+    if dataset.official is not None:
+        further.append(dataset.official)
+    return of_arrays((*ends, *parts, dataset.labels.numpy(), *further))
 
 
 def of_arrays(arrays: Iterable[np.ndarray]) -> str:
-    """SHA-256 over arrays of numbers."""
+    """SHA-256 over arrays of numbers or text."""
     return _digest(f"{each.dtype}{each.shape}".encode() + each.tobytes() for each in arrays)
 
 

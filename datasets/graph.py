@@ -33,6 +33,9 @@ class Dataset:
     """(3, S, n) bool: training, validation and test nodes of the S splits published with the graph."""
     attributes: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Name → (n,) integers or text: what else is known of the nodes, such as a country or a year."""
+    component: np.ndarray | None = None
+    """(N,) bool: which n nodes of the graph that was loaded make up its largest component, where the others
+    were left out."""
 
     @property
     def nodes(self) -> int:
@@ -165,14 +168,17 @@ def induced(dataset: Dataset, nodes: np.ndarray) -> Dataset:
         labels=dataset.labels[torch.from_numpy(nodes)],
         official=None if dataset.official is None else dataset.official[..., nodes],
         attributes={name: values[nodes] for name, values in dataset.attributes.items()},
+        component=None,
     )
 
 
 def largest_component(dataset: Dataset) -> Dataset:
     """The largest connected component, nodes in their original order."""
     _, component = sp.csgraph.connected_components(dataset.adjacency(), directed=False)
-    nodes = np.flatnonzero(component == np.bincount(component).argmax())
-    return dataset if len(nodes) == dataset.nodes else induced(dataset, nodes)
+    taken = component == np.bincount(component).argmax()
+    if taken.all():
+        return dataset
+    return replace(induced(dataset, np.flatnonzero(taken)), component=taken)
 
 
 def row_normalised(dataset: Dataset) -> Dataset:

@@ -2,6 +2,10 @@
 
 Labels are whole numbers from 0 or names, which are numbered in alphabetical order; -1, none and an empty
 field mean a node without a label, which is never trained, validated or tested on.
+
+What else is one whole number or one short text a node is an attribute of the nodes, for natural clients; -1
+and an empty text mean none. `train_mask`, `val_mask` and `test_mask`, each (n,) or for S splits (n, S), are
+the official splits; so is an attribute `split` whose values are train, validation and test, or empty.
 """
 
 from __future__ import annotations
@@ -16,11 +20,11 @@ import networkx
 import numpy as np
 import torch
 
-from datasets.archive import as_dataset
+from datasets.archive import ATTRIBUTE, as_dataset
 from datasets.errors import UserError
 from datasets.files import explained
 from datasets.graph import Dataset
-from datasets.loaders.raw import DAMAGE, MalformedFileError, RawGraph, checked
+from datasets.loaders.raw import DAMAGE, MalformedFileError, RawGraph, checked, masks_of
 from datasets.paths import GRAPHML, TABLE, TENSORS
 
 if TYPE_CHECKING:
@@ -32,6 +36,12 @@ FEATURES = ("x", "feat", "feature", "features", "attr")
 """What the features are called, the first that is there."""
 LABELS = ("y", "label", "labels", "class")
 """What the labels are called, the first that is there."""
+MASKS = ("train_mask", "val_mask", "test_mask")
+"""What the official splits are called, in PyG and DGL; the second may be missing."""
+ROLES = {"train": 0, "val": 1, "valid": 1, "validation": 1, "test": 2, "": 3}
+"""The values of an attribute `split`, and their places in `RawGraph.official`; the last has none."""
+LONGEST_TEXT = 200
+"""Characters; a longer text is no attribute: arrays of text take the room of the longest for every node."""
 
 
 def name_of(path: Path) -> str:
@@ -55,8 +65,9 @@ def read(path: Path) -> Dataset:
 
     `.pt`: a PyG `Data`, or a dict of tensors named alike, `edge_index` (2, m), `x` (n, d), `y` (n,).
     `.graphml`: an attribute `label` (or another of LABELS) of every node, its numbers are features.
-    `nodes.csv`: a row a node with `id`, `label` and a column for every feature; `edges.csv`, which may be
-    named in place of the folder: a row an edge, its two ends first.
+    `nodes.csv`: a row a node with `id`, `label`, a column for every feature, columns of text, which are
+    attributes, and columns `attribute_NAME`, which are attributes even where they are numbers; `edges.csv`,
+    which may be named in place of the folder: a row an edge, its two ends first.
     Raises UserError if it is not there or cannot be read so; nothing in a file is executed.
     """
     path = path.expanduser()
@@ -76,28 +87,34 @@ def read(path: Path) -> Dataset:
 
 def from_pyg(data: Any, name: str = "graph") -> Dataset:
     """The graph in a PyG `Data`, or in a dict of arrays with its names: `edge_index` (2, m), `x` (n, d), `y`
-    (n,). Raises UserError if one is missing or they do not fit together."""
+    (n,). Masks and further fields of one value a node are kept.
+
+    Raises UserError if one is missing or they do not fit together."""
     ends = _array(_field(data, ("edge_index",), name), "edge_index")
     if ends.ndim != 2 or len(ends) != 2:
         raise UserError(f"{name}: edge_index has the shape {ends.shape}: give (2, edges)")
-    features = _field(data, FEATURES, name)
-    return _build(name, ends[0], ends[1], features, _array(_field(data, LABELS, name), "labels"))
+    features, labels = _field(data, FEATURES, name), _array(_field(data, LABELS, name), "labels")
+    fields = data if isinstance(data, Mapping) else data.to_dict() if hasattr(data, "to_dict") else vars(data)
+    further = {key: fields[key] for key in fields if not str(key).startswith("edge_")}
+    return _build(name, ends[0], ends[1], features, labels, further)
 
 
 def from_dgl(graph: Any, name: str = "graph") -> Dataset:
-    """The graph in a homogeneous DGLGraph whose nodes hold features and labels (`feat` and `label`).
+    """The graph in a homogeneous DGLGraph whose nodes hold features and labels (`feat` and `label`);
+    masks and further data of one value a node are kept.
 
     Raises UserError if one is missing or they do not fit together."""
     if not graph.is_homogeneous:
         raise UserError(f"{name} has several kinds of nodes or edges: give dgl.to_homogeneous(graph)")
     source, target = (end.cpu().numpy() for end in graph.edges())
     labels = _array(_field(graph.ndata, LABELS, name), "labels")
-    return _build(name, source, target, _field(graph.ndata, FEATURES, name), labels)
+    return _build(name, source, target, _field(graph.ndata, FEATURES, name), labels, dict(graph.ndata))
 
 
 def from_networkx(graph: Any, name: str = "graph") -> Dataset:
     """The graph in a networkx graph whose nodes have a label (`label` or `y`) and features: a list of numbers
-    (`x`), or else every attribute that is a number for all nodes, in alphabetical order.
+    (`x`), or else every attribute that is a number for all nodes, in alphabetical order. Masks, text and
+    attributes called `attribute_NAME` are no features and are kept.
 
     Raises UserError if labels or features are missing."""
     import pandas
@@ -105,11 +122,7 @@ def from_networkx(graph: Any, name: str = "graph") -> Dataset:
     rows = {node: row for row, node in enumerate(graph.nodes)}
     ends = np.array([(rows[a], rows[b]) for a, b in graph.edges()], dtype=np.int64).reshape(-1, 2)
     table = pandas.DataFrame(list(dict(graph.nodes(data=True)).values()))
-    listed = next((key for key in FEATURES if key in table and table[key].map(_is_list).all()), None)
-    label, features = _label_and_features(table, name)
-    if listed is not None:
-        features = np.array(table[listed].tolist(), dtype=np.float32)
-    return _build(name, ends[:, 0], ends[:, 1], features, label)
+    return _from_table(name, ends[:, 0], ends[:, 1], table)
 
 
 def as_own(graph: Any) -> Dataset:
@@ -132,16 +145,88 @@ def as_own(graph: Any) -> Dataset:
     )
 
 
-def _build(name: str, source: np.ndarray, target: np.ndarray, features: Any, labels: np.ndarray) -> Dataset:
+def _build(
+    name: str,
+    source: np.ndarray,
+    target: np.ndarray,
+    features: Any,
+    labels: np.ndarray,
+    further: Mapping[Any, Any],
+) -> Dataset:
+    """`further`: what else the graph holds; what of it is official splits or attributes is kept."""
     codes, classes = _numbered(name, labels)
     if hasattr(features, "detach"):
         features = features.detach().cpu()
         features = features.to_dense().numpy() if features.layout is not torch.strided else features.numpy()
-    raw = RawGraph(source, target, np.asarray(features), codes)
     try:
+        official, attributes = _known(name, further, len(codes))
+        raw = RawGraph(source, target, np.asarray(features), codes, official, attributes)
         return as_dataset(name, checked(raw, Path(name), unlabelled=True), classes)
     except MalformedFileError as error:
         raise UserError(f"{name}: {error.reason}: mend the graph") from error
+
+
+def _known(
+    name: str, further: Mapping[Any, Any], nodes: int
+) -> tuple[np.ndarray | None, dict[str, np.ndarray]]:
+    """The official splits, as in `RawGraph.official`, and the attributes, (n,) each, among `further`.
+
+    Raises UserError for masks that are none."""
+    rest = {str(key): values for key, values in further.items() if key not in (*FEATURES, *LABELS)}
+    official = None
+    if MASKS[0] in rest and MASKS[2] in rest:
+        masks = [_mask(rest.pop(key, np.zeros(nodes, dtype=bool)), key) for key in MASKS]
+        splits = max(map(len, masks))
+        masks = [mask.repeat(splits, axis=0) if len(mask) == 1 else mask for mask in masks]
+        official = masks_of(masks, nodes, Path(name))
+    found = {key.removeprefix(ATTRIBUTE): _attribute(values, nodes) for key, values in rest.items()}
+    attributes = {key: values for key, values in found.items() if values is not None}
+    words = attributes.get("split")
+    if official is None and words is not None and set(words.tolist()) <= ROLES.keys():
+        roles = np.array([ROLES[word] for word in attributes.pop("split").tolist()])
+        official = np.stack([roles == role for role in range(3)])[:, None]
+    return official, attributes
+
+
+def _mask(values: Any, what: str) -> np.ndarray:
+    """A mask, (n,) or (n, S), as (S, n) bool; anything else as it is."""
+    mask = np.atleast_2d((values if isinstance(values, np.ndarray) else _array(values, what)).T)
+    whole = mask.dtype.kind in "iuf" and np.isin(mask, (0, 1)).all()
+    return mask.astype(bool) if whole else mask
+
+
+def _attribute(values: Any, nodes: int) -> np.ndarray | None:
+    """One whole number or short text a node, (n,), -1 or empty where there is none; None for all else."""
+    import pandas
+
+    if isinstance(values, torch.Tensor):
+        if values.layout is not torch.strided or values.is_quantized or values.is_complex():
+            return None
+        values = values.detach().cpu()
+        values = (values.double() if values.is_floating_point() else values).numpy()
+    elif isinstance(values, (list, tuple)) and all(isinstance(each, (str, int)) for each in values):
+        values = np.array(values, dtype=object)
+    if not isinstance(values, np.ndarray) or values.shape not in ((nodes,), (nodes, 1)):
+        return None
+    values = values.ravel()
+    if values.dtype.kind == "O":
+        missing = pandas.isna(values)
+        kinds = {type(each) for each in values[~missing]}
+        if not (kinds <= {str} or kinds <= {int, bool}):
+            return None
+        values = np.where(missing, "" if kinds <= {str} else -1, values)
+        if kinds <= {str} and max(map(len, values), default=0) > LONGEST_TEXT:
+            return None
+        # Whole numbers of more than 64 bits stay objects.
+        values = np.array(values.tolist())
+    elif values.dtype.kind == "f":
+        values = np.where(np.isnan(values), -1, values)
+        # Beyond, not every whole number has a float of its own.
+        if not (np.abs(values) < 2**53).all() or (values != np.round(values)).any():
+            return None
+        values = values.astype(np.int64)
+    short = values.dtype.kind != "U" or values.dtype.itemsize <= 4 * LONGEST_TEXT
+    return values if values.dtype.kind in "biuU" and short else None
 
 
 def _numbered(name: str, labels: np.ndarray) -> tuple[np.ndarray, int]:
@@ -176,7 +261,11 @@ def _field(holder: Any, names: Sequence[str], graph: str) -> Any:
 
 
 def _array(values: Any, what: str) -> np.ndarray:
-    array = values.detach().cpu().numpy() if hasattr(values, "detach") else np.asarray(values)
+    try:
+        array = values.detach().cpu().numpy() if hasattr(values, "detach") else np.asarray(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        # Sparse, quantised and ragged ones.
+        raise UserError(f"{what} cannot be read as an array ({error}): give a dense one") from error
     if array.dtype.kind == "O":
         raise UserError(f"{what} must be a tensor or an array of numbers, not of {type(values).__name__}")
     return array
@@ -239,17 +328,32 @@ def _from_tables(nodes: Path, edges: Path) -> Dataset:
     ends = [row.get_indexer(pairs.iloc[:, column]) for column in (0, 1)]
     if any((end < 0).any() for end in ends):
         raise UserError(f"{edges} names a node that {nodes} lacks: give every node a row")
-    label, features = _label_and_features(table.drop(columns="id", errors="ignore"), name)
-    return _build(name, ends[0], ends[1], features, label)
+    table = table.drop(columns="id", errors="ignore")
+    texts = [key for key in table.select_dtypes(exclude=["number", "bool"]) if key not in LABELS]
+    if texts:
+        # As written: NA is a country, and no gap.
+        table[texts] = pandas.read_csv(nodes, dtype=str, keep_default_na=False)[texts]
+    return _from_table(name, ends[0], ends[1], table)
 
 
-def _label_and_features(table: pandas.DataFrame, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """The labels, (n,), and the columns of numbers beside them, (n, d), in alphabetical order."""
+def _from_table(name: str, source: np.ndarray, target: np.ndarray, table: pandas.DataFrame) -> Dataset:
+    """The graph whose nodes are the rows of a table.
+
+    Its features are a column of lists, or else its numbers in alphabetical order, but for masks and what is
+    called an attribute."""
     label = next((key for key in LABELS if key in table), None)
     if label is None:
         raise UserError(f"{name} has no {' or '.join(LABELS)}: every node needs a label, -1 if it has none")
-    rest = table.drop(columns=label).select_dtypes(["number", "bool"])
-    rest = rest[sorted(rest.columns)]
-    if not rest.shape[1] and not any(key in table for key in FEATURES):
-        raise UserError(f"{name} has no features: give every node at least one number beside its label")
-    return table[label].to_numpy(), rest.to_numpy(dtype=np.float32)
+    further = table.drop(columns=label)
+    listed = next((key for key in FEATURES if key in further and further[key].map(_is_list).all()), None)
+    if listed is not None:
+        features = np.array(further.pop(listed).tolist(), dtype=np.float32)
+    else:
+        aside = [key for key in further if key in MASKS or str(key).startswith(ATTRIBUTE)]
+        numbers = further.drop(columns=aside).select_dtypes(["number", "bool"])
+        if not numbers.shape[1]:
+            raise UserError(f"{name} has no features: give every node at least one number beside its label")
+        features = numbers[sorted(numbers.columns)].to_numpy(dtype=np.float32)
+        further = further.drop(columns=numbers.columns)
+    held = {key: further[key].to_numpy() for key in further}
+    return _build(name, source, target, features, table[label].to_numpy(), held)

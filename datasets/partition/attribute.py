@@ -1,4 +1,4 @@
-"""`attribute`: natural clients: nodes of one country, hospital, year, as the graph's archive says."""
+"""`attribute`: natural clients: nodes of one country, hospital, year, as the graph's file says."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ def partition(dataset: Dataset, clients: int, seed: int, *, key: str = "") -> np
     """
     if key not in dataset.attributes:
         known = ", ".join(sorted(dataset.attributes)) or "none"
-        raise UserError(f"{dataset.name} has no attribute {key!r}: set key to one that it has ({known})")
+        raise UserError(
+            f"{dataset.name} has no attribute {key!r}: set key to one that it has ({known}), or give every"
+            " node of a graph of your own a short text or a whole number of that name (in tables, whose"
+            f" numbers are features, a column attribute_{key})"
+        )
     held = dataset.attributes[key]
     left_out = held == "" if held.dtype.kind == "U" else held.astype(np.int64) == -1
     values, client = np.unique(held[~left_out], return_inverse=True)

@@ -1,6 +1,6 @@
 """`louvain-openfgl`: Louvain communities of bounded size, filling one client after another (OpenFGL, FedTAD).
 
-After OpenFGL's code (`subgraph_fl_louvain`). Departures: Louvain visits the nodes in an order drawn from the
+After OpenFGL's code (`subgraph_fl_louvain`). Deviations: Louvain visits the nodes in an order drawn from the
 seed, there in their own; where a community fits no client, the smallest open one gets it, there an arbitrary
 one; the random edge given there to a client without edges is left out.
 """

@@ -6,6 +6,7 @@ import numpy as np
 
 from datasets.errors import UserError
 from datasets.files import find_data
+from datasets.graph import Dataset
 from datasets.loaders.npz import NpzReader, open_npz
 from datasets.partition.base import Partition
 from datasets.splits.official import as_roles
@@ -14,7 +15,7 @@ ROLES = ("train", "validation", "test")
 
 
 def split(
-    labels: np.ndarray,
+    dataset: Dataset,
     partition: Partition,
     generator: np.random.Generator,
     *,
@@ -24,16 +25,16 @@ def split(
     """A role per copy, (Σ n_k,), as the file at `path` says; nothing is drawn.
 
     Its arrays `train`, `validation` (which may be missing) and `test` are masks of the n nodes, (n,) bool, or
-    node ids, integers; or S splits, (S, n) bool, of which `index` names one. Nodes are numbered as in the
-    graph that is divided: in its largest component, where that is taken. A relative path is looked for in the
-    working folder, then in FEDSUB_DATA.
+    node ids, integers; or S splits, (S, n) bool, of which `index` names one. Where the graph's largest
+    component is taken, masks may be of all nodes of the graph; ids are numbered in the component. A relative
+    path is looked for in the working folder, then in FEDSUB_DATA.
     Raises UserError if there is no such file, it cannot be read so, or it gives a node two roles.
     """
     if not path:
         raise UserError("split file needs a path: write file[path=split.npz]")
     found = find_data("split file", path)
     with open_npz(found) as content:
-        masks = np.stack([_mask(content, role, len(labels), index) for role in ROLES])
+        masks = np.stack([_mask(content, role, dataset, index) for role in ROLES])
     if masks.sum(axis=0).max(initial=0) > 1:
         node = int(masks.sum(axis=0).argmax())
         raise UserError(
@@ -42,8 +43,9 @@ def split(
     return as_roles(masks)[partition.origin]
 
 
-def _mask(content: NpzReader, role: str, nodes: int, index: int) -> np.ndarray:
+def _mask(content: NpzReader, role: str, dataset: Dataset, index: int) -> np.ndarray:
     """The nodes of a role, (n,) bool."""
+    nodes, component = dataset.nodes, dataset.component
     mask = np.zeros(nodes, dtype=bool)
     if role == "validation" and role not in content:
         return mask
@@ -52,11 +54,19 @@ def _mask(content: NpzReader, role: str, nodes: int, index: int) -> np.ndarray:
         stored = stored[index]
     if stored.dtype.kind == "b" and stored.shape == (nodes,):
         return stored
+    if component is not None and stored.dtype.kind == "b" and stored.shape == component.shape:
+        return stored[component]
     whole = stored.ndim == 1 and (stored.dtype.kind in "iu" or not stored.size)
     if whole and (not stored.size or (int(stored.min()) >= 0 and int(stored.max()) < nodes)):
         mask[stored.astype(np.int64)] = True
         return mask
+    fix = "write it so"
+    if component is not None:
+        fix += (
+            f", or as a mask of the {len(component)} nodes of the graph, of which its largest component has"
+            f" {nodes}, or set largest_component=false"
+        )
     raise UserError(
         f"{role} in {content.path} is neither a mask of {nodes} nodes nor a list of their ids"
-        f" ({stored.dtype} of shape {stored.shape}, index={index}): write it so"
+        f" ({stored.dtype} of shape {stored.shape}, index={index}): {fix}"
     )

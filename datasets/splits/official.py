@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from datasets.catalogue import REGISTRY
 from datasets.errors import UserError
 from datasets.graph import Dataset
 from datasets.partition.base import Partition
@@ -21,9 +22,14 @@ def split(
     Raises UserError if the graph came without a split, or without one of that number.
     """
     if dataset.official is None:
-        raise UserError(
-            f"{dataset.name} came without an official split: take another split, or fetch its archive anew"
+        published = dataset.name.partition("[")[0] in REGISTRY
+        fix = (
+            "fetch its archive anew"
+            if published
+            else "give its nodes the masks train_mask, val_mask and test_mask (in an archive split_train,"
+            " split_validation and split_test)"
         )
+        raise UserError(f"{dataset.name} came without an official split: take another split, or {fix}")
     splits = dataset.official.shape[1]
     if not 0 <= index < splits:
         raise UserError(f"{dataset.name} has {splits} official splits: index must be 0 to {splits - 1}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -102,6 +103,12 @@ def test_a_graph_is_known_by_its_edges_features_and_labels() -> None:
     labels[0] = -1
     other = Dataset(graph.name, graph.graph, graph.features, labels, graph.classes)
     assert fingerprints.of_dataset(graph) != fingerprints.of_dataset(other)
+    years = [np.full(300, year) for year in (2003, 2004)]
+    masks = np.zeros((3, 1, 300), dtype=bool)
+    known = [replace(graph, attributes={"year": year}) for year in years]
+    known += [replace(graph, attributes={"born": years[0]}), graph, replace(graph, official=masks)]
+    known.append(replace(graph, official=~masks))
+    assert len({fingerprints.of_dataset(each) for each in known}) == len(known)
     assert fingerprints.of_arrays([np.arange(3)]) != fingerprints.of_arrays([np.arange(3.0)])
 
 

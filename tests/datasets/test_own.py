@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -83,6 +84,104 @@ def test_every_file_gives_the_same_graph(tmp_path: Path) -> None:
         assert found.name == ("tables" if "tables" in name else "mine")
 
 
+COUNTRY = np.array(["NA", "fr", "", "NA", "fr"])
+HOSPITAL = np.array([7, 7, -1, 3, 3])
+TRAIN = np.array([1, 0, 0, 0, 1], dtype=bool)
+TEST = np.array([0, 1, 0, 1, 0], dtype=bool)
+
+
+def known(found: Dataset) -> bool:
+    """Whether a graph kept, beside itself, one official split and whose each node is."""
+    clients = [partition(found, f"attribute[key={key}]", 2, 0) for key in ("country", "hospital")]
+    return (
+        same(found)
+        and found.official is not None
+        and (found.official == np.stack([TRAIN, np.zeros(5, dtype=bool), TEST])[:, None]).all()
+        and found.attributes.keys() == {"country", "hospital"}
+        and (found.attributes["country"] == COUNTRY).all()
+        and (found.attributes["hospital"] == HOSPITAL).all()
+        and [[nodes.tolist() for nodes in each.nodes] for each in clients]
+        == [[[0, 3], [1, 4]], [[3, 4], [0, 1]]]
+    )
+
+
+def test_every_object_keeps_splits_and_attributes() -> None:
+    """What is not one whole number or text a node is left out: places, weights of edges, lengths."""
+    masks = {"train_mask": torch.tensor(TRAIN), "test_mask": torch.tensor(TEST).byte()}
+    hospital = torch.tensor(HOSPITAL)
+    aside = {"pos": torch.rand(5, 3), "edge_weight": torch.ones(5), "height": torch.rand(5), "batch": None}
+    fields = {**tensors(), **masks, **aside, "country": COUNTRY.tolist(), "hospital": hospital[:, None]}
+    assert known(datasets.from_pyg(fields))
+    assert known(datasets.from_pyg(SimpleNamespace(**fields)))
+    assert known(datasets.from_pyg(SimpleNamespace(**tensors(), to_dict=lambda: fields)))
+
+    graph = dgl.graph((torch.tensor(EDGES[0]), torch.tensor(EDGES[1])))
+    for name, values in {**masks, "hospital": hospital, "pos": aside["pos"]}.items():
+        graph.ndata[name] = values
+    graph.ndata["feat"], graph.ndata["label"] = torch.tensor(FEATURES), torch.tensor(LABELS)
+    found = datasets.from_dgl(graph)
+    assert known(replace(found, attributes={**found.attributes, "country": COUNTRY}))
+
+    plain = as_networkx()
+    for node, name in enumerate(plain.nodes):
+        plain.nodes[name].update(train_mask=bool(TRAIN[node]), test_mask=bool(TEST[node]), height=node / 3)
+        if COUNTRY[node]:
+            plain.nodes[name].update(country=str(COUNTRY[node]), hospital=int(HOSPITAL[node]))
+    assert known(datasets.from_networkx(plain))
+
+
+def test_every_file_keeps_splits_and_attributes(tmp_path: Path) -> None:
+    masks = {"train_mask": torch.tensor(TRAIN), "test_mask": torch.tensor(TEST)}
+    further = {"country": COUNTRY.tolist(), "hospital": torch.tensor(HOSPITAL)}
+    torch.save({**tensors(), **masks, **further}, tmp_path / "mine.pt")
+    plain = as_networkx()
+    role = np.where(TRAIN, "train", np.where(TEST, "test", ""))
+    for node, (name, content) in enumerate(plain.nodes(data=True)):
+        content["f1"], content["f2"] = content.pop("x")
+        plain.nodes[name].update(
+            attribute_hospital=int(HOSPITAL[node]), country=str(COUNTRY[node]), split=str(role[node])
+        )
+    networkx.write_graphml(plain, tmp_path / "mine.graphml")
+    write_tables(tmp_path)
+    path = tmp_path / "nodes.csv"
+    head, *rows = path.read_text().splitlines()
+    more = [
+        f"{row},{country},{'' if hospital < 0 else hospital},{split}"
+        for row, country, hospital, split in zip(rows, COUNTRY, HOSPITAL, role, strict=True)
+    ]
+    path.write_text("\n".join([f"{head},country,attribute_hospital,split", *more]) + "\n")
+    for name in ("mine.pt", "mine.graphml", "edges.csv"):
+        assert known(datasets.load(str(tmp_path / name))), name
+    archive = tmp_path / "mine.npz"
+    assert cli.main(["export", str(tmp_path / "edges.csv"), "--output", str(archive)]) == 0
+    assert known(datasets.load(str(archive)))
+
+
+def test_several_official_splits() -> None:
+    """As PyG's WikiCS: one mask of test nodes for all splits."""
+    train = torch.eye(5, dtype=torch.bool)[:, :2]
+    masks = {"train_mask": train, "val_mask": train.roll(2, 0), "test_mask": torch.tensor([0, 0, 0, 0, 1])}
+    official = datasets.from_pyg({**tensors(), **masks}).official
+    assert official is not None
+    assert official.shape == (3, 2, 5)
+    assert [np.flatnonzero(mask).tolist() for mask in official[:, 1]] == [[1], [3], [4]]
+
+
+def test_what_is_no_attribute_is_left_out() -> None:
+    held = {
+        "long": ["x" * 201, "", "", "", ""],
+        "mixed": ["a", 1, "b", 2, "c"],
+        "huge": [2**70, 0, 0, 0, 0],
+        "short": ["a", "b"],
+        "endless": torch.tensor([torch.inf, 0, 0, 0, 0]),
+        "sparse": torch.tensor([1, 0, 0, 0, 1]).to_sparse(),
+        "objects": np.array([{}, {}, {}, {}, {}]),
+    }
+    found = datasets.from_pyg({**tensors(), **held, "split": ["a", "train", "test", "", ""]})
+    assert found.attributes.keys() == {"split"}
+    assert found.official is None
+
+
 class Harmful:
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return Path.touch, (Path("harm"),)  # type: ignore[return-value]
@@ -121,6 +220,10 @@ def test_a_pickle_that_runs_code_is_refused(tmp_path: Path) -> None:
         ({"x": torch.full((5, 2), torch.nan)}, "not finite"),
         ({"edge_index": torch.tensor([[0, 1, 2]])}, "give \\(2, edges\\)"),
         ({"edge_index": torch.tensor([[0], [9]])}, "an edge ends outside its 5 nodes"),
+        ({"train_mask": TRAIN, "test_mask": TRAIN}, "its split gives a node two roles: mend the graph"),
+        ({"train_mask": TRAIN, "test_mask": TRAIN[:3]}, "not true or false for each of 5 nodes: mend"),
+        ({"train_mask": HOSPITAL, "test_mask": TEST}, "not true or false for each of 5 nodes"),
+        ({"train_mask": torch.tensor(TRAIN).to_sparse(), "test_mask": TEST}, "train_mask cannot be read"),
     ],
 )
 def test_parts_that_do_not_fit_are_sentences(change: dict[str, object], said: str) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from datasets.errors import UserError
 from datasets.federation import federate
-from datasets.graph import Dataset, build_dataset, induced
+from datasets.graph import Dataset, build_dataset, induced, largest_component
 from datasets.partition.base import Partition
 from datasets.splits import make_split
 
@@ -121,8 +121,8 @@ def test_shares_that_leave_nodes_unused_in_every_rounding(case, rounding):
         assert (found[partition.client == client] < 3).sum() <= 0.6 * size + 2
 
 
-def labelled(nodes: int, official: np.ndarray | None = None) -> Dataset:
-    dataset = build_dataset("dots", np.zeros(0), np.zeros(0), np.ones((nodes, 1)), np.arange(nodes) % 2)
+def labelled(nodes: int, official: np.ndarray | None = None, classes: int = 2) -> Dataset:
+    dataset = build_dataset("dots", np.zeros(0), np.zeros(0), np.ones((nodes, 1)), np.arange(nodes) % classes)
     return replace(dataset, official=official)
 
 
@@ -139,8 +139,13 @@ def test_the_official_split_follows_its_nodes():
     assert np.array_equal(found, drawn[1, 3::3])
     with pytest.raises(UserError, match="has 2 official splits: index must be 0 to 1"):
         make_split(dataset, partition, "official[index=2]", 0)
-    with pytest.raises(UserError, match="came without an official split"):
+    with pytest.raises(
+        UserError, match=r"dots came without .* or give its nodes the masks train_mask, val_mask"
+    ):
         make_split(labelled(5), whole(5), "official", 0)
+    published = replace(labelled(5), name="coauthor_cs[binary=false]")
+    with pytest.raises(UserError, match=r"came without .* or fetch its archive anew"):
+        make_split(published, whole(5), "official", 0)
     with pytest.raises(UserError, match="needs the dataset"):
         make_split(dataset.labels, partition, "official", 0, 2)
 
@@ -151,12 +156,31 @@ def test_a_split_from_a_file(tmp_path, monkeypatch):
     path = tmp_path / "split.npz"
     np.savez(path, **stored)
     partition = Partition("two", (np.arange(4), np.arange(2, 6)))
-    found = roles(make_split(np.zeros(6, int), partition, f"file[path={path},index=1]", 0, 1))
+    found = roles(make_split(labelled(6), partition, f"file[path={path},index=1]", 0))
     assert found.tolist() == [2, 1, 0, 0, 0, 0, 3, 3]
     np.savez(path, train=np.array([5, 0]), test=np.array([3]))
     monkeypatch.setenv("FEDSUB_DATA", str(tmp_path))
-    found = roles(make_split(np.zeros(6, int), whole(6), "file[path=split.npz]", 3, 1))
+    found = roles(make_split(labelled(6), whole(6), "file[path=split.npz]", 3))
     assert found.tolist() == [0, 3, 3, 2, 3, 0]
+
+
+def test_a_split_from_a_file_of_a_graph_whose_largest_component_is_taken(tmp_path):
+    """Masks may be of all nodes; ids that are not the component's are refused with the cause."""
+    ends = np.array([0, 2, 3, 4]), np.array([1, 3, 4, 5])
+    dataset = build_dataset("parts", *ends, np.ones((6, 1)), np.arange(6) % 2)
+    part = largest_component(dataset)
+    path = tmp_path / "split.npz"
+    held = np.array([[0, 0, 1, 0, 0, 0], [0, 1, 0, 0, 0, 1]], dtype=bool)
+    np.savez(path, train=held[:1], test=held[1:])
+    found = roles(make_split(part, whole(4), f"file[path={path}]", 0))
+    assert found.tolist() == [0, 3, 3, 2]
+    np.savez(path, train=held[0, 2:], test=np.array([3]))
+    assert roles(make_split(part, whole(4), f"file[path={path}]", 0)).tolist() == [0, 3, 3, 2]
+    np.savez(path, train=np.array([2]), test=np.array([5]))
+    assert roles(make_split(dataset, whole(6), f"file[path={path}]", 0)).tolist() == [3, 3, 0, 3, 3, 2]
+    said = "of the 6 nodes of the graph, of which its largest component has 4, or set largest_component=false"
+    with pytest.raises(UserError, match=said):
+        make_split(part, whole(4), f"file[path={path}]", 0)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +199,7 @@ def test_a_split_from_a_file(tmp_path, monkeypatch):
 def test_a_split_file_that_cannot_be_is_one_clear_sentence(tmp_path, arrays, message):
     np.savez(tmp_path / "split.npz", **arrays)
     with pytest.raises(UserError, match=message) as raised:
-        make_split(np.zeros(4, int), whole(4), f"file[path={tmp_path / 'split.npz'},index=7]", 0, 1)
+        make_split(labelled(4), whole(4), f"file[path={tmp_path / 'split.npz'},index=7]", 0)
     assert "\n" not in str(raised.value)
 
 
@@ -232,7 +256,7 @@ def test_the_seed_decides_and_tensors_do_as_well(scheme):
 )
 def test_bad_requests_are_one_clear_sentence(scheme, message):
     with pytest.raises(UserError, match=message) as raised:
-        make_split(np.arange(40) % 4, whole(40), scheme, 0, 4)
+        make_split(labelled(40, classes=4), whole(40), scheme, 0)
     assert "\n" not in str(raised.value)
 
 

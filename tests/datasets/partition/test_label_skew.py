@@ -171,3 +171,5 @@ def test_natural_clients_are_the_values_of_an_attribute():
         UserError, match=r"no attribute 'month': set key to one that it has \(country, year\)"
     ):
         partition(dataset, "attribute[key=month]", 2, 0)
+    with pytest.raises(UserError, match=r"short text or a whole number .* a column attribute_month\)"):
+        partition(dataset, "attribute[key=month]", 2, 0)

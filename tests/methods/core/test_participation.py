@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from datasets import Federation, federate, load, make_split
 from datasets.errors import UserError
+from datasets.partition import partition
 from methods.core import registry
 from methods.core.base import Architecture, FederatedMethod, Schedule
 from methods.core.participation import Attendance
@@ -30,6 +33,7 @@ STRUCT = {"structure_width": 8, "structure_hidden": "16", "feature_hidden": "8"}
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "fedstruct": [STRUCT, STRUCT | {"version": "b", "transform": "none"}],
     "fedcog": [{"convolution": "sgc", "server": "feddyn"}, {"convolution": "gcn"}],
+    "fedsage+": [{"wide": 16, "narrow": 8, "latent": 8, "generator_epochs": 2}],
     "fedsage-true": [{}, {"average": "gradients"}],
     "fedproto": [{"distance": "nodes"}],
     "fedspray": [{"targets": "aligned", "projector": "classifier"}],
@@ -140,6 +144,27 @@ def test_an_absent_client_stays_as_it_was_and_exchanges_nothing(name: str, optio
         part <= 0.5 * all_
         for part, all_ in zip(exchanged, (whole.channel.bytes_up, whole.channel.bytes_down), strict=True)
     )
+
+
+@pytest.fixture(scope="module")
+def chameleon(data_directory: Path) -> Federation:
+    graph = load("chameleon_filtered", data_directory, download=False)
+    parts = partition(graph, "metis", 5, 0)
+    return federate(graph, parts, make_split(graph, parts, "ratio", 0))
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_every_method_does_without_clients_on_a_published_graph(name: str, chameleon: Federation) -> None:
+    info = registry.describe(name)
+    network = Architecture(info.backbones[0], (8, 8))
+    schedule = Schedule(rounds=2, participation=0.5, leavers="0@1")
+    options = VARIANTS.get(name, [{}])[0]
+    method = registry.create(name, options, make_setting(chameleon, network, schedule, 1, merged=info.merged))
+    outcome = train(method)
+    assert outcome.curve["round"] == [1, 2]
+    assert np.isfinite([*outcome.curve["loss"], *outcome.metrics.values()]).all()
+    assert torch.isfinite(method.predict()).all()
+    assert info.merged or not method.present[0]
 
 
 def round_with_nonsense(method: FederatedMethod, number: int, models: bool) -> None:
