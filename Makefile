@@ -31,7 +31,7 @@ help:
 	@echo 'make check    lint, the benchmark, the tests and six stored records again, in fresh environments (tox)'
 	@echo 'make browser  see that there is a Chromium for the tests of results/index.html, or install one'
 	@echo 'make results  every page of results/ anew from its records, index.html among them'
-	@echo 'make peers    time this suite and openfgl-lib, interleaved (results/performance.md)'
+	@echo 'make peers    time this suite and openfgl-lib (and a clone of FedGB), interleaved (results/performance.md)'
 	@echo 'make perf     time kernels, rounds and set-up, saved for comparison with other commits'
 	@echo 'make wheelhouse  every package that the Dockerfile installs, for a build without a network'
 	@echo 'make clean    remove the environments and caches'

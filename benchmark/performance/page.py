@@ -108,6 +108,12 @@ TARGETS: tuple[tuple[str, str, frozenset[str], float], ...] = (
         4.0,
     ),
     (
+        "FedAvg, FedProx, SCAFFOLD, MOON, FedDC, FedProto, FedGTA, FedALA, Cora, 5 and 10 clients: ≥ 8× FedGB",
+        ROUND,
+        _keys(["cora"], ("fedavg", "fedprox", *CHEAP, "fedala"), [5, 10], FEDGB),
+        8.0,
+    ),
+    (
         "a round of FedAvg, every graph and number of clients: ≥ 0.5× the speed of its limit",
         "limit",
         frozenset(),
