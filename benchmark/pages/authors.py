@@ -12,6 +12,7 @@ from benchmark.authors.records import Run, load
 from benchmark.pages.leaderboard import block_title
 from benchmark.pages.metrics import heading_of
 from benchmark.pages.tables import escape, markdown_table
+from benchmark.pages.wording import sentence_list
 from benchmark.pages.writing import write_page
 from benchmark.protocol import names
 from benchmark.record import Record
@@ -64,7 +65,13 @@ def markdown(runs: Mapping[str, Sequence[Run]], records: Iterable[Record]) -> st
             continue
         commits = sorted({run.commit for run in own})
         parts.append(f"## {code.title}")
-        parts.append(f"{len(own)} runs of {code.repository}, commit {escape(', '.join(commits))}.")
+        pages = sentence_list(
+            [f"[{name}](leaderboards/{name}.md)" for name in sorted({run.protocol for run in own})]
+        )
+        parts.append(
+            f"{len(own)} runs of {code.repository}, commit {escape(', '.join(commits))}. What is known of "
+            f"the differences stands in the notes of {pages}."
+        )
         found = [each for each in comparisons if each.code == code.name]
         overall = [each for each in found if each.place is None]
         if overall:
