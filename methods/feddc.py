@@ -69,7 +69,7 @@ class FedDC(CorrectedMethod):
     update: Parameters
     """u_k, name → (K, …), read by the variant `openfgl`."""
     target: Parameters
-    """w_s − h_k of the round, name → (K, …)."""
+    """w_s − h_k while a round trains, name → (K, …)."""
     gradient: Parameters
     """g_k, name → (K, …); empty in the first round."""
     correction: Parameters
@@ -86,7 +86,9 @@ class FedDC(CorrectedMethod):
     def train_round(self, round_number: int) -> Tensor:
         """As FedAvg, towards w_s − h_k."""
         self.target = {name: value - self.drift[name] for name, value in self.received.items()}
-        return super().train_round(round_number)
+        loss = super().train_round(round_number)
+        self.target = {}
+        return loss
 
     def objective(self, logits: Tensor) -> Tensor:
         """Σ_k F_k + α/2 ‖h_k + w − w_s‖² + ⟨w, g_k − ḡ⟩, ()."""
