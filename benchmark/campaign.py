@@ -163,7 +163,10 @@ def run_campaign(arguments: Arguments, work: Work) -> list[Record]:
     asked = {cell.key for protocol, _ in grids for cell in grid_cells(protocol, arguments)}
     figures = [figure for figure in figures_of(grids) if figure.cells[0].key in asked]
     if not figures:
-        raise UserError("no printed figure answers what is asked for: name less, or another --table")
+        raise UserError(
+            "no printed figure on a graph that is at hand answers what is asked for: name less, or another "
+            "--table, or set FEDSUB_DATA to the folder with the graphs"
+        )
     failures: dict[str, Record] = {}
 
     def left() -> list[Cell]:

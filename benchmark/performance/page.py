@@ -6,21 +6,19 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from pathlib import Path
 from statistics import fmean, median, stdev
-from typing import Any, NamedTuple
+from typing import Any
 
 from scipy import stats
 
-from benchmark.campaign import FIRST_SEEDS
 from benchmark.pages.tables import markdown_table
 from benchmark.pages.wording import milliseconds, sentence_list
 from benchmark.pages.writing import write_page
 from benchmark.peers.grid import CLIENTS, FEDGB, OPENFGL, PAIRINGS, PEERS, Pairing, Peer, plan
+from benchmark.performance.costs import HOW_COUNTED, Cost, by_graph, costs_of, told
 from benchmark.performance.measurements import Measurements, is_failure, machine_of
-from benchmark.protocol import load_protocol, names
-from benchmark.record import OK
 from benchmark.records import Records
 from methods.core import registry
 
@@ -41,10 +39,6 @@ FASTER = (
 NEAR = (
     "Seconds of a round of FedAvg over the machine's limit: geometric mean over 5 to 100 clients "
     "(least–greatest)."
-)
-COST = (
-    "Set-up, training and evaluation of the cells on record, in minutes of one core: of the first three "
-    "seeds on each graph, and of all. Reading and dividing the graph comes on top: at most 1.2 s a cell."
 )
 ACCURACY = (
     "Test accuracy after the last timed round, in points: median (least to greatest). The weights are drawn "
@@ -126,22 +120,11 @@ Measured = Mapping[str, Any]
 """A record of the speed."""
 
 
-class Cost(NamedTuple):
-    """What one cell on record took."""
-
-    table: str
-    graph: str
-    seed: int
-    machine: str
-    seconds: float
-    """Of one core."""
-
-
 def write_performance_page(results: Path, runs: Records | None = None) -> Path:
     """Write the page from the records in the results folder, of cells too (`runs`, if they have been read),
     measuring nothing; returns its path."""
     peers, rounds = (Measurements(results, name).records() for name in ("peers", "roofline"))
-    costs = list(_costs(runs or Records(results)))
+    costs = list(costs_of(runs or Records(results)))
     machines = list(dict.fromkeys([*map(machine_of, [*peers, *rounds]), *(cost.machine for cost in costs)]))
     notes = results / "notes" / "performance.md"
     failed = [each for each in (*peers, *rounds) if is_failure(each)]
@@ -169,8 +152,8 @@ def write_performance_page(results: Path, runs: Records | None = None) -> Path:
         sections += _machine(machine, *own)
     sections += [
         "# What every table costs",
-        COST,
-        _table(["table", "on"], machines, _costs_by_graph(costs), _cost),
+        HOW_COUNTED,
+        _table(["table", "on"], machines, by_graph(costs), told),
     ]
     if not machines:
         sections = ["# Performance", "Nothing is on record: run `python -m benchmark --performance`."]
@@ -272,32 +255,6 @@ def _speedup(comparisons: list[list[float]]) -> str:
 
 def _share(shares: list[float]) -> str:
     return f"{geometric_mean(shares)[1]:.1f}× ({min(shares):.1f}–{max(shares):.1f})"
-
-
-def _costs(runs: Records) -> Iterator[Cost]:
-    """What every cell that succeeded cost."""
-    for name in names():
-        for record in runs.store(name).records():
-            if record.status == OK:
-                machine = machine_of({"made": record.environment})
-                seconds = sum(record.core_seconds.values())
-                yield Cost(name, record.cell.dataset.text, record.cell.seed, machine, seconds)
-
-
-def _costs_by_graph(costs: Iterable[Cost]) -> Iterator[tuple[tuple[str, str], str, float]]:
-    """Table and graph of the first three seeds, and each table with all of them."""
-    for table, found in groupby(costs, key=attrgetter("table")):
-        own = [*found]
-        published = load_protocol(table).own_table
-        title = f"{published} ({table})" if published else table
-        for cost in own:
-            if cost.seed < FIRST_SEEDS:
-                yield (title, cost.graph), cost.machine, cost.seconds
-        yield from (((title, "all, every seed"), cost.machine, cost.seconds) for cost in own)
-
-
-def _cost(seconds: list[float]) -> str:
-    return f"{len(seconds):,} cells: {sum(seconds) / 60:.1f} min"
 
 
 def _aims(records: Sequence[Measured]) -> Iterator[tuple[tuple[str, ...], str, Any]]:

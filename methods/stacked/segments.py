@@ -110,15 +110,18 @@ def _padded(h: Tensor, width: int) -> Tensor:
 
 
 def _is_large(inner: int, outer: int, segments: Segments) -> bool:
-    """Whether each client's product is work enough for a call of its own."""
+    """Whether a client's product is so much work that a call of its own for each, oneDNN having none for all
+    of them, costs nothing beside it."""
     return min(inner, outer) > _NARROW and 2 * segments.rows * inner * outer >= _LARGE * segments.clients
 
 
 def large_product(a: Tensor, b: Tensor) -> Tensor:
     """a b on the CPU by oneDNN, where this torch has it: its product takes an AMD processor half the time of
-    MKL's, which `torch.mm` is."""
+    MKL's, which `torch.mm` is (`tests/performance`). float32 alone goes through it."""
     linear = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
-    return a @ b if linear is None or not a.numel() else linear(a, b.t(), None, "none", [], "")
+    if linear is None or not a.numel() or not kernels.compiled(a):
+        return a @ b
+    return linear(a, b.t(), None, "none", [], "")
 
 
 def _rows_product(h: Tensor, weight: Tensor, segments: Segments) -> Tensor:
@@ -208,13 +211,16 @@ def segment_product(h: Tensor, weight: Tensor, segments: Segments) -> Tensor:
     few outputs through a compiled pass; on other devices, where the grouped product takes no float32, as
     one padded batched product. One client needs none of these but oneDNN.
     """
-    on_cpu = h.device.type == "cpu"
-    if segments.clients == 1 and not (on_cpu and _is_large(weight.shape[1], weight.shape[2], segments)):
+    alone, on_cpu = segments.clients == 1, h.device.type == "cpu"
+    groups = on_cpu and hasattr(functional, "grouped_mm")
+    if groups and alone and _is_large(weight.shape[1], weight.shape[2], segments):
+        return _SegmentProduct.apply(h, weight, segments)
+    if alone:
         return h @ weight[0]
     if not on_cpu:
         return padded_product(h, weight, segments)
     if weight.shape[2] <= _NARROW and kernels.compiled(h):
         return _NarrowProduct.apply(h, weight, segments)
-    if hasattr(functional, "grouped_mm"):
+    if groups:
         return _SegmentProduct.apply(h, weight, segments)
     return dgl.ops.segment_mm(h, weight, segments.sizes)

@@ -306,7 +306,7 @@ def test_squared_distance_is_torchs_own(received):
 
 
 @pytest.mark.parametrize("sizes", [[40, 0, 3], [43]])
-def testlarge_products_are_those_of_each_client(monkeypatch, sizes):
+def test_large_products_are_those_of_each_client(monkeypatch, sizes):
     generator = torch.Generator().manual_seed(0)
     segments = Segments(torch.tensor(sizes))
     h = torch.randn(43, 30, generator=generator).requires_grad_()
