@@ -21,9 +21,19 @@ def partition(
     `.csv`, `.txt`: one integer per node, the client of node 0, 1, …, separated by line breaks or
     commas; `.npy`: the same as an array; −1 leaves a node out. `.npz`: such an array called `key` (not
     needed if it is the only one), or `<key>_nodes`, node ids client after client, with `<key>_sizes`,
-    their counts. A relative path is looked for in the working folder, then in FEDSUB_DATA.
+    their counts. Where the graph's largest component is taken, an array may have an entry for every node
+    of the graph; node ids are numbered in the component. A relative path is looked for in the working
+    folder, then in FEDSUB_DATA.
     Raises UserError if there is no such file or it cannot be read so.
     """
+    read, component = _read(path, key), dataset.component
+    if isinstance(read, np.ndarray) and component is not None and read.shape == component.shape:
+        return read[component]
+    return read
+
+
+def _read(path: str, key: str) -> np.ndarray | list[np.ndarray]:
+    """A client per node, or the nodes of every client, as they stand in the file."""
     if not path:
         raise UserError("partition scheme file needs a path: write file[path=clients.npy]")
     found = find_data("partition file", path)

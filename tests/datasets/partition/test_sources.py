@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from datasets.cache import folder, remember_groups
 from datasets.errors import UserError
-from datasets.graph import build_dataset
+from datasets.graph import build_dataset, largest_component
 from datasets.partition import SCHEMES, metis, partition
 
 
@@ -64,6 +64,19 @@ def test_nodes_and_sizes_as_fedspray_publishes_them(dataset, tmp_path, monkeypat
     assert [nodes.tolist() for nodes in found.nodes] == [[4, 5], [0]]
     with pytest.raises(UserError, match="Other, Path"):
         partition(dataset, "file[path=partitions/own.npz,key=Pth]", 2, 0)
+
+
+def test_a_client_for_every_node_of_a_graph_whose_largest_component_is_taken(tmp_path):
+    """By node of the graph or by node of the component, never the one read as the other."""
+    ends = np.array([0, 2, 3, 4]), np.array([1, 3, 4, 5])
+    part = largest_component(build_dataset("parts", *ends, np.ones((6, 1)), np.arange(6) % 2))
+    for name, client in (("whole", [1, 1, 0, 1, 0, 1]), ("part", [0, 1, 0, 1])):
+        np.save(tmp_path / f"{name}.npy", np.array(client))
+        found = partition(part, given(tmp_path / f"{name}.npy"), 2, 0)
+        assert [nodes.tolist() for nodes in found.nodes] == [[0, 2], [1, 3]]
+    np.save(tmp_path / "other.npy", np.array([0, 1, 0, 1, 0]))
+    with pytest.raises(UserError, match="assigns 5 nodes but the graph has 4"):
+        partition(part, given(tmp_path / "other.npy"), 2, 0)
 
 
 def test_a_key_stays_the_text_it_was_written_as(dataset, tmp_path):
