@@ -14,3 +14,5 @@ from methods.core.base import BOTH_TASKS, FederatedMethod, register
 class FedAvg(FederatedMethod):
     """The hooks' defaults: every row of the mixing matrix holds the p_k, of a round's clients where some are
     absent. A client that comes back starts from the newest mean."""
+
+    reads_labelled_alone = True

@@ -25,12 +25,13 @@ from methods.stacked.backbones import Inputs, Parameters, stack
 class FedSGD(FederatedMethod):
     """Gradients go up, parameters come down, once per epoch."""
 
+    reads_labelled_alone = True
     task: NodeClassification
 
     def make_inputs(self) -> Inputs:
         """All clients' graphs side by side, read with one set of parameters."""
-        federation = self.federation
-        return self.prepare(federation.graph, federation.features, torch.tensor([federation.nodes]))
+        federation, sizes = self.federation, torch.tensor([self.federation.nodes])
+        return self.prepare(federation.graph, federation.features, sizes, read=self.read)
 
     def initial_parameters(self) -> Parameters:
         """One start, with a leading axis of length 1."""

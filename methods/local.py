@@ -9,5 +9,7 @@ from methods.core.base import BOTH_TASKS, FederatedMethod, register
 class Local(FederatedMethod):
     """The mixing matrix is the identity. A client that is absent in a round does not train in it."""
 
+    reads_labelled_alone = True
+
     def exchange(self, round_number: int) -> None:
         """Nothing is sent."""

@@ -65,6 +65,7 @@ class MoonOptions(Options):
 class Moon(FedAvg):
     """FedAvg with a contrast between models in the local objective."""
 
+    reads_labelled_alone = False
     options: MoonOptions
     hidden: Tensor
     """h of the forward pass just made, (n, width)."""

@@ -24,7 +24,7 @@ from methods.core.schedule import Schedule
 from methods.core.setting import Setting
 from methods.core.tasks import Task
 from methods.core.uplink import Uplink
-from methods.stacked.activation import Dropout
+from methods.stacked.activation import Dropout, trains
 from methods.stacked.architecture import Architecture
 from methods.stacked.backbones import Backbone, Inputs, Parameters, make_backbone, stack
 from methods.stacked.mixing import column, weighted_mean
@@ -108,6 +108,9 @@ class FederatedMethod:
     info: ClassVar[MethodInfo]
     unshared: ClassVar[tuple[str, ...]] = ()
     """First parts of the names of parameters that clients keep to themselves: `personal` of `personal.…`."""
+    reads_labelled_alone: ClassVar[bool] = False
+    """Whether training reads `logits` for the task's loss alone: what that does not depend on may then be
+    left out (`Inputs.reach`)."""
 
     options: Any
     setting: Setting
@@ -218,7 +221,12 @@ class FederatedMethod:
     def make_inputs(self) -> Inputs:
         """What the backbone reads; by default the clients' own graphs."""
         federation = self.federation
-        return self.prepare(federation.graph, federation.features, federation.sizes)
+        return self.prepare(federation.graph, federation.features, federation.sizes, read=self.read)
+
+    @property
+    def read(self) -> Tensor | None:
+        """(t,) rows whose outputs training reads; None: all."""
+        return self.task.read if self.reads_labelled_alone else None
 
     def prepare(self, graph: dgl.DGLGraph, features: Tensor, sizes: Tensor, **further: Any) -> Inputs:
         """`Backbone.prepare` for this task, on this device; `further` are its last arguments."""
@@ -306,7 +314,7 @@ class FederatedMethod:
     def local_epoch(self) -> Tensor:
         """One full-batch step of every client; returns the loss, ()."""
         self.optimiser.zero_grad(set_to_none=True)
-        self.inputs.features.renew_gradients()
+        self.inputs.renew_gradients()
         loss = self.objective(self.logits(self.dropout))
         loss.backward()
         self.step()
@@ -318,6 +326,8 @@ class FederatedMethod:
 
     def logits(self, dropout: Dropout | None) -> Tensor:
         """The clients' outputs with their present parameters, (n, C)."""
+        if trains(dropout):
+            return self.backbone.forward_to_read(self.inputs, self.parameters, dropout)
         return self.backbone.forward(self.inputs, self.parameters, dropout)
 
     def objective(self, logits: Tensor) -> Tensor:

@@ -167,10 +167,10 @@ def _finite(loss: Tensor, method: FederatedMethod, number: int) -> float:
     """The loss per client; raises DivergedError if it is not a finite number."""
     value = float(loss) / method.federation.clients
     if not math.isfinite(value):
-        raise DivergedError(
-            f"{method.info.name} diverged: its loss is {value} in round {number}; "
-            f"lower the learning rate (now {method.schedule.learning_rate})"
-        )
+        fix = f"lower the learning rate (now {method.schedule.learning_rate})"
+        if number == 1 and method.inputs.reach is not None:
+            fix += ", or set reads_labelled_alone to False if it trains on outputs of unlabelled nodes"
+        raise DivergedError(f"{method.info.name} diverged: its loss is {value} in round {number}; {fix}")
     return value
 
 

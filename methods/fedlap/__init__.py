@@ -127,6 +127,7 @@ class FedLapPlusOptions(SmoothOptions):
 class FedLap(FedSGD):
     """One model over the clients' own features and learned features of every node."""
 
+    reads_labelled_alone = False
     adjacency: sp.csr_matrix
     """(m, m) of the global graph: all nodes that some client holds."""
     position: Tensor

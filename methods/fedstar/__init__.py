@@ -58,6 +58,7 @@ class FedStarOptions(Options):
 class FedStar(FedAvg):
     """Averages the structure encoder alone; a client that comes back has the newest one, the rest its own."""
 
+    reads_labelled_alone = False
     options: FedStarOptions
     encoding: Tensor
     """e, (n, degrees + steps)."""

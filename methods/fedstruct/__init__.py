@@ -154,6 +154,8 @@ class FedStructOptions(Options):
 class FedStruct(FedSGD):
     """One model over two inputs: the clients' own features, and everybody's structure."""
 
+    reads_labelled_alone = False
+
     options: FedStructOptions
 
     adjacency: sp.csr_matrix

@@ -23,6 +23,8 @@ class Dropout:
 
     training = True
     """Whether outputs with it are trained on; False where they are scored."""
+    among_rows: tuple[Tensor, int] | None = None
+    """The rows, (r,) of n, that masks are made for; None: all."""
 
     def __init__(self, probability: float, seed: int, device: torch.device | str = "cpu") -> None:
         if not 0 <= probability < 1:
@@ -39,8 +41,20 @@ class Dropout:
         other.training = False
         return other
 
+    def among(self, rows: Tensor, count: int) -> Dropout:
+        """The same, next draws included, for `rows`, (r,), of `count`: their part of the masks of all."""
+        other = copy(self)
+        other.among_rows = rows, count
+        return other
+
     def mask(self, shape: tuple[int, ...]) -> Tensor:
         """Kept entries as True; bool of `shape`."""
+        if self.among_rows is None:
+            return self._draw(shape)
+        rows, count = self.among_rows
+        return self._draw((count, *shape[1:])).index_select(0, rows)
+
+    def _draw(self, shape: tuple[int, ...]) -> Tensor:
         count = int(np.prod(shape))
         if self.threshold == 2**15:
             words = np.asarray(self.source.random_raw(-(-count // 64)))

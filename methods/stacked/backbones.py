@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
@@ -18,10 +18,12 @@ import torch
 from torch import Tensor
 
 from datasets.errors import UserError, unknown
+from datasets.graph import select_features
 from methods.stacked.activation import Dropout, activate, add_bias
 from methods.stacked.architecture import Architecture
 from methods.stacked.features import Features, NormalisedFeatures, is_dense
 from methods.stacked.propagation import mean_weight, propagate, symmetric_weight, with_self_loops
+from methods.stacked.reach import restricted, within
 from methods.stacked.segments import Segments, segment_product
 
 Parameters = dict[str, Tensor]
@@ -44,6 +46,30 @@ class Inputs:
     """The propagated input features S X, where (S X) W is cheaper than S (X W)."""
     position: Tensor | None = None
     """Rows of the nodes whose outputs are read, where others pass messages besides; None: all."""
+    reach: Reach | None = None
+    """What training needs of them, where that is much less."""
+
+    def renew_gradients(self) -> None:
+        """As `Features.renew_gradients`, for all that is trained from."""
+        self.features.renew_gradients()
+        if self.reach is not None:
+            self.reach.inputs.renew_gradients()
+
+
+@dataclass(frozen=True)
+class Reach:
+    """The part of a federation that the outputs of a few of its nodes depend on."""
+
+    inputs: Inputs
+    """Of that part alone; its outputs are those of the few."""
+    rows: Tensor
+    """(r,) ascending, its nodes' rows."""
+    read: Tensor
+    """(t,) rows of the few."""
+
+
+WORTH = 0.7
+"""Up to this share of all nodes what a loss depends on is computed by itself."""
 
 
 def uniform(shape: tuple[int, ...], bound: float, generator: torch.Generator) -> Tensor:
@@ -101,6 +127,11 @@ class Backbone(ABC):
     def __init__(self, architecture: Architecture) -> None:
         self.architecture = architecture
 
+    @property
+    @abstractmethod
+    def hops(self) -> int:
+        """Propagations between input and output."""
+
     def prepare(
         self,
         graph: dgl.DGLGraph,
@@ -110,27 +141,65 @@ class Backbone(ABC):
         device: torch.device | str = "cpu",
         convolution: Convolution | None = None,
         position: Tensor | None = None,
+        read: Tensor | None = None,
     ) -> Inputs:
         """Inputs on a block-diagonal graph; features (n, d) dense or CSR, `sizes` (K,).
 
-        `convolution` replaces the backbone's own propagation over `graph`; `position` as in `Inputs`.
+        `convolution` replaces the backbone's own propagation over `graph`; `position` as in `Inputs`. `read`,
+        (t,), are the rows whose outputs training reads, if not all: `Inputs.reach` is then set where it is
+        worth it. It holds for the backbone's own propagation alone.
         """
         segments = Segments(sizes, device)
         kind = NormalisedFeatures if self.architecture.input_norm else Features
-        propagated = None
+        spread = None
         if convolution is None:
             convolution = self.convolution(graph, device)
             # Sparse features fill up when they are propagated; dense ones cost the same as before, and
             # every round is spared two propagations and their gradient.
             if self.folds and not self.architecture.input_norm and is_dense(features):
                 dense = features.to_dense() if features.layout is torch.sparse_csr else features
-                propagated = Features(convolution(dense.to(device)), segments, device)
+                spread = convolution(dense.to(device))
+        propagated = None if spread is None else Features(spread, segments, device)
         position = None if position is None else position.to(device)
-        return Inputs(segments, kind(features, segments, device), convolution, classes, propagated, position)
+        own = kind(features, segments, device)
+        inputs = Inputs(segments, own, convolution, classes, propagated, position)
+        if read is None:
+            return inputs
+        return replace(inputs, reach=self._reach(graph, features, spread, inputs, read))
 
-    @abstractmethod
-    def convolution(self, graph: dgl.DGLGraph, device: torch.device | str) -> Convolution:
-        """One propagation of this backbone over `graph`."""
+    def _reach(
+        self, graph: dgl.DGLGraph, features: Tensor, spread: Tensor | None, inputs: Inputs, read: Tensor
+    ) -> Reach | None:
+        """The part of `inputs`, made of X and S X, that the outputs of the rows `read` depend on; None where
+        that is most of it."""
+        rows = within(graph, read, self.hops - (spread is not None))
+        if len(rows) > WORTH * inputs.segments.rows:
+            return None
+        device = inputs.segments.client.device
+        segments = inputs.segments.among(rows)
+        part = replace(
+            inputs,
+            segments=segments,
+            features=type(inputs.features)(select_features(features, rows.numpy()), segments, device),
+            convolution=self.convolution(graph, device, rows),
+            propagated=None if spread is None else Features(spread[rows.to(device)], segments, device),
+            position=torch.searchsorted(rows, read.cpu()).to(device),
+        )
+        return Reach(part, rows.to(device), read.to(device))
+
+    def messages(self, graph: dgl.DGLGraph) -> tuple[dgl.DGLGraph, Tensor]:
+        """The graph over which this backbone propagates, and its edges' weights, (edges,)."""
+        looped = with_self_loops(graph)
+        return looped, symmetric_weight(looped)
+
+    def convolution(
+        self, graph: dgl.DGLGraph, device: torch.device | str, rows: Tensor | None = None
+    ) -> Convolution:
+        """One propagation of this backbone over `graph`, or among its `rows`, (r,) ascending, alone."""
+        graph, weight = self.messages(graph)
+        if rows is not None:
+            graph, weight = restricted(graph, weight, rows)
+        return partial(propagate, graph, weight=weight.to(device))
 
     @abstractmethod
     def convolve(self, times: Product, spread: Product) -> Tensor:
@@ -166,6 +235,16 @@ class Backbone(ABC):
         logits = self.classify(inputs, self.embed(inputs, parameters, dropout), parameters)
         return logits if inputs.position is None else logits.index_select(0, inputs.position)
 
+    def forward_to_read(self, inputs: Inputs, parameters: Weights, dropout: Dropout | None) -> Tensor:
+        """Logits, (n, C), of the rows that training reads; of the others NaN where they were not needed."""
+        reach, rows = inputs.reach, inputs.segments.rows
+        if reach is None:
+            return self.forward(inputs, parameters, dropout)
+        # The masks of all rows are drawn, so that which are needed changes no draw.
+        dropout = None if dropout is None else dropout.among(reach.rows, rows)
+        logits = self.forward(reach.inputs, parameters, dropout)
+        return logits.new_full((rows, logits.shape[1]), math.nan).index_copy(0, reach.read, logits)
+
     def first(self, inputs: Inputs, parameters: Weights, name: str) -> Tensor:
         """X W of the first layer, X layer-normalised where the architecture says so; (n, width)."""
         weight = parameters[name]
@@ -183,6 +262,10 @@ class Backbone(ABC):
 
 class _Layered(Backbone):
     """Hidden layers, then a head; layer i reads `layers.i.*`, the head `head.*`."""
+
+    @property
+    def hops(self) -> int:
+        return len(self.architecture.hidden) + (self.architecture.head == "convolution")
 
     @property
     def head(self) -> tuple[str, ...]:
@@ -253,9 +336,6 @@ class GCN(_Layered):
 
     folds = True
 
-    def convolution(self, graph: dgl.DGLGraph, device: torch.device | str) -> Convolution:
-        return normalised_adjacency(graph, device)
-
     def convolve(self, times: Product, spread: Product) -> Tensor:
         return spread("weight")
 
@@ -269,8 +349,8 @@ class GraphSAGE(_Layered):
     folds = True
     weights = ("weight", "neighbour")
 
-    def convolution(self, graph: dgl.DGLGraph, device: torch.device | str) -> Convolution:
-        return partial(propagate, graph, weight=mean_weight(graph).to(device))
+    def messages(self, graph: dgl.DGLGraph) -> tuple[dgl.DGLGraph, Tensor]:
+        return graph, mean_weight(graph)
 
     def convolve(self, times: Product, spread: Product) -> Tensor:
         return times("weight") + spread("neighbour")
@@ -282,7 +362,11 @@ class GraphSAGE(_Layered):
 class MLP(_Layered):
     """The same layers without edges: h' = relu(h W + b)."""
 
-    def convolution(self, graph: dgl.DGLGraph, device: torch.device | str) -> Convolution:
+    hops = 0
+
+    def convolution(
+        self, graph: dgl.DGLGraph, device: torch.device | str, rows: Tensor | None = None
+    ) -> Convolution:
         return lambda h: h
 
     def convolve(self, times: Product, spread: Product) -> Tensor:
@@ -298,8 +382,9 @@ class SGC(Backbone):
     Computed as Â^hops (X W): the propagated width is C, not d. The whole model is its classifier.
     """
 
-    def convolution(self, graph: dgl.DGLGraph, device: torch.device | str) -> Convolution:
-        return normalised_adjacency(graph, device)
+    @property
+    def hops(self) -> int:
+        return self.architecture.hops
 
     def convolve(self, times: Product, spread: Product) -> Tensor:
         return spread("weight")

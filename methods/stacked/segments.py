@@ -51,6 +51,11 @@ class Segments:
         """Mean over the rows of each client, (n, width) → (K, width); zero for a client without rows."""
         return self.sum(h) / self.sizes.clamp(min=1).to(h.device).unsqueeze(1)
 
+    def among(self, rows: Tensor) -> Segments:
+        """The runs of some of the rows, (r,) ascending."""
+        client = self.client.cpu()[rows.cpu()]
+        return Segments(torch.bincount(client, minlength=self.clients), self.client.device)
+
     # Side by side: one padded batch, every client as long as the largest, m rows.
 
     @cached_property

@@ -47,6 +47,8 @@ class Task(ABC):
     """Columns of the output that the task reads."""
     train_count: Tensor
     """(K,) training items of each client."""
+    read: Tensor | None = None
+    """(t,) rows whose outputs the loss reads; None: all."""
     validation: Items
     test: Items
 

@@ -35,6 +35,7 @@ class NodeClassification(Task):
         self.client = federation.client.to(device)
         self.train = federation.train.nonzero().squeeze(1).to(device)
         """(training nodes,) rows."""
+        self.read = self.train
         self.train_labels = self.labels[self.train]
         share = 1 / self.train_count.clamp(min=1).float()
         self.train_weight = share.to(device)[self.client[self.train]]

@@ -21,6 +21,7 @@ from methods.core.base import Architecture, Schedule
 from methods.core.setting import make_setting
 from methods.core.training import train
 from methods.fedlap import LEARNED, FedLap
+from methods.fedsgd import FedSGD
 from methods.stacked.backbones import Parameters
 from tests.methods.federations import community_federation, small_dataset, small_federation
 from tests.methods.loops import leaves
@@ -180,6 +181,7 @@ def test_it_equals_a_plain_loop(name, backbone, given):
 @pytest.mark.parametrize("name", ["fedlap", "fedlap+"])
 def test_without_smoothing_and_structure_it_is_fedsgd(name, backbone, monkeypatch):
     monkeypatch.setattr(FedLap, "structure", lambda self, dropout: 0.0)
+    monkeypatch.setattr(FedSGD, "reads_labelled_alone", False)
     schedule = replace(SCHEDULE, rounds=4)
     method = create(name, None, schedule, backbone, 0.5, network="backbone", smoothing=0.0)
     plain = create("fedsgd", None, schedule, backbone, 0.5)

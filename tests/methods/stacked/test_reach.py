@@ -1,0 +1,124 @@
+"""Training on what the loss depends on is training on everything."""
+
+from __future__ import annotations
+
+import dgl
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from methods.core import registry
+from methods.core.base import FederatedMethod, Options
+from methods.core.schedule import Schedule
+from methods.core.setting import make_setting
+from methods.core.training import DivergedError, train
+from methods.fedavg import FedAvg
+from methods.stacked import backbones
+from methods.stacked.activation import Dropout
+from methods.stacked.architecture import Architecture
+from methods.stacked.backbones import make_backbone, stack
+from methods.stacked.reach import within
+from tests.methods.federations import small_federation
+
+
+def drawn_graph(nodes: int, edges: int, seed: int) -> dgl.DGLGraph:
+    """Both directions of random edges."""
+    ends = np.random.default_rng(seed).integers(nodes, size=(2, edges))
+    return dgl.to_simple(dgl.to_bidirected(dgl.graph((ends[0], ends[1]), num_nodes=nodes)))
+
+
+@settings(deadline=None, max_examples=30)
+@given(nodes=st.integers(1, 30), edges=st.integers(0, 40), hops=st.integers(0, 4), seed=st.integers(0, 99))
+def test_what_lies_within_some_hops_is_as_networkx_says(nodes, edges, hops, seed):
+    graph = drawn_graph(nodes, edges, seed)
+    read = torch.tensor([0, nodes - 1]).unique()
+    reference = nx.Graph(zip(*(end.tolist() for end in graph.edges()), strict=True))
+    reference.add_nodes_from(range(nodes))
+    near = [nx.single_source_shortest_path_length(reference, node, hops) for node in read.tolist()]
+    assert within(graph, read, hops).tolist() == sorted(set().union(*near))
+
+
+@pytest.mark.parametrize("head", ["linear", "convolution"])
+@pytest.mark.parametrize("input_norm", [False, True])
+@pytest.mark.parametrize("share", [0.1, 0.9])
+@pytest.mark.parametrize("backbone", ["gcn", "sgc", "graphsage", "mlp"])
+def test_outputs_gradients_and_draws_are_those_of_all_rows(backbone, share, input_norm, head, monkeypatch):
+    """Three clients, sparse and dense features; a share of dense ones are folded into the first layer."""
+    monkeypatch.setattr(backbones, "WORTH", 1.0)
+    generator = torch.Generator().manual_seed(3)
+    graph, sizes = dgl.batch([drawn_graph(size, size // 2, size) for size in (40, 1, 25)]), [40, 1, 25]
+    features = torch.rand(66, 9, generator=generator)
+    features = features * (torch.rand(66, 9, generator=generator) < share)
+    read = torch.tensor([2, 3, 40, 50])
+    network = make_backbone(
+        Architecture(backbone=backbone, hidden=(8, 4), head=head, dropout=0.3, input_norm=input_norm)
+    )
+    inputs = network.prepare(graph, features, torch.tensor(sizes), 3, read=read)
+    assert inputs.reach is not None
+    assert len(read) <= len(inputs.reach.rows) < 66
+    results = []
+    for whole in (True, False):
+        parameters = stack(network.initial(9, 3, torch.Generator().manual_seed(1)), 3)
+        dropout = Dropout(0.3, 5)
+        run = network.forward if whole else network.forward_to_read
+        outputs = run(inputs, parameters, dropout)
+        outputs[read].square().sum().backward()
+        grads = {name: value.grad for name, value in parameters.items()}
+        results.append((outputs.detach(), grads, dropout.source.random_raw()))
+    (outputs, grads, draw), (few, few_grads, few_draw) = results
+    torch.testing.assert_close(few[read], outputs[read])
+    others = torch.ones(66, dtype=torch.bool).index_fill(0, read, value=False)
+    assert few[others].isnan().all()
+    torch.testing.assert_close(few_grads, grads)
+    assert few_draw == draw
+
+
+def test_what_is_most_of_the_graph_is_not_taken_apart():
+    network = make_backbone(Architecture(backbone="gcn", hidden=(4,)))
+    ring = torch.arange(10)
+    graph = dgl.graph((torch.cat([ring, (ring + 1) % 10]), torch.cat([(ring + 1) % 10, ring])))
+    features, sizes = torch.eye(10), torch.tensor([10])
+    assert network.prepare(graph, features, sizes, 2, read=torch.tensor([0, 5])).reach is not None
+    assert network.prepare(graph, features, sizes, 2, read=torch.tensor([0, 3, 6])).reach is None
+    assert network.prepare(graph, features, sizes, 2).reach is None
+
+
+def created(kind: str | type[FederatedMethod]) -> FederatedMethod:
+    """On clients drawn at random with few labelled nodes, as in FedStruct's Table 1."""
+    federation = small_federation(nodes=300, clients=6, split="ratio[train=0.1,validation=0.2,test=0.5]")
+    schedule = Schedule(rounds=4, local_epochs=2, learning_rate=0.01)
+    setting = make_setting(federation, Architecture(hidden=(8, 8), dropout=0.4), schedule, seed=1)
+    return registry.create(kind, {}, setting) if isinstance(kind, str) else kind(Options(), setting)
+
+
+@pytest.mark.parametrize("name", ["local", "fedavg", "fedprox", "fedper", "fedsgd"])
+def test_a_method_trains_to_the_same_models(name, monkeypatch):
+    results = []
+    for worth in (0.0, 1.0):
+        monkeypatch.setattr(backbones, "WORTH", worth)
+        method = created(name)
+        losses = train(method).curve["loss"]
+        assert (method.inputs.reach is not None) == (worth > 0)
+        results.append((losses, {key: value.detach() for key, value in method.parameters.items()}))
+    (losses, parameters), (few_losses, few) = results
+    assert few_losses == pytest.approx(losses, rel=1e-4)
+    torch.testing.assert_close(few, parameters, atol=1e-4, rtol=1e-3)
+
+
+class Smooth(FedAvg):
+    """A plug-in that reads the outputs of all nodes."""
+
+    def objective(self, logits: Tensor) -> Tensor:
+        return super().objective(logits) + logits.square().mean()
+
+
+def test_a_method_that_reads_all_outputs_says_so_or_stops():
+    """What was not computed is not a number: it cannot pass for an output of 0."""
+    with pytest.raises(DivergedError, match=r"its loss is nan in round 1.* reads_labelled_alone to False"):
+        train(created(Smooth))
+    whole = type("Whole", (Smooth,), {"reads_labelled_alone": False})
+    assert np.isfinite(train(created(whole)).curve["loss"]).all()
