@@ -1,13 +1,14 @@
 """GAMLP, the network of FedGTA's public code: features of several hops, mixed node by node.
 
 Zhang et al., Graph Attention Multi-Layer Perceptron, KDD 2022, with "jumping knowledge" attention.
-X_l = Â^l X for l = 0…L is computed once; q, r_0 … r_L and b are learned:
+X_l = Â^l X for l = 0…L; q, r_0 … r_L and b are learned:
 
     s_vl = sigmoid(Σ_m ⟨r_m, X_m[v]⟩ + ⟨q, X_l[v]⟩ + b)
     x_v  = Σ_l a_vl X_l[v],  a_v = softmax_l(s_vl)
     logits = MLP(x), with one slope learned for all its PReLUs
 
-x is never built: x W = Σ_l a_l ⊙ (X_l W), and one product a hop gives X_l W and the hop's scores.
+Neither x nor any X_l but X is ever built: x W = Σ_l a_l ⊙ Â^l (X W), so that one product with X gives all
+that is then propagated, and Σ_m Â^m (X r_m) = X r_0 + Â (X r_1 + Â (…)).
 """
 
 from __future__ import annotations
@@ -18,11 +19,16 @@ import dgl
 import torch
 from torch import Tensor
 
-from datasets.graph import as_array, as_feature_tensor
 from methods.stacked.activation import Dropout, add_bias, trains
-from methods.stacked.backbones import Parameters, Weights, glorot, linear_start, prefixed
+from methods.stacked.backbones import (
+    Parameters,
+    Weights,
+    glorot,
+    linear_start,
+    normalised_adjacency,
+    prefixed,
+)
 from methods.stacked.features import Features
-from methods.stacked.propagation import message_matrix, symmetric_weight, with_self_loops
 from methods.stacked.segments import Segments, ranks, segment_product
 
 SLOPE = 0.25
@@ -50,13 +56,9 @@ class GAMLP:
         device = segments.client.device
         self.segments, self.widths, self.classes = segments, widths, classes
         self.width = int(features.shape[1])
-        looped = with_self_loops(graph)
-        adjacency = message_matrix(looped, symmetric_weight(looped))
-        matrix = as_array(features)
-        self.hops = [Features(features, segments, device)]
-        for _ in range(hops):
-            matrix = adjacency @ matrix
-            self.hops.append(Features(as_feature_tensor(matrix), segments, device))
+        self.hops = hops
+        self.features = Features(features, segments, device)
+        self.convolution = normalised_adjacency(graph, device)
         self.misread: tuple[Tensor, Tensor] | None = None
         """(n, L + 1) places of the scores that each node reads in training and in evaluation."""
         if mixed_rows is not None:
@@ -68,7 +70,7 @@ class GAMLP:
 
     def initial(self, generator: torch.Generator) -> Parameters:
         """One client's start: Xavier's times √2 with zero bias in the MLP, torch's own for the scores."""
-        scores = linear_start((len(self.hops) + 1) * self.width, 1, generator)
+        scores = linear_start((self.hops + 2) * self.width, 1, generator)
         parameters = prefixed("hops", scores) | {"slope": torch.full((1,), SLOPE)}
         inner = self.width
         for index, outer in enumerate((*self.widths, self.classes)):
@@ -92,17 +94,19 @@ class GAMLP:
     def _first(self, parameters: Weights, weight: Tensor, training: bool) -> Tensor:
         """x W, (n, width of W)."""
         *references, own = parameters["hops.weight"].split(self.width, dim=1)
-        products = [
-            hop.times(torch.cat([weight, reference, own], dim=2))
-            for hop, reference in zip(self.hops, references, strict=True)
-        ]
-        common = torch.stack([product[:, -2] for product in products]).sum(dim=0)
-        common = common + parameters["hops.bias"].squeeze(1).index_select(0, self.segments.client)
-        scores = torch.stack([common + product[:, -1] for product in products]).sigmoid()
+        product = self.features.times(torch.cat([weight, own, *references], dim=2))
+        products = [product[:, : -len(references)]]
+        for _ in range(self.hops):
+            products.append(self.convolution(products[-1]))
+        *nearer, common = product[:, -len(references) :].split(1, dim=1)
+        for reference in reversed(nearer):
+            common = reference + self.convolution(common)
+        common = common.squeeze(1) + parameters["hops.bias"].squeeze(1).index_select(0, self.segments.client)
+        scores = torch.stack([common + part[:, -1] for part in products]).sigmoid()
         if self.misread is not None:
             scores = scores.flatten()[self.misread[0 if training else 1]].T
         shares = scores.softmax(dim=0).unsqueeze(2)
-        return torch.stack([a * p[:, :-2] for a, p in zip(shares, products, strict=True)]).sum(dim=0)
+        return torch.stack([a * p[:, :-1] for a, p in zip(shares, products, strict=True)]).sum(dim=0)
 
 
 def misread_scores(rows: Tensor, client: Tensor, hops: int) -> Tensor:
