@@ -6,10 +6,13 @@ that a neighbour was generated for, at its own client, and among all nodes of ev
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from methods.stacked import kernels
 from methods.stacked.features import DENSE_BYTES
+from methods.stacked.segments import large_product
 from methods.stacked.sparse import sparse_product
 
 DENSE_SHARE = 0.1
@@ -27,6 +30,39 @@ def nearest_hidden(
     `generated` is (S, d); candidates of row s are `neighbour[first[s] : first[s] + count[s]]`, rows of
     `features` ((H, d) dense); `count` (S,) is at least 1. Of equally near ones the earliest wins.
     """
+    if not kernels.compiled(generated):
+        return nearest_by_torch(generated, first, count, neighbour, features)
+    nearest = torch.empty_like(first)
+    arrays = (generated.detach().contiguous(), first, count, neighbour, features.contiguous(), nearest)
+    _nearest_hidden(*(array.numpy() for array in arrays))
+    return nearest
+
+
+@kernels.compile_pass
+def _nearest_hidden(
+    generated: np.ndarray,
+    first: np.ndarray,
+    count: np.ndarray,
+    neighbour: np.ndarray,
+    features: np.ndarray,
+    nearest: np.ndarray,
+) -> None:
+    for row in range(len(generated)):
+        least = np.float32(np.inf)
+        for place in range(first[row], first[row] + count[row]):
+            candidate = features[neighbour[place]]
+            distance = np.float32(0)
+            for column in range(len(candidate)):
+                gap = generated[row, column] - candidate[column]
+                distance += gap * gap
+            if place == first[row] or distance < least:
+                least, nearest[row] = distance, neighbour[place]
+
+
+def nearest_by_torch(
+    generated: Tensor, first: Tensor, count: Tensor, neighbour: Tensor, features: Tensor
+) -> Tensor:
+    """`nearest_hidden` on any device, through arrays of all the differences."""
     rows = len(generated)
     row = torch.repeat_interleave(torch.arange(rows, device=count.device), count)
     offset = torch.arange(len(row), device=count.device) - (count.cumsum(0) - count)[row]
@@ -105,7 +141,7 @@ class OtherClients:
     def _nearest(self, generated: Tensor, owner: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Node, generated row and share of each minimum: for every row one for each other client."""
         scaled = (-2 * generated).T.contiguous()
-        score = sparse_product(self.features, scaled) if self.sparse else self.features @ scaled
+        score = sparse_product(self.features, scaled) if self.sparse else large_product(self.features, scaled)
         score += self.norm.unsqueeze(1)
         rows = len(generated)
         least = score.new_full((self.clients, rows), torch.inf)

@@ -20,7 +20,7 @@ from methods.fedsage import matching as fedsage_matching
 from methods.fedsage import training as fedsage_training
 from methods.fedsage.generator import Generated, count_loss
 from methods.fedsage.impair import choose_hidden, impair
-from methods.fedsage.matching import OtherClients, nearest_hidden
+from methods.fedsage.matching import OtherClients, nearest_by_torch, nearest_hidden
 from methods.fedsage.training import GeneratorTraining, client_chunks
 from tests.methods.federations import small_federation
 
@@ -151,12 +151,27 @@ def test_equally_near_nodes_share_a_gradient():
     assert torch.allclose(found, torch.tensor([[0.0, 2.0]]))
 
 
-def test_nearest_hidden_takes_the_earliest_of_equals():
+@pytest.mark.parametrize("search", [nearest_hidden, nearest_by_torch])
+def test_nearest_hidden_takes_the_earliest_of_equals(search):
     features = torch.tensor([[1.0], [3.0], [1.0]])
-    nearest = nearest_hidden(
+    nearest = search(
         torch.tensor([[2.0], [0.0]]), torch.tensor([0, 1]), torch.tensor([3, 2]), torch.arange(3), features
     )
     assert nearest.tolist() == [0, 2]
+
+
+@settings(deadline=None, max_examples=30)
+@given(rows=st.integers(1, 20), width=st.integers(1, 9), seed=st.integers(0, 99))
+def test_nearest_hidden_by_either_search(rows, width, seed):
+    """Features of whole numbers, so that many are equally near and no sum rounds."""
+    generator = torch.Generator().manual_seed(seed)
+    features = torch.randint(0, 2, (15, width), generator=generator).float()
+    generated = torch.randint(0, 3, (rows, width), generator=generator).float()
+    neighbour = torch.randint(0, 15, (40,), generator=generator)
+    first = torch.randint(0, 30, (rows,), generator=generator)
+    count = torch.randint(1, 11, (rows,), generator=generator)
+    searched = (generated, first, count, neighbour, features)
+    assert nearest_hidden(*searched).tolist() == nearest_by_torch(*searched).tolist()
 
 
 def test_counts_and_slots():
