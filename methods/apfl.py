@@ -21,8 +21,8 @@ from datasets.limits import NonNegative, Share
 from methods.core.base import BOTH_TASKS, Options, register
 from methods.core.twin import PREFIX, TwinMethod
 from methods.stacked.activation import Dropout
-from methods.stacked.backbones import Parameters
 from methods.stacked.mixing import column
+from methods.stacked.parameters import Parameters
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,8 @@ from torch import Tensor
 from datasets.limits import Count, NonNegative, PositiveShare, Size
 from methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
 from methods.core.tasks import NodeClassification
-from methods.stacked.backbones import Parameters
 from methods.stacked.mixing import column
+from methods.stacked.parameters import Parameters
 from methods.stacked.segments import ranks
 
 

@@ -37,9 +37,9 @@ from torch import Tensor
 from datasets.limits import NonNegative
 from methods.core.base import BOTH_TASKS, Options, register
 from methods.core.corrected import CorrectedMethod
-from methods.stacked.backbones import Parameters
 from methods.stacked.distance import squared_distance
 from methods.stacked.mixing import weighted_mean
+from methods.stacked.parameters import Parameters
 
 
 @dataclass(frozen=True)

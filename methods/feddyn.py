@@ -25,9 +25,9 @@ from torch import Tensor
 from datasets.limits import Positive
 from methods.core.base import BOTH_TASKS, Options, register
 from methods.core.server_rules import ServedMethod, ServerRule
-from methods.stacked.backbones import Parameters
 from methods.stacked.distance import squared_distance
 from methods.stacked.mixing import column, weighted_mean
+from methods.stacked.parameters import Parameters
 
 
 @dataclass(frozen=True)

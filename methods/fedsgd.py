@@ -18,7 +18,8 @@ from torch import Tensor
 from methods.core.base import FederatedMethod, register
 from methods.core.channel import size_of
 from methods.core.tasks import NodeClassification
-from methods.stacked.backbones import Inputs, Parameters, stack
+from methods.stacked.backbones import Inputs
+from methods.stacked.parameters import Parameters, stack
 
 
 @register("fedsgd", title="FL GNN", paper="McMahan et al. 2017", exchanges="gradients of the parameters")

@@ -39,10 +39,10 @@ from datasets.limits import Count
 from methods.core.base import FederatedMethod, Options, register
 from methods.core.tasks import NodeClassification
 from methods.stacked.activation import activate, add_bias
-from methods.stacked.backbones import Parameters, stack, uniform
 from methods.stacked.features import Features
 from methods.stacked.mixing import weighted_mean
 from methods.stacked.optimiser import MaskedOptimiser, make_adam
+from methods.stacked.parameters import Parameters, stack, uniform
 from methods.stacked.segments import Segments, segment_product
 
 

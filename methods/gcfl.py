@@ -47,8 +47,8 @@ from torch import Tensor
 from datasets.limits import Limit, NonNegative, Size
 from methods.core.base import BOTH_TASKS, SAME_AS_FEDAVG, FederatedMethod, Options, register
 from methods.core.setting import Setting
-from methods.stacked.backbones import Parameters
 from methods.stacked.mixing import cosine, gram, mix
+from methods.stacked.parameters import Parameters
 
 
 @dataclass(frozen=True)

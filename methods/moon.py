@@ -33,7 +33,7 @@ from datasets.limits import NonNegative, Positive
 from methods.core.base import BOTH_TASKS, Options, register
 from methods.fedavg import FedAvg
 from methods.stacked.activation import Dropout, activate, add_bias
-from methods.stacked.backbones import Parameters, linear_start, prefixed, stack
+from methods.stacked.parameters import Parameters, linear_start, prefixed, stack
 from methods.stacked.segments import Segments, segment_product
 
 

@@ -49,7 +49,7 @@ from methods.core.channel import FLOAT
 from methods.core.tasks import NodeClassification
 from methods.core.twin import PREFIX
 from methods.stacked.activation import Dropout
-from methods.stacked.backbones import Parameters, prefixed, stack, unprefixed
+from methods.stacked.parameters import Parameters, prefixed, stack, unprefixed
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from methods.adafgl.smoothing import Smoothing
 from methods.stacked.activation import Dropout, add_bias, trains
-from methods.stacked.backbones import Inputs, Parameters, Weights, glorot
+from methods.stacked.backbones import Inputs
+from methods.stacked.parameters import Parameters, Weights, glorot
 from methods.stacked.segments import Segments, segment_product
 
 Heads = dict[str, Tensor]

@@ -26,9 +26,10 @@ from methods.core.tasks import Task
 from methods.core.uplink import Uplink
 from methods.stacked.activation import Dropout, trains
 from methods.stacked.architecture import Architecture
-from methods.stacked.backbones import Backbone, Inputs, Parameters, make_backbone, stack
+from methods.stacked.backbones import Backbone, Inputs, make_backbone
 from methods.stacked.mixing import column, weighted_mean
 from methods.stacked.optimiser import MaskedOptimiser, make_adam
+from methods.stacked.parameters import Parameters, stack
 from methods.stacked.propagation import use_kernel
 
 BOTH_TASKS = (tasks.NodeClassification.name, tasks.LinkPrediction.name)

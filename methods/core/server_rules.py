@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from methods.core.base import FederatedMethod
-from methods.stacked.backbones import Parameters
 from methods.stacked.mixing import weighted_mean
+from methods.stacked.parameters import Parameters
 
 
 class ServerRule:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from methods.core.base import FederatedMethod
 from methods.stacked.activation import Dropout
-from methods.stacked.backbones import Parameters, prefixed, unprefixed
+from methods.stacked.parameters import Parameters, prefixed, unprefixed
 
 PREFIX = "personal"
 

@@ -62,7 +62,8 @@ from methods.feddyn import DynamicRegularisation
 from methods.fedopt import AdaptiveServer, FedAdagradOptions, FedAdamOptions
 from methods.stacked.activation import Dropout, trains
 from methods.stacked.architecture import Architecture
-from methods.stacked.backbones import Inputs, Parameters, stack
+from methods.stacked.backbones import Inputs
+from methods.stacked.parameters import Parameters, stack
 
 MEBI = 2**20
 """Bytes of one MB in the paper's Table 4."""

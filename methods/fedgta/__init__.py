@@ -43,8 +43,9 @@ from methods.core.tasks import NodeClassification
 from methods.fedgta.gamlp import GAMLP
 from methods.stacked.activation import Dropout
 from methods.stacked.architecture import Architecture
-from methods.stacked.backbones import Convolution, Inputs, Parameters, normalised_adjacency, stack
+from methods.stacked.backbones import Convolution, Inputs, normalised_adjacency
 from methods.stacked.mixing import cosine, gram, mix
+from methods.stacked.parameters import Parameters, stack
 from methods.stacked.propagation import propagate, symmetric_weight
 from methods.stacked.segments import Segments
 

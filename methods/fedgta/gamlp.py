@@ -20,15 +20,9 @@ import torch
 from torch import Tensor
 
 from methods.stacked.activation import Dropout, add_bias, trains
-from methods.stacked.backbones import (
-    Parameters,
-    Weights,
-    glorot,
-    linear_start,
-    normalised_adjacency,
-    prefixed,
-)
+from methods.stacked.backbones import normalised_adjacency
 from methods.stacked.features import Features
+from methods.stacked.parameters import Parameters, Weights, glorot, linear_start, prefixed
 from methods.stacked.segments import Segments, ranks, segment_product
 
 SLOPE = 0.25

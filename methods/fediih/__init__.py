@@ -47,7 +47,7 @@ from methods.core.channel import size_of
 from methods.fediih.routing import Routing
 from methods.stacked.activation import Dropout, add_bias
 from methods.stacked.architecture import Architecture
-from methods.stacked.backbones import Parameters, prefixed, uniform
+from methods.stacked.parameters import Parameters, prefixed, uniform
 from methods.stacked.segments import segment_product
 
 PRIOR = "prior"

@@ -36,7 +36,7 @@ from datasets.limits import Count
 from methods.core.base import FederatedMethod, Options, register
 from methods.fedlit.clustering import EdgeClustering, align, regroup
 from methods.stacked.activation import Dropout, activate, add_bias
-from methods.stacked.backbones import Parameters, glorot, linear_start, prefixed, stack, unprefixed
+from methods.stacked.parameters import Parameters, glorot, linear_start, prefixed, stack, unprefixed
 from methods.stacked.propagation import (
     mean_weight,
     propagate,

@@ -52,9 +52,9 @@ from methods.fedpub.masks import (
 from methods.fedpub.proxy import FunctionalEmbedding, make_proxy
 from methods.fedpub.similarity import class_shares, correlation, label_similarity, mixing_matrix
 from methods.stacked.activation import Dropout, trains
-from methods.stacked.backbones import Parameters, glorot, unprefixed
 from methods.stacked.distance import squared_distance
 from methods.stacked.mixing import cosine, gram
+from methods.stacked.parameters import Parameters, glorot, unprefixed
 
 
 @dataclass(frozen=True)

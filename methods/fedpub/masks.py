@@ -10,8 +10,8 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from methods.core.channel import FLOAT, INDEX
-from methods.stacked.backbones import Parameters, Weights, prefixed, unprefixed
 from methods.stacked.mixing import mix
+from methods.stacked.parameters import Parameters, Weights, prefixed, unprefixed
 
 PREFIX = "mask"
 

@@ -25,15 +25,8 @@ from methods.core.base import Options, register
 from methods.fedavg import FedAvg
 from methods.fedstar.encoding import structure_encoding
 from methods.stacked.activation import Dropout, activate, add_bias
-from methods.stacked.backbones import (
-    Convolution,
-    Parameters,
-    glorot,
-    linear_start,
-    normalised_adjacency,
-    prefixed,
-    stack,
-)
+from methods.stacked.backbones import Convolution, normalised_adjacency
+from methods.stacked.parameters import Parameters, glorot, linear_start, prefixed, stack
 from methods.stacked.segments import segment_product
 
 SHARED = "structure."

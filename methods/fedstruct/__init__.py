@@ -51,8 +51,9 @@ from methods.fedstruct.bytes import Traffic
 from methods.fedstruct.rows import acquisition_bytes, combined_rows, hop_weights, pruned_blocks, pruned_rows
 from methods.stacked.activation import Dropout, trains
 from methods.stacked.architecture import Architecture, layer_widths
-from methods.stacked.backbones import Backbone, Inputs, Parameters, make_backbone, prefixed, stack, unprefixed
+from methods.stacked.backbones import Backbone, Inputs, make_backbone
 from methods.stacked.features import DenseFeatures
+from methods.stacked.parameters import Parameters, prefixed, stack, unprefixed
 from methods.stacked.propagation import mean_weight, propagate, use_kernel, with_self_loops
 from methods.structure.degree import one_hot_degrees
 from methods.structure.global_graph import global_graph

@@ -13,7 +13,8 @@ from datasets.federation import Federation
 from methods.core.channel import FLOAT, size_of
 from methods.core.tasks import NodeClassification
 from methods.fedstruct.rows import reachable_pairs
-from methods.stacked.backbones import Backbone, Parameters
+from methods.stacked.backbones import Backbone
+from methods.stacked.parameters import Parameters
 
 MEGA = 10**6
 

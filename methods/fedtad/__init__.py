@@ -45,8 +45,8 @@ from methods.core.base import FederatedMethod, Options, register
 from methods.core.tasks import NodeClassification
 from methods.fedtad.pseudo import PseudoGraph, balanced_labels, generate, generator_start, join, manhattan
 from methods.fedtad.reliability import class_reliability, shares
-from methods.stacked.backbones import Parameters
 from methods.stacked.optimiser import make_adam
+from methods.stacked.parameters import Parameters
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,8 @@ from torch import Tensor
 
 from methods.fedpub.proxy import SharedFeatures
 from methods.stacked.activation import Dropout
-from methods.stacked.backbones import (
-    Backbone,
-    Convolution,
-    Inputs,
-    Parameters,
-    Weights,
-    linear_start,
-    prefixed,
-)
+from methods.stacked.backbones import Backbone, Convolution, Inputs
+from methods.stacked.parameters import Parameters, Weights, linear_start, prefixed
 from methods.stacked.propagation import use_kernel
 
 HIDDEN = (64, 128, 256)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
@@ -22,12 +22,11 @@ from datasets.graph import select_features
 from methods.stacked.activation import Dropout, activate, add_bias
 from methods.stacked.architecture import Architecture
 from methods.stacked.features import Features, NormalisedFeatures, is_dense
+from methods.stacked.parameters import Parameters, Weights, glorot, linear_start, prefixed
 from methods.stacked.propagation import mean_weight, propagate, symmetric_weight, with_self_loops
 from methods.stacked.reach import restricted, within
 from methods.stacked.segments import Segments, segment_product
 
-Parameters = dict[str, Tensor]
-Weights = Mapping[str, Tensor]
 Convolution = Callable[[Tensor], Tensor]
 Product = Callable[[str], Tensor]
 """Name of a layer's weight matrix → the product of the layer's input with it, (n, width)."""
@@ -72,48 +71,10 @@ WORTH = 0.7
 """Up to this share of all nodes what a loss depends on is computed by itself."""
 
 
-def uniform(shape: tuple[int, ...], bound: float, generator: torch.Generator) -> Tensor:
-    """Uniform in ±bound."""
-    return torch.empty(shape).uniform_(-bound, bound, generator=generator)
-
-
-def glorot(shape: tuple[int, int], generator: torch.Generator) -> Tensor:
-    """Uniform in ±√(6 / (in + out)), Glorot & Bengio 2010 eq. (16); `shape` is (in, out)."""
-    return uniform(shape, math.sqrt(6 / sum(shape)), generator)
-
-
-def linear_start(
-    inner: int, outer: int, generator: torch.Generator, weights: Iterable[str] = ("weight",)
-) -> Parameters:
-    """`weights` and `bias` of a linear layer, uniform in ±1/√in, torch's default."""
-    bound = 1 / math.sqrt(inner)
-    start = {name: uniform((inner, outer), bound, generator) for name in weights}
-    return start | {"bias": uniform((outer,), bound, generator)}
-
-
-def prefixed(prefix: str, parameters: Weights) -> Parameters:
-    """The same parameters, named `prefix.<name>`."""
-    return {f"{prefix}.{name}": value for name, value in parameters.items()}
-
-
-def unprefixed(prefix: str, parameters: Weights) -> Parameters:
-    """The parameters that are named `prefix.<name>`, by these names."""
-    start = f"{prefix}."
-    return {name[len(start) :]: value for name, value in parameters.items() if name.startswith(start)}
-
-
 def normalised_adjacency(graph: dgl.DGLGraph, device: torch.device | str) -> Convolution:
     """h → Â h with Â = D̃^−½ (A + I) D̃^−½, Kipf & Welling, ICLR 2017, eq. (2)."""
     looped = with_self_loops(graph)
     return partial(propagate, looped, weight=symmetric_weight(looped).to(device))
-
-
-def stack(parameters: Weights, clients: int, device: torch.device | str = "cpu") -> Parameters:
-    """The same start for every client: each parameter repeated along a new leading axis, as a leaf."""
-    return {
-        name: value.unsqueeze(0).repeat(clients, *(1,) * value.dim()).to(device).requires_grad_()
-        for name, value in parameters.items()
-    }
 
 
 class Backbone(ABC):

@@ -14,7 +14,7 @@ from methods.core import registry
 from methods.core.base import Architecture, FederatedMethod, Schedule
 from methods.core.setting import make_setting
 from methods.core.training import Outcome, train
-from methods.stacked.backbones import Parameters
+from methods.stacked.parameters import Parameters
 from tests.methods.federations import small_federation
 from tests.methods.oracle import client_parts, forward
 

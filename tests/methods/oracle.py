@@ -10,7 +10,7 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from datasets.federation import Federation
-from methods.stacked.backbones import Parameters
+from methods.stacked.parameters import Parameters
 
 
 def client_parts(federation: Federation) -> list[dict[str, Tensor]]:

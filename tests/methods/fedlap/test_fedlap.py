@@ -22,7 +22,7 @@ from methods.core.setting import make_setting
 from methods.core.training import train
 from methods.fedlap import LEARNED, FedLap
 from methods.fedsgd import FedSGD
-from methods.stacked.backbones import Parameters
+from methods.stacked.parameters import Parameters
 from tests.methods.federations import community_federation, small_dataset, small_federation
 from tests.methods.loops import leaves
 from tests.methods.oracle import client_parts, forward

@@ -20,9 +20,10 @@ from methods.core.training import train
 from methods.fedsage import FedSagePlus, FedSageTrue, missing_neighbours
 from methods.fedsage.generator import NeighbourGenerator
 from methods.fedsage.mending import mended_inputs
-from methods.stacked.backbones import make_backbone, stack
+from methods.stacked.backbones import make_backbone
 from methods.stacked.features import Features, NormalisedFeatures
 from methods.stacked.growth import grow
+from methods.stacked.parameters import stack
 from methods.stacked.segments import Segments
 from tests.methods.federations import SPLIT, small_dataset, small_federation
 

@@ -22,7 +22,7 @@ from methods.core.base import Architecture, Schedule
 from methods.core.setting import make_setting
 from methods.core.training import train
 from methods.fedstruct import FedStruct
-from methods.stacked.backbones import unprefixed
+from methods.stacked.parameters import unprefixed
 from tests.methods.federations import small_dataset, small_federation
 
 SMALL = {

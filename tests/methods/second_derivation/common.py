@@ -17,7 +17,7 @@ from datasets.splits import make_split
 from methods.core import registry
 from methods.core.base import Architecture, FederatedMethod, Schedule
 from methods.core.setting import make_setting
-from methods.stacked.backbones import Parameters
+from methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, optimiser_of
 from tests.methods.oracle import client_parts
 

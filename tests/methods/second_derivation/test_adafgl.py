@@ -26,7 +26,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from methods.stacked.backbones import Parameters
+from methods.stacked.parameters import Parameters
 from tests.methods.adafgl.first_layers import first_layer
 from tests.methods.loops import Part, numbers
 from tests.methods.oracle import forward

@@ -27,7 +27,7 @@ from torch import Tensor
 from datasets.federation import Federation
 from methods.fedsage import FedSagePlus
 from methods.fedsage.training import GeneratorTraining
-from methods.stacked.backbones import Parameters
+from methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, mean, numbers
 from tests.methods.oracle import client_parts
 from tests.methods.second_derivation.common import (

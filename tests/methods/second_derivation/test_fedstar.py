@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from methods.stacked.backbones import Parameters
+from methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, numbers
 from tests.methods.second_derivation.common import COMMUNITY, Pair, divided, symmetric
 

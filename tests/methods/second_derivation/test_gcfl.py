@@ -25,7 +25,7 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from datasets.federation import Federation
-from methods.stacked.backbones import Parameters
+from methods.stacked.parameters import Parameters
 from tests.methods.loops import numbers
 from tests.methods.oracle import forward
 from tests.methods.second_derivation.common import COMMUNITY, Pair, copied, divided

@@ -20,7 +20,8 @@ from methods.fedavg import FedAvg
 from methods.stacked import backbones
 from methods.stacked.activation import Dropout
 from methods.stacked.architecture import Architecture
-from methods.stacked.backbones import make_backbone, stack
+from methods.stacked.backbones import make_backbone
+from methods.stacked.parameters import stack
 from methods.stacked.reach import within
 from tests.methods.federations import small_federation
 

@@ -1,0 +1,50 @@
+"""Parameters of K clients at once: their names, and where they start."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import Tensor
+
+Parameters = dict[str, Tensor]
+Weights = Mapping[str, Tensor]
+
+
+def uniform(shape: tuple[int, ...], bound: float, generator: torch.Generator) -> Tensor:
+    """Uniform in ±bound."""
+    return torch.empty(shape).uniform_(-bound, bound, generator=generator)
+
+
+def glorot(shape: tuple[int, int], generator: torch.Generator) -> Tensor:
+    """Uniform in ±√(6 / (in + out)), Glorot & Bengio 2010 eq. (16); `shape` is (in, out)."""
+    return uniform(shape, math.sqrt(6 / sum(shape)), generator)
+
+
+def linear_start(
+    inner: int, outer: int, generator: torch.Generator, weights: Iterable[str] = ("weight",)
+) -> Parameters:
+    """`weights` and `bias` of a linear layer, uniform in ±1/√in, torch's default."""
+    bound = 1 / math.sqrt(inner)
+    start = {name: uniform((inner, outer), bound, generator) for name in weights}
+    return start | {"bias": uniform((outer,), bound, generator)}
+
+
+def prefixed(prefix: str, parameters: Weights) -> Parameters:
+    """The same parameters, named `prefix.<name>`."""
+    return {f"{prefix}.{name}": value for name, value in parameters.items()}
+
+
+def unprefixed(prefix: str, parameters: Weights) -> Parameters:
+    """The parameters that are named `prefix.<name>`, by these names."""
+    start = f"{prefix}."
+    return {name[len(start) :]: value for name, value in parameters.items() if name.startswith(start)}
+
+
+def stack(parameters: Weights, clients: int, device: torch.device | str = "cpu") -> Parameters:
+    """The same start for every client: each parameter repeated along a new leading axis, as a leaf."""
+    return {
+        name: value.unsqueeze(0).repeat(clients, *(1,) * value.dim()).to(device).requires_grad_()
+        for name, value in parameters.items()
+    }
