@@ -111,7 +111,7 @@ class FederatedMethod:
     """First parts of the names of parameters that clients keep to themselves: `personal` of `personal.…`."""
     reads_labelled_alone: ClassVar[bool] = False
     """Whether training reads `logits` for the task's loss alone: what that does not depend on may then be
-    left out (`Inputs.reach`)."""
+    left out (`Inputs.receptive_field`)."""
 
     options: Any
     setting: Setting

@@ -23,8 +23,8 @@ from methods.stacked.activation import Dropout, activate, add_bias
 from methods.stacked.architecture import Architecture
 from methods.stacked.features import Features, NormalisedFeatures, is_dense
 from methods.stacked.parameters import Parameters, Weights, glorot, linear_start, prefixed
-from methods.stacked.propagation import mean_weight, propagate, symmetric_weight, with_self_loops
-from methods.stacked.reach import restricted, within
+from methods.stacked.propagation import mean_weight, normalised_edges, propagate
+from methods.stacked.receptive_field import restricted, within
 from methods.stacked.segments import Segments, segment_product
 
 Convolution = Callable[[Tensor], Tensor]
@@ -45,18 +45,18 @@ class Inputs:
     """The propagated input features S X, where (S X) W is cheaper than S (X W)."""
     position: Tensor | None = None
     """Rows of the nodes whose outputs are read, where others pass messages besides; None: all."""
-    reach: Reach | None = None
-    """What training needs of them, where that is much less."""
+    receptive_field: ReceptiveField | None = None
+    """What training reads of them, where that is much less."""
 
     def renew_gradients(self) -> None:
         """As `Features.renew_gradients`, for all that is trained from."""
         self.features.renew_gradients()
-        if self.reach is not None:
-            self.reach.inputs.renew_gradients()
+        if self.receptive_field is not None:
+            self.receptive_field.inputs.renew_gradients()
 
 
 @dataclass(frozen=True)
-class Reach:
+class ReceptiveField:
     """The part of a federation that the outputs of a few of its nodes depend on."""
 
     inputs: Inputs
@@ -73,8 +73,8 @@ WORTH = 0.7
 
 def normalised_adjacency(graph: dgl.DGLGraph, device: torch.device | str) -> Convolution:
     """h → Â h with Â = D̃^−½ (A + I) D̃^−½, Kipf & Welling, ICLR 2017, eq. (2)."""
-    looped = with_self_loops(graph)
-    return partial(propagate, looped, weight=symmetric_weight(looped).to(device))
+    looped, weight = normalised_edges(graph)
+    return partial(propagate, looped, weight=weight.to(device))
 
 
 class Backbone(ABC):
@@ -107,8 +107,8 @@ class Backbone(ABC):
         """Inputs on a block-diagonal graph; features (n, d) dense or CSR, `sizes` (K,).
 
         `convolution` replaces the backbone's own propagation over `graph`; `position` as in `Inputs`. `read`,
-        (t,), are the rows whose outputs training reads, if not all: `Inputs.reach` is then set where it is
-        worth it. It holds for the backbone's own propagation alone.
+        (t,), are the rows whose outputs training reads, if not all: `Inputs.receptive_field` is then set
+        where it is worth it. It holds for the backbone's own propagation alone.
         """
         segments = Segments(sizes, device)
         kind = NormalisedFeatures if self.architecture.input_norm else Features
@@ -126,11 +126,11 @@ class Backbone(ABC):
         inputs = Inputs(segments, own, convolution, classes, propagated, position)
         if read is None:
             return inputs
-        return replace(inputs, reach=self._reach(graph, features, spread, inputs, read))
+        return replace(inputs, receptive_field=self._receptive_field(graph, features, spread, inputs, read))
 
-    def _reach(
+    def _receptive_field(
         self, graph: dgl.DGLGraph, features: Tensor, spread: Tensor | None, inputs: Inputs, read: Tensor
-    ) -> Reach | None:
+    ) -> ReceptiveField | None:
         """The part of `inputs`, made of X and S X, that the outputs of the rows `read` depend on; None where
         that is most of it."""
         rows = within(graph, read, self.hops - (spread is not None))
@@ -146,12 +146,11 @@ class Backbone(ABC):
             propagated=None if spread is None else Features(spread[rows.to(device)], segments, device),
             position=torch.searchsorted(rows, read.cpu()).to(device),
         )
-        return Reach(part, rows.to(device), read.to(device))
+        return ReceptiveField(part, rows.to(device), read.to(device))
 
     def messages(self, graph: dgl.DGLGraph) -> tuple[dgl.DGLGraph, Tensor]:
         """The graph over which this backbone propagates, and its edges' weights, (edges,)."""
-        looped = with_self_loops(graph)
-        return looped, symmetric_weight(looped)
+        return normalised_edges(graph)
 
     def convolution(
         self, graph: dgl.DGLGraph, device: torch.device | str, rows: Tensor | None = None
@@ -198,13 +197,13 @@ class Backbone(ABC):
 
     def forward_to_read(self, inputs: Inputs, parameters: Weights, dropout: Dropout | None) -> Tensor:
         """Logits, (n, C), of the rows that training reads; of the others NaN where they were not needed."""
-        reach, rows = inputs.reach, inputs.segments.rows
-        if reach is None:
+        field, rows = inputs.receptive_field, inputs.segments.rows
+        if field is None:
             return self.forward(inputs, parameters, dropout)
         # The masks of all rows are drawn, so that which are needed changes no draw.
-        dropout = None if dropout is None else dropout.among(reach.rows, rows)
-        logits = self.forward(reach.inputs, parameters, dropout)
-        return logits.new_full((rows, logits.shape[1]), math.nan).index_copy(0, reach.read, logits)
+        dropout = None if dropout is None else dropout.among(field.rows, rows)
+        logits = self.forward(field.inputs, parameters, dropout)
+        return logits.new_full((rows, logits.shape[1]), math.nan).index_copy_(0, field.read, logits)
 
     def first(self, inputs: Inputs, parameters: Weights, name: str) -> Tensor:
         """X W of the first layer, X layer-normalised where the architecture says so; (n, width)."""

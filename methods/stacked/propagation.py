@@ -197,6 +197,12 @@ def symmetric_weight(graph: dgl.DGLGraph) -> Tensor:
     return scale[source] * scale[target]
 
 
+def normalised_edges(graph: dgl.DGLGraph) -> tuple[dgl.DGLGraph, Tensor]:
+    """The graph with self-loops and its `symmetric_weight`: the edges of Â."""
+    looped = with_self_loops(graph)
+    return looped, symmetric_weight(looped)
+
+
 def mean_weight(graph: dgl.DGLGraph) -> Tensor:
     """1/d_v for each edge (u, v), so that propagation is the mean of the neighbours; (edges,)."""
     _, target = graph.edges()

@@ -1,5 +1,5 @@
-"""The nodes that a loss depends on: those at most as many propagations away from a labelled one as there are
-between input and output. Where few nodes are labelled and clients' graphs are sparse, they are few."""
+"""The receptive field of labelled nodes: those at most as many propagations away from one as there are
+between input and output. Where few nodes are labelled and clients' graphs are sparse, it is a small part of all."""
 
 from __future__ import annotations
 

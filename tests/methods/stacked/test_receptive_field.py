@@ -22,7 +22,7 @@ from methods.stacked.activation import Dropout
 from methods.stacked.architecture import Architecture
 from methods.stacked.backbones import make_backbone
 from methods.stacked.parameters import stack
-from methods.stacked.reach import within
+from methods.stacked.receptive_field import within
 from tests.methods.federations import small_federation
 
 
@@ -59,8 +59,8 @@ def test_outputs_gradients_and_draws_are_those_of_all_rows(backbone, share, inpu
         Architecture(backbone=backbone, hidden=(8, 4), head=head, dropout=0.3, input_norm=input_norm)
     )
     inputs = network.prepare(graph, features, torch.tensor(sizes), 3, read=read)
-    assert inputs.reach is not None
-    assert len(read) <= len(inputs.reach.rows) < 66
+    assert inputs.receptive_field is not None
+    assert len(read) <= len(inputs.receptive_field.rows) < 66
     results = []
     for whole in (True, False):
         parameters = stack(network.initial(9, 3, torch.Generator().manual_seed(1)), 3)
@@ -83,9 +83,9 @@ def test_what_is_most_of_the_graph_is_not_taken_apart():
     ring = torch.arange(10)
     graph = dgl.graph((torch.cat([ring, (ring + 1) % 10]), torch.cat([(ring + 1) % 10, ring])))
     features, sizes = torch.eye(10), torch.tensor([10])
-    assert network.prepare(graph, features, sizes, 2, read=torch.tensor([0, 5])).reach is not None
-    assert network.prepare(graph, features, sizes, 2, read=torch.tensor([0, 3, 6])).reach is None
-    assert network.prepare(graph, features, sizes, 2).reach is None
+    assert network.prepare(graph, features, sizes, 2, read=torch.tensor([0, 5])).receptive_field is not None
+    assert network.prepare(graph, features, sizes, 2, read=torch.tensor([0, 3, 6])).receptive_field is None
+    assert network.prepare(graph, features, sizes, 2).receptive_field is None
 
 
 def created(kind: str | type[FederatedMethod]) -> FederatedMethod:
@@ -103,7 +103,7 @@ def test_a_method_trains_to_the_same_models(name, monkeypatch):
         monkeypatch.setattr(backbones, "WORTH", worth)
         method = created(name)
         losses = train(method).curve["loss"]
-        assert (method.inputs.reach is not None) == (worth > 0)
+        assert (method.inputs.receptive_field is not None) == (worth > 0)
         results.append((losses, {key: value.detach() for key, value in method.parameters.items()}))
     (losses, parameters), (few_losses, few) = results
     assert few_losses == pytest.approx(losses, rel=1e-4)
