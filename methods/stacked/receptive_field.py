@@ -1,5 +1,5 @@
-"""The receptive field of labelled nodes: those at most as many propagations away from one as there are
-between input and output. Where few nodes are labelled and clients' graphs are sparse, it is a small part of all."""
+"""The receptive field of labelled nodes: all that lie at most as many propagations away from one as there are
+between input and output. Where few nodes are labelled and clients' graphs are sparse, it is a small part."""
 
 from __future__ import annotations
 
