@@ -45,6 +45,8 @@ class Figure:
 
     identity: Identity
     cells: tuple[Cell, ...]
+    baseline: tuple[Cell, ...]
+    """That of the row which its gain is over, if the grid has one."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Standing:
     measurable: int
     measured: int
     decided: int
-    levels: Mapping[Identity, Entry]
+    entries: Mapping[Identity, Entry]
 
     def __str__(self) -> str:
         return f"{self.measured} of {self.measurable} measurable figures measured, {self.decided} decided"
@@ -66,7 +68,7 @@ class Step:
 
     cells: tuple[Cell, ...]
     figures: int
-    """How many figures they measure, or decide if spreads stay what they are."""
+    """How many figures they measure, or levels and gains decide if spreads stay what they are."""
     seconds: float
 
 
@@ -90,7 +92,8 @@ def figures_of(grids: Grids) -> list[Figure]:
                         point = dict(zip(AXES, _place(cell), strict=True))
                         others = (_at(other) for other in compared_with(protocol, point, metric))
                         taken = dict.fromkeys((cell, *(rows[other] for other in others if other in rows)))
-                        found[identity] = rank, Figure(identity, tuple(taken))
+                        base = rows.get(_at({**point, "method": figure.baseline}))
+                        found[identity] = rank, Figure(identity, tuple(taken), (base,) if base else ())
     return [figure for _, figure in found.values()]
 
 
@@ -128,15 +131,21 @@ def first_steps(figures: Iterable[Figure], records: Records, estimate: Estimate)
 
 
 def further_steps(
-    figures: Iterable[Figure], levels: Mapping[Identity, Entry], records: Records, estimate: Estimate
+    figures: Iterable[Figure], entries: Mapping[Identity, Entry], records: Records, estimate: Estimate
 ) -> list[Step]:
-    """The seeds that would decide what is undecided, what that costs least first."""
+    """The seeds that would decide levels and gains that are undecided, what that costs least first."""
     steps = []
     for figure in figures:
-        level = levels[figure.identity].level
-        if level.word == UNDECIDED and level.seeds is not None and level.seeds <= MOST_SEEDS:
-            seeds = [replace(cell, seed=seed) for cell in figure.cells for seed in range(level.seeds)]
-            steps += _step(seeds, 1, records, estimate)
+        entry = entries[figure.identity]
+        for verdict, cells in (
+            (entry.level, figure.cells),
+            (entry.gain, dict.fromkeys((*figure.cells, *figure.baseline))),
+        ):
+            if verdict is None or verdict.word != UNDECIDED or verdict.seeds is None:
+                continue
+            if verdict.seeds <= MOST_SEEDS:
+                seeds = [replace(cell, seed=seed) for cell in cells for seed in range(verdict.seeds)]
+                steps += _step(seeds, 1, records, estimate)
     return _in_order(steps)
 
 
@@ -173,7 +182,7 @@ def run_campaign(arguments: Arguments, work: Work) -> list[Record]:
         """The first seeds of all figures; where all have them, those that would decide more."""
         for steps in (
             first_steps(figures, records, estimate),
-            further_steps(figures, standing(grids, records).levels, records, estimate),
+            further_steps(figures, standing(grids, records).entries, records, estimate),
         ):
             cells = run_once(cell for step in steps for cell in step.cells if cell.key not in failures)
             if cells:
