@@ -66,10 +66,11 @@ class APFL(TwinMethod):
     def local_epoch(self) -> Tensor:
         """One step of the shared and the personal models and of α; returns the blend's loss, ()."""
         self.optimiser.zero_grad(set_to_none=True)
-        self.inputs.features.renew_gradients()
+        self.inputs.renew_gradients()
         blended = {name: value.requires_grad_() for name, value in self.blended().items()}
-        shared = self.objective(self.backbone.forward(self.inputs, self.parameters, self.dropout))
-        loss = self.objective(self.backbone.forward(self.inputs, blended, self.personal_dropout))
+        forward = self.backbone.forward_to_read
+        shared = self.objective(forward(self.inputs, self.parameters, self.dropout))
+        loss = self.objective(forward(self.inputs, blended, self.personal_dropout))
         (shared + loss).backward()
         with torch.no_grad():
             slope = self._pass_on(blended)

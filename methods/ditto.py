@@ -47,9 +47,10 @@ class Ditto(TwinMethod):
     def local_epoch(self) -> Tensor:
         """One step of both models; returns the personal ones' objective, ()."""
         self.optimiser.zero_grad(set_to_none=True)
-        self.inputs.features.renew_gradients()
-        shared = self.task.loss(self.backbone.forward(self.inputs, self.parameters, self.dropout))
-        loss = self.objective(self.logits(self.dropout))
+        self.inputs.renew_gradients()
+        forward = self.backbone.forward_to_read
+        shared = self.task.loss(forward(self.inputs, self.parameters, self.dropout))
+        loss = self.objective(forward(self.inputs, self.personal(), self.personal_dropout))
         (shared + loss).backward()
         self.step()
         return loss.detach()

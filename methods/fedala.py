@@ -66,6 +66,7 @@ class FedALAOptions(Options):
 class FedALA(FederatedMethod):
     """FedAvg whose clients mix what they receive with what they had."""
 
+    reads_labelled_alone = True
     options: FedALAOptions
     mixture: Parameters
     """W of the upper layers, name → (K, …), in [0, 1]."""
@@ -111,14 +112,14 @@ class FedALA(FederatedMethod):
 
     def _step(self, trained: Parameters, change: Parameters, learning: Tensor, rows: Tensor | None) -> Tensor:
         """One step of W of the clients still `learning`, (K,); returns the losses before it, (K,)."""
-        self.inputs.features.renew_gradients()
+        self.inputs.renew_gradients()
         lower = {name: value.detach() for name, value in self.parameters.items() if name not in trained}
         mixed = {
             name: (value + self.mixture[name] * change[name]).requires_grad_()
             for name, value in trained.items()
         }
         with torch.enable_grad():
-            losses = self._losses(self.backbone.forward(self.inputs, lower | mixed), rows)
+            losses = self._losses(self.backbone.forward_to_read(self.inputs, lower | mixed), rows)
             gradients = torch.autograd.grad(losses.sum(), list(mixed.values()), allow_unused=True)
         for (name, weight), gradient in zip(self.mixture.items(), gradients, strict=True):
             if gradient is not None:

@@ -80,6 +80,8 @@ class DynamicRegularisation(ServerRule):
 class FedDyn(ServedMethod):
     """Dynamic regularisation of all parameters."""
 
+    reads_labelled_alone = True
+
     def make_rule(self) -> ServerRule:
         """FedDyn's server."""
         return DynamicRegularisation(self.options.alpha)

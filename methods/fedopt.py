@@ -86,6 +86,8 @@ class AdaptiveServer(ServerRule):
 class FedAdagrad(ServedMethod):
     """The server sums squared changes."""
 
+    reads_labelled_alone = True
+
     def make_rule(self) -> ServerRule:
         """The server of these options."""
         return AdaptiveServer(self.options)

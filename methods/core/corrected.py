@@ -12,6 +12,8 @@ from methods.stacked.mixing import column
 class CorrectedMethod(FederatedMethod):
     """FedAvg whose local steps are corrected by such gradients."""
 
+    reads_labelled_alone = True
+
     def build(self) -> None:
         """FedAvg's set-up. Raises UserError for a learning rate of 0."""
         super().build()

@@ -13,6 +13,7 @@ class TwinMethod(FederatedMethod):
     """The personal models are parameters named `personal.<name>`, never sent."""
 
     unshared = (PREFIX,)
+    reads_labelled_alone = True
     personal_dropout: Dropout
     """Draws for the personal models the masks that the shared ones draw."""
 

@@ -195,7 +195,7 @@ class Backbone(ABC):
         logits = self.classify(inputs, self.embed(inputs, parameters, dropout), parameters)
         return logits if inputs.position is None else logits.index_select(0, inputs.position)
 
-    def forward_to_read(self, inputs: Inputs, parameters: Weights, dropout: Dropout | None) -> Tensor:
+    def forward_to_read(self, inputs: Inputs, parameters: Weights, dropout: Dropout | None = None) -> Tensor:
         """Logits, (n, C), of the rows that training reads; of the others NaN where they were not needed."""
         field, rows = inputs.receptive_field, inputs.segments.rows
         if field is None:

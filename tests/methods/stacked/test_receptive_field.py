@@ -88,6 +88,12 @@ def test_what_is_most_of_the_graph_is_not_taken_apart():
     assert network.prepare(graph, features, sizes, 2).receptive_field is None
 
 
+READ_LABELLED = [
+    "local", "fedavg", "fedprox", "fedper", "fedsgd", "scaffold", "feddc", "feddyn", "fedadagrad", "fedadam",
+    "gcfl", "fedala", "ditto", "apfl",
+]  # fmt: skip
+
+
 def created(kind: str | type[FederatedMethod]) -> FederatedMethod:
     """On clients drawn at random with few labelled nodes, as in FedStruct's Table 1."""
     federation = small_federation(nodes=300, clients=6, split="ratio[train=0.1,validation=0.2,test=0.5]")
@@ -96,7 +102,7 @@ def created(kind: str | type[FederatedMethod]) -> FederatedMethod:
     return registry.create(kind, {}, setting) if isinstance(kind, str) else kind(Options(), setting)
 
 
-@pytest.mark.parametrize("name", ["local", "fedavg", "fedprox", "fedper", "fedsgd"])
+@pytest.mark.parametrize("name", READ_LABELLED)
 def test_a_method_trains_to_the_same_models(name, monkeypatch):
     results = []
     for worth in (0.0, 1.0):
