@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -15,6 +15,8 @@ from benchmark.record import OK, Record
 
 UNKNOWN_SECONDS = 10.0
 """Of a cell when no record says what any cell takes."""
+LATEST = 9
+"""How many of the records of like cells are asked, those stored last: earlier ones may be of slower code."""
 
 
 class Estimate:
@@ -60,7 +62,7 @@ class Estimate:
             for like in (*_likes(cell), (cell.method,), ()):
                 found[like].append((setup, an_epoch))
         return {
-            like: (statistics.median(setups), statistics.median(epochs))
+            like: (_recent(setups), _recent(epochs))
             for like, (setups, epochs) in ((like, zip(*taken, strict=True)) for like, taken in found.items())
         }
 
@@ -75,12 +77,17 @@ class Estimate:
         design = np.zeros((len(pairs), len(graphs) + len(methods)))
         for row, (graph, method) in zip(design, pairs, strict=True):
             row[graphs.index(graph)] = row[len(graphs) + methods.index(method)] = 1
-        terms = np.linalg.lstsq(design, [statistics.median(logs) for logs in pairs.values()])[0].tolist()
+        terms = np.linalg.lstsq(design, [_recent(logs) for logs in pairs.values()])[0].tolist()
         of_graphs, of_methods = terms[: len(graphs)], terms[len(graphs) :]
         return (
             dict(zip(graphs, of_graphs, strict=True)) | {"": statistics.median(of_graphs)},
             dict(zip(methods, of_methods, strict=True)) | {"": statistics.median(of_methods)},
         )
+
+
+def _recent(values: Sequence[float]) -> float:
+    """The median of the last of them."""
+    return statistics.median(values[-LATEST:])
 
 
 def _epochs(cell: Cell) -> int:

@@ -14,6 +14,7 @@ from rich.console import Console
 from benchmark import progress
 from benchmark.estimate import UNKNOWN_SECONDS, Estimate, duration
 from benchmark.progress import GridProgress
+from benchmark.record import Record
 from tests.benchmark.fakes import make_cell, make_record
 
 
@@ -30,6 +31,16 @@ def test_the_estimate_takes_what_is_most_alike() -> None:
     # Of a graph without one the method does, which took 1.5 s on one graph and 4.5 s on another.
     assert 3 + 1.5 < estimate.seconds(make_cell(rounds=1, dataset="pubmed")) < 3 + 4.5
     assert Estimate([]).seconds(make_cell()) == UNKNOWN_SECONDS
+
+
+def test_what_was_stored_last_tells_where_code_became_faster() -> None:
+    def taken(seconds: float, seed: int) -> Record:
+        return make_record(make_cell(rounds=1, seed=seed), seconds={"setup": 0.0, "train": seconds})
+
+    slow = [taken(40.0, seed) for seed in range(20)]
+    fast = [taken(2.0, seed) for seed in range(20, 29)]
+    assert Estimate(slow).seconds(make_cell(rounds=10)) == 400
+    assert Estimate([*slow, *fast]).seconds(make_cell(rounds=10)) == 20
 
 
 def test_more_local_epochs_take_longer() -> None:
