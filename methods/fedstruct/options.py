@@ -1,0 +1,105 @@
+"""What may be chosen of FedStruct."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from datasets.errors import UserError
+from datasets.limits import Count, Size
+from methods.core.base import Options
+
+
+@dataclass(frozen=True)
+class FedStructOptions(Options):
+    """Hyper-parameters of FedStruct; defaults are those of its table 4 for Cora."""
+
+    features: Literal["deg", "gdv", "n2v", "h2v"] = "h2v"
+    """Structure features: one-hot degree, graphlet degrees, node2vec, Hop2Vec."""
+    version: Literal["a", "b"] = "a"
+    """`a`: the server knows the graph; `b`: algorithm 3."""
+    network: Literal["decoupled", "graphsage"] = "decoupled"
+    """Decoupled GCN, or GraphSAGE on both parts (version a only; figure 3)."""
+    pruning: Size = 0
+    """p of appendix L.2.1 in version b (table 7: 30); 0 keeps all of Ā."""
+    pruning_of: Literal["blocks", "rows"] = "blocks"
+    """What is pruned: `blocks`, every B_ijk sent to its p·n_i largest entries, as printed; `rows`, every row
+    sent and every row stored to its p largest over all columns."""
+    private: bool = False
+    """Version b of appendix L.1: clients exchange sums over their own nodes, not structure features. The
+    results are the same, the traffic is not: `extras` hold what eq. (50) needs beside what the paper counts.
+    With Hop2Vec only where `transform=none`, as there."""
+    hops: Count = 2
+    """L, propagations of f(X) over the client's own graph."""
+    structure_hops: Count = 10
+    """L_s, propagations of g(S) over the global graph."""
+    beta: Literal["last", "all"] = "last"
+    """Weights of the powers: 1 on the last, or the same on all."""
+    structure_width: int = 256
+    """d_s: columns of Hop2Vec, node2vec and one-hot degrees."""
+    feature_hidden: str = "64"
+    """Hidden layers of f, widths joined by +."""
+    structure_hidden: str = "256"
+    """Hidden layers of g, widths joined by +."""
+    dropout: float = -1.0
+    """Dropout of f and g where it is not the protocol's; negative: the protocol's."""
+    transform: Literal["mlp", "none"] = "mlp"
+    """Hop2Vec's g; `none` learns one value per class and node, eq. (23)."""
+    self_loops: Literal["all", "to-last-edge"] = "all"
+    """Nodes with a loop in a client's own Ā⁽ⁱ⁾: all; or, as in the reference code, those up to the client's
+    last node with an edge, so that f says nothing of the nodes behind it."""
+    inference: Literal["both", "structure"] = "both"
+    """Parts of eq. (20) that predict once trained: both, or g's alone (figure 4, curves named s)."""
+    orbits: int = 73
+    """Graphlet orbits: 15 (up to 4 nodes) or 73 (up to 5)."""
+    walk_length: int = 20
+    """node2vec: nodes of a walk."""
+    context: int = 10
+    """node2vec: nodes of a window."""
+    walks: int = 10
+    """node2vec: walks from each node."""
+    return_parameter: float = 1.0
+    """node2vec: p."""
+    in_out_parameter: float = 1.0
+    """node2vec: q."""
+    negatives: int = 1
+    """node2vec: random walks against each true one."""
+    walk_epochs: int = 50
+    """node2vec: epochs."""
+    rows_limit_gb: float = 2.5
+    """Version b propagates where its rows of Ā would take more memory than this."""
+
+    def __post_init__(self) -> None:
+        """Raises UserError for variants that no version or network has."""
+        super().__post_init__()
+        if self.version == "a" and (self.pruning or self.private):
+            raise UserError("pruning and private are variants of FedStruct's version b: add version=b")
+        if self.version == "b" and self.network != "decoupled":
+            raise UserError("FedStruct's version b needs the decoupled network: drop network=graphsage")
+        if self.transform == "none" and (self.features != "h2v" or self.network != "decoupled"):
+            raise UserError("transform=none is for Hop2Vec on the decoupled network: drop it")
+        if self.private and self.features == "h2v" and self.transform == "mlp":
+            raise UserError(
+                "appendix L.1 has Hop2Vec without g: add transform=none to private, or features=deg"
+            )
+
+    def unused(self, backbone: str) -> Mapping[str, str]:
+        """What features, version and network leave without effect."""
+        idle = {"backbone": "network: its networks are its own"}
+        if self.features != "gdv":
+            idle["orbits"] = "features=gdv"
+        if self.features == "gdv" or self.transform == "none":
+            idle["structure_width"] = "features=deg, n2v or h2v, and transform=mlp"
+        if self.features != "n2v":
+            walks = ("walk_length", "context", "walks", "return_parameter", "in_out_parameter")
+            idle |= dict.fromkeys((*walks, "negatives", "walk_epochs"), "features=n2v")
+        if self.transform == "none":
+            idle["structure_hidden"] = "transform=mlp"
+        if self.network == "graphsage":
+            idle |= dict.fromkeys(("hops", "structure_hops", "beta", "self_loops"), "network=decoupled")
+        if self.version == "a":
+            idle["rows_limit_gb"] = "version=b"
+        if not self.pruning:
+            idle["pruning_of"] = "pruning"
+        return idle
