@@ -85,6 +85,8 @@ class MendedFedAvg(FederatedMethod):
     there is one model; an absent client adds none in that round, as in FedSGD.
     """
 
+    reads_labelled_alone = True
+
     mended: Grown | None = None
     """None where nothing was added."""
 
@@ -167,7 +169,9 @@ class FedSagePlus(MendedFedAvg):
             known = federation.features
             known = known.to_dense() if known.layout is torch.sparse_csr else known
             features = torch.cat([known, generated.features.cpu()])[mended.order]
-            return self.prepare(mended.graph, features, mended.sizes, position=mended.position)
+            return self.prepare(
+                mended.graph, features, mended.sizes, position=mended.position, read=self.read
+            )
         kind = NormalisedFeatures if self.setting.architecture.input_norm else Features
         own = kind(federation.features, Segments(federation.sizes, self.device), self.device)
         return mended_inputs(self.backbone, mended, own, generated.features, self.task.width)
@@ -262,7 +266,7 @@ class FedSageTrue(MendedFedAvg):
         self.channel.once(2 * size_of(select_features(federation.features, source.numpy())))
         self.extras["stand_ins"] = float(len(source))
         features = select_features(federation.features, mended.rows(source).numpy())
-        return self.prepare(mended.graph, features, mended.sizes, position=mended.position)
+        return self.prepare(mended.graph, features, mended.sizes, position=mended.position, read=self.read)
 
 
 def missing_neighbours(federation: Federation) -> tuple[Tensor, Tensor, Tensor]:

@@ -64,7 +64,7 @@ class ReceptiveField:
     rows: Tensor
     """(r,) ascending, its nodes' rows."""
     read: Tensor
-    """(t,) rows of the few."""
+    """(t,) places of the few among the outputs."""
 
 
 WORTH = 0.7
@@ -107,8 +107,8 @@ class Backbone(ABC):
         """Inputs on a block-diagonal graph; features (n, d) dense or CSR, `sizes` (K,).
 
         `convolution` replaces the backbone's own propagation over `graph`; `position` as in `Inputs`. `read`,
-        (t,), are the rows whose outputs training reads, if not all: `Inputs.receptive_field` is then set
-        where it is worth it. It holds for the backbone's own propagation alone.
+        (t,), are the outputs that training reads, if not all: `Inputs.receptive_field` is then set where it
+        is worth it. It holds for the backbone's own propagation alone.
         """
         segments = Segments(sizes, device)
         kind = NormalisedFeatures if self.architecture.input_norm else Features
@@ -131,9 +131,10 @@ class Backbone(ABC):
     def _receptive_field(
         self, graph: dgl.DGLGraph, features: Tensor, spread: Tensor | None, inputs: Inputs, read: Tensor
     ) -> ReceptiveField | None:
-        """The part of `inputs`, made of X and S X, that the outputs of the rows `read` depend on; None where
-        that is most of it."""
-        rows = within(graph, read, self.hops - (spread is not None))
+        """The part of `inputs`, made of X and S X, that the outputs `read` depend on; None where that is most
+        of it."""
+        places = (read if inputs.position is None else inputs.position[read]).cpu()
+        rows = within(graph, places, self.hops - (spread is not None))
         if len(rows) > WORTH * inputs.segments.rows:
             return None
         device = inputs.segments.client.device
@@ -144,7 +145,7 @@ class Backbone(ABC):
             features=type(inputs.features)(select_features(features, rows.numpy()), segments, device),
             convolution=self.convolution(graph, device, rows),
             propagated=None if spread is None else Features(spread[rows.to(device)], segments, device),
-            position=torch.searchsorted(rows, read.cpu()).to(device),
+            position=torch.searchsorted(rows, places).to(device),
         )
         return ReceptiveField(part, rows.to(device), read.to(device))
 
@@ -197,13 +198,14 @@ class Backbone(ABC):
 
     def forward_to_read(self, inputs: Inputs, parameters: Weights, dropout: Dropout | None = None) -> Tensor:
         """Logits, (n, C), of the rows that training reads; of the others NaN where they were not needed."""
-        field, rows = inputs.receptive_field, inputs.segments.rows
+        field = inputs.receptive_field
         if field is None:
             return self.forward(inputs, parameters, dropout)
         # The masks of all rows are drawn, so that which are needed changes no draw.
-        dropout = None if dropout is None else dropout.among(field.rows, rows)
+        dropout = None if dropout is None else dropout.among(field.rows, inputs.segments.rows)
         logits = self.forward(field.inputs, parameters, dropout)
-        return logits.new_full((rows, logits.shape[1]), math.nan).index_copy_(0, field.read, logits)
+        outputs = inputs.segments.rows if inputs.position is None else len(inputs.position)
+        return logits.new_full((outputs, logits.shape[1]), math.nan).index_copy_(0, field.read, logits)
 
     def first(self, inputs: Inputs, parameters: Weights, name: str) -> Tensor:
         """X W of the first layer, X layer-normalised where the architecture says so; (n, width)."""

@@ -90,7 +90,7 @@ def test_what_is_most_of_the_graph_is_not_taken_apart():
 
 READ_LABELLED = [
     "local", "fedavg", "fedprox", "fedper", "fedsgd", "scaffold", "feddc", "feddyn", "fedadagrad", "fedadam",
-    "gcfl", "fedala", "ditto", "apfl",
+    "gcfl", "fedala", "ditto", "apfl", "fedsage+", "fedsage-true",
 ]  # fmt: skip
 
 
