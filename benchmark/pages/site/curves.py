@@ -14,7 +14,7 @@ from benchmark.pages.scores import Row, blocks_of, metrics_of
 from benchmark.pages.site.prose import joined
 from benchmark.protocol import Protocol
 
-POINTS = 40
+POINTS = 32
 """Of a curve, at most: a plot of this width shows no more."""
 DECIMALS = 2
 """Of a score in percent."""
