@@ -22,8 +22,9 @@ LATEST = 9
 class Estimate:
     """Seconds that a cell takes, by what earlier ones took to set up and for a local epoch.
 
-    Where no record has this method on this graph, the epoch's logarithm is taken as one term of the graph and
-    one of the method, fitted to all pairs that have records.
+    A method's options may make it another one: what has the same is asked first. Where no record has it on
+    this graph, but one on another, the epoch's logarithm is taken as one term of the graph and one of the
+    variant, fitted to all pairs that have records.
     """
 
     def __init__(self, records: Iterable[Record]) -> None:
@@ -35,13 +36,16 @@ class Estimate:
         found = self._medians
         if not found:
             return UNKNOWN_SECONDS
-        near = next((like for like in _likes(cell) if like in found), None)
+        _, of_variants = self._terms
+        variant, of_method = (cell.method, cell.variant), _of_method(cell)
+        likes = _likes(cell) if variant in of_variants else [*_likes(cell), of_method]
+        near = next((like for like in likes if like in found), None)
         if near is not None:
             setup, an_epoch = found[near]
         else:
-            setup = found.get((cell.method,), found[()])[0]
-            graph, method = self._terms
-            an_epoch = math.exp(graph.get(cell.dataset.text, graph[""]) + method.get(cell.method, method[""]))
+            names = (variant, (cell.method,), ())
+            setup = next(found[name] for name in names if name in found)[0]
+            an_epoch = self._fitted(cell.dataset.text, next(name for name in names if name in of_variants))
         return setup + an_epoch * _epochs(cell)
 
     @cached_property
@@ -59,29 +63,40 @@ class Estimate:
     def _medians(self) -> Mapping[tuple[str | int, ...], tuple[float, float]]:
         found: dict[tuple[str | int, ...], list[tuple[float, float]]] = defaultdict(list)
         for cell, setup, an_epoch in self._taken:
-            for like in (*_likes(cell), (cell.method,), ()):
+            for like in (*_likes(cell), _of_method(cell), (cell.method, cell.variant), (cell.method,), ()):
                 found[like].append((setup, an_epoch))
         return {
             like: (_recent(setups), _recent(epochs))
             for like, (setups, epochs) in ((like, zip(*taken, strict=True)) for like, taken in found.items())
         }
 
+    def _fitted(self, graph: str, variant: tuple[str, ...]) -> float:
+        """Seconds of an epoch by the terms of both."""
+        of_graphs, of_variants = self._terms
+        return math.exp(of_graphs.get(graph, of_graphs[""]) + of_variants[variant])
+
     @cached_property
-    def _terms(self) -> tuple[dict[str, float], dict[str, float]]:
-        """The logarithm's terms by graph and by method; under "" that of one without a record."""
-        pairs: dict[tuple[str, str], list[float]] = defaultdict(list)
+    def _terms(self) -> tuple[dict[str, float], dict[tuple[str, ...], float]]:
+        """The logarithm's terms by graph, under "" that of one without a record, and by variant, (method,
+        options); under (method,) that of another variant of it, under () that of another method."""
+        pairs: dict[tuple[str, tuple[str, ...]], list[float]] = defaultdict(list)
         for cell, _, an_epoch in self._taken:
-            pairs[cell.dataset.text, cell.method].append(math.log(max(an_epoch, 1e-9)))
+            pairs[cell.dataset.text, (cell.method, cell.variant)].append(math.log(max(an_epoch, 1e-9)))
         graphs = sorted({graph for graph, _ in pairs})
-        methods = sorted({method for _, method in pairs})
-        design = np.zeros((len(pairs), len(graphs) + len(methods)))
-        for row, (graph, method) in zip(design, pairs, strict=True):
-            row[graphs.index(graph)] = row[len(graphs) + methods.index(method)] = 1
+        variants = sorted({variant for _, variant in pairs})
+        design = np.zeros((len(pairs), len(graphs) + len(variants)))
+        for row, (graph, variant) in zip(design, pairs, strict=True):
+            row[graphs.index(graph)] = row[len(graphs) + variants.index(variant)] = 1
         terms = np.linalg.lstsq(design, [_recent(logs) for logs in pairs.values()])[0].tolist()
-        of_graphs, of_methods = terms[: len(graphs)], terms[len(graphs) :]
+        of_graphs, of_variants = terms[: len(graphs)], terms[len(graphs) :]
+        wider: dict[tuple[str, ...], list[float]] = defaultdict(list)
+        for (method, _), term in zip(variants, of_variants, strict=True):
+            wider[method,].append(term)
+            wider[()].append(term)
         return (
             dict(zip(graphs, of_graphs, strict=True)) | {"": statistics.median(of_graphs)},
-            dict(zip(methods, of_methods, strict=True)) | {"": statistics.median(of_methods)},
+            dict(zip(variants, of_variants, strict=True))
+            | {name: statistics.median(terms) for name, terms in wider.items()},
         )
 
 
@@ -97,8 +112,13 @@ def _epochs(cell: Cell) -> int:
 
 def _likes(cell: Cell) -> list[tuple[str | int, ...]]:
     """What a cell's time is told by, the nearest first."""
-    graph, task, method = cell.dataset.text, cell.task.text, cell.method
-    return [(graph, task, method, cell.clients, cell.architecture.backbone), (graph, task, method)]
+    same = (*_of_method(cell), cell.variant)
+    return [(*same, cell.clients, cell.architecture.backbone), same]
+
+
+def _of_method(cell: Cell) -> tuple[str, ...]:
+    """Cells of this method on this graph, whatever its options."""
+    return cell.dataset.text, cell.task.text, cell.method
 
 
 def duration(seconds: float) -> str:

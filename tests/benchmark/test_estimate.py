@@ -43,6 +43,19 @@ def test_what_was_stored_last_tells_where_code_became_faster() -> None:
     assert Estimate([*slow, *fast]).seconds(make_cell(rounds=10)) == 20
 
 
+def test_another_variant_is_asked_only_where_its_own_is_nowhere() -> None:
+    def taken(dataset: str, seconds: float, **options: float) -> Record:
+        cell = make_cell(rounds=1, dataset=dataset, method="fedprox", options=options)
+        return make_record(cell, seconds={"setup": 0.0, "train": seconds})
+
+    records = [taken("cora", 1.0), taken("cora", 50.0, mu=0.5), taken("pubmed", 200.0, mu=0.5)]
+    estimate = Estimate(records)
+    # A graph on which everything takes four times as long.
+    assert estimate.seconds(make_cell(rounds=1, dataset="pubmed", method="fedprox")) == pytest.approx(4)
+    other = make_cell(rounds=1, dataset="pubmed", method="fedprox", options={"mu": 0.1})
+    assert estimate.seconds(other) == 200
+
+
 def test_more_local_epochs_take_longer() -> None:
     record = make_record(make_cell(rounds=2, local_epochs=2), seconds={"setup": 1.0, "train": 4.0})
     assert Estimate([record]).seconds(make_cell(rounds=10, local_epochs=3)) == 1 + 30 * 1.0
