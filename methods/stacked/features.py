@@ -16,8 +16,9 @@ from methods.stacked.segments import Segments, segment_product
 from methods.stacked.sparse import sparse_product
 
 DENSE_SHARE = 0.45
-"""Above this share of non-zero entries a dense product, once the features are propagated, beats the
-sparse one: GEMM multiplies about twice as fast (amazon_computers, 0.35: 120 ms a round dense, 93 sparse)."""
+"""Above this share of non-zero entries a dense product, once the features are propagated, is taken to beat
+the sparse one: at 0.35 they are level (amazon_computers, FedAvg of 10 clients: 196 ms of training a round
+dense, 181 sparse)."""
 PRESENT_SHARE = 0.9
 """Where a smaller share of (client, feature) pairs occurs, only their rows of a gradient are written."""
 DENSE_BYTES = 2**31
