@@ -93,6 +93,7 @@ class GCFL(FederatedMethod):
     """FedAvg until the first split; then every cluster has a server model of its own."""
 
     reads_labelled_alone = True
+
     clusters: Tensor
     """(K,) number of each client's cluster, from 0."""
     changes: Parameters

@@ -76,7 +76,7 @@ class FedGNN(FedAvg):
             self.extras[SAME_AS_FEDAVG] = 1.0
         self._count(augmentation)
         features = select_features(federation.features, grown.rows(node).numpy())
-        return self.prepare(grown.graph, features, grown.sizes, position=grown.position)
+        return self.prepare(grown.graph, features, grown.sizes, position=grown.position, read=self.read)
 
     def finish(self) -> None:
         """`paper_communication_pct`: the model both ways and the features of every added node in every round.

@@ -15,7 +15,7 @@ from benchmark.pages.site.prose import joined
 from benchmark.protocol import Protocol
 
 POINTS = 32
-"""Of a curve, at most: a plot of this width shows no more."""
+"""Of a curve, at most; all curves together are most of the page, which is to stay below 8 MB."""
 DECIMALS = 2
 """Of a score in percent."""
 SPENT = {"bytes": ("megabytes", 1e6), "seconds": ("seconds", 1.0)}

@@ -88,17 +88,18 @@ def test_what_is_most_of_the_graph_is_not_taken_apart():
     assert network.prepare(graph, features, sizes, 2).receptive_field is None
 
 
-READ_LABELLED = [
-    "local", "fedavg", "fedprox", "fedper", "fedsgd", "scaffold", "feddc", "feddyn", "fedadagrad", "fedadam",
-    "gcfl", "fedala", "ditto", "apfl", "fedsage+", "fedsage-true",
-]  # fmt: skip
+READ_LABELLED = [name for name in registry.names() if registry.find(name).reads_labelled_alone]
+"""Of every method that says so."""
 
 
 def created(kind: str | type[FederatedMethod]) -> FederatedMethod:
     """On clients drawn at random with few labelled nodes, as in FedStruct's Table 1."""
     federation = small_federation(nodes=300, clients=6, split="ratio[train=0.1,validation=0.2,test=0.5]")
     schedule = Schedule(rounds=4, local_epochs=2, learning_rate=0.01)
-    setting = make_setting(federation, Architecture(hidden=(8, 8), dropout=0.4), schedule, seed=1)
+    info = registry.find(kind).info if isinstance(kind, str) else kind.info
+    backbone = next(name for name in ("gcn", "graphsage") if name in info.backbones)
+    architecture = Architecture(backbone=backbone, hidden=(8, 8), dropout=0.4)
+    setting = make_setting(federation, architecture, schedule, seed=1, merged=info.merged)
     return registry.create(kind, {}, setting) if isinstance(kind, str) else kind(Options(), setting)
 
 
