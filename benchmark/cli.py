@@ -154,15 +154,19 @@ def _verify(arguments: Arguments, count: int, work: Work) -> int:
 
     records = draw(arguments.results, count, arguments.seeds, arguments.table, arguments.max_seconds)
     engine = create_engine(arguments.engine, arguments.workers, arguments.threads, len(records))
-    found = elsewhere = 0
+    found = exact = unlike = 0
     for comparison in compare(records, engine, work):
         for line in comparison.differences:
             print(line)
         found += len(comparison.differences)
-        elsewhere += comparison.elsewhere
-    summary = f"{len(records)} records run again: {found or 'no'} differences, here on {processor()}"
-    if elsewhere:
-        summary += f"; {elsewhere} made elsewhere, their scores compared to within {SCORE_TOLERANCE:g} points"
+        exact += comparison.to_the_digit
+        unlike += not comparison.alike
+    summary = f"{len(records)} records run again: {found or 'no'} differences, {exact} to the digit"
+    if unlike:
+        summary += (
+            f"; of {unlike} made elsewhere or by earlier code scores may move {SCORE_TOLERANCE:g} points"
+        )
+    summary += f"; here on {processor()}"
     print(summary, file=sys.stderr)
     return FAILED if found else OK
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import re
 import resource
 import subprocess
 from contextlib import suppress
@@ -16,6 +17,7 @@ from typing import Any
 PACKAGES = ("dgl", "torch", "numpy", "scipy")
 SOURCES = ("datasets", "methods", "benchmark")
 ROOT = Path(__file__).resolve().parent.parent
+_HASH = re.compile("[0-9a-f]{40}")
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
 
@@ -69,6 +71,14 @@ def commit() -> str:
     if head is None:
         return "unknown"
     return f"{head}-dirty" if git(ROOT, "status", "--porcelain", "--", *SOURCES) else head
+
+
+@cache
+def same_code(recorded: str, *folders: str) -> bool:
+    """Whether these folders are now as in the commit `recorded`; False where git cannot tell."""
+    if _HASH.fullmatch(recorded) is None:
+        return False
+    return git(ROOT, "diff", "--quiet", recorded, "--", *folders) is not None
 
 
 @cache

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from benchmark import verify
 from benchmark.arguments import parse
 from benchmark.cli import main
 from benchmark.store import Store
-from benchmark.verify import SCORE_TOLERANCE, draw
+from benchmark.verify import SCORE_TOLERANCE, START_TOLERANCE, draw
 
 CELLS = ("--dataset", "community[nodes=200]", "--method", "fedavg,local", "--clients", "3", "--rounds", "3")
 HERE = ("--engine", "in-process")
@@ -31,18 +32,24 @@ def write(results: Path, machine: str, *records: dict[str, Any]) -> list[str]:
     return ["--verify", "5", *HERE, "--results", str(results)]
 
 
+@pytest.fixture(autouse=True)
+def unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The records are of the present code, which git cannot say of a working tree that is being edited."""
+    monkeypatch.setattr(verify, "same_code", lambda commit, *folders: True)
+
+
 def test_records_come_out_again_and_a_changed_figure_is_named(
     made: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine, *records = made[0], *map(json.loads, made[1:])
     command = write(tmp_path, machine, *records)
     assert main(parse(command)) == 0
-    assert "2 records run again: no differences" in capsys.readouterr().err
+    assert "2 records run again: no differences, 2 to the digit" in capsys.readouterr().err
     records[0]["metrics"]["accuracy"] += 1e-9
     records[1]["curve"]["test"][1] += 1e-3
     assert main(parse(write(tmp_path, machine, *records))) == 1
     captured = capsys.readouterr()
-    assert "2 records run again: 2 differences" in captured.err
+    assert "2 records run again: 2 differences, 0 to the digit" in captured.err
     first, second = sorted(captured.out.splitlines())
     assert "metrics accuracy was" in first
     assert "test curve from evaluation 2 was" in second
@@ -58,20 +65,30 @@ def test_what_a_record_does_not_hold_yet_is_no_difference(made: list[str], tmp_p
     assert main(parse(write(tmp_path, machine, *records))) == 1
 
 
-@pytest.mark.parametrize("name", ["cpu", "torch"])
-def test_another_processor_or_version_may_round_otherwise(
-    made: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+@pytest.mark.parametrize("name", ["cpu", "torch", "code"])
+def test_another_processor_version_or_code_may_round_otherwise(
+    made: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
 ) -> None:
     machine, *records = map(json.loads, made)
-    machine["environment"][name] = "another"
+    if name == "code":
+        monkeypatch.setattr(verify, "same_code", lambda commit, *folders: False)
+    else:
+        machine["environment"][name] = "another"
     records[0]["metrics"]["accuracy"] += SCORE_TOLERANCE - 0.01
     records[0]["extras"]["test_by_client"][0] += 1.0
-    records[1]["curve"]["test"][1] += 1e-3
     assert main(parse(write(tmp_path, json.dumps(machine), *records))) == 0
-    assert "made elsewhere" in capsys.readouterr().err
+    assert "no differences, 1 to the digit" in (said := capsys.readouterr().err)
+    assert "2 made elsewhere or by earlier code" in said
     records[0]["metrics"]["accuracy"] += 0.02
+    records[1]["curve"]["loss"][0] *= 1 + 2 * START_TOLERANCE
     assert main(parse(write(tmp_path, json.dumps(machine), *records))) == 1
-    assert "metrics accuracy was" in capsys.readouterr().out
+    first, second = sorted(capsys.readouterr().out.splitlines(), key=lambda line: "loss" in line)
+    assert "metrics accuracy was" in first
+    assert "loss in round 1 was" in second
 
 
 def test_records_of_earlier_versions_and_long_ones_are_not_drawn(
