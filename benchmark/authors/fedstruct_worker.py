@@ -16,7 +16,7 @@ import torch
 
 from benchmark.authors.handover import Timer, run
 from benchmark.peers.clients import WrittenClients
-from benchmark.peers.extensions import stand_in_for_missing_extensions
+from benchmark.peers.extensions import stand_in_for_missing_extensions, stand_in_for_walks
 
 FILES = {"cora": "Cora", "citeseer": "CiteSeer", "chameleon": "chameleon"}
 """Our graph → the code's configuration file and name."""
@@ -28,6 +28,8 @@ def train(clients: WrittenClients, task: dict[str, Any], timer: Timer) -> dict[s
     """Accuracy over all test nodes after the last epoch, from each client's own, in percent."""
     cell = task["cell"]
     stand_in_for_missing_extensions()
+    if cell["options"].get("features") == "n2v":
+        stand_in_for_walks()
     _configure(cell, Path(task["checkout"]))
     graph, subgraphs = _handed_over(clients)
     method, options = cell["method"], cell["options"]

@@ -17,7 +17,7 @@ from scipy.sparse import csr_matrix
 from benchmark.arguments import parse
 from benchmark.peers import interleaved
 from benchmark.peers.clients import write_clients
-from benchmark.peers.extensions import stand_in_for_product
+from benchmark.peers.extensions import random_walks, stand_in_for_product
 from benchmark.peers.grid import (
     CLIENTS,
     DATASETS,
@@ -275,6 +275,24 @@ def test_a_product_that_is_compiled_elsewhere_is_scipys(monkeypatch: pytest.Monk
     matrix = np.array([[0, 0.5], [2, 0]])
     product = module.__dict__["csr_sparse_dense_matmul"](csr_matrix(matrix), np.eye(2, dtype=np.float32))
     assert (product.dtype, product.tolist()) == (np.float32, matrix.tolist())
+
+
+def test_walks_follow_edges_and_turn_as_often_as_node2vec_says() -> None:
+    """From 1, reached from 0, the walk returns to 0, goes on to their neighbour 2 or away to 3, as 1/p : 1 :
+    1/q; node 4 has no neighbour."""
+    matrix = csr_matrix(([1] * 8, ([0, 0, 1, 1, 1, 2, 2, 3], [1, 2, 0, 2, 3, 0, 1, 1])), shape=(5, 5))
+    pointer, column = (torch.from_numpy(part).long() for part in (matrix.indptr, matrix.indices))
+    torch.manual_seed(0)
+    p, q = 4.0, 0.5
+    walks = random_walks(pointer, column, torch.tensor([0] * 40_000 + [4]), 3, p, q)
+    assert walks.shape == (40_001, 4)
+    assert walks[-1].tolist() == [4, 4, 4, 4]
+    steps = torch.stack([walks[:-1, :-1], walks[:-1, 1:]], dim=-1).reshape(-1, 2).numpy()
+    assert matrix[steps[:, 0], steps[:, 1]].all()
+    turned = walks[(walks[:, 0] == 0) & (walks[:, 1] == 1), 2]
+    shares = torch.bincount(turned, minlength=4)[[0, 2, 3]] / len(turned)
+    weights = torch.tensor([1 / p, 1.0, 1 / q])
+    assert torch.allclose(shares, weights / weights.sum(), atol=0.015)
 
 
 def test_the_peers_environment_needs_nothing_of_ours() -> None:
