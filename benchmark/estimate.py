@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -60,8 +60,8 @@ class Estimate:
         return taken
 
     @cached_property
-    def _medians(self) -> Mapping[tuple[str | int, ...], tuple[float, float]]:
-        found: dict[tuple[str | int, ...], list[tuple[float, float]]] = defaultdict(list)
+    def _medians(self) -> Mapping[tuple[Hashable, ...], tuple[float, float]]:
+        found: dict[tuple[Hashable, ...], list[tuple[float, float]]] = defaultdict(list)
         for cell, setup, an_epoch in self._taken:
             for like in (*_likes(cell), _of_method(cell), (cell.method, cell.variant), (cell.method,), ()):
                 found[like].append((setup, an_epoch))
@@ -110,10 +110,13 @@ def _epochs(cell: Cell) -> int:
     return cell.schedule.rounds * max(cell.schedule.local_epochs, 1)
 
 
-def _likes(cell: Cell) -> list[tuple[str | int, ...]]:
+def _likes(cell: Cell) -> list[tuple[Hashable, ...]]:
     """What a cell's time is told by, the nearest first."""
     same = (*_of_method(cell), cell.variant)
-    return [(*same, cell.clients, cell.architecture.backbone), same]
+    # Tables differ in widths, and in how much of an epoch's time is a share of the round's exchange.
+    alike = (*same, cell.architecture.hidden, cell.schedule.local_epochs)
+    with_backbone = (*alike, cell.architecture.backbone)
+    return [(*with_backbone, cell.clients), with_backbone, alike, same]
 
 
 def _of_method(cell: Cell) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from benchmark import progress
+from benchmark.cell import Cell
 from benchmark.estimate import UNKNOWN_SECONDS, Estimate, duration
 from benchmark.progress import GridProgress
 from benchmark.record import Record
@@ -31,6 +32,19 @@ def test_the_estimate_takes_what_is_most_alike() -> None:
     # Of a graph without one the method does, which took 1.5 s on one graph and 4.5 s on another.
     assert 3 + 1.5 < estimate.seconds(make_cell(rounds=1, dataset="pubmed")) < 3 + 4.5
     assert Estimate([]).seconds(make_cell()) == UNKNOWN_SECONDS
+
+
+def test_a_table_of_other_width_or_rounds_is_asked_last() -> None:
+    def cell(hidden: int = 128, local_epochs: int = 1, backbone: str = "gcn") -> Cell:
+        return make_cell(rounds=1, hidden=[hidden], local_epochs=local_epochs, backbone=backbone)
+
+    def taken(of: Cell, seconds: float) -> Record:
+        return make_record(of, seconds={"setup": 0.0, "train": seconds})
+
+    estimate = Estimate([taken(cell(64, 5), 10.0), taken(cell(backbone="sgc"), 90.0)])
+    assert estimate.seconds(cell(64, 5, "sgc")) == 10
+    assert estimate.seconds(cell(backbone="sgc")) == 90
+    assert estimate.seconds(cell(64, 1, "sgc")) == (2 + 90) / 2
 
 
 def test_what_was_stored_last_tells_where_code_became_faster() -> None:
