@@ -3,7 +3,8 @@
 A figure is measured by the cells of one row: the row whose clients are drawn anew for every seed before one
 that draws them once, that of the figure's own table before another's. Every measurable figure gets its first
 three seeds, those rows first that answer most figures per second; then undecided figures go on to as many
-seeds as would decide them, ten at most, in the order of what that costs.
+seeds as would decide them, ten at most, in the order of what that costs; last, claims of the papers that are
+undecided go on to ten seeds where those would decide a comparison.
 """
 
 from __future__ import annotations
@@ -11,15 +12,17 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from benchmark.arguments import Arguments
 from benchmark.cell import Cell
+from benchmark.claims import load_claims
 from benchmark.engines import Work
 from benchmark.estimate import Estimate, duration
 from benchmark.grid import run_cells
+from benchmark.pages.claims import find
 from benchmark.pages.leaderboard import write_leaderboard
 from benchmark.pages.reproduction import NOT_AT_HAND, Entry, Identity, compared_with, make_entries
 from benchmark.pages.scores import Leaderboard
@@ -68,7 +71,8 @@ class Step:
 
     cells: tuple[Cell, ...]
     figures: int
-    """How many figures they measure, or levels and gains decide if spreads stay what they are."""
+    """How many figures they measure, or levels, gains and comparisons of a claim decide if spreads stay what
+    they are."""
     seconds: float
 
 
@@ -109,11 +113,14 @@ def _at(point: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def standing(grids: Grids, records: Records) -> Standing:
     """What the records of all tables say of every printed figure."""
-    boards = [Leaderboard(protocol, records.of_table(protocol.name, cells)) for protocol, cells in grids]
-    entries = {(entry.figure.place, entry.figure.note): entry for entry in make_entries(boards)}
+    entries = {(each.figure.place, each.figure.note): each for each in make_entries(_boards(grids, records))}
     words = Counter(entry.level.word for entry in entries.values())
     measured = sum(words[word] for word in JUDGED)
     return Standing(len(entries) - words[CANNOT], measured, words[AGREES] + words[DIFFERS], entries)
+
+
+def _boards(grids: Grids, records: Records) -> list[Leaderboard]:
+    return [Leaderboard(protocol, records.of_table(protocol.name, cells)) for protocol, cells in grids]
 
 
 def first_steps(figures: Iterable[Figure], records: Records, estimate: Estimate) -> list[Step]:
@@ -149,6 +156,40 @@ def further_steps(
     return _in_order(steps)
 
 
+def claim_steps(
+    grids: Grids, records: Records, estimate: Estimate, asked: Container[str] | None = None
+) -> list[Step]:
+    """Ten seeds of the comparisons that leave a claim undecided and would be decided by them, the cheapest
+    first. All ten at once: to stop at the first look that decides would favour decisions.
+
+    Of claims all of whose tables are among the grids, and of cells on graphs that are at hand; `asked` holds
+    the keys of those cells whose comparisons are wanted, if not all.
+    """
+    rows = {protocol.name: {_place(cell): cell for cell in cells} for protocol, cells in grids}
+    claims = [claim for claim in load_claims() if claim.tables <= rows.keys()]
+    steps = []
+    for finding in find(claims, {board.protocol.name: board.rows for board in _boards(grids, records)}):
+        if finding.word != UNDECIDED:
+            continue
+        columns = [measured.column for measured in finding.columns]
+        compared = [(measured.comparisons, [measured.column]) for measured in finding.columns]
+        if finding.average is not None:
+            compared = [(finding.average.comparisons, columns)]
+        for comparisons, over in compared:
+            for number, comparison in enumerate(comparisons):
+                if comparison is None or comparison.seeds_needed(MOST_SEEDS) is None:
+                    continue
+                sides = [side for column in over for side in (column.ours, column.theirs[number])]
+                cells = [rows[side.table][_at(dict(side.point))] for side in sides if side.value is None]
+                if asked is not None and cells[0].key not in asked:
+                    continue
+                if not all(graphs.is_available(cell.dataset) for cell in cells):
+                    continue
+                seeds = [replace(cell, seed=seed) for cell in cells for seed in range(MOST_SEEDS)]
+                steps += _step(seeds, 1, records, estimate)
+    return _in_order(steps)
+
+
 def _step(cells: Iterable[Cell], figures: int, records: Records, estimate: Estimate) -> list[Step]:
     missing = tuple(cell for cell in cells if not records.done(cell))
     return [Step(missing, figures, sum(map(estimate.seconds, missing)))] if missing else []
@@ -179,11 +220,13 @@ def run_campaign(arguments: Arguments, work: Work) -> list[Record]:
     failures: dict[str, Record] = {}
 
     def left() -> list[Cell]:
-        """The first seeds of all figures; where all have them, those that would decide more."""
-        for steps in (
-            first_steps(figures, records, estimate),
-            further_steps(figures, standing(grids, records).entries, records, estimate),
+        """The first seeds of all figures; where all have them, those that would decide more; then claims."""
+        for find_steps in (
+            lambda: first_steps(figures, records, estimate),
+            lambda: further_steps(figures, standing(grids, records).entries, records, estimate),
+            lambda: claim_steps(grids, records, estimate, asked),
         ):
+            steps = find_steps()
             cells = run_once(cell for step in steps for cell in step.cells if cell.key not in failures)
             if cells:
                 return cells

@@ -103,6 +103,12 @@ class Claim:
                 _check_side(side)
         return tuple(found)
 
+    @cached_property
+    def tables(self) -> frozenset[str]:
+        """Those that have a side of it."""
+        sides = (side for column in self.columns for side in (column.ours, *column.theirs))
+        return frozenset(side.table for side in sides if side.value is None)
+
     def needed(self, columns: int) -> int:
         """In how many of so many columns it must hold."""
         return columns - int(self.rule.removeprefix(ALL_BUT)) if self.rule.startswith(ALL_BUT) else columns

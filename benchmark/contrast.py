@@ -45,11 +45,28 @@ class Comparison:
     """p-value; 1 where the seeds tell no spread."""
     fails: float
     seeds: int
+    spread: float = math.inf
+    """The standard deviation of the differences; infinite where the seeds tell none."""
+    direction: str = HIGHER
+    margin: float = 0.0
 
     @property
     def word(self) -> str:
         """What it earns by itself."""
         return _word(self.holds, self.fails)
+
+    def seeds_needed(self, most: int) -> int | None:
+        """How many seeds, above those that it has and up to `most`, would decide it, if difference and spread
+        stay what they are; None where that many do not, or it is decided."""
+        if self.word != UNDECIDED or math.isinf(self.spread):
+            return None
+        for count in range(self.seeds + 1, most + 1):
+            if (
+                _word(*_p_values(self.difference, self.spread, count, self.direction, self.margin))
+                != UNDECIDED
+            ):
+                return count
+        return None
 
 
 def differences_of(ours: Mapping[int, float], theirs: Mapping[int, float]) -> dict[int, float]:
@@ -86,23 +103,28 @@ def compare(differences: Sequence[float], direction: str, margin: float = 0.0) -
     mean, count = statistics.fmean(differences), len(differences)
     if count == 1:
         return Comparison(mean, None, 1.0, 1.0, 1)
-    error = statistics.stdev(differences) / math.sqrt(count)
+    spread = statistics.stdev(differences)
+    if spread <= ROUNDING * max(map(abs, differences)):
+        spread = 0.0
+    holds, fails = _p_values(mean, spread, count, direction, margin)
+    return Comparison(mean, interval_of(differences), holds, fails, count, spread, direction, margin)
+
+
+def _p_values(mean: float, spread: float, count: int, direction: str, margin: float) -> tuple[float, float]:
+    """Those of holding and of failing, of so many differences with this mean and standard deviation."""
 
     def beyond(bound: float, sign: int) -> float:
         """The p-value of the mean being above (1) or below (-1) the bound."""
         distance = sign * (mean - bound)
-        if error <= ROUNDING * max(map(abs, differences)):
+        if spread == 0:
             return 0.0 if distance > 0 else 1.0
-        return float(student.sf(distance / error, count - 1))
+        return float(student.sf(distance * math.sqrt(count) / spread, count - 1))
 
     if direction == EQUAL:
-        holds = max(beyond(-margin, 1), beyond(margin, -1))
-        fails = min(beyond(margin, 1), beyond(-margin, -1))
-    else:
-        sign = 1 if direction == HIGHER else -1
-        holds = beyond(sign * margin, sign)
-        fails = 1 - holds
-    return Comparison(mean, interval_of(differences), holds, fails, count)
+        return max(beyond(-margin, 1), beyond(margin, -1)), min(beyond(margin, 1), beyond(-margin, -1))
+    sign = 1 if direction == HIGHER else -1
+    holds = beyond(sign * margin, sign)
+    return holds, 1 - holds
 
 
 def word_of_column(comparisons: Sequence[Comparison | None]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -151,7 +152,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 def _compare(claim: Claim, differences: Mapping[int, float], sound: bool) -> Comparison | None:
     """The comparison; undecided where the differences are not `sound`."""
     found = compare([*differences.values()], claim.direction, claim.margin)
-    return found if found is None or sound else replace(found, holds=1.0, fails=1.0)
+    return found if found is None or sound else replace(found, holds=1.0, fails=1.0, spread=math.inf)
 
 
 def _differences(ours: Side, theirs: Side, rows: Rows) -> tuple[dict[int, float], bool]:
@@ -317,9 +318,7 @@ def _span(values: Sequence[float]) -> str:
 def write_claims(results: Path, leaderboards: Iterable[Leaderboard]) -> Path:
     """Write `claims.md` into the results folder; returns its path."""
     claims = load_claims()
-    named = {
-        side.table for claim in claims for column in claim.columns for side in (column.ours, *column.theirs)
-    }
+    named = {table for claim in claims for table in claim.tables}
     rows = {each.protocol.name: each.rows for each in leaderboards if each.protocol.name in named}
     path = results / "claims.md"
     write_page(path, markdown(find(claims, rows)).encode())

@@ -10,8 +10,9 @@ import pytest
 
 from benchmark import campaign
 from benchmark.arguments import parse
-from benchmark.campaign import figures_of, first_steps, further_steps, standing
+from benchmark.campaign import claim_steps, figures_of, first_steps, further_steps, standing
 from benchmark.cell import Cell
+from benchmark.claims import load_claims
 from benchmark.cli import main
 from benchmark.estimate import Estimate
 from benchmark.plan import grid_cells
@@ -171,3 +172,54 @@ def test_a_cell_that_fails_is_named_and_not_tried_twice(
     assert run(tmp_path, work=work) == 1
     assert len(ran) == len({*ran})
     assert capsys.readouterr().err.count("it was told to fail") >= 9
+
+
+def measured(cell: Cell, seed: int, score: float) -> Record:
+    """A record of the cell with the method's own options."""
+    every = dataclasses.asdict(registry.make_options(cell.method, dict(cell.options)))
+    return make_record(dataclasses.replace(cell, seed=seed), score, default_options=every)
+
+
+def test_an_undecided_claim_goes_on_to_ten_seeds_of_both_sides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FED-PUB is ahead of masks alone for certain, of similarities alone by about as much as it spreads."""
+    protocol = load_protocol("fedpub-fig7")
+    grids = [(protocol, grid_cells(protocol))]
+    cells = {cell.variant: cell for cell in grids[0][1] if cell.partition.text == "metis"}
+    scores = {"fedpub": 72.0, "fedpub[masks=false]": 70.5, "fedpub[similarity=none]": 60.0}
+    (claim,) = (claim for claim in load_claims() if claim.says == "Both together are better than either.")
+    monkeypatch.setattr(campaign, "load_claims", lambda: (claim,))
+    store = Store(tmp_path, protocol.name)
+    for variant, score in scores.items():
+        for seed in range(3):
+            spread = seed - 1 if variant == "fedpub" else (1 - seed) / 10
+            store.append(measured(cells[variant], seed, score + spread))
+    records = Records(tmp_path)
+    (step,) = claim_steps(grids, records, Estimate([]))
+    assert {(cell.variant, cell.seed) for cell in step.cells} == {
+        (variant, seed) for variant in ("fedpub", "fedpub[masks=false]") for seed in range(3, 10)
+    }
+    assert claim_steps(grids, records, Estimate([]), {cells["fedpub"].key}) == [step]
+    assert not claim_steps(grids, records, Estimate([]), {cells["fedpub[masks=false]"].key})
+    assert not claim_steps([(load_protocol(TABLE), [])], records, Estimate([]))
+    monkeypatch.setattr(campaign.graphs, "is_available", lambda name: False)
+    assert not claim_steps(grids, records, Estimate([]))
+
+
+def test_a_claim_on_average_takes_every_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    protocol = load_protocol("fedpub-1")
+    grids = [(protocol, grid_cells(protocol))]
+    (claim,) = (claim for claim in load_claims() if claim.says.startswith("Personalised models"))
+    monkeypatch.setattr(campaign, "load_claims", lambda: (claim,))
+    store = Store(tmp_path, protocol.name)
+    for cell in grids[0][1]:
+        for seed in range(3):
+            ours, theirs = 62 + 4 * (seed - 1), 60 + (seed - 1)
+            store.append(measured(cell, seed, ours if cell.method in claim.method else theirs))
+    steps = claim_steps(grids, Records(tmp_path), Estimate([]))
+    columns = {(cell.dataset.text, cell.clients) for cell in grids[0][1]}
+    assert steps
+    for step in steps:
+        assert {(cell.dataset.text, cell.clients) for cell in step.cells} == columns
+        assert {cell.seed for cell in step.cells} == set(range(3, 10))

@@ -153,3 +153,25 @@ def test_seeds_that_change_nothing_are_no_repetition() -> None:
     assert repeats({0: 70.0, 1: 70.1})
     assert not repeats({0: 70.0, 1: 70.0})
     assert not repeats({0: 70.0})
+
+
+@pytest.mark.parametrize(
+    ("direction", "margin", "most", "expected"),
+    [
+        (HIGHER, 0.4, 10, 4),  # The mean is 1.6 from the margin: t(2) is 2.77 of 2.92, t(3) 3.2 of 2.35.
+        (EQUAL, 3.0, 10, 5),  # 1.0 from it: t(3) is 2.0, t(4) 2.24 of 2.13.
+        (EQUAL, 3.0, 4, None),
+        (HIGHER, 2.0, 10, None),
+        (HIGHER, 0.0, 10, None),  # It holds already.
+    ],
+)
+def test_how_many_seeds_would_decide(direction: str, margin: float, most: int, expected: int | None) -> None:
+    found = compare(DIFFERENCES, direction, margin)
+    assert found is not None
+    assert found.seeds_needed(most) == expected
+
+
+def test_one_seed_does_not_tell_how_many_would_decide() -> None:
+    found = compare([1.0], HIGHER)
+    assert found is not None
+    assert found.seeds_needed(10) is None
