@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -231,12 +231,23 @@ def _run(arguments: Arguments, plan: Plan, work: Work) -> int:
         raise
     protocols = _write_pages(arguments, stores, records)
     selected = [record for cell in plan.cells if (record := records.get(cell)) is not None]
-    _show(arguments, protocols, selected)
+    _show(arguments, protocols, selected if arguments.seeds else _of_all_seeds(plan, protocols, records))
     failures = {record.key: record for record in selected if record.status == FAILED_RECORD}
     failures |= {record.key: record for record in failed_now}
     if failures:
         _say_failed(arguments, failures.values(), len(plan.cells), stores)
     return FAILED if failures or (missing and not arguments.all) else OK
+
+
+def _of_all_seeds(plan: Plan, tables: Iterable[str], records: Records) -> list[Record]:
+    """What is on record of the rows of the run, as on their pages."""
+    rows = {cell.group: cell for cell in plan.cells}
+    return [
+        record
+        for table in tables
+        for record in records.of_table(table, (cell for cell in rows.values() if cell.protocol == table))
+        if record.cell.group in rows
+    ]
 
 
 def _write_pages(arguments: Arguments, stores: Collection[str], records: Records) -> dict[str, Protocol]:

@@ -62,6 +62,19 @@ def test_the_table_is_printed_and_written(tmp_path: Path, capsys: pytest.Capture
     assert "| fedavg |" in (tmp_path / "leaderboards" / "default.md").read_text()
 
 
+def test_without_seeds_the_rows_are_those_of_the_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """More seeds of a row may be on record than a table's own; other rows are not asked for."""
+    assert run(tmp_path, *ONE, "--seeds", "5") == 0
+    assert run(tmp_path, *ONE, "--seeds", "5", "--method", "fedper") == 0
+    capsys.readouterr()
+    assert run(tmp_path, *ONE, "--format", "json") == 0
+    assert [record["seed"] for record in json.loads(capsys.readouterr().out)] == [0, 1, 2, 3, 4]
+    assert run(tmp_path, *ONE, "--seeds", "2", "--format", "json") == 0
+    assert [record["seed"] for record in json.loads(capsys.readouterr().out)] == [0, 1]
+
+
 @pytest.mark.parametrize("argv", [["--engine", "prozess"], ["--save", "modell"]])
 def test_a_dry_run_refuses_what_a_run_would(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], argv: list[str]
