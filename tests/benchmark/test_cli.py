@@ -315,9 +315,13 @@ def start(folder: Path, work: str, *argv: str) -> subprocess.Popen[str]:
     )
 
 
+PATIENCE = 300.0
+"""Seconds until a process without a record counts as stuck; on a busy machine the first takes a minute."""
+
+
 def wait_for_records(process: subprocess.Popen[str], folder: Path, count: int) -> None:
     path = folder / "runs" / "default.jsonl"
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while not path.exists() or path.read_bytes().count(b"\n") < count + 1:
         if process.poll() is not None or time.monotonic() > deadline:
             process.kill()
