@@ -14,7 +14,8 @@ from benchmark.pages.metrics import heading_of
 from benchmark.pages.tables import escape, markdown_table
 from benchmark.pages.wording import sentence_list
 from benchmark.pages.writing import write_page
-from benchmark.protocol import names
+from benchmark.plan import grid_cells
+from benchmark.protocol import load_protocol, names
 from benchmark.record import Record
 from benchmark.records import Records
 from benchmark.verdict import LEVEL
@@ -48,7 +49,11 @@ def write_authors_page(results: Path, records: Records) -> Path | None:
     if not runs:
         return None
     tables = {run.protocol for found in runs.values() for run in found} & set(names())
-    ours = [record for name in sorted(tables) for record in records.store(name).records()]
+    ours = [
+        record
+        for protocol in map(load_protocol, sorted(tables))
+        for record in records.of_table(protocol.name, grid_cells(protocol))
+    ]
     path = results / "authors.md"
     write_page(path, markdown(runs, ours).encode())
     return path

@@ -17,10 +17,12 @@ from benchmark.authors.comparison import compare
 from benchmark.authors.grid import CODES, plan
 from benchmark.authors.records import AuthorsRuns, Run, load
 from benchmark.cli import main
-from benchmark.pages.authors import markdown
+from benchmark.pages.authors import markdown, write_authors_page
 from benchmark.pages.leaderboard import table_of
 from benchmark.pages.scores import make_rows
+from benchmark.plan import grid_cells
 from benchmark.protocol import load_protocol
+from benchmark.records import Records
 from benchmark.store import Store
 from benchmark.verdict import AGREES, DIFFERS, UNDECIDED
 from datasets.errors import UserError
@@ -199,3 +201,27 @@ def test_a_leaderboard_without_their_runs_has_no_column() -> None:
     protocol = load_protocol("fedpub-2")
     rows = make_rows(protocol, [make_record(make_cell(protocol="fedpub-2"))])
     assert "authors' code here" not in table_of(protocol, rows)[0]
+
+
+def test_a_record_of_equal_work_in_another_table_answers_a_run(tmp_path: Path) -> None:
+    place = ("citeseer", "random", 10, "fedstruct[features=h2v]")
+    asked, equal = (
+        next(
+            cell
+            for cell in grid_cells(load_protocol(table))
+            if (cell.dataset.text, cell.partition.text, cell.clients, cell.variant) == place
+        )
+        for table in ("fedstruct-1", "fedstruct-7")
+    )
+    assert asked.key != equal.key
+    Store(tmp_path, "fedstruct-7").append(make_record(equal, 66.0))
+    AuthorsRuns(tmp_path, "fedstruct").add(
+        Run(
+            "fedstruct", "abc", asked.key, "fedstruct-1", *place, "graphsage", 0, 0, {"accuracy": 65.0}, 100,
+            30.0, 0.95,
+        )
+    )  # fmt: skip
+    page = write_authors_page(tmp_path, Records(tmp_path))
+    assert page is not None
+    assert "| 1 | 66.00 | 65.00 | +1.00 |" in page.read_text()
+    assert "wait for our record" not in page.read_text()
