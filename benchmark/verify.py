@@ -26,10 +26,11 @@ CURVE_TOLERANCE = 6e-5
 SCORE_TOLERANCE = 2.0
 """Points between scores of one cell whose sums are rounded otherwise. Of 20 runs with the oldest instructions
 of torch and MKL in place of the newest 14 agreed to the digit, and of 96 records of twelve methods made by
-earlier code 91; the largest change of a score was 0.48."""
+earlier code (run again at cae824d) 91; the largest change of a score was 0.48."""
 START_TOLERANCE = 0.01
 """Of the loss in the first rounds, relatively: rounding has not moved it yet, another computation has."""
 FIRST_ROUNDS = 5
+"""Until here a record counts as having the loss of its first rounds; some tables evaluate more seldom."""
 _KIND = ("cpu", "threads", "kernel", "device", "gpu", "python", "dgl", "torch", "numpy", "scipy")
 """What must be alike for figures to be alike to the digit."""
 _OF_THE_RUN = ("seconds", "core_share", "peak_memory_mb", "environment", "commit", "label", "paths")

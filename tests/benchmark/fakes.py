@@ -1,7 +1,9 @@
-"""Cells and runs that cost nothing; top-level functions, so that worker processes can import them."""
+"""Cells and runs that cost nothing, and the command line with them; top-level functions, so that worker
+processes can import them."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -15,6 +17,7 @@ from typing import Any
 from benchmark import jsonl
 from benchmark.arguments import parse
 from benchmark.cell import Cell
+from benchmark.engines import Work
 from benchmark.record import Record, Result
 from benchmark.store import Store
 
@@ -146,6 +149,19 @@ def failing_run(cell: Cell) -> Record:
     if cell.seed == 1 and Path(os.environ["FAKE_FAILS"]).exists():
         return failed(cell, "it was told to fail")
     return quick_run(cell)
+
+
+def run(folder: Path, *argv: str, work: Work = quick_run) -> int:
+    """The exit code of the command line on a results folder; cells run as `work` says."""
+    from benchmark.cli import main
+
+    return main(parse([*argv, "--results", str(folder)]), work)
+
+
+def stored(folder: Path, protocol: str = "default") -> list[dict[str, Any]]:
+    """The records of a results folder as they stand in its file."""
+    lines = (folder / "runs" / f"{protocol}.jsonl").read_text().splitlines()
+    return [values for values in map(json.loads, lines) if "id" not in values]
 
 
 if __name__ == "__main__":

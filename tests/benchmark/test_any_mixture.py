@@ -26,8 +26,7 @@ from benchmark.record import Record
 from benchmark.store import Store
 from datasets.partition import partition
 from datasets.registry import load
-from tests.benchmark.fakes import make_record
-from tests.benchmark.test_cli import stored
+from tests.benchmark.fakes import make_record, stored
 
 PLUGIN = """
 from methods.core.base import register

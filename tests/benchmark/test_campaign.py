@@ -99,8 +99,7 @@ def test_it_measures_everything_then_decides_what_it_can_and_goes_on_where_it_st
             raise KeyboardInterrupt
         # Spreads of all sizes, so that some figures are decided by three seeds and some by more or by none.
         spread = 1 + len(ran) % 7
-        every = dataclasses.asdict(registry.make_options(cell.method, dict(cell.options)))
-        return make_record(cell, 60.0 + (-spread, spread, 0.0)[cell.seed % 3], default_options=every)
+        return measured(cell, cell.seed, 60.0 + (-spread, spread, 0.0)[cell.seed % 3])
 
     assert run(tmp_path, work=work) == 130
     assert run(tmp_path, work=work) == 0

@@ -10,8 +10,7 @@ from benchmark.arguments import parse
 from benchmark.cell import Cell
 from benchmark.cli import main
 from benchmark.plan import make_plan
-from tests.benchmark.fakes import quick_run
-from tests.benchmark.test_cli import stored
+from tests.benchmark.fakes import quick_run, stored
 
 METHOD = """
 from methods.core.base import register
