@@ -44,6 +44,8 @@ class Worker:
         self.name = name
         self.seconds = seconds
         self.errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
+        # What its packages leave among temporary files, as torch-geometric does with its code, goes with it.
+        self.folder = tempfile.TemporaryDirectory(prefix="fedsub-worker-")
         self.pipe, theirs = Pipe()
         self.process = subprocess.Popen(
             [str(python), "-m", module, str(theirs.fileno())],
@@ -51,7 +53,7 @@ class Worker:
             stdout=subprocess.DEVNULL,
             stderr=self.errors,
             cwd=ROOT,
-            env={**os.environ, **thread_variables(1), "DGLBACKEND": "pytorch"},
+            env={**os.environ, **thread_variables(1), "DGLBACKEND": "pytorch", "TMPDIR": self.folder.name},
         )
         # With its copy open here the end of the process would not be seen.
         theirs.close()
@@ -79,8 +81,9 @@ class Worker:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """End the process."""
+        """End the process and remove its temporary files."""
         self.process.kill()
         self.process.wait()
         self.pipe.close()
         self.errors.close()
+        self.folder.cleanup()

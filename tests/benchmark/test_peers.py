@@ -149,6 +149,14 @@ def test_our_worker_trains_as_told(tmp_path: Path) -> None:
         assert 0 <= second["accuracy"] <= 1
 
 
+def test_what_a_worker_leaves_among_temporary_files_goes_with_it() -> None:
+    with Worker("fake", sys.executable, FAKE, 120) as worker:
+        worker.ask({"algorithm": "litters", "memory": 10**11})
+        left = Path(worker.ask({"phase": "round", "rounds": 1})["left"])
+        assert left.exists()
+    assert not left.exists()
+
+
 class PlayedData:
     """torch_geometric's Data, as far as it is used here."""
 
