@@ -31,7 +31,7 @@ from benchmark.protocol import AXES, Protocol, load_protocol, names
 from benchmark.published import answered_figures
 from benchmark.record import FAILED, Record
 from benchmark.records import Records, run_once
-from benchmark.verdict import AGREES, CANNOT, DIFFERS, JUDGED, UNDECIDED
+from benchmark.verdict import AGREES, CANNOT, DIFFERS, JUDGED, NOT_MEASURED, UNDECIDED
 from datasets import registry as graphs
 from datasets.errors import UserError
 
@@ -159,8 +159,9 @@ def further_steps(
 def claim_steps(
     grids: Grids, records: Records, estimate: Estimate, asked: Container[str] | None = None
 ) -> list[Step]:
-    """Ten seeds of the comparisons that leave a claim undecided and would be decided by them, the cheapest
-    first. All ten at once: to stop at the first look that decides would favour decisions.
+    """The first seeds of comparisons that no record answers yet, and ten seeds of those that leave a claim
+    undecided and would be decided by them; the cheapest first. All ten at once: to stop at the first look
+    that decides would favour decisions.
 
     Of claims all of whose tables are among the grids, and of cells on graphs that are at hand; `asked` holds
     the keys of those cells whose comparisons are wanted, if not all.
@@ -169,7 +170,7 @@ def claim_steps(
     claims = [claim for claim in load_claims() if claim.tables <= rows.keys()]
     steps = []
     for finding in find(claims, {board.protocol.name: board.rows for board in _boards(grids, records)}):
-        if finding.word != UNDECIDED:
+        if finding.word not in (UNDECIDED, NOT_MEASURED):
             continue
         columns = [measured.column for measured in finding.columns]
         compared = [(measured.comparisons, [measured.column]) for measured in finding.columns]
@@ -177,15 +178,16 @@ def claim_steps(
             compared = [(finding.average.comparisons, columns)]
         for comparisons, over in compared:
             for number, comparison in enumerate(comparisons):
-                if comparison is None or comparison.seeds_needed(MOST_SEEDS) is None:
+                if comparison is not None and comparison.seeds_needed(MOST_SEEDS) is None:
                     continue
+                count = FIRST_SEEDS if comparison is None else MOST_SEEDS
                 sides = [side for column in over for side in (column.ours, column.theirs[number])]
                 cells = [rows[side.table][_at(dict(side.point))] for side in sides if side.value is None]
                 if asked is not None and cells[0].key not in asked:
                     continue
                 if not all(graphs.is_available(cell.dataset) for cell in cells):
                     continue
-                seeds = [replace(cell, seed=seed) for cell in cells for seed in range(MOST_SEEDS)]
+                seeds = [replace(cell, seed=seed) for cell in cells for seed in range(count)]
                 steps += _step(seeds, 1, records, estimate)
     return _in_order(steps)
 

@@ -45,9 +45,9 @@ RULE = (
     "choose from (partial conjunction, Benjamini and Heller 2008; `benchmark/contrast.py`). On average "
     "means one comparison of the mean over all columns. Columns that are not measured can neither carry a "
     "claim nor refute it; those on graphs that are not at hand where the records are made are left out "
-    "and counted apart. Where a claim is undecided and ten seeds would decide one of its comparisons, all "
-    "ten are run at once (`--campaign`), so that none stops at the first look that decides. Margins, "
-    "columns and sides: `benchmark/claims.toml`. Differences are ours minus "
+    "and counted apart. Three seeds come first. Where a claim is then undecided and ten seeds would decide "
+    "one of its comparisons, all ten are run at once (`--campaign`), so that none stops at the first look "
+    "that decides. Margins, columns and sides: `benchmark/claims.toml`. Differences are ours minus "
     "theirs, in the unit of the score; of a column, that to the rival that is hardest to hold against."
 )
 _WORDS = (HOLDS, FAILS, UNDECIDED, NOT_MEASURED)

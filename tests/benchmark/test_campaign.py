@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -173,16 +174,17 @@ def test_a_cell_that_fails_is_named_and_not_tried_twice(
     assert capsys.readouterr().err.count("it was told to fail") >= 9
 
 
-def measured(cell: Cell, seed: int, score: float) -> Record:
+def measured(cell: Cell, seed: int, score: float, **results: Any) -> Record:
     """A record of the cell with the method's own options."""
     every = dataclasses.asdict(registry.make_options(cell.method, dict(cell.options)))
-    return make_record(dataclasses.replace(cell, seed=seed), score, default_options=every)
+    return make_record(dataclasses.replace(cell, seed=seed), score, default_options=every, **results)
 
 
 def test_an_undecided_claim_goes_on_to_ten_seeds_of_both_sides(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """FED-PUB is ahead of masks alone for certain, of similarities alone by about as much as it spreads."""
+    """FED-PUB is ahead of masks alone for certain, of similarities alone by about as much as it spreads where
+    clients do not overlap; where they do, nothing is measured."""
     protocol = load_protocol("fedpub-fig7")
     grids = [(protocol, grid_cells(protocol))]
     cells = {cell.variant: cell for cell in grids[0][1] if cell.partition.text == "metis"}
@@ -195,15 +197,44 @@ def test_an_undecided_claim_goes_on_to_ten_seeds_of_both_sides(
             spread = seed - 1 if variant == "fedpub" else (1 - seed) / 10
             store.append(measured(cells[variant], seed, score + spread))
     records = Records(tmp_path)
-    (step,) = claim_steps(grids, records, Estimate([]))
-    assert {(cell.variant, cell.seed) for cell in step.cells} == {
-        (variant, seed) for variant in ("fedpub", "fedpub[masks=false]") for seed in range(3, 10)
+
+    def steps(*asked: str) -> dict[str, set[tuple[str, int]]]:
+        keys = {cells[variant].key for variant in asked} if asked else None
+        return {
+            step.cells[0].partition.text + step.cells[-1].variant: {(c.variant, c.seed) for c in step.cells}
+            for step in claim_steps(grids, records, Estimate([]), keys)
+        }
+
+    further = {(variant, seed) for variant in ("fedpub", "fedpub[masks=false]") for seed in range(3, 10)}
+    assert steps("fedpub") == {"metisfedpub[masks=false]": further}
+    assert not steps("fedpub[masks=false]")
+    first = {
+        f"metis-overlapping{other}": {(variant, seed) for variant in ("fedpub", other) for seed in range(3)}
+        for other in ("fedpub[masks=false]", "fedpub[similarity=none]")
     }
-    assert claim_steps(grids, records, Estimate([]), {cells["fedpub"].key}) == [step]
-    assert not claim_steps(grids, records, Estimate([]), {cells["fedpub[masks=false]"].key})
+    assert steps() == {"metisfedpub[masks=false]": further, **first}
     assert not claim_steps([(load_protocol(TABLE), [])], records, Estimate([]))
     monkeypatch.setattr(campaign.graphs, "is_available", lambda name: False)
-    assert not claim_steps(grids, records, Estimate([]))
+    assert not steps()
+
+
+def test_a_claim_that_no_record_answers_gets_its_first_seeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    protocol = load_protocol("fedpub-fig1")
+    grids = [(protocol, grid_cells(protocol))]
+    (claim,) = (claim for claim in load_claims() if claim.tables == {protocol.name})
+    monkeypatch.setattr(campaign, "load_claims", lambda: (claim,))
+    store = Store(tmp_path, protocol.name)
+    found = claim_steps(grids, Records(tmp_path), Estimate([]))
+    wanted = {cell for step in found for cell in step.cells}
+    assert {(cell.method, cell.seed) for cell in wanted} == {
+        (method, seed) for method in ("fedpub", "fedgnn", "fedsage+", "fedper") for seed in range(3)
+    }
+    for cell in wanted:
+        scores = dict.fromkeys(claim.metric, 80.0 + 9 * (cell.method == "fedpub"))
+        store.append(measured(cell, cell.seed, 80.0, metrics=scores))
+    assert not claim_steps(grids, Records(tmp_path), Estimate([]))
 
 
 def test_a_claim_on_average_takes_every_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
