@@ -37,8 +37,9 @@ INTRODUCTION = (
     "of our cells (`docs/authors.md` says how, and what is replaced). Ours − theirs in points, paired by "
     f"draw of clients and split; the {LEVEL:.0%} interval is Student's over the draws. It agrees where the "
     f"interval lies inside ± {TOLERANCE:g}, differs where it leaves out 0 and the difference exceeds "
-    f"{TOLERANCE:g}, and is undecided otherwise. Their seconds per round are of one thread, on a core that a "
-    "run may have shared; speed is theirs over ours, over the pairs in which both had a core of their own."
+    f"{TOLERANCE:g}, and is undecided otherwise; in brackets how many draws would decide it if difference "
+    "and spread stayed what they are. Their seconds per round are of one thread, on a core that a run may "
+    "have shared; speed is theirs over ours, over the pairs in which both had a core of their own."
 )
 
 
@@ -104,7 +105,7 @@ def _line(comparison: Comparison) -> list[str]:
         f"{fmean(comparison.theirs):.2f}",
         verdict.shown,
         verdict.shown_interval or "–",
-        verdict.word,
+        verdict.word + (f" ({verdict.seeds} draws)" if verdict.seeds else ""),
         f"{fmean(pair.run.seconds_per_round for pair in comparison.pairs):.2f}",
         "–" if comparison.speed is None else f"{comparison.speed:.1f}×",
     ]

@@ -187,6 +187,14 @@ def test_ours_less_theirs_is_judged_by_students_interval(differences: tuple[floa
     assert word in markdown(runs, records)
 
 
+def test_an_undecided_difference_says_how_many_draws_would_decide_it() -> None:
+    """Of −1 and 1.4 the mean is 0.2, the spread 1.697. The half-width of n draws, t(0.95, n − 1) 1.697 / √n,
+    is 0.803 at 14 and 0.772 at 15, and 0.8 is what an interval inside ± 1 allows."""
+    runs = {make_cell(seed=k).key: [make_run(k, 50.0)] for k in range(2)}
+    records = [make_record(make_cell(seed=k), 50.0 + each) for k, each in enumerate((-1.0, 1.4))]
+    assert f"{UNDECIDED} (15 draws)" in markdown(runs, records)
+
+
 def test_seconds_of_a_crowded_run_are_not_compared() -> None:
     records = [make_record(make_cell(), core_share=1.0)]
     crowded = compare({records[0].key: [make_run(0, 50.0, core_share=0.5)]}, records)[0]
