@@ -214,10 +214,11 @@ def run_campaign(arguments: Arguments, work: Work) -> list[Record]:
     estimate = Estimate(records.every())
     asked = {cell.key for protocol, _ in grids for cell in grid_cells(protocol, arguments)}
     figures = [figure for figure in figures_of(grids) if figure.cells[0].key in asked]
-    if not figures:
+    claimed = asked and any(claim.tables <= listed.keys() for claim in load_claims())
+    if not figures and not claimed:
         raise UserError(
-            "no printed figure on a graph that is at hand answers what is asked for: name less, or another "
-            "--table, or set FEDSUB_DATA to the folder with the graphs"
+            "no printed figure on a graph that is at hand answers what is asked for, and no claim: name "
+            "less, or another --table, or set FEDSUB_DATA to the folder with the graphs"
         )
     failures: dict[str, Record] = {}
 

@@ -237,6 +237,26 @@ def test_a_claim_that_no_record_answers_gets_its_first_seeds(
     assert not claim_steps(grids, Records(tmp_path), Estimate([]))
 
 
+def test_a_table_that_claims_alone_read_is_run_too(tmp_path: Path) -> None:
+    """FED-PUB's Figure 1 prints no number; one claim reads it."""
+    metrics = load_protocol("fedpub-fig1").metrics
+    ran: list[Cell] = []
+
+    def work(cell: Cell) -> Record:
+        ran.append(cell)
+        return measured(
+            cell, cell.seed, 80.0, metrics=dict.fromkeys(metrics, 80.0 + (cell.method == "fedpub"))
+        )
+
+    asked = ["--campaign", "--table", "fedpub-fig1", "--engine", "in-process", "--results", str(tmp_path)]
+    assert main(parse(asked), work) == 0
+    assert {(cell.method, cell.seed) for cell in ran} == {
+        (method, seed) for method in ("fedpub", "fedgnn", "fedsage+", "fedper") for seed in range(3)
+    }
+    assert main(parse(asked), work) == 0
+    assert len(ran) == 12
+
+
 def test_a_claim_on_average_takes_every_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     protocol = load_protocol("fedpub-1")
     grids = [(protocol, grid_cells(protocol))]
