@@ -159,7 +159,7 @@ def further_steps(
 def claim_steps(
     grids: Grids, records: Records, estimate: Estimate, asked: Container[str] | None = None
 ) -> list[Step]:
-    """The first seeds of comparisons that no record answers yet, and ten seeds of those that leave a claim
+    """The first seeds of comparisons that do not have them yet, and ten seeds of those that leave a claim
     undecided and would be decided by them; the cheapest first. All ten at once: to stop at the first look
     that decides would favour decisions.
 
@@ -178,9 +178,12 @@ def claim_steps(
             compared = [(finding.average.comparisons, columns)]
         for comparisons, over in compared:
             for number, comparison in enumerate(comparisons):
-                if comparison is not None and comparison.seeds_needed(MOST_SEEDS) is None:
+                if comparison is None or comparison.seeds < FIRST_SEEDS:
+                    count = FIRST_SEEDS
+                elif comparison.seeds_needed(MOST_SEEDS) is not None:
+                    count = MOST_SEEDS
+                else:
                     continue
-                count = FIRST_SEEDS if comparison is None else MOST_SEEDS
                 sides = [side for column in over for side in (column.ours, column.theirs[number])]
                 cells = [rows[side.table][_at(dict(side.point))] for side in sides if side.value is None]
                 if asked is not None and cells[0].key not in asked:
