@@ -195,6 +195,13 @@ def claim_steps(
     return _in_order(steps)
 
 
+def _cells_of_claims(grids: Grids, asked: Container[str]) -> list[Cell]:
+    """Those asked for that a claim reads, on graphs that are at hand."""
+    read = {table for claim in load_claims() for table in claim.tables}
+    cells = [cell for protocol, cells in grids if protocol.name in read for cell in cells]
+    return [cell for cell in cells if cell.key in asked and graphs.is_available(cell.dataset)]
+
+
 def _step(cells: Iterable[Cell], figures: int, records: Records, estimate: Estimate) -> list[Step]:
     missing = tuple(cell for cell in cells if not records.done(cell))
     return [Step(missing, figures, sum(map(estimate.seconds, missing)))] if missing else []
@@ -217,8 +224,7 @@ def run_campaign(arguments: Arguments, work: Work) -> list[Record]:
     estimate = Estimate(records.every())
     asked = {cell.key for protocol, _ in grids for cell in grid_cells(protocol, arguments)}
     figures = [figure for figure in figures_of(grids) if figure.cells[0].key in asked]
-    claimed = asked and any(claim.tables <= listed.keys() for claim in load_claims())
-    if not figures and not claimed:
+    if not figures and not (arguments.table and _cells_of_claims(grids, asked)):
         raise UserError(
             "no printed figure on a graph that is at hand answers what is asked for, and no claim: name "
             "less, or another --table, or set FEDSUB_DATA to the folder with the graphs"

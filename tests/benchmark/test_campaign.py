@@ -259,6 +259,15 @@ def test_a_table_that_claims_alone_read_is_run_too(tmp_path: Path) -> None:
     assert len(ran) == 12
 
 
+@pytest.mark.parametrize("argv", [[], ["--table", "fedspray-fig4"]])
+def test_without_a_graph_at_hand_the_folder_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, argv: list[str]
+) -> None:
+    monkeypatch.setattr(campaign.graphs, "is_available", lambda name: str(name).startswith("synthetic"))
+    assert main(parse(["--campaign", "--dry-run", "--results", str(tmp_path), *argv])) == 2
+    assert "FEDSUB_DATA" in capsys.readouterr().err
+
+
 def test_a_claim_on_average_takes_every_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     protocol = load_protocol("fedpub-1")
     grids = [(protocol, grid_cells(protocol))]
