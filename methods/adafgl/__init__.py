@@ -16,7 +16,8 @@ X of one client and cos(Z)_ij the cosine of softmax z_i and softmax z_j, 0 for i
 
 Models travel in the first step alone. A client that is absent in one of its rounds is not in that round's
 average; in a round of the second it takes no steps, where stragglers take all. Its P is of the model that it
-holds when the second step begins. A schedule without a second step is FedAvg.
+holds when the second step begins; the best one reaches those who are present then. A schedule without a
+second step is FedAvg.
 
 Deviations: the paper's formulas were read in its authors' code (github.com/xkLi-Allen/AdaFGL), which trains
 and asks one part alone, the homophilous one where HCS ≥ 0.9 (`combine = "threshold"`). The mixture is
@@ -45,7 +46,7 @@ from datasets.limits import Count, PositiveShare, Share
 from methods.adafgl.homophily import homophily
 from methods.adafgl.personal import Heads, Personal, personal_start
 from methods.core.base import SAME_AS_FEDAVG, FederatedMethod, Options, register
-from methods.core.channel import FLOAT
+from methods.core.channel import FLOAT, size_of
 from methods.core.tasks import NodeClassification
 from methods.core.twin import PREFIX
 from methods.stacked.activation import Dropout
@@ -138,8 +139,11 @@ class AdaFGL(FederatedMethod):
     def _begin_second_step(self) -> None:
         """What the extractor says of every node, and how homophilous the clients are."""
         if self.options.extractor == "best":
-            self.receive(self.kept)
-            self.channel.once(*(self.parameters[name] for name in self.shared()))
+            with torch.no_grad():
+                for name, value in self.kept.items():
+                    own = self.parameters[name]
+                    own.copy_(self.renewed(value, own))
+            self.channel.once(self.channel.senders * size_of(*self.kept.values()))
         with torch.no_grad():
             prior = super().logits(None).softmax(dim=1)
         options = self.options

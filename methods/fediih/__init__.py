@@ -17,11 +17,13 @@ was sent last. Clients with equal statistics receive the plain mean, as does eve
 
 Deviations: the formulas were read in the authors' code (github.com/blgpb/FedIIH); F, D, L and the number of
 routings are that code's for Cora without overlap, which also sets dropout 0.3, learning rate 0.02 and weight
-decay 0.005. JS is not bounded by ln 2, so that S may be far below 0. Routing has no weights: mean and log
-variance differ by dropout alone. The paper's variational bound changes nothing in that code: its optimiser
-holds the prior's means only, and the gradient that it leaves on the network is cleared before the next step.
-So it is left out by default; with `variational` > 0 that many times the negative bound is in the client's
-loss,
+decay 0.005. With two classes that code has one output and binary cross-entropy, here there are two. JS is not
+bounded by ln 2, so that S may be far below 0. Routing has no weights: mean and log variance differ by dropout
+alone. As in the code, which evaluates after every epoch, what is sent is without dropout where a round has
+more than one epoch: then the two are equal. The paper's variational bound changes nothing in that code: its
+optimiser holds the prior's means only, and the gradient that it leaves on the network is cleared before the
+next step. So it is left out by default; with `variational` > 0 that many times the negative bound is in the
+client's loss,
 
     mean over pairs of the cross-entropy of σ(z_i · z_j) with the edges, z drawn from the nodes' distributions
     + Σ_f mean KL(node's ‖ N(m_f, ¼)) + mean KL(N(m_f, ¼) ‖ N(m⁰_f, ¼)) − mean log N(m_f; 0, 1)
@@ -194,10 +196,11 @@ class FedIIH(FederatedMethod):
         """Models and statistics go up, each client's own average comes down."""
         sent = {name: self.parameters[name] for name in self.shared()}
         factors = self.options.factors
+        dropout = self.dropout if self.schedule.local_epochs == 1 else None
         with torch.no_grad():
             mean, log_variance = (
                 self.inputs.segments.mean(rows).view(self.federation.clients, factors, -1)
-                for rows in self.distributions(self.dropout)
+                for rows in self.distributions(dropout)
             )
             matrix = mixing_matrices(mean, log_variance, self.options.scale, self.present)
             first = ("first.weight", "first.bias")

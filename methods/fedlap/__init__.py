@@ -142,8 +142,6 @@ class FedLap(FedSGD):
     global_graph: dgl.DGLGraph
     degree: Tensor
     """(m, 1) in the global graph."""
-    share: Tensor
-    """(m,) weight of each node's part of R."""
 
     # ------------------------------------------------------------------ set-up
 
@@ -193,10 +191,6 @@ class FedLap(FedSGD):
     def _prepare_smoothing(self) -> None:
         self.global_graph = use_kernel(as_graph(self.adjacency.tocoo()), self.setting.kernel)
         self.degree = self.global_graph.in_degrees().float().unsqueeze(1).to(self.device)
-        self.share = torch.ones(len(self.degree), device=self.device)
-        if self.options.parts == "weighted":
-            held = self.weights[self.federation.client.to(self.device)]
-            self.share = torch.zeros_like(self.share).index_add(0, self.position, held)
 
     # ------------------------------------------------------------------- round
 
@@ -231,7 +225,15 @@ class FedLap(FedSGD):
         """R, ()."""
         s = self.parameters[LEARNED][0]
         energy = (s * (self.degree * s - propagate(self.global_graph, s))).sum(dim=1)
-        return torch.dot(self.share, energy) / s.square().sum()
+        return torch.dot(self.node_weights(), energy) / s.square().sum()
+
+    def node_weights(self) -> Tensor:
+        """Of each node's part of R, (m,): 1 if a client that works in this epoch holds it, or the sum of the
+        p_k of those that do."""
+        weighted = self.options.parts == "weighted"
+        of_client = self.weights_among(self.working) if weighted else self.working.float()
+        held, none = of_client[self.task.client], torch.zeros(len(self.degree), device=self.device)
+        return none.scatter_reduce(0, self.position, held, "sum" if weighted else "amax")
 
     def exchange(self, round_number: int) -> None:
         """Each epoch of the round cost a client a gradient up and its parameters down."""

@@ -38,6 +38,8 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "fedproto": [{"distance": "nodes"}],
     "fedspray": [{"targets": "aligned", "projector": "classifier"}],
     "scaffold": [{}, {"control": "gradient"}],
+    "adafgl": [{}, {"extractor": "best"}],
+    "fedlap": [STRUCT, STRUCT | {"parts": "weighted"}],
     "feddc": [{}, {"variant": "authors"}],
     "gcfl": [{"first_round": 0, "epsilon1": 1e6, "epsilon2": 0.0}],
     "gcfl+": [{"first_round": 0, "epsilon1": 1e6, "epsilon2": 0.0, "sequence": 2}],

@@ -214,6 +214,21 @@ def test_models_and_statistics_travel():
     assert found == {"up": up, "down": down + 3 * 4 * 6, "once": 0}
 
 
+@pytest.mark.parametrize(("epochs", "equal"), [(1, False), (2, True)])
+def test_statistics_are_without_dropout_where_a_round_has_more_epochs_than_one(epochs, equal, monkeypatch):
+    sent = []
+
+    def seen(mean, log_variance, scale, present):
+        sent.append((mean, log_variance))
+        return mixing_matrices(mean, log_variance, scale, present)
+
+    monkeypatch.setattr("methods.fediih.mixing_matrices", seen)
+    schedule = replace(SCHEDULE, rounds=1, local_epochs=epochs)
+    Clients(schedule, dropout=0.5, federation=community_federation()).run("fediih", **SMALL)
+    mean, log_variance = sent[0]
+    assert torch.equal(mean, log_variance) is equal
+
+
 def test_it_learns_with_dropout_and_predicts_links():
     schedule = replace(SCHEDULE, rounds=15, optimiser="adam", learning_rate=0.02)
     clients = Clients(schedule, dropout=0.3, federation=community_federation())

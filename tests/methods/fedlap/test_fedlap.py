@@ -238,10 +238,38 @@ def test_overlapping_clients_share_a_nodes_features_and_its_part_of_the_regulari
     method = built("fedlap", overlapping())
     assert method.parameters[LEARNED].shape == (1, 60, 8)
     assert method.position.tolist() == [*range(40), *range(20, 60)]
-    assert method.share.tolist() == [1.0] * 60
+    assert method.node_weights().tolist() == [1.0] * 60
     weighted = built("fedlap", overlapping(), parts="weighted")
-    assert weighted.share.tolist() == [0.5] * 20 + [1.0] * 20 + [0.5] * 20
+    assert weighted.node_weights().tolist() == [0.5] * 20 + [1.0] * 20 + [0.5] * 20
     train(create("fedlap+", overlapping(), **SMALL))
+
+
+@pytest.mark.parametrize("parts", ["whole", "weighted"])
+def test_the_part_of_a_client_that_is_absent_is_left_out(parts):
+    schedule = replace(SCHEDULE, rounds=3, local_epochs=1, participation=0.7, leavers="0@1")
+    method = create("fedlap", community_federation(clients=4), schedule, parts=parts, **SMALL)
+    method.build()
+    near, federation = neighbours_of(method.federation), method.federation
+    clients = federation.client[federation.origin.argsort()].tolist()
+    for number in (1, 2, 3):
+        method.attend(number)
+        present, share = method.present.tolist(), method.weights.tolist()
+        assert not present[0]
+        assert sum(present) > 1
+        weight = [share[k] if parts == "weighted" else float(present[k]) for k in clients]
+        s = method.parameters[LEARNED][0].detach().clone()
+        energy = {v: sum((s[v] @ (s[v] - s[u])).item() for u in near[v]) for v in near}
+        expected = sum(weight[v] * energy[v] for v in near) / float(s.square().sum())
+        found = method.regulariser()
+        assert float(found.detach()) == pytest.approx(expected, rel=1e-4)
+        (gradient,) = torch.autograd.grad(found, method.parameters[LEARNED])
+        alone = [v for v in near if clients[v] == 0 and all(clients[u] == 0 for u in near[v])]
+        assert alone
+        # Of rows that only an absent client needs the denominator alone is left.
+        torch.testing.assert_close(
+            gradient[0, alone], -2 * expected * s[alone] / s.square().sum(), rtol=1e-3, atol=1e-7
+        )
+        method.train_round(number)
 
 
 def known_rows(federation) -> int:
