@@ -36,9 +36,16 @@ _TYPES: Mapping[str, Any] = {
     "margin": float,
     "columns": str,
     "only": dict[str, list[Any]],
+    "note": str,
 }
 _SIDE = (*AXES, "table", "metric", "value")
-_DEFAULTS: Mapping[str, Any] = {"metric": ["accuracy"], "margin": 0.0, "columns": EVERY, "only": {}}
+_DEFAULTS: Mapping[str, Any] = {
+    "metric": ["accuracy"],
+    "margin": 0.0,
+    "columns": EVERY,
+    "only": {},
+    "note": "",
+}
 
 
 @dataclass(frozen=True)
@@ -78,6 +85,8 @@ class Claim:
     """What the difference must exceed; below 0 it may fall short by as much. Of `equal` the half-width."""
     rule: str = EVERY
     only: Mapping[str, tuple[Any, ...]] | None = None
+    note: str = ""
+    """What a reader of the verdict must know: why columns are left out, what the runs cannot tell."""
 
     def __post_init__(self) -> None:
         """Raises UserError for a direction, rule, table, metric or cell that does not exist."""
@@ -220,4 +229,5 @@ def _claim(block: Mapping[str, Any]) -> Claim:
         margin=float(values["margin"]),
         rule=values["columns"],
         only={axis: tuple(listed) for axis, listed in values["only"].items()},
+        note=values["note"],
     )

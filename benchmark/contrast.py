@@ -123,8 +123,8 @@ def _p_values(mean: float, spread: float, count: int, direction: str, margin: fl
     if direction == EQUAL:
         return max(beyond(-margin, 1), beyond(margin, -1)), min(beyond(margin, 1), beyond(-margin, -1))
     sign = 1 if direction == HIGHER else -1
-    holds = beyond(sign * margin, sign)
-    return holds, 1 - holds
+    # Both are 1 where every difference is the margin itself.
+    return beyond(sign * margin, sign), beyond(sign * margin, -sign)
 
 
 def word_of_column(comparisons: Sequence[Comparison | None]) -> str:

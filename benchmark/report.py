@@ -9,7 +9,8 @@ from benchmark.authors.records import load
 from benchmark.pages.authors import write_authors_page
 from benchmark.pages.claims import write_claims
 from benchmark.pages.leaderboard import write_leaderboard
-from benchmark.pages.reproduction import make_entries, write_reproduction
+from benchmark.pages.reproduction import make_entries
+from benchmark.pages.reproduction_page import write_reproduction
 from benchmark.pages.scores import Leaderboard
 from benchmark.pages.site.page import write_site
 from benchmark.performance.page import write_performance_page

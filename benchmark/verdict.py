@@ -35,6 +35,8 @@ JUDGED = (AGREES, UNDECIDED, DIFFERS)
 """The verdicts on what is measured."""
 NOT_MEASURED, CANNOT = "not measured", "cannot be measured here"
 LEVEL = 0.90
+LEAST = 3
+"""Seeds that a decision needs, where they differ at all."""
 POINTS = 2.0
 """δ of accuracies, areas under the ROC curve, and what they gain or change."""
 SHARE = 0.10
@@ -45,6 +47,9 @@ ROUNDING = 1e-9
 """A spread that is a smaller share of the values than this is none."""
 _IN_POINTS = {"accuracy", "auc", "f1", "gain", "change"}
 """The words in the name of a score that is judged by points."""
+_NO_SEEDS = "no number of seeds would decide it"
+ONE_DRAW = "one draw in print"
+"""Ends the reason of a verdict that the paper's single draw leaves open."""
 # Every number of seeds up to a thousand, above it about every hundredth.
 _SEEDS = np.unique(np.concatenate([np.arange(2, 1001), np.geomspace(1000, 1e6, 700).astype(int)]))
 
@@ -66,6 +71,8 @@ class Verdict:
     """What the rule says of one figure."""
 
     word: str
+    compared: tuple[float, float] | None = None
+    """What was compared: measured and printed means, gains, or ratios of seconds."""
     difference: float | None = None
     """Measured minus printed; of seconds measured over printed, and so the interval."""
     interval: tuple[float, float] | None = None
@@ -135,7 +142,8 @@ def _judge(
     if not values:
         return Verdict(NOT_MEASURED)
     comparison = _Comparison(statistics.fmean(values) - printed.mean, tolerance, 0.0, printed)
-    bare = Verdict(UNDECIDED, comparison.difference, None, tolerance)
+    compared = comparison.difference + printed.mean, printed.mean
+    bare = Verdict(UNDECIDED, compared, comparison.difference, None, tolerance)
     if len(values) == 1:
         return replace(bare, reason="one seed has no spread")
     comparison = replace(comparison, spread=statistics.stdev(values))
@@ -147,10 +155,10 @@ def _judge(
     if one_draw_here:
         return replace(bare, interval=interval, reason="all seeds share one draw of the clients here")
     for word, earned in ((AGREES, comparison.agrees(halves)), (DIFFERS, comparison.differs(halves))):
-        if earned[0]:
-            return Verdict(word, comparison.difference, interval, tolerance)
+        if earned[0] and (len(values) >= LEAST or not comparison.spread):
+            return replace(bare, word=word, interval=interval)
     seeds = comparison.seeds(len(values))
-    reason = "" if seeds else f"no number of seeds would decide it: {comparison.obstacle(len(values))}"
+    reason = "" if seeds else comparison.obstacle(len(values))
     return replace(bare, interval=interval, seeds=seeds, reason=reason)
 
 
@@ -164,8 +172,12 @@ def judge_seconds(ratios: Sequence[float], printed: float, runs: int = 1) -> Ver
     if found.difference is None:
         return found
     interval = None if found.interval is None else (math.exp(found.interval[0]), math.exp(found.interval[1]))
-    ratio = math.exp(found.difference)
-    return replace(found, difference=ratio, interval=interval, tolerance=FACTOR, is_ratio=True)
+    ratio, compared = math.exp(found.difference), None
+    if found.compared is not None:
+        compared = math.exp(found.compared[0]), math.exp(found.compared[1])
+    return replace(
+        found, compared=compared, difference=ratio, interval=interval, tolerance=FACTOR, is_ratio=True
+    )
 
 
 @dataclass(frozen=True)
@@ -199,16 +211,23 @@ class _Comparison:
 
     def seeds(self, present: int) -> int | None:
         """The smallest number of seeds above the present one that decides; None if none does."""
-        more = _SEEDS[present < _SEEDS]
+        more = _SEEDS[max(present + 1, LEAST) <= _SEEDS]
         halves = self.half_widths(more)
         deciding = more[self.agrees(halves) | self.differs(halves)]
         return int(deciding[0]) if len(deciding) else None
 
+    def _least_half_width(self) -> float:
+        return float(self.half_widths(_SEEDS[-1:])[0])
+
     def obstacle(self, present: int) -> str:
-        """What remains however many seeds are run."""
+        """Why no number of seeds decides."""
         printed = self.printed
-        if printed.drawn_once and replace(self, printed=replace(printed, drawn_once=False)).seeds(present):
-            return "one draw in print"
+        drawn_anew = replace(self, printed=replace(printed, drawn_once=False))
+        too_near = self._least_half_width() <= self.tolerance
+        if drawn_anew.seeds(present) or (not too_near and drawn_anew._least_half_width() <= self.tolerance):
+            return f"{_NO_SEEDS}: {ONE_DRAW}"
+        if too_near:
+            return f"{_NO_SEEDS} unless they move the difference, which lies too near δ"
         if printed.spreads:
-            return "the printed spread alone is wider"
-        return f"no spread is printed, and ours over {printed.runs} printed run(s) is wider"
+            return f"{_NO_SEEDS}: the printed spread alone is wider"
+        return f"{_NO_SEEDS}: no spread is printed, and ours over {printed.runs} printed run(s) is wider"

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from benchmark.pages.scores import Leaderboard, Row
 from benchmark.pages.tables import markdown_table
 from benchmark.pages.wording import partition_title
 from benchmark.pages.writing import write_page
-from benchmark.protocol import AXES
+from benchmark.protocol import AXES, names
 from benchmark.published import published_figure
 from benchmark.verdict import CANNOT, LEVEL, NOT_MEASURED, UNDECIDED, is_in_points
 
@@ -193,8 +194,14 @@ def _printed_value(side: Side) -> float | None:
 
 def _is_away(side: Side) -> bool:
     """Whether the graph is one that is not at hand where the records are made."""
-    graph = dict(side.point)["dataset"]
-    return any(block.dataset.get(graph) in NOT_AT_HAND for block in load(side.table).published)
+    return not NOT_AT_HAND.keys().isdisjoint(_printed_names(str(dict(side.point)["dataset"])))
+
+
+@cache
+def _printed_names(graph: str) -> frozenset[str]:
+    """What the papers call a graph: a table that prints no figure does not say."""
+    blocks = (block for name in names() for block in load(name).published)
+    return frozenset(block.dataset[graph] for block in blocks if graph in block.dataset)
 
 
 def markdown(findings: Sequence[Finding]) -> str:
@@ -213,9 +220,11 @@ def markdown(findings: Sequence[Finding]) -> str:
             markdown_table(_HEAD, [_line(number, finding) for number, finding in listed]),
         ]
         for number, finding in listed:
-            lines = [*_column_lines(finding)]
-            if lines:
-                parts += [f"### {paper} {number}", markdown_table(_COLUMN_HEAD, lines)]
+            lines, note = [*_column_lines(finding)], finding.claim.note
+            if lines or note:
+                parts.append(f"### {paper} {number}")
+            parts += [note] if note else []
+            parts += [markdown_table(_COLUMN_HEAD, lines)] if lines else []
     return "\n\n".join(parts) + "\n"
 
 
@@ -252,6 +261,8 @@ def _test(claim: Claim) -> str:
         relation = f"more than {margin} {above}" if claim.margin else above
     rule = {EVERY: "in every column", ON_AVERAGE: "on average"}
     columns = rule.get(claim.rule, f"in all but {claim.rule.removeprefix(ALL_BUT)} columns")
+    for axis, values in (claim.only or {}).items():
+        columns += f"; {axis} {', '.join(map(str, values))}"
     return f"{', '.join(claim.metric)}: {', '.join(claim.method)} {relation} {sides}, {columns}"
 
 

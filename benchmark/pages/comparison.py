@@ -77,7 +77,7 @@ def gain_of(
     # A gain of zero in every run is exact: the method did nothing beyond its baseline.
     is_baseline = repeats(own) and len(differences) > 1 and not any(differences.values())
     if is_baseline and len(spreads) < 2:
-        return Verdict(UNDECIDED, -printed_gain, None, tolerance, reason=SAME_RUNS)
+        return Verdict(UNDECIDED, (0.0, printed_gain), -printed_gain, None, tolerance, reason=SAME_RUNS)
     return judge(
         [*differences.values()],
         Printed(printed_gain, spreads if len(spreads) == 2 else (), figure.runs, figure.drawn_once),

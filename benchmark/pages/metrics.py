@@ -5,7 +5,8 @@ from __future__ import annotations
 import statistics
 
 from benchmark.protocol import AT_CLIENTS, AT_ROUND
-from benchmark.record import Record
+from benchmark.record import ALONE, Record
+from benchmark.verdict import is_seconds
 from methods.core import tasks
 from methods.core.base import SAME_AS_FEDAVG
 
@@ -52,7 +53,9 @@ def more_is_better(metric: str) -> bool:
 def value_of(record: Record, metric: str) -> float | None:
     """One score of a record, in percent, or a number of its extras or its partition's statistics;
     `NAME@roundR` is read off the test curve, or off the extras of every round, `NAME@clientsA-B` off
-    the clients' test scores."""
+    the clients' test scores. Seconds of a run that shared its core say nothing: None."""
+    if is_seconds(metric) and (record.result.core_share or ALONE) < ALONE:
+        return None
     name, at, span = metric.partition(AT_CLIENTS)
     if at:
         first, last = (int(part) for part in span.split("-", 1))

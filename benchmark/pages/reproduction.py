@@ -1,39 +1,25 @@
-"""Every printed figure with its verdict: `reproduction.json` and the page that counts them by table."""
+"""Every printed figure with its verdict, as the pages and `reproduction.json` show it."""
 
 from __future__ import annotations
 
-import json
 import shlex
 import statistics
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 from benchmark.authors.comparison import beside
-from benchmark.authors.records import Run, load
+from benchmark.authors.records import Run
 from benchmark.causes import text_of
 from benchmark.pages.comparison import REFERENCE, gain_of, level_of
-from benchmark.pages.leaderboard import CHOSEN
 from benchmark.pages.metrics import CHANGE, COMMUNICATION, GAIN
 from benchmark.pages.scores import Leaderboard, Row
-from benchmark.pages.tables import escape, markdown_table, with_spread
-from benchmark.pages.writing import write_page
 from benchmark.protocol import AXES, Protocol, bare
 from benchmark.published import PLACE, Figure, Place, answered_figures, figures, grid_points
 from benchmark.verdict import (
-    AGREES,
     CANNOT,
     DIFFERS,
-    FACTOR,
-    JUDGED,
-    LEVEL,
     NOT_MEASURED,
-    POINTS,
-    SHARE,
-    UNDECIDED,
     Verdict,
 )
 
@@ -130,10 +116,15 @@ class Entry:
             "measured": None
             if score is None
             else {"mean": _rounded(score.mean), "std": _rounded(score.std), "seeds": len(score.by_seed)},
-            "level": _verdict(self.level),
+            "level": {**_compared(self.level), **_verdict(self.level)},
             "gain": None
             if self.gain is None
-            else {"over": self.figure.baseline, **_verdict(self.gain), "cause": self.gain_cause},
+            else {
+                "over": self.figure.baseline,
+                **_compared(self.gain),
+                **_verdict(self.gain),
+                "cause": self.gain_cause,
+            },
             "authors": self.authors(runs),
             "chosen": [*self.chosen],
             "cause": self.cause,
@@ -245,124 +236,18 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, DECIMALS)
 
 
+def _compared(verdict: Verdict) -> dict[str, float | None]:
+    measured, printed = verdict.compared or (None, None)
+    return {"measured": _rounded(measured), "printed": _rounded(printed)}
+
+
 def _verdict(verdict: Verdict) -> dict[str, Any]:
     return {
         "verdict": verdict.word,
+        "is_ratio": verdict.is_ratio,
         "difference": _rounded(verdict.difference),
         "interval": None if verdict.interval is None else [_rounded(end) for end in verdict.interval],
         "tolerance": _rounded(verdict.tolerance),
         "seeds_to_decide": verdict.seeds,
         "reason": verdict.reason,
     }
-
-
-HEAD = (
-    "table", "printed", "measurable", "measured", "agree", "differ", "undecided", "more seeds decide",
-    "gains judged", "agree", "differ", "undecided", "hours",
-)  # fmt: skip
-RULE = (
-    f"A figure **agrees** where the {LEVEL:.0%} Welch interval of measured − printed lies inside ± δ, "
-    "**differs** where the interval leaves out 0 and the difference exceeds δ, and is **undecided** "
-    "otherwise: an interval as wide as noise makes it cannot agree. δ was fixed before anything was "
-    f"measured: {POINTS:g} points for accuracies, areas under the curve and gains, {SHARE:.0%} of the "
-    f"printed figure for bytes, sizes and the rest, a factor of {FACTOR:g} for seconds, which are "
-    "compared as ratios to a reference of the same table. Where a paper prints no spread, ours stands "
-    "in for it. Where it drew its clients once, its mean carries what that draw is off, and our spread "
-    "between draws is added once: what that leaves open is called one draw in print; there the public code "
-    "on the same clients decides, where it has been run ([authors.md](authors.md)). A **gain** is what "
-    "a method has over the table's baseline (both named in the protocol), paired by seed and judged "
-    "alike."
-)
-
-
-def markdown(entries: Sequence[Entry]) -> str:
-    """The page: a line per table, then what differs, and what is not measured."""
-    tables = [(table, [*group]) for table, group in groupby(sorted(entries, key=_table), key=_table)]
-    lines = [[table, *_counts(group)] for table, group in tables]
-    parts = [
-        "# What the papers print, and what is measured here",
-        RULE,
-        markdown_table(HEAD, [*lines, ["all", *_counts(entries)]]),
-        "More seeds decide: those of the undecided which some number of seeds would decide if difference "
-        "and spreads stay what they are. Hours are those of the records, one thread each; a record that "
-        "answers several tables counts in each. Every figure with its interval, its records and the command "
-        "that runs them: [reproduction.json](reproduction.json). What the papers say in words: "
-        f"[claims.md](claims.md). {CHOSEN} marks a figure with a setting that was chosen on its table.",
-        "## Levels that differ",
-        _differing([(entry, entry.level, entry.cause) for entry in entries], "difference"),
-        "## Gains that differ",
-        _differing(
-            [(entry, entry.gain, entry.gain_cause) for entry in entries if entry.gain],
-            "gain − printed gain",
-        ),
-        "## Undecided, and why more seeds alone would not do, or were not run",
-        _reasons(entries, UNDECIDED),
-        "## Cannot be measured here",
-        _reasons(entries, CANNOT),
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
-def _table(entry: Entry) -> str:
-    return entry.table
-
-
-def _counts(entries: Sequence[Entry]) -> list[str]:
-    levels = Counter(entry.level.word for entry in entries)
-    gains = Counter(entry.gain.word for entry in entries if entry.gain is not None)
-    measured = sum(levels[word] for word in JUDGED)
-    open_ = sum(entry.level.word == UNDECIDED and entry.level.seeds is not None for entry in entries)
-    numbers = [len(entries), len(entries) - levels[CANNOT], measured]
-    numbers += [levels[AGREES], levels[DIFFERS], levels[UNDECIDED], open_]
-    numbers += [sum(gains[word] for word in JUDGED)]
-    numbers += [gains[AGREES], gains[DIFFERS], gains[UNDECIDED]]
-    records = {record.stored_key: record for entry in entries if entry.row for record in entry.row.records}
-    hours = sum(sum(record.seconds.values()) for record in records.values()) / 3600
-    return [*map(str, numbers), f"{hours:.2f}"]
-
-
-def _differing(judged: Iterable[tuple[Entry, Verdict | None, str]], heading: str) -> str:
-    lines = []
-    for entry, verdict, cause in judged:
-        if verdict is None or verdict.word != DIFFERS or entry.row is None or verdict.interval is None:
-            continue
-        score = entry.row.scores[entry.metric]
-        low, high = verdict.interval
-        lines.append(
-            [
-                " · ".join(filter(None, entry.figure.place)) + (f" {CHOSEN}" if entry.chosen else ""),
-                with_spread(entry.figure.mean, entry.figure.std),
-                with_spread(score.mean, score.std),
-                str(len(score.by_seed)),
-                verdict.shown,
-                f"{low:.2f} to {high:.2f}",
-                cause,
-            ]
-        )
-    return (
-        markdown_table(
-            ["figure", "printed", "measured", "seeds", heading, f"{LEVEL:.0%} interval", "cause"], lines
-        )
-        if lines
-        else "None."
-    )
-
-
-def _reasons(entries: Sequence[Entry], word: str) -> str:
-    reasons = Counter(
-        (entry.table, entry.level.reason)
-        for entry in entries
-        if entry.level.word == word and entry.level.reason
-    )
-    lines = [[table, str(count), escape(reason)] for (table, reason), count in sorted(reasons.items())]
-    return markdown_table(["table", "figures", "reason"], lines) if lines else "None."
-
-
-def write_reproduction(results: Path, entries: Sequence[Entry]) -> list[Path]:
-    """Write `reproduction.json` and `reproduction.md` into the results folder; returns their paths."""
-    runs = load(results)
-    listed = ",\n".join(json.dumps(entry.to_dict(runs), ensure_ascii=False) for entry in entries)
-    data, page = results / "reproduction.json", results / "reproduction.md"
-    write_page(data, f"[\n{listed}\n]\n".encode())
-    write_page(page, markdown(entries).encode())
-    return [data, page]

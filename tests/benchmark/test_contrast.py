@@ -42,6 +42,16 @@ def test_the_interval_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
+    ("difference", "direction", "margin"),
+    [(2.0, HIGHER, 2.0), (-2.0, LOWER, 2.0), (2.0, EQUAL, 2.0), (0.0, HIGHER, 0.0), (0.0, LOWER, 0.0)],
+)
+def test_differences_that_are_all_the_margin_decide_nothing(
+    difference: float, direction: str, margin: float
+) -> None:
+    assert word([difference] * 3, direction, margin) == UNDECIDED
+
+
+@pytest.mark.parametrize(
     ("direction", "margin", "expected"),
     [
         (HIGHER, 0.0, HOLDS),  # t = 2√3: p = 1/2 − √12/(2√14) = 0.0371.
@@ -71,8 +81,8 @@ def test_the_p_value_by_hand() -> None:
 
 
 def test_without_spread_the_difference_is_exact_and_one_seed_tells_nothing() -> None:
-    assert word([0.0, 0.0, 0.0], HIGHER) == FAILS
-    assert word([0.0, 0.0, 0.0], LOWER) == FAILS
+    assert word([-1.0, -1.0, -1.0], HIGHER) == FAILS
+    assert word([1.0, 1.0, 1.0], LOWER) == FAILS
     assert word([0.0, 0.0, 0.0], EQUAL, 1.0) == HOLDS
     assert word([5.0, 5.0], HIGHER, 4.0) == HOLDS
     assert word([50.0], HIGHER) == UNDECIDED

@@ -97,6 +97,18 @@ def test_what_no_number_of_seeds_decides_says_why() -> None:
     assert unsaid.reason.endswith("no spread is printed, and ours over 1 printed run(s) is wider")
 
 
+def test_a_difference_too_near_the_tolerance_is_not_put_down_to_the_printed_spread() -> None:
+    # t(2)·√(0.36/3) = 1.01 remains: 1.9 lies nearer to 2 than that, 0.9 does not.
+    near = judge([81.8, 82.8, 83.8], Printed(80.9, (0.6,), 3), POINTS)
+    assert (near.word, near.seeds) == (UNDECIDED, None)
+    assert near.reason.endswith("unless they move the difference, which lies too near δ")
+    assert judge([80.8, 81.8, 82.8], Printed(80.9, (0.6,), 3), POINTS).seeds
+    # Drawn once, 1.654·√(1 + 0.12) = 1.75 remains, and with a wider spread of ours more than δ.
+    assert judge([81.8, 82.8, 83.8], Printed(80.9, (0.6,), 3, drawn_once=True), POINTS).reason == near.reason
+    wider = judge([80.8, 82.8, 84.8], Printed(80.9, (0.6,), 3, drawn_once=True), POINTS)
+    assert wider.reason.endswith("one draw in print")
+
+
 @given(
     mean=st.floats(-6, 6),
     spread=st.floats(0.05, 5),
@@ -170,6 +182,9 @@ def test_too_little_to_judge() -> None:
     assert (gains.word, gains.interval) == (UNDECIDED, None)
     assert judge([10.0, 10.0], Printed(10.5), 1.05, may_repeat=True).word == AGREES
     assert judge([10.0, 10.0], Printed(12.0), 1.2, may_repeat=True).word == DIFFERS
+    # Two seeds decide nothing, however near to each other they are; a third may.
+    two = judge([80.99, 81.01], printed, POINTS)
+    assert (two.word, two.seeds) == (UNDECIDED, 3)
     once = judge([80.99, 81.0, 81.01], printed, POINTS, one_draw_here=True)
     assert once.word == UNDECIDED
     assert "one draw of the clients here" in once.reason

@@ -12,7 +12,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from benchmark.pages.leaderboard import LEGEND, leaderboard_path, notes_on
-from benchmark.pages.reproduction import RULE, Entry
+from benchmark.pages.reproduction import Entry
+from benchmark.pages.reproduction_page import RULE
 from benchmark.pages.scores import Leaderboard
 from benchmark.pages.site.clients import SIDE, draw_clients
 from benchmark.pages.site.curves import HeatMap, Rounds, heat_map, plotted

@@ -110,6 +110,19 @@ def test_graphs_that_are_not_at_hand_are_counted_apart(tmp_path: Path) -> None:
     assert found(claim_of(tmp_path, away), scores, *PLACE).word == CANNOT
 
 
+def test_a_graph_that_is_not_at_hand_is_known_in_a_table_that_prints_no_figure() -> None:
+    (claim,) = (claim for claim in load_claims() if claim.says.startswith("A large λ₁"))
+    (finding,) = find([claim], {})
+    assert (len(claim.columns), len(finding.columns), finding.away) == (2, 1, 1)
+
+
+def test_what_a_reader_must_know_of_a_claim_stands_under_it(tmp_path: Path) -> None:
+    (claim,) = (claim for claim in load_claims() if claim.place == "Section 4.2, Theorem 1")
+    page = markdown(find([claim], {}))
+    assert f"### FedCog 1\n\n{claim.note}\n" in page
+    assert "; clients 100; dataset cora, citeseer" in page
+
+
 def test_seeds_that_change_nothing_decide_nothing(tmp_path: Path) -> None:
     same = {"local": (70.0,) * 3, "fedavg": (60.0,) * 3, "fedpub": (75.0,) * 3}
     assert found(claim_of(tmp_path, ONE), same, *PLACE).word == UNDECIDED
@@ -121,7 +134,8 @@ def test_the_page_says_what_was_tested_and_shows_the_hardest_rival(tmp_path: Pat
     assert "Of 1 claims: 1 holds." in page
     # 81.54 − 79.94 is printed.
     assert (
-        "| 1. FED-PUB is the best. | Table 2 | accuracy: fedpub above local, fedavg, in every column | "
+        "| 1. FED-PUB is the best. | Table 2 | accuracy: fedpub above local, fedavg, in every column; "
+        "dataset cora; clients 10 | "
         "+1.60 | +1.10 | 1 | 0 | 0 | 0 | 0 | 3 | **holds** |" in page
     )
     assert "| cora · metis · 10 · gcn | local | +1.60 | +1.10 | +0.93 to +1.27 | 3 | holds |" in page

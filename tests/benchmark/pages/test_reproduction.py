@@ -14,7 +14,8 @@ from benchmark.arguments import parse
 from benchmark.authors.records import AuthorsRuns, Run, load
 from benchmark.cell import Cell
 from benchmark.pages.comparison import SAME_RUNS
-from benchmark.pages.reproduction import Entry, make_entries, markdown, write_reproduction
+from benchmark.pages.reproduction import Entry, make_entries
+from benchmark.pages.reproduction_page import markdown, write_reproduction
 from benchmark.pages.scores import Leaderboard
 from benchmark.plan import make_plan
 from benchmark.protocol import AXES, load_protocol, names
@@ -175,7 +176,7 @@ def test_a_figure_that_differs_says_why() -> None:
     found = entry_of(entries, *TABLE_2, "FED-PUB")
     assert found.cause.startswith("no cause found; tried: the public code on the same clients")
     assert found.gain_cause == found.cause
-    assert f"| {found.cause} |" in markdown(entries)
+    assert f"| {found.cause} |" in markdown(entries, {})
     assert entry_of(entries, *TABLE_2, "Local").cause == ""
 
 
@@ -197,6 +198,7 @@ def test_the_authors_code_stands_beside_our_figures(tmp_path: Path) -> None:
         "seeds": 2,
         "seconds_per_round": 0.5,
         "verdict": UNDECIDED,
+        "is_ratio": False,
         "difference": 0.45,
         "interval": [pytest.approx(-2.3912), pytest.approx(3.2912)],
         "tolerance": 1.0,
@@ -290,14 +292,17 @@ def test_a_row_that_deviates_answers_nothing() -> None:
 
 def test_the_page_counts_by_table_and_lists_what_differs() -> None:
     scores = {**SCORES, "fedpub": (88.0, 88.1, 88.3)}
-    page = markdown(entries_of(fedpub_2=records_of("fedpub-2", scores, *PLACE)))
+    page = markdown(entries_of(fedpub_2=records_of("fedpub-2", scores, *PLACE)), {})
     # 24 of the 144 are on a graph that is not at hand.
     assert "| FED-PUB, 2 | 144 | 120 | 3 | 1 | 1 | 1 | 0 | 2 | 0 | 1 | 1 | 0.01 |" in page
     assert (
-        "| FED-PUB · 2 · Cora · metis · 10 · FED-PUB · accuracy ‡ | 81.54 ± 0.12 | 88.13 ± 0.15 | 3 | +6.59 |"
+        "| FED-PUB · 2 · Cora · metis · 10 · FED-PUB · accuracy % ‡ | 81.54 ± 0.12 | 88.13 ± 0.15 | 3 | +6.59 |"
         in page
     )
-    assert "## Gains that differ" in page
+    # Local has 79.94 in print and 80.0 here.
+    assert "FED-PUB · accuracy % ‡ over local | +1.60 | +8.13 | 3 | +6.53 |" in page
+    assert "| FED-PUB, 2 | Cora · metis · 10 | 6 | FedAvg, " not in page
+    assert "| FED-PUB, 2 | Cora · metis · 5 | 8 | Local, FedAvg, " in page
 
 
 def test_the_files_are_the_same_for_records_in_any_order(tmp_path: Path) -> None:

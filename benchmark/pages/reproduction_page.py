@@ -1,0 +1,177 @@
+"""`reproduction.md`, which counts the verdicts by table and lists what differs, and `reproduction.json`."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+
+from benchmark.authors.records import Run, load
+from benchmark.pages.leaderboard import CHOSEN
+from benchmark.pages.metrics import heading_of
+from benchmark.pages.reproduction import Entry
+from benchmark.pages.tables import escape, markdown_table, with_spread
+from benchmark.pages.writing import write_page
+from benchmark.verdict import (
+    AGREES,
+    CANNOT,
+    DIFFERS,
+    FACTOR,
+    JUDGED,
+    LEVEL,
+    NOT_MEASURED,
+    ONE_DRAW,
+    POINTS,
+    SHARE,
+    UNDECIDED,
+    Verdict,
+)
+
+HEAD = (
+    "table", "printed", "measurable", "measured", "agree", "differ", "undecided", "more seeds decide",
+    "gains judged", "agree", "differ", "undecided", "hours",
+)  # fmt: skip
+RULE = (
+    f"A figure **agrees** where the {LEVEL:.0%} Welch interval of measured − printed lies inside ± δ, "
+    "**differs** where the interval leaves out 0 and the difference exceeds δ, and is **undecided** "
+    "otherwise: an interval as wide as noise makes it cannot agree. δ was fixed before anything was "
+    f"measured: {POINTS:g} points for accuracies, areas under the curve and gains, {SHARE:.0%} of the "
+    f"printed figure for bytes, sizes and the rest, a factor of {FACTOR:g} for seconds, which are "
+    "compared as ratios to a reference of the same table. Where a paper prints no spread, ours stands "
+    "in for it. Where it drew its clients once, its mean carries what that draw is off, and our spread "
+    "between draws is added once: what that leaves open is called one draw in print; there the public code "
+    "on the same clients decides, where it has been run ([authors.md](authors.md)). A **gain** is what "
+    "a method has over the table's baseline (both named in the protocol), paired by seed and judged "
+    "alike. Seeds are added until a figure is decided, three at least and ten at most, which decides what "
+    "lies near δ a little more often than a number fixed beforehand would."
+)
+
+
+def markdown(entries: Sequence[Entry], runs: Mapping[str, Sequence[Run]]) -> str:
+    """The page: a line per table, then what differs, and what is not measured. `runs` are those of the
+    authors' code, by the key of our cell."""
+    once = [entry for entry in entries if entry.level.reason.endswith(ONE_DRAW)]
+    answered = sum(entry.authors(runs) is not None for entry in once)
+    tables = [(table, [*group]) for table, group in groupby(sorted(entries, key=_table), key=_table)]
+    lines = [[table, *_counts(group)] for table, group in tables]
+    parts = [
+        "# What the papers print, and what is measured here",
+        RULE,
+        f"One draw in print leaves {len(once)} levels open; on the clients of {answered} of them the public "
+        "code was run.",
+        markdown_table(HEAD, [*lines, ["all", *_counts(entries)]]),
+        "More seeds decide: those of the undecided which some number of seeds would decide if difference "
+        "and spreads stay what they are. Hours are those of the records, one thread each; a record that "
+        "answers several tables counts in each. Every figure with its interval, its records and the command "
+        "that runs them: [reproduction.json](reproduction.json). What the papers say in words: "
+        f"[claims.md](claims.md). {CHOSEN} marks a figure with a setting that was chosen on its table.",
+        "## Levels that differ",
+        "Seconds are compared as ratios to a reference of the same table: in brackets, and so is their "
+        "difference. The authors' code is their public code on the same clients.",
+        _levels(entries, runs),
+        "## Gains that differ",
+        _gains(entries),
+        "## Undecided, and why more seeds alone would not do, or were not run",
+        _reasons(entries, UNDECIDED),
+        "## Not measured",
+        _missing(entries),
+        "## Cannot be measured here",
+        _reasons(entries, CANNOT),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(entry: Entry) -> str:
+    return entry.table
+
+
+def _counts(entries: Sequence[Entry]) -> list[str]:
+    levels = Counter(entry.level.word for entry in entries)
+    gains = Counter(entry.gain.word for entry in entries if entry.gain is not None)
+    measured = sum(levels[word] for word in JUDGED)
+    open_ = sum(entry.level.word == UNDECIDED and entry.level.seeds is not None for entry in entries)
+    numbers = [len(entries), len(entries) - levels[CANNOT], measured]
+    numbers += [levels[AGREES], levels[DIFFERS], levels[UNDECIDED], open_]
+    numbers += [sum(gains[word] for word in JUDGED)]
+    numbers += [gains[AGREES], gains[DIFFERS], gains[UNDECIDED]]
+    records = {record.stored_key: record for entry in entries if entry.row for record in entry.row.records}
+    hours = sum(sum(record.seconds.values()) for record in records.values()) / 3600
+    return [*map(str, numbers), f"{hours:.2f}"]
+
+
+def _levels(entries: Iterable[Entry], runs: Mapping[str, Sequence[Run]]) -> str:
+    lines = []
+    for entry in entries:
+        if entry.level.word != DIFFERS or entry.row is None:
+            continue
+        score, theirs = entry.row.scores[entry.metric], entry.authors(runs)
+        ratios = [f" (×{value:.2f})" if entry.level.is_ratio else "" for value in entry.level.compared or ()]
+        shown = with_spread(score.mean, score.std), with_spread(entry.figure.mean, entry.figure.std)
+        measured, printed = map("".join, zip(shown, ratios, strict=True))
+        beside = "–" if theirs is None else with_spread(theirs["mean"], theirs["std"])
+        lines.append([_name(entry), printed, measured, *_judged(entry, entry.level), beside, entry.cause])
+    head = ["figure", "printed", "measured", *_JUDGED, "authors' code", "cause"]
+    return markdown_table(head, lines) if lines else "None."
+
+
+def _gains(entries: Iterable[Entry]) -> str:
+    lines = []
+    for entry in entries:
+        gain = entry.gain
+        if gain is None or gain.word != DIFFERS or gain.compared is None:
+            continue
+        measured, printed = (f"{value:+.2f}" for value in gain.compared)
+        over = f"{_name(entry)} over {entry.figure.baseline}"
+        lines.append([over, printed, measured, *_judged(entry, gain), entry.gain_cause])
+    return markdown_table(["gain", "printed", "measured", *_JUDGED, "cause"], lines) if lines else "None."
+
+
+_JUDGED = ("seeds", "difference", f"{LEVEL:.0%} interval")
+
+
+def _judged(entry: Entry, verdict: Verdict) -> tuple[str, str, str]:
+    seeds = 0 if entry.row is None else len(entry.row.scores[entry.metric].by_seed)
+    return str(seeds), verdict.shown, verdict.shown_interval
+
+
+def _name(entry: Entry) -> str:
+    *place, _ = entry.figure.place
+    name = " · ".join(filter(None, [*place, heading_of(entry.metric)]))
+    return f"{name} {CHOSEN}" if entry.chosen else name
+
+
+def _missing(entries: Iterable[Entry]) -> str:
+    """Table, graph and clients → methods whose figure has no record."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for entry in entries:
+        if entry.level.word == NOT_MEASURED:
+            _, _, *where, method, backbone, _ = entry.figure.place
+            name = " ".join(filter(None, [method, backbone]))
+            found.setdefault((entry.table, " · ".join(filter(None, where))), []).append(name)
+    lines = [
+        [table, where, str(len(methods)), ", ".join(dict.fromkeys(methods))]
+        for (table, where), methods in found.items()
+    ]
+    return markdown_table(["table", "place", "figures", "methods"], lines) if lines else "None."
+
+
+def _reasons(entries: Sequence[Entry], word: str) -> str:
+    reasons = Counter(
+        (entry.table, entry.level.reason)
+        for entry in entries
+        if entry.level.word == word and entry.level.reason
+    )
+    lines = [[table, str(count), escape(reason)] for (table, reason), count in sorted(reasons.items())]
+    return markdown_table(["table", "figures", "reason"], lines) if lines else "None."
+
+
+def write_reproduction(results: Path, entries: Sequence[Entry]) -> list[Path]:
+    """Write `reproduction.json` and `reproduction.md` into the results folder; returns their paths."""
+    runs = load(results)
+    listed = ",\n".join(json.dumps(entry.to_dict(runs), ensure_ascii=False) for entry in entries)
+    data, page = results / "reproduction.json", results / "reproduction.md"
+    write_page(data, f"[\n{listed}\n]\n".encode())
+    write_page(page, markdown(entries, runs).encode())
+    return [data, page]
