@@ -60,8 +60,8 @@ class Override:
     options: Mapping[str, OptionValue] = field(default_factory=dict)
     """Options of the method."""
     chosen: str = ""
-    """How these settings or options were chosen on the very table, where no paper states them; empty
-    where one does."""
+    """How these settings or options, or the clients of a grid, were chosen on the very table, where no paper
+    states them; empty where one does, or where no figure of the table depends on them."""
 
     def matches(self, point: Mapping[str, Any]) -> bool:
         """Whether the axes that `point` gives satisfy every condition; a missing axis does not."""
@@ -161,14 +161,15 @@ class Protocol:
 
     def chosen_for(self, **point: Any) -> tuple[str, ...]:
         """One sentence for each choice made on this table that holds at a point of the grid (all axes
-        given), in the order of the overrides; choices that a later override replaces are left out."""
-        final = {**self.settings_for(**point), **self.options_for(**point)}
+        given), in the order of the overrides. A choice is left out where a later override sets one of its
+        values again, be it to the same."""
+        matching = [override for override in self.overrides if override.matches(point)]
+        last = {key: override for override in matching for key in (*override.settings, *override.options)}
         return tuple(
             override.chosen
-            for override in self.overrides
+            for override in matching
             if override.chosen
-            and override.matches(point)
-            and all(final[key] == value for key, value in {**override.settings, **override.options}.items())
+            and all(last[key] is override for key in (*override.settings, *override.options))
         )
 
     def has_partition(self, partition: str, dataset: str, method: str) -> bool:

@@ -87,6 +87,11 @@ def test_choices_made_on_a_table_are_marked_where_they_hold() -> None:
     assert load_protocol("fedcog-fig4").settings_for(**metis)["optimiser"] == "sgd"
     assert "METIS" in load_protocol("fedcog-fig4").chosen_for(**metis)[-1]
     assert load_protocol("fedpub-2").chosen_for(dataset="cora", **point) == ()
+    (bytes_counted,) = load_protocol("fedcog-4").chosen_for(**{**metis, "method": "fedcog[wire=nonzero]"})
+    assert "wire=nonzero" in bytes_counted
+    shares = load_protocol("fedcog-shares")
+    assert "starts ten times" in shares.chosen_for(dataset="citeseer", **point)[0]
+    assert shares.chosen_for(**metis) == shares.chosen_for(dataset="cora", **point) == ()
 
 
 def test_tables_use_the_temperature_of_their_clients() -> None:
