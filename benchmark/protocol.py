@@ -19,6 +19,7 @@ from typing import Any
 
 from benchmark.cell import FIELDS
 from benchmark.typed import checked, fits
+from datasets.catalogue import REGISTRY
 from datasets.errors import UserError, unknown
 from datasets.files import read_toml
 from datasets.options import OptionValue, Spec, parse_value
@@ -131,8 +132,11 @@ class Protocol:
         return self._overridden("grid", self.grid, point)
 
     def settings_for(self, **point: Any) -> dict[str, Any]:
-        """The fixed settings at a point of the grid (all axes given)."""
-        return self._overridden("settings", self.settings, point)
+        """The fixed settings at a point of the grid (all axes given). Rounds are selected by the metric by
+        which the field scores the graph, unless the protocol names one."""
+        settings = self._overridden("settings", self.settings, point)
+        graph = REGISTRY.get(bare(point["dataset"]))
+        return {"selection_metric": graph.metric, **settings} if graph and graph.metric else settings
 
     def options_for(self, **point: Any) -> dict[str, OptionValue]:
         """The options that the overrides give the method at a point of the grid (all axes given)."""

@@ -32,6 +32,8 @@ class DatasetInfo:
     """Share of edges within a class, to three digits, measured or from the literature; None if unknown."""
     largest_component: int | None = None
     """Nodes of the largest connected component; None if unknown."""
+    metric: str = ""
+    """By which the field scores it, where that is not the accuracy: a metric of node classification."""
     counts: bool = False
     """Upstream features are counts or weights that the usual loaders turn into 0/1, as we do by default."""
     incomplete_edges: int | None = None

@@ -22,7 +22,9 @@ from datasets.options import Spec
 from datasets.summary import summarise
 from datasets.synthetic import GENERATORS
 
-_FIGURES = ("title", "nodes", "undirected_edges", "features", "classes", "homophily", "largest_component")
+_FIGURES = (
+    "title", "nodes", "undirected_edges", "features", "classes", "homophily", "largest_component", "metric",
+)  # fmt: skip
 """What the registry knows of a published graph, as fields of `DatasetInfo`."""
 
 

@@ -61,7 +61,9 @@ def test_the_first_that_fits_counts_and_what_is_not_known_says_so() -> None:
     place = ("FED-PUB", "3", "Cora", "metis-overlapping", "10", "FedGNN", "", "communication_pct_of_fedavg")
     assert text_of(place, "level").startswith("no cause found; tried: feature rows counted in every round")
     accuracy = (*place[:-1], "accuracy")
-    assert text_of(accuracy, "gain").startswith("no cause found; tried: nothing on this row; its augmentation")
+    assert text_of(accuracy, "gain").startswith(
+        "no cause found; tried: nothing on this row; its augmentation"
+    )
     assert text_of(("A paper", *place[1:]), "level") == NOTHING_TRIED
 
 

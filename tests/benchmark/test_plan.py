@@ -202,6 +202,11 @@ def test_every_rule_that_is_let_through_runs(moment: str, averaging: str) -> Non
 def test_graphs_that_the_field_scores_by_roc_auc_are_selected_by_it() -> None:
     found = cells("--dataset", "cora", "tolokers", "--method", "fedavg", "--clients", "3")
     assert [cell.schedule.selection_metric for cell in found] == ["", "roc_auc"]
+    argv = ("--dataset", "minesweeper", "--method", "fedavg", "--seeds", "1")
+    for table in ("quick", "all-methods"):
+        assert {cell.schedule.selection_metric for cell in cells("--table", table, *argv)} == {"roc_auc"}
+    (named, *_) = cells("--table", "quick", *argv, "--set", "selection_metric=accuracy")
+    assert named.schedule.selection_metric == "accuracy"
 
 
 def test_a_protocol_may_select_by_another_metric_for_some_of_its_graphs(tmp_path: Path) -> None:
@@ -209,14 +214,14 @@ def test_a_protocol_may_select_by_another_metric_for_some_of_its_graphs(tmp_path
     override = """
 [[override]]
 when = { dataset = ["minesweeper"] }
-settings = { selection_metric = "roc_auc", split = "official" }
+settings = { selection_metric = "accuracy", split = "official" }
 """
     path.write_text(
         'metrics = ["roc_auc", "accuracy"]' + TOY.replace('"community"', '"cora", "minesweeper"') + override
     )
     found = cells("--table", str(path), "--method", "fedavg", "--seeds", "1", "--clients", "3")
     chosen = {cell.dataset.name: (cell.schedule.selection_metric, cell.further_metrics) for cell in found}
-    assert chosen == {"cora": ("", ("roc_auc",)), "minesweeper": ("roc_auc", ("roc_auc",))}
+    assert chosen == {"cora": ("", ("roc_auc",)), "minesweeper": ("accuracy", ("roc_auc",))}
 
 
 @pytest.mark.parametrize(

@@ -41,10 +41,10 @@ def current_cell(**settings: Any) -> Cell:
     return replace(cell, versions=versions_of(cell))
 
 
-def table_records(*argv: str) -> list[Record]:
-    """Records of FED-PUB's table with made-up scores, two seeds one point apart."""
+def table_records(*argv: str, seeds: int = 2) -> list[Record]:
+    """Records of FED-PUB's table with made-up scores, seeds one point apart."""
     filters = ["--table", "fedpub-2", "--dataset", "cora", "--clients", "10", "--method", *ACCURACY]
-    cells = make_plan(parse([*filters, "--seeds", "2", *argv])).cells
+    cells = make_plan(parse([*filters, "--seeds", str(seeds), *argv])).cells
     return [
         make_record(
             cell,
@@ -77,7 +77,7 @@ def test_a_page_shows_measured_published_and_difference(protocol: Protocol) -> N
 
 
 def test_three_seeds_may_decide(protocol: Protocol) -> None:
-    page = page_of(protocol, table_records("--seeds", "3"))
+    page = page_of(protocol, table_records(seeds=3))
     assert "| 76.00 ± 1.00 | 69.19 ± 0.67 | +6.81 differs |" in line_of(page, "fedavg")
     assert "Of the 3 published figures measured here 0 agree, 1 differs and 2 are undecided" in page
 

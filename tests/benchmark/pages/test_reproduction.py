@@ -296,8 +296,8 @@ def test_the_page_counts_by_table_and_lists_what_differs() -> None:
     # 24 of the 144 are on a graph that is not at hand.
     assert "| FED-PUB, 2 | 144 | 120 | 3 | 1 | 1 | 1 | 0 | 2 | 0 | 1 | 1 | 0.01 |" in page
     assert (
-        "| FED-PUB · 2 · Cora · metis · 10 · FED-PUB · accuracy % ‡ | 81.54 ± 0.12 | 88.13 ± 0.15 | 3 | +6.59 |"
-        in page
+        "| FED-PUB · 2 · Cora · metis · 10 · FED-PUB · accuracy % ‡ | 81.54 ± 0.12 | 88.13 ± 0.15 | 3 "
+        "| +6.59 |" in page
     )
     # Local has 79.94 in print and 80.0 here.
     assert "FED-PUB · accuracy % ‡ over local | +1.60 | +8.13 | 3 | +6.53 |" in page
