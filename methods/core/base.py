@@ -173,7 +173,10 @@ class FederatedMethod:
     # ------------------------------------------------------------------ set-up
 
     def build(self) -> None:
-        """Prepare inputs, parameters and optimiser; set-up, not counted as training."""
+        """Prepare inputs, parameters and optimiser; set-up, not counted as training.
+
+        Raises UserError where the method cannot do what the setting says.
+        """
         federation = self.federation
         self._prepare_rounds()
         use_kernel(federation.graph, self.setting.kernel)
@@ -186,6 +189,7 @@ class FederatedMethod:
         self.shares = self.client_weights().to(self.device)
         self.attend(1)
         self.received = {name: self.parameters[name].detach()[:1].clone() for name in self.shared()}
+        self.channel.check_sends(models=bool(self.received))
 
     def _prepare_rounds(self) -> None:
         """Who takes part when, and what becomes of messages. Raises UserError where the method cannot."""
