@@ -176,11 +176,12 @@ def test_a_method_that_sends_something_else_is_refused(name: str, changes: dict[
 @cache
 def accepted(setting: str) -> set[str]:
     """The methods, as they are by default, that run with a setting; all of them send models then."""
+    changes: dict[str, Any] = {setting: 8}
     found = set()
     for name in registry.names():
         info = registry.describe(name)
         network = replace(NETWORK, backbone=info.backbones[0])
-        schedule = replace(PLAIN, **{setting: 8})
+        schedule = replace(PLAIN, **changes)
         federation = small_federation(clients=3)
         method = registry.create(name, {}, make_setting(federation, network, schedule, merged=info.merged))
         try:
