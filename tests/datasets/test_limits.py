@@ -49,8 +49,13 @@ def test_what_is_outside_its_limit_is_refused_by_name(values: dict[str, Any], se
         Everything(**values)
 
 
-def test_hints_that_cannot_be_resolved_limit_nothing() -> None:
+def test_a_type_that_cannot_be_resolved_is_named() -> None:
+    @dataclass
     class Foreign:
         rate: Missing  # type: ignore[name-defined]  # noqa: F821
+        share: Share = 2.0
 
-    check_limits("", Foreign())
+    with pytest.raises(
+        UserError, match=r"the type 'Missing' of .*Foreign's rate cannot be resolved .*import"
+    ):
+        check_limits("", Foreign(1.0))
