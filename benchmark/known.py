@@ -18,7 +18,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from benchmark.environment import ROOT, digest_of_sources
 from benchmark.jsonl import parse_line
-from datasets.errors import check_choice
+from datasets.errors import check_choice, unknown
 from datasets.files import user_cache, write_atomically
 from datasets.options import OptionValue, Spec
 from datasets.paths import PLUGIN
@@ -160,6 +160,23 @@ def check_partition(scheme: str) -> None:
     from datasets.partition import SCHEMES
 
     SCHEMES.check(scheme)
+
+
+@_remembered
+def check_task(task: str) -> None:
+    """Raises UserError for an unknown task and options that it cannot take."""
+    from methods.core import tasks
+
+    tasks.check(Spec(task))
+
+
+@_remembered
+def check_backbone(name: str) -> None:
+    """Raises UserError with the nearest names if there is no backbone of this name."""
+    from methods.stacked.backbones import BACKBONES
+
+    if name not in BACKBONES:
+        raise unknown("backbone", name, BACKBONES)
 
 
 @_remembered

@@ -66,10 +66,7 @@ def make_plan(arguments: Arguments, handed: Mapping[tuple[str, str], str] | None
     """
     _check_names(arguments)
     replaced = dict(setting_from_text(text) for text in arguments.settings)
-    tasks = {task for name in known.methods() for task in known.describe(name).tasks}
-    task, _ = parse_name(replaced.get("task", NODE_CLASSIFICATION.text))
-    if task not in tasks:
-        raise unknown("task", task, tasks)
+    known.check_task(replaced.get("task", NODE_CLASSIFICATION.text))
     cells: dict[str, Cell] = {}
     skipped: dict[Skip, None] = {}
     identify = _Identified(handed)
@@ -127,10 +124,8 @@ def _check_names(arguments: Arguments) -> None:
     for text in arguments.method:
         name, options = parse_name(text)
         differing_options(name, options)
-    backbones = {backbone for name in known.methods() for backbone in known.describe(name).backbones}
     for name in arguments.backbone:
-        if name not in backbones:
-            raise unknown("backbone", name, backbones)
+        known.check_backbone(name)
 
 
 def _check_graph(text: str) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import re
 from pathlib import Path
@@ -283,3 +284,12 @@ def test_metrics_that_a_protocol_names_besides_the_tasks_own_are_in_the_cells(
     assert Cell.from_dict(json.loads(json.dumps(named.to_dict()))) == named
     (linked, *_) = cells("--table", str(path), "--method", "fedavg", "--task", "link-prediction")
     assert linked.further_metrics == ()
+
+
+def test_a_plug_in_that_cannot_be_imported_stops_no_plan_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = importlib.metadata.EntryPoint("theirs", "no_such_package:Theirs", registry.GROUP)
+    found = {registry.GROUP: [point]}
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: found.get(group, []))
+    assert cells("--method", "fedavg", "--backbone", "sgc", "--task", "link-prediction")
+    with pytest.raises(UserError, match="the plug-in theirs cannot be imported from no_such_package:Theirs"):
+        cells("--method", "theirs")
