@@ -132,6 +132,7 @@ class FedCogOptions(Options):
     tasks=BOTH_TASKS,
     backbones=("sgc", "gcn"),
     exchanges="sums over neighbours at the border (once, or in every step with gcn), model parameters",
+    breaks_privacy="lnnc=false: clients can solve for features of nodes whose neighbours are all theirs",
 )
 class FedCog(ServedMethod):
     """A server rule over a coupled convolution.
@@ -163,7 +164,7 @@ class FedCog(ServedMethod):
 
     @property
     def breaks_privacy(self) -> str:
-        """Why this variant breaks privacy, empty if it does not."""
+        """Of some variants only."""
         if self.options.lnnc:
             return ""
         return (

@@ -117,6 +117,7 @@ class FedPubOptions(Options):
     options=FedPubOptions,
     tasks=BOTH_TASKS,
     exchanges="unmasked parameters, functional embeddings",
+    breaks_privacy="similarity=label: the server sees every client's class distribution",
 )
 class FedPub(FederatedMethod):
     """Masks are parameters named `mask.<weight>`, trained with the weights and never sent."""
@@ -141,7 +142,7 @@ class FedPub(FederatedMethod):
 
     @property
     def breaks_privacy(self) -> str:
-        """Why this variant breaks privacy, empty if it does not."""
+        """Of some variants only."""
         if self.options.similarity == "label":
             return "the server sees every client's class distribution, labels of test nodes included"
         return ""

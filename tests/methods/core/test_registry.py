@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from datasets.errors import UserError
 from datasets.hints import hints_of
 from datasets.options import defaults_of
 from methods.core import registry
-from methods.core.base import Options
+from methods.core.base import Architecture, Options
 from methods.core.setting import make_setting
 from tests.methods.federations import small_federation
 
@@ -87,3 +88,27 @@ def test_every_option_that_is_a_number_states_its_limits(name: str) -> None:
 def test_an_option_outside_its_limits_is_refused(name: str, option: str, value: float) -> None:
     with pytest.raises(UserError, match=re.escape(f"{name}'s {option} must ")):
         registry.make_options(name, {option: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "breaks"),
+    [
+        ("fedavg", {}, False),
+        ("central", {}, True),
+        ("fedgnn", {}, True),
+        ("fedgcn", {}, False),
+        ("fedgcn", {"sent": "features"}, True),
+        ("fedpub", {}, False),
+        ("fedpub", {"similarity": "label"}, True),
+        ("fedcog", {}, False),
+        ("fedcog", {"lnnc": False}, True),
+    ],
+)
+def test_every_method_says_whether_it_breaks_privacy(
+    name: str, options: dict[str, Any], breaks: bool
+) -> None:
+    info = registry.describe(name)
+    setting = make_setting(small_federation(), Architecture(info.backbones[0]), merged=info.merged)
+    method = registry.create(name, options, setting)
+    assert bool(method.breaks_privacy) is breaks
+    assert bool(info.breaks_privacy) is (breaks or "breaks_privacy" in vars(type(method)))
