@@ -21,7 +21,8 @@ from benchmark.jsonl import parse_line
 from datasets.errors import check_choice, unknown
 from datasets.files import user_cache, write_atomically
 from datasets.options import OptionValue, Spec
-from datasets.paths import PLUGIN, is_path
+from datasets.paths import PLUGIN
+from datasets.plugins import anything_handed
 
 Question = ParamSpec("Question")
 Answer = TypeVar("Answer")
@@ -43,8 +44,8 @@ class _Memory:
 
     def ask(self, function: Callable[..., Answer], question: tuple[Any, ...]) -> Answer:
         text = json.dumps([function.__name__, *question], sort_keys=True)
-        # A file of the user's own is no source of ours.
-        if PLUGIN in text:
+        # A file of the user's own is no source of ours, under whichever name.
+        if PLUGIN in text or anything_handed():
             return function(*question)
         if text not in self._answers:
             self._answers[text] = function(*question)
@@ -146,12 +147,11 @@ def unused_options(method: str, options: Mapping[str, OptionValue], backbone: st
 
 
 @_remembered
-def check_dataset(name: str) -> None:
-    """Raises UserError with the nearest names if there is no graph of this name."""
+def check_dataset(graph: str) -> None:
+    """Raises UserError for an unknown graph and options that it cannot take."""
     from datasets import registry
 
-    if not is_path(name) and name not in registry.names():
-        raise unknown("dataset", name, registry.names())
+    registry.check(graph)
 
 
 @_remembered
@@ -160,6 +160,23 @@ def check_partition(scheme: str) -> None:
     from datasets.partition import SCHEMES
 
     SCHEMES.check(scheme)
+
+
+@_remembered
+def check_task(task: str) -> None:
+    """Raises UserError for an unknown task and options that it cannot take."""
+    from methods.core import tasks
+
+    tasks.check(Spec(task))
+
+
+@_remembered
+def check_backbone(name: str) -> None:
+    """Raises UserError with the nearest names if there is no backbone of this name."""
+    from methods.stacked.backbones import BACKBONES
+
+    if name not in BACKBONES:
+        raise unknown("backbone", name, BACKBONES)
 
 
 @_remembered

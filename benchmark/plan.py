@@ -66,10 +66,7 @@ def make_plan(arguments: Arguments, handed: Mapping[tuple[str, str], str] | None
     """
     _check_names(arguments)
     replaced = dict(setting_from_text(text) for text in arguments.settings)
-    tasks = {task for name in known.methods() for task in known.describe(name).tasks}
-    task, _ = parse_name(replaced.get("task", NODE_CLASSIFICATION.text))
-    if task not in tasks:
-        raise unknown("task", task, tasks)
+    known.check_task(replaced.get("task", NODE_CLASSIFICATION.text))
     cells: dict[str, Cell] = {}
     skipped: dict[Skip, None] = {}
     identify = _Identified(handed)
@@ -121,27 +118,35 @@ class _Identified:
 
 def _check_names(arguments: Arguments) -> None:
     for text in arguments.dataset:
-        name, _ = parse_name(text)
-        if is_path(name) and not Path(name).expanduser().exists():
-            raise UserError(f"there is no graph at {name}: check the path")
-        known.check_dataset(name)
+        _check_graph(text)
     for text in arguments.partition:
         known.check_partition(text)
     for text in arguments.method:
         name, options = parse_name(text)
         differing_options(name, options)
-    backbones = {backbone for name in known.methods() for backbone in known.describe(name).backbones}
     for name in arguments.backbone:
-        if name not in backbones:
-            raise unknown("backbone", name, backbones)
+        known.check_backbone(name)
+
+
+def _check_graph(text: str) -> None:
+    name, _ = parse_name(text)
+    if is_path(name) and not Path(name).expanduser().exists():
+        raise UserError(f"there is no graph at {name}: check the path")
+    known.check_dataset(text)
 
 
 def _named(cell: Cell) -> tuple[str, ...]:
-    return cell.split.text, cell.kernel, cell.task.text, cell.device
+    named = cell.dataset, cell.partition, cell.split, cell.task
+    return *map(str, named), cell.schedule.selection_metric, cell.kernel, cell.device
 
 
 def _check_names_of(cell: Cell) -> None:
-    """Find before the first run what would fail in every one: a split, kernel, task or device that is not."""
+    """Find before the first run what would fail in every one: a name that is not, a value that cannot be."""
+    if "dataset" in paths_of(cell):
+        known.check_dataset(cell.dataset.text)
+    else:
+        _check_graph(cell.dataset.text)
+    known.check_partition(cell.partition.text)
     known.check_names(cell.split.text, cell.kernel, cell.task.text, cell.schedule.selection_metric)
     check_device(cell.device, cell.kernel)
 
@@ -187,7 +192,8 @@ def _expand(protocol: Protocol, arguments: Arguments, replaced: Mapping[str, Any
             if not variant.in_grid or _registered(variant.name):
                 yield from _cells(protocol, dataset, variant, arguments, seeds, replaced)
             else:
-                yield Skip(variant.name, f"no method of that name is registered ({protocol.name} lists it)")
+                reason = unknown("method", variant.name, known.methods(), f" in table {protocol.name}")
+                yield Skip(variant.name, str(reason))
 
 
 def _registered(name: str) -> bool:

@@ -121,8 +121,6 @@ def _run(cell: Cell, **beside: Unpack[Beside]) -> Record:
         method, outcome = make_method(), None
     if outcome is None:
         outcome = train(method, on_round, checkpoint)
-    # Some methods break privacy in some of their variants only.
-    privacy = getattr(method, "breaks_privacy", method.info.breaks_privacy)
     scores = [round(100 * score, 4) for score in outcome.test_by_client]
     extras = {**outcome.extras, "test_by_client": scores}
     if "save" in beside and (missing := beside["save"](cell.key, method)):
@@ -138,7 +136,7 @@ def _run(cell: Cell, **beside: Unpack[Beside]) -> Record:
         bytes=dict(outcome.bytes),
         default_options=_options_at_default(cell),
         note=dataset.note,
-        privacy=privacy,
+        privacy=method.breaks_privacy,
         partition_statistics=statistics,
         curve={name: _curve(name, values) for name, values in {**outcome.curve, **outcome.spent}.items()},
         extras=extras,

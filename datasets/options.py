@@ -8,11 +8,12 @@ import sys
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
 from datasets.errors import UserError, unknown
+from datasets.hints import hints_of
+from datasets.limits import check_limit
 
 OptionValue = bool | int | float | str
 
@@ -117,17 +118,20 @@ def checked_options(
     Text is read by `parse_value` where no text is wanted; a whole number will do for a number. A parameter
     without a type hint has that of its default; one of another kind than bool, int, float, str or Literal
     takes any value, and so does `**options`. `owner` is whose options they are, in the sentence of the error.
-    Raises UserError for an unknown option, a value of another type, one outside the choices of a Literal,
-    and a number that is not finite.
+    Raises UserError for an unknown option, a value of another type, one outside the choices of a Literal or
+    the limits of its type, a number that is not finite, and a type that cannot be resolved.
     """
     parameters = dict(list(inspect.signature(target).parameters.items())[given:])
     rest = [name for name, each in parameters.items() if each.kind is each.VAR_KEYWORD]
     for name in rest:
         del parameters[name]
     checked = {}
+    hints = hints_of(target, tuple(parameters))
     for key, value in values.items():
         if key in parameters:
-            checked[key] = _checked(owner, key, value, _type_of(target, parameters[key]))
+            hint = hints.get(key, type(parameters[key].default))
+            checked[key] = _checked(owner, key, value, hint)
+            check_limit(f"{owner}'s {key}", checked[key], hint)
         elif rest:
             checked[key] = parse_value(value) if isinstance(value, str) else value
         elif parameters:
@@ -137,20 +141,8 @@ def checked_options(
     return checked
 
 
-def _type_of(target: Callable[..., Any], parameter: inspect.Parameter) -> Any:
-    return _hints(target).get(parameter.name, type(parameter.default))
-
-
-@lru_cache(maxsize=256)
-def _hints(target: Callable[..., Any]) -> Mapping[str, Any]:
-    try:
-        return typing.get_type_hints(target)
-    except (NameError, TypeError):
-        # a plug-in's hints may name what is imported for type checkers only
-        return {}
-
-
-def _checked(owner: str, key: str, value: OptionValue, kind: Any) -> Any:
+def _checked(owner: str, key: str, value: OptionValue, hint: Any) -> Any:
+    kind = hint.__origin__ if typing.get_origin(hint) is typing.Annotated else hint
     if typing.get_origin(kind) is typing.Literal:
         choices = typing.get_args(kind)
         found = value if value in choices or not isinstance(value, str) else parse_value(value)

@@ -51,6 +51,11 @@ def handed_names(noun: str) -> list[str]:
     return [name for kind, name in _HANDED.get() if kind == noun]
 
 
+def anything_handed() -> bool:
+    """Whether some name is known only here."""
+    return bool(_HANDED.get())
+
+
 def entry_points(group: str) -> dict[str, importlib.metadata.EntryPoint]:
     """What installed packages offer in a group, by name."""
     return {point.name: point for point in importlib.metadata.entry_points(group=group)}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock
 
@@ -54,39 +55,55 @@ def load(
     Raises UserError for an unknown name or parameter, counts other than the registry's, files that
     cannot be had or read, and plug-ins that raise.
     """
-    spec = Spec.of(name)
-    base, options = spec.name, {**spec.written, **parameters}
+    base = Spec.of(name).name
+    options = check(name, **parameters)
     given = handed(PLUGINS.noun, base)
     if isinstance(given, Dataset):
-        checked_options(base, lambda: None, options)
         return given
-    base = given or base
-    if base in GENERATORS:
-        generator = GENERATORS[base]
-        typed = checked_options(base, generator.options, options)
-        return replace(generator.build(generator.options(**typed)), name=format_name(base, typed))
-    if base in REGISTRY:
-        info = REGISTRY[base]
-
-        def published(binary: bool = info.counts) -> Dataset:
-            return _load_published(info, data_directory, download, binary)
-
-        return published(**checked_options(base, published, options))
-    if base.endswith(ARCHIVE):
-        checked_options(base, lambda: None, options)
-        raw, meta = read_archive(Path(base))
-        return as_dataset(Path(base).stem, raw, note=str(meta.get("note", "")))
-    if is_path(base) and not base.endswith(PLUGIN):
-        checked_options(base, lambda: None, options)
-        return own.read(Path(base))
-    if not base.endswith(PLUGIN) and base not in entry_points(PLUGINS.group):
-        raise unknown("dataset", base, names())
-    dataset = PLUGINS.call(base, **PLUGINS.check(spec, **parameters))
+    path = given or base
+    if path in GENERATORS:
+        generator = GENERATORS[path]
+        return replace(generator.build(generator.options(**options)), name=format_name(path, options))
+    if path in REGISTRY:
+        return _load_published(REGISTRY[path], data_directory, download, **options)
+    if path.endswith(ARCHIVE):
+        raw, meta = read_archive(Path(path))
+        return as_dataset(Path(path).stem, raw, note=str(meta.get("note", "")))
+    if is_path(path) and not path.endswith(PLUGIN):
+        return own.read(Path(path))
+    dataset = PLUGINS.call(path, **options)
     if not isinstance(dataset, Dataset):
         raise UserError(
-            f"load() of the plug-in {base} returns {type(dataset).__name__}: return a datasets.Dataset"
+            f"load() of the plug-in {path} returns {type(dataset).__name__}: return a datasets.Dataset"
         )
     return dataset
+
+
+def check(name: str | Spec, **parameters: OptionValue) -> dict[str, Any]:
+    """The options of a graph's name and further ones in the types that it takes, without loading it.
+
+    Raises UserError for an unknown name or parameter, and a value that a parameter cannot take.
+    """
+    spec = Spec.of(name)
+    options = {**spec.written, **parameters}
+    given = handed(PLUGINS.noun, spec.name)
+    path = given if isinstance(given, str) else spec.name
+    if isinstance(given, Dataset) or (is_path(path) and not path.endswith(PLUGIN)):
+        return checked_options(path, lambda: None, options)
+    if path in GENERATORS:
+        kind = GENERATORS[path].options
+        typed = checked_options(path, kind, options)
+        kind(**typed)
+        return typed
+    if path in REGISTRY:
+        return checked_options(path, _binary, options)
+    if not path.endswith(PLUGIN) and path not in entry_points(PLUGINS.group):
+        raise unknown("dataset", path, names())
+    return PLUGINS.check(spec, **parameters)
+
+
+def _binary(binary: bool = True) -> None:
+    """What a published graph takes."""
 
 
 def is_available(name: str | Spec, data_directory: Path | None = None) -> bool:
@@ -133,7 +150,10 @@ def obtain(info: DatasetInfo, progress: bool = True) -> Path:
     return archive
 
 
-def _load_published(info: DatasetInfo, data_directory: Path | None, download: bool, binary: bool) -> Dataset:
+def _load_published(
+    info: DatasetInfo, data_directory: Path | None, download: bool, binary: bool | None = None
+) -> Dataset:
+    binary = info.counts if binary is None else binary
     path = locate(info.name, data_directory)
     if path is None:
         if not download:

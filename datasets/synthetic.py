@@ -18,9 +18,9 @@ from datasets.limits import Count, NonNegative, Positive, Share, Size, check_lim
 class CommunityOptions:
     """Parameters of the embedded default graph."""
 
-    nodes: int = 2000
+    nodes: Count = 2000
     classes: Count = 6
-    features: int = 500
+    features: Count = 500
     """Words of the vocabulary."""
     homophily: Share = 0.8
     """Share of edges between nodes of one class: about the measured edge homophily."""

@@ -11,7 +11,7 @@ from methods.local import Local
     title="Central",
     paper="no federation",
     tasks=BOTH_TASKS,
-    exchanges="all data, once",
+    exchanges="all data, once (not counted)",
     breaks_privacy="all nodes, edges and labels are gathered in one place",
     merged=True,
 )

@@ -84,6 +84,7 @@ class FedGCNOptions(Options):
     tasks=BOTH_TASKS,
     backbones=("gcn", "sgc"),
     exchanges="sums of neighbours' features (once; sent=features: features), model parameters",
+    breaks_privacy="sent=features: clients receive the true features of other clients' nodes",
 )
 class FedGCN(FederatedMethod):
     """FedAvg on extended graphs. `extras`: `halo_nodes`, others' nodes in the clients' graphs, in all."""
@@ -92,7 +93,7 @@ class FedGCN(FederatedMethod):
 
     @property
     def breaks_privacy(self) -> str:
-        """Why this variant breaks privacy, empty if it does not."""
+        """Of some variants only."""
         if self.options.hops == 0 or self.options.sent == "sums":
             return ""
         return "clients receive the true features of other clients' nodes"

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from datasets.limits import Positive
+from datasets.limits import Positive, ShareBelowOne
 from methods.core.base import BOTH_TASKS, Options, register
 from methods.core.server_rules import ServedMethod, ServerRule
 from methods.stacked.mixing import weighted_mean
@@ -34,7 +34,7 @@ class FedAdagradOptions(Options):
     """η."""
     tau: Positive = 0.01
     """Adaptivity τ: the smaller, the more every entry moves alike; FedCog's paper searches [1e-5, 0.1]."""
-    beta1: float = 0.0
+    beta1: ShareBelowOne = 0.0
     """Decay of the mean change; the paper runs FedAdagrad without momentum."""
 
 
@@ -44,8 +44,8 @@ class FedAdamOptions(FedAdagradOptions):
 
     server_learning_rate: Positive = 0.01
     tau: Positive = 0.001
-    beta1: float = 0.9
-    beta2: float = 0.99
+    beta1: ShareBelowOne = 0.9
+    beta2: ShareBelowOne = 0.99
     """Decay of its square."""
 
 

@@ -35,7 +35,7 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from datasets.graph import select_features
-from datasets.limits import Count
+from datasets.limits import Count, NonNegative, Share
 from methods.core.base import FederatedMethod, Options, register
 from methods.core.tasks import NodeClassification
 from methods.stacked.activation import activate, add_bias
@@ -50,18 +50,18 @@ from methods.stacked.segments import Segments, segment_product
 class FedSprayOptions(Options):
     """Hyper-parameters of FedSpray."""
 
-    lambda1: float = 1.0
+    lambda1: NonNegative = 1.0
     """λ₁, how far the GNN follows the soft targets, eq. (7); 5 in the paper, 1 in its code; 0 is Local. The
     larger, the better the minority nodes and the worse the others."""
-    lambda2: float = 1.0
+    lambda2: NonNegative = 1.0
     """λ₂, how far the encoder follows the GNN, eq. (11)."""
     proxies: bool = True
     """False holds all proxies at zero (Table 3): soft targets from features alone."""
     width: Count = 64
     """d_s, length of proxies and feature embeddings (Fig. 5)."""
-    proxy_learning_rate: float = 0.02
+    proxy_learning_rate: NonNegative = 0.02
     """Adam's step for the nodes' proxies."""
-    confidence: float = 0.7
+    confidence: Share = 0.7
     """Unlabelled nodes guide the GNN if max q exceeds this; 0 takes all, as eq. (6)."""
     targets: Literal["own", "aligned"] = "own"
     """Proxy of a training node at the start of a round: its own of the last round (public code), or

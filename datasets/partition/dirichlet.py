@@ -9,25 +9,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from datasets.errors import UserError, check_at_least
+from datasets.errors import UserError
 from datasets.graph import Dataset
+from datasets.limits import Count, Positive
 from datasets.seeding import stream
 
 
 def partition(
-    dataset: Dataset, clients: int, seed: int, *, alpha: float = 10.0, least: int = 5, draws: int = 100
+    dataset: Dataset, clients: int, seed: int, *, alpha: Positive = 10.0, least: Count = 5, draws: Count = 100
 ) -> np.ndarray:
     """A client per node, (n,) int64.
 
     `alpha`: concentration of the shares: the smaller, the fewer classes a client holds. A client that has
     n/K nodes gets none of the classes that follow. `least`: nodes of the smallest client; the whole draw is
     made anew until it has them, `draws` times at most. All labels are used, those of test nodes too.
-    Raises UserError for options that cannot be, and where no draw gives every client `least` nodes.
+    Raises UserError where no draw gives every client `least` nodes.
     """
-    check_at_least("option least of partition scheme dirichlet", least, 1)
-    check_at_least("option draws of partition scheme dirichlet", draws, 1)
-    if alpha <= 0:
-        raise UserError(f"option alpha of partition scheme dirichlet must be positive, not {alpha}")
     generator = stream(seed, "dirichlet partition")
     labels = dataset.labels.numpy()
     for _ in range(draws):

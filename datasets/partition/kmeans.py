@@ -15,8 +15,8 @@ import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
 from datasets.cache import remember_groups
-from datasets.errors import UserError
 from datasets.graph import Dataset, as_scipy
+from datasets.limits import Count, Size
 from datasets.partition import balance
 
 VERSION = 2
@@ -31,9 +31,9 @@ def partition(
     seed: int,
     *,
     balanced: bool = True,
-    slack: int = 20,
-    starts: int = 1,
-    draws: int = 20,
+    slack: Size = 20,
+    starts: Count = 1,
+    draws: Count = 20,
 ) -> np.ndarray:
     """K clusters of the dataset's features as they are; a client per node, (n,) int64.
 
@@ -42,11 +42,7 @@ def partition(
     K-means leaves empty takes half of the largest. `starts`: times that K-means starts anew; the
     tightest clusters win. `draws`: clusterings drawn at most, where they are not balanced, until one is not
     `degenerate`; if all are, the tightest is taken, with a logged warning.
-    Raises UserError if slack is negative, or starts or draws less than one.
     """
-    for name, value in (("starts", starts), ("draws", draws)):
-        if value < 1:
-            raise UserError(f"option {name}={value} of partition scheme kmeans must be at least 1")
     features = as_scipy(dataset.features)
     parameters = {"count": clients, "seed": seed, "starts": starts, "draws": 1 if balanced else draws}
     found = remember_groups("kmeans", "scikit-learn", features, _cluster, **parameters)

@@ -12,14 +12,15 @@ import scipy.sparse as sp
 from datasets.cache import remember_groups
 from datasets.errors import UserError
 from datasets.graph import Dataset
+from datasets.limits import Size
 from datasets.partition import balance
 
 
-def partition(dataset: Dataset, clients: int, seed: int, *, slack: int = 20) -> np.ndarray:
+def partition(dataset: Dataset, clients: int, seed: int, *, slack: Size = 20) -> np.ndarray:
     """Louvain communities, cut at n/K + slack nodes and merged into K clients.
 
     `slack`: nodes that a client may hold beyond n/K; 20 in FedStruct's reference code, 0 in its paper.
-    Returns a client per node, (n,) int64. Raises UserError if slack is negative.
+    Returns a client per node, (n,) int64.
     """
     return balance.pack(communities(dataset.adjacency(), seed), clients, slack)
 

@@ -11,11 +11,12 @@ import numpy as np
 
 from datasets.errors import UserError
 from datasets.graph import Dataset
+from datasets.limits import Positive, Size
 from datasets.partition.louvain import communities
 
 
 def partition(
-    dataset: Dataset, clients: int, seed: int, *, delta: int = 20, resolution: float = 1.0
+    dataset: Dataset, clients: int, seed: int, *, delta: Size = 20, resolution: Positive = 1.0
 ) -> np.ndarray:
     """A client per node, (n,) int64.
 

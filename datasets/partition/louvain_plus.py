@@ -9,11 +9,12 @@ from __future__ import annotations
 import numpy as np
 
 from datasets.graph import Dataset
+from datasets.limits import Positive
 from datasets.partition.histograms import merged
 from datasets.partition.louvain import communities
 
 
-def partition(dataset: Dataset, clients: int, seed: int, *, resolution: float = 1.0) -> np.ndarray:
+def partition(dataset: Dataset, clients: int, seed: int, *, resolution: Positive = 1.0) -> np.ndarray:
     """A client per node, (n,) int64; sizes are free.
 
     The label histograms of the communities, divided by their sizes, are clustered by K-means into K; a client

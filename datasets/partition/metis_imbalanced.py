@@ -10,6 +10,7 @@ import numpy as np
 
 from datasets.errors import UserError
 from datasets.graph import Dataset
+from datasets.limits import Count
 from datasets.partition import metis
 
 VERSION = 2
@@ -21,7 +22,7 @@ def partition(
     clients: int,
     seed: int,
     *,
-    parts: int = 20,
+    parts: Count = 20,
     merge: str = "5+3+2+2+2",
     recursive: bool = False,
     contiguous: bool = False,

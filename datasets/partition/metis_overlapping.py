@@ -9,6 +9,7 @@ import numpy as np
 
 from datasets.errors import UserError
 from datasets.graph import Dataset
+from datasets.limits import Count, PositiveShare
 from datasets.partition import metis
 from datasets.partition.base import group
 from datasets.seeding import stream
@@ -22,8 +23,8 @@ def partition(
     clients: int,
     seed: int,
     *,
-    copies: int = 5,
-    share: float = 0.5,
+    copies: Count = 5,
+    share: PositiveShare = 0.5,
     recursive: bool = False,
     contiguous: bool = False,
 ) -> list[np.ndarray]:
@@ -31,15 +32,13 @@ def partition(
 
     Clients of one part follow each other. Every client holds ⌊share · part⌋ nodes, at least one; the
     other options are METIS's. Returns the node ids of each client.
-    Raises UserError if K is no multiple of `copies` or `share` is outside (0, 1].
+    Raises UserError if K is no multiple of `copies`.
     """
-    if copies < 1 or clients % copies:
+    if clients % copies:
         raise UserError(
             f"metis-overlapping has {copies} clients per part, which {clients} clients do not divide into:"
             f" ask for a multiple of {copies}"
         )
-    if not 0 < share <= 1:
-        raise UserError(f"option share={share} of partition scheme metis-overlapping must lie in (0, 1]")
     count = clients // copies
     found = metis.partition(dataset, count, seed, recursive=recursive, contiguous=contiguous)
     generator = stream(seed, "overlapping partition")

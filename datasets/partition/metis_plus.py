@@ -10,11 +10,12 @@ import numpy as np
 
 from datasets.errors import UserError
 from datasets.graph import Dataset
+from datasets.limits import Count
 from datasets.partition import metis
 from datasets.partition.histograms import merged
 
 
-def partition(dataset: Dataset, clients: int, seed: int, *, parts: int = 100) -> np.ndarray:
+def partition(dataset: Dataset, clients: int, seed: int, *, parts: Count = 100) -> np.ndarray:
     """A client per node, (n,) int64; sizes are free.
 
     As `louvain-plus`, of so many METIS `parts` in place of communities.

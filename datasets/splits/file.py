@@ -7,6 +7,7 @@ import numpy as np
 from datasets.errors import UserError
 from datasets.files import find_data
 from datasets.graph import Dataset
+from datasets.limits import Size
 from datasets.loaders.npz import NpzReader, open_npz
 from datasets.partition.base import Partition
 from datasets.splits.official import as_roles
@@ -20,7 +21,7 @@ def split(
     generator: np.random.Generator,
     *,
     path: str = "",
-    index: int = 0,
+    index: Size = 0,
 ) -> np.ndarray:
     """A role per copy, (Σ n_k,), as the file at `path` says; nothing is drawn.
 

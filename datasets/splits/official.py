@@ -10,12 +10,13 @@ import numpy as np
 from datasets.catalogue import REGISTRY
 from datasets.errors import UserError
 from datasets.graph import Dataset
+from datasets.limits import Size
 from datasets.partition.base import Partition
 from datasets.splits.base import UNUSED
 
 
 def split(
-    dataset: Dataset, partition: Partition, generator: np.random.Generator, *, index: int = 0
+    dataset: Dataset, partition: Partition, generator: np.random.Generator, *, index: Size = 0
 ) -> np.ndarray:
     """A role per copy, (Σ n_k,), as split number `index` (from 0) of the graph says; nothing is drawn.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from datasets.errors import UserError
+from datasets.limits import Count
 from datasets.partition.base import Partition
 from datasets.splits.base import TEST, TRAIN, VALIDATION
 
@@ -20,15 +21,13 @@ def split(
     partition: Partition,
     generator: np.random.Generator,
     *,
-    train: int = 30,
-    test: int = 1000,
+    train: Count = 30,
+    test: Count = 1000,
 ) -> np.ndarray:
     """A role per copy, (Σ n_k,); of a class that has fewer than `train` nodes all are trained on.
 
     Raises UserError if fewer than `test` nodes are left.
     """
-    if min(train, test) < 1:
-        raise UserError(f"split per-class cannot have train={train}, test={test}: ask for at least 1 each")
     order = generator.permutation(len(labels))
     order = order[labels[order] >= 0]
     by_class = order[np.argsort(labels[order], kind="stable")]

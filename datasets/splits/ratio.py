@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from datasets.limits import Share
 from datasets.partition.base import Partition
 from datasets.splits.base import Shares
 
@@ -19,9 +20,9 @@ def split(
     partition: Partition,
     generator: np.random.Generator,
     *,
-    train: float = 0.2,
-    validation: float = 0.4,
-    test: float = 0.4,
+    train: Share = 0.2,
+    validation: Share = 0.4,
+    test: Share = 0.4,
     stratified: bool = False,
 ) -> np.ndarray:
     """A role per copy, (Σ n_k,), by shares of the n nodes; `stratified`: of the nodes of every class."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from datasets.limits import Share
 from datasets.partition.base import Partition
 from datasets.splits.base import Rounding, Shares
 
@@ -21,9 +22,9 @@ def split(
     partition: Partition,
     generator: np.random.Generator,
     *,
-    train: float = 0.4,
-    validation: float = 0.3,
-    test: float = 0.3,
+    train: Share = 0.4,
+    validation: Share = 0.3,
+    test: Share = 0.3,
     stratified: bool = False,
     rounding: Rounding = "nearest",
 ) -> np.ndarray:

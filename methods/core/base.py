@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 import dgl
@@ -16,9 +15,10 @@ from torch import Tensor
 
 from datasets.errors import UserError
 from datasets.federation import Federation
-from datasets.limits import check_limits
 from methods.core import tasks
 from methods.core.channel import Channel
+from methods.core.info import MethodInfo
+from methods.core.info import Options as Options
 from methods.core.participation import Attendance, local_epochs
 from methods.core.schedule import Schedule
 from methods.core.setting import Setting
@@ -38,44 +38,6 @@ SAME_AS_FEDAVG = "same_as_fedavg"
 PAPER_COMMUNICATION = "paper_communication_pct"
 """Key in `extras`: traffic of a round both ways in percent of FedAvg's as the method's table counts it, where
 that is not what the channel carries."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """A method's own hyper-parameters; each method subclasses it with a docstring for every field."""
-
-    def __post_init__(self) -> None:
-        """Raises UserError for a number outside the limit that its type states (`datasets.limits`)."""
-        owner = type(self).__name__.removesuffix("Options").replace("Plus", "+").lower()
-        check_limits(f"{owner}'s ", self)
-
-    def unused(self, backbone: str) -> Mapping[str, str]:
-        """Options that cannot act beside the others with this backbone, each with what it would need;
-        `backbone` itself where the method takes none."""
-        return {}
-
-
-@dataclass(frozen=True)
-class MethodInfo:
-    """What the registry and the leaderboards say about a method."""
-
-    name: str
-    title: str
-    """As its paper writes it."""
-    paper: str
-    options: type[Options] = Options
-    tasks: tuple[str, ...] = ("node-classification",)
-    backbones: tuple[str, ...] = ("gcn", "sgc", "graphsage", "mlp")
-    exchanges: str = "model parameters"
-    """What crosses the network."""
-    breaks_privacy: str = ""
-    """Why the method would not be allowed between real clients; empty if it keeps to the rules."""
-    merged: bool = False
-    """Whether it trains on one client that holds every node and every edge."""
-    needs_everyone: str = ""
-    """Why no client may be absent from a round; empty if one may."""
-    version: int = 1
-    """Raise when its results change: records of another version are of another cell."""
 
 
 Method = TypeVar("Method", bound="type[FederatedMethod]")
@@ -173,7 +135,10 @@ class FederatedMethod:
     # ------------------------------------------------------------------ set-up
 
     def build(self) -> None:
-        """Prepare inputs, parameters and optimiser; set-up, not counted as training."""
+        """Prepare inputs, parameters and optimiser; set-up, not counted as training.
+
+        Raises UserError where the method cannot do what the setting says.
+        """
         federation = self.federation
         self._prepare_rounds()
         use_kernel(federation.graph, self.setting.kernel)
@@ -186,6 +151,7 @@ class FederatedMethod:
         self.shares = self.client_weights().to(self.device)
         self.attend(1)
         self.received = {name: self.parameters[name].detach()[:1].clone() for name in self.shared()}
+        self.channel.check_sends(models=bool(self.received))
 
     def _prepare_rounds(self) -> None:
         """Who takes part when, and what becomes of messages. Raises UserError where the method cannot."""
@@ -204,6 +170,12 @@ class FederatedMethod:
         if self.uplink is not None:
             self.channel.guard, self.channel.private = self.uplink.settings, schedule.protects
             self.extras |= self.uplink.figures(schedule, self.attendance)
+
+    @property
+    def breaks_privacy(self) -> str:
+        """Why a method with these options breaks privacy, empty if it does not; overridden where the options
+        decide."""
+        return self.info.breaks_privacy
 
     @property
     def partial(self) -> bool:

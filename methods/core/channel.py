@@ -48,6 +48,10 @@ class Channel:
         """Bytes in both directions and of one-off exchanges so far."""
         return self.bytes_up + self.bytes_down + self.bytes_once
 
+    def check_sends(self, models: bool) -> None:
+        """Raises UserError where the schedule changes models on their way up and the method sends none."""
+        self._check(bool(self.guard) and not models)
+
     def up(self, *payload: Tensor | int) -> None:
         """Clients to server (or to clients), summed over clients, in this round.
 
@@ -76,7 +80,7 @@ class Channel:
         if refused:
             raise UserError(
                 f"{self.guard} acts on models that are sent as FedAvg sends them, and this method sends "
-                "something else: leave it out, or take another method"
+                "something else, or nothing: leave it out, or take another method"
             )
 
     def _total(self, payload: tuple[Tensor | int, ...], taking_part: int) -> int:

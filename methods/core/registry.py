@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import types
+import warnings
 from collections.abc import Mapping
 from functools import cache
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +25,33 @@ NOUN = "method"
 
 
 @cache
-def _classes() -> Mapping[str, type[FederatedMethod]]:
-    """Name → class, in alphabetical order of the files, then of the entry points."""
+def _built_in() -> Mapping[str, type[FederatedMethod]]:
+    """Name → class, in alphabetical order of the files."""
     found: dict[str, type[FederatedMethod]] = {}
     for module in plugins.modules_of("methods", SHARED).values():
         _collect(importlib.import_module(module), found)
-    for point in plugins.entry_points(GROUP).values():
-        method = plugins.load_entry_point(point)
-        found.setdefault(method.info.name, method)
     return types.MappingProxyType(found)
+
+
+def _plugged_in() -> Mapping[str, EntryPoint]:
+    """Name → entry point, which is loaded where its method is asked for. Warns of one whose name is taken."""
+    found = plugins.entry_points(GROUP)
+    for name in found.keys() & _built_in().keys():
+        value = found.pop(name).value
+        warnings.warn(f"{value} is left out: {name} is a method already, rename it", stacklevel=3)
+    return found
+
+
+def _loaded(point: EntryPoint) -> type[FederatedMethod]:
+    """Raises UserError if it cannot be imported, or is no method of that name."""
+    method = plugins.load_entry_point(point)
+    if not isinstance(method, type) or not issubclass(method, FederatedMethod) or "info" not in vars(method):
+        raise UserError(f"the plug-in {point.name} is no method: let {point.value} be a class with @register")
+    if method.info.name != point.name:
+        raise UserError(
+            f"the plug-in {point.name} registers the method {method.info.name}: call its entry point so"
+        )
+    return method
 
 
 def _collect(module: types.ModuleType, found: dict[str, type[FederatedMethod]]) -> None:
@@ -57,20 +77,25 @@ def _from_file(path: Path) -> type[FederatedMethod]:
 
 def names() -> list[str]:
     """Names of all methods."""
-    return [*_classes(), *plugins.handed_names(NOUN)]
+    return [*_built_in(), *_plugged_in(), *plugins.handed_names(NOUN)]
 
 
 def find(name: str) -> type[FederatedMethod]:
-    """The class of a name or of a path to a .py file. Raises UserError with the nearest names."""
+    """The class of a name or of a path to a .py file.
+
+    Raises UserError with the nearest names, and for a plug-in that cannot be imported or is no method.
+    """
     given = plugins.handed(NOUN, name)
     if isinstance(given, type) and issubclass(given, FederatedMethod):
         return given
     name = given or name
     if name.endswith(PLUGIN):
         return _from_file(Path(name))
-    if name not in _classes():
-        raise unknown("method", name, _classes())
-    return _classes()[name]
+    if name in _built_in():
+        return _built_in()[name]
+    if name in (points := _plugged_in()):
+        return _loaded(points[name])
+    raise unknown("method", name, names())
 
 
 def describe(name: str) -> MethodInfo:

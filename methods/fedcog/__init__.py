@@ -43,7 +43,7 @@ import torch
 from torch import Tensor
 
 from datasets.graph import select_features
-from datasets.limits import Positive
+from datasets.limits import NonNegative, Positive, Share, Size
 from methods.core.base import BOTH_TASKS, Options, register
 from methods.core.channel import size_of
 from methods.core.server_rules import ServedMethod, ServerRule
@@ -83,13 +83,13 @@ class FedCogOptions(Options):
     """Join every node that has external neighbours only to its nearest node at home."""
     lnnc_isolated: bool = False
     """Have LNNC join nodes without any neighbour too, as the paper's condition reads literally."""
-    hops: int = 0
+    hops: Size = 0
     """Propagations L; 0: the architecture's for sgc, 10 for appnp, gbp and gprgnn."""
-    restart: float = 0.1
+    restart: Share = 0.1
     """α of appnp and gbp, and of gprgnn's start."""
-    exponent: float = 0.5
+    exponent: Share = 0.5
     """r of gbp."""
-    hidden: int = 0
+    hidden: Size = 0
     """Width of a hidden layer after the propagation (not for gcn); 0: a linear classifier."""
     wire: Literal["dense", "sparse", "nonzero"] = "dense"
     """How propagated features are sent: all values, the non-zero ones with their columns, or, as Table 4
@@ -98,9 +98,9 @@ class FedCogOptions(Options):
     """The server's rule."""
     alpha: Positive = 0.01
     """FedDyn's strength of regularisation."""
-    server_learning_rate: float = 0.0
+    server_learning_rate: NonNegative = 0.0
     """η of FedAdagrad and FedAdam; 0: the default of the method of that name."""
-    tau: float = 0.0
+    tau: NonNegative = 0.0
     """Adaptivity τ of FedAdagrad and FedAdam; 0: the default of the method of that name."""
     timing: bool = False
     """Also time the propagation of FedAvg (intra-edges only) and of Central (the whole graph)."""
@@ -132,6 +132,7 @@ class FedCogOptions(Options):
     tasks=BOTH_TASKS,
     backbones=("sgc", "gcn"),
     exchanges="sums over neighbours at the border (once, or in every step with gcn), model parameters",
+    breaks_privacy="lnnc=false: clients can solve for features of nodes whose neighbours are all theirs",
 )
 class FedCog(ServedMethod):
     """A server rule over a coupled convolution.
@@ -163,7 +164,7 @@ class FedCog(ServedMethod):
 
     @property
     def breaks_privacy(self) -> str:
-        """Why this variant breaks privacy, empty if it does not."""
+        """Of some variants only."""
         if self.options.lnnc:
             return ""
         return (

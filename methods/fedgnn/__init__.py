@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from datasets.graph import select_features
-from datasets.limits import Size
+from datasets.limits import Cosine, Size
 from methods.core.base import PAPER_COMMUNICATION, SAME_AS_FEDAVG, Options, register
 from methods.core.channel import FLOAT, size_of
 from methods.fedavg import FedAvg
@@ -39,7 +39,7 @@ class FedGNNOptions(Options):
 
     rule: Literal["auto", "neighbourhood", "similarity"] = "auto"
     """Which nodes match; `auto` takes neighbourhoods where clients share nodes, else similarity."""
-    threshold: float = 0.5
+    threshold: Cosine = 0.5
     """Cosine similarity above which a node is taken."""
     neighbours: Size = 10
     """Most similar nodes taken for each local node; 0 takes all above the threshold."""

@@ -37,7 +37,7 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from datasets.errors import UserError
-from datasets.limits import Count, Positive, Share, Size
+from datasets.limits import Cosine, Count, Positive, Share, Size
 from methods.core.base import FederatedMethod, Options, register
 from methods.core.tasks import NodeClassification
 from methods.fedgta.gamlp import GAMLP
@@ -57,7 +57,7 @@ SMALLEST = 1e-8
 class FedGTAOptions(Options):
     """Variants and hyper-parameters of FedGTA."""
 
-    threshold: float = 0.5
+    threshold: Cosine = 0.5
     """γ, the cosine above which two clients average with each other."""
     moments: Literal["hybrid", "raw"] = "hybrid"
     """`raw`: means of the powers of P; `hybrid`: those and the central ones."""

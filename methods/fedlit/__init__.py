@@ -32,7 +32,7 @@ import dgl
 import torch
 from torch import Tensor
 
-from datasets.limits import Count
+from datasets.limits import Count, ShareBelowOne, Size
 from methods.core.base import FederatedMethod, Options, register
 from methods.fedlit.clustering import EdgeClustering, align, regroup
 from methods.stacked.activation import Dropout, activate, add_bias
@@ -57,9 +57,9 @@ class FedLITOptions(Options):
     """Multi-channel layers; with SGC the protocol's hops count instead."""
     width: Count = 64
     """Width of the projection and of every layer."""
-    dropout: float = 0.3
+    dropout: ShareBelowOne = 0.3
     """After every channel."""
-    kmeans_steps: int = 10
+    kmeans_steps: Size = 10
     """Lloyd steps of the first clustering."""
     self_loops: bool = True
     """Whether every node hears itself in every channel."""

@@ -37,6 +37,7 @@ import torch
 from torch import Tensor
 
 from datasets.errors import UserError
+from datasets.limits import NonNegative
 from methods.core.base import BOTH_TASKS, PAPER_COMMUNICATION, FederatedMethod, Options, register
 from methods.core.channel import FLOAT
 from methods.fedpub.masks import (
@@ -74,12 +75,12 @@ class FedPubOptions(Options):
     """`explicit` averages only over clients with a similarity above 0.5."""
     regularizer: Literal["reference", "printed"] = "reference"
     """`printed`: eq. (4); `reference`: both terms without gradient, as in the authors' code."""
-    tau: float = 3.0
+    tau: NonNegative = 3.0
     """Scale of the similarities in the softmax. The paper takes 3 where clients do not overlap and 5
     where they do: name it there, `fedpub[tau=5]`, as the protocol `fedpub-1` does."""
-    lambda1: float = 0.001
+    lambda1: NonNegative = 0.001
     """Weight of the masks' L1 norm, and the size below which a mask entry counts as zero."""
-    lambda2: float = 0.001
+    lambda2: NonNegative = 0.001
     """Weight of the squared distance to the received weights."""
     keep_similarity: str = ""
     """Rounds, joined by +, whose S the record keeps, beside the label similarities and the edges missing
@@ -90,6 +91,7 @@ class FedPubOptions(Options):
 
     def __post_init__(self) -> None:
         """Raises UserError for rounds that cannot be read."""
+        super().__post_init__()
         kept = self.keep_similarity
         if kept and not all(part.isdecimal() for part in kept.split("+")):
             raise UserError(f"cannot read keep_similarity={kept}: write rounds joined by +, such as 5+30")
@@ -115,6 +117,7 @@ class FedPubOptions(Options):
     options=FedPubOptions,
     tasks=BOTH_TASKS,
     exchanges="unmasked parameters, functional embeddings",
+    breaks_privacy="similarity=label: the server sees every client's class distribution",
 )
 class FedPub(FederatedMethod):
     """Masks are parameters named `mask.<weight>`, trained with the weights and never sent."""
@@ -139,7 +142,7 @@ class FedPub(FederatedMethod):
 
     @property
     def breaks_privacy(self) -> str:
-        """Why this variant breaks privacy, empty if it does not."""
+        """Of some variants only."""
         if self.options.similarity == "label":
             return "the server sees every client's class distribution, labels of test nodes included"
         return ""

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from datasets.limits import Count, Share, Size
+from datasets.limits import Count, NonNegative, Share, Size
 from methods.core.base import Options
 from methods.stacked.activation import Dropout, activate, add_bias
 from methods.stacked.architecture import Architecture
@@ -36,13 +36,13 @@ class GeneratorOptions(Options):
 
     generator_epochs: Size = 20
     """Full-batch steps of every generator before the federation trains."""
-    generator_learning_rate: float = 0.001
+    generator_learning_rate: NonNegative = 0.001
     """Adam's step for the generator."""
     hidden_share: Share = 0.5
     """h, the share of the sampled nodes that is hidden, in [0, 1]."""
     neighbours: Size = 5
     """p, the most neighbours generated for one node; 0 is FedAvg on the graph as it is."""
-    noise: float = 1.0
+    noise: NonNegative = 1.0
     """Standard deviation of what is added to the latent vectors."""
     latent: Count = 128
     """Width of both encoder layers."""
@@ -50,11 +50,11 @@ class GeneratorOptions(Options):
     """Width of the generator's first layer."""
     wide: Count = 2048
     """Width of the generator's second layer."""
-    count_weight: float = 1.0
+    count_weight: NonNegative = 1.0
     """Weight of smooth-L1(d̂, d)."""
-    feature_weight: float = 1.0
+    feature_weight: NonNegative = 1.0
     """Weight of the distances to true features, own and others'."""
-    class_weight: float = 1.0
+    class_weight: NonNegative = 1.0
     """Weight of the task's loss on the mended impaired graph."""
     federated: bool = True
     """Whether the other clients' gradients take part; False is every client by itself (LocSage+)."""

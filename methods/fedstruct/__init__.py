@@ -116,7 +116,7 @@ class FedStruct(FedSGD):
 
     @property
     def breaks_privacy(self) -> str:
-        """Why this variant breaks privacy, empty if it does not."""
+        """Of some variants only."""
         if self.options.version == "a":
             return "version a needs a server that knows every edge"
         if self.options.features in ("gdv", "n2v"):

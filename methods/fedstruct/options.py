@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from datasets.errors import UserError
-from datasets.limits import Count, Size
+from datasets.limits import Count, Limit, NonNegative, Positive, Size
 from methods.core.base import Options
 
 
@@ -36,13 +36,13 @@ class FedStructOptions(Options):
     """L_s, propagations of g(S) over the global graph."""
     beta: Literal["last", "all"] = "last"
     """Weights of the powers: 1 on the last, or the same on all."""
-    structure_width: int = 256
+    structure_width: Count = 256
     """d_s: columns of Hop2Vec, node2vec and one-hot degrees."""
     feature_hidden: str = "64"
     """Hidden layers of f, widths joined by +."""
     structure_hidden: str = "256"
     """Hidden layers of g, widths joined by +."""
-    dropout: float = -1.0
+    dropout: Annotated[float, Limit("be less than 1", lambda value: value < 1)] = -1.0
     """Dropout of f and g where it is not the protocol's; negative: the protocol's."""
     transform: Literal["mlp", "none"] = "mlp"
     """Hop2Vec's g; `none` learns one value per class and node, eq. (23)."""
@@ -51,23 +51,23 @@ class FedStructOptions(Options):
     last node with an edge, so that f says nothing of the nodes behind it."""
     inference: Literal["both", "structure"] = "both"
     """Parts of eq. (20) that predict once trained: both, or g's alone (figure 4, curves named s)."""
-    orbits: int = 73
+    orbits: Literal[15, 73] = 73
     """Graphlet orbits: 15 (up to 4 nodes) or 73 (up to 5)."""
-    walk_length: int = 20
+    walk_length: Count = 20
     """node2vec: nodes of a walk."""
-    context: int = 10
+    context: Count = 10
     """node2vec: nodes of a window."""
-    walks: int = 10
+    walks: Count = 10
     """node2vec: walks from each node."""
-    return_parameter: float = 1.0
+    return_parameter: Positive = 1.0
     """node2vec: p."""
-    in_out_parameter: float = 1.0
+    in_out_parameter: Positive = 1.0
     """node2vec: q."""
-    negatives: int = 1
+    negatives: Size = 1
     """node2vec: random walks against each true one."""
-    walk_epochs: int = 50
+    walk_epochs: Size = 50
     """node2vec: epochs."""
-    rows_limit_gb: float = 2.5
+    rows_limit_gb: NonNegative = 2.5
     """Version b propagates where its rows of Ā would take more memory than this."""
 
     def __post_init__(self) -> None:
@@ -83,6 +83,8 @@ class FedStructOptions(Options):
             raise UserError(
                 "appendix L.1 has Hop2Vec without g: add transform=none to private, or features=deg"
             )
+        if not 2 <= self.context <= self.walk_length:
+            raise UserError(f"fedstruct's context must be 2 to walk_length, {self.walk_length}")
 
     def unused(self, backbone: str) -> Mapping[str, str]:
         """What features, version and network leave without effect."""

@@ -24,8 +24,9 @@ class Mine(FedAvg):
 
 def named(folder: Path) -> dict[str, tuple[str, ...]]:
     """For each kind of file, written to `folder`, the filter that names it."""
-    for name in ("graph.npz", "graph.py", "scheme.py", "clients.txt"):
+    for name in ("graph.npz", "scheme.py", "clients.txt"):
         (folder / name).write_text("def partition(dataset, clients, seed, size=1): ...\n")
+    (folder / "graph.py").write_text("def load(size=1): ...\n")
     (folder / "roles.py").write_text("def split(labels, partition, generator, size=1): ...\n")
     (folder / "mine.py").write_text(METHOD)
     return {

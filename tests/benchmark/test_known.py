@@ -9,6 +9,7 @@ import pytest
 
 from benchmark import known
 from datasets.errors import UserError
+from datasets.plugins import handed_over
 
 LATE = ("torch", "dgl", "scipy", "matplotlib")
 COMMAND = f"""
@@ -95,3 +96,10 @@ def test_an_error_is_raised_each_time() -> None:
     for _ in range(2):
         with known.remembering(), pytest.raises(UserError, match="fedavg"):
             known.describe("fedavgg")
+
+
+def test_a_name_that_only_a_file_has_is_not_remembered() -> None:
+    with known.remembering(), handed_over({("dataset", "ring"): "ring.npz"}):
+        known.check_dataset("ring")
+    with known.remembering(), pytest.raises(UserError, match="unknown dataset 'ring'"):
+        known.check_dataset("ring")

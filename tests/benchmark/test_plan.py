@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import re
 from pathlib import Path
@@ -65,6 +66,7 @@ def test_a_grid_is_the_product_of_its_axes(toy: str) -> None:
     assert len(plan.cells) == 3 * 2 * 2
     assert len({cell.key for cell in plan.cells}) == len(plan.cells)
     assert [skip.what for skip in plan.skipped] == ["nosuch"]
+    assert plan.skipped[0].reason.startswith("unknown method 'nosuch' in table toy: choose from adafgl")
     assert {cell.schedule.rounds for cell in plan.cells if cell.method == "fedprox"} == {6}
     assert {cell.schedule.rounds for cell in plan.cells if cell.method == "fedavg"} == {5}
 
@@ -138,6 +140,13 @@ def test_a_method_whose_backbone_is_not_the_tables_is_left_out_with_the_reason(t
         (["--method", "fedcog[hidden=7]"], "hidden has no effect here.*other than gcn"),
         (["--method", "fedprox[mu"], "name\\[key=value"),
         (["--dataset", "coar"], "unknown dataset 'coar'.*cora"),
+        (["--dataset", "community[nodez=300]"], "option of community 'nodez'.*nodes"),
+        (["--dataset", "community[nodes=-5]"], "community's nodes must be at least 1"),
+        (["--dataset", "community[nodes=3]"], "nodes must be at least communities and classes, 24"),
+        (["--dataset", "cora[nodes=5]"], "unknown option of cora 'nodes': choose from binary"),
+        (["--partition", "dirichlet[alpha=-1]"], "dirichlet's alpha must be positive"),
+        (["--set", "split=ratio[train=2]"], r"ratio's train must be in \[0, 1\]"),
+        (["--method", "fedadam[beta1=5]"], r"fedadam's beta1 must be in \[0, 1\)"),
         (["--dataset", "./nowhere.npz"], "there is no graph at ./nowhere.npz: check the path"),
         (["--table", "fedpub2"], "unknown table 'fedpub2'.*fedpub-2"),
         (["--partition", "metiss"], "unknown partition scheme 'metiss'.*metis"),
@@ -176,6 +185,30 @@ def test_bad_input_is_one_sentence_with_the_nearest_names(argv: list[str], words
         make_plan(parse(argv))
     assert re.search(words, str(caught.value)), str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        (('"community"', '"corra"'), "unknown dataset 'corra': did you mean cora"),
+        (('"community"', '"community[nodez=3]"'), "option of community 'nodez'"),
+        (('"community"', '"./nowhere.npz"'), "there is no graph at ./nowhere.npz: check the path"),
+        (('"metis"', '"dirichlet[alpha=-1]"'), "dirichlet's alpha must be positive"),
+        (("rounds = 5", 'split = "ratio[train=2]"'), "ratio's train must be in"),
+        (
+            ('"fedprox[mu=0.5]", "fedprox[mu=0.7]", "fedavg", "nosuch"', '"fedavgg"'),
+            "nothing to run: fedavgg: unknown method 'fedavgg' in table toy: did you mean fedavg",
+        ),
+    ],
+)
+def test_a_table_of_ones_own_is_checked_as_the_command_line_is(
+    written: tuple[str, str], words: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "toy.toml"
+    path.write_text(TOY.replace(*written))
+    with pytest.raises(UserError) as caught:
+        make_plan(parse(["--table", str(path)]))
+    assert words in str(caught.value)
 
 
 @pytest.mark.parametrize("value", HEADS)
@@ -256,3 +289,12 @@ def test_metrics_that_a_protocol_names_besides_the_tasks_own_are_in_the_cells(
     assert Cell.from_dict(json.loads(json.dumps(named.to_dict()))) == named
     (linked, *_) = cells("--table", str(path), "--method", "fedavg", "--task", "link-prediction")
     assert linked.further_metrics == ()
+
+
+def test_a_plug_in_that_cannot_be_imported_stops_no_plan_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = importlib.metadata.EntryPoint("theirs", "no_such_package:Theirs", registry.GROUP)
+    found = {registry.GROUP: [point]}
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: found.get(group, []))
+    assert cells("--method", "fedavg", "--backbone", "sgc", "--task", "link-prediction")
+    with pytest.raises(UserError, match="the plug-in theirs cannot be imported from no_such_package:Theirs"):
+        cells("--method", "theirs")

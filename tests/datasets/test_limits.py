@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from datasets.errors import UserError
+from datasets.hints import hints_of
 from datasets.limits import Count, NonNegative, Positive, PositiveShare, Share, Size, check_limits
+from datasets.options import defaults_of
+from datasets.partition import SCHEMES as PARTITIONS
+from datasets.splits import SCHEMES as SPLITS
+from datasets.synthetic import GENERATORS
 
 
 @dataclass(frozen=True)
@@ -49,8 +55,26 @@ def test_what_is_outside_its_limit_is_refused_by_name(values: dict[str, Any], se
         Everything(**values)
 
 
-def test_hints_that_cannot_be_resolved_limit_nothing() -> None:
+def test_a_type_that_cannot_be_resolved_is_named() -> None:
+    @dataclass
     class Foreign:
         rate: Missing  # type: ignore[name-defined]  # noqa: F821
+        share: Share = 2.0
 
-    check_limits("", Foreign())
+    with pytest.raises(
+        UserError, match=r"the type 'Missing' of .*Foreign's rate cannot be resolved .*import"
+    ):
+        check_limits("", Foreign(1.0))
+
+
+@pytest.mark.parametrize(
+    ("taker", "given"),
+    [
+        *((PARTITIONS.find(name), 3) for name in PARTITIONS.names()),
+        *((SPLITS.find(name), 3) for name in SPLITS.names()),
+        *((each.options, 0) for each in GENERATORS.values()),
+    ],
+)
+def test_every_option_that_is_a_number_states_its_limits(taker: Callable[..., Any], given: int) -> None:
+    hints = hints_of(taker, tuple(defaults_of(taker, given)))
+    assert not [name for name, hint in hints.items() if hint in (int, float)]

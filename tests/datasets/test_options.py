@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datasets.errors import UserError
+from datasets.limits import Positive, Size
 from datasets.options import Spec, checked_options, defaults_of, format_name
 
 
@@ -97,3 +98,22 @@ def test_a_spec_is_its_spelling(name: str, options: dict[str, int | bool]) -> No
     assert (spec.name, spec.options) == (name, options)
     assert Spec.of(str(spec)) == spec == pickle.loads(pickle.dumps(spec))
     assert Spec.of(spec) is spec
+
+
+def test_limits_and_types_of_options_are_those_that_the_function_states() -> None:
+    def scheme(dataset: Missing, *, alpha: Positive = 1.0, index: Size = 0) -> None:  # type: ignore[name-defined]  # noqa: F821
+        """What comes before the options may have any type."""
+
+    assert checked_options("mine", scheme, {"alpha": "2", "index": 0}, given=1) == {"alpha": 2.0, "index": 0}
+    with pytest.raises(UserError, match=r"mine's alpha must be positive, and finite; it is 0.0"):
+        checked_options("mine", scheme, {"alpha": 0}, given=1)
+    with pytest.raises(UserError, match=r"mine's index must be a whole number, not 1.5"):
+        checked_options("mine", scheme, {"index": 1.5}, given=1)
+
+
+def test_an_option_whose_type_cannot_be_resolved_is_named() -> None:
+    def scheme(*, alpha: Missing = 1.0) -> None:  # type: ignore[name-defined]  # noqa: F821
+        """Its limits could never be checked."""
+
+    with pytest.raises(UserError, match=r"the type 'Missing' of .*scheme's alpha cannot be resolved"):
+        checked_options("mine", scheme, {"alpha": 2.0})

@@ -143,9 +143,48 @@ def test_an_entry_point_that_cannot_be_imported_is_one_sentence(kind: str, monke
         return [point] if group == {"group": own_group} else others(**group)
 
     monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
-    methods._classes.cache_clear()
     with pytest.raises(UserError, match=r"theirs cannot be imported from no_such_package:thing \(.*\): mend"):
         use("theirs")
+
+
+@pytest.fixture
+def offer(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+    """Installs a plug-in method: its name, and the object that it names."""
+
+    def install(name: str, value: str) -> None:
+        point = importlib.metadata.EntryPoint(name, value, methods.GROUP)
+        monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [point])
+
+    return install
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        (
+            "theirs",
+            "tests.datasets.plugin:load",
+            "theirs is no method: .* a class with @register",
+        ),
+        ("theirs", "methods.core.base:FederatedMethod", "the plug-in theirs is no method"),
+        ("theirs", "methods.fedavg:FedAvg", "registers the method fedavg: call its entry point so"),
+    ],
+)
+def test_an_entry_point_that_is_no_method_of_its_name_stops_no_other(
+    name: str, value: str, words: str, offer: Callable[[str, str], None]
+):
+    offer(name, value)
+    assert name in methods.names()
+    assert methods.find("fedavg").info.name == "fedavg"
+    with pytest.raises(UserError, match=words):
+        methods.find(name)
+
+
+def test_an_entry_point_whose_name_is_taken_is_left_out_with_a_word(offer: Callable[[str, str], None]):
+    offer("fedprox", "tests.datasets.plugin:load")
+    with pytest.warns(UserWarning, match="plugin:load is left out: fedprox is a method already"):
+        assert methods.names().count("fedprox") == 1
+    assert methods.find("fedprox").__module__ == "methods.fedprox"
 
 
 def test_a_split_by_path_with_options(tmp_path: Path):

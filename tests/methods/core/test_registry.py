@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from datasets.errors import UserError
+from datasets.hints import hints_of
+from datasets.options import defaults_of
 from methods.core import registry
+from methods.core.base import Architecture, Options
 from methods.core.setting import make_setting
 from tests.methods.federations import small_federation
 
@@ -53,3 +59,56 @@ def test_a_whole_number_does_for_a_number() -> None:
 def test_a_setting_made_for_another_kind_of_method_is_refused(name: str, merged: bool) -> None:
     with pytest.raises(ValueError, match=f"merged={not merged}"):
         registry.create(name, {}, make_setting(small_federation(), merged=merged))
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_every_option_that_is_a_number_states_its_limits(name: str) -> None:
+    kind: Callable[..., Options] = registry.describe(name).options
+    hints = hints_of(kind, tuple(defaults_of(kind)))
+    assert not [each for each, hint in hints.items() if hint in (int, float)]
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value"),
+    [
+        ("fedadam", "beta1", 5),
+        ("fedadam", "beta2", -3),
+        ("fedadagrad", "beta1", 1),
+        ("fedsage+", "noise", -1),
+        ("fedgta", "threshold", -9),
+        ("fedgnn", "threshold", 1.5),
+        ("fedlit", "dropout", 1.5),
+        ("fedcog", "hops", -3),
+        ("fedpub", "lambda1", -1),
+        ("fedspray", "confidence", 2),
+        ("fedstruct", "dropout", 1),
+        ("fedstruct", "context", 50),
+    ],
+)
+def test_an_option_outside_its_limits_is_refused(name: str, option: str, value: float) -> None:
+    with pytest.raises(UserError, match=re.escape(f"{name}'s {option} must ")):
+        registry.make_options(name, {option: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "breaks"),
+    [
+        ("fedavg", {}, False),
+        ("central", {}, True),
+        ("fedgnn", {}, True),
+        ("fedgcn", {}, False),
+        ("fedgcn", {"sent": "features"}, True),
+        ("fedpub", {}, False),
+        ("fedpub", {"similarity": "label"}, True),
+        ("fedcog", {}, False),
+        ("fedcog", {"lnnc": False}, True),
+    ],
+)
+def test_every_method_says_whether_it_breaks_privacy(
+    name: str, options: dict[str, Any], breaks: bool
+) -> None:
+    info = registry.describe(name)
+    setting = make_setting(small_federation(), Architecture(info.backbones[0]), merged=info.merged)
+    method = registry.create(name, options, setting)
+    assert bool(method.breaks_privacy) is breaks
+    assert bool(info.breaks_privacy) is (breaks or "breaks_privacy" in vars(type(method)))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -168,3 +171,46 @@ def test_all_values_equal_the_plain_run_to_the_digit() -> None:
 def test_a_method_that_sends_something_else_is_refused(name: str, changes: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="acts on models that are sent as FedAvg sends them"):
         train(method_of(name, replace(PLAIN, **changes)))
+
+
+@cache
+def accepted(setting: str) -> set[str]:
+    """The methods, as they are by default, that run with a setting; all of them send models then."""
+    changes: dict[str, Any] = {setting: 8}
+    found = set()
+    for name in registry.names():
+        info = registry.describe(name)
+        network = replace(NETWORK, backbone=info.backbones[0])
+        schedule = replace(PLAIN, **changes)
+        federation = small_federation(clients=3)
+        method = registry.create(name, {}, make_setting(federation, network, schedule, merged=info.merged))
+        try:
+            outcome = train(method)
+        except UserError:
+            continue
+        assert outcome.bytes["up"] > 0, f"{name} sends nothing that {setting} could change"
+        found.add(name)
+    return found
+
+
+def test_only_a_method_that_sends_models_can_be_private() -> None:
+    assert accepted("privacy_clip") < accepted("quantise")
+
+
+def test_the_guide_names_every_method_that_is_accepted() -> None:
+    guide = Path(__file__).resolve().parents[3] / "docs" / "settings.md"
+    (sentence,) = re.findall(
+        r"all or part of a model: (.*), and for small messages also .* \((.*)\)\.", guide.read_text()
+    )
+    private, besides = ({name.split()[0].lower() for name in part.split(", ")} for part in sentence)
+    assert private == accepted("privacy_clip")
+    assert private | besides == accepted("quantise")
+
+
+@pytest.mark.parametrize("name", ["local", "central"])
+def test_a_method_that_sends_nothing_is_refused_before_it_trains(name: str) -> None:
+    merged = registry.describe(name).merged
+    schedule = replace(PLAIN, privacy_clip=1.0, privacy_noise=1.0)
+    setting = make_setting(small_federation(clients=3), NETWORK, schedule, merged=merged)
+    with pytest.raises(UserError, match="sends something else, or nothing: leave it out"):
+        registry.create(name, {}, setting).build()

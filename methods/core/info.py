@@ -1,0 +1,47 @@
+"""What is said of a method without running it: its options, and what the registry and pages tell of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from datasets.limits import check_limits
+
+
+@dataclass(frozen=True)
+class Options:
+    """A method's own hyper-parameters; each method subclasses it with a docstring for every field."""
+
+    def __post_init__(self) -> None:
+        """Raises UserError for a number outside the limit that its type states (`datasets.limits`)."""
+        owner = type(self).__name__.removesuffix("Options").replace("Plus", "+").lower()
+        check_limits(f"{owner}'s ", self)
+
+    def unused(self, backbone: str) -> Mapping[str, str]:
+        """Options that cannot act beside the others with this backbone, each with what it would need;
+        `backbone` itself where the method takes none."""
+        return {}
+
+
+@dataclass(frozen=True)
+class MethodInfo:
+    """What the registry and the leaderboards say about a method."""
+
+    name: str
+    title: str
+    """As its paper writes it."""
+    paper: str
+    options: type[Options] = Options
+    tasks: tuple[str, ...] = ("node-classification",)
+    backbones: tuple[str, ...] = ("gcn", "sgc", "graphsage", "mlp")
+    exchanges: str = "model parameters"
+    """What crosses the network."""
+    breaks_privacy: str = ""
+    """Why the method would not be allowed between real clients, or which of its variants would not; empty if
+    all keep to the rules. What a record says is `FederatedMethod.breaks_privacy`."""
+    merged: bool = False
+    """Whether it trains on one client that holds every node and every edge."""
+    needs_everyone: str = ""
+    """Why no client may be absent from a round; empty if one may."""
+    version: int = 1
+    """Raise when its results change: records of another version are of another cell."""
