@@ -124,8 +124,11 @@ def run(
 
 
 def results(folder: str | Path = "results") -> Results:
-    """Every record of a results folder. Raises UserError if it holds none."""
-    found = Results(tuple(Records(Path(folder)).every()))
+    """Every record of a results folder; warns of lines that hold none. Raises UserError if it holds none."""
+    records = Records(Path(folder))
+    found = Results(tuple(records.every()))
+    for sentence in records.warnings():
+        warnings.warn(sentence, stacklevel=2)
     if not found.records:
         raise UserError(f"{folder} holds no records: name the folder in which runs/*.jsonl lies")
     return found

@@ -184,6 +184,7 @@ def _dry_run(arguments: Arguments, plan: Plan) -> int:
             state = "to run" if not is_done else "done" if source is None else f"done in {source.protocol}"
             print(f"{cell.key}  {state:6}  {cell.protocol}: {cell.title}")
     _say_skipped(plan.skipped)
+    _say_unreadable(records, plan)
     waiting = [cell for cell in plan.cells if arguments.rerun or cell.key not in done]
     equal = len(waiting) - len(run_once(waiting))
     print(
@@ -209,8 +210,7 @@ def _run(arguments: Arguments, plan: Plan, work: Work) -> int:
     for store in stores.values():
         if ready:
             store.check_writable()
-        if store.unreadable:
-            print(f"{store.path}: {store.unreadable} unreadable line(s) passed over", file=sys.stderr)
+    _say_unreadable(records, plan)
     print(
         f"{_cells(len(plan.cells))}: {len(plan.cells) - len(waiting)} done before, {len(unequal)} to run"
         + (f", {len(ready) - len(unequal)} equal to those" if len(unequal) < len(ready) else ""),
@@ -301,6 +301,11 @@ def _show(arguments: Arguments, protocols: dict[str, Protocol], selected: Sequen
             print_leaderboard(Leaderboard(protocol, own), console)
     for name in protocols:
         print(f"page: {leaderboard_path(arguments.results, name)}", file=sys.stderr)
+
+
+def _say_unreadable(records: Records, plan: Plan) -> None:
+    for sentence in records.warnings({cell.protocol for cell in plan.cells}):
+        print(sentence, file=sys.stderr)
 
 
 def _say_skipped(skipped: Sequence[Skip]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from benchmark.cell import KEY_LENGTH, Cell
 from benchmark.files import NOUNS, known_names, names_of, renamed
 from benchmark.jsonl import parse_line
 from benchmark.record import Record
+from benchmark.records import Records
 from benchmark.store import Store, explained_to_user
 from datasets.errors import UserError
 from datasets.files import write_atomically
@@ -35,10 +37,15 @@ def print_asked(arguments: Arguments) -> None:
         print(*rename(arguments.results, old.strip(), new.strip()), sep="\n")
     if arguments.export is not None:
         # pandas and scipy.stats, which nothing else here needs.
-        from benchmark.api import results
         from benchmark.export import export_records
+        from benchmark.frame import Results
 
-        print(export_records(results(arguments.results), arguments, arguments.export))
+        _paths(arguments.results)
+        records = Records(arguments.results)
+        found = Results(tuple(records.every()))
+        for sentence in records.warnings():
+            print(sentence, file=sys.stderr)
+        print(export_records(found, arguments, arguments.export))
 
 
 def forget(results: Path, keys: Collection[str]) -> list[str]:
@@ -87,11 +94,15 @@ def rename(results: Path, old: str, new: str) -> list[str]:
     return lines
 
 
-def _stores(results: Path) -> Iterator[Store]:
+def _paths(results: Path) -> list[Path]:
     paths = sorted((results / "runs").glob("*.jsonl"))
     if not paths:
         raise UserError(f"{results} holds no records: name another folder with --results")
-    yield from (Store(results, path.stem) for path in paths)
+    return paths
+
+
+def _stores(results: Path) -> Iterator[Store]:
+    yield from (Store(results, path.stem) for path in _paths(results))
 
 
 def _with(cell: Cell, old: str, new: str) -> Cell:

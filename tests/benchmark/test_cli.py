@@ -76,6 +76,19 @@ def test_a_dry_run_lists_the_cells_and_leaves_no_trace(
     assert json.loads(capsys.readouterr().out)[0]["method"] == "fedavg"
 
 
+@pytest.mark.parametrize("argv", [[], ["--dry-run"]])
+def test_lines_that_hold_no_record_are_named(
+    argv: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, *ONE) == 0
+    path = tmp_path / "runs" / "default.jsonl"
+    number = path.read_bytes().count(b"\n") + 1
+    path.write_bytes(path.read_bytes() + b"not json\n")
+    capsys.readouterr()
+    assert run(tmp_path, *ONE, *argv) == 0
+    assert f"{path}: no record can be read in line {number}: passed over" in capsys.readouterr().err
+
+
 def test_a_failed_cell_gives_exit_code_1_and_is_tried_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

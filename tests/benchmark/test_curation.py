@@ -31,7 +31,7 @@ def test_what_is_forgotten_is_gone_and_all_else_stays(folder: Path) -> None:
         store.refresh()
         assert store.get(gone) is None
         assert len(store.records()) == 5
-        assert store.unreadable == 0
+        assert store.unreadable == []
     assert open_elsewhere.append(make_record(make_cell(seed=1), 55.0))
     assert len(Store(folder, "toy").records()) == 6
 
