@@ -84,22 +84,26 @@ def _dispatch(arguments: Arguments, work: Work | None) -> int:
         with remembering():
             return _dry_run(arguments, make_plan(arguments))
     if work is None:
-        from benchmark.runner import attempt
+        from benchmark.runner import attempt, debugged
 
-        work = attempt
+        work = debugged if arguments.pdb else attempt
         if arguments.checkpoint and arguments.verify is None:
             from benchmark.checkpoints import Checkpoints
 
             checkpoints = Checkpoints(arguments.results.resolve(), arguments.checkpoint)
-            work = partial(attempt, checkpoints=checkpoints)
+            work = partial(cast(Any, work), checkpoints=checkpoints)
     if saving is not None:
         work = partial(cast(Any, work), save=saving)
     if arguments.verify is not None:
         return _verify(arguments, arguments.verify, work)
     if arguments.performance is not None:
-        from benchmark.performance.parts import measure
+        from benchmark.performance.parts import measure, missing
 
-        print(measure(arguments))
+        if arguments.dry_run:
+            for line in missing(arguments):
+                print(line)
+        else:
+            print(measure(arguments))
         return OK
     if arguments.campaign:
         return _campaign(arguments, work)
@@ -153,6 +157,10 @@ def _verify(arguments: Arguments, count: int, work: Work) -> int:
     from benchmark.verify import SCORE_TOLERANCE, compare, draw
 
     records = draw(arguments.results, count, arguments.seeds, arguments.table, arguments.max_seconds)
+    if arguments.dry_run:
+        for record in records:
+            print(f"{record.key}  {record.cell.protocol}: {record.cell.title}")
+        return OK
     engine = create_engine(arguments.engine, arguments.workers, arguments.threads, len(records))
     found = exact = unlike = 0
     for comparison in compare(records, engine, work):

@@ -23,7 +23,7 @@ from benchmark.record import FAILED as FAILED_RECORD
 from benchmark.record import OK as OK_RECORD
 from benchmark.record import Record
 from benchmark.records import Records
-from benchmark.runner import debugged, failed
+from benchmark.runner import failed
 from benchmark.store import Store, StoreError, keep_elsewhere
 from datasets.errors import UserError
 
@@ -55,7 +55,6 @@ def run_cells(
         slurm_config=arguments.slurm_config,
         memory=records.peak_memory,
     )
-    work = debugged if arguments.pdb else work
     if arguments.checkpoint:
         for sentence in Checkpoints(arguments.results, arguments.checkpoint).told(cells):
             print(sentence, file=sys.stderr)

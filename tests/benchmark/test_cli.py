@@ -186,13 +186,16 @@ def test_the_debugger_opens_where_a_cell_raises(
         "@register('broken', title='Broken', paper='none')\n"
         "class Broken(FedAvg):\n    def objective(self, logits):\n        return 1 / 0\n"
     )
-    argv = ["--method", str(method), "--dataset", "community[nodes=200]", "--clients", "2", "--rounds", "1"]
-    assert run(tmp_path / "results", *argv, "--seeds", "1", "--pdb") == 1
+    cell = ["--dataset", "community[nodes=200]", "--clients", "2", "--rounds", "1", "--seeds", "1"]
+    argv = ["--pdb", "--results", str(tmp_path / "results"), *cell]
+    assert main(parse([*argv, "--method", str(method)])) == 1
     (trace,) = opened
     while trace.tb_next:
         trace = trace.tb_next
     assert trace.tb_frame.f_code.co_filename == str(method)
     assert "ZeroDivisionError" in capsys.readouterr().err
+    assert main(parse([*argv, "--method", "local", "--save", "model"])) == 0
+    assert [*(tmp_path / "results" / "saved").glob("*/model.pt")]
 
 
 def test_a_wrong_key_in_a_protocol_is_one_sentence(

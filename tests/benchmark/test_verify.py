@@ -56,6 +56,20 @@ def test_records_come_out_again_and_a_changed_figure_is_named(
     assert "recorded on " in first
 
 
+def test_a_dry_run_names_the_records_that_are_drawn(
+    made: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine, *records = made[0], *map(json.loads, made[1:])
+    command = write(tmp_path, machine, *records)
+
+    def never(cell: Any) -> Any:
+        raise AssertionError("a cell ran")
+
+    assert main(parse([*command, "--dry-run"]), never) == 0
+    captured = capsys.readouterr()
+    assert {line.split()[0] for line in captured.out.splitlines()} == {each["key"] for each in records}
+
+
 def test_what_a_record_does_not_hold_yet_is_no_difference(made: list[str], tmp_path: Path) -> None:
     machine, *records = made[0], *map(json.loads, made[1:])
     for record in records:
