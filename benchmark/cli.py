@@ -77,7 +77,7 @@ def _dispatch(arguments: Arguments, work: Work | None) -> int:
     if arguments.save:
         from benchmark.saving import Saving
 
-        saving = Saving(arguments.results, arguments.save)
+        saving = Saving(arguments.results.resolve(), arguments.save)
     if arguments.dry_run and not (
         arguments.campaign or arguments.authors or arguments.verify or arguments.performance is not None
     ):
@@ -224,6 +224,7 @@ def _run(arguments: Arguments, plan: Plan, work: Work) -> int:
         + (f", {len(ready) - len(unequal)} equal to those" if len(unequal) < len(ready) else ""),
         file=sys.stderr,
     )
+    _say_unsaved(arguments, [found for cell in plan.cells if (found := records.get(cell)) is not None])
     ready = unequal
     for device, kernel in dict.fromkeys((cell.device, cell.kernel) for cell in ready):
         if device != "cpu":
@@ -309,6 +310,20 @@ def _show(arguments: Arguments, protocols: dict[str, Protocol], selected: Sequen
             print_leaderboard(Leaderboard(protocol, own), console)
     for name in protocols:
         print(f"page: {leaderboard_path(arguments.results, name)}", file=sys.stderr)
+
+
+def _say_unsaved(arguments: Arguments, known: Sequence[Record]) -> None:
+    """Name what `--save` asks for and no run of this command will leave."""
+    if not arguments.save or arguments.rerun:
+        return
+    from benchmark.saving import Saving
+
+    saving = Saving(arguments.results, arguments.save)
+    if count := sum(record.status == OK_RECORD and saving.lacks(record) for record in known):
+        print(
+            f"{_cells(count)} done before without the files that --save asks for: run again with --rerun",
+            file=sys.stderr,
+        )
 
 
 def _say_unreadable(records: Records, plan: Plan) -> None:

@@ -196,6 +196,12 @@ def test_the_debugger_opens_where_a_cell_raises(
     assert "ZeroDivisionError" in capsys.readouterr().err
     assert main(parse([*argv, "--method", "local", "--save", "model"])) == 0
     assert [*(tmp_path / "results" / "saved").glob("*/model.pt")]
+    asked = [*argv, "--method", "local", "--save"]
+    capsys.readouterr()
+    assert main(parse([*asked, "model"])) == 0
+    assert "--rerun" not in capsys.readouterr().err
+    assert main(parse([*asked, "model,predictions"])) == 0
+    assert "1 cell done before without the files that --save asks for" in capsys.readouterr().err
 
 
 def test_a_wrong_key_in_a_protocol_is_one_sentence(
