@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -287,3 +288,5 @@ def test_the_listing_names_everything(tmp_path: Path, capsys: pytest.CaptureFixt
     out = capsys.readouterr().out
     for name in ("fedprox", "community", "cora", "metis-overlapping", "fedpub-2", "breaks privacy"):
         assert name in out
+    for options in (r"^ *fedprox +mu=0.01 *$", r"^ *community +nodes=\d+, ", r"^ *metis .* recursive=false"):
+        assert re.search(options, out, re.MULTILINE)
