@@ -20,6 +20,7 @@ from benchmark import fingerprints
 from benchmark.arguments import Arguments, parse
 from benchmark.availability import keep_available
 from benchmark.callbacks.base import Callback
+from benchmark.callbacks.loggers import CellLogger
 from benchmark.callbacks.relay import relayed
 from benchmark.cell import Cell
 from benchmark.checkpoints import Checkpoints
@@ -111,7 +112,7 @@ def run(
         records = {} if rerun or kept is None else _done(kept, cells)
         waiting = run_once(cell for cell in cells if cell.key not in records)
         spread = workers > 1 and len(waiting) > 1
-        with _threads_kept(), _told(waiting, callbacks, spread) as told:
+        with _threads_kept(), _closed(callbacks), _told(waiting, callbacks, spread) as told:
             checkpoints = None
             if results is not None and checkpoint:
                 checkpoints = Checkpoints(Path(results).resolve(), checkpoint)
@@ -320,6 +321,17 @@ def _told(cells: Sequence[Cell], callbacks: Sequence[Callback], spread: bool) ->
         return
     with relayed(cells, callbacks) as sender:
         yield [sender]
+
+
+@contextmanager
+def _closed(callbacks: Sequence[Callback]) -> Iterator[None]:
+    """Afterwards no callback keeps a run open, of a cell that has failed."""
+    try:
+        yield
+    finally:
+        for callback in callbacks:
+            if isinstance(callback, CellLogger):
+                callback.close()
 
 
 @contextmanager
