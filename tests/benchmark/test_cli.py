@@ -12,9 +12,12 @@ from typing import Any
 import pytest
 
 from benchmark.arguments import parse
+from benchmark.cell import Cell
 from benchmark.cli import main
 from benchmark.protocol import SETTINGS
-from tests.benchmark.fakes import failing_run, run, stored
+from benchmark.record import Record
+from benchmark.saving import Saving
+from tests.benchmark.fakes import failing_run, quick_run, run, stored
 
 ONE = ("--method", "fedavg", "--engine", "in-process")
 
@@ -203,6 +206,20 @@ def test_the_debugger_opens_where_a_cell_raises(
     assert "--rerun" not in capsys.readouterr().err
     assert main(parse([*asked, "model,predictions"])) == 0
     assert "1 cell done before without the files that --save asks for" in capsys.readouterr().err
+
+
+def test_files_are_saved_in_the_results_folder_wherever_a_worker_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places: list[Path] = []
+
+    def elsewhere(cell: Cell, save: Saving) -> Record:
+        places.append(save.results)
+        return quick_run(cell)
+
+    monkeypatch.chdir(tmp_path)
+    assert run(Path("results"), *ONE, "--save", "model", work=elsewhere) == 0  # type: ignore[arg-type]
+    assert places == [tmp_path / "results"]
 
 
 def test_a_wrong_key_in_a_protocol_is_one_sentence(
