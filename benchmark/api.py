@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from numbers import Integral, Real
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +20,20 @@ from benchmark import fingerprints
 from benchmark.arguments import Arguments, parse
 from benchmark.availability import keep_available
 from benchmark.callbacks.base import Callback
+from benchmark.callbacks.loggers import CellLogger
 from benchmark.callbacks.relay import relayed
 from benchmark.cell import Cell
 from benchmark.checkpoints import Checkpoints
-from benchmark.engines import create_engine
+from benchmark.engines import Engine, create_engine
 from benchmark.files import NOUNS
 from benchmark.frame import Results
-from benchmark.grid import keep
+from benchmark.grid import run_queue
+from benchmark.leases import Leases
 from benchmark.plan import make_plan
+from benchmark.protocol import setting_from_text
+from benchmark.queue import Queue
 from benchmark.record import OK, Record
-from benchmark.records import Records
+from benchmark.records import Records, answers, run_once
 from benchmark.runner import attempt, failed
 from datasets import registry as graphs
 from datasets.errors import UserError
@@ -83,6 +89,10 @@ def run(
     be, for a graph that cannot be had, and where every cell fails.
     """
     given = _Given()
+    _check_counts(workers, threads, checkpoint)
+    replaced = tuple(f"{name}={_text(value)}" for name, value in settings.items())
+    for setting in replaced:
+        setting_from_text(setting, "run")
     arguments = replace(
         parse([]),
         rerun=rerun,
@@ -93,26 +103,24 @@ def run(
         clients=tuple(_listed(clients)),
         backbone=tuple(_listed(backbone)),
         seeds=_seeds(seeds),
-        settings=tuple(f"{name}={_text(value)}" for name, value in settings.items()),
+        settings=replaced,
         results=Path(results or ""),
     )
     with handed_over(given.objects):
         cells = _cells(arguments, given)
         kept = None if results is None else _kept(Path(results), cells)
-        done = {} if rerun or kept is None else _done(kept, cells)
-        records = dict(done)
-        waiting = [cell for cell in cells if cell.key not in done]
+        records = {} if rerun or kept is None else _done(kept, cells)
+        waiting = run_once(cell for cell in cells if cell.key not in records)
         spread = workers > 1 and len(waiting) > 1
-        with _threads_kept(), _told(waiting, callbacks, spread) as told:
+        with _threads_kept(), _closed(callbacks), _told(waiting, callbacks, spread) as told:
             checkpoints = None
             if results is not None and checkpoint:
                 checkpoints = Checkpoints(Path(results).resolve(), checkpoint)
             work = Work(given.objects, partial(attempt, callbacks=tuple(told), checkpoints=checkpoints))
             engine = create_engine("process" if spread else "in-process", workers, threads, len(waiting))
-            for record in engine.map(work, waiting, failed):
-                if kept is not None:
-                    record = keep(kept.store(record.cell.protocol), record, arguments)
-                records[record.key] = record
+            with closing(_made(engine, work, waiting, kept, arguments)) as made:
+                records |= {record.key: record for record in made}
+    _answer_equal(cells, records, kept)
     answer = Results(tuple(records[cell.key] for cell in cells))
     if answer.failures:
         first = answer.failures[0]
@@ -124,8 +132,11 @@ def run(
 
 
 def results(folder: str | Path = "results") -> Results:
-    """Every record of a results folder. Raises UserError if it holds none."""
-    found = Results(tuple(Records(Path(folder)).every()))
+    """Every record of a results folder; warns of lines that hold none. Raises UserError if it holds none."""
+    records = Records(Path(folder))
+    found = Results(tuple(records.every()))
+    for sentence in records.warnings():
+        warnings.warn(sentence, stacklevel=2)
     if not found.records:
         raise UserError(f"{folder} holds no records: name the folder in which runs/*.jsonl lies")
     return found
@@ -225,12 +236,24 @@ def _listed(given: Any) -> list[Any]:
     return list(given) if isinstance(given, (list, tuple)) else [given]
 
 
+def _check_counts(workers: int, threads: int, checkpoint: float) -> None:
+    """Raises UserError for a number that cannot be."""
+    for name, count in (("workers", workers), ("threads", threads)):
+        if not isinstance(count, Integral) or count < 1:
+            raise UserError(f"{name} must be a whole number of at least 1, not {count!r}")
+    if not isinstance(checkpoint, Real) or not checkpoint >= 0:
+        raise UserError(f"checkpoint must be a number of seconds, or 0 for none, not {checkpoint!r}")
+
+
 def _seeds(given: int | Sequence[int]) -> tuple[int, ...]:
-    if isinstance(given, int):
-        if given < 1:
-            raise UserError(f"seeds is how many, at least 1, or a list of them; it is {given}")
-        return tuple(range(given))
-    return tuple(given)
+    wrong = UserError(f"seeds is how many, at least 1, or a list of whole numbers; it is {given!r}")
+    try:
+        seeds = tuple(map(index, given)) if isinstance(given, Iterable) else tuple(range(index(given)))
+    except TypeError:
+        raise wrong from None
+    if any(seed < 0 for seed in seeds) or not (seeds or isinstance(given, Iterable)):
+        raise wrong
+    return seeds
 
 
 def _text(value: Any) -> str:
@@ -265,6 +288,31 @@ def _done(records: Records, cells: Sequence[Cell]) -> dict[str, Record]:
     return {key: record for key, record in found if record is not None and record.status == OK}
 
 
+def _made(
+    engine: Engine, work: Work, cells: Sequence[Cell], kept: Records | None, arguments: Arguments
+) -> Generator[Record]:
+    """The records of the cells as they are made; with a folder claimed there and kept in it."""
+    if kept is None:
+        yield from engine.map(work, cells, failed)
+    elif cells:
+        with Leases(arguments.results) as leases:
+            queue = Queue(cells, kept, leases, arguments.rerun)
+            yield from run_queue(engine, work, queue, kept, arguments)
+
+
+def _answer_equal(cells: Sequence[Cell], records: dict[str, Record], kept: Records | None) -> None:
+    """Add what others finished meanwhile, and the records of equal work, for cells that have none."""
+    if kept is not None:
+        kept.refresh()
+    missing = [cell for cell in cells if cell.key not in records]
+    if kept is not None:
+        records |= {cell.key: found for cell in missing if (found := kept.get(cell)) is not None}
+    for cell in missing:
+        if cell.key not in records:
+            equal = (record for record in records.values() if answers(record.cell, cell))
+            records[cell.key] = next(equal).answering(cell)
+
+
 @contextmanager
 def _told(cells: Sequence[Cell], callbacks: Sequence[Callback], spread: bool) -> Iterator[Sequence[Callback]]:
     """The callbacks to call where cells run."""
@@ -273,6 +321,17 @@ def _told(cells: Sequence[Cell], callbacks: Sequence[Callback], spread: bool) ->
         return
     with relayed(cells, callbacks) as sender:
         yield [sender]
+
+
+@contextmanager
+def _closed(callbacks: Sequence[Callback]) -> Iterator[None]:
+    """Afterwards no callback keeps a run open, of a cell that has failed."""
+    try:
+        yield
+    finally:
+        for callback in callbacks:
+            if isinstance(callback, CellLogger):
+                callback.close()
 
 
 @contextmanager

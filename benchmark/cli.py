@@ -77,29 +77,33 @@ def _dispatch(arguments: Arguments, work: Work | None) -> int:
     if arguments.save:
         from benchmark.saving import Saving
 
-        saving = Saving(arguments.results, arguments.save)
+        saving = Saving(arguments.results.resolve(), arguments.save)
     if arguments.dry_run and not (
         arguments.campaign or arguments.authors or arguments.verify or arguments.performance is not None
     ):
         with remembering():
             return _dry_run(arguments, make_plan(arguments))
     if work is None:
-        from benchmark.runner import attempt
+        from benchmark.runner import attempt, debugged
 
-        work = attempt
+        work = debugged if arguments.pdb else attempt
         if arguments.checkpoint and arguments.verify is None:
             from benchmark.checkpoints import Checkpoints
 
             checkpoints = Checkpoints(arguments.results.resolve(), arguments.checkpoint)
-            work = partial(attempt, checkpoints=checkpoints)
+            work = partial(cast(Any, work), checkpoints=checkpoints)
     if saving is not None:
         work = partial(cast(Any, work), save=saving)
     if arguments.verify is not None:
         return _verify(arguments, arguments.verify, work)
     if arguments.performance is not None:
-        from benchmark.performance.parts import measure
+        from benchmark.performance.parts import measure, missing
 
-        print(measure(arguments))
+        if arguments.dry_run:
+            for line in missing(arguments):
+                print(line)
+        else:
+            print(measure(arguments))
         return OK
     if arguments.campaign:
         return _campaign(arguments, work)
@@ -153,6 +157,10 @@ def _verify(arguments: Arguments, count: int, work: Work) -> int:
     from benchmark.verify import SCORE_TOLERANCE, compare, draw
 
     records = draw(arguments.results, count, arguments.seeds, arguments.table, arguments.max_seconds)
+    if arguments.dry_run:
+        for record in records:
+            print(f"{record.key}  {record.cell.protocol}: {record.cell.title}")
+        return OK
     engine = create_engine(arguments.engine, arguments.workers, arguments.threads, len(records))
     found = exact = unlike = 0
     for comparison in compare(records, engine, work):
@@ -184,6 +192,7 @@ def _dry_run(arguments: Arguments, plan: Plan) -> int:
             state = "to run" if not is_done else "done" if source is None else f"done in {source.protocol}"
             print(f"{cell.key}  {state:6}  {cell.protocol}: {cell.title}")
     _say_skipped(plan.skipped)
+    _say_unreadable(records, plan)
     waiting = [cell for cell in plan.cells if arguments.rerun or cell.key not in done]
     equal = len(waiting) - len(run_once(waiting))
     print(
@@ -209,13 +218,13 @@ def _run(arguments: Arguments, plan: Plan, work: Work) -> int:
     for store in stores.values():
         if ready:
             store.check_writable()
-        if store.unreadable:
-            print(f"{store.path}: {store.unreadable} unreadable line(s) passed over", file=sys.stderr)
+    _say_unreadable(records, plan)
     print(
         f"{_cells(len(plan.cells))}: {len(plan.cells) - len(waiting)} done before, {len(unequal)} to run"
         + (f", {len(ready) - len(unequal)} equal to those" if len(unequal) < len(ready) else ""),
         file=sys.stderr,
     )
+    _say_unsaved(arguments, [found for cell in plan.cells if (found := records.get(cell)) is not None])
     ready = unequal
     for device, kernel in dict.fromkeys((cell.device, cell.kernel) for cell in ready):
         if device != "cpu":
@@ -301,6 +310,25 @@ def _show(arguments: Arguments, protocols: dict[str, Protocol], selected: Sequen
             print_leaderboard(Leaderboard(protocol, own), console)
     for name in protocols:
         print(f"page: {leaderboard_path(arguments.results, name)}", file=sys.stderr)
+
+
+def _say_unsaved(arguments: Arguments, known: Sequence[Record]) -> None:
+    """Name what `--save` asks for and no run of this command will leave."""
+    if not arguments.save or arguments.rerun:
+        return
+    from benchmark.saving import Saving
+
+    saving = Saving(arguments.results, arguments.save)
+    if count := sum(record.status == OK_RECORD and saving.lacks(record) for record in known):
+        print(
+            f"{_cells(count)} done before without the files that --save asks for: run again with --rerun",
+            file=sys.stderr,
+        )
+
+
+def _say_unreadable(records: Records, plan: Plan) -> None:
+    for sentence in records.warnings({cell.protocol for cell in plan.cells}):
+        print(sentence, file=sys.stderr)
 
 
 def _say_skipped(skipped: Sequence[Skip]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +14,9 @@ from benchmark.arguments import Arguments
 from benchmark.cell import KEY_LENGTH, Cell
 from benchmark.files import NOUNS, known_names, names_of, renamed
 from benchmark.jsonl import parse_line
+from benchmark.logs import log_path
 from benchmark.record import Record
+from benchmark.records import Records
 from benchmark.store import Store, explained_to_user
 from datasets.errors import UserError
 from datasets.files import write_atomically
@@ -35,14 +39,20 @@ def print_asked(arguments: Arguments) -> None:
         print(*rename(arguments.results, old.strip(), new.strip()), sep="\n")
     if arguments.export is not None:
         # pandas and scipy.stats, which nothing else here needs.
-        from benchmark.api import results
         from benchmark.export import export_records
+        from benchmark.frame import Results
 
-        print(export_records(results(arguments.results), arguments, arguments.export))
+        _paths(arguments.results)
+        records = Records(arguments.results)
+        found = Results(tuple(records.every()))
+        for sentence in records.warnings():
+            print(sentence, file=sys.stderr)
+        print(export_records(found, arguments, arguments.export))
 
 
 def forget(results: Path, keys: Collection[str]) -> list[str]:
-    """Take every line of the records with these keys out of the folder; returns a line on each record.
+    """Take every line of the records with these keys, and what their cells left beside them, out of the
+    folder; returns a line on each record.
 
     A key may be cut short to its first six letters or more. Raises UserError if no record or several have it,
     and StoreError if a file cannot be read or written; nothing is taken out then.
@@ -60,12 +70,15 @@ def forget(results: Path, keys: Collection[str]) -> list[str]:
         found[same[0]] = held[same[0]]
     for store in stores:
         _remove(store.path, found)
+    for key in found:
+        _take_along(results, key)
     return [f"forgotten: {key}  {record.cell.protocol}: {record.cell.title}" for key, record in found.items()]
 
 
 def rename(results: Path, old: str, new: str) -> list[str]:
     """Call a method, graph, partition or split of one's own `new` where records call it `old`; returns a line
-    on each record. What records say of their runs stays; their keys are those of the new name.
+    on each record. What records say of their runs stays; their keys are those of the new name, and
+    so are the names of what lies beside them.
 
     Raises UserError if no record has it, and if either name is the benchmark's.
     """
@@ -80,6 +93,7 @@ def rename(results: Path, old: str, new: str) -> list[str]:
             if cell is not record.cell:
                 store.append(replace(record, cell=cell), replace=True)
                 replaced.append(record.key)
+                _take_along(results, record.key, cell.key)
                 lines.append(f"renamed: {record.key} → {cell.key}  {cell.title}")
         _remove(store.path, replaced)
     if not lines:
@@ -87,11 +101,35 @@ def rename(results: Path, old: str, new: str) -> list[str]:
     return lines
 
 
-def _stores(results: Path) -> Iterator[Store]:
+def _paths(results: Path) -> list[Path]:
     paths = sorted((results / "runs").glob("*.jsonl"))
     if not paths:
         raise UserError(f"{results} holds no records: name another folder with --results")
-    yield from (Store(results, path.stem) for path in paths)
+    return paths
+
+
+def _take_along(results: Path, old: str, new: str | None = None) -> None:
+    """Call what lies beside a record as its new key says, or remove it; a checkpoint, which is of the old key
+    alone, always."""
+    # torch, which nothing else here needs.
+    from benchmark.checkpoints import forget as forget_checkpoint
+    from benchmark.saving import folder_of
+
+    forget_checkpoint(results, old)
+    saved, log = folder_of(results, old), log_path(results, old)
+    with explained_to_user("write", saved):
+        if new is None:
+            shutil.rmtree(saved, ignore_errors=True)
+            log.unlink(missing_ok=True)
+            return
+        _take_along(results, new)
+        for path, target in ((saved, folder_of(results, new)), (log, log_path(results, new))):
+            if path.exists():
+                path.rename(target)
+
+
+def _stores(results: Path) -> Iterator[Store]:
+    yield from (Store(results, path.stem) for path in _paths(results))
 
 
 def _with(cell: Cell, old: str, new: str) -> Cell:

@@ -23,8 +23,7 @@ from benchmark.pages.metrics import more_is_better
 from benchmark.pages.tables import markdown_table
 from benchmark.plan import outdated_parts
 from benchmark.protocol import bare
-from benchmark.record import Record
-from datasets.errors import UserError
+from datasets.errors import UserError, unknown
 from datasets.extras import needed
 from datasets.files import explained, write_atomically
 
@@ -168,21 +167,28 @@ def export(
 
 
 def select(records: Results, arguments: Arguments) -> Results:
-    """The records that the filters of a command line let through."""
+    """The records that the filters of a command line let through.
+
+    Raises UserError, with the nearest values, for one that no record has.
+    """
+    tables = tuple(Path(table).stem if table.endswith(".toml") else table for table in arguments.table)
     filters = (
-        (arguments.table, lambda record: record.cell.protocol),
-        (arguments.dataset, lambda record: str(record.cell.dataset)),
-        (arguments.method, lambda record: record.cell.variant),
-        (arguments.partition, lambda record: str(record.cell.partition)),
-        (arguments.clients, lambda record: record.cell.clients),
-        (arguments.backbone, lambda record: record.backbone),
-        (arguments.seeds, lambda record: record.cell.seed),
+        ("table", tables, lambda record: record.cell.protocol),
+        ("dataset", arguments.dataset, lambda record: str(record.cell.dataset)),
+        ("method", arguments.method, lambda record: record.cell.variant),
+        ("partition", arguments.partition, lambda record: str(record.cell.partition)),
+        ("number of clients", arguments.clients, lambda record: record.cell.clients),
+        ("backbone", arguments.backbone, lambda record: record.backbone),
+        ("seed", arguments.seeds, lambda record: record.cell.seed),
     )
-
-    def passes(record: Record) -> bool:
-        return all(not wanted or {of(record), bare(of(record))} & set(wanted) for wanted, of in filters)
-
-    return Results(tuple(filter(passes, records)))
+    found = list(records)
+    for noun, wanted, of in filters:
+        present = {form for record in records for form in (of(record), bare(of(record)))}
+        for value in wanted:
+            if value not in present:
+                raise unknown(f"{noun} in the records", str(value), map(str, present))
+        found = [record for record in found if not wanted or {of(record), bare(of(record))} & {*wanted}]
+    return Results(tuple(found))
 
 
 def _latex(table: Table) -> bytes:
@@ -263,7 +269,7 @@ def _rank(found: float) -> str:
 def export_records(records: Results, arguments: Arguments, path: Path) -> Path:
     """What `--export` does with the records of the results folder, those of earlier versions aside.
 
-    Raises UserError as `export`."""
+    Raises UserError as `export` and `select`."""
     known: dict[tuple[str, ...], bool] = {}
     current = []
     for record in select(records, arguments):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any, cast
 
@@ -13,7 +13,7 @@ from benchmark.arguments import Arguments
 from benchmark.callbacks.relay import relayed
 from benchmark.cell import Cell
 from benchmark.checkpoints import Checkpoints, forget
-from benchmark.engines import InProcess, Work, create_engine
+from benchmark.engines import Engine, InProcess, Work, create_engine
 from benchmark.estimate import Estimate
 from benchmark.leases import Leases
 from benchmark.logs import Logged
@@ -23,7 +23,7 @@ from benchmark.record import FAILED as FAILED_RECORD
 from benchmark.record import OK as OK_RECORD
 from benchmark.record import Record
 from benchmark.records import Records
-from benchmark.runner import debugged, failed
+from benchmark.runner import failed
 from benchmark.store import Store, StoreError, keep_elsewhere
 from datasets.errors import UserError
 
@@ -55,7 +55,6 @@ def run_cells(
         slurm_config=arguments.slurm_config,
         memory=records.peak_memory,
     )
-    work = debugged if arguments.pdb else work
     if arguments.checkpoint:
         for sentence in Checkpoints(arguments.results, arguments.checkpoint).told(cells):
             print(sentence, file=sys.stderr)
@@ -68,21 +67,31 @@ def run_cells(
         if not (arguments.pdb or isinstance(engine, InProcess)):
             told = Logged(told, arguments.results.resolve())
         queue = Queue(cells, records, leases, arguments.rerun, until)
-        while queue.is_open():
-            made_now = engine.map(told, queue, failed)
-            try:
-                for made in made_now:
-                    record = keep(records.store(made.cell.protocol), made, arguments)
-                    queue.finished(made.cell)
-                    progress.finished(record)
-                    if record.status == FAILED_RECORD:
-                        failures.append(record)
-                    tell()
-            finally:
-                close: Callable[[], None] | None = getattr(made_now, "close", None)
-                if close is not None:
-                    close()
+        with closing(run_queue(engine, told, queue, records, arguments)) as made:
+            for record in made:
+                progress.finished(record)
+                if record.status == FAILED_RECORD:
+                    failures.append(record)
+                tell()
     return failures
+
+
+def run_queue(
+    engine: Engine, work: Work, queue: Queue, records: Records, arguments: Arguments
+) -> Generator[Record]:
+    """Run and keep what the queue hands out; yields what counts of every cell. To be closed, which stops the
+    engine."""
+    while queue.is_open():
+        made_now = engine.map(work, queue, failed)
+        try:
+            for made in made_now:
+                record = keep(records.store(made.cell.protocol), made, arguments)
+                queue.finished(made.cell)
+                yield record
+        finally:
+            close: Callable[[], None] | None = getattr(made_now, "close", None)
+            if close is not None:
+                close()
 
 
 @contextmanager

@@ -15,6 +15,10 @@ from typing import Any
 
 from filelock import FileLock
 
+_REMEMBERED = 2**15
+"""Bytes before the place read up to, more than a line has: they tell a file that was replaced from one that
+grew."""
+
 
 class JsonLines:
     """One file; every complete line is handed to `take` once, in order, as it is found.
@@ -27,11 +31,19 @@ class JsonLines:
         self, path: Path, take: Callable[[dict[str, Any]], bool], forget: Callable[[], None] = lambda: None
     ) -> None:
         self.path = path
-        self.unreadable = 0
-        """Complete lines that hold no object, or none of use; they are left in place and passed over."""
+        self.unreadable: list[int] = []
+        """Numbers of the complete lines that hold no object, or none of use; they are left in place and
+        passed over."""
+        self.line = 0
+        """Number, from 1, of the line that was handed over last."""
+        self._complete = 0
+        """How many complete lines were read."""
         self._take = take
         self._forget = forget
         self._read_to = 0
+        self._before = b""
+        """The last bytes that were read, up to `_read_to`."""
+        self._identity: tuple[int, int] | None = None
 
     def refresh(self) -> None:
         """Take in what was written since the file was last read; makes nothing where there is none."""
@@ -69,20 +81,32 @@ class JsonLines:
         self._refresh(descriptor)
 
     def _refresh(self, descriptor: int) -> None:
-        size = os.fstat(descriptor).st_size
-        if size < self._read_to:
-            self._forget()
-            self._read_to = self.unreadable = 0
+        found = os.fstat(descriptor)
+        size, identity = found.st_size, (found.st_dev, found.st_ino)
+        # A new file may have the number of the one that it replaced: the bytes tell.
+        if identity != self._identity or _read(descriptor, *self._place_before()) != self._before:
+            if self._identity is not None:
+                self._forget()
+            self._identity, self._before = identity, b""
+            self._read_to = self._complete = 0
+            self.unreadable = []
         # The tail may be torn, or a line that another process is just writing.
         lines, end, tail = _read(descriptor, self._read_to, size).rpartition(b"\n")
         self._read_to += len(lines) + len(end)
-        for line in filter(bytes.strip, lines.split(b"\n")):
-            values = parse_line(line)
-            if values is None or not self._take(values):
-                self.unreadable += 1
+        self._before = (self._before + lines + end)[-_REMEMBERED:]
+        complete = lines.split(b"\n") if end else []
+        for number, line in enumerate(complete, self._complete + 1):
+            self.line = number
+            if line.strip() and ((values := parse_line(line)) is None or not self._take(values)):
+                self.unreadable.append(number)
+        self._complete += len(complete)
         if (values := parse_line(tail)) is not None:
             # A line that lacks only its line end is whole; it is read again with it.
+            self.line = self._complete + 1
             self._take(values)
+
+    def _place_before(self) -> tuple[int, int]:
+        return self._read_to - len(self._before), self._read_to
 
 
 def parse_line(line: bytes) -> dict[str, Any] | None:

@@ -20,7 +20,7 @@ from benchmark.environment import ROOT, digest_of_sources
 from benchmark.jsonl import parse_line
 from datasets.errors import check_choice, unknown
 from datasets.files import user_cache, write_atomically
-from datasets.options import OptionValue, Spec
+from datasets.options import OptionValue, Spec, defaults_in_words, defaults_of
 from datasets.paths import PLUGIN
 from datasets.plugins import anything_handed
 
@@ -226,13 +226,29 @@ def listed(kind: str) -> list[list[str]]:
 
     schemes = {"partition": PARTITIONS, "split": SPLITS}[kind]
     return [
-        [
-            name,
-            ", ".join(f"{key}={value}" for key, value in schemes.options_of(name).items()),
-            schemes.summary(name),
-        ]
-        for name in schemes.names()
+        [name, defaults_in_words(schemes.options_of(name)), schemes.summary(name)] for name in schemes.names()
     ]
+
+
+@_remembered
+def options_of_methods() -> list[list[str]]:
+    """Name and options, with their defaults, of every method that has any."""
+    from methods.core import registry
+
+    return _with_options({name: registry.describe(name).options for name in registry.names()})
+
+
+@_remembered
+def options_of_graphs() -> list[list[str]]:
+    """Name and options, with their defaults, of every generated graph."""
+    from datasets.synthetic import GENERATORS
+
+    return _with_options({name: generator.options for name, generator in GENERATORS.items()})
+
+
+def _with_options(classes: Mapping[str, Callable[..., Any]]) -> list[list[str]]:
+    found = {name: defaults_in_words(defaults_of(options)) for name, options in classes.items()}
+    return [[name, options] for name, options in found.items() if options]
 
 
 @_remembered

@@ -15,7 +15,7 @@ from datasets.files import locate
 
 
 def print_listing(console: Console) -> None:
-    """Print every method, graph, partition scheme, split and table that can be named."""
+    """Print every method, graph, partition scheme, split and table that can be named, with their options."""
     infos = [known.describe(name) for name in known.methods()]
     _table(
         console,
@@ -33,12 +33,14 @@ def print_listing(console: Console) -> None:
             for info in infos
         ],
     )
+    _table(console, "Options of methods", ("name", "options"), known.options_of_methods())
     _table(
         console,
         "Graphs",
         ("name", "nodes", "edges", "features", "classes", "at hand"),
         [_graph_row(*graph) for graph in known.graphs()],
     )
+    _table(console, "Options of generated graphs", ("name", "options"), known.options_of_graphs())
     for title, kind in (("Partition schemes", "partition"), ("Splits", "split")):
         _table(console, title, ("name", "options", "what it does"), known.listed(kind))
     loaded = [protocols.load_protocol(name) for name in protocols.names()]

@@ -364,10 +364,10 @@ class _Reader:
         return self.table(entry, dict.fromkeys(("method", "partition", "clients", "baseline"), str), where)
 
 
-def setting_from_text(text: str) -> tuple[str, Any]:
+def setting_from_text(text: str, source: str = "--set") -> tuple[str, Any]:
     """A setting as typed on the command line, `name=value`; a list is written `a,b` or `a+b`.
 
-    Raises UserError for an unknown name or a value of the wrong type.
+    Raises UserError for an unknown name or a value of the wrong type; `source` is who is blamed for it.
     """
     key, equals, value = text.partition("=")
     if not equals:
@@ -379,4 +379,4 @@ def setting_from_text(text: str) -> tuple[str, Any]:
     parsed: Any = value.strip() if hint is str else parse_value(value.strip())
     if hint == list[int] and all(part.isdecimal() for part in parts):
         parsed = [int(part) for part in parts]
-    return key, _Reader("--set").setting(key, parsed)
+    return key, _Reader(source).setting(key, parsed)

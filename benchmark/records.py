@@ -6,7 +6,7 @@ where it has no success, a success of equal work in another table's file does, a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,6 +38,11 @@ class Records:
         """The record that counts of every key, table after table."""
         for _, store in sorted(self._stores.items()):
             yield from store.records()
+
+    def warnings(self, tables: Collection[str] | None = None) -> list[str]:
+        """A sentence on every file, of all or of these tables, that has lines without a record."""
+        stores = (store for name, store in sorted(self._stores.items()) if tables is None or name in tables)
+        return [warning for store in stores if (warning := store.warning)]
 
     def refresh(self) -> None:
         """Take in what was written meanwhile, here or by other processes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,13 +27,16 @@ def write_report(results: Path, own: Sequence[str] = ()) -> list[Path]:
     A page for every protocol with records, its own or those of equal work, `reproduction.md` and `.json` and
     `claims.md` over all of them, `authors.md` where the authors' code has been run, `performance.md` where
     speed has been measured, and `index.html`, all of it to ask. `own` are paths of protocols besides those
-    that the benchmark brings. Raises UserError if the folder holds no records.
+    that the benchmark brings. Lines that hold no record are named on standard error. Raises UserError if
+    the folder holds no records.
     """
     found = {path.stem for path in (results / "runs").glob("*.jsonl")}
     measured = any((results / "performance").glob("*.jsonl"))
     if not found and not measured:
         raise UserError(f"{results} holds no records: run python -m benchmark first")
     stored, theirs = Records(results), load(results)
+    for sentence in stored.warnings():
+        print(sentence, file=sys.stderr)
     protocols = [load_protocol(name) for name in (*names(), *own)]
     boards = [Leaderboard(each, stored.of_table(each.name, grid_cells(each))) for each in protocols]
     shown = [each for each in boards if each.protocol.name in found or each.records]

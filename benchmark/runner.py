@@ -182,10 +182,10 @@ def _place(error: BaseException) -> str:
     return f" ({Path(own[-1].filename).name} line {own[-1].lineno})" if own else ""
 
 
-def debugged(cell: Cell) -> Record:
+def debugged(cell: Cell, **beside: Unpack[Beside]) -> Record:
     """`attempt`, with the debugger opened where the cell raises."""
     try:
-        return run(cell).reread()
+        return run(cell, **beside).reread()
     except Exception as error:
         import pdb
 

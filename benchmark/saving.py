@@ -10,11 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from benchmark.record import Record
 from datasets.errors import UserError, check_choice
 from datasets.files import explained, write_atomically
 from methods.core.base import FederatedMethod
 
 KINDS = ("predictions", "model", "embeddings")
+
+
+def folder_of(results: Path, key: str) -> Path:
+    """Where the saved files of a cell lie in the results folder."""
+    return results / "saved" / key
 
 
 @dataclass(frozen=True)
@@ -28,6 +34,7 @@ class Saving:
     """
 
     results: Path
+    """The results folder; absolute, since a worker may start elsewhere."""
     kinds: tuple[str, ...]
 
     def __post_init__(self) -> None:
@@ -40,7 +47,7 @@ class Saving:
 
         Raises UserError if the folder cannot be written.
         """
-        folder, missing = self.results / "saved" / key, {}
+        missing = {}
         for kind in self.kinds:
             content = io.BytesIO()
             if kind == "model":
@@ -56,10 +63,21 @@ class Saving:
                     missing[kind] = f"{method.info.name} has none to give ({error})"
                     continue
                 _write(content, method, embedding=embedding)
-            path = folder / f"{kind}{'.pt' if kind == 'model' else '.npz'}"
+            path = self._path(key, kind)
             with explained("write", path):
                 write_atomically(path, content.getbuffer())
         return missing
+
+    def lacks(self, record: Record) -> bool:
+        """Whether a file of the record's cell is not there that its method could give."""
+        impossible = record.extras.get("not_saved", {})
+        return any(
+            kind not in impossible and not self._path(record.stored_key, kind).is_file()
+            for kind in self.kinds
+        )
+
+    def _path(self, key: str, kind: str) -> Path:
+        return folder_of(self.results, key) / f"{kind}{'.pt' if kind == 'model' else '.npz'}"
 
 
 def _embedding(method: FederatedMethod) -> Tensor:

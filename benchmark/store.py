@@ -47,16 +47,26 @@ class Store:
         """
         self.path = folder / "runs" / f"{protocol}.jsonl"
         self._stored: dict[str, list[_Stored]] = {}
-        self._spoiled = 0
+        self._spoiled: set[int] = set()
         self._shared: dict[str, dict[str, Any]] = {}
         self._file = JsonLines(self.path, self._take, self._forget)
         self.refresh()
 
     @property
-    def unreadable(self) -> int:
-        """Complete lines that hold no record; they are left in place and passed over."""
+    def unreadable(self) -> list[int]:
+        """Numbers, from 1, of the complete lines that hold no record; they stay and are passed over."""
         self.records()
-        return self._file.unreadable + self._spoiled
+        return sorted({*self._file.unreadable, *self._spoiled})
+
+    @property
+    def warning(self) -> str:
+        """A sentence on the lines that hold no record; empty if all do."""
+        if not (numbers := ", ".join(map(str, self.unreadable))):
+            return ""
+        return (
+            f"{self.path}: no record can be read in line {numbers}: passed over; get the file again from a "
+            "backup, or delete the line and run its cell again"
+        )
 
     def refresh(self) -> None:
         """Take in what other processes wrote since the file was last read or written here.
@@ -80,7 +90,7 @@ class Store:
                 return line.record
             except (UserError, RecursionError):
                 lines.remove(line)
-                self._spoiled += 1
+                self._spoiled.add(line.number)
         return None
 
     def done(self, key: str) -> bool:
@@ -143,11 +153,11 @@ class Store:
             key, status, work = identity(values)
         except (UserError, RecursionError):
             return False
-        self._stored.setdefault(key, []).append(_Stored(values, status, work))
+        self._stored.setdefault(key, []).append(_Stored(values, status, work, self._file.line))
         return True
 
     def _forget(self) -> None:
-        self._stored, self._shared, self._spoiled = {}, {}, 0
+        self._stored, self._shared, self._spoiled = {}, {}, set()
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,6 +167,8 @@ class _Stored:
     values: Mapping[str, Any]
     status: str
     work: Work
+    number: int
+    """Of the line in its file, from 1."""
 
     @cached_property
     def record(self) -> Record:

@@ -52,11 +52,13 @@ def draw(
     """
     paths = sorted((results / "runs").glob("*.jsonl"))
     stores = [Store(results, path.stem) for path in paths if not tables or path.stem in tables]
+    every = [record for store in stores for record in store.records()]
+    if not every:
+        of_them = f" of {', '.join(tables)}" if tables else ""
+        other = "folder with --results or table with --table" if tables else "folder with --results"
+        raise UserError(f"{results} holds no records{of_them}: name another {other}")
     records = [
-        record
-        for store in stores
-        for record in store.records()
-        if record.status == OK and sum(record.seconds.values()) <= max_seconds
+        record for record in every if record.status == OK and sum(record.seconds.values()) <= max_seconds
     ]
     random.Random(str(list(seed))).shuffle(records)
     files = NamedFiles()

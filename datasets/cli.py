@@ -18,7 +18,7 @@ from datasets.archive import as_raw, write_archive
 from datasets.errors import UserError
 from datasets.files import explained, user_cache
 from datasets.graph import largest_component
-from datasets.options import Spec
+from datasets.options import Spec, defaults_in_words, defaults_of
 from datasets.summary import summarise
 from datasets.synthetic import GENERATORS
 
@@ -129,6 +129,7 @@ def _info(options: argparse.Namespace) -> None:
         known["upstream"] = list(info.urls)
     elif base in GENERATORS:
         known = {key: getattr(GENERATORS[base], key) for key in ("title", "citation")}
+        known["options"] = defaults_in_words(defaults_of(GENERATORS[base].options))
     here = registry.is_available(options.name, options.data)
     dataset = registry.load(options.name, options.data, download=False) if here else None
     measured: dict[str, Any] = {} if dataset is None else dict(summarise(dataset).to_dict())
@@ -138,7 +139,7 @@ def _info(options: argparse.Namespace) -> None:
         print(json.dumps(content, indent=2))
         return
     print(options.name)
-    details = ("title", "citation", "licence")
+    details = ("title", "options", "citation", "licence")
     # of a file or a plug-in nothing is known but what is measured
     if described := [[key, known[key]] for key in details if known.get(key)]:
         print(_table(described))

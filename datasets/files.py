@@ -46,7 +46,9 @@ def _folders(data_directory: Path | None) -> list[Path]:
         return [user_cache()]
     folder = Path(given)
     if not folder.is_dir():
-        raise UserError(f"the data folder {folder} does not exist: set FEDSUB_DATA to the folder of archives")
+        raise UserError(
+            f"the data folder {folder} does not exist: name the folder of archives with --data or FEDSUB_DATA"
+        )
     return [folder, user_cache()]
 
 

@@ -110,6 +110,11 @@ def defaults_of(target: Callable[..., Any], given: int = 0) -> dict[str, Any]:
     return {each.name: each.default for each in parameters if each.default is not each.empty}
 
 
+def defaults_in_words(defaults: Mapping[str, Any]) -> str:
+    """Options with their defaults as people read them: `mu=0.01, recursive=false`."""
+    return ", ".join(f"{key}={format_value(value)}" for key, value in defaults.items())
+
+
 def checked_options(
     owner: str, target: Callable[..., Any], values: Mapping[str, OptionValue], given: int = 0
 ) -> dict[str, Any]:

@@ -1,12 +1,13 @@
 """What is called after every round of a cell: anything that takes a `Round`.
 
 `TensorBoard`, `WandB` and `MLflow` write the rounds where those programs show them; each needs the extra of
-its name (`pip install -e '.[tensorboard]'`) and imports it when its first round comes.
+its name (`pip install -e '.[tensorboard]'`) and imports it when its first round comes. `benchmark.run` closes
+them at its end.
 """
 
 from __future__ import annotations
 
 from benchmark.callbacks.base import Callback, Round
-from benchmark.callbacks.loggers import MLflow, TensorBoard, WandB
+from benchmark.callbacks.loggers import CellLogger, MLflow, TensorBoard, WandB
 
-__all__ = ["Callback", "MLflow", "Round", "TensorBoard", "WandB"]
+__all__ = ["Callback", "CellLogger", "MLflow", "Round", "TensorBoard", "WandB"]

@@ -42,9 +42,8 @@ class RayEngine:
     def map(self, work: Work, cells: Iterable[Cell], failed: Failure) -> Iterator[Record]:
         """See `Engine.map`."""
         ray = needed("ray", "ray", "the Ray engine", "leave --engine out")
-        variables = {**thread_variables(self.threads), "PYTHONPATH": _join_path(str(ROOT))}
-        if "FEDSUB_DATA" in os.environ:
-            variables["FEDSUB_DATA"] = os.environ["FEDSUB_DATA"]
+        ours = {name: value for name, value in os.environ.items() if name.startswith("FEDSUB_")}
+        variables = {**ours, **thread_variables(self.threads), "PYTHONPATH": _join_path(str(ROOT))}
         here = not os.environ.get("RAY_ADDRESS")
         arguments: dict[str, Any] = {"num_cpus": self.workers * self.threads} if here else {}
         ray.init(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -59,16 +59,18 @@ class Measurements:
             append([json.dumps(record, allow_nan=False)])
         return record
 
+    def lacking(self, keys: Iterable[str], rerun: bool) -> list[str]:
+        """Those of the keys that have no record on this machine yet, or a failure on this side; all with
+        `rerun`."""
+        own = self.own()
+        return [key for key in keys if rerun or key not in own or is_failure(own[key])]
+
     def missing(
         self, keys: Mapping[str, Callable[[], Mapping[str, Any]]], rerun: bool
     ) -> Iterator[dict[str, Any]]:
-        """Take what has no record on this machine yet, everything with `rerun`; yields new records.
-
-        A record of a failure on this side counts as none.
-        """
+        """Take what is `lacking`, asked anew before each: others may measure too. Yields new records."""
         for number, (key, measure) in enumerate(keys.items(), start=1):
-            record = self.own().get(key)
-            if record is not None and not is_failure(record) and not rerun:
+            if not self.lacking([key], rerun):
                 continue
             load = os.getloadavg()[0]
             # This process itself is one; more than the cores it leaves is company.

@@ -29,10 +29,7 @@ def measure(arguments: Arguments) -> Path:
 
     Raises UserError for an unknown part, and where the peer is not installed.
     """
-    chosen = arguments.performance or tuple(PARTS)
-    for name in chosen:
-        if name not in PARTS:
-            raise unknown("part of the performance page", name, PARTS)
+    chosen = _chosen(arguments)
     try:
         for name in chosen:
             kept = Measurements(arguments.results, name)
@@ -42,6 +39,23 @@ def measure(arguments: Arguments) -> Path:
         # An interrupted run shows on its page what it measured.
         path = write_performance_page(arguments.results)
     return path
+
+
+def missing(arguments: Arguments) -> list[str]:
+    """A line on each measurement that `measure` would take. Raises UserError for an unknown part."""
+    return [
+        f"{name}: {key}"
+        for name in _chosen(arguments)
+        for key in Measurements(arguments.results, name).lacking(PARTS[name](arguments), arguments.rerun)
+    ]
+
+
+def _chosen(arguments: Arguments) -> tuple[str, ...]:
+    chosen = arguments.performance or tuple(PARTS)
+    for name in chosen:
+        if name not in PARTS:
+            raise unknown("part of the performance page", name, PARTS)
+    return chosen
 
 
 def in_fresh_process(function: Callable[..., Any], *arguments: Any) -> Any:

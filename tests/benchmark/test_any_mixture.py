@@ -129,7 +129,7 @@ def check(folder: Path, ways: Sequence[str], *engine: str) -> None:
     assert main(parse([*options, "--engine", "in-process"]), good) == 0
     again = [record["seed"] for record in stored(folder)]
     assert Counter(again[len(seeds) :]) == Counter(failing)
-    assert Store(folder, "default").unreadable == 0
+    assert Store(folder, "default").unreadable == []
 
 
 @settings(max_examples=25, deadline=None)

@@ -17,6 +17,8 @@ import pytest
 import benchmark
 import datasets
 from benchmark import Results, results, run
+from benchmark.leases import Leases
+from benchmark.store import Store
 from datasets.errors import UserError
 from datasets.options import Spec
 from methods.core.base import register
@@ -91,6 +93,43 @@ def test_a_kept_cell_is_not_run_again(tmp_path: Path) -> None:
     assert len(seen) == 4
 
 
+def test_what_another_process_works_on_is_waited_for_and_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each cell is claimed: a notebook beside a command runs none twice."""
+    one: dict[str, Any] = {"dataset": GRAPH, "method": "fedavg", **SMALL}
+    (record,) = run(**one)
+    claim, asked = Leases.claim, []
+
+    def held_at_first(leases: Leases, work: str) -> bool:
+        asked.append(work)
+        if len(asked) == 1:
+            return False
+        Store(tmp_path, "default").append(record)
+        return claim(leases, work)
+
+    monkeypatch.setattr(Leases, "claim", held_at_first)
+    monkeypatch.setattr("benchmark.queue.PAUSE", 0)
+    seen: list[object] = []
+    (found,) = run(**one, results=tmp_path, callbacks=[seen.append])
+    assert asked == [record.cell.work_key] * 2
+    assert found == record
+    assert not seen
+
+
+def test_equal_cells_of_two_tables_are_run_once(tmp_path: Path) -> None:
+    lines = 'title = "Mine"\n[grid]\npartition = "metis"\nclients = 3\nmethod = "fedavg"\nbackbone = "gcn"\n'
+    tables = [tmp_path / f"{name}.toml" for name in ("first", "second")]
+    for table in tables:
+        table.write_text(f'{lines}dataset = "{GRAPH}"\n')
+    for kept in (None, tmp_path / "results"):
+        seen: list[object] = []
+        found = run(table=[*map(str, tables)], rounds=2, hidden=8, results=kept, callbacks=[seen.append])
+        assert [record.cell.protocol for record in found] == ["first", "second"]
+        assert len(seen) == 2
+        assert len({record.metrics["accuracy"] for record in found}) == 1
+
+
 def test_a_class_and_a_graph_reach_the_workers() -> None:
     graph = datasets.load("community", nodes=300)
     table = run(dataset=graph, method=MyMethod, seeds=2, workers=2, **SMALL)
@@ -126,6 +165,14 @@ def test_graphs_and_partitions_may_be_objects() -> None:
         ({"backbone": "gnc"}, "unknown backbone 'gnc': did you mean sgc, gcn"),
         ({"clients": 0}, "clients must be whole numbers of at least 1"),
         ({"seeds": 0}, "seeds is how many"),
+        ({"seeds": 1.5}, "seeds is how many"),
+        ({"seeds": ["0"]}, "seeds is how many"),
+        ({"seeds": "03"}, "seeds is how many"),
+        ({"threads": 0}, "threads must be a whole number of at least 1"),
+        ({"workers": 0}, "workers must be a whole number of at least 1"),
+        ({"workers": "2"}, "workers must be a whole number of at least 1"),
+        ({"checkpoint": -3}, "checkpoint must be a number of seconds"),
+        ({"rounds": "x"}, "^run: key 'rounds'"),
         ({"dataset": 7}, "a graph cannot be a int"),
         ({"method": int}, "a method cannot be"),
         ({"partition": "metis", "method": type("Bare", (FedAvg,), {})}, "put @register"),

@@ -77,6 +77,20 @@ def test_seeds_that_cannot_be(values: list[str]) -> None:
         ["--timeout", "2h", "--engine", "in-process"],
         ["--timeout", "2h", "--pdb"],
         ["--campaign", "--hours", "-1"],
+        ["--hours", "2"],
+        ["--max-seconds", "2"],
+        ["--rows", "dataset"],
+        ["--columns", "method"],
+        ["--pairs", "3"],
+        ["--peer-python", "python"],
+        ["--peer-checkout", "clone"],
+        ["--authors-python", "python"],
+        ["--verify", "3", "--hours", "2"],
+        ["--list", "--verify", "3"],
+        ["--export", "table.md", "--report"],
+        ["--campaign", "--performance"],
+        ["--report", "--dry-run"],
+        ["--forget", "0123456", "--dry-run"],
         ["--campaign", "--seeds", "3"],
         ["--campaign", "--set", "rounds=3"],
         ["--campaign", "--device", "cuda"],
@@ -93,6 +107,15 @@ def test_bad_usage_is_one_sentence_and_exit_code_2(
     assert captured.err.count("\n") == 1
     assert captured.err.startswith("benchmark: ")
     assert captured.out == ""
+
+
+def test_an_option_that_needs_another_names_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["--max-seconds", "2"])
+    assert "--max-seconds needs --verify" in capsys.readouterr().err
+    together = ["--export", "table.md", "--rows", "dataset", "--forget", "0123456"]
+    assert parse(together).rows == "dataset"
+    assert parse(["--campaign", "--hours", "2", "--dry-run"]).hours == 2
 
 
 def test_an_option_is_spelt_in_full(capsys: pytest.CaptureFixture[str]) -> None:

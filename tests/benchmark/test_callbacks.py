@@ -126,16 +126,18 @@ class Told:
     """Stands in for a library's run: keeps what it was told."""
 
     def __init__(self, **given: Any) -> None:
-        self.given, self.rows, self.ended = given, [], False  # type: ignore[var-annotated]
+        self.given, self.rows = given, []  # type: ignore[var-annotated]
+        self.exit_code: int | None = None
 
     def log(self, figures: dict[str, float], step: int) -> None:
         self.rows.append((step, figures))
 
-    def finish(self) -> None:
-        self.ended = True
+    def finish(self, exit_code: int) -> None:
+        self.exit_code = exit_code
 
 
-def test_weights_and_biases_gets_a_run_for_every_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+def played_wandb(monkeypatch: pytest.MonkeyPatch) -> list[Told]:
+    """The runs that a stand-in for the library will begin."""
     runs: list[Told] = []
 
     def init(**given: Any) -> Told:
@@ -145,6 +147,11 @@ def test_weights_and_biases_gets_a_run_for_every_cell(monkeypatch: pytest.Monkey
     library = types.ModuleType("wandb")
     library.init = init  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "wandb", library)
+    return runs
+
+
+def test_weights_and_biases_gets_a_run_for_every_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = played_wandb(monkeypatch)
     run(
         dataset="community[nodes=300]",
         clients=2,
@@ -154,10 +161,26 @@ def test_weights_and_biases_gets_a_run_for_every_cell(monkeypatch: pytest.Monkey
         callbacks=[WandB(project="mine")],
     )
     assert [len(each.rows) for each in runs] == [3, 3]
-    assert all(each.ended and each.given["project"] == "mine" for each in runs)
+    assert all(each.exit_code == 0 and each.given["project"] == "mine" for each in runs)
     step, figures = runs[0].rows[-1]
     assert step == 3
     assert {"scores/test", "losses/train", "bytes/up", "seconds/train"} <= set(figures)
+
+
+def test_the_run_of_a_cell_that_fails_is_ended_and_the_next_has_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runs = played_wandb(monkeypatch)
+    logger = WandB()
+
+    def stop(done: Round) -> None:
+        if done.round == 2:
+            raise ValueError("enough")
+
+    with pytest.raises(UserError, match="enough"):
+        run(**TINY, callbacks=[logger, stop])
+    run(**TINY, callbacks=[logger])
+    assert [(len(each.rows), each.exit_code) for each in runs] == [(2, 1), (3, 0)]
 
 
 def test_what_is_asked_for_is_saved_beside_the_record(tmp_path: Path) -> None:

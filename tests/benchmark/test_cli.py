@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,12 @@ from typing import Any
 import pytest
 
 from benchmark.arguments import parse
+from benchmark.cell import Cell
 from benchmark.cli import main
 from benchmark.protocol import SETTINGS
-from tests.benchmark.fakes import failing_run, run, stored
+from benchmark.record import Record
+from benchmark.saving import Saving
+from tests.benchmark.fakes import failing_run, quick_run, run, stored
 
 ONE = ("--method", "fedavg", "--engine", "in-process")
 
@@ -74,6 +78,19 @@ def test_a_dry_run_lists_the_cells_and_leaves_no_trace(
     assert not (tmp_path / "new").exists()
     assert run(tmp_path / "new", *ONE, "--dry-run", "--format", "json") == 0
     assert json.loads(capsys.readouterr().out)[0]["method"] == "fedavg"
+
+
+@pytest.mark.parametrize("argv", [[], ["--dry-run"]])
+def test_lines_that_hold_no_record_are_named(
+    argv: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, *ONE) == 0
+    path = tmp_path / "runs" / "default.jsonl"
+    number = path.read_bytes().count(b"\n") + 1
+    path.write_bytes(path.read_bytes() + b"not json\n")
+    capsys.readouterr()
+    assert run(tmp_path, *ONE, *argv) == 0
+    assert f"{path}: no record can be read in line {number}: passed over" in capsys.readouterr().err
 
 
 def test_a_failed_cell_gives_exit_code_1_and_is_tried_again(
@@ -173,13 +190,36 @@ def test_the_debugger_opens_where_a_cell_raises(
         "@register('broken', title='Broken', paper='none')\n"
         "class Broken(FedAvg):\n    def objective(self, logits):\n        return 1 / 0\n"
     )
-    argv = ["--method", str(method), "--dataset", "community[nodes=200]", "--clients", "2", "--rounds", "1"]
-    assert run(tmp_path / "results", *argv, "--seeds", "1", "--pdb") == 1
+    cell = ["--dataset", "community[nodes=200]", "--clients", "2", "--rounds", "1", "--seeds", "1"]
+    argv = ["--pdb", "--results", str(tmp_path / "results"), *cell]
+    assert main(parse([*argv, "--method", str(method)])) == 1
     (trace,) = opened
     while trace.tb_next:
         trace = trace.tb_next
     assert trace.tb_frame.f_code.co_filename == str(method)
     assert "ZeroDivisionError" in capsys.readouterr().err
+    assert main(parse([*argv, "--method", "local", "--save", "model"])) == 0
+    assert [*(tmp_path / "results" / "saved").glob("*/model.pt")]
+    asked = [*argv, "--method", "local", "--save"]
+    capsys.readouterr()
+    assert main(parse([*asked, "model"])) == 0
+    assert "--rerun" not in capsys.readouterr().err
+    assert main(parse([*asked, "model,predictions"])) == 0
+    assert "1 cell done before without the files that --save asks for" in capsys.readouterr().err
+
+
+def test_files_are_saved_in_the_results_folder_wherever_a_worker_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places: list[Path] = []
+
+    def elsewhere(cell: Cell, save: Saving) -> Record:
+        places.append(save.results)
+        return quick_run(cell)
+
+    monkeypatch.chdir(tmp_path)
+    assert run(Path("results"), *ONE, "--save", "model", work=elsewhere) == 0  # type: ignore[arg-type]
+    assert places == [tmp_path / "results"]
 
 
 def test_a_wrong_key_in_a_protocol_is_one_sentence(
@@ -265,3 +305,5 @@ def test_the_listing_names_everything(tmp_path: Path, capsys: pytest.CaptureFixt
     out = capsys.readouterr().out
     for name in ("fedprox", "community", "cora", "metis-overlapping", "fedpub-2", "breaks privacy"):
         assert name in out
+    for options in (r"^ *fedprox +mu=0.01 *$", r"^ *community +nodes=\d+, ", r"^ *metis .* recursive=false"):
+        assert re.search(options, out, re.MULTILINE)

@@ -68,6 +68,7 @@ class PlayedRay:
 
     def init(self, **arguments: Any) -> None:
         self.cores = arguments.get("num_cpus", 4)
+        self.variables = arguments["runtime_env"]["env_vars"]
 
     def shutdown(self) -> None: ...
 
@@ -127,6 +128,15 @@ def test_ray_is_asked_for_threads_gpus_and_what_earlier_runs_took(monkeypatch: p
     list(engine.map(quick_run, [*cells(1), make_cell(seed=7, device="cuda")], failed))
     usual = {"num_cpus": 2, "memory": 1000 * 2**20, "max_retries": 0}
     assert ray.asked == [(0, {**usual, "num_gpus": 0}), (7, {**usual, "num_gpus": 1})]
+
+
+def test_ray_passes_on_where_data_and_cache_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = PlayedRay().install(monkeypatch)
+    ours = {"FEDSUB_DATA": "/shared/data", "FEDSUB_CACHE": "/shared/cache"}
+    for name, value in ours.items():
+        monkeypatch.setenv(name, value)
+    assert len(list(RayEngine(1).map(quick_run, cells(1), failed))) == 1
+    assert ours.items() <= ray.variables.items()
 
 
 def test_ray_is_asked_for_no_more_than_a_node_has(monkeypatch: pytest.MonkeyPatch) -> None:

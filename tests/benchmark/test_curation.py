@@ -31,7 +31,7 @@ def test_what_is_forgotten_is_gone_and_all_else_stays(folder: Path) -> None:
         store.refresh()
         assert store.get(gone) is None
         assert len(store.records()) == 5
-        assert store.unreadable == 0
+        assert store.unreadable == []
     assert open_elsewhere.append(make_record(make_cell(seed=1), 55.0))
     assert len(Store(folder, "toy").records()) == 6
 
@@ -67,3 +67,25 @@ def test_names_of_the_benchmark_stay(folder: Path) -> None:
             rename(folder, *names)
     with pytest.raises(UserError, match="no record in"):
         rename(folder, "nobody", "somebody")
+
+
+def beside(folder: Path, key: str) -> list[Path]:
+    """What a cell may leave beside its record."""
+    return [folder / "saved" / key / "model.pt", folder / "logs" / f"{key}.log"]
+
+
+def test_what_lies_beside_a_record_goes_with_it(folder: Path) -> None:
+    old = make_cell(seed=0, method="mine", label="mine", files="ab").key
+    new = make_cell(seed=0, method="better", label="better", files="ab").key
+    other = make_cell(seed=0).key
+    checkpoints = [folder / "checkpoints" / f"{key}.pt" for key in (old, other)]
+    for path in (*beside(folder, old), *beside(folder, other), *checkpoints):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(str(path))
+    rename(folder, "mine", "better")
+    assert [path.read_text() for path in beside(folder, new)] == [*map(str, beside(folder, old))]
+    assert not any(path.exists() for path in (*beside(folder, old), checkpoints[0]))
+    assert all(path.exists() for path in (*beside(folder, other), checkpoints[1]))
+    forget(folder, [new, other])
+    assert not [path for path in folder.rglob("*") if path.suffix in (".pt", ".log")]
+    assert not [*(folder / "saved").iterdir()]

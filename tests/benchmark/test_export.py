@@ -202,3 +202,34 @@ def test_the_command_line_exports_what_its_filters_let_through(
     assert "must end in" in capsys.readouterr().err
     with pytest.raises(UserError, match="unknown column 'mehtod'"):
         make_table(some_results(), rows="mehtod")
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--method", "fedavgx"], "unknown method in the records 'fedavgx': did you mean fedavg"),
+        (["--seeds", "7,"], "unknown seed in the records '7'"),
+        (["--dataset", "cora", "--table", "toyy"], "did you mean toy"),
+    ],
+)
+def test_a_filter_that_no_record_passes_is_answered_with_the_nearest(
+    argv: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for record in some_results():
+        Store(tmp_path, "toy").append(record)
+    exported = ["--results", str(tmp_path), "--export", str(tmp_path / "table.csv")]
+    assert main(parse([*argv, *exported])) == 2
+    assert words in capsys.readouterr().err
+    assert main(parse(["--table", "somewhere/toy.toml", "--method", "local", *exported])) == 0
+
+
+def test_lines_that_an_export_leaves_out_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = Store(tmp_path, "toy")
+    for record in some_results():
+        store.append(record)
+    store.path.write_bytes(store.path.read_bytes() + b"not json\n")
+    assert main(parse(["--results", str(tmp_path), "--export", str(tmp_path / "table.csv")])) == 0
+    number = store.path.read_bytes().count(b"\n")
+    assert f"{store.path}: no record can be read in line {number}" in capsys.readouterr().err

@@ -208,3 +208,14 @@ def test_the_command_line_names_parts_and_peers() -> None:
     assert parse(["--performance"]).performance == ()
     assert parse(["--performance", "peers,roofline"]).performance == ("peers", "roofline")
     assert parse(["--peers", "--pairs", "3"]).performance == ("peers",)
+
+
+def test_a_dry_run_names_what_is_missing_and_measures_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = Measurements(tmp_path, "roofline")
+    wanted = ["--performance", "roofline", "--clients", "4,5", "--dataset", "cora"]
+    kept.add("cora 4", {"status": "ok"})
+    assert main(parse([*wanted, "--dry-run", "--results", str(tmp_path)])) == 0
+    assert capsys.readouterr().out == "roofline: cora 5\n"
+    assert len(kept.records()) == 1

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchmark.cell import Cell
+from benchmark.curation import forget
 from benchmark.jsonl import parse_line
 from benchmark.pages.leaderboard import markdown
 from benchmark.pages.scores import Leaderboard
@@ -97,7 +98,7 @@ def test_two_processes_lose_double_and_mix_nothing(tmp_path: Path) -> None:
         process.join(600)
         assert process.exitcode == 0
     store = Store(tmp_path, "toy")
-    assert store.unreadable == 0
+    assert store.unreadable == []
     assert len(store.records()) == len(lines_of(store)) == 50 + 2 * 50
 
 
@@ -130,7 +131,49 @@ def test_writers_at_once_lose_and_double_nothing(
         key: item.to_json() for key, item in expected.items()
     }
     assert len(lines_of(again)) == written
-    assert again.unreadable == 0
+    assert again.unreadable == []
+
+
+@relaxed
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(["append", "take out", "read", "spoil"]), st.integers(0, 3)), max_size=15
+    )
+)
+def test_an_open_reader_sees_what_a_new_one_does(
+    steps: list[tuple[str, int]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Whatever others append and take out between two looks: the file may be new, and longer."""
+    folder = tmp_path_factory.mktemp("store")
+    reader = Store(folder, "toy")
+    reader.append(record(9))
+    for number, (step, seed) in enumerate(steps):
+        if step == "append":
+            Store(folder, "toy").append(record(seed, float(number)), replace=True)
+        elif step == "take out" and Store(folder, "toy").get(record(seed).key):
+            forget(folder, [record(seed).key])
+        elif step == "spoil":
+            with reader.path.open("ab") as file:
+                file.write(b"not json\n")
+        elif step == "read":
+            reader.refresh()
+    reader.refresh()
+    again = Store(folder, "toy")
+    assert reader.records() == again.records()
+    assert reader.unreadable == again.unreadable
+
+
+def test_a_new_file_with_the_number_of_the_old_is_read_afresh(tmp_path: Path) -> None:
+    """As after `git pull`, which deletes a file before it writes it."""
+    reader = Store(tmp_path, "toy")
+    reader.append(record(0))
+    lines = reader.path.read_bytes()
+    reader.path.write_bytes(b"")
+    Store(tmp_path, "toy").append(record(1))
+    Store(tmp_path, "toy").append(record(2))
+    assert reader.path.stat().st_size > len(lines)
+    reader.refresh()
+    assert [item.cell.seed for item in reader.records()] == [1, 2]
 
 
 @relaxed
@@ -152,7 +195,7 @@ def test_a_tail_torn_at_any_byte_costs_only_its_record(
     assert store.append(record(9))
     final = Store(folder, "toy")
     assert [item.cell.seed for item in final.records()] == [*range(whole), 9]
-    assert final.unreadable == 0
+    assert final.unreadable == []
 
 
 def prefixes(content: bytes) -> list[list[bytes]]:
@@ -180,7 +223,8 @@ def test_unreadable_lines_are_counted_and_left_in_place(tmp_path: Path) -> None:
     with store.path.open("ab") as file:
         file.write(b'{"key": 1}\nnot json\n')
     again = Store(tmp_path, "toy")
-    assert again.unreadable == 2
+    assert again.unreadable == [3, 4]
+    assert "line 3, 4: passed over" in again.warning
     assert len(again.records()) == 1
     assert len(lines_of(again)) == 3
 
@@ -235,7 +279,7 @@ def test_a_damaged_record_is_passed_over_or_harmless(
         file.write(json.dumps(damaged(data)).encode() + b"\n")
     store.append(good[1])
     again = Store(folder, "quick")
-    assert again.unreadable + len(again.records()) == 3
+    assert len(again.unreadable) + len(again.records()) == 3
     markdown(Leaderboard(load_protocol("quick"), again.records())).encode()
 
 
@@ -265,7 +309,7 @@ def test_a_line_that_is_not_quite_a_record_is_unreadable(changes: dict[str, Any]
         file.write(json.dumps({**record(1).to_dict(), **changes}) + "\n")
     again = Store(tmp_path, "toy")
     assert [item.cell.seed for item in again.records()] == [0]
-    assert again.unreadable == 1
+    assert again.unreadable == [3]
 
 
 def test_brackets_without_end_are_unreadable() -> None:
@@ -313,7 +357,7 @@ def test_a_record_whose_machine_is_not_told_is_unreadable(tmp_path: Path) -> Non
     store = Store(tmp_path, "toy")
     store.append(record(0))
     store.path.write_bytes(store.path.read_bytes().split(b"\n", 1)[1])
-    assert Store(tmp_path, "toy").unreadable == 1
+    assert Store(tmp_path, "toy").unreadable == [1]
     assert store.append(record(0))
     assert Store(tmp_path, "toy").done(record(0).key)
 
@@ -335,7 +379,7 @@ def test_a_record_of_before_is_read_and_keeps_its_key(line: str, tmp_path: Path)
 @pytest.mark.parametrize("path", sorted(RUNS.glob("*.jsonl")), ids=lambda path: path.stem)
 def test_every_record_that_comes_with_the_benchmark_is_read(path: Path) -> None:
     store = Store(RUNS.parent, path.stem)
-    assert store.unreadable == 0
+    assert store.unreadable == []
     assert store.records()
 
 
@@ -380,7 +424,7 @@ def test_a_line_that_another_process_is_writing_is_left_alone(tmp_path: Path) ->
         file.flush()
         reader = Store(tmp_path, "toy")
         assert [item.cell.seed for item in reader.records()] == [0]
-        assert reader.unreadable == 0
+        assert reader.unreadable == []
         file.write(line[50:])
     assert not reader.append(record(1))
     assert [item.cell.seed for item in reader.records()] == [0, 1]

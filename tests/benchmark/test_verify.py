@@ -11,6 +11,7 @@ from benchmark.arguments import parse
 from benchmark.cli import main
 from benchmark.store import Store
 from benchmark.verify import SCORE_TOLERANCE, START_TOLERANCE, draw
+from datasets.errors import UserError
 
 CELLS = ("--dataset", "community[nodes=200]", "--method", "fedavg,local", "--clients", "3", "--rounds", "3")
 HERE = ("--engine", "in-process")
@@ -54,6 +55,20 @@ def test_records_come_out_again_and_a_changed_figure_is_named(
     assert "metrics accuracy was" in first
     assert "test curve from evaluation 2 was" in second
     assert "recorded on " in first
+
+
+def test_a_dry_run_names_the_records_that_are_drawn(
+    made: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine, *records = made[0], *map(json.loads, made[1:])
+    command = write(tmp_path, machine, *records)
+
+    def never(cell: Any) -> Any:
+        raise AssertionError("a cell ran")
+
+    assert main(parse([*command, "--dry-run"]), never) == 0
+    captured = capsys.readouterr()
+    assert {line.split()[0] for line in captured.out.splitlines()} == {each["key"] for each in records}
 
 
 def test_what_a_record_does_not_hold_yet_is_no_difference(made: list[str], tmp_path: Path) -> None:
@@ -118,4 +133,10 @@ def test_a_limit_is_a_number_of_seconds(given: str, capsys: pytest.CaptureFixtur
 
 def test_nothing_to_run_again_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(parse(["--verify", "1", "--results", str(tmp_path)])) == 2
-    assert "no record in" in capsys.readouterr().err
+    assert "holds no records: name another folder with --results" in capsys.readouterr().err
+
+
+def test_a_table_without_records_is_named_as_the_cause(made: list[str], tmp_path: Path) -> None:
+    write(tmp_path, made[0], *map(json.loads, made[1:]))
+    with pytest.raises(UserError, match="holds no records of quick: name another folder"):
+        draw(tmp_path, 3, (0,), ["quick"])

@@ -52,6 +52,11 @@ def test_info(capsys: pytest.CaptureFixture[str]):
     assert json.loads(capsys.readouterr().out)["measured"]["nodes"] == 120
 
 
+def test_info_shows_the_options_of_a_generated_graph(capsys: pytest.CaptureFixture[str]):
+    assert main(["info", "community"]) == 0
+    assert "options  nodes=2000, classes=6, " in capsys.readouterr().out
+
+
 def test_info_shows_the_note(data_directory: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["info", "amazon_ratings", "--data", str(data_directory)]) == 0
     text = capsys.readouterr().out

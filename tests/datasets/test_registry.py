@@ -129,7 +129,7 @@ def test_absent_graph_without_download_says_how_to_get_it(folder: Path):
 
 def test_absent_data_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("FEDSUB_DATA", str(tmp_path / "nowhere"))
-    with pytest.raises(UserError, match=r"nowhere does not exist: set FEDSUB_DATA"):
+    with pytest.raises(UserError, match=r"nowhere does not exist: name .* with --data or FEDSUB_DATA"):
         registry.load("cora")
 
 
