@@ -12,8 +12,7 @@ from datasets.errors import UserError
 from datasets.graph import Dataset
 from datasets.partition import metis
 
-VERSION = 2
-"""2: that of `metis`."""
+VERSION = metis.VERSION
 
 
 def partition(
