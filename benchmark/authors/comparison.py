@@ -66,7 +66,7 @@ class Comparison:
         """Their seconds per round over ours, the mean over the pairs in which both had a core of their own;
         None if there is none such."""
         ratios = [
-            pair.run.seconds_per_round / seconds_per_round(pair.record)
+            pair.run.seconds_per_round / pair.record.seconds_per_round
             for pair in self.pairs
             if min(pair.run.core_share, pair.record.result.core_share or 0.0) >= ALONE
         ]
@@ -82,11 +82,6 @@ def beside(records: Sequence[Record], metric: str, runs: Mapping[str, Sequence[R
         return None
     run = pairs[0].run
     return Comparison(run.code, run.method, run.backbone, metric, pairs=pairs)
-
-
-def seconds_per_round(record: Record) -> float:
-    """Of ours: training and evaluation."""
-    return (record.seconds["train"] + record.seconds["evaluate"]) / record.rounds
 
 
 def compare(runs: Mapping[str, Iterable[Run]], records: Iterable[Record]) -> list[Comparison]:

@@ -101,8 +101,7 @@ class Row:
     @property
     def seconds_per_round(self) -> float:
         """Training and evaluation, a round."""
-        rounds = max(self.records[0].rounds, 1)
-        return (self.mean("seconds", "train") + self.mean("seconds", "evaluate")) / rounds
+        return statistics.fmean(record.seconds_per_round for record in self.records)
 
     @property
     def seconds(self) -> float:
