@@ -14,11 +14,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch_geometric.data import Data, HeteroData
 
 import datasets
 from datasets import cli
 from datasets.errors import UserError
 from datasets.graph import Dataset, as_scipy
+from datasets.own import as_own
 from datasets.partition import partition, statistics
 from datasets.summary import summarise
 from methods.core import metrics, tasks
@@ -155,6 +157,35 @@ def test_every_file_keeps_splits_and_attributes(tmp_path: Path) -> None:
     archive = tmp_path / "mine.npz"
     assert cli.main(["export", str(tmp_path / "edges.csv"), "--output", str(archive)]) == 0
     assert known(datasets.load(str(archive)))
+
+
+def as_pyg() -> Data:
+    masks = {"train_mask": torch.tensor(TRAIN), "test_mask": torch.tensor(TEST)}
+    aside = {"pos": torch.rand(5, 3), "edge_attr": torch.rand(5, 1)}
+    return Data(**tensors(), **masks, **aside, country=COUNTRY.tolist(), hospital=torch.tensor(HOSPITAL))
+
+
+def test_a_data_of_pyg_keeps_splits_and_attributes() -> None:
+    assert known(datasets.from_pyg(as_pyg()))
+    assert known(as_own(as_pyg()))
+    with pytest.raises(UserError, match="has no edge_index"):
+        datasets.from_pyg(Data(x=torch.tensor(FEATURES), y=torch.tensor(LABELS)))
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.serialization, "safe_globals"), reason="torch before 2.5 reads tensors alone"
+)
+def test_a_data_of_pyg_is_read_from_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.pt"
+    torch.save(as_pyg(), path)
+    found = datasets.load(str(path))
+    assert known(found)
+    assert found.name == "mine"
+    for harmful in (Data(**tensors(), more=Harmful()), HeteroData()):
+        torch.save(harmful, path)
+        with pytest.raises(UserError, match="more than tensors and a PyG Data"):
+            datasets.load(str(path))
+    assert not Path("harm").exists()
 
 
 def test_several_official_splits() -> None:
