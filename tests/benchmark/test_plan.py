@@ -139,6 +139,7 @@ def test_a_method_whose_backbone_is_not_the_tables_is_left_out_with_the_reason(t
         (["--method", "fedprox[mu"], "name\\[key=value"),
         (["--dataset", "coar"], "unknown dataset 'coar'.*cora"),
         (["--dataset", "./nowhere.npz"], "there is no graph at ./nowhere.npz: check the path"),
+        (["--dataset", "./nowhere"], "there is no graph at ./nowhere: check the path"),
         (["--table", "fedpub2"], "unknown table 'fedpub2'.*fedpub-2"),
         (["--partition", "metiss"], "unknown partition scheme 'metiss'.*metis"),
         (["--partition", "metis[recursiv=true]"], "'recursiv'.*recursive"),

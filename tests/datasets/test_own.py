@@ -234,6 +234,19 @@ def test_files_that_are_no_graph_are_sentences(name: str, content: bytes, said: 
     assert not Path("harm").exists()
 
 
+@pytest.mark.parametrize("name", ["nope", "nope.csv"])
+def test_a_path_to_nothing_is_no_misspelt_name(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=f"there is no graph at {tmp_path / name}: check the path"):
+        datasets.load(str(tmp_path / name))
+
+
+def test_a_file_of_no_known_kind_is_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "edges.txt"
+    path.write_text("0,1\n")
+    with pytest.raises(UserError, match=r"no graph is read from .*edges.txt: name a folder .*\.graphml"):
+        datasets.load(str(path))
+
+
 def test_a_pickle_that_runs_code_is_refused(tmp_path: Path) -> None:
     torch.save({**tensors(), "more": Harmful()}, tmp_path / "mine.pt")
     with pytest.raises(UserError, match="might run code"):
