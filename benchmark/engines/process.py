@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 
 from benchmark.cell import Cell
-from benchmark.engines.base import Failure, Work, lacked_memory, limit_threads
+from benchmark.engines.base import MakeFailure, Work, lacked_memory, limit_threads
 from benchmark.record import Record
 from benchmark.threads import thread_variables
 
@@ -31,7 +31,7 @@ class ProcessPool:
     timeout: float | None = None
     """Seconds after which a cell is stopped and has failed."""
 
-    def map(self, work: Work, cells: Iterable[Cell], failed: Failure) -> Iterator[Record]:
+    def map(self, work: Work, cells: Iterable[Cell], failed: MakeFailure) -> Iterator[Record]:
         """See `Engine.map`."""
         # A cell is asked for when there is a worker for it, and not before: others may run the rest.
         waiting = iter(cells)
@@ -93,7 +93,7 @@ class ProcessPool:
         return max(0.0, self.timeout - max(worker.age() for worker in busy))
 
 
-def run_apart(work: Work, cell: Cell, failed: Failure, threads: int, timeout: float) -> Record:
+def run_apart(work: Work, cell: Cell, failed: MakeFailure, threads: int, timeout: float) -> Record:
     """The record of one cell run in a process of its own, which is stopped after `timeout` seconds.
 
     A process that was killed counts as one that was refused memory.

@@ -11,7 +11,7 @@ from typing import Any
 from benchmark.cell import Cell
 from benchmark.engines.base import (
     SPARE,
-    Failure,
+    MakeFailure,
     Memory,
     Work,
     lacked_memory,
@@ -39,7 +39,7 @@ class RayEngine:
     timeout: float | None = None
     """Seconds after which a cell is stopped and has failed."""
 
-    def map(self, work: Work, cells: Iterable[Cell], failed: Failure) -> Iterator[Record]:
+    def map(self, work: Work, cells: Iterable[Cell], failed: MakeFailure) -> Iterator[Record]:
         """See `Engine.map`."""
         ray = needed("ray", "ray", "the Ray engine", "leave --engine out")
         variables = {**thread_variables(self.threads), "PYTHONPATH": _join_path(str(ROOT))}
