@@ -20,7 +20,7 @@ from typing import Any
 from benchmark.arguments import Arguments
 from benchmark.cell import Cell
 from benchmark.claims import load_claims
-from benchmark.engines import Work
+from benchmark.engines import RunCell
 from benchmark.estimate import Estimate, duration
 from benchmark.grid import run_cells
 from benchmark.pages.claims import find
@@ -292,7 +292,7 @@ class _Campaign:
                 write_leaderboard(results, Leaderboard(protocol, found))
 
 
-def run_campaign(arguments: Arguments, work: Work) -> list[Record]:
+def run_campaign(arguments: Arguments, work: RunCell) -> list[Record]:
     """Run, or with `--dry-run` print, what is left of the campaign; returns the records that failed.
 
     `--table` takes the figures that those tables answer; `--dataset`, `--partition`, `--clients`, `--method`

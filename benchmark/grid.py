@@ -13,7 +13,7 @@ from benchmark.arguments import Arguments
 from benchmark.callbacks.relay import relayed
 from benchmark.cell import Cell
 from benchmark.checkpoints import Checkpoints, forget
-from benchmark.engines import InProcess, Work, create_engine
+from benchmark.engines import InProcess, RunCell, create_engine
 from benchmark.estimate import Estimate
 from benchmark.leases import Leases
 from benchmark.logs import Logged
@@ -32,7 +32,7 @@ def run_cells(
     arguments: Arguments,
     cells: Sequence[Cell],
     records: Records,
-    work: Work,
+    work: RunCell,
     estimate: Estimate,
     until: float = math.inf,
     tell: Callable[[], None] = lambda: None,
@@ -87,8 +87,8 @@ def run_cells(
 
 @contextmanager
 def _told_of_rounds(
-    arguments: Arguments, cells: Sequence[Cell], progress: GridProgress, work: Work
-) -> Iterator[Work]:
+    arguments: Arguments, cells: Sequence[Cell], progress: GridProgress, work: RunCell
+) -> Iterator[RunCell]:
     """The work, made to move the bar after every round where there is a bar to see."""
     if not sys.stderr.isatty() or arguments.engine in ("ray", "slurm") or arguments.pdb:
         yield work

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmark.engines.base import Engine, MakeFailure, Memory, Work, unknown_memory
+from benchmark.engines.base import Engine, MakeFailure, Memory, RunCell, unknown_memory
 from benchmark.engines.in_process import InProcess
 from benchmark.engines.process import ProcessPool
 from benchmark.engines.ray import RayEngine
@@ -20,8 +20,8 @@ __all__ = [
     "Memory",
     "ProcessPool",
     "RayEngine",
+    "RunCell",
     "SlurmEngine",
-    "Work",
     "check_engine",
     "create_engine",
     "thread_variables",

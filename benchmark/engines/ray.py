@@ -13,7 +13,7 @@ from benchmark.engines.base import (
     SPARE,
     MakeFailure,
     Memory,
-    Work,
+    RunCell,
     lacked_memory,
     unknown_memory,
     uses_cuda,
@@ -39,7 +39,7 @@ class RayEngine:
     timeout: float | None = None
     """Seconds after which a cell is stopped and has failed."""
 
-    def map(self, work: Work, cells: Iterable[Cell], failed: MakeFailure) -> Iterator[Record]:
+    def map(self, work: RunCell, cells: Iterable[Cell], failed: MakeFailure) -> Iterator[Record]:
         """See `Engine.map`."""
         ray = needed("ray", "ray", "the Ray engine", "leave --engine out")
         variables = {**thread_variables(self.threads), "PYTHONPATH": _join_path(str(ROOT))}

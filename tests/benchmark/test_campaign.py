@@ -34,7 +34,7 @@ def _graphs_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(campaign.graphs, "is_available", lambda name: True)
 
 
-def run(folder: Path, *argv: str, work: campaign.Work) -> int:
+def run(folder: Path, *argv: str, work: campaign.RunCell) -> int:
     given = ["--campaign", "--table", TABLE, "--engine", "in-process", "--workers", "1"]
     return main(parse([*given, "--results", str(folder), *argv]), work)
 
