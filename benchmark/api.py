@@ -107,7 +107,9 @@ def run(
             checkpoints = None
             if results is not None and checkpoint:
                 checkpoints = Checkpoints(Path(results).resolve(), checkpoint)
-            work = Work(given.objects, partial(attempt, callbacks=tuple(told), checkpoints=checkpoints))
+            work = RunWithObjects(
+                given.objects, partial(attempt, callbacks=tuple(told), checkpoints=checkpoints)
+            )
             engine = create_engine("process" if spread else "in-process", workers, threads, len(waiting))
             for record in engine.map(work, waiting, failed):
                 if kept is not None:
@@ -132,7 +134,7 @@ def results(folder: str | Path = "results") -> Results:
 
 
 @dataclass(frozen=True)
-class Work:
+class RunWithObjects:
     """Runs one cell; takes what was handed over along into another process."""
 
     objects: Handed
@@ -143,13 +145,13 @@ class Work:
         with handed_over(self.objects):
             return self.attempt(cell)
 
-    def __reduce__(self) -> tuple[Callable[..., Work], tuple[Any, ...]]:
+    def __reduce__(self) -> tuple[Callable[..., RunWithObjects], tuple[Any, ...]]:
         return _unpacked, (cloudpickle.dumps(dict(self.objects)), self.attempt)
 
 
-def _unpacked(objects: bytes, attempt: Callable[[Cell], Record]) -> Work:
+def _unpacked(objects: bytes, attempt: Callable[[Cell], Record]) -> RunWithObjects:
     # Made by the process that started this one, and passed by it.
-    return Work(cloudpickle.loads(objects), attempt)
+    return RunWithObjects(cloudpickle.loads(objects), attempt)
 
 
 @dataclass
