@@ -39,6 +39,11 @@ def make_cell(**settings: Any) -> Cell:
     return Cell.from_dict({**values, **settings})
 
 
+def with_settings(cell: Cell, **settings: Any) -> Cell:
+    """The cell with settings replaced, by the names under which they are stored."""
+    return Cell.from_dict({**cell.to_dict(), **settings})
+
+
 def make_record(
     cell: Cell,
     accuracy: float | None = 50.0,

@@ -21,6 +21,7 @@ from datasets.federation import Federation
 from datasets.options import Spec
 from methods.core import registry
 from methods.core.schedule import Schedule
+from tests.benchmark.fakes import with_settings
 from tests.methods.federations import small_federation
 
 CHECKOUTS = Path(__file__).parent / "checkouts"
@@ -34,7 +35,7 @@ def federation() -> Federation:
 
 def answer(federation: Federation, folder: Path, code: str, method: str, **changed: Any) -> dict[str, Any]:
     """What the worker of a code answers for a cell with this method."""
-    cell = Cell(
+    usual = Cell(
         protocol="any",
         dataset=Spec("cora"),
         partition=Spec("metis"),
@@ -42,7 +43,8 @@ def answer(federation: Federation, folder: Path, code: str, method: str, **chang
         method=method,
         seed=5,
         schedule=Schedule(rounds=ROUNDS),
-    ).with_settings(**changed)
+    )
+    cell = with_settings(usual, **changed)
     counts = write_clients(federation, folder / "clients.npz")
     options = asdict(registry.make_options(method, dict(cell.options)))
     task = {
