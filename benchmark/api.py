@@ -24,7 +24,7 @@ from benchmark.callbacks.loggers import CellLogger
 from benchmark.callbacks.relay import relayed
 from benchmark.cell import Cell
 from benchmark.checkpoints import Checkpoints
-from benchmark.engines import Engine, create_engine
+from benchmark.engines import Engine, RunCell, create_engine
 from benchmark.files import NOUNS
 from benchmark.frame import Results
 from benchmark.grid import run_queue
@@ -116,7 +116,9 @@ def run(
             checkpoints = None
             if results is not None and checkpoint:
                 checkpoints = Checkpoints(Path(results).resolve(), checkpoint)
-            work = Work(given.objects, partial(attempt, callbacks=tuple(told), checkpoints=checkpoints))
+            work = RunWithObjects(
+                given.objects, partial(attempt, callbacks=tuple(told), checkpoints=checkpoints)
+            )
             engine = create_engine("process" if spread else "in-process", workers, threads, len(waiting))
             with closing(_made(engine, work, waiting, kept, arguments)) as made:
                 records |= {record.key: record for record in made}
@@ -143,7 +145,7 @@ def results(folder: str | Path = "results") -> Results:
 
 
 @dataclass(frozen=True)
-class Work:
+class RunWithObjects:
     """Runs one cell; takes what was handed over along into another process."""
 
     objects: Handed
@@ -154,13 +156,13 @@ class Work:
         with handed_over(self.objects):
             return self.attempt(cell)
 
-    def __reduce__(self) -> tuple[Callable[..., Work], tuple[Any, ...]]:
+    def __reduce__(self) -> tuple[Callable[..., RunWithObjects], tuple[Any, ...]]:
         return _unpacked, (cloudpickle.dumps(dict(self.objects)), self.attempt)
 
 
-def _unpacked(objects: bytes, attempt: Callable[[Cell], Record]) -> Work:
+def _unpacked(objects: bytes, attempt: Callable[[Cell], Record]) -> RunWithObjects:
     # Made by the process that started this one, and passed by it.
-    return Work(cloudpickle.loads(objects), attempt)
+    return RunWithObjects(cloudpickle.loads(objects), attempt)
 
 
 @dataclass
@@ -289,7 +291,7 @@ def _done(records: Records, cells: Sequence[Cell]) -> dict[str, Record]:
 
 
 def _made(
-    engine: Engine, work: Work, cells: Sequence[Cell], kept: Records | None, arguments: Arguments
+    engine: Engine, work: RunCell, cells: Sequence[Cell], kept: Records | None, arguments: Arguments
 ) -> Generator[Record]:
     """The records of the cells as they are made; with a folder claimed there and kept in it."""
     if kept is None:

@@ -14,12 +14,13 @@ import time
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from benchmark.arguments import Arguments
 from benchmark.cell import Cell
 from benchmark.claims import load_claims
-from benchmark.engines import Work
+from benchmark.engines import RunCell
 from benchmark.estimate import Estimate, duration
 from benchmark.grid import run_cells
 from benchmark.pages.claims import find
@@ -211,84 +212,103 @@ def _in_order(steps: Iterable[Step]) -> list[Step]:
     return sorted(steps, key=lambda step: -step.figures / max(step.seconds, 1e-9))
 
 
-def run_campaign(arguments: Arguments, work: Work) -> list[Record]:
+class _Campaign:
+    """The cells that are left of what is asked for, as records and failures come in."""
+
+    def __init__(self, arguments: Arguments) -> None:
+        """Raises UserError where neither a figure nor a claim is asked for."""
+        listed = dict.fromkeys(arguments.table or names())
+        self.grids = [(protocol, grid_cells(protocol)) for protocol in map(load_protocol, listed)]
+        self.workers = arguments.workers
+        self.records = Records(arguments.results)
+        self.estimate = Estimate(self.records.every())
+        self.asked = {cell.key for protocol, _ in self.grids for cell in grid_cells(protocol, arguments)}
+        self.figures = [each for each in figures_of(self.grids) if each.cells[0].key in self.asked]
+        if not self.figures and not (arguments.table and _cells_of_claims(self.grids, self.asked)):
+            raise UserError(
+                "no printed figure on a graph that is at hand answers what is asked for, and no claim: name "
+                "less, or another --table, or set FEDSUB_DATA to the folder with the graphs"
+            )
+        self.failures: dict[str, Record] = {}
+        """By the key of their cell, which is not run again."""
+        self.cells = self._left()
+        self.told = time.monotonic()
+
+    def _left(self) -> list[Cell]:
+        """The first seeds of all figures; where all have them, those that would decide more; then claims."""
+        grids, records, estimate = self.grids, self.records, self.estimate
+        for find_steps in (
+            lambda: first_steps(self.figures, records, estimate),
+            lambda: further_steps(self.figures, standing(grids, records).entries, records, estimate),
+            lambda: claim_steps(grids, records, estimate, self.asked),
+        ):
+            steps = find_steps()
+            cells = run_once(cell for step in steps for cell in step.cells if cell.key not in self.failures)
+            if cells:
+                return cells
+        return []
+
+    def take(self, failed: Iterable[Record]) -> None:
+        """Count what was run here, of which some failed, and elsewhere, and find what is left."""
+        self.failures |= {record.key: record for record in failed}
+        self.records.refresh()
+        # What another process failed to run is left to the next campaign, as what this one did.
+        self.failures |= {
+            cell.key: record
+            for cell in self.cells
+            if (record := self.records.get(cell)) is not None and record.status == FAILED
+        }
+        self.cells = self._left()
+        self.say(self.cells)
+
+    def tell(self) -> None:
+        """Say now and then how many of the cells are still to be run."""
+        if time.monotonic() - self.told >= TELL_EVERY:
+            self.records.refresh()
+            self.say([cell for cell in self.cells if not self.records.done(cell)])
+            self.told = time.monotonic()
+
+    def say(self, cells: Sequence[Cell]) -> None:
+        """How far the records are, and how long these cells will take."""
+        remaining = duration(sum(map(self.estimate.seconds, cells)) / self.workers)
+        print(
+            f"campaign: {standing(self.grids, self.records)}; {len(cells)} cells to go, about {remaining} "
+            f"with {self.workers} worker(s)",
+            file=sys.stderr,
+        )
+
+    def print_order(self) -> None:
+        """The cells in the order of running, each with the hours until it is done."""
+        hours = 0.0
+        for cell in self.cells:
+            hours += self.estimate.seconds(cell) / 3600
+            print(f"{cell.key}  {hours:8.2f} h  {cell.protocol}: {cell.title}")
+
+    def write_leaderboards(self, results: Path) -> None:
+        """Of every table that has records."""
+        self.records.refresh()
+        for protocol, cells in self.grids:
+            if found := self.records.of_table(protocol.name, cells):
+                write_leaderboard(results, Leaderboard(protocol, found))
+
+
+def run_campaign(arguments: Arguments, work: RunCell) -> list[Record]:
     """Run, or with `--dry-run` print, what is left of the campaign; returns the records that failed.
 
     `--table` takes the figures that those tables answer; `--dataset`, `--partition`, `--clients`, `--method`
     and `--backbone` those of them that such cells answer. Raises UserError as a run does.
     """
     until = time.monotonic() + 3600 * arguments.hours
-    listed = dict.fromkeys(arguments.table or names())
-    grids = [(protocol, grid_cells(protocol)) for protocol in map(load_protocol, listed)]
-    records = Records(arguments.results)
-    estimate = Estimate(records.every())
-    asked = {cell.key for protocol, _ in grids for cell in grid_cells(protocol, arguments)}
-    figures = [figure for figure in figures_of(grids) if figure.cells[0].key in asked]
-    if not figures and not (arguments.table and _cells_of_claims(grids, asked)):
-        raise UserError(
-            "no printed figure on a graph that is at hand answers what is asked for, and no claim: name "
-            "less, or another --table, or set FEDSUB_DATA to the folder with the graphs"
-        )
-    failures: dict[str, Record] = {}
-
-    def left() -> list[Cell]:
-        """The first seeds of all figures; where all have them, those that would decide more; then claims."""
-        for find_steps in (
-            lambda: first_steps(figures, records, estimate),
-            lambda: further_steps(figures, standing(grids, records).entries, records, estimate),
-            lambda: claim_steps(grids, records, estimate, asked),
-        ):
-            steps = find_steps()
-            cells = run_once(cell for step in steps for cell in step.cells if cell.key not in failures)
-            if cells:
-                return cells
-        return []
-
-    def say(cells: Sequence[Cell]) -> None:
-        left = duration(sum(map(estimate.seconds, cells)) / arguments.workers)
-        print(
-            f"campaign: {standing(grids, records)}; {len(cells)} cells to go, about {left} with "
-            f"{arguments.workers} worker(s)",
-            file=sys.stderr,
-        )
-
-    cells = left()
-    say(cells)
+    campaign = _Campaign(arguments)
+    campaign.say(campaign.cells)
     if arguments.dry_run:
-        _print_order(cells, estimate)
+        campaign.print_order()
         return []
-    told = time.monotonic()
-
-    def tell() -> None:
-        nonlocal told
-        if time.monotonic() - told >= TELL_EVERY:
-            records.refresh()
-            say([cell for cell in cells if not records.done(cell)])
-            told = time.monotonic()
-
+    records, estimate = campaign.records, campaign.estimate
     try:
-        while cells and time.monotonic() < until:
-            made = run_cells(arguments, cells, records, work, estimate, until, tell)
-            failures |= {record.key: record for record in made}
-            records.refresh()
-            # What another process failed to run is left to the next campaign, as what this one did.
-            failures |= {
-                cell.key: record
-                for cell in cells
-                if (record := records.get(cell)) is not None and record.status == FAILED
-            }
-            cells = left()
-            say(cells)
+        while campaign.cells and time.monotonic() < until:
+            failed = run_cells(arguments, campaign.cells, records, work, estimate, until, campaign.tell)
+            campaign.take(failed)
     finally:
-        records.refresh()
-        for protocol, grid in grids:
-            if found := records.of_table(protocol.name, grid):
-                write_leaderboard(arguments.results, Leaderboard(protocol, found))
-    return list(failures.values())
-
-
-def _print_order(cells: Iterable[Cell], estimate: Estimate) -> None:
-    hours = 0.0
-    for cell in cells:
-        hours += estimate.seconds(cell) / 3600
-        print(f"{cell.key}  {hours:8.2f} h  {cell.protocol}: {cell.title}")
+        campaign.write_leaderboards(arguments.results)
+    return list(campaign.failures.values())

@@ -101,13 +101,6 @@ class Cell:
         own = parts.pop("")
         return cls(**{part: PARTS[part](**given) for part, given in parts.items()}, **own)
 
-    def with_settings(self, **values: Any) -> Cell:
-        """The cell with settings replaced, by the names under which they are stored.
-
-        Raises UserError as `from_dict` does.
-        """
-        return Cell.from_dict({**self.to_dict(), **values})
-
     @cached_property
     def key(self) -> str:
         """Content key: the start of the SHA-256 of the canonical JSON of every setting but OUTSIDE_KEY.

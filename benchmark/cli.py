@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from benchmark.arguments import Arguments
 from benchmark.devices import describe_device
-from benchmark.engines import Work, check_engine, create_engine
+from benchmark.engines import RunCell, check_engine, create_engine
 from benchmark.environment import processor
 from benchmark.estimate import Estimate
 from benchmark.known import remembering
@@ -33,7 +33,7 @@ from datasets.errors import UserError
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 
-def main(arguments: Arguments, work: Work | None = None) -> int:
+def main(arguments: Arguments, work: RunCell | None = None) -> int:
     """Do what the command line asks; returns the exit code. `work` runs one cell, else the runner does.
 
     What needs torch, DGL or a page is imported where it is used: a list or a plan needs none of them.
@@ -59,7 +59,7 @@ def _terminate(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _dispatch(arguments: Arguments, work: Work | None) -> int:
+def _dispatch(arguments: Arguments, work: RunCell | None) -> int:
     if arguments.list:
         with remembering():
             print_listing(console_for(sys.stdout.isatty()))
@@ -128,7 +128,7 @@ def _report(arguments: Arguments) -> None:
             )
 
 
-def _campaign(arguments: Arguments, work: Work) -> int:
+def _campaign(arguments: Arguments, work: RunCell) -> int:
     from benchmark.campaign import run_campaign
 
     failures = run_campaign(arguments, work)
@@ -152,7 +152,7 @@ def _run_authors(arguments: Arguments) -> int:
     return FAILED if failures else OK
 
 
-def _verify(arguments: Arguments, count: int, work: Work) -> int:
+def _verify(arguments: Arguments, count: int, work: RunCell) -> int:
     """Run stored records again; prints one line for each difference."""
     from benchmark.verify import SCORE_TOLERANCE, compare, draw
 
@@ -203,7 +203,7 @@ def _dry_run(arguments: Arguments, plan: Plan) -> int:
     return OK
 
 
-def _run(arguments: Arguments, plan: Plan, work: Work) -> int:
+def _run(arguments: Arguments, plan: Plan, work: RunCell) -> int:
     from benchmark.availability import keep_available
     from benchmark.grid import run_cells
 

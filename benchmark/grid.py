@@ -13,7 +13,7 @@ from benchmark.arguments import Arguments
 from benchmark.callbacks.relay import relayed
 from benchmark.cell import Cell
 from benchmark.checkpoints import Checkpoints, forget
-from benchmark.engines import Engine, InProcess, Work, create_engine
+from benchmark.engines import Engine, InProcess, RunCell, create_engine
 from benchmark.estimate import Estimate
 from benchmark.leases import Leases
 from benchmark.logs import Logged
@@ -32,7 +32,7 @@ def run_cells(
     arguments: Arguments,
     cells: Sequence[Cell],
     records: Records,
-    work: Work,
+    work: RunCell,
     estimate: Estimate,
     until: float = math.inf,
     tell: Callable[[], None] = lambda: None,
@@ -77,7 +77,7 @@ def run_cells(
 
 
 def run_queue(
-    engine: Engine, work: Work, queue: Queue, records: Records, arguments: Arguments
+    engine: Engine, work: RunCell, queue: Queue, records: Records, arguments: Arguments
 ) -> Generator[Record]:
     """Run and keep what the queue hands out; yields what counts of every cell. To be closed, which stops the
     engine."""
@@ -96,8 +96,8 @@ def run_queue(
 
 @contextmanager
 def _told_of_rounds(
-    arguments: Arguments, cells: Sequence[Cell], progress: GridProgress, work: Work
-) -> Iterator[Work]:
+    arguments: Arguments, cells: Sequence[Cell], progress: GridProgress, work: RunCell
+) -> Iterator[RunCell]:
     """The work, made to move the bar after every round where there is a bar to see."""
     if not sys.stderr.isatty() or arguments.engine in ("ray", "slurm") or arguments.pdb:
         yield work

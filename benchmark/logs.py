@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TextIO
 
 from benchmark.cell import Cell
-from benchmark.engines.base import Work
+from benchmark.engines.base import RunCell
 from benchmark.record import OK, Failure, Record
 
 
@@ -24,7 +24,7 @@ def log_path(results: Path, key: str) -> Path:
 class Logged:
     """Work in a process of its own, whose standard output and error go to the log of the cell at hand."""
 
-    work: Work
+    work: RunCell
     results: Path
     """The results folder; absolute, since a worker may start elsewhere."""
 

@@ -211,10 +211,10 @@ def _variants(protocol: Protocol, dataset: str, asked: Iterable[str]) -> list[_V
     chosen: list[_Variant] = []
     for text in asked:
         name, given = parse_name(text)
-        known = [variant for variant in in_grid if variant.name == name]
-        same = [variant for variant in known if variant.given == given]
+        of_name = [variant for variant in in_grid if variant.name == name]
+        same = [variant for variant in of_name if variant.given == given]
         if same or not given:
-            chosen += same or known or [_Variant(name, name, {}, in_grid=False)]
+            chosen += same or of_name or [_Variant(name, name, {}, in_grid=False)]
         else:
             chosen.append(_Variant(format_name(name, given), name, given, in_grid=False))
     return chosen

@@ -114,6 +114,12 @@ class Record:
         cores = self.environment.get("threads", 1) if share is None else share
         return {part: seconds * cores for part, seconds in self.seconds.items()}
 
+    @property
+    def seconds_per_round(self) -> float:
+        """Training and evaluation, a round; 0 where no seconds are known."""
+        seconds = self.seconds
+        return float(seconds.get("train", 0.0) + seconds.get("evaluate", 0.0)) / max(self.rounds, 1)
+
     # What pages ask for most, in one step.
     backbone = property(attrgetter("cell.architecture.backbone"))
     rounds = property(attrgetter("cell.schedule.rounds"))

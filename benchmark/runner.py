@@ -25,7 +25,7 @@ from benchmark.saving import Saving
 from datasets.damage import damaged, weakened
 from datasets.errors import UserError
 from datasets.federation import Federation, federate
-from datasets.graph import Dataset, binarised, largest_component, row_normalised
+from datasets.graph import BETA_NOTICE, Dataset, binarised, largest_component, row_normalised
 from datasets.options import Spec
 from datasets.partition import partition as divide
 from datasets.partition.base import Partition
@@ -62,8 +62,7 @@ def run(cell: Cell, **beside: Unpack[Beside]) -> Record:
     Raises UserError for bad input and for a run that diverges.
     """
     with warnings.catch_warnings():
-        # torch announces in every process that sparse CSR tensors are in beta.
-        warnings.filterwarnings("ignore", message="Sparse (CSR|invariant)", category=UserWarning)
+        warnings.filterwarnings("ignore", message=BETA_NOTICE, category=UserWarning)
         _warm_up()
         try:
             with handed_over(handed_by(cell)):

@@ -9,7 +9,7 @@ from itertools import count
 import torch
 
 from datasets.federation import Federation, federate
-from datasets.graph import largest_component, row_normalised
+from datasets.graph import BETA_NOTICE, largest_component, row_normalised
 from datasets.options import OptionValue
 from datasets.partition import partition
 from datasets.registry import load
@@ -26,7 +26,7 @@ SPLIT = "ratio-per-client[train=0.2,validation=0.4,test=0.4]"
 
 def prepare_process() -> None:
     """Set this process up as the runner does its own: one thread, freed memory kept, no beta warnings."""
-    warnings.filterwarnings("ignore", message="Sparse (CSR|invariant)", category=UserWarning)
+    warnings.filterwarnings("ignore", message=BETA_NOTICE, category=UserWarning)
     torch.set_num_threads(1)
     keep_freed_memory()
 

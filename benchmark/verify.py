@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmark.cell import Cell
-from benchmark.engines import Engine, Work
+from benchmark.engines import Engine, RunCell
 from benchmark.environment import same_code
 from benchmark.files import NamedFiles, handed_by
 from benchmark.plan import versions_of
@@ -98,7 +98,7 @@ class Comparison:
     """A line for each figure that should be as it was and is not."""
 
 
-def compare(records: Sequence[Record], engine: Engine, work: Work) -> Iterator[Comparison]:
+def compare(records: Sequence[Record], engine: Engine, work: RunCell) -> Iterator[Comparison]:
     """Run the records' cells again and compare every figure that a record holds but times and memory.
 
     Figures must agree to the digit where processor, versions and the code of graphs and methods are those of

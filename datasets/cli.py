@@ -17,7 +17,7 @@ from datasets import registry
 from datasets.archive import as_raw, write_archive
 from datasets.errors import UserError
 from datasets.files import explained, user_cache
-from datasets.graph import largest_component
+from datasets.graph import BETA_NOTICE, largest_component
 from datasets.options import Spec, defaults_in_words, defaults_of
 from datasets.summary import summarise
 from datasets.synthetic import GENERATORS
@@ -33,8 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = build_parser()
     options = parser.parse_args(arguments)
     with warnings.catch_warnings():
-        # torch tells everyone that CSR tensors are in beta
-        warnings.filterwarnings("ignore", message="Sparse (CSR tensor support|invariant checks)")
+        warnings.filterwarnings("ignore", message=BETA_NOTICE)
         try:
             options.run(options)
         except UserError as error:

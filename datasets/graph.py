@@ -104,6 +104,10 @@ def make_graph(source: np.ndarray, target: np.ndarray, nodes: int) -> dgl.DGLGra
     return dgl.graph(tuple(ends), num_nodes=nodes)
 
 
+BETA_NOTICE = "Sparse (CSR tensor support|invariant checks)"
+"""How torch's warnings begin that sparse CSR tensors are in beta, which it gives in every process."""
+
+
 def as_feature_tensor(features: np.ndarray | sp.spmatrix | Tensor) -> Tensor:
     """Dense arrays become a float32 tensor, scipy matrices a `torch.sparse_csr` one (32-bit indices)."""
     if isinstance(features, Tensor):
@@ -120,7 +124,7 @@ def as_feature_tensor(features: np.ndarray | sp.spmatrix | Tensor) -> Tensor:
 def csr_tensor(pointer: Tensor, column: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
     """A `torch.sparse_csr` tensor, without torch's notice that the layout is in beta."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Sparse (CSR tensor support|invariant checks)")
+        warnings.filterwarnings("ignore", message=BETA_NOTICE)
         return torch.sparse_csr_tensor(pointer, column, values, size=shape, check_invariants=False)
 
 

@@ -25,7 +25,7 @@ from datasets.errors import UserError
 from datasets.files import explained
 from datasets.graph import Dataset
 from datasets.loaders.raw import DAMAGE, MalformedFileError, RawGraph, checked, masks_of
-from datasets.paths import GRAPHML, TABLE, TENSORS
+from datasets.paths import ARCHIVE, GRAPHML, PLUGIN, TABLE, TENSORS
 
 if TYPE_CHECKING:
     # Slow to import, and needed for tables alone.
@@ -73,6 +73,11 @@ def read(path: Path) -> Dataset:
     path = path.expanduser()
     if not path.exists():
         raise UserError(f"there is no graph at {path}: check the path")
+    if not path.is_dir() and path.suffix not in (TENSORS, GRAPHML, TABLE):
+        raise UserError(
+            f"no graph is read from {path}: name a folder of tables, or a file that ends in {ARCHIVE}, "
+            f"{TENSORS}, {GRAPHML}, {TABLE} or {PLUGIN}"
+        )
     if path.suffix == TENSORS:
         return from_pyg(_load_tensors(path), path.stem)
     if path.suffix == GRAPHML:

@@ -15,8 +15,8 @@ client's own.
 
 Deviations: the gradient is one of the whole drawn share at once, without dropout; the paper goes through
 it in batches. Public code has no limit on the first round's steps, here there is one. For link prediction
-all training pairs are read. FedGB's code has p = all layers, 20 % of the items, η = 0.01 and 100 steps
-(`layers = 0`, `share = 0.2`, `rate = 0.01`); it also takes θ from before the training, so that trained
+all training pairs are read. FedGB's code has p = all layers, 20 % of the items and a tenth of the threshold
+(`layers = 0`, `share = 0.2`, `threshold = 0.01`); it also takes θ from before the training, so that trained
 models never come back, which is not offered.
 """
 

@@ -24,15 +24,14 @@ class Pair:
     run: Run
     record: Record
 
-    def difference(self, metric: str) -> float | None:
-        """Ours − theirs in points; None where one of them lacks the metric."""
-        ours, theirs = self.record.metrics.get(metric), self.run.metrics.get(metric)
-        return None if ours is None or theirs is None else ours - theirs
+    def has(self, metric: str) -> bool:
+        """Whether both have a score of that metric."""
+        return self.record.metrics.get(metric) is not None and metric in self.run.metrics
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A method of one code by one metric: every pair, over all places or at one."""
+    """A method of one code by one metric: every pair that has it, over all places or at one."""
 
     code: str
     method: str
@@ -43,6 +42,11 @@ class Comparison:
     pairs: list[Pair] = field(default_factory=list)
 
     @property
+    def ours(self) -> list[float]:
+        """Our score of every pair, in percent."""
+        return [pair.record.metrics[self.metric] for pair in self.pairs]
+
+    @property
     def theirs(self) -> list[float]:
         """The authors' score of every pair, in percent."""
         return [pair.run.metrics[self.metric] for pair in self.pairs]
@@ -50,8 +54,7 @@ class Comparison:
     @property
     def differences(self) -> list[float]:
         """Ours − theirs of every pair, in points."""
-        found = (pair.difference(self.metric) for pair in self.pairs)
-        return [each for each in found if each is not None]
+        return [ours - theirs for ours, theirs in zip(self.ours, self.theirs, strict=True)]
 
     @property
     def verdict(self) -> Verdict:
@@ -63,7 +66,7 @@ class Comparison:
         """Their seconds per round over ours, the mean over the pairs in which both had a core of their own;
         None if there is none such."""
         ratios = [
-            pair.run.seconds_per_round / seconds_per_round(pair.record)
+            pair.run.seconds_per_round / pair.record.seconds_per_round
             for pair in self.pairs
             if min(pair.run.core_share, pair.record.result.core_share or 0.0) >= ALONE
         ]
@@ -74,20 +77,15 @@ def beside(records: Sequence[Record], metric: str, runs: Mapping[str, Sequence[R
     """The runs of the authors' code on the clients of these records, repetitions of one cell; None where it
     was not run on any, or does not give the metric. `runs` is by the key of our cell, the latest last."""
     found = [Pair(runs[record.key][-1], record) for record in records if record.key in runs]
-    pairs = [pair for pair in found if pair.difference(metric) is not None]
+    pairs = [pair for pair in found if pair.has(metric)]
     if not pairs:
         return None
     run = pairs[0].run
     return Comparison(run.code, run.method, run.backbone, metric, pairs=pairs)
 
 
-def seconds_per_round(record: Record) -> float:
-    """Of ours: training and evaluation."""
-    return (record.seconds["train"] + record.seconds["evaluate"]) / record.rounds
-
-
 def compare(runs: Mapping[str, Iterable[Run]], records: Iterable[Record]) -> list[Comparison]:
-    """Every method and metric that both have run on the same draws: over all places, then at each.
+    """Every method and metric that both have on the same draws: over all places, then at each.
 
     `runs` is by the key of our cell, the latest last, which counts.
     """
@@ -100,9 +98,9 @@ def compare(runs: Mapping[str, Iterable[Run]], records: Iterable[Record]) -> lis
         # One pair for each code, by its latest run.
         for run in {run.code: run for run in found}.values():
             place = (run.dataset, run.partition, run.clients)
-            for metric in run.metrics:
+            pair = Pair(run, by_key[key])
+            for metric in filter(pair.has, run.metrics):
                 name = (run.code, run.method, run.backbone, metric)
-                pair = Pair(run, by_key[key])
                 overall.setdefault(name, Comparison(*name)).pairs.append(pair)
                 local.setdefault((*name, place), Comparison(*name, place)).pairs.append(pair)
     found_all = [*overall.values(), *local.values()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmark.engines.base import Engine, Failure, Memory, Work, unknown_memory
+from benchmark.engines.base import Engine, MakeFailure, Memory, RunCell, unknown_memory
 from benchmark.engines.in_process import InProcess
 from benchmark.engines.process import ProcessPool
 from benchmark.engines.ray import RayEngine
@@ -15,13 +15,13 @@ from datasets.errors import unknown
 __all__ = [
     "ENGINES",
     "Engine",
-    "Failure",
     "InProcess",
+    "MakeFailure",
     "Memory",
     "ProcessPool",
     "RayEngine",
+    "RunCell",
     "SlurmEngine",
-    "Work",
     "check_engine",
     "create_engine",
     "thread_variables",

@@ -8,8 +8,8 @@ from typing import Protocol
 from benchmark.cell import Cell
 from benchmark.record import Record
 
-Work = Callable[[Cell], Record]
-Failure = Callable[[Cell, str], Record]
+RunCell = Callable[[Cell], Record]
+MakeFailure = Callable[[Cell, str], Record]
 """Makes the record of a cell whose worker died, from the cell and a sentence."""
 Memory = Callable[[Cell], float]
 """MiB that a cell is likely to take, 0 where that is not known."""
@@ -36,7 +36,7 @@ def uses_cuda(cell: Cell) -> bool:
 class Engine(Protocol):
     """Runs cells and hands over each record as soon as it is there, in any order."""
 
-    def map(self, work: Work, cells: Iterable[Cell], failed: Failure) -> Iterator[Record]:
+    def map(self, work: RunCell, cells: Iterable[Cell], failed: MakeFailure) -> Iterator[Record]:
         """Yield one record per cell, taken when there is room for it; closing the iterator stops all."""
         ...
 

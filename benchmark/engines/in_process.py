@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from benchmark.cell import Cell
-from benchmark.engines.base import Failure, Work, limit_threads
+from benchmark.engines.base import MakeFailure, RunCell, limit_threads
 from benchmark.record import Record
 
 
@@ -16,7 +16,7 @@ class InProcess:
 
     threads: int = 1
 
-    def map(self, work: Work, cells: Iterable[Cell], failed: Failure) -> Iterator[Record]:
+    def map(self, work: RunCell, cells: Iterable[Cell], failed: MakeFailure) -> Iterator[Record]:
         """See `Engine.map`."""
         limit_threads(self.threads)
         for cell in cells:

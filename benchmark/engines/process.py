@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 
 from benchmark.cell import Cell
-from benchmark.engines.base import Failure, Work, lacked_memory, limit_threads
+from benchmark.engines.base import MakeFailure, RunCell, lacked_memory, limit_threads
 from benchmark.record import Record
 from benchmark.threads import thread_variables
 
@@ -31,7 +31,7 @@ class ProcessPool:
     timeout: float | None = None
     """Seconds after which a cell is stopped and has failed."""
 
-    def map(self, work: Work, cells: Iterable[Cell], failed: Failure) -> Iterator[Record]:
+    def map(self, work: RunCell, cells: Iterable[Cell], failed: MakeFailure) -> Iterator[Record]:
         """See `Engine.map`."""
         # A cell is asked for when there is a worker for it, and not before: others may run the rest.
         waiting = iter(cells)
@@ -93,7 +93,7 @@ class ProcessPool:
         return max(0.0, self.timeout - max(worker.age() for worker in busy))
 
 
-def run_apart(work: Work, cell: Cell, failed: Failure, threads: int, timeout: float) -> Record:
+def run_apart(work: RunCell, cell: Cell, failed: MakeFailure, threads: int, timeout: float) -> Record:
     """The record of one cell run in a process of its own, which is stopped after `timeout` seconds.
 
     A process that was killed counts as one that was refused memory.
@@ -121,7 +121,7 @@ def overtime(timeout: float) -> str:
 class _Worker:
     """One process of the pool and the cell it works on."""
 
-    def __init__(self, work: Work, threads: int) -> None:
+    def __init__(self, work: RunCell, threads: int) -> None:
         context = get_context("spawn")
         self.channel, far_end = context.Pipe()
         self.cell: Cell | None = None
@@ -183,7 +183,7 @@ class _Worker:
         self.channel.close()
 
 
-def _serve(channel: Connection, work: Work, threads: int) -> None:
+def _serve(channel: Connection, work: RunCell, threads: int) -> None:
     """Body of a worker process: one cell in, one record out, until the channel closes."""
     # Ctrl-C reaches the whole process group; only the parent answers it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

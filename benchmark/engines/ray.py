@@ -11,9 +11,9 @@ from typing import Any
 from benchmark.cell import Cell
 from benchmark.engines.base import (
     SPARE,
-    Failure,
+    MakeFailure,
     Memory,
-    Work,
+    RunCell,
     lacked_memory,
     unknown_memory,
     uses_cuda,
@@ -39,7 +39,7 @@ class RayEngine:
     timeout: float | None = None
     """Seconds after which a cell is stopped and has failed."""
 
-    def map(self, work: Work, cells: Iterable[Cell], failed: Failure) -> Iterator[Record]:
+    def map(self, work: RunCell, cells: Iterable[Cell], failed: MakeFailure) -> Iterator[Record]:
         """See `Engine.map`."""
         ray = needed("ray", "ray", "the Ray engine", "leave --engine out")
         ours = {name: value for name, value in os.environ.items() if name.startswith("FEDSUB_")}

@@ -15,9 +15,9 @@ from typing import Any
 from benchmark.cell import Cell
 from benchmark.engines.base import (
     SPARE,
-    Failure,
+    MakeFailure,
     Memory,
-    Work,
+    RunCell,
     lacked_memory,
     unknown_memory,
     uses_cuda,
@@ -55,7 +55,7 @@ class SlurmEngine:
     cluster: str = "slurm"
     """`local` and `debug` run the jobs here, without Slurm."""
 
-    def map(self, work: Work, cells: Iterable[Cell], failed: Failure) -> Iterator[Record]:
+    def map(self, work: RunCell, cells: Iterable[Cell], failed: MakeFailure) -> Iterator[Record]:
         """See `Engine.map`. Raises UserError if a batch cannot be submitted."""
         _needed("submitit")
         # Jobs begin with the variables of whoever submits them.
@@ -67,7 +67,7 @@ class SlurmEngine:
             yield from self._run(work, lost, failed, None)
 
     def _run(
-        self, work: Work, cells: list[Cell], failed: Failure, lost: list[Cell] | None
+        self, work: RunCell, cells: list[Cell], failed: MakeFailure, lost: list[Cell] | None
     ) -> Iterator[Record]:
         """The records of the cells; those that may recover join `lost`, unless this is their second time."""
         jobs: list[tuple[Any, Cell]] = []
@@ -91,7 +91,7 @@ class SlurmEngine:
                 with suppress(OSError):
                     job.cancel(check=False)
 
-    def _submit(self, work: Work, cells: list[Cell], times: int) -> list[Any]:
+    def _submit(self, work: RunCell, cells: list[Cell], times: int) -> list[Any]:
         """One array job of all the cells, with `times` the memory that they are likely to take."""
         submitit = _needed("submitit")
         try:
@@ -115,7 +115,7 @@ class SlurmEngine:
         }
 
 
-def _outcome(job: Any, cell: Cell, failed: Failure) -> tuple[Record, bool]:
+def _outcome(job: Any, cell: Cell, failed: MakeFailure) -> tuple[Record, bool]:
     """The record of a job that has ended, and whether another attempt may give a better one."""
     from submitit.core.utils import FailedJobError, UncompletedJobError
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -16,7 +16,7 @@ from benchmark.pages.wording import sentence_list
 from benchmark.pages.writing import write_page
 from benchmark.plan import grid_cells
 from benchmark.protocol import load_protocol, names
-from benchmark.record import Record
+from benchmark.record import OK, Record
 from benchmark.records import Records
 from benchmark.verdict import LEVEL
 
@@ -60,10 +60,11 @@ def write_authors_page(results: Path, records: Records) -> Path | None:
     return path
 
 
-def markdown(runs: Mapping[str, Sequence[Run]], records: Iterable[Record]) -> str:
+def markdown(runs: Mapping[str, Sequence[Run]], records: Sequence[Record]) -> str:
     """The page; the same input gives the same bytes."""
     comparisons = compare(runs, records)
     everything = [run for found in runs.values() for run in found]
+    recorded = {record.key for record in records if record.status == OK}
     parts = ["# The authors' code on the same clients", INTRODUCTION]
     for code in CODES.values():
         own = [run for run in everything if run.code == code.name]
@@ -86,8 +87,7 @@ def markdown(runs: Mapping[str, Sequence[Run]], records: Iterable[Record]) -> st
         for place in dict.fromkeys(each.place for each in found if each.place is not None):
             parts.append(f"### {escape(f'{code.title}: {block_title(place)}')}")
             parts.append(markdown_table(HEAD, [_line(each) for each in found if each.place == place]))
-        paired = {pair.run.key for each in overall for pair in each.pairs}
-        waiting = len({run.key for run in own} - paired)
+        waiting = len({run.key for run in own} - recorded)
         if waiting:
             parts.append(f"{waiting} of their runs wait for our record of the same cell.")
     return "\n\n".join(parts) + "\n"
@@ -96,12 +96,11 @@ def markdown(runs: Mapping[str, Sequence[Run]], records: Iterable[Record]) -> st
 def _line(comparison: Comparison) -> list[str]:
     verdict = comparison.verdict
     name = f"{comparison.method} · {comparison.backbone}"
-    ours = [pair.record.metrics[comparison.metric] or 0.0 for pair in comparison.pairs]
     return [
         name,
         heading_of(comparison.metric),
-        str(len(comparison.differences)),
-        f"{fmean(ours):.2f}",
+        str(len(comparison.pairs)),
+        f"{fmean(comparison.ours):.2f}",
         f"{fmean(comparison.theirs):.2f}",
         verdict.shown,
         verdict.shown_interval or "–",

@@ -14,11 +14,9 @@ from benchmark.pages.metrics import (
     CHANGE,
     COMMUNICATION,
     GAIN,
-    PERCENT,
     bytes_sent,
     main_value,
     more_is_better,
-    unit_of,
     value_of,
     was_fedavg,
 )
@@ -43,14 +41,7 @@ class Score:
     std: float | None
     """Sample standard deviation; None for a single seed."""
     published: Figure | None
-    unit: str = PERCENT
-    """See `unit_of`."""
     by_seed: Mapping[int, float] = field(default_factory=dict)
-
-    @property
-    def difference(self) -> float | None:
-        """Measured minus published."""
-        return None if self.published is None else self.mean - self.published.mean
 
 
 @dataclass(frozen=True)
@@ -110,8 +101,7 @@ class Row:
     @property
     def seconds_per_round(self) -> float:
         """Training and evaluation, a round."""
-        rounds = max(self.records[0].rounds, 1)
-        return (self.mean("seconds", "train") + self.mean("seconds", "evaluate")) / rounds
+        return statistics.fmean(record.seconds_per_round for record in self.records)
 
     @property
     def seconds(self) -> float:
@@ -214,7 +204,7 @@ def _scores(protocol: Protocol, row: Row, others: Iterable[Row]) -> dict[str, Sc
         if values:
             figure = None if row.deviations else published_figure(protocol, metric, **row.point)
             std = statistics.stdev(values) if len(values) > 1 else None
-            scores[metric] = Score(statistics.fmean(values), std, figure, unit_of(metric), by_seed)
+            scores[metric] = Score(statistics.fmean(values), std, figure, by_seed)
     return scores
 
 

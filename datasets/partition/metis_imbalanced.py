@@ -13,8 +13,7 @@ from datasets.graph import Dataset
 from datasets.limits import Count
 from datasets.partition import metis
 
-VERSION = 2
-"""2: that of `metis`."""
+VERSION = metis.VERSION
 
 
 def partition(

@@ -14,8 +14,7 @@ from datasets.partition import metis
 from datasets.partition.base import group
 from datasets.seeding import stream
 
-VERSION = 2
-"""2: that of `metis`."""
+VERSION = metis.VERSION
 
 
 def partition(

@@ -226,7 +226,7 @@ class FedCog(ServedMethod):
     def couple(self) -> None:
         """Apply LNNC, build the coupled graphs, and note their sizes in `extras`."""
         options = self.options
-        self.protected = Protected(self.federation, 0, 0, 0)
+        self.protected = Protected(self.federation, 0, 0)
         if options.lnnc:
             self.protected = connect(self.federation, options.lnnc_isolated)
         self.coupling = couple(self.protected.federation)

@@ -31,9 +31,7 @@ class Protected:
 
     federation: Federation
     edges: int
-    """Undirected edges added."""
-    requests: int
-    """Nodes that asked for an edge; two that chose each other share one."""
+    """Undirected edges added; two nodes that chose each other share one."""
     alone: int
     """Nodes that have external neighbours and are their client's only node: nothing to join them to."""
 
@@ -66,7 +64,6 @@ def connect(federation: Federation, isolated: bool = False) -> Protected:
     return Protected(
         federation=replace(federation, graph=use_kernel(graph, kernel_of(federation.graph))),
         edges=len(pairs),
-        requests=len(joined),
         alone=len(rows) - len(joined),
     )
 

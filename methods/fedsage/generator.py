@@ -24,10 +24,7 @@ from methods.stacked.backbones import GraphSAGE, Inputs
 from methods.stacked.growth import Grown, grow
 from methods.stacked.optimiser import make_adam
 from methods.stacked.parameters import Parameters, linear_start, prefixed, stack
-from methods.stacked.segments import Segments, segment_product
-
-_ALIGNMENT = 4
-"""A slot's width is a multiple of this, so that the grouped product need not pad the largest weights."""
+from methods.stacked.segments import Segments, aligned, segment_product
 
 
 @dataclass(frozen=True)
@@ -111,8 +108,8 @@ class NeighbourGenerator:
         """The last layer's part for one generated neighbour; each slot has a seed of its own."""
         while len(self.slots) <= slot:
             random = torch.Generator().manual_seed(self.seed + 1 + len(self.slots))
-            outer = -(-self.width // _ALIGNMENT) * _ALIGNMENT
-            start = prefixed("slot", linear_start(self.options.wide, outer, random))
+            # These are the largest weights, which the grouped product would pad in every step.
+            start = prefixed("slot", linear_start(self.options.wide, aligned(self.width), random))
             made = stack(start, self.clients, self.device)
             self.optimiser.add_param_group({"params": list(made.values())})
             for value in made.values():

@@ -105,7 +105,8 @@ class _SegmentSum(torch.autograd.Function):
         return gradient.index_select(0, ctx.segments.client), None
 
 
-def _aligned(width: int) -> int:
+def aligned(width: int) -> int:
+    """The next width that the grouped product need not pad."""
     return -(-width // _ALIGNMENT) * _ALIGNMENT
 
 
@@ -155,10 +156,10 @@ class _SegmentProduct(torch.autograd.Function):
         inner, outer = weight.shape[1], weight.shape[2]
         ctx.shape = (inner, outer)
         ctx.segments = segments
-        h = _padded(h, _aligned(inner)).contiguous()
+        h = _padded(h, aligned(inner)).contiguous()
         padded = weight
-        if _aligned(inner) != inner or _aligned(outer) != outer:
-            padded = functional.pad(weight, (0, _aligned(outer) - outer, 0, _aligned(inner) - inner))
+        if aligned(inner) != inner or aligned(outer) != outer:
+            padded = functional.pad(weight, (0, aligned(outer) - outer, 0, aligned(inner) - inner))
         ctx.save_for_backward(h, padded)
         out = _rows_product(h, padded, segments)
         return out if out.shape[1] == outer else out[:, :outer].contiguous()
@@ -167,7 +168,7 @@ class _SegmentProduct(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         h, weight = ctx.saved_tensors
         inner, outer = ctx.shape
-        gradient = _padded(gradient, _aligned(outer)).contiguous()
+        gradient = _padded(gradient, aligned(outer)).contiguous()
         to_h = to_weight = None
         if ctx.needs_input_grad[0]:
             to_h = _rows_product(gradient, weight.transpose(1, 2), ctx.segments)[:, :inner]

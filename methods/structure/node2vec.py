@@ -24,22 +24,22 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Node2VecSettings:
-    """Hyper-parameters; defaults are FedStruct's."""
+    """Hyper-parameters; what has a default no method sets."""
 
-    width: int = 256
-    walk_length: int = 20
+    width: int
+    walk_length: int
     """Nodes of a walk."""
-    context: int = 10
+    context: int
     """Nodes of a window: its first is paired with each of the others."""
-    walks: int = 10
+    walks: int
     """Walks from each node in an epoch."""
-    p: float = 1.0
+    p: float
     """Return parameter."""
-    q: float = 1.0
+    q: float
     """In-out parameter."""
-    negatives: int = 1
+    negatives: int
     """Random walks against each true one."""
-    epochs: int = 50
+    epochs: int
     learning_rate: float = 0.01
     batch: int = 128
     """Nodes whose walks make one step."""
@@ -62,19 +62,6 @@ def node2vec(adjacency: sp.csr_matrix, settings: Node2VecSettings, seed: int) ->
     return cache.remember(
         "structure", "node2vec", adjacency, parameters, lambda: _train(adjacency, settings, seed)
     )
-
-
-def random_walks(
-    adjacency: sp.csr_matrix, starts: np.ndarray, length: int, p: float, q: float, seed: int
-) -> np.ndarray:
-    """A second-order walk of `length` nodes from each of `starts`, (len(starts), length) int64.
-
-    A node without neighbours stays where it is.
-    """
-    pointer, column = _rows(adjacency)
-    walks = np.empty((len(starts), length), dtype=np.int64)
-    _walk_all(pointer, column, starts.astype(np.int64), p, q, np.random.default_rng(seed), walks)
-    return walks
 
 
 def _rows(adjacency: sp.csr_matrix) -> tuple[np.ndarray, np.ndarray]:
@@ -128,7 +115,8 @@ def _joined(pointer, column, source, target):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _walk(pointer, column, start, p, q, generator, walk):  # type: ignore[no-untyped-def]
-    """Fill `walk`. A step is drawn uniformly and kept in proportion to its weight."""
+    """Fill `walk`. A step is drawn uniformly and kept in proportion to its weight; a node without neighbours
+    stays where it is."""
     heaviest = max(1.0, max(1.0 / p, 1.0 / q))
     walk[0] = start
     for position in range(1, len(walk)):
@@ -151,12 +139,6 @@ def _walk(pointer, column, start, p, q, generator, walk):  # type: ignore[no-unt
             if generator.random() * heaviest < weight:
                 break
         walk[position] = following
-
-
-@njit(cache=True)
-def _walk_all(pointer, column, starts, p, q, generator, walks):  # type: ignore[no-untyped-def]
-    for index in range(len(starts)):
-        _walk(pointer, column, starts[index], p, q, generator, walks[index])
 
 
 @njit("void(float32[::1], float32[::1], float32[::1], float32[::1], float32)", cache=True, fastmath=True)

@@ -17,7 +17,7 @@ from typing import Any
 from benchmark import jsonl
 from benchmark.arguments import parse
 from benchmark.cell import Cell
-from benchmark.engines import Work
+from benchmark.engines import RunCell
 from benchmark.record import Record, Result
 from benchmark.store import Store
 
@@ -37,6 +37,11 @@ def make_cell(**settings: Any) -> Cell:
         "seed": 0,
     }
     return Cell.from_dict({**values, **settings})
+
+
+def with_settings(cell: Cell, **settings: Any) -> Cell:
+    """The cell with settings replaced, by the names under which they are stored."""
+    return Cell.from_dict({**cell.to_dict(), **settings})
 
 
 def make_record(
@@ -151,7 +156,7 @@ def failing_run(cell: Cell) -> Record:
     return quick_run(cell)
 
 
-def run(folder: Path, *argv: str, work: Work = quick_run) -> int:
+def run(folder: Path, *argv: str, work: RunCell = quick_run) -> int:
     """The exit code of the command line on a results folder; cells run as `work` says."""
     from benchmark.cli import main
 

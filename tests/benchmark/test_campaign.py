@@ -34,7 +34,7 @@ def _graphs_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(campaign.graphs, "is_available", lambda name: True)
 
 
-def run(folder: Path, *argv: str, work: campaign.Work) -> int:
+def run(folder: Path, *argv: str, work: campaign.RunCell) -> int:
     given = ["--campaign", "--table", TABLE, "--engine", "in-process", "--workers", "1"]
     return main(parse([*given, "--results", str(folder), *argv]), work)
 
@@ -121,6 +121,16 @@ def test_it_measures_everything_then_decides_what_it_can_and_goes_on_where_it_st
     assert len(ran) == before
     assert "24 of " in capsys.readouterr().err
     assert (tmp_path / "leaderboards" / f"{TABLE}.md").exists()
+
+
+def test_while_cells_run_it_says_how_many_are_left(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(campaign, "TELL_EVERY", 0.0)
+    asked = ("--dataset", "cora", "--method", "fedgnn")
+    assert run(tmp_path, *asked, work=make_record) == 0
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("campaign: ")]
+    assert [line.split("; ")[1].split(" ")[0] for line in said] == ["3", "2", "1", "0", "0"]
 
 
 def test_an_undecided_gain_asks_for_seeds_of_its_row_and_of_the_baseline(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from benchmark.record import Record, json_ready, rounded
 from benchmark.runner import failed
 from benchmark.typed import LARGEST
 from datasets.errors import UserError
-from tests.benchmark.fakes import make_cell, make_record
+from tests.benchmark.fakes import make_cell, make_record, with_settings
 
 OTHER = {
     "options": {"mu": 0.5},
@@ -39,7 +39,7 @@ ROOM = {"local_epochs": 2, "privacy_clip": 1.0, "top_k": 0.5}
 def changed(cell: Cell, name: str) -> Cell:
     value = cell.to_dict()[name]
     usual = not value if isinstance(value, bool) else {str: "other", int: 77, float: 0.123}.get(type(value))
-    return cell.with_settings(**{name: OTHER.get(name, usual)})
+    return with_settings(cell, **{name: OTHER.get(name, usual)})
 
 
 def test_key_is_stable_across_versions_of_this_file() -> None:
@@ -59,8 +59,8 @@ def test_label_and_paths_are_outside_the_key() -> None:
 
 def test_group_ignores_the_seed_only() -> None:
     cell = make_cell()
-    assert cell.with_settings(seed=9).group == cell.group
-    assert cell.with_settings(rounds=9).group != cell.group
+    assert with_settings(cell, seed=9).group == cell.group
+    assert with_settings(cell, rounds=9).group != cell.group
 
 
 def test_fields_at_an_omitted_default_do_not_enter_the_key() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import types
@@ -37,6 +38,7 @@ from benchmark.peers.worker import Worker
 from benchmark.performance import parts
 from benchmark.performance.page import ratios
 from datasets.errors import UserError
+from methods import fedala
 from methods.core import registry
 from tests.methods.federations import small_federation
 
@@ -71,6 +73,13 @@ def test_plan_refuses_what_the_suites_do_not_share(datasets: list[str], methods:
 def test_our_methods_take_the_peers_options_and_network(pairing: Any) -> None:
     registry.make_options(pairing.method, pairing.options)
     assert pairing.architecture["backbone"] in registry.describe(pairing.method).backbones
+
+
+def test_fedala_says_the_settings_by_which_fedgb_differs() -> None:
+    said = re.findall(r"`(\w+) = ([\d.]+)`", fedala.__doc__ or "")
+    named = {**asdict(fedala.FedALAOptions()), **{name: float(value) for name, value in said}}
+    assert len(said) == 3
+    assert named == {**asdict(fedala.FedALAOptions()), **PAIRINGS["fedgb fedala"].options}
 
 
 def test_blocks_are_interleaved_with_the_same_number_of_rounds(tmp_path: Path) -> None:

@@ -148,6 +148,7 @@ def test_a_method_whose_backbone_is_not_the_tables_is_left_out_with_the_reason(t
         (["--set", "split=ratio[train=2]"], r"ratio's train must be in \[0, 1\]"),
         (["--method", "fedadam[beta1=5]"], r"fedadam's beta1 must be in \[0, 1\)"),
         (["--dataset", "./nowhere.npz"], "there is no graph at ./nowhere.npz: check the path"),
+        (["--dataset", "./nowhere"], "there is no graph at ./nowhere: check the path"),
         (["--table", "fedpub2"], "unknown table 'fedpub2'.*fedpub-2"),
         (["--partition", "metiss"], "unknown partition scheme 'metiss'.*metis"),
         (["--partition", "metis[recursiv=true]"], "'recursiv'.*recursive"),

@@ -15,7 +15,7 @@ from benchmark.record import Record
 from benchmark.records import Records, answers, run_once
 from benchmark.runner import failed, run
 from benchmark.store import Store
-from tests.benchmark.fakes import make_cell, make_record, quick_run
+from tests.benchmark.fakes import make_cell, make_record, quick_run, with_settings
 
 OTHER_VALUES: dict[str, Any] = {
     "dataset": "citeseer", "partition": "louvain", "clients": 6, "method": "local", "seed": 1,
@@ -39,8 +39,8 @@ def test_every_setting_but_the_table_and_the_label_is_other_work() -> None:
     cell = make_cell(local_epochs=2, privacy_clip=1.0, top_k=0.5)
     assert {*OTHER_VALUES} == {*FIELDS} - {"protocol", "label", "paths", "further_metrics"}
     for name, value in OTHER_VALUES.items():
-        assert not answers(cell, cell.with_settings(protocol="another", **{name: value})), name
-    assert answers(cell, cell.with_settings(protocol="another", label="another"))
+        assert not answers(cell, with_settings(cell, protocol="another", **{name: value})), name
+    assert answers(cell, with_settings(cell, protocol="another", label="another"))
 
 
 def test_a_score_more_answers_and_a_score_less_does_not() -> None:
@@ -65,7 +65,7 @@ def test_clients_drawn_with_the_seed_of_the_run_are_so_in_either_spelling() -> N
 def test_a_record_of_another_table_answers_and_says_whence(tmp_path: Path) -> None:
     cell = make_cell(protocol="first", label="as first spells it")
     Store(tmp_path, "first").append(make_record(cell, 61.0))
-    asked = cell.with_settings(protocol="second", label="as second spells it")
+    asked = with_settings(cell, protocol="second", label="as second spells it")
     records = Records(tmp_path)
     found = records.get(asked)
     assert found is not None
@@ -74,7 +74,7 @@ def test_a_record_of_another_table_answers_and_says_whence(tmp_path: Path) -> No
     assert found.source == cell
     assert found.stored_key == cell.key != found.key
     assert found.to_dict()["source"] == {"protocol": "first", "key": cell.key}
-    assert records.of_table("second", [asked.with_settings(seed=4)]) == [found]
+    assert records.of_table("second", [with_settings(asked, seed=4)]) == [found]
     assert records.of_table("second") == []
     assert not (tmp_path / "runs" / "second.jsonl").exists()
 

@@ -10,7 +10,7 @@ from datasets.errors import UserError
 from methods.core.base import FederatedMethod
 from methods.core.tasks import LinkPrediction
 from methods.core.training import Outcome, train
-from tests.benchmark.fakes import make_cell
+from tests.benchmark.fakes import make_cell, with_settings
 
 SMALL = make_cell(
     dataset="community[nodes=300,communities=12]",
@@ -51,13 +51,13 @@ def test_a_record_holds_what_came_out() -> None:
 
 @pytest.mark.parametrize("method", ["fedavg", "local", "central"])
 def test_the_same_seed_gives_the_same_record_apart_from_times(method: str) -> None:
-    cell = SMALL.with_settings(method=method)
+    cell = with_settings(SMALL, method=method)
     assert comparable(run(cell)) == comparable(run(cell))
-    assert run(cell.with_settings(seed=1)).curve["test"] != run(cell).curve["test"]
+    assert run(with_settings(cell, seed=1)).curve["test"] != run(cell).curve["test"]
 
 
 def test_damaged_data_have_the_clients_of_the_undamaged() -> None:
-    worse = SMALL.with_settings(label_noise=0.3, edges_removed=0.2, features_removed=0.1, labels_kept=0.5)
+    worse = with_settings(SMALL, label_noise=0.3, edges_removed=0.2, features_removed=0.1, labels_kept=0.5)
     plain, first, again = run(SMALL), run(worse), run(worse)
     assert first.key != plain.key
     assert first.result.partition_statistics == plain.result.partition_statistics
@@ -66,12 +66,12 @@ def test_damaged_data_have_the_clients_of_the_undamaged() -> None:
 
 
 def test_options_are_recorded_with_their_defaults() -> None:
-    record = run(SMALL.with_settings(method="fedprox"))
+    record = run(with_settings(SMALL, method="fedprox"))
     assert record.options == {"mu": 0.01}
 
 
 def test_a_run_that_diverges_is_one_sentence_in_a_failed_record() -> None:
-    record = attempt(SMALL.with_settings(learning_rate=1e30, rounds=10, dropout=0.0))
+    record = attempt(with_settings(SMALL, learning_rate=1e30, rounds=10, dropout=0.0))
     assert record.status == "failed"
     assert record.error is not None
     assert "diverged" in record.error
@@ -81,7 +81,7 @@ def test_a_run_that_diverges_is_one_sentence_in_a_failed_record() -> None:
 
 
 def test_bad_input_raises_and_is_recorded() -> None:
-    cell = SMALL.with_settings(clients=301)
+    cell = with_settings(SMALL, clients=301)
     with pytest.raises(UserError, match="301 clients"):
         run(cell)
     assert "301 clients" in (attempt(cell).error or "")
@@ -108,18 +108,18 @@ def test_a_seed_of_its_own_holds_the_held_out_edges_still(monkeypatch: pytest.Mo
         return train(method)
 
     monkeypatch.setattr("benchmark.runner.train", keep)
-    links = SMALL.with_settings(task="link-prediction", backbone="sgc")
+    links = with_settings(SMALL, task="link-prediction", backbone="sgc")
     for seed, data_seed in ((0, -1), (1, 0), (1, -1)):
-        run(links.with_settings(seed=seed, data_seed=data_seed))
+        run(with_settings(links, seed=seed, data_seed=data_seed))
     (first, _), (still, seed), (other, _) = held
     assert first == still != other
     assert seed == 1
 
 
 def test_a_seed_of_its_own_holds_the_data_still() -> None:
-    cell = SMALL.with_settings(seed=1, data_seed=0)
-    own, other = run(cell), run(SMALL.with_settings(seed=0))
+    cell = with_settings(SMALL, seed=1, data_seed=0)
+    own, other = run(cell), run(with_settings(SMALL, seed=0))
     assert own.result.partition_statistics == other.result.partition_statistics
     assert own.curve["test"] != other.curve["test"]
-    assert cell.with_settings(data_seed=-1).key == SMALL.with_settings(seed=1).key != cell.key
-    assert run(SMALL.with_settings(seed=0, data_seed=0)).curve["test"] == other.curve["test"]
+    assert with_settings(cell, data_seed=-1).key == with_settings(SMALL, seed=1).key != cell.key
+    assert run(with_settings(SMALL, seed=0, data_seed=0)).curve["test"] == other.curve["test"]

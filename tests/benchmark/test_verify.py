@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +118,7 @@ def test_records_of_earlier_versions_and_long_ones_are_not_drawn(
     assert short.seconds["train"] < 5
     assert main(parse([*command, "--max-seconds", "0.000001"])) == 2
     assert "longer --max-seconds" in capsys.readouterr().err
-    old = short.cell.with_settings(versions="")
+    old = replace(short.cell, versions="")
     assert old.key != short.key
     write(tmp_path, machine, {**short.to_dict(), **old.to_dict(), "options": {}, "key": old.key})
     assert [record.key for record in Store(tmp_path, "default").records()] == [old.key]

@@ -14,11 +14,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch_geometric.data import Data, HeteroData
 
 import datasets
 from datasets import cli
 from datasets.errors import UserError
 from datasets.graph import Dataset, as_scipy
+from datasets.own import as_own
 from datasets.partition import partition, statistics
 from datasets.summary import summarise
 from methods.core import metrics, tasks
@@ -157,6 +159,35 @@ def test_every_file_keeps_splits_and_attributes(tmp_path: Path) -> None:
     assert known(datasets.load(str(archive)))
 
 
+def as_pyg() -> Data:
+    masks = {"train_mask": torch.tensor(TRAIN), "test_mask": torch.tensor(TEST)}
+    aside = {"pos": torch.rand(5, 3), "edge_attr": torch.rand(5, 1)}
+    return Data(**tensors(), **masks, **aside, country=COUNTRY.tolist(), hospital=torch.tensor(HOSPITAL))
+
+
+def test_a_data_of_pyg_keeps_splits_and_attributes() -> None:
+    assert known(datasets.from_pyg(as_pyg()))
+    assert known(as_own(as_pyg()))
+    with pytest.raises(UserError, match="has no edge_index"):
+        datasets.from_pyg(Data(x=torch.tensor(FEATURES), y=torch.tensor(LABELS)))
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.serialization, "safe_globals"), reason="torch before 2.5 reads tensors alone"
+)
+def test_a_data_of_pyg_is_read_from_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.pt"
+    torch.save(as_pyg(), path)
+    found = datasets.load(str(path))
+    assert known(found)
+    assert found.name == "mine"
+    for harmful in (Data(**tensors(), more=Harmful()), HeteroData()):
+        torch.save(harmful, path)
+        with pytest.raises(UserError, match="more than tensors and a PyG Data"):
+            datasets.load(str(path))
+    assert not Path("harm").exists()
+
+
 def test_several_official_splits() -> None:
     """As PyG's WikiCS: one mask of test nodes for all splits."""
     train = torch.eye(5, dtype=torch.bool)[:, :2]
@@ -201,6 +232,19 @@ def test_files_that_are_no_graph_are_sentences(name: str, content: bytes, said: 
     with pytest.raises(UserError, match=said):
         datasets.load(str(tmp_path / name))
     assert not Path("harm").exists()
+
+
+@pytest.mark.parametrize("name", ["nope", "nope.csv"])
+def test_a_path_to_nothing_is_no_misspelt_name(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=f"there is no graph at {tmp_path / name}: check the path"):
+        datasets.load(str(tmp_path / name))
+
+
+def test_a_file_of_no_known_kind_is_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "edges.txt"
+    path.write_text("0,1\n")
+    with pytest.raises(UserError, match=r"no graph is read from .*edges.txt: name a folder .*\.graphml"):
+        datasets.load(str(path))
 
 
 def test_a_pickle_that_runs_code_is_refused(tmp_path: Path) -> None:

@@ -75,7 +75,10 @@ def test_trains_and_sends_models_only() -> None:
     assert outcome.bytes == plain.bytes
     # The curve's loss holds the penalty, which may grow: the clients' own losses must fall.
     assert float(method.task.loss(method.predict())) < 0.5 * before
-    assert all(value.shape[0] == 3 for value in method.rule.gradient.values())  # type: ignore[attr-defined]
+    kept = method.rule.gradient  # type: ignore[attr-defined]
+    assert {name: value.shape for name, value in kept.items()} == {
+        name: value.shape for name, value in method.parameters.items()
+    }
 
 
 def test_alpha_must_be_positive() -> None:

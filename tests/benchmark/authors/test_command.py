@@ -201,6 +201,23 @@ def test_seconds_of_a_crowded_run_are_not_compared() -> None:
     assert crowded.speed is None
 
 
+def test_a_draw_counts_where_both_have_a_score() -> None:
+    """Ours lacks one metric in the second draw, and never took another."""
+    cells = [make_cell(seed=k) for k in range(2)]
+    theirs = {"accuracy": 58.0, "minority_accuracy": 40.0, "roc_auc": 80.0}
+    runs = {cell.key: [replace(make_run(k, 58.0), metrics=theirs)] for k, cell in enumerate(cells)}
+    scores: list[dict[str, float | None]] = [
+        {"accuracy": 60.0, "minority_accuracy": 44.0},
+        {"accuracy": 62.0, "minority_accuracy": None},
+    ]
+    records = [make_record(cell, metrics=found) for cell, found in zip(cells, scores, strict=True)]
+    found = {each.metric: each.differences for each in compare(runs, records) if each.place is None}
+    assert found == {"accuracy": [2.0, 4.0], "minority_accuracy": [4.0]}
+    page = markdown(runs, records)
+    assert "| minority accuracy % | 1 | 44.00 | 40.00 | +4.00 |" in page
+    assert "wait for our record" not in page
+
+
 def test_runs_without_our_record_wait() -> None:
     assert "1 of their runs wait for our record" in markdown({"key": [make_run(0, 50.0)]}, [])
 

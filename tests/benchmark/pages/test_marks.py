@@ -15,7 +15,7 @@ from benchmark.plan import make_plan, outdated_parts
 from benchmark.protocol import Protocol, load_protocol
 from benchmark.record import Record
 from benchmark.runner import attempt
-from tests.benchmark.fakes import make_record
+from tests.benchmark.fakes import make_record, with_settings
 
 TABLE = """
 [grid]
@@ -79,7 +79,7 @@ def test_another_value_than_the_chosen_one_is_a_deviation_without_the_mark(
 ) -> None:
     protocol, records = table
     own = [
-        replace(record, cell=record.cell.with_settings(learning_rate=0.01))
+        replace(record, cell=with_settings(record.cell, learning_rate=0.01))
         for record in records
         if record.cell.label == "fedcog"
     ]
@@ -206,7 +206,7 @@ def test_a_current_row_takes_the_place_of_its_earlier_versions() -> None:
     assert page.count("earlier version") == 1
     assert line_of(page, "fedcog · earlier version (kmeans, split)")
     # Half a test of one's own is no current row of the table.
-    short = [replace(record, cell=record.cell.with_settings(rounds=5)) for record in fedavg]
+    short = [replace(record, cell=with_settings(record.cell, rounds=5)) for record in fedavg]
     page = page_of(protocol, [*old, *short])
     assert line_of(page, "fedavg · earlier version (kmeans, split)")
     assert line_of(page, "fedavg · rounds=5")
@@ -222,7 +222,7 @@ def test_a_plug_in_that_is_gone_breaks_no_page(tmp_path: Path) -> None:
     protocol, (record, *_) = gains(chosen_gain=0.0)
     for gone in (tmp_path / "gone.py", plugin, "not-installed"):
         for change in ({"method": str(gone)}, {"partition": str(gone)}, {"split": str(gone)}):
-            cell = record.cell.with_settings(files="0" * 64, **change)
+            cell = with_settings(record.cell, files="0" * 64, **change)
             assert outdated_parts(cell) == ()
             assert "files 00000000" in page_of(protocol, [replace(record, cell=cell)])
             assert outdated_parts(replace(cell, versions="")) != ()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+import runpy
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +16,7 @@ from hypothesis import strategies as st
 from datasets import registry
 from datasets.errors import UserError
 from datasets.graph import Dataset, build_dataset, largest_component
-from datasets.partition import SCHEMES, partition
+from datasets.partition import SCHEMES, metis, partition
 from datasets.partition.louvain import communities
 from datasets.partition.metis import LARGEST
 
@@ -257,3 +260,15 @@ def test_every_scheme_says_what_it_does():
     for name in SCHEMES.names():
         assert SCHEMES.summary(name)
     assert SCHEMES.options_of("louvain") == {"slack": 20}
+
+
+@pytest.mark.parametrize("name", ["metis-imbalanced", "metis-overlapping", "metis-plus"])
+def test_other_parts_of_metis_are_a_new_version_of_what_is_made_of_them(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing but the module says so: it is read anew."""
+    path = Path(inspect.getfile(SCHEMES.find(name)))
+    before = SCHEMES.version(name)
+    assert runpy.run_path(str(path)).get("VERSION", 1) == before
+    monkeypatch.setattr(metis, "VERSION", metis.VERSION + 1)
+    assert runpy.run_path(str(path)).get("VERSION", 1) == before + 1

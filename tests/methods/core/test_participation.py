@@ -164,7 +164,7 @@ def test_every_method_does_without_clients_on_a_published_graph(name: str, chame
     method = registry.create(name, options, make_setting(chameleon, network, schedule, 1, merged=info.merged))
     outcome = train(method)
     assert outcome.curve["round"] == [1, 2]
-    assert np.isfinite([*outcome.curve["loss"], *outcome.metrics.values()]).all()
+    assert np.isfinite(list(outcome.metrics.values())).all()
     assert torch.isfinite(method.predict()).all()
     assert info.merged or not method.present[0]
 

@@ -204,7 +204,7 @@ def test_clients_may_be_without_any_edge(backbone: str):
     federation.graph.remove_edges(torch.arange(federation.graph.num_edges()))
     setting = make_setting(federation, Architecture(backbone=backbone), Schedule(rounds=2))
     outcome = train(registry.create("fedlit", {"types": 3, "width": 8}, setting))
-    assert all(np.isfinite(outcome.curve["loss"]))
+    assert outcome.curve["loss"][-1] < outcome.curve["loss"][0]
 
 
 def test_bad_options():

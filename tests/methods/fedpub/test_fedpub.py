@@ -225,7 +225,7 @@ def test_without_temperature_it_is_the_plain_mean():
 def test_variants_run_and_report(options):
     method = create(clients=4, dropout=0.5, **options)
     outcome = train(method)
-    assert np.isfinite(outcome.curve["loss"]).all()
+    assert outcome.curve["loss"][-1] < outcome.curve["loss"][0]
     assert set(outcome.extras) >= {"mask_sparsity_pct", "model_size_pct", "communication_pct_of_fedavg"}
     assert bool(method.breaks_privacy) == (options.get("similarity") == "label")
     if options.get("similarity") == "label":

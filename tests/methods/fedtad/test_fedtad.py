@@ -223,7 +223,7 @@ def test_a_class_without_training_nodes_does_no_harm():
     federation = replace(federation, train=federation.train & (federation.labels != 1))
     method, outcome = Clients(SCHEDULE, federation=federation).run("fedtad", **SMALL)
     assert not method.reliability[:, 1].any()
-    assert all(loss == loss for loss in outcome.curve["loss"])
+    assert outcome.curve["loss"][-1] < outcome.curve["loss"][0]
 
 
 @pytest.mark.parametrize("bad", [{"rate": 0.0}, {"nodes": 0}, {"server_rounds": -1}, {"semantic": -1.0}])

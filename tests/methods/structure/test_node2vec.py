@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import networkx as nx
@@ -13,7 +14,7 @@ import torch.nn.functional as functional
 from scipy.stats import chisquare
 
 from methods.structure import node2vec as module
-from methods.structure.node2vec import Node2VecSettings, node2vec, random_walks
+from methods.structure.node2vec import Node2VecSettings, node2vec
 
 
 @pytest.fixture(autouse=True)
@@ -32,6 +33,18 @@ def paw_with_tail() -> sp.csr_matrix:
     graph = nx.Graph([(0, 1), (1, 2), (0, 2), (1, 3), (1, 4)])
     graph.add_node(5)
     return as_matrix(graph)
+
+
+def random_walks(
+    adjacency: sp.csr_matrix, starts: np.ndarray, length: int, p: float, q: float, seed: int
+) -> np.ndarray:
+    """A walk of `length` nodes from each of `starts`, (len(starts), length) int64."""
+    pointer, column = module._rows(adjacency)
+    generator = np.random.default_rng(seed)
+    walks = np.empty((len(starts), length), dtype=np.int64)
+    for start, walk in zip(starts.tolist(), walks, strict=True):
+        module._walk(pointer, column, start, p, q, generator, walk)
+    return walks
 
 
 @pytest.mark.parametrize(("p", "q"), [(1.0, 1.0), (0.25, 4.0), (10.0, 0.2)])
@@ -99,7 +112,9 @@ def test_adam_on_touched_rows_equals_torch_sparse_adam() -> None:
     np.testing.assert_allclose(table, leaf.detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
-SETTINGS = Node2VecSettings(width=16, walk_length=10, context=5, walks=5, epochs=40, batch=1)
+SETTINGS = Node2VecSettings(
+    width=16, walk_length=10, context=5, walks=5, p=1.0, q=1.0, negatives=1, epochs=40, batch=1
+)
 
 
 def two_cliques() -> sp.csr_matrix:
@@ -131,4 +146,4 @@ def test_a_seed_repeats_and_another_differs(monkeypatch: pytest.MonkeyPatch, tmp
 )
 def test_settings_refuse_what_cannot_be_walked(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="must"):
-        Node2VecSettings(**wrong)  # type: ignore[arg-type]
+        replace(SETTINGS, **wrong)  # type: ignore[arg-type]
