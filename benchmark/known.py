@@ -155,6 +155,14 @@ def check_dataset(graph: str) -> None:
 
 
 @_remembered
+def metric_of(graph: str) -> str:
+    """By which the field scores a published graph, where that is not the accuracy; else empty."""
+    from datasets.catalogue import REGISTRY
+
+    return REGISTRY[graph].metric if graph in REGISTRY else ""
+
+
+@_remembered
 def check_partition(scheme: str) -> None:
     """Raises UserError for an unknown partition scheme and options that it cannot take."""
     from datasets.partition import SCHEMES

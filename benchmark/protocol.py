@@ -17,9 +17,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from benchmark import known
 from benchmark.cell import FIELDS
 from benchmark.typed import checked, fits
-from datasets.catalogue import REGISTRY
 from datasets.errors import UserError, unknown
 from datasets.files import read_toml
 from datasets.options import OptionValue, Spec, parse_value
@@ -135,8 +135,8 @@ class Protocol:
         """The fixed settings at a point of the grid (all axes given). Rounds are selected by the metric by
         which the field scores the graph, unless the protocol names one."""
         settings = self._overridden("settings", self.settings, point)
-        graph = REGISTRY.get(bare(point["dataset"]))
-        return {"selection_metric": graph.metric, **settings} if graph and graph.metric else settings
+        metric = known.metric_of(str(bare(point["dataset"])))
+        return {"selection_metric": metric, **settings} if metric else settings
 
     def options_for(self, **point: Any) -> dict[str, OptionValue]:
         """The options that the overrides give the method at a point of the grid (all axes given)."""
