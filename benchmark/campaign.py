@@ -3,8 +3,9 @@
 A figure is measured by the cells of one row: the row whose clients are drawn anew for every seed before one
 that draws them once, that of the figure's own table before another's. Every measurable figure gets its first
 three seeds, those rows first that answer most figures per second; then undecided figures go on to as many
-seeds as would decide them, ten at most, in the order of what that costs; last, claims of the papers that are
-undecided go on to ten seeds where those would decide a comparison.
+seeds as would decide them, ten at most, in the order of what that costs, and those whose difference lies too
+near δ to all ten; last, claims of the papers that are undecided go on to ten seeds where those would decide a
+comparison.
 """
 
 from __future__ import annotations
@@ -141,20 +142,24 @@ def first_steps(figures: Iterable[Figure], records: Records, estimate: Estimate)
 def further_steps(
     figures: Iterable[Figure], entries: Mapping[Identity, Entry], records: Records, estimate: Estimate
 ) -> list[Step]:
-    """The seeds that would decide levels and gains that are undecided, what that costs least first."""
-    steps = []
+    """The seeds that would decide levels and gains that are undecided, then all ten of those that seeds
+    decide by moving the difference alone; what that costs least first."""
+    deciding: list[Step] = []
+    moving: list[Step] = []
     for figure in figures:
         entry = entries[figure.identity]
         for verdict, cells in (
             (entry.level, figure.cells),
             (entry.gain, dict.fromkeys((*figure.cells, *figure.baseline))),
         ):
-            if verdict is None or verdict.word != UNDECIDED or verdict.seeds is None:
+            if verdict is None or verdict.word != UNDECIDED:
                 continue
-            if verdict.seeds <= MOST_SEEDS:
-                seeds = [replace(cell, seed=seed) for cell in cells for seed in range(verdict.seeds)]
+            count = MOST_SEEDS if verdict.may_move else verdict.seeds or 0
+            if count <= MOST_SEEDS:
+                seeds = [replace(cell, seed=seed) for cell in cells for seed in range(count)]
+                steps = moving if verdict.may_move else deciding
                 steps += _step(seeds, 1, records, estimate)
-    return _in_order(steps)
+    return [*_in_order(deciding), *_in_order(moving)]
 
 
 def claim_steps(

@@ -48,6 +48,7 @@ ROUNDING = 1e-9
 _IN_POINTS = {"accuracy", "auc", "f1", "gain", "change"}
 """The words in the name of a score that is judged by points."""
 _NO_SEEDS = "no number of seeds would decide it"
+_TOO_NEAR = "unless they move the difference, which lies too near δ"
 ONE_DRAW = "one draw in print"
 """Ends the reason of a verdict that the paper's single draw leaves open."""
 # Every number of seeds up to a thousand, above it about every hundredth.
@@ -83,6 +84,11 @@ class Verdict:
     """Why it is not decided, or not measured."""
     is_ratio: bool = False
     """Whether the difference is a ratio."""
+
+    @property
+    def may_move(self) -> bool:
+        """Whether more seeds would decide it by moving the difference alone."""
+        return self.reason.endswith(_TOO_NEAR)
 
     @property
     def shown(self) -> str:
@@ -227,7 +233,7 @@ class _Comparison:
         if drawn_anew.seeds(present) or (not too_near and drawn_anew._least_half_width() <= self.tolerance):
             return f"{_NO_SEEDS}: {ONE_DRAW}"
         if too_near:
-            return f"{_NO_SEEDS} unless they move the difference, which lies too near δ"
+            return f"{_NO_SEEDS} {_TOO_NEAR}"
         if printed.spreads:
             return f"{_NO_SEEDS}: the printed spread alone is wider"
         return f"{_NO_SEEDS}: no spread is printed, and ours over {printed.runs} printed run(s) is wider"

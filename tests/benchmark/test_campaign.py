@@ -22,7 +22,7 @@ from benchmark.record import Record
 from benchmark.records import Records
 from benchmark.runner import failed
 from benchmark.store import Store
-from benchmark.verdict import DIFFERS, UNDECIDED
+from benchmark.verdict import DIFFERS, POINTS, UNDECIDED, Printed, judge
 from methods.core import registry
 from tests.benchmark.fakes import make_record
 
@@ -157,6 +157,12 @@ def test_an_undecided_gain_asks_for_seeds_of_its_row_and_of_the_baseline(tmp_pat
     assert {(cell.method, cell.seed) for cell in step.cells} == {("fedavg", 3), ("local", 3)}
     many = dataclasses.replace(entry, gain=dataclasses.replace(entry.gain, seeds=11))
     assert not further_steps([figure], {figure.identity: many}, records, Estimate([]))
+    # 1.9 of 2 points away, which no spread of the print's lets one tell: seeds may move the difference.
+    near = judge([82.8, 81.8, 83.8], Printed(80.9, (0.6,), 3), POINTS)
+    assert (near.word, near.seeds) == (UNDECIDED, None)
+    both = dataclasses.replace(many, level=near)
+    (step,) = further_steps([figure], {figure.identity: both}, records, Estimate([]))
+    assert {(cell.method, cell.seed) for cell in step.cells} == {("fedavg", seed) for seed in range(3, 10)}
 
 
 def test_when_its_hours_are_over_it_begins_nothing(tmp_path: Path) -> None:
