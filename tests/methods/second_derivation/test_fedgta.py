@@ -106,7 +106,7 @@ def attended(part: Part, w: Parameters) -> Tensor:
 )
 def test_rounds_agree(network: str, kind: str) -> None:
     """The threshold is the middle of the first round's cosines: some pass and others do not."""
-    between = compare(network, kind, -2.0, 1)[~torch.eye(CLIENTS, dtype=torch.bool)].sort().values
+    between = compare(network, kind, -1.0, 1)[~torch.eye(CLIENTS, dtype=torch.bool)].sort().values
     middle = len(between) // 2
     compare(network, kind, float(between[middle - 1] + between[middle]) / 2, 3)
 
