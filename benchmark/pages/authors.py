@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
+from benchmark.arguments import parse
 from benchmark.authors.comparison import TOLERANCE, Comparison, compare
-from benchmark.authors.grid import CODES
+from benchmark.authors.grid import CODES, plan
 from benchmark.authors.records import Run, load
+from benchmark.cell import Cell
 from benchmark.pages.leaderboard import block_title
 from benchmark.pages.metrics import heading_of
 from benchmark.pages.tables import escape, markdown_table
@@ -55,29 +58,37 @@ def write_authors_page(results: Path, records: Records) -> Path | None:
         for protocol in map(load_protocol, sorted(tables))
         for record in records.of_table(protocol.name, grid_cells(protocol))
     ]
+    planned = {code.name: plan(code, parse([])) for code in CODES.values()}
     path = results / "authors.md"
-    write_page(path, markdown(runs, ours).encode())
+    write_page(path, markdown(runs, ours, planned).encode())
     return path
 
 
-def markdown(runs: Mapping[str, Sequence[Run]], records: Sequence[Record]) -> str:
-    """The page; the same input gives the same bytes."""
+def markdown(
+    runs: Mapping[str, Sequence[Run]], records: Sequence[Record], planned: Mapping[str, Sequence[Cell]]
+) -> str:
+    """The page; the same input gives the same bytes. `planned` are the cells that `--authors` runs with each
+    code."""
     comparisons = compare(runs, records)
     everything = [run for found in runs.values() for run in found]
     recorded = {record.key for record in records if record.status == OK}
     parts = ["# The authors' code on the same clients", INTRODUCTION]
     for code in CODES.values():
         own = [run for run in everything if run.code == code.name]
+        missing = _missing(planned.get(code.name, ()), own)
+        if not own and not missing:
+            continue
+        parts.append(f"## {code.title}")
         if not own:
+            parts.append(f"{code.repository} has not been run. {missing}")
             continue
         commits = sorted({run.commit for run in own})
-        parts.append(f"## {code.title}")
         pages = sentence_list(
             [f"[{name}](leaderboards/{name}.md)" for name in sorted({run.protocol for run in own})]
         )
         parts.append(
             f"{len(own)} runs of {code.repository}, commit {escape(', '.join(commits))}. What is known of "
-            f"the differences stands in the notes of {pages}."
+            f"the differences stands in the notes of {pages}. {missing}".rstrip()
         )
         found = [each for each in comparisons if each.code == code.name]
         overall = [each for each in found if each.place is None]
@@ -91,6 +102,16 @@ def markdown(runs: Mapping[str, Sequence[Run]], records: Sequence[Record]) -> st
         if waiting:
             parts.append(f"{waiting} of their runs wait for our record of the same cell.")
     return "\n\n".join(parts) + "\n"
+
+
+def _missing(planned: Sequence[Cell], runs: Iterable[Run]) -> str:
+    """Which cells have no run, in a sentence; empty if all have one."""
+    made = {run.key for run in runs}
+    left = Counter(cell.variant for cell in planned if cell.key not in made)
+    if not left:
+        return ""
+    listed = sentence_list([f"{name} ({count})" for name, count in left.items()])
+    return f"Not run of the {len(planned)} that `--authors` lists: {escape(listed)}."
 
 
 def _line(comparison: Comparison) -> list[str]:

@@ -184,7 +184,7 @@ def test_ours_less_theirs_is_judged_by_students_interval(differences: tuple[floa
         assert overall.verdict.interval == pytest.approx((0.0314, 0.3686), abs=1e-4)
     # Theirs 0.3 s a round; ours 3 s over 100 rounds.
     assert overall.speed == pytest.approx(0.3 / (3.0 / records[0].rounds))
-    assert word in markdown(runs, records)
+    assert word in markdown(runs, records, {})
 
 
 def test_an_undecided_difference_says_how_many_draws_would_decide_it() -> None:
@@ -192,7 +192,7 @@ def test_an_undecided_difference_says_how_many_draws_would_decide_it() -> None:
     is 0.803 at 14 and 0.772 at 15, and 0.8 is what an interval inside ± 1 allows."""
     runs = {make_cell(seed=k).key: [make_run(k, 50.0)] for k in range(2)}
     records = [make_record(make_cell(seed=k), 50.0 + each) for k, each in enumerate((-1.0, 1.4))]
-    assert f"{UNDECIDED} (15 draws)" in markdown(runs, records)
+    assert f"{UNDECIDED} (15 draws)" in markdown(runs, records, {})
 
 
 def test_seconds_of_a_crowded_run_are_not_compared() -> None:
@@ -213,13 +213,18 @@ def test_a_draw_counts_where_both_have_a_score() -> None:
     records = [make_record(cell, metrics=found) for cell, found in zip(cells, scores, strict=True)]
     found = {each.metric: each.differences for each in compare(runs, records) if each.place is None}
     assert found == {"accuracy": [2.0, 4.0], "minority_accuracy": [4.0]}
-    page = markdown(runs, records)
+    page = markdown(runs, records, {})
     assert "| minority accuracy % | 1 | 44.00 | 40.00 | +4.00 |" in page
     assert "wait for our record" not in page
 
 
 def test_runs_without_our_record_wait() -> None:
-    assert "1 of their runs wait for our record" in markdown({"key": [make_run(0, 50.0)]}, [])
+    assert "Not run" not in markdown({"key": [make_run(0, 50.0)]}, [], {"fedpub": [make_cell(seed=0)]})
+    lacking = [make_cell(seed=seed) for seed in range(3)]
+    page = markdown({"key": [make_run(0, 50.0)]}, [], {"fedpub": lacking, "fedspray": lacking})
+    assert "Not run of the 3 that `--authors` lists: fedavg (2)." in page
+    assert "xbfu/FedSpray has not been run. Not run of the 3 that `--authors` lists: fedavg (3)." in page
+    assert "1 of their runs wait for our record" in markdown({"key": [make_run(0, 50.0)]}, [], {})
 
 
 def test_a_leaderboard_without_their_runs_has_no_column() -> None:
