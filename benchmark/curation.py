@@ -119,7 +119,8 @@ def _take_along(results: Path, old: str, new: str | None = None) -> None:
     saved, log = folder_of(results, old), log_path(results, old)
     with explained_to_user("write", saved):
         if new is None:
-            shutil.rmtree(saved, ignore_errors=True)
+            if saved.exists():
+                shutil.rmtree(saved)
             log.unlink(missing_ok=True)
             return
         _take_along(results, new)

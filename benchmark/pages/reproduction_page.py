@@ -33,6 +33,8 @@ HEAD = (
     "table", "printed", "measurable", "measured", "agree", "differ", "undecided", "more seeds decide",
     "gains judged", "agree", "differ", "undecided", "hours",
 )  # fmt: skip
+_JUDGED = ("seeds", "difference", f"{LEVEL:.0%} interval")
+"""Columns of what differs that levels and gains share."""
 RULE = (
     f"A figure **agrees** where the {LEVEL:.0%} Welch interval of measured − printed lies inside ± δ, "
     "**differs** where the interval leaves out 0 and the difference exceeds δ, and is **undecided** "
@@ -44,8 +46,8 @@ RULE = (
     "between draws is added once: what that leaves open is called one draw in print; there the public code "
     "on the same clients decides, where it has been run ([authors.md](authors.md)). A **gain** is what "
     "a method has over the table's baseline (both named in the protocol), paired by seed and judged "
-    "alike. Seeds are added until a figure is decided, three at least and ten at most, which decides what "
-    "lies near δ a little more often than a number fixed beforehand would."
+    "alike. Three seeds come first; then as many are added, up to ten, as would decide, and all ten where "
+    "the difference lies too near δ: seeds that stop where they decide favour decisions a little."
 )
 
 
@@ -126,9 +128,6 @@ def _gains(entries: Iterable[Entry]) -> str:
         over = f"{_name(entry)} over {entry.figure.baseline}"
         lines.append([over, printed, measured, *_judged(entry, gain), entry.gain_cause])
     return markdown_table(["gain", "printed", "measured", *_JUDGED, "cause"], lines) if lines else "None."
-
-
-_JUDGED = ("seeds", "difference", f"{LEVEL:.0%} interval")
 
 
 def _judged(entry: Entry, verdict: Verdict) -> tuple[str, str, str]:

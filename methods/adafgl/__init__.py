@@ -139,10 +139,7 @@ class AdaFGL(FederatedMethod):
     def _begin_second_step(self) -> None:
         """What the extractor says of every node, and how homophilous the clients are."""
         if self.options.extractor == "best":
-            with torch.no_grad():
-                for name, value in self.kept.items():
-                    own = self.parameters[name]
-                    own.copy_(self.renewed(value, own))
+            self.receive(self.kept, self.present)
             self.channel.once(self.channel.senders * size_of(*self.kept.values()))
         with torch.no_grad():
             prior = super().logits(None).softmax(dim=1)

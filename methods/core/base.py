@@ -341,13 +341,14 @@ class FederatedMethod:
         finally:
             self.parameters = own
 
-    def receive(self, server: Mapping[str, Tensor]) -> None:
-        """Every client that receives starts from the server's parameters, name → (1 or K, …)."""
+    def receive(self, server: Mapping[str, Tensor], who: Tensor | None = None) -> None:
+        """The clients of `who`, (K,) bool (None: those who receive from an exchange), start from the server's
+        parameters, name → (1 or K, …)."""
         self.received = dict(server)
         with torch.no_grad():
             for name, value in server.items():
                 own = self.parameters[name]
-                own.copy_(self.renewed(value, own, self.receiving))
+                own.copy_(self.renewed(value, own, self.receiving if who is None else who))
 
     def of_those_present(self, server: Mapping[str, Tensor]) -> Parameters:
         """Averages of the clients' own, name → (K, …), of an absent client the one that it was sent last."""
