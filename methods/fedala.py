@@ -85,14 +85,15 @@ class FedALA(FederatedMethod):
             name: torch.ones_like(value) for name, value in self.parameters.items() if layer_of(name) in upper
         }
 
-    def receive(self, server: Mapping[str, Tensor]) -> None:
+    def receive(self, server: Mapping[str, Tensor], who: Tensor | None = None) -> None:
         """Lower layers are the server's, upper ones θ̂ with W as learned here."""
+        receiving = self.receiving if who is None else who
         trained = {name: self.parameters[name].detach().clone() for name in self.mixture}
-        super().receive(server)
+        super().receive(server, receiving)
         change = {name: server[name] - value for name, value in trained.items()}
         rows = self._draw()
         losses: list[Tensor] = []
-        learning = self.receiving.clone()
+        learning = receiving.clone()
         for _ in range(self.options.first_steps):
             losses.append(self._step(trained, change, learning, rows))
             learning &= ~self.begun
@@ -104,11 +105,11 @@ class FedALA(FederatedMethod):
                 if not learning.any():
                     break
         self.steps_taken = max(self.steps_taken, len(losses))
-        self.begun |= self.receiving
+        self.begun |= receiving
         with torch.no_grad():
             for name, value in trained.items():
                 mixed = value + self.mixture[name] * change[name]
-                self.parameters[name].copy_(self.renewed(mixed, value, self.receiving))
+                self.parameters[name].copy_(self.renewed(mixed, value, receiving))
 
     def _step(self, trained: Parameters, change: Parameters, learning: Tensor, rows: Tensor | None) -> Tensor:
         """One step of W of the clients still `learning`, (K,); returns the losses before it, (K,)."""
