@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from statistics import fmean
+from types import MappingProxyType
 
 from benchmark.authors.grid import CODES
 from benchmark.authors.records import Run
@@ -31,7 +33,8 @@ class Pair:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A method of one code by one metric: every pair that has it, over all places or at one."""
+    """A method of one code by one metric: every pair of the same settings that has it, over all places or at
+    one."""
 
     code: str
     method: str
@@ -39,6 +42,8 @@ class Comparison:
     metric: str
     place: Place | None = None
     """None: over all."""
+    deviations: str = ""
+    """Where our cells deviate from their table, as `rounds=100`; empty if they do not."""
     pairs: list[Pair] = field(default_factory=list)
 
     @property
@@ -84,13 +89,17 @@ def beside(records: Sequence[Record], metric: str, runs: Mapping[str, Sequence[R
     return Comparison(run.code, run.method, run.backbone, metric, pairs=pairs)
 
 
-def compare(runs: Mapping[str, Iterable[Run]], records: Iterable[Record]) -> list[Comparison]:
-    """Every method and metric that both have on the same draws: over all places, then at each.
+def compare(
+    runs: Mapping[str, Iterable[Run]],
+    records: Iterable[Record],
+    deviations: Mapping[str, str] = MappingProxyType({}),
+) -> list[Comparison]:
+    """Every method and metric that both have on the same draws: over all places, then at each; what was run
+    with a table's own settings before what deviates from them.
 
-    `runs` is by the key of our cell, the latest last, which counts.
+    `runs` and `deviations` are by the key of our cell; of its runs, the latest last, the latest counts.
     """
-    overall: dict[tuple[str, ...], Comparison] = {}
-    local: dict[tuple[object, ...], Comparison] = {}
+    found_all: dict[tuple[object, ...], Comparison] = {}
     by_key = {record.key: record for record in records if record.status == OK}
     for key, found in runs.items():
         if key not in by_key:
@@ -99,10 +108,11 @@ def compare(runs: Mapping[str, Iterable[Run]], records: Iterable[Record]) -> lis
         for run in {run.code: run for run in found}.values():
             place = (run.dataset, run.partition, run.clients)
             pair = Pair(run, by_key[key])
-            for metric in filter(pair.has, run.metrics):
-                name = (run.code, run.method, run.backbone, metric)
-                overall.setdefault(name, Comparison(*name)).pairs.append(pair)
-                local.setdefault((*name, place), Comparison(*name, place)).pairs.append(pair)
-    found_all = [*overall.values(), *local.values()]
+            changed = deviations.get(key, "")
+            for metric, where in product(filter(pair.has, run.metrics), (None, place)):
+                name = (run.code, run.method, run.backbone, metric, where, changed)
+                found_all.setdefault(name, Comparison(*name)).pairs.append(pair)
     order = list(CODES)
-    return sorted(found_all, key=lambda each: (order.index(each.code), each.place is not None))
+    return sorted(
+        found_all.values(), key=lambda each: (order.index(each.code), each.deviations, each.place is not None)
+    )

@@ -14,12 +14,12 @@ from benchmark.authors.records import Run, load
 from benchmark.cell import Cell
 from benchmark.pages.leaderboard import block_title
 from benchmark.pages.metrics import heading_of
+from benchmark.pages.scores import Row, make_rows
 from benchmark.pages.tables import escape, markdown_table
 from benchmark.pages.wording import sentence_list
 from benchmark.pages.writing import write_page
 from benchmark.plan import grid_cells
 from benchmark.protocol import load_protocol, names
-from benchmark.record import OK, Record
 from benchmark.records import Records
 from benchmark.verdict import LEVEL
 
@@ -54,9 +54,9 @@ def write_authors_page(results: Path, records: Records) -> Path | None:
         return None
     tables = {run.protocol for found in runs.values() for run in found} & set(names())
     ours = [
-        record
+        row
         for protocol in map(load_protocol, sorted(tables))
-        for record in records.of_table(protocol.name, grid_cells(protocol))
+        for row in make_rows(protocol, records.of_table(protocol.name, grid_cells(protocol)))
     ]
     planned = {code.name: plan(code, parse([])) for code in CODES.values()}
     path = results / "authors.md"
@@ -65,22 +65,23 @@ def write_authors_page(results: Path, records: Records) -> Path | None:
 
 
 def markdown(
-    runs: Mapping[str, Sequence[Run]], records: Sequence[Record], planned: Mapping[str, Sequence[Cell]]
+    runs: Mapping[str, Sequence[Run]], rows: Iterable[Row], planned: Mapping[str, Sequence[Cell]]
 ) -> str:
-    """The page; the same input gives the same bytes. `planned` are the cells that `--authors` runs with each
-    code."""
-    comparisons = compare(runs, records)
+    """The page; the same input gives the same bytes. `rows` are those of our leaderboards, `planned` are the
+    cells that `--authors` runs with each code."""
+    of_record = {record.key: (record, row.deviations) for row in rows for record in row.records}
+    records = [record for record, _ in of_record.values()]
+    comparisons = compare(runs, records, {key: changed for key, (_, changed) in of_record.items()})
     everything = [run for found in runs.values() for run in found]
-    recorded = {record.key for record in records if record.status == OK}
     parts = ["# The authors' code on the same clients", INTRODUCTION]
     for code in CODES.values():
         own = [run for run in everything if run.code == code.name]
-        missing = _missing(planned.get(code.name, ()), own)
-        if not own and not missing:
+        cells = planned.get(code.name, ())
+        if not own and not cells:
             continue
         parts.append(f"## {code.title}")
         if not own:
-            parts.append(f"{code.repository} has not been run. {missing}")
+            parts.append(f"{code.repository} has been run on none of the {len(cells)} cells of `--authors`.")
             continue
         commits = sorted({run.commit for run in own})
         pages = sentence_list(
@@ -88,17 +89,19 @@ def markdown(
         )
         parts.append(
             f"{len(own)} runs of {code.repository}, commit {escape(', '.join(commits))}. What is known of "
-            f"the differences stands in the notes of {pages}. {missing}".rstrip()
+            f"the differences stands in the notes of {pages}. {_missing(cells, own)}".rstrip()
         )
         found = [each for each in comparisons if each.code == code.name]
-        overall = [each for each in found if each.place is None]
-        if overall:
-            parts.append("Over all graphs and clients:")
-            parts.append(markdown_table(HEAD, map(_line, overall)))
-        for place in dict.fromkeys(each.place for each in found if each.place is not None):
-            parts.append(f"### {escape(f'{code.title}: {block_title(place)}')}")
-            parts.append(markdown_table(HEAD, [_line(each) for each in found if each.place == place]))
-        waiting = len({run.key for run in own} - recorded)
+        for changed, place in dict.fromkeys((each.deviations, each.place) for each in found):
+            here = [each for each in found if (each.deviations, each.place) == (changed, place)]
+            if place is None:
+                where = f"With {changed}, over" if changed else "Over"
+                parts.append(f"{escape(where)} all graphs and clients:")
+            else:
+                title = ", ".join(filter(None, (block_title(place), changed)))
+                parts.append(f"### {escape(f'{code.title}: {title}')}")
+            parts.append(markdown_table(HEAD, map(_line, here)))
+        waiting = len({run.key for run in own} - of_record.keys())
         if waiting:
             parts.append(f"{waiting} of their runs wait for our record of the same cell.")
     return "\n\n".join(parts) + "\n"

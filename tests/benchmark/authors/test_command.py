@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,9 +20,10 @@ from benchmark.authors.records import AuthorsRuns, Run, load
 from benchmark.cli import main
 from benchmark.pages.authors import markdown, write_authors_page
 from benchmark.pages.leaderboard import table_of
-from benchmark.pages.scores import make_rows
+from benchmark.pages.scores import Row, make_rows
 from benchmark.plan import grid_cells
 from benchmark.protocol import load_protocol
+from benchmark.record import Record
 from benchmark.records import Records
 from benchmark.store import Store
 from benchmark.verdict import AGREES, DIFFERS, UNDECIDED
@@ -47,6 +49,11 @@ def make_run(number: int, accuracy: float, **changed: str | float) -> Run:
         {"accuracy": accuracy}, 100, 30.0, 0.95,
     )  # fmt: skip
     return replace(run, **changed)  # type: ignore[arg-type]
+
+
+def rows_of(records: Sequence[Record]) -> list[Row]:
+    """The rows of a leaderboard."""
+    return make_rows(load_protocol("default"), records)
 
 
 @pytest.mark.usefixtures("_small_graph")
@@ -184,7 +191,7 @@ def test_ours_less_theirs_is_judged_by_students_interval(differences: tuple[floa
         assert overall.verdict.interval == pytest.approx((0.0314, 0.3686), abs=1e-4)
     # Theirs 0.3 s a round; ours 3 s over 100 rounds.
     assert overall.speed == pytest.approx(0.3 / (3.0 / records[0].rounds))
-    assert word in markdown(runs, records, {})
+    assert word in markdown(runs, rows_of(records), {})
 
 
 def test_an_undecided_difference_says_how_many_draws_would_decide_it() -> None:
@@ -192,7 +199,25 @@ def test_an_undecided_difference_says_how_many_draws_would_decide_it() -> None:
     is 0.803 at 14 and 0.772 at 15, and 0.8 is what an interval inside ± 1 allows."""
     runs = {make_cell(seed=k).key: [make_run(k, 50.0)] for k in range(2)}
     records = [make_record(make_cell(seed=k), 50.0 + each) for k, each in enumerate((-1.0, 1.4))]
-    assert f"{UNDECIDED} (15 draws)" in markdown(runs, records, {})
+    assert f"{UNDECIDED} (15 draws)" in markdown(runs, rows_of(records), {})
+
+
+def test_runs_of_other_settings_are_compared_apart() -> None:
+    """Two draws as the table has them, three of fewer rounds."""
+    asked = ("--table", "fedpub-2", "--dataset", "cora", "--method", "fedavg", "--clients", "5")
+    usual = plan(CODES["fedpub"], parse([*asked, "--seeds", "2"]))
+    short = plan(CODES["fedpub"], parse([*asked, "--seeds", "3", "--set", "rounds=7"]))
+    runs = {cell.key: [make_run(cell.seed, 50.0, key=cell.key)] for cell in (*usual, *short)}
+    records = [make_record(cell, 52.0) for cell in usual] + [make_record(cell, 51.0) for cell in short]
+    page = markdown(runs, make_rows(load_protocol("fedpub-2"), records), {})
+    tables = ["Over all graphs", "### FED-PUB: cora", "With rounds=7, over all graphs", "### FED-PUB: cora"]
+    starts = [page.index(tables[0])]
+    for title in tables[1:]:
+        starts.append(page.index(title, starts[-1] + 1))
+    parts = [page[start:end] for start, end in zip(starts, [*starts[1:], None], strict=True)]
+    assert ["| 2 | 52.00 | 50.00 | +2.00" in part for part in parts] == [True, True, False, False]
+    assert ["| 3 | 51.00 | 50.00 | +1.00" in part for part in parts] == [False, False, True, True]
+    assert "5 clients, rounds=7" in parts[3]
 
 
 def test_seconds_of_a_crowded_run_are_not_compared() -> None:
@@ -213,7 +238,7 @@ def test_a_draw_counts_where_both_have_a_score() -> None:
     records = [make_record(cell, metrics=found) for cell, found in zip(cells, scores, strict=True)]
     found = {each.metric: each.differences for each in compare(runs, records) if each.place is None}
     assert found == {"accuracy": [2.0, 4.0], "minority_accuracy": [4.0]}
-    page = markdown(runs, records, {})
+    page = markdown(runs, rows_of(records), {})
     assert "| minority accuracy % | 1 | 44.00 | 40.00 | +4.00 |" in page
     assert "wait for our record" not in page
 
@@ -223,7 +248,7 @@ def test_runs_without_our_record_wait() -> None:
     lacking = [make_cell(seed=seed) for seed in range(3)]
     page = markdown({"key": [make_run(0, 50.0)]}, [], {"fedpub": lacking, "fedspray": lacking})
     assert "Not run of the 3 that `--authors` lists: fedavg (2)." in page
-    assert "xbfu/FedSpray has not been run. Not run of the 3 that `--authors` lists: fedavg (3)." in page
+    assert "xbfu/FedSpray has been run on none of the 3 cells of `--authors`." in page
     assert "1 of their runs wait for our record" in markdown({"key": [make_run(0, 50.0)]}, [], {})
 
 
