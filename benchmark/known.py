@@ -18,7 +18,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from benchmark.environment import ROOT, digest_of_sources
 from benchmark.jsonl import parse_line
-from datasets.errors import check_choice, unknown
+from datasets.errors import UserError, check_choice, unknown
 from datasets.files import user_cache, write_atomically
 from datasets.options import OptionValue, Spec, defaults_in_words, defaults_of
 from datasets.paths import PLUGIN
@@ -228,14 +228,19 @@ def version_of_split(split: str) -> int:
 
 @_remembered
 def listed(kind: str) -> list[list[str]]:
-    """Name, options and one line on every one of the `partition` schemes or the `split`s."""
+    """Name, options and one line on every one of the `partition` schemes or the `split`s; of one that cannot
+    be used, why."""
     from datasets.partition import SCHEMES as PARTITIONS
     from datasets.splits import SCHEMES as SPLITS
 
     schemes = {"partition": PARTITIONS, "split": SPLITS}[kind]
-    return [
-        [name, defaults_in_words(schemes.options_of(name)), schemes.summary(name)] for name in schemes.names()
-    ]
+    found = []
+    for name in schemes.names():
+        try:
+            found.append([name, defaults_in_words(schemes.options_of(name)), schemes.summary(name)])
+        except UserError as error:
+            found.append([name, "", str(error)])
+    return found
 
 
 @_remembered
@@ -243,7 +248,12 @@ def options_of_methods() -> list[list[str]]:
     """Name and options, with their defaults, of every method that has any."""
     from methods.core import registry
 
-    return _with_options({name: registry.describe(name).options for name in registry.names()})
+    usable = {}
+    for name in registry.names():
+        # One that cannot be used has no options; the list of methods says why.
+        with suppress(UserError):
+            usable[name] = registry.describe(name).options
+    return _with_options(usable)
 
 
 @_remembered

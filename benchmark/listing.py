@@ -11,27 +11,18 @@ from rich.table import Table
 
 from benchmark import known
 from benchmark import protocol as protocols
+from datasets.errors import UserError
 from datasets.files import locate
 
 
 def print_listing(console: Console) -> None:
-    """Print every method, graph, partition scheme, split and table that can be named, with their options."""
-    infos = [known.describe(name) for name in known.methods()]
+    """Print every method, graph, partition scheme, split and table that can be named, with their options;
+    of a plug-in that cannot be used, why."""
     _table(
         console,
         "Methods",
         ("name", "paper", "tasks", "backbones", "exchanges", "breaks privacy"),
-        [
-            (
-                info.name,
-                info.title if info.title == info.paper else f"{info.title}, {info.paper}",
-                ", ".join(info.tasks),
-                ", ".join(info.backbones),
-                info.exchanges,
-                info.breaks_privacy or "no",
-            )
-            for info in infos
-        ],
+        [_method_row(name) for name in known.methods()],
     )
     _table(console, "Options of methods", ("name", "options"), known.options_of_methods())
     _table(
@@ -49,6 +40,21 @@ def print_listing(console: Console) -> None:
         "Tables",
         ("name", "title", "graphs", "seeds"),
         [(item.name, item.title, ", ".join(item.grid["dataset"]), str(item.seeds)) for item in loaded],
+    )
+
+
+def _method_row(name: str) -> tuple[str, ...]:
+    try:
+        info = known.describe(name)
+    except UserError as error:
+        return (name, str(error), "", "", "", "")
+    return (
+        info.name,
+        info.title if info.title == info.paper else f"{info.title}, {info.paper}",
+        ", ".join(info.tasks),
+        ", ".join(info.backbones),
+        info.exchanges,
+        info.breaks_privacy or "no",
     )
 
 

@@ -165,10 +165,17 @@ class Kind:
     def check(self, spec: str | Spec, **further: OptionValue) -> dict[str, Any]:
         """The options that a spec gives and `further` ones, in the types that the function states.
 
-        Raises UserError for an unknown name, an unknown option and a value that it cannot take.
+        Beside the function there may be a `check_options(**options)`, which is given all options, defaults
+        too, and raises UserError for those that cannot stand together.
+        Raises UserError for that, an unknown name, an unknown option and a value that it cannot take.
         """
         spec = Spec.of(spec)
-        return checked_options(spec.name, self.find(spec.name), {**spec.written, **further}, self.given)
+        function = self.find(spec.name)
+        checked = checked_options(spec.name, function, {**spec.written, **further}, self.given)
+        together = getattr(inspect.getmodule(function), "check_options", None)
+        if together is not None:
+            together(**{**self.options_of(spec.name), **checked})
+        return checked
 
     def summary(self, name: str) -> str:
         """One line on what it does. Raises UserError if there is no such name."""

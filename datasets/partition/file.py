@@ -13,6 +13,12 @@ from datasets.graph import Dataset
 from datasets.loaders.raw import DAMAGE
 
 
+def check_options(*, path: str, **others: object) -> None:
+    """Raises UserError without a path."""
+    if not path:
+        raise UserError("partition scheme file needs a path: write file[path=clients.npy]")
+
+
 def partition(
     dataset: Dataset, clients: int, seed: int, *, path: str = "", key: str = ""
 ) -> np.ndarray | list[np.ndarray]:
@@ -34,8 +40,6 @@ def partition(
 
 def _read(path: str, key: str) -> np.ndarray | list[np.ndarray]:
     """A client per node, or the nodes of every client, as they stand in the file."""
-    if not path:
-        raise UserError("partition scheme file needs a path: write file[path=clients.npy]")
     found = find_data("partition file", path)
     try:
         if found.suffix in (".csv", ".txt"):

@@ -16,6 +16,11 @@ from datasets.partition import metis
 VERSION = metis.VERSION
 
 
+def check_options(*, merge: str, **others: object) -> None:
+    """Raises UserError for a list of parts to merge that cannot be read."""
+    _counts(merge)
+
+
 def partition(
     dataset: Dataset,
     clients: int,

@@ -15,6 +15,12 @@ from datasets.splits.official import as_roles
 ROLES = ("train", "validation", "test")
 
 
+def check_options(*, path: str, **others: object) -> None:
+    """Raises UserError without a path."""
+    if not path:
+        raise UserError("split file needs a path: write file[path=split.npz]")
+
+
 def split(
     dataset: Dataset,
     partition: Partition,
@@ -31,8 +37,6 @@ def split(
     path is looked for in the working folder, then in FEDSUB_DATA.
     Raises UserError if there is no such file, it cannot be read so, or it gives a node two roles.
     """
-    if not path:
-        raise UserError("split file needs a path: write file[path=split.npz]")
     found = find_data("split file", path)
     with open_npz(found) as content:
         masks = np.stack([_mask(content, role, dataset, index) for role in ROLES])

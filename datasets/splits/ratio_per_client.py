@@ -17,6 +17,11 @@ VERSION = 2
 """2: drawn from seed and partition; before, all partitions of a graph shared their splits."""
 
 
+def check_options(*, train: float, validation: float, test: float, **others: object) -> None:
+    """Raises UserError for shares that exceed 1 in total, or leave no node for training or for test."""
+    Shares(train, validation, test)
+
+
 def split(
     labels: np.ndarray,
     partition: Partition,

@@ -307,3 +307,19 @@ def test_the_listing_names_everything(tmp_path: Path, capsys: pytest.CaptureFixt
         assert name in out
     for options in (r"^ *fedprox +mu=0.01 *$", r"^ *community +nodes=\d+, ", r"^ *metis .* recursive=false"):
         assert re.search(options, out, re.MULTILINE)
+
+
+@pytest.mark.parametrize("kind", ["methods", "datasets", "partitions", "splits"])
+def test_a_plug_in_that_cannot_be_imported_is_listed_with_the_reason(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = tmp_path / "theirs-1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Name: theirs\nVersion: 1.0\n")
+    (installed / "entry_points.txt").write_text(f"[fedsub.{kind}]\ntheirs = no_such_package:thing\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert run(tmp_path, "--list") == 0
+    out = capsys.readouterr().out
+    assert re.search("^ *theirs ", out, re.MULTILINE)
+    assert kind == "datasets" or "the plug-in theirs cannot be imported" in out
+    assert "metis-overlapping" in out

@@ -15,7 +15,7 @@ from datasets import registry, splits
 from datasets.errors import UserError
 from datasets.graph import Dataset
 from datasets.partition import SCHEMES, Partition, partition
-from datasets.plugins import modules_of
+from datasets.plugins import Kind, modules_of
 from datasets.splits import make_split
 from datasets.synthetic import CommunityOptions, community
 from methods.core import registry as methods
@@ -122,6 +122,40 @@ def test_a_file_that_cannot_be_imported_is_one_sentence_in_every_kind(
     assert str(path) in str(raised.value)
     assert "\n" not in str(raised.value)
     assert not {name for name in set(sys.modules) - before if name.startswith("fedsub_plugin")}
+
+
+@pytest.mark.parametrize(
+    ("schemes", "spec", "words"),
+    [
+        (splits.SCHEMES, "ratio[train=0.9]", "exceed 1"),
+        (splits.SCHEMES, "ratio-per-client[train=0]", "leaves no node for training"),
+        (splits.SCHEMES, "file", "needs a path"),
+        (SCHEMES, "file", "needs a path"),
+        (SCHEMES, "metis-imbalanced[merge=5+x]", "must read like"),
+    ],
+)
+def test_options_that_cannot_stand_together_are_refused_before_anything_is_drawn(
+    schemes: Kind, spec: str, words: str
+):
+    with pytest.raises(UserError, match=words):
+        schemes.check(spec)
+
+
+def test_a_plug_in_says_which_of_its_options_cannot_stand_together(tmp_path: Path):
+    path = tmp_path / "own.py"
+    path.write_text(
+        f"""{SPLIT}
+from datasets.errors import UserError
+
+def check_options(*, train):
+    if train > 0.9:
+        raise UserError("too many to train on")
+"""
+    )
+    assert splits.SCHEMES.check(f"{path}[train=0.9]") == {"train": 0.9}
+    assert splits.SCHEMES.check(str(path)) == {}
+    with pytest.raises(UserError, match="too many"):
+        splits.SCHEMES.check(f"{path}[train=0.95]")
 
 
 def test_an_edited_file_is_read_again(tmp_path: Path):
