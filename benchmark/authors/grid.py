@@ -85,15 +85,20 @@ CODES = {
 def plan(code: PublicCode, arguments: Arguments) -> list[Cell]:
     """Our cells that the code can run, and that the filters of the command line leave.
 
+    A variant of a method that the code has may be named though its tables do not list it: what the code has
+    no name for changes our cell alone, so that one run of theirs is compared with several readings of ours.
     Raises UserError if none is left.
     """
+    known = {parse_name(method)[0] for method in code.methods}
+    further = (name for name in arguments.method if "[" in name and parse_name(name)[0] in known)
+    methods = tuple(dict.fromkeys((*code.methods, *further)))
     cells: dict[str, Cell] = {}
     for table, clients in code.tables:
         asked = replace(
             arguments,
             table=(table,),
             dataset=code.datasets,
-            method=code.methods,
+            method=methods,
             partition=(),
             backbone=(),
             clients=(),
@@ -102,7 +107,7 @@ def plan(code: PublicCode, arguments: Arguments) -> list[Cell]:
         cells |= {
             cell.key: cell
             for cell in make_plan(asked).cells
-            if _wanted(cell, arguments) and (not clients or cell.clients in clients)
+            if _wanted(cell, arguments, code) and (not clients or cell.clients in clients)
         }
     if not cells:
         raise UserError(
@@ -112,14 +117,15 @@ def plan(code: PublicCode, arguments: Arguments) -> list[Cell]:
     return list(cells.values())
 
 
-def _wanted(cell: Cell, arguments: Arguments) -> bool:
+def _wanted(cell: Cell, arguments: Arguments, code: PublicCode) -> bool:
     def kept(asked: tuple[str, ...], *names: str) -> bool:
         return not asked or any(name in asked for name in names)
 
     return (
         kept(arguments.table, cell.protocol)
         and kept(arguments.dataset, cell.dataset.text)
-        and kept(arguments.method, cell.variant, parse_name(cell.method)[0])
+        # A variant that the code's tables do not list is there because it was asked for.
+        and (cell.variant not in code.methods or kept(arguments.method, cell.variant, cell.method))
         and kept(arguments.partition, cell.partition.text, cell.partition.name)
         and kept(arguments.backbone, cell.architecture.backbone)
         and (not arguments.clients or cell.clients in arguments.clients)
