@@ -11,10 +11,11 @@ Baek et al., Personalized Subgraph Federated Learning, ICML 2023.
 Deviations. The authors' code computes both regularisers on detached tensors, so that they have no
 gradient; with them as printed the masks collapse and Cora (METIS, 10 clients) falls from 81.5 to 72.
 `regularizer` chooses; `reference` is the default. The code sends every parameter whatever its mask;
-here the masked ones are really absent, and the average runs over those clients that sent an entry.
-Their proxy graph has no edges between blocks where the paper says 0.01; here 0.01. Their masked
-classifier starts at Glorot's values, bias included, unlike that of their FedAvg: worth two points on
-Cora with 20 clients (`classifier`).
+here the masked ones are really absent, the average runs over those clients that sent an entry, and a
+client keeps its own value of one that it masks out. SGC has no hidden layer: its embedding is its mean
+logits without the bias. Their proxy graph has no edges between blocks where the paper says 0.01; here
+0.01. Their masked classifier starts at Glorot's values, bias included, unlike that of their FedAvg: worth
+two points on Cora with 20 clients (`classifier`).
 
 Where sparsity comes from, with `reference`: a mask entry of a feature that a client's nodes do not
 have gets no gradient but the weight decay's 1e-6 μ, which Adam blows up to a step of the learning
@@ -23,7 +24,9 @@ clients: 40, 54, 67 and 79 % of entries below 0.3, 0.5, 0.7 and 0.9, where Table
 and 75); without weight decay it is 0, 0, 4 and 18 %.
 
 A client that is absent in a round keeps weights and masks and is in no average; it comes back to the average
-that it was sent last, as with the code's `--frac`. Figures of the masks are over all clients.
+that the server made for it last, as with the code's `--frac`. One that has not taken part yet begins with
+the common start, where the code gives it the plain mean of the last round's models. Figures of the masks are
+over all clients.
 """
 
 from __future__ import annotations

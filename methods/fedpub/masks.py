@@ -125,8 +125,8 @@ def mix_kept(matrix: Tensor, parameters: Weights, kept: Mapping[str, Tensor]) ->
     """The server's average of what was sent, as every client receives it; name → (R or K, …).
 
     An entry that a client does not send takes no part: the others' weights are scaled to sum to
-    one over those that send it. A client keeps its own value of an entry that it masks out.
-    `matrix` is (R, K), R = 1 or K.
+    one over those that send it. A client keeps its own value of an entry that it masks out, or that
+    no one has sent (it may have been absent itself). `matrix` is (R, K), R = 1 or K.
     """
     dense = {name: value for name, value in parameters.items() if name not in kept}
     mixed = mix(matrix, dense)
@@ -134,5 +134,5 @@ def mix_kept(matrix: Tensor, parameters: Weights, kept: Mapping[str, Tensor]) ->
         value, share = parameters[name].detach(), sent.to(matrix.dtype)
         total = mix(matrix, {"sum": value * share, "weight": share})
         mean = total["sum"] / total["weight"].clamp(min=torch.finfo(matrix.dtype).tiny)
-        mixed[name] = torch.where(sent, mean, value)
+        mixed[name] = torch.where(sent & (total["weight"] > 0), mean, value)
     return mixed

@@ -1,0 +1,273 @@
+"""FedSpray as a loop over clients, from Fu et al., KDD 2024 (Section 4, Algorithm 1).
+
+A client's graph network θ, whose predictions are ŷ, is its own. The server has the encoder ω and for each
+class j a structure proxy s_j, in S. With e_i = g_e(x_i), one linear layer and ReLU, and linear g_p and g_q,
+
+    p_i = softmax g_p(e_i + s_i)    (9),        q_i = softmax g_q(e_i)    (10).
+
+Phase 1, with what was received and s_i = s_j for a labelled node of class j, q_i S for any other:
+
+    L_G = mean over labelled i of CE(y_i, ŷ_i) + λ₁ mean over all i of KL(p_i ‖ ŷ_i)    (5–7)
+
+trains θ for E epochs. Phase 2, with ŷ as it is now, trains ω and the labelled nodes' s_i for E epochs by
+
+    L_F = mean over labelled i of CE(y_i, q_i) + λ₂ KL(ŷ_i ‖ p_i).    (11–13)
+
+The client sends ω and, of each class, the mean s_i. The server averages ω by labelled nodes (14), and s_j
+with weights a_j, the share of class j among a client's labelled nodes (15).
+
+The public code differs: the second mean of (7) runs over labelled nodes and those of which q is sure;
+labelled nodes keep their s_i, 0.1 at the start, from round to round and use them in phase 1 as well; and g_q
+begins phase 2 with the weights of g_p. It starts s_j at j / 100. The text has no start.
+
+Nor does the text say what becomes of s_j where no client has a node of class j, which the public code
+divides by zero: here and in `methods.fedspray` it stays. ω has θ's optimiser, its weight decay as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as functional
+from torch import Tensor
+
+from datasets.federation import Federation
+from methods.stacked.parameters import Parameters
+from tests.methods.loops import Part, numbers, optimiser_of
+from tests.methods.oracle import forward
+from tests.methods.second_derivation.common import (
+    COMMUNITY,
+    TOLERANCE,
+    Pair,
+    adam,
+    copied,
+    created,
+    divided,
+    gap,
+    leaves,
+)
+
+CLIENTS, WIDTH = 5, 8
+SOME_SURE = 0.25
+"""A confidence that some nodes reach."""
+SCHEDULE = {"rounds": 3, "local_epochs": 3, "weight_decay": 1e-3}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One run."""
+
+    backbone: str = "gcn"
+    lambda1: float = 5.0
+    lambda2: float = 1.0
+    confidence: float = 0.0
+    targets: str = "aligned"
+    projector: str = "received"
+    proxies: bool = True
+    schedule: dict[str, Any] = field(default_factory=dict)
+
+    def options(self) -> dict[str, Any]:
+        """The stacked method's options."""
+        names = ("lambda1", "lambda2", "confidence", "targets", "projector", "proxies")
+        return {"width": WIDTH, "proxy_learning_rate": 0.02, **{n: getattr(self, n) for n in names}}
+
+
+class Client:
+    """One client."""
+
+    def __init__(self, part: Part, model: Parameters, encoder: Parameters, plan: Plan, schedule: Any) -> None:
+        self.part, self.model, self.encoder, self.plan = part, model, encoder, plan
+        self.epochs = schedule.local_epochs
+        self.train, self.labels = part["train"], part["labels"]
+        self.proxies = torch.full((len(self.labels), WIDTH), 0.1 * plan.proxies).requires_grad_()
+        self.network_optimiser = optimiser_of(model, schedule)
+        self.encoder_optimiser = optimiser_of(encoder, schedule)
+        self.proxy_optimiser = adam({"proxies": self.proxies}, 0.02, 0.0)
+
+    def round(self, class_proxies: Tensor) -> None:
+        """Both phases; `class_proxies` (C, WIDTH) as received."""
+        targets, counted = self.soft_targets(class_proxies)
+        for _ in range(self.epochs):
+            self.network_optimiser.zero_grad()
+            said = self.said()
+            loss = functional.cross_entropy(said[self.train], self.labels[self.train])
+            loss = loss + self.plan.lambda1 * divergence(targets, said)[counted].mean()
+            loss.backward()
+            self.network_optimiser.step()
+        said = self.said().detach()
+        if self.plan.projector == "classifier":
+            with torch.no_grad():
+                for kind in ("weight", "bias"):
+                    self.encoder[f"projector.{kind}"].copy_(self.encoder[f"classifier.{kind}"])
+        for _ in range(self.epochs):
+            self.encoder_optimiser.zero_grad()
+            self.proxy_optimiser.zero_grad()
+            guess, target = self.projected(), self.classified(self.proxies)
+            loss = functional.cross_entropy(guess[self.train], self.labels[self.train])
+            loss = loss + self.plan.lambda2 * divergence(said, target)[self.train].mean()
+            loss.backward()
+            self.encoder_optimiser.step()
+            if self.plan.proxies:
+                self.proxy_optimiser.step()
+
+    def soft_targets(self, class_proxies: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits of p, (n, C), and the nodes on which it is imitated, (n,) bool."""
+        with torch.no_grad():
+            share = torch.softmax(self.projected(), dim=1)
+            for i in range(len(self.labels)):
+                if not self.train[i]:
+                    self.proxies[i] = sum(q * s for q, s in zip(share[i], class_proxies, strict=True))
+                elif self.plan.targets == "aligned":
+                    self.proxies[i] = class_proxies[self.labels[i]]
+            sure = share.max(dim=1).values > self.plan.confidence
+            return self.classified(self.proxies), self.train | sure
+
+    def local_proxies(self, classes: int) -> Tensor:
+        """Mean s_i of each class, zero without a labelled node; (C, WIDTH)."""
+        rows = []
+        for label in range(classes):
+            mine = self.proxies[self.train & (self.labels == label)].detach()
+            rows.append(mine.mean(dim=0) if len(mine) else torch.zeros(WIDTH))
+        return torch.stack(rows)
+
+    def said(self) -> Tensor:
+        """Logits of ŷ, (n, C)."""
+        return forward(self.part, self.model, self.plan.backbone)
+
+    def embedded(self) -> Tensor:
+        """e, (n, WIDTH)."""
+        return functional.relu(linear(self.part["features"], self.encoder, "encoder"))
+
+    def projected(self) -> Tensor:
+        """Logits of q, (n, C)."""
+        return linear(self.embedded(), self.encoder, "projector")
+
+    def classified(self, proxies: Tensor) -> Tensor:
+        """Logits of p, (n, C)."""
+        return linear(self.embedded() + proxies, self.encoder, "classifier")
+
+
+def linear(x: Tensor, weights: Parameters, name: str) -> Tensor:
+    return x @ weights[f"{name}.weight"] + weights[f"{name}.bias"]
+
+
+def divergence(target: Tensor, said: Tensor) -> Tensor:
+    """KL(softmax target ‖ softmax said) of each row."""
+    first, second = torch.log_softmax(target, dim=1), torch.log_softmax(said, dim=1)
+    return (first.exp() * (first - second)).sum(dim=1)
+
+
+class Run:
+    """The stacked method, and its clients one by one."""
+
+    def __init__(self, federation: Federation, plan: Plan) -> None:
+        given = SCHEDULE | plan.schedule
+        self.pair = Pair(federation, "fedspray", plan.options(), plan.backbone, **given)
+        method = self.pair.method
+        start = copied(method.encoder)
+        self.plan, self.rounds = plan, given["rounds"]
+        self.clients = [
+            Client(part, model, leaves(start, k), plan, method.schedule)
+            for k, (part, model) in enumerate(zip(self.pair.parts, self.pair.models, strict=True))
+        ]
+        classes = federation.classes
+        self.class_proxies = torch.stack(
+            [torch.full((WIDTH,), 0.01 * j * plan.proxies) for j in range(classes)]
+        )
+        self.present = method.attendance.epochs > 0
+
+    def play(self) -> None:
+        """All rounds, twice; whatever is kept and the bytes must agree."""
+        method, up, down = self.pair.method, 0, 0
+        message = numbers(self.clients[0].encoder) + self.plan.proxies * self.class_proxies.numel()
+        for number in range(1, self.rounds + 1):
+            method.attend(number)
+            here = self.present[number - 1].nonzero().flatten().tolist()
+            next_here = self.present[min(number, self.rounds - 1)].nonzero().flatten().tolist()
+            self.round(here, next_here)
+            self.pair.compare(number)
+            assert gap(method.encoder, [client.encoder for client in self.clients]) < TOLERANCE
+            torch.testing.assert_close(method.class_proxies, self.class_proxies, atol=TOLERANCE, rtol=0)
+            kept = torch.cat([client.proxies[client.train] for client in self.clients])
+            torch.testing.assert_close(method.node_proxies, kept, atol=TOLERANCE, rtol=0)
+            up += message * len(here)
+            down += message * len(next_here)
+        shares = CLIENTS * len(self.class_proxies)
+        self.pair.compare_bytes(up, down, shares)
+
+    def round(self, here: list[int], next_here: list[int]) -> None:
+        """One round of the loop."""
+        for client in here:
+            self.clients[client].round(self.class_proxies)
+        there = [self.clients[client] for client in here]
+        with torch.no_grad():
+            size = torch.tensor([float(client.train.sum()) for client in there])
+            mean = {
+                name: sum(w * c.encoder[name] for w, c in zip(size / size.sum(), there, strict=True))
+                for name in there[0].encoder
+            }
+            for client in next_here:
+                for name, value in mean.items():
+                    self.clients[client].encoder[name].copy_(value)
+            if self.plan.proxies:
+                classes = len(self.class_proxies)
+                local = [client.local_proxies(classes) for client in there]
+                for label in range(classes):
+                    a = [float((c.labels[c.train] == label).sum()) / float(c.train.sum()) for c in there]
+                    total = sum(w * proxies[label] for w, proxies in zip(a, local, strict=True))
+                    if sum(a) > 0:
+                        self.class_proxies[label] = total / sum(a)
+
+
+@pytest.fixture(scope="module")
+def federation() -> Federation:
+    return divided(COMMUNITY, CLIENTS)
+
+
+@pytest.mark.parametrize("backbone", ["gcn", "sgc", "graphsage"])
+def test_rounds_agree_as_in_the_text(federation: Federation, backbone: str) -> None:
+    Run(federation, Plan(backbone)).play()
+
+
+@pytest.mark.parametrize("confidence", [0.0, SOME_SURE])
+@pytest.mark.parametrize("projector", ["received", "classifier"])
+@pytest.mark.parametrize("targets", ["aligned", "own"])
+def test_rounds_agree_as_in_the_public_code(
+    federation: Federation, targets: str, projector: str, confidence: float
+) -> None:
+    run = Run(federation, Plan(targets=targets, projector=projector, confidence=confidence, lambda1=1.0))
+    run.play()
+    left_out = sum(int((~c.soft_targets(run.class_proxies)[1]).sum()) for c in run.clients)
+    unlabelled = sum(int((~c.train).sum()) for c in run.clients)
+    assert (0 < left_out < unlabelled) == (confidence > 0)
+
+
+@pytest.mark.parametrize("targets", ["aligned", "own"])
+def test_without_structure_proxies(federation: Federation, targets: str) -> None:
+    Run(federation, Plan(proxies=False, targets=targets)).play()
+
+
+@pytest.mark.parametrize(("lambda1", "lambda2"), [(0.0, 1.0), (2.0, 0.3)])
+def test_weights_of_the_divergences(federation: Federation, lambda1: float, lambda2: float) -> None:
+    Run(federation, Plan(lambda1=lambda1, lambda2=lambda2)).play()
+
+
+def test_starts_are_the_public_codes(federation: Federation) -> None:
+    """Of ω within one over the root of a layer's outputs; of θ, if wanted, within 0 and 1."""
+    method = created(federation, "fedspray", {"width": WIDTH, "initialisation": "uniform"})
+    method.build()
+    for name, value in vars(method)["encoder"].items():
+        bound = (WIDTH if name.startswith("encoder") else federation.classes) ** -0.5
+        assert 0.7 * bound < value.abs().max() <= bound
+        assert value.min() < 0 < value.max()
+    for value in method.parameters.values():
+        assert 0 <= value.min() < 0.3
+        assert 0.7 < value.max() <= 1
+
+
+@pytest.mark.parametrize("targets", ["aligned", "own"])
+def test_absent_clients(federation: Federation, targets: str) -> None:
+    Run(federation, Plan(targets=targets, schedule={"rounds": 6, "participation": 0.5})).play()
