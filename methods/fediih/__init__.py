@@ -13,7 +13,8 @@ own a logarithm of a variance. μ_kf and s_kf, (D,) each, are their means over t
 
 i, j and m are normal distributions without covariances. Model, μ and s go up, a model of each client's own
 comes down. A client that is absent in a round is in no other's average, and comes back to the model that it
-was sent last. Clients with equal statistics receive the plain mean, as does every client if `scale` is 0.
+was sent last, or to its first where it was sent none; the authors' code sends it the plain mean then.
+Clients with equal statistics receive the plain mean, as does every client if `scale` is 0.
 
 Deviations: the formulas were read in the authors' code (github.com/blgpb/FedIIH); F, D, L and the number of
 routings are that code's for Cora without overlap, which also sets dropout 0.3, learning rate 0.02 and weight

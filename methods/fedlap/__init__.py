@@ -25,8 +25,11 @@ this method. In it a client's part of R is weighted by p_k as its loss is, so th
 (`parts = "weighted"`, FedLap alone); cross-entropy is taken of softmax outputs (`loss = "softmax"`); the
 iteration runs on I − D̃⁻¹(A + I), which is not symmetric, and its matrix is read as if it were (`basis =
 "reference"`). On Cora the 200 vectors then have a mean roughness uᵀLu of 0.22 with 500 steps, 0.73 with 200,
-the true ones 0.042 (`extras`: `roughness`). True eigenvectors are those that enough steps find; the bytes are
-of `steps`. Vectors have a positive sum, and there are at most as many as nodes.
+the true ones 0.042 (`extras`: `roughness`). Which Laplacian FedLap+ has in print was not read: here it is the
+symmetric one, with the eigenvalues of the code's, since only for orthonormal U is tr(Wᵀ Λ W) what tr(Sᵀ L S)
+is for S = U W. True eigenvectors are those that enough steps find; the bytes are of `steps`, from a first
+vector that every client can draw. Vectors have a positive sum, and there are at most as many as nodes, and at
+least as many steps as vectors.
 """
 
 from __future__ import annotations
