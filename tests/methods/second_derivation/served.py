@@ -39,9 +39,15 @@ def weights_of(pair: Pair, clients: list[int]) -> dict[int, float]:
     return {k: float(counts[k] / counts[clients].sum()) for k in clients}
 
 
-def play(pair: Pair, loss: Loss, update: Update, shared: Callable[[str], bool] = lambda name: True) -> None:
+def play(
+    pair: Pair,
+    loss: Loss,
+    update: Update,
+    shared: Callable[[str], bool] = lambda name: True,
+    once: int = 0,
+) -> None:
     """All rounds of both. After each the clients must hold the same: the server's model where it reached
-    them. Parameters that are not `shared` stay with the client."""
+    them. Parameters that are not `shared` stay with the client; `once` are the numbers sent before."""
     method, schedule = pair.method, pair.method.schedule
     server = {name: value[0].clone() for name, value in pair.start.items() if shared(name)}
     up = down = 0
@@ -65,7 +71,7 @@ def play(pair: Pair, loss: Loss, update: Update, shared: Callable[[str], bool] =
             load(pair.models[k], server)
         assert gap(method.parameters, pair.models) < TOLERANCE
         up, down = up + len(present), down + len(receiving)
-    pair.compare_bytes(up * numbers(server), down * numbers(server))
+    pair.compare_bytes(up * numbers(server), down * numbers(server), once)
 
 
 @torch.no_grad()

@@ -19,6 +19,7 @@ others, are counted as `methods.fedgcn` says.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -27,10 +28,12 @@ from torch import Tensor
 
 from datasets.federation import Federation
 from methods.stacked.parameters import Parameters
-from tests.methods.loops import Part, mean, numbers
+from tests.methods.loops import Part
 from tests.methods.second_derivation.common import COMMUNITY, TOLERANCE, Pair, divided, symmetric
+from tests.methods.second_derivation.served import average, play
 
-CLIENTS, ROUNDS = 5, 3
+CLIENTS = 5
+SGD = {"optimiser": "sgd", "learning_rate": 0.5}
 
 
 @dataclass(frozen=True)
@@ -164,30 +167,25 @@ def exchanged(federation: Federation, plan: Plan) -> int:
     return up + down + (len(graph.holder) + halo if needed else 0)
 
 
-def play(
+def compare(
     federation: Federation,
     plan: Plan,
     backbone: str = "gcn",
-    weighting: str = "training-nodes",
     hidden: tuple[int, ...] = (16, 12),
+    **schedule: Any,
 ) -> None:
-    """Some rounds of both; parameters, predictions and bytes must agree."""
-    schedule = {"local_epochs": 2, "optimiser": "sgd", "learning_rate": 0.5, "weight_decay": 5e-4}
-    pair = Pair(federation, "fedgcn", vars(plan), backbone, hidden, weighting=weighting, **schedule)
-    pair.parts = extended_parts(federation, plan)
-    sizes = federation.count(federation.train).float()
-    weights = sizes if weighting == "training-nodes" else torch.ones_like(sizes)
-    for number in range(1, ROUNDS + 1):
-        pair.train(lambda part, model: logits(part, model, backbone))
-        new = mean(pair.models, weights / weights.sum())
-        with torch.no_grad():
-            for model in pair.models:
-                for name, value in new.items():
-                    model[name].copy_(value)
-        pair.compare(number)
-        said = torch.cat([logits(p, m, backbone) for p, m in zip(pair.parts, pair.models, strict=True)])
-        torch.testing.assert_close(pair.method.predict(), said.detach(), atol=TOLERANCE, rtol=TOLERANCE)
-    pair.compare_bytes(ROUNDS * CLIENTS * numbers(pair.models[0]), once=exchanged(federation, plan))
+    """Some rounds of both; parameters, bytes and predictions must agree."""
+    schedule = {"rounds": 3, "local_epochs": 2, "weight_decay": 5e-4} | SGD | schedule
+    pair = Pair(federation, "fedgcn", vars(plan), backbone, hidden, **schedule)
+    parts = extended_parts(federation, plan)
+
+    def loss(k: int, model: Parameters, received: Parameters) -> Tensor:
+        train = parts[k]["train"]
+        return functional.cross_entropy(logits(parts[k], model, backbone)[train], parts[k]["labels"][train])
+
+    play(pair, loss, average, once=exchanged(federation, plan))
+    said = torch.cat([logits(p, m, backbone) for p, m in zip(parts, pair.models, strict=True)])
+    torch.testing.assert_close(pair.method.predict(), said.detach(), atol=TOLERANCE, rtol=TOLERANCE)
 
 
 @pytest.fixture(scope="module")
@@ -202,27 +200,32 @@ def federation() -> Federation:
 def test_rounds_on_sums_agree(
     federation: Federation, hops: int, normalisation: str, degrees: str, backbone: str
 ) -> None:
-    play(federation, Plan(hops, normalisation=normalisation, degrees=degrees), backbone)
+    compare(federation, Plan(hops, normalisation=normalisation, degrees=degrees), backbone)
 
 
 @pytest.mark.parametrize("backbone", ["gcn", "sgc"])
 @pytest.mark.parametrize("degrees", ["global", "extended"])
 @pytest.mark.parametrize("hops", [1, 2])
 def test_rounds_on_features_agree(federation: Federation, hops: int, degrees: str, backbone: str) -> None:
-    play(federation, Plan(hops, sent="features", degrees=degrees), backbone)
+    compare(federation, Plan(hops, sent="features", degrees=degrees), backbone)
 
 
 @pytest.mark.parametrize("plan", [Plan(0), Plan(2, wire="dense")], ids=["fedavg", "dense"])
 @pytest.mark.parametrize("weighting", ["training-nodes", "uniform"])
 def test_rounds_agree_whatever_the_average(federation: Federation, plan: Plan, weighting: str) -> None:
-    play(federation, plan, weighting=weighting)
+    compare(federation, plan, weighting=weighting)
 
 
 @pytest.mark.parametrize("plan", [Plan(3), Plan(3, degrees="extended")], ids=["global", "extended"])
 def test_three_hops_agree(federation: Federation, plan: Plan) -> None:
-    play(federation, plan, hidden=(8, 8, 8))
+    compare(federation, plan, hidden=(8, 8, 8))
 
 
 @pytest.mark.parametrize("plan", [Plan(2), Plan(1, sent="features")], ids=["sums", "features"])
 def test_rounds_agree_where_clients_overlap(plan: Plan) -> None:
-    play(divided(COMMUNITY, CLIENTS, "metis-overlapping"), plan)
+    compare(divided(COMMUNITY, CLIENTS, "metis-overlapping"), plan)
+
+
+@pytest.mark.parametrize("plan", [Plan(2), Plan(1, sent="features")], ids=["sums", "features"])
+def test_rounds_of_half_the_clients_agree(federation: Federation, plan: Plan) -> None:
+    compare(federation, plan, rounds=5, participation=0.5)

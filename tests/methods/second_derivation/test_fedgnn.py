@@ -21,12 +21,14 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from datasets.federation import Federation
+from methods.stacked.parameters import Parameters
 from tests.methods.federations import small_dataset
-from tests.methods.loops import Part, mean, numbers
+from tests.methods.loops import Part
 from tests.methods.oracle import forward
 from tests.methods.second_derivation.common import COMMUNITY, TOLERANCE, Pair, divided
+from tests.methods.second_derivation.served import average, play
 
-CLIENTS, ROUNDS = 5, 3
+CLIENTS = 5
 Edges = list[tuple[int, int]]
 
 
@@ -96,39 +98,50 @@ def grown(federation: Federation, part: Part, client: int, edges: Edges) -> Part
     return {**part, "features": features, "adjacency": adjacency}
 
 
-def play(federation: Federation, backbone: str, edges: list[Edges], **given: Any) -> Pair:
-    """Some rounds of both; parameters and predictions must agree."""
-    options = {name: given.pop(name) for name in ("rule", "threshold", "neighbours") if name in given}
-    pair = Pair(federation, "fedgnn", options, backbone, local_epochs=2, weight_decay=5e-4, **given)
-    pair.parts = [grown(federation, part, k, edges[k]) for k, part in enumerate(pair.parts)]
+def compare(
+    federation: Federation,
+    edges: list[Edges],
+    entries: Tensor,
+    up: int,
+    options: dict[str, Any],
+    backbone: str,
+    **schedule: Any,
+) -> None:
+    """Some rounds of both; parameters, bytes and predictions must agree. `entries` are the numbers of each
+    node's features, `up` those that go to the server before training."""
+    schedule = {"rounds": 3, "local_epochs": 2, "weight_decay": 5e-4} | schedule
+    pair = Pair(federation, "fedgnn", options, backbone, **schedule)
+    parts = [grown(federation, part, k, edges[k]) for k, part in enumerate(pair.parts)]
 
-    def logits(part: Part, model: dict[str, Tensor]) -> Tensor:
-        return forward(part, model, backbone)[: len(part["labels"])]
+    def logits(k: int, model: Parameters) -> Tensor:
+        return forward(parts[k], model, backbone)[: len(parts[k]["labels"])]
 
-    weights = federation.count(federation.train).float()
-    for number in range(1, ROUNDS + 1):
-        pair.train(logits)
-        new = mean(pair.models, weights / weights.sum())
-        with torch.no_grad():
-            for model in pair.models:
-                for name, value in new.items():
-                    model[name].copy_(value)
-        pair.compare(number)
-        said = torch.cat([logits(p, m) for p, m in zip(pair.parts, pair.models, strict=True)])
-        torch.testing.assert_close(pair.method.predict(), said.detach(), atol=TOLERANCE, rtol=TOLERANCE)
-    return pair
+    def loss(k: int, model: Parameters, received: Parameters) -> Tensor:
+        train = parts[k]["train"]
+        return functional.cross_entropy(logits(k, model)[train], parts[k]["labels"][train])
+
+    # Each client gets its arrivals' features, and two 64-bit numbers for every edge to them.
+    down = sum(int(entries[u]) for found in edges for u in {u for _, u in found}) + 4 * sum(map(len, edges))
+    play(pair, loss, average, once=up + down)
+    said = torch.cat([logits(k, model) for k, model in enumerate(pair.models)])
+    torch.testing.assert_close(pair.method.predict(), said.detach(), atol=TOLERANCE, rtol=TOLERANCE)
 
 
-@pytest.mark.parametrize("threshold", [0.5, 0.7])
+def entries_of(federation: Federation) -> Tensor:
+    """Numbers of each node's features, (n,): of a sparse one its place goes too."""
+    if federation.features.layout is torch.strided:
+        return torch.full((federation.nodes,), federation.width)
+    return 2 * (federation.features.to_dense() != 0).sum(dim=1)
+
+
+@pytest.mark.parametrize(("threshold", "participation"), [(0.5, 1.0), (0.7, 1.0), (0.5, 0.5)])
 @pytest.mark.parametrize("backbone", ["gcn", "graphsage", "sgc"])
-def test_rounds_agree(backbone: str, threshold: float) -> None:
+def test_rounds_agree(backbone: str, threshold: float, participation: float) -> None:
     federation = divided(COMMUNITY, CLIENTS)
     edges = [others_by_similarity(federation, k, threshold, 10) for k in range(CLIENTS)]
-    pair = play(federation, backbone, edges, threshold=threshold)
-    # Of a sparse feature its place goes too. Two 64-bit numbers tell a client of an edge.
-    entries = 2 * (federation.features.to_dense() != 0).sum(dim=1)
-    once = entries.sum() + arriving(edges, entries) + 4 * sum(map(len, edges))
-    pair.compare_bytes(ROUNDS * CLIENTS * numbers(pair.models[0]), once=int(once))
+    entries, options = entries_of(federation), {"threshold": threshold}
+    up = int(entries.sum())
+    compare(federation, edges, entries, up, options, backbone, participation=participation)
 
 
 @pytest.mark.parametrize("scheme", ["metis", "metis-overlapping"])
@@ -136,12 +149,10 @@ def test_rounds_agree(backbone: str, threshold: float) -> None:
 def test_a_node_has_its_most_similar_others(most: int, scheme: str) -> None:
     federation = divided(small_dataset(sparse=False), CLIENTS, scheme)
     edges = [others_by_similarity(federation, k, 0.4, most) for k in range(CLIENTS)]
+    entries, options = entries_of(federation), {"rule": "similarity", "threshold": 0.4, "neighbours": most}
     # Gradients are small on graphs as full as these: Adam would enlarge their rounding.
-    options = {"rule": "similarity", "threshold": 0.4, "neighbours": most}
-    pair = play(federation, "gcn", edges, optimiser="sgd", learning_rate=0.1, **options)
-    width = torch.full((federation.nodes,), federation.width)
-    once = width.sum() + arriving(edges, width) + 4 * sum(map(len, edges))
-    pair.compare_bytes(ROUNDS * CLIENTS * numbers(pair.models[0]), once=int(once))
+    sgd = {"optimiser": "sgd", "learning_rate": 0.1}
+    compare(federation, edges, entries, int(entries.sum()), options, "gcn", **sgd)
 
 
 @pytest.mark.parametrize("rule", ["auto", "neighbourhood"])
@@ -149,15 +160,8 @@ def test_a_node_has_its_most_similar_others(most: int, scheme: str) -> None:
 def test_rounds_agree_where_clients_overlap(backbone: str, rule: str) -> None:
     federation = divided(COMMUNITY, CLIENTS, "metis-overlapping")
     edges = [others_by_neighbourhood(federation, k) for k in range(CLIENTS)]
-    pair = play(federation, backbone, edges, rule=rule)
-    entries = 2 * (federation.features.to_dense() != 0).sum(dim=1)
+    entries = entries_of(federation)
     # Clients name their edges; the server then asks for the features of those alone that arrive somewhere.
     asked = {u for found in edges for _, u in found}
-    once = sum(int(entries[u]) for u in asked) + arriving(edges, entries)
-    once += 4 * (federation.graph.num_edges() // 2 + sum(map(len, edges)))
-    pair.compare_bytes(ROUNDS * CLIENTS * numbers(pair.models[0]), once=once)
-
-
-def arriving(edges: list[Edges], entries: Tensor) -> int:
-    """Numbers of the features that come down, with `entries` for each node."""
-    return sum(int(entries[u]) for found in edges for u in {u for _, u in found})
+    up = sum(int(entries[u]) for u in asked) + 4 * (federation.graph.num_edges() // 2)
+    compare(federation, edges, entries, up, {"rule": rule}, backbone)
