@@ -7,7 +7,8 @@ the shared model, a personal v and α in [0, 1], and predicts with v̄ = α v + 
 
 α is clipped to [0, 1]; the server averages w alone. Both models draw the same dropout masks, so that
 α = 0 is FedAvg and α = 1 Local to the last bit. Deviation: w and v step by the schedule's optimiser
-(Adam) as every method here does; α takes plain gradient steps.
+(Adam) as every method here does; α takes plain gradient steps, one beside each of theirs. (The authors'
+public code, github.com/MLOPTPSU/FedTorch, moves α in a round's first step alone, and pulls it to zero.)
 """
 
 from __future__ import annotations

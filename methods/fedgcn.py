@@ -19,7 +19,8 @@ Every client uploads a row for each node of V_k ∪ N(V_k), with a number that n
 must not see which rows are empty would have it, a row for every node: `wire = "dense"`), and the degrees of
 its nodes; it receives the rows of its extended graph, and the degrees of others' nodes there. A sum at a node
 whose neighbours are all one client's tells that client the node's features; the paper encrypts what goes up.
-Features go up once for each node that some other client's graph takes in, and come down for all of these.
+Features go up once, named in the same way, for each node that some other client's graph takes in, and come
+down for all of these.
 
 Deviations: public code (github.com/yh-yao/FedGCN) counts degrees in the extended graph (`degrees =
 "extended"`); in November 2023 it sends features, today sums without degrees (`normalisation = "none"`).

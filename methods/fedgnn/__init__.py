@@ -7,8 +7,11 @@ graph grows by nodes of other clients:
 - clients that share nodes: those with the same neighbours as a local node, joined to these neighbours;
 - disjoint clients: those whose features have a cosine above 0.5 with a local node's, joined to it.
 
-Arrivals pass messages; they are neither trained on nor scored. The papers' server matches under
-encryption; here raw features cross, and are counted, once, by all clients, whoever is absent later.
+The appendix does not say what nodes with the same neighbours are joined to: here to those, as the original
+joins users through their common items. A node arrives once, however many local nodes it matches and
+however many clients hold it. Arrivals pass messages; they are neither trained on nor scored. The papers'
+server matches under encryption; here raw features cross, and are counted, once, by all clients, whoever
+is absent later.
 
 Deviation: a node takes at most `neighbours` similar ones, the closest, since on graphs with dense
 features (Photo, Computers) half of all pairs may exceed the threshold; 0 lifts the limit.

@@ -43,15 +43,18 @@ def by_similarity(federation: Federation, threshold: float, neighbours: int) -> 
     """Each node is joined to nodes of other clients with more than `threshold` cosine similarity.
 
     Of those the `neighbours` most similar, or all if it is 0. Nodes that the client holds a copy of
-    itself are passed over. Similarities are computed for a block of nodes at a time.
+    itself are passed over, and so are all copies of a node but one. Similarities are computed for a block
+    of nodes at a time.
     """
-    client = federation.client.numpy()
-    origin = federation.origin.numpy()
-    held = distinct(_held(client, origin))
+    client, origin = federation.client, federation.origin
+    strange = torch.ones(federation.clients, int(origin.max()) + 1, dtype=torch.bool)
+    strange[client, origin] = False
+    repeated = np.ones(federation.nodes, dtype=bool)
+    repeated[np.unique(origin.numpy(), return_index=True)[1]] = False
     found: list[tuple[np.ndarray, np.ndarray]] = []
     for rows, similarity in _similarities(federation.features):
-        block = torch.from_numpy(rows)
-        similarity[federation.client[block].unsqueeze(1) == federation.client.unsqueeze(0)] = -1.0
+        similarity[~strange[client[rows]][:, origin]] = -1.0
+        similarity[:, torch.from_numpy(repeated)] = -1.0
         if neighbours:
             best, column = similarity.topk(min(neighbours, similarity.shape[1]), dim=1)
             near, rank = (best > threshold).nonzero(as_tuple=True)
@@ -61,8 +64,7 @@ def by_similarity(federation: Federation, threshold: float, neighbours: int) -> 
         found.append((rows[near.numpy()], far.numpy()))
     local = np.concatenate([near for near, _ in found])
     node = np.concatenate([far for _, far in found])
-    new = ~among(_key(client[local], origin[node], origin), held)
-    return _gather(client[local[new]], node[new], local[new], federation.nodes)
+    return _gather(client.numpy()[local], node, local, federation.nodes)
 
 
 def _similarities(features: Tensor) -> Iterator[tuple[np.ndarray, Tensor]]:
