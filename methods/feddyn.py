@@ -11,7 +11,8 @@ among all, w_server the mean over those present, as in the paper.
 
 Deviations: the argmin is the schedule's local epochs, the paper's with `optimiser = "sgd"`;
 p_k are the schedule's weights, where the paper has 1/K (`weighting = "uniform"`). Σ p_k ∇F_k = 0 at the
-fixed point, so the weights decide which objective is minimised, as in FedAvg.
+fixed point, so the weights decide which objective is minimised, as in FedAvg. The public code
+(github.com/alpemreacar/FedDyn) weighs otherwise: it averages evenly and divides client k's α by K p_k.
 """
 
 from __future__ import annotations
