@@ -180,19 +180,22 @@ class Server:
         ]
         return torch.stack(terms).sum()
 
-    def step(self, models: Sequence[Parameters], share: Sequence[float]) -> None:
-        """A round's w̄."""
-        average, old = mean(models, share), self.model
+    def step(self, models: Sequence[Parameters], present: Sequence[int], share: Sequence[float]) -> None:
+        """A round's w̄ from the models of those present; `share` are the p_k of all."""
+        weight = [share[k] for k in present]
+        average = mean([models[k] for k in present], [p / sum(weight) for p in weight])
+        old, self.model = self.model, average
         if self.rule == "fedavg":
-            self.model = average
             return
         self.model = {}
         for name, before in old.items():
             change = average[name] - before
             if self.rule == "feddyn":
-                for slope, model in zip(self.slopes, models, strict=True):
-                    slope[name] -= ALPHA * (model[name].detach() - before)
-                self.first[name] -= ALPHA * change
+                # g_k and h move by those present alone, h by their weights among all.
+                for k in present:
+                    drift = models[k][name].detach() - before
+                    self.slopes[k][name] -= ALPHA * drift
+                    self.first[name] -= ALPHA * share[k] * drift
                 self.model[name] = average[name] - self.first[name] / ALPHA
             elif self.rule == "fedadagrad":
                 self.second[name] += change**2
@@ -250,9 +253,9 @@ class Loop:
         """Every party's logits."""
         raise NotImplementedError
 
-    def average_shares(self, present: list[int]) -> list[float]:
-        """Weights of the models in the server's average."""
-        return self.shares(present)
+    def average_shares(self) -> list[float]:
+        """The p_k of all parties in the server's average."""
+        return self.shares(list(range(len(self.parties))))
 
     def play(self) -> None:
         """Rounds of both; models must agree after each, predictions and bytes at the end."""
@@ -269,7 +272,7 @@ class Loop:
                 self.step(present)
                 for k in present:
                     self.optimisers[k].step()
-            self.server.step([self.models[k] for k in present], self.average_shares(present))
+            self.server.step(self.models, present, self.average_shares())
             # Who is absent in the next round keeps the own model till its return.
             for k in receiving:
                 for name, value in self.server.model.items():
@@ -361,7 +364,7 @@ class Convolved(Loop):
     def step(self, present: list[int]) -> None:
         logits = self.forward(present)
         losses = [
-            len(present) * share * self.loss(k, logits[k])
+            len(present) * share * self.loss(k, logits[k]) + self.server.penalty(k, self.models[k])
             for k, share in zip(present, self.shares(present), strict=True)
         ]
         torch.stack(losses).sum().backward()
@@ -372,8 +375,8 @@ class Convolved(Loop):
             widths = [self.models[k][f"layers.{layer}.bias"].numel() for layer in range(2)]
             self.up += 2 * ends * sum(widths)
 
-    def average_shares(self, present: list[int]) -> list[float]:
-        return [1 / len(present)] * len(present)
+    def average_shares(self) -> list[float]:
+        return [1 / len(self.parties)] * len(self.parties)
 
     def predicted(self) -> list[Tensor]:
         return self.forward(list(range(len(self.parties))))
@@ -418,11 +421,19 @@ def test_other_propagations(federation: Federation, options: dict[str, Any], hid
     loop.play()
 
 
-@pytest.mark.parametrize("weighting", ["uniform", "training-nodes"])
+@pytest.mark.parametrize("backbone", ["sgc", "gcn"])
+@pytest.mark.parametrize("participation", [1.0, 0.5])
 @pytest.mark.parametrize("rule", ["feddyn", "fedadagrad", "fedadam"])
-def test_server_rules(federation: Federation, rule: str, weighting: str) -> None:
+def test_server_rules(federation: Federation, rule: str, participation: float, backbone: str) -> None:
     of_rule = {"alpha": ALPHA} if rule == "feddyn" else {"server_learning_rate": ETA, "tau": TAU}
-    Propagated(federation, {"server": rule} | of_rule, weighting=weighting, local_epochs=2).play()
+    kind = Propagated if backbone == "sgc" else Convolved
+    given: dict[str, Any] = {
+        "participation": participation,
+        "rounds": 4,
+        "local_epochs": 2,
+        "optimiser": "sgd",
+    }
+    kind(federation, {"server": rule} | of_rule, backbone, **given).play()
 
 
 @pytest.mark.parametrize("optimiser", ["sgd", "adam"])
