@@ -18,6 +18,7 @@ under FedAvg, FedDyn, FedAdagrad or FedAdam.
 Deviations and readings:
 - P follows the printed eqs. (16) and (17); the paper's text names D̃^(r−1) Ã D̃^(−r), the same with r
   turned into 1 − r. The sum over l with weights α (1 − α)^l is GBP's own (Chen et al. 2020, eq. 2).
+- GPR-GNN's γ_l start at α (1 − α)^l, the last at (1 − α)^L; the paper gives no start.
 - The update sizes of Table 4 are, to the digit, those of a network d → 100 → C sent both ways by 100
   clients: `hidden = 100`. The paper does not say whether a ReLU stands between; here one does.
 - LNNC joins nodes that have neighbours, all elsewhere; `lnnc_isolated` also joins nodes that have none.

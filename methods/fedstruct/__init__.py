@@ -10,17 +10,20 @@ Version a: the server knows all edges, propagates g(S) and sends each client its
 Jacobians (algorithms 1 and 2). Version b: nobody does; clients build their rows of Ā with algorithm 3
 (`methods.fedstruct.rows`), pruned or not. Unpruned, both give the same numbers.
 
-Deviations: Ā takes its last power alone by default, as the reference code does. Where the rows of
-version b for all labelled and evaluated nodes would exceed `rows_limit_gb`, Ā g(S) is propagated,
-which equals them; what algorithm 3 would send is counted all the same. Bytes are those of training:
-rows for evaluation are not counted. Pruned, a client's own products and the first power, which nobody
-sends, stay whole, and entries count with their places. Hop2Vec keeps g (table 4 gives its layers, eq. 23
-has none: `transform=none`). Every graphlet orbit is standardised over the nodes; the paper states no
-scale. Of six this one has the highest validation accuracy (`fedstruct-1`, 10 clients, 5 seeds; tried
-apart, no records) on Cora, 72.6, and on CiteSeer, 66.4; by the largest 72.1 and 65.9, log standardised
-71.4 and 65.4, raw 71.2 and 65.2, share of the row 71.2 and 65.2, log 70.1 and 65.2. Clients' mean gradients
-are weighted by the schedule: eq. (8), 1/|labelled| for every labelled node, is `training-nodes`; the
-reference code and the protocols `fedstruct-…` weigh by all nodes of a client, `nodes`.
+Deviations: Ā takes its last power alone by default, as the reference code does; `beta=all` weighs every
+power 1/L (the paper leaves the β open). Where the rows of version b for all labelled and evaluated nodes
+would exceed `rows_limit_gb`, Ā g(S) is propagated, which equals them; what algorithm 3 would send is
+counted all the same. There a node's row of a product is empty, and not counted, where the node has no
+neighbour at the sender; the paper counts whole matrices. Zeros of the Jacobians by S are not counted either
+(appendix L.2). Bytes are those of training: rows for evaluation are not counted. Pruned, a client's own
+products and the first power, which nobody sends, stay whole, and entries count with their places. Hop2Vec
+keeps g (table 4 gives its layers, eq. 23 has none: `transform=none`). Every graphlet orbit is standardised
+over the nodes; the paper states no scale. Of six this one has the highest validation accuracy
+(`fedstruct-1`, 10 clients, 5 seeds; tried apart, no records) on Cora, 72.6, and on CiteSeer, 66.4; by the
+largest 72.1 and 65.9, log standardised 71.4 and 65.4, raw 71.2 and 65.2, share of the row 71.2 and 65.2,
+log 70.1 and 65.2. Clients' mean gradients are weighted by the schedule: eq. (8), 1/|labelled| for every
+labelled node, is `training-nodes`; the reference code and the protocols `fedstruct-…` weigh by all nodes of
+a client, `nodes`.
 
 A client that is absent in a round adds no gradient in it, as in FedSGD. Its nodes stay in Ā, which is known
 before the first round, and their structure features stay with whoever propagates them.

@@ -61,9 +61,12 @@ class Traffic:
 
 
 def _structure_size(method: Sender) -> int:
-    """|θ_s|."""
+    """|θ_s|. GraphSAGE's classifier is Θ_c (eq. 10), whose gradient a client finds by itself (theorem 1); in
+    the decoupled network it is g's last layer."""
+    apart = ("structure.head.",) if method.options.network == "graphsage" else ()
     named = method.parameters.items()
-    return sum(value.numel() for name, value in named if name.startswith("structure."))
+    sizes = {name: value.numel() for name, value in named if name.startswith("structure.")}
+    return sum(size for name, size in sizes.items() if not name.startswith(apart))
 
 
 def _jacobians(method: Sender, present: Tensor) -> int:

@@ -25,7 +25,7 @@ class FedStructOptions(Options):
     """p of appendix L.2.1 in version b (table 7: 30); 0 keeps all of Ā."""
     pruning_of: Literal["blocks", "rows"] = "blocks"
     """What is pruned: `blocks`, every B_ijk sent to its p·n_i largest entries, as printed; `rows`, every row
-    sent and every row stored to its p largest over all columns."""
+    that a client multiplies out and every row stored to its p largest over all columns."""
     private: bool = False
     """Version b of appendix L.1: clients exchange sums over their own nodes, not structure features. The
     results are the same, the traffic is not: `extras` hold what eq. (50) needs beside what the paper counts.
@@ -35,7 +35,7 @@ class FedStructOptions(Options):
     structure_hops: Count = 10
     """L_s, propagations of g(S) over the global graph."""
     beta: Literal["last", "all"] = "last"
-    """Weights of the powers: 1 on the last, or the same on all."""
+    """Weights β of the powers: 1 on the last, or 1/L on all L, in both parts."""
     structure_width: Count = 256
     """d_s: columns of Hop2Vec, node2vec and one-hot degrees."""
     feature_hidden: str = "64"

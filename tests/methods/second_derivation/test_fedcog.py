@@ -1,0 +1,501 @@
+"""FedCog as a loop over parties, from Lei et al., Federated Learning over Coupled Graphs, IEEE TPDS 2023.
+
+Equation numbers are the paper's; there is no public code. Party i holds its internal nodes V_i, their edges
+among themselves, and their edges to external nodes V_i*. Its internal graph has a stand-in, of value zero,
+for each external node. With d_v an internal node's degree on that graph one propagation is
+
+    ĥ_u = Σ_v β_v h_v,  β_v = (1 + d_v)^−½,  over u and its neighbours, at internal nodes and stand-ins    (9)
+    h_u = γ_u (ĥ_u + Σ ĥ of u's stand-ins at other parties),  γ_u = (1 + d_u)^−½                          (10)
+
+where stand-ins' ĥ travel to the party of the node: the propagation on the whole graph (Theorem 1). SGC
+propagates the features before training and trains a linear layer on them. In its place
+
+    APPNP: h ← (1 − α) h + α x                                                                            (15)
+    GBP: β_v = (1 + d_v)^−(1−r), γ_u = (1 + d_u)^−r                                                   (16, 17)
+    GPR-GNN: Σ_l w_l h⁽ˡ⁾ with learned w.
+
+A GCN propagates in every step of training, and gradients travel back. LNNC first joins a node whose
+neighbours are all external to the internal node at the least angle in features (Section 4.5). Models are
+averaged by FedAvg, of those present (Algorithm 1), or served by
+
+    FedDyn: F_k − ⟨g_k, w⟩ + α/2 ‖w − w̄‖² is minimised; g_k ← g_k − α (w_k − w̄),
+        h ← h − α Σ p_k (w_k − w̄), w̄ ← Σ p_k w_k − h / α
+    FedAdagrad: Δ = Σ p_k (w_k − w̄), v ← v + Δ², w̄ ← w̄ + η Δ / (√v + τ)
+    FedAdam: m ← 0.9 m + 0.1 Δ, v ← 0.99 v + 0.01 Δ², w̄ ← w̄ + η m / (√v + τ)
+
+with v = τ² at first (Acar et al. 2021, Reddi et al. 2021).
+
+Taken from the method, where the text is silent: GBP's sum over hops, the start of GPR-GNN's w, the hidden
+layer, that a GCN's p_k weigh the losses while its models are averaged evenly, and what an absent party's
+stand-ins hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as functional
+from torch import Tensor
+
+from datasets.federation import Federation
+from methods.stacked.parameters import Parameters
+from tests.methods.loops import mean, numbers, optimiser_of
+from tests.methods.second_derivation.common import (
+    COMMUNITY,
+    FLOAT,
+    TOLERANCE,
+    copied,
+    created,
+    divided,
+    gap,
+    leaves,
+    symmetric,
+)
+
+CLIENTS, HOPS, ROUNDS, RATE, DECAY = 4, 2, 3, 0.05, 1e-3
+ALPHA, ETA, TAU = 0.1, 0.2, 0.03
+Scale = Callable[[Tensor], Tensor]
+
+
+class Party:
+    """One client: its internal graph of m internal nodes and s stand-ins."""
+
+    def __init__(self, federation: Federation, features: Tensor, client: int, lnnc: str) -> None:
+        self.nodes = (federation.client == client).nonzero().flatten().tolist()
+        place = {node: row for row, node in enumerate(self.nodes)}
+        self.features = features[self.nodes]
+        self.labels, self.train = federation.labels[self.nodes], federation.train[self.nodes]
+        self.internal = torch.zeros(len(self.nodes), len(self.nodes))
+        external: dict[int, list[int]] = {node: [] for node in self.nodes}
+        for source, target in zip(*(end.tolist() for end in federation.graph.edges()), strict=True):
+            if target in place:
+                self.internal[place[target], place[source]] = 1
+        for source, target in zip(*(end.tolist() for end in federation.inter.edges()), strict=True):
+            if target in place:
+                external[target].append(source)
+        self.alone = [
+            row
+            for row, node in enumerate(self.nodes)
+            if not self.internal[row].any() and (external[node] or lnnc == "isolated too")
+        ]
+        self.added = self.connect() if lnnc != "none" else 0
+        self.stand_ins = sorted({node for ends in external.values() for node in ends})
+        self.border = torch.zeros(len(self.stand_ins), len(self.nodes))
+        for node, ends in external.items():
+            for end in ends:
+                self.border[self.stand_ins.index(end), place[node]] = 1
+        self.degree = self.internal.sum(dim=1) + self.border.sum(dim=0)
+
+    def connect(self) -> int:
+        """LNNC for the nodes found alone; returns how many edges it adds."""
+        before = float(self.internal.sum())
+        for row in self.alone:
+            angles = []
+            for other in self.features:
+                cosine = functional.cosine_similarity(self.features[row], other, dim=0)
+                angles.append(float(torch.acos(cosine.clamp(-1, 1))))
+            others = [other for other in range(len(self.nodes)) if other != row]
+            nearest = min(others, key=angles.__getitem__)
+            self.internal[row, nearest] = self.internal[nearest, row] = 1
+        return int(float(self.internal.sum()) - before) // 2
+
+    def halfway(self, h: Tensor, beta: Scale) -> tuple[Tensor, Tensor]:
+        """ĥ of internal nodes, (m, width), and of stand-ins, (s, width)."""
+        h = beta(1 + self.degree)[:, None] * h
+        return h + self.internal @ h, self.border @ h
+
+
+class Coupled:
+    """All parties. `messages` has, for every propagation, what each party's stand-ins held."""
+
+    def __init__(self, federation: Federation, lnnc: str = "alone") -> None:
+        features = federation.features
+        dense = features.to_dense() if features.layout is torch.sparse_csr else features
+        self.parties = [Party(federation, dense, k, lnnc) for k in range(federation.clients)]
+        self.owner = federation.client.tolist()
+        self.messages: list[list[Tensor]] = []
+
+    def propagate(
+        self, h: list[Tensor], beta: Scale = torch.rsqrt, gamma: Scale = torch.rsqrt
+    ) -> list[Tensor]:
+        """One internal and one border propagation of every party."""
+        halves = [party.halfway(rows, beta) for party, rows in zip(self.parties, h, strict=True)]
+        return self.arrived([own for own, _ in halves], [sent for _, sent in halves], gamma)
+
+    def arrived(self, own: list[Tensor], sent: list[Tensor], gamma: Scale = torch.rsqrt) -> list[Tensor]:
+        """The border propagation, of internal nodes' ĥ and of the stand-ins' that are sent."""
+        self.messages.append([values.detach() for values in sent])
+        received: dict[int, list[Tensor]] = {}
+        for party, values in zip(self.parties, sent, strict=True):
+            for node, row in zip(party.stand_ins, values, strict=True):
+                received.setdefault(node, []).append(row)
+        found = []
+        for party, half in zip(self.parties, own, strict=True):
+            rows = [sum(received.get(n, []), row) for n, row in zip(party.nodes, half, strict=True)]
+            found.append(gamma(1 + party.degree)[:, None] * torch.stack(rows))
+        return found
+
+    def whole(self) -> Tensor:
+        """The adjacency of the whole graph with LNNC's edges, (n, n)."""
+        adjacency = torch.zeros(len(self.owner), len(self.owner))
+        for party in self.parties:
+            mine = torch.tensor(party.nodes)
+            adjacency[mine[:, None], mine] = party.internal
+            for node, row in zip(party.stand_ins, party.border, strict=True):
+                adjacency[node, mine] = row
+        return adjacency
+
+    def dense(self) -> int:
+        """Numbers sent in all propagations so far."""
+        return sum(values.numel() for step in self.messages for values in step)
+
+    def nonzero(self) -> int:
+        """Those that are not zero."""
+        return sum(int((values != 0).sum()) for step in self.messages for values in step)
+
+    def rows(self) -> int:
+        """Stand-ins' values that were sent."""
+        return sum(len(values) for step in self.messages for values in step)
+
+
+class Server:
+    """FedAvg, FedDyn, FedAdagrad or FedAdam; `model` is w̄."""
+
+    def __init__(self, rule: str, start: Parameters, clients: int) -> None:
+        self.rule, self.model = rule, start
+        self.first = {name: torch.zeros_like(value) for name, value in start.items()}
+        self.second = {name: torch.full_like(value, TAU**2) for name, value in start.items()}
+        self.slopes = [copied(self.first) for _ in range(clients)]
+
+    def penalty(self, client: int, model: Parameters) -> Tensor:
+        """What FedDyn adds to a client's loss."""
+        if self.rule != "feddyn":
+            return torch.zeros(())
+        terms = [
+            ALPHA / 2 * (w - self.model[n]).square().sum() - (self.slopes[client][n] * w).sum()
+            for n, w in model.items()
+        ]
+        return torch.stack(terms).sum()
+
+    def step(self, models: Sequence[Parameters], present: Sequence[int], share: Sequence[float]) -> None:
+        """A round's w̄ from the models of those present; `share` are the p_k of all."""
+        weight = [share[k] for k in present]
+        average = mean([models[k] for k in present], [p / sum(weight) for p in weight])
+        old, self.model = self.model, average
+        if self.rule == "fedavg":
+            return
+        self.model = {}
+        for name, before in old.items():
+            change = average[name] - before
+            if self.rule == "feddyn":
+                # g_k and h move by those present alone, h by their weights among all.
+                for k in present:
+                    drift = models[k][name].detach() - before
+                    self.slopes[k][name] -= ALPHA * drift
+                    self.first[name] -= ALPHA * share[k] * drift
+                self.model[name] = average[name] - self.first[name] / ALPHA
+            elif self.rule == "fedadagrad":
+                self.second[name] += change**2
+                self.model[name] = before + ETA * change / (self.second[name].sqrt() + TAU)
+            else:
+                self.first[name] = 0.9 * self.first[name] + 0.1 * change
+                self.second[name] = 0.99 * self.second[name] + 0.01 * change**2
+                self.model[name] = before + ETA * self.first[name] / (self.second[name].sqrt() + TAU)
+
+
+class Loop:
+    """A stacked method, built, and the parties' own training."""
+
+    def __init__(
+        self,
+        federation: Federation,
+        options: dict[str, Any],
+        backbone: str = "sgc",
+        lnnc: str = "alone",
+        **schedule: Any,
+    ) -> None:
+        given = {"rounds": ROUNDS, "learning_rate": RATE, "weight_decay": DECAY} | schedule
+        self.method: Any = created(federation, "fedcog", options, backbone, **given)
+        self.method.build()
+        self.options, self.coupled = options, Coupled(federation, lnnc)
+        self.parties = self.coupled.parties
+        start = copied(self.method.parameters)
+        self.models = [leaves(start, k) for k in range(federation.clients)]
+        self.optimisers = [optimiser_of(model, self.method.schedule) for model in self.models]
+        first = {name: value[0] for name, value in start.items()}
+        self.server = Server(options.get("server", "fedavg"), first, federation.clients)
+        self.up = self.down = 0
+
+    def shares(self, present: list[int]) -> list[float]:
+        """p_k of the parties that are present, sum 1."""
+        weighting = self.method.schedule.weighting
+        mine = [self.parties[k] for k in present]
+        sizes = {
+            "uniform": [1.0] * len(mine),
+            "nodes": [float(len(party.nodes)) for party in mine],
+            "training-nodes": [float(party.train.sum()) for party in mine],
+        }[weighting]
+        return [size / sum(sizes) for size in sizes]
+
+    def loss(self, k: int, logits: Tensor) -> Tensor:
+        """F_k."""
+        party = self.parties[k]
+        return functional.cross_entropy(logits[party.train], party.labels[party.train])
+
+    def step(self, present: list[int]) -> None:
+        """A local epoch of the parties that are present."""
+        raise NotImplementedError
+
+    def predicted(self) -> list[Tensor]:
+        """Every party's logits."""
+        raise NotImplementedError
+
+    def average_shares(self) -> list[float]:
+        """The p_k of all parties in the server's average."""
+        return self.shares(list(range(len(self.parties))))
+
+    def play(self) -> None:
+        """Rounds of both; models must agree after each, predictions and bytes at the end."""
+        schedule = self.method.schedule
+        for number in range(1, schedule.rounds + 1):
+            self.method.attend(number)
+            present = self.method.present.nonzero().flatten().tolist()
+            receiving = self.method.receiving.nonzero().flatten().tolist()
+            self.method.train_round(number)
+            self.method.exchange(number)
+            for _ in range(schedule.local_epochs):
+                for optimiser in self.optimisers:
+                    optimiser.zero_grad()
+                self.step(present)
+                for k in present:
+                    self.optimisers[k].step()
+            self.server.step(self.models, present, self.average_shares())
+            # Who is absent in the next round keeps the own model till its return.
+            for k in receiving:
+                for name, value in self.server.model.items():
+                    self.models[k][name].data.copy_(value)
+            self.up += len(present) * numbers(self.models[0])
+            self.down += len(receiving) * numbers(self.models[0])
+            assert gap(self.method.parameters, self.models) < TOLERANCE
+        channel = self.method.channel
+        assert (channel.bytes_up, channel.bytes_down) == (FLOAT * self.up, FLOAT * self.down)
+        with torch.no_grad():
+            expected = torch.cat(self.predicted())
+        torch.testing.assert_close(self.method.predict(), expected, atol=TOLERANCE, rtol=TOLERANCE)
+
+
+class Propagated(Loop):
+    """What is propagated before training, once, under a linear layer or a network with one hidden layer."""
+
+    def __init__(self, federation: Federation, *given: Any, hops: int = HOPS, **further: Any) -> None:
+        super().__init__(federation, *given, **further)
+        self.inputs = [[party.features for party in self.parties]]
+        kind, r = self.options.get("convolution"), self.options.get("exponent", 0.5)
+        for _ in range(hops):
+            h = self.coupled.propagate(
+                self.inputs[-1], lambda degree: degree ** (r - 1), lambda degree: degree**-r
+            )
+            if kind == "appnp":
+                h = [0.9 * new + 0.1 * x for new, x in zip(h, self.inputs[0], strict=True)]
+            self.inputs.append(h)
+
+    def embedding(self, k: int) -> Tensor:
+        """What party k's classifier reads, (m, d)."""
+        layers = torch.stack([h[k] for h in self.inputs])
+        kind, hops = self.options.get("convolution"), len(layers) - 1
+        weights = torch.tensor([0.0] * hops + [1.0])
+        if kind == "gbp":
+            weights = torch.tensor([0.1 * 0.9**hop for hop in range(hops + 1)])
+        if kind == "gprgnn":
+            weights = self.models[k]["hops"]
+        return torch.einsum("l,lmd->md", weights, layers)
+
+    def logits(self, k: int) -> Tensor:
+        """Of party k, (m, C)."""
+        h, w = self.embedding(k), self.models[k]
+        if "layers.0.weight" in w:
+            h = functional.relu(h @ w["layers.0.weight"] + w["layers.0.bias"])
+        return h @ w["head.weight"] + w["head.bias"]
+
+    def step(self, present: list[int]) -> None:
+        for k in present:
+            (self.loss(k, self.logits(k)) + self.server.penalty(k, self.models[k])).backward()
+
+    def predicted(self) -> list[Tensor]:
+        return [self.logits(k) for k in range(len(self.parties))]
+
+    def play(self) -> None:
+        super().play()
+        assert self.method.channel.bytes_once == FLOAT * self.coupled.dense()
+
+
+class Convolved(Loop):
+    """A GCN of two coupled layers. Every party multiplies by its own weights before it propagates (9).
+
+    Σ_k p_k F_k is minimised over the weights of all: with the losses K p_k F_k and even averages a step of
+    plain descent is that of (5).
+    """
+
+    def __init__(self, *given: Any, **further: Any) -> None:
+        super().__init__(*given, **further)
+        self.last: list[list[Tensor | None]] = [[None] * len(self.parties) for _ in range(2)]
+        """What each party's stand-ins held in its last step, layer by layer."""
+
+    def forward(self, working: list[int]) -> list[Tensor]:
+        """Logits of all parties; those that do not work leave what their stand-ins held."""
+        h = [party.features for party in self.parties]
+        for layer, last in enumerate(self.last):
+            h = [rows @ w[f"layers.{layer}.weight"] for rows, w in zip(h, self.models, strict=True)]
+            halves = [party.halfway(rows, torch.rsqrt) for party, rows in zip(self.parties, h, strict=True)]
+            sent = [values for _, values in halves]
+            for k, before in enumerate(last):
+                if k not in working:
+                    sent[k] = torch.zeros_like(sent[k]) if before is None else before
+            h = self.coupled.arrived([own for own, _ in halves], sent)
+            if torch.is_grad_enabled():
+                last[:] = [values.detach() for values in sent]
+            biases = [w[f"layers.{layer}.bias"] for w in self.models]
+            h = [functional.relu(rows + bias) for rows, bias in zip(h, biases, strict=True)]
+        return [rows @ w["head.weight"] + w["head.bias"] for rows, w in zip(h, self.models, strict=True)]
+
+    def step(self, present: list[int]) -> None:
+        logits = self.forward(present)
+        losses = [
+            len(present) * share * self.loss(k, logits[k]) + self.server.penalty(k, self.models[k])
+            for k, share in zip(present, self.shares(present), strict=True)
+        ]
+        torch.stack(losses).sum().backward()
+        # Between two parties that both work a value travels there and its gradient back.
+        owner = self.coupled.owner
+        for k in present:
+            ends = sum(owner[node] in present for node in self.parties[k].stand_ins)
+            widths = [self.models[k][f"layers.{layer}.bias"].numel() for layer in range(2)]
+            self.up += 2 * ends * sum(widths)
+
+    def average_shares(self) -> list[float]:
+        return [1 / len(self.parties)] * len(self.parties)
+
+    def predicted(self) -> list[Tensor]:
+        return self.forward(list(range(len(self.parties))))
+
+
+@pytest.fixture(scope="module")
+def federation() -> Federation:
+    return divided(COMMUNITY, CLIENTS)
+
+
+def test_propagation_is_that_of_the_whole_graph(federation: Federation) -> None:
+    """Theorem 1, of the loop itself."""
+    coupled = Coupled(federation)
+    h = [party.features for party in coupled.parties]
+    whole = symmetric(coupled.whole()) @ torch.cat(h)
+    torch.testing.assert_close(torch.cat(coupled.propagate(h)), whole, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("weighting", ["uniform", "training-nodes", "nodes"])
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_sgc(federation: Federation, epochs: int, weighting: str) -> None:
+    Propagated(federation, {}, weighting=weighting, local_epochs=epochs).play()
+
+
+@pytest.mark.parametrize("hidden", [0, 7])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"convolution": "appnp"},
+        {"convolution": "gbp", "exponent": 0.3},
+        {"convolution": "gprgnn"},
+        {"convolution": "sgc"},
+    ],
+    ids=lambda options: options["convolution"],
+)
+def test_other_propagations(federation: Federation, options: dict[str, Any], hidden: int) -> None:
+    given = options | {"hidden": hidden, "hops": 4}
+    loop = Propagated(federation, given, "gcn", hops=4)
+    if "hops" in loop.models[0]:
+        start = torch.tensor([0.1, 0.09, 0.081, 0.0729, 0.6561])
+        torch.testing.assert_close(loop.models[0]["hops"].detach(), start)
+    loop.play()
+
+
+@pytest.mark.parametrize("backbone", ["sgc", "gcn"])
+@pytest.mark.parametrize("participation", [1.0, 0.5])
+@pytest.mark.parametrize("rule", ["feddyn", "fedadagrad", "fedadam"])
+def test_server_rules(federation: Federation, rule: str, participation: float, backbone: str) -> None:
+    of_rule = {"alpha": ALPHA} if rule == "feddyn" else {"server_learning_rate": ETA, "tau": TAU}
+    kind = Propagated if backbone == "sgc" else Convolved
+    given: dict[str, Any] = {
+        "participation": participation,
+        "rounds": 4,
+        "local_epochs": 2,
+        "optimiser": "sgd",
+    }
+    kind(federation, {"server": rule} | of_rule, backbone, **given).play()
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+@pytest.mark.parametrize("weighting", ["uniform", "training-nodes"])
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_gcn(federation: Federation, epochs: int, weighting: str, optimiser: str) -> None:
+    given = {"weighting": weighting, "local_epochs": epochs, "optimiser": optimiser}
+    Convolved(federation, {}, "gcn", **given).play()
+
+
+@pytest.mark.parametrize("weighting", ["uniform", "training-nodes"])
+def test_a_descent_step_is_that_on_the_whole_graph(federation: Federation, weighting: str) -> None:
+    """θ − η (Σ_k p_k ∇F_k + λ θ) by (5) of one model on the whole graph."""
+    loop = Convolved(federation, {}, "gcn", weighting=weighting, optimiser="sgd")
+    s, w = symmetric(loop.coupled.whole()), leaves(loop.method.parameters, 0)
+    h = torch.cat([party.features for party in loop.parties])
+    for layer in range(2):
+        h = functional.relu(s @ h @ w[f"layers.{layer}.weight"] + w[f"layers.{layer}.bias"])
+    logits = h @ w["head.weight"] + w["head.bias"]
+    parts = logits.split([len(party.nodes) for party in loop.parties])
+    everyone = list(range(CLIENTS))
+    losses = [p * loop.loss(k, parts[k]) for k, p in zip(everyone, loop.shares(everyone), strict=True)]
+    slopes = torch.autograd.grad(torch.stack(losses).sum(), list(w.values()))
+    loop.method.train_round(1)
+    loop.method.exchange(1)
+    with torch.no_grad():
+        new = {n: v - RATE * (slope + DECAY * v) for (n, v), slope in zip(w.items(), slopes, strict=True)}
+    assert gap(loop.method.parameters, [new] * CLIENTS) < TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("lnnc", "options"), [("none", {"lnnc": False}), ("alone", {}), ("isolated too", {"lnnc_isolated": True})]
+)
+@pytest.mark.parametrize("backbone", ["sgc", "gcn"])
+def test_lnnc(backbone: str, lnnc: str, options: dict[str, Any]) -> None:
+    """Clients that hold few of their nodes' neighbours."""
+    federation = divided(COMMUNITY, 8, "random")
+    kind = Propagated if backbone == "sgc" else Convolved
+    # Plain descent: Adam's first steps blow the rounding of a small gradient up.
+    loop = kind(federation, options, backbone, lnnc, optimiser="sgd")
+    added = sum(party.added for party in loop.parties)
+    assert loop.method.extras["lnnc_edges"] == added
+    assert (added > 0) == (lnnc != "none")
+    if lnnc == "isolated too":
+        assert added > sum(party.added for party in Coupled(federation).parties)
+    loop.play()
+
+
+@pytest.mark.parametrize("backbone", ["sgc", "gcn"])
+def test_absent_parties(federation: Federation, backbone: str) -> None:
+    kind = Propagated if backbone == "sgc" else Convolved
+    kind(federation, {}, backbone, participation=0.5, rounds=5, local_epochs=2).play()
+
+
+def test_what_is_sent_of_sparse_values(federation: Federation) -> None:
+    """Table 4 counts values alone; a receiver also needs the column of each and their number in a row."""
+    loop = Propagated(federation, {})
+    sent = {}
+    for wire in ("nonzero", "sparse"):
+        method: Any = created(federation, "fedcog", {"wire": wire}, "sgc")
+        method.build()
+        sent[wire] = method.channel.bytes_once
+    values = loop.coupled.nonzero()
+    assert values < loop.coupled.dense()
+    assert sent == {"nonzero": FLOAT * values, "sparse": FLOAT * (2 * values + loop.coupled.rows())}
