@@ -66,14 +66,13 @@ def joined(parts: list[Part], prototypes: list[Prototypes], average: str) -> Pro
     found: Prototypes = {}
     for label in sorted({label for mine in prototypes for label in mine}):
         have = [k for k, mine in enumerate(prototypes) if label in mine]
-        counts = [len(members(parts[k])[label]) for k in have]
+        mine = torch.stack([prototypes[k][label] for k in have])
         if average == "openfgl":
-            nodes = [len(part["labels"]) for part in parts]
-            found[label] = sum(nodes[k] * prototypes[k][label] for k in have) / sum(nodes)
+            nodes = torch.tensor([len(part["labels"]) for part in parts])
+            found[label] = nodes[have].float() @ mine / nodes.sum()
             continue
-        if average == "clients":
-            counts = [1] * len(have)
-        found[label] = sum(n * prototypes[k][label] for n, k in zip(counts, have, strict=True)) / sum(counts)
+        counts = [1 if average == "clients" else len(members(parts[k])[label]) for k in have]
+        found[label] = torch.tensor(counts).float() @ mine / sum(counts)
         if average == "printed":
             found[label] = found[label] / len(have)
     return found
