@@ -15,7 +15,7 @@ and the server moves, S being the clients of the round and N all clients,
     x ← x + η_g · mean_{k ∈ S} (y_k − x),    c ← c + |S|/N · mean_{k ∈ S} (c_k⁺ − c_k).  (3)
 
 Weighted means take p_k for 1/N in both; then c is Σ_k p_k c_k over all clients at any time. Public code for
-graphs gives g_k − c_k + c to Adam. The paper has no weight decay: here, as in `methods.scaffold`, steps are
+graphs gives g_k − c_k + c to Adam. Algorithm 1 has no weight decay: here, as in `methods.scaffold`, steps are
 along it too, so that option II has its mean, while option I is the gradient of the cross-entropy alone.
 """
 
