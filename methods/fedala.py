@@ -14,10 +14,11 @@ FedAvg, which η = 0 gives. A client that is absent in a round keeps θ and W; t
 client's own.
 
 Deviations: the gradient is one of the whole drawn share at once, without dropout; the paper goes through
-it in batches. Public code has no limit on the first round's steps, here there is one. For link prediction
-all training pairs are read. FedGB's code has p = all layers, 20 % of the items and a tenth of the threshold
-(`layers = 0`, `share = 0.2`, `threshold = 0.01`); it also takes θ from before the training, so that trained
-models never come back, which is not offered.
+it in batches. Public code draws training items that follow each other, lets absent clients take a step on W
+too, counts p in parameters, of which the classifier has two, and has no limit on the first round's steps;
+here there is one. For link prediction all training pairs are read. FedGB's code has p = all layers, 20 % of
+the items and a tenth of the threshold (`layers = 0`, `share = 0.2`, `threshold = 0.01`); it also takes θ
+from before the training, so that trained models never come back, which is not offered.
 """
 
 from __future__ import annotations

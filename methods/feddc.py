@@ -9,7 +9,7 @@ clients' mean; E local steps of rate η begin at the received w_s:
     w_s ← Σ_k p_k (w_k + h_k)
 
 w_k + h_k and the update go up, w_s and the mean update come down. A client that is absent in a round keeps
-h_k, u_k and g_k, and counts in no mean; E is each client's own.
+h_k, u_k and g_k, and counts in no mean (`authors`: see below); E is each client's own.
 
 Deviations: the local steps are the schedule's; u_k / (η E) is minus a mean gradient only where they
 are plain descent, `optimiser = "sgd"`. Adam moves an entry by about η in a step however small its gradient,
@@ -20,8 +20,9 @@ learns nothing (protocol all-methods), three on raw features do (fedtad-2).
 Public code parts from the paper (`variant`):
 
  - `authors` (github.com/gaoliang13/FedDC): g_k is kept as SCAFFOLD's control, g_k ← g_k − ḡ + u_k / (η E),
-   and w_s ← mean of w_k + mean of h_k; there α and ḡ are also divided by the client's share times K, which
-   is 1 for clients of one size and left out here;
+   and w_s ← mean of w_k + mean of h_k; ḡ and the mean of h_k are over all clients, absent ones too. There α
+   and ḡ are also divided by the client's share times K, which is 1 for clients of one size, and gradients
+   longer than 10 are cut: both left out here;
  - `openfgl`: the inner product is written so that ḡ is a constant and drops out, the first round has
    no penalty at all, and h_k gets the update before the last one.
 """
@@ -124,8 +125,14 @@ class FedDC(CorrectedMethod):
         drift = self.drift[name]
         self.drift[name] = self.renewed(drift + (last if variant == "openfgl" else update), drift)
         self.update[name] = self.renewed(update, last)
-        mean = 0 if variant == "openfgl" else weighted_mean(scaled, uniform)
         last_gradient = self.gradient[name] if name in self.gradient else torch.zeros_like(scaled)
         self.gradient[name] = self.renewed(scaled, last_gradient)
+        if variant == "authors":
+            # g_k and h_k of absent clients count too; without any the second term below is exactly 0.
+            everyone = torch.ones_like(uniform) / len(uniform)
+            self.correction[name] = self.gradient[name] - weighted_mean(self.gradient[name], everyone)
+            met = weighted_mean(value + self.drift[name], uniform)
+            return met + weighted_mean(self.drift[name], everyone - uniform)
+        mean = 0 if variant == "openfgl" else weighted_mean(scaled, uniform)
         self.correction[name] = self.gradient[name] - mean
-        return weighted_mean(value + self.drift[name], uniform if variant == "authors" else self.weights)
+        return weighted_mean(value + self.drift[name], self.weights)

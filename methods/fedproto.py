@@ -17,7 +17,10 @@ public code. The paper's eq. (6) divides P_c once more by the number of clients 
 it (`average = "printed"`). Its authors' code takes the plain mean over these clients (`clients`), and
 compares each training node with its prototype (`distance = "nodes"`). OpenFGL compares nodes class by class
 (`classes`), weighs by all nodes of a client, and counts a class that a client lacks as zeros (`openfgl`).
-Predictions are the client's own classifier's; the paper also has those of the nearest P_c (`predict`).
+Predictions are the client's own classifier's; the paper also has those of the nearest P_c (`predict`), its
+authors' code among the classes that the client holds, here among all; by the newest P_c also where a client
+was absent when it was sent. P_kc is that of the model after its training; the authors' code has what the
+last epoch saw, before its step.
 """
 
 from __future__ import annotations

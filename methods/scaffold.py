@@ -14,9 +14,10 @@ is the mean over all clients, w_s that over those present, τ each client's own.
 
 Deviations: the local steps are the schedule's; (ii) is a mean gradient only where they are plain
 descent, `optimiser = "sgd"`. OpenFGL keeps (ii) under Adam, as this does if the schedule says Adam; (i)
-has the gradient's scale under both. p_k are the schedule's weights, where the paper has 1/K; OpenFGL
-weighs the models so but not the controls, which then no longer correct towards the weighted objective
-(`control_weights = "uniform"`).
+has the gradient's scale under both. Algorithm 1 has no weight decay: (ii) has its mean over the steps,
+(i) leaves it out, for it is no difference between clients. p_k are the schedule's weights, where the paper
+has 1/K; OpenFGL weighs the models so but not the controls, which then no longer correct towards the
+weighted objective (`control_weights = "uniform"`).
 """
 
 from __future__ import annotations
