@@ -92,8 +92,12 @@ def markdown(
             f"the differences stands in the notes of {pages}. {_missing(cells, own)}".rstrip()
         )
         found = [each for each in comparisons if each.code == code.name]
+        tables = Counter((each.deviations, each.place is None) for each in found)
         for changed, place in dict.fromkeys((each.deviations, each.place) for each in found):
             here = [each for each in found if (each.deviations, each.place) == (changed, place)]
+            if place is None and tables[changed, True] == tables[changed, False]:
+                # All of it is at one place, which follows.
+                continue
             if place is None:
                 where = f"With {changed}, over" if changed else "Over"
                 parts.append(f"{escape(where)} all graphs and clients:")
