@@ -51,10 +51,13 @@ class Records:
         self._seeds = None
 
     def get(self, cell: Cell) -> Record | None:
-        """The record that counts for a cell: its own success, one of equal work, its own failure."""
+        """The record that counts for a cell: its own success, one of equal work, its own failure.
+
+        It is labelled as the cell is, whatever the method was called when it was run.
+        """
         own = self.store(cell.protocol).get(cell.key)
         if own is not None and own.status == OK:
-            return own
+            return replace(own, cell=replace(own.cell, label=cell.label))
         return self._shared(cell) or own
 
     def done(self, cell: Cell) -> bool:

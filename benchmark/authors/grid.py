@@ -53,7 +53,7 @@ CODES = {
             "xbfu/FedSpray",
             "server.py",
             "benchmark.authors.fedspray_worker",
-            ("local", "fedspray", "fedspray[lambda1=1]"),
+            ("local", "fedspray"),
             ("pubmed", "coauthor_physics"),
             (("fedspray-2", ()),),
         ),
@@ -89,11 +89,9 @@ def plan(code: PublicCode, arguments: Arguments) -> list[Cell]:
     no name for changes our cell alone, so that one run of theirs is compared with several readings of ours.
     Raises UserError if none is left.
     """
-    known = {parse_name(method)[0] for method in code.methods}
-    further = (name for name in arguments.method if "[" in name and parse_name(name)[0] in known)
-    methods = tuple(dict.fromkeys((*code.methods, *further)))
     cells: dict[str, Cell] = {}
-    for table, clients in code.tables:
+    methods = _methods(code, arguments.method)
+    for table, clients in code.tables if methods else ():
         asked = replace(
             arguments,
             table=(table,),
@@ -107,7 +105,7 @@ def plan(code: PublicCode, arguments: Arguments) -> list[Cell]:
         cells |= {
             cell.key: cell
             for cell in make_plan(asked).cells
-            if _wanted(cell, arguments, code) and (not clients or cell.clients in clients)
+            if _wanted(cell, arguments) and (not clients or cell.clients in clients)
         }
     if not cells:
         raise UserError(
@@ -117,15 +115,21 @@ def plan(code: PublicCode, arguments: Arguments) -> list[Cell]:
     return list(cells.values())
 
 
-def _wanted(cell: Cell, arguments: Arguments, code: PublicCode) -> bool:
+def _methods(code: PublicCode, asked: tuple[str, ...]) -> tuple[str, ...]:
+    """Of the code's own those that are asked for, all if none is, and the variants asked for."""
+    own = [name for name in code.methods if not asked or {name, parse_name(name)[0]} & {*asked}]
+    known = {parse_name(name)[0] for name in code.methods}
+    variants = [name for name in asked if "[" in name and parse_name(name)[0] in known]
+    return tuple(dict.fromkeys((*own, *variants)))
+
+
+def _wanted(cell: Cell, arguments: Arguments) -> bool:
     def kept(asked: tuple[str, ...], *names: str) -> bool:
         return not asked or any(name in asked for name in names)
 
     return (
         kept(arguments.table, cell.protocol)
         and kept(arguments.dataset, cell.dataset.text)
-        # A variant that the code's tables do not list is there because it was asked for.
-        and (cell.variant not in code.methods or kept(arguments.method, cell.variant, cell.method))
         and kept(arguments.partition, cell.partition.text, cell.partition.name)
         and kept(arguments.backbone, cell.architecture.backbone)
         and (not arguments.clients or cell.clients in arguments.clients)

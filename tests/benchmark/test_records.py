@@ -155,3 +155,15 @@ def test_a_run_of_two_equal_tables_runs_every_cell_once_and_fills_both_pages(
     assert main(parse([*argv, "--seeds", "1", "--rerun"]), work) == 0
     assert len(ran) == 4 + 4
     assert replace(ran[0], protocol="second", label="") in ran
+
+
+def test_a_record_is_labelled_as_the_cell_that_asks_for_it(tmp_path: Path) -> None:
+    """A variant was run by its options; later the table has it under a name of its own."""
+    asked = make_cell(label="fedavg, as the table has it")
+    store = Store(tmp_path, asked.protocol)
+    store.append(make_record(replace(asked, label="fedavg[as=run]")))
+    records = Records(tmp_path)
+    found = records.get(asked)
+    assert found is not None
+    assert (found.cell.variant, found.source) == (asked.label, None)
+    assert [record.cell.variant for record in records.of_table(asked.protocol, [asked])] == [asked.label]

@@ -80,8 +80,9 @@ def test_choices_made_on_a_table_are_marked_where_they_hold() -> None:
     for dataset in protocol.grid["dataset"]:
         settings = protocol.settings_for(dataset=dataset, **point)
         rates[dataset] = settings["optimiser"], settings["learning_rate"]
-        (sentence,) = protocol.chosen_for(dataset=dataset, **point)
-        assert "validation" in sentence
+        *clusters, rate = protocol.chosen_for(dataset=dataset, **point)
+        assert "validation" in rate
+        assert len(clusters) == (dataset in ("citeseer", "flickr", "blogcatalog"))
     assert rates["flickr"] == ("adam", 0.01)
     assert rates["dblp"] == ("sgd", 0.1)
     metis = {**point, "partition": "metis", "dataset": "flickr"}
@@ -145,13 +146,13 @@ def test_graphsage_under_fedstruct_has_the_layers_of_its_rivals() -> None:
                 assert options[part] == "+".join(map(str, rival)), (labels, method)
 
 
-def test_fedspray_is_run_as_printed() -> None:
+def test_fedspray_is_run_as_printed_and_starts_as_in_its_public_code() -> None:
     protocol = load_protocol("fedspray-2")
     for backbone in protocol.grid["backbone"]:
         point = {"dataset": "pubmed", "partition": "any", "clients": 7, "backbone": backbone}
-        assert protocol.options_for(method="fedspray", **point) == {"lambda1": 5.0}
-        assert not any("λ₁" in why for why in protocol.chosen_for(method="fedspray", **point))
-        assert any("validation" in why for why in protocol.chosen_for(method="fedspray[lambda1=1]", **point))
+        options = {"lambda1": 5.0, "initialisation": "uniform", "projector": "classifier"}
+        assert protocol.options_for(method="fedspray", **point) == options
+        assert any("public code" in why for why in protocol.chosen_for(method="fedspray", **point))
         assert protocol.settings_for(method="fedspray", **point)["rounds"] == 500
         assert protocol.settings_for(method="fedavg", **point)["evaluate"] == "received"
         assert protocol.settings_for(method="local", **point)["evaluate"] == "local"

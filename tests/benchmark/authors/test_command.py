@@ -121,17 +121,17 @@ def test_each_code_is_asked_for_cells_of_its_tables() -> None:
     assert ("random", "fedstruct[features=h2v]", 5) in chameleon
     # The whole graph has no clients: one run.
     assert [line for line in chameleon if line[1] == "central"] == [("random", "central", 10)]
-    named = (
-        "--dataset",
-        "pubmed",
-        "--backbone",
-        "gcn",
-        "--method",
-        "fedspray[projector=classifier,lambda1=5]",
-    )
-    assert planned("fedspray", *named) == [("file", "fedspray[projector=classifier]", 7)]
+    sprayed = ("--dataset", "pubmed", "--backbone", "gcn", "--method")
+    for asked, label in {
+        "fedspray": "fedspray",
+        "fedspray[lambda1=5]": "fedspray",
+        "fedspray[projector=received,lambda1=1]": "fedspray[lambda1=1,projector=received]",
+    }.items():
+        assert planned("fedspray", *sprayed, asked) == [("file", label, 7)]
     with pytest.raises(UserError, match="runs none of these cells"):
         planned("fedstruct", "--dataset", "amazon_photo")
+    with pytest.raises(UserError, match="runs none of these cells"):
+        planned("fedspray", *sprayed, "apfl")
     assert len(plan(CODES["fedpub"], parse(["--dataset", "cora"]))) == 5 * len(everywhere)
 
 
