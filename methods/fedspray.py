@@ -11,14 +11,15 @@ GNN θ_k. Shared are a feature-structure encoder ω = (g_e, g_p, g_q) and one pr
 
 with s_c^k the mean of client k's training nodes of class c, a_c^k the share of c in its training labels.
 
-λ₁ is 5 in the paper and 1 in what the authors' public code runs, and no one value gives its Table 2
-(results/notes/fedspray-2.md): 5 is nearer with GraphSAGE and SGC, 1 with GCN. The default is the code's.
+λ₁ is 5 in the paper and 1 in what the authors' public code passes, which is the default.
 
 Taken from that code besides, as options: phase 1 trusts only nodes whose q exceeds 0.7, where eq. (6)
 takes all; a training node's own proxy persists over rounds, where Algorithm 1 starts it from its
 class's. Taken where the paper is silent: nodes' proxies start at 0.1, those of class c at 0.01·c, ω
-uniform in ±1/√outputs; ω decays as θ does, by the schedule, where the code has no decay. Not taken over, but
-options: g_q starting every round from g_p's weights, GNN weights uniform in [0, 1].
+uniform in ±1/√outputs; ω decays as θ does, by the schedule, where the code has no decay. Options, and off
+unless asked for: g_q starting every round from g_p's weights, GNN weights uniform in [0, 1]. The paper's
+tables take both; on the same clients the code's figures come out with them and not without
+(results/notes/fedspray-2.md).
 
 A client that is absent in a round keeps θ, ω and its s_i; it is in no mean, and an s_c that no client present
 holds stays as it was.
