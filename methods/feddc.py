@@ -128,11 +128,10 @@ class FedDC(CorrectedMethod):
         last_gradient = self.gradient[name] if name in self.gradient else torch.zeros_like(scaled)
         self.gradient[name] = self.renewed(scaled, last_gradient)
         if variant == "authors":
-            # g_k and h_k of absent clients count too; without any the second term below is exactly 0.
+            # g_k and h_k of absent clients count too.
             everyone = torch.ones_like(uniform) / len(uniform)
             self.correction[name] = self.gradient[name] - weighted_mean(self.gradient[name], everyone)
-            met = weighted_mean(value + self.drift[name], uniform)
-            return met + weighted_mean(self.drift[name], everyone - uniform)
+            return weighted_mean(value, uniform) + weighted_mean(self.drift[name], everyone)
         mean = 0 if variant == "openfgl" else weighted_mean(scaled, uniform)
         self.correction[name] = self.gradient[name] - mean
         return weighted_mean(value + self.drift[name], self.weights)

@@ -92,6 +92,11 @@ class Shares:
         return roles
 
 
+def check_shares(*, train: float, validation: float, test: float, **others: object) -> None:
+    """Raises UserError for shares that exceed 1 in total, or leave no node for training or for test."""
+    Shares(train, validation, test)
+
+
 def checked_roles(name: str, roles: Any, copies: int) -> np.ndarray:
     """What a split returned, (copies,) integers. Raises UserError if it is anything else."""
     try:

@@ -9,15 +9,12 @@ import numpy as np
 
 from datasets.limits import Share
 from datasets.partition.base import Partition
-from datasets.splits.base import Shares
+from datasets.splits.base import Shares, check_shares
 
 VERSION = 2
 """2: drawn from seed and partition; before, all partitions of a graph shared their splits."""
 
-
-def check_options(*, train: float, validation: float, test: float, **others: object) -> None:
-    """Raises UserError for shares that exceed 1 in total, or leave no node for training or for test."""
-    Shares(train, validation, test)
+check_options = check_shares
 
 
 def split(
