@@ -100,8 +100,8 @@ class Meter:
         self.models[0] += len(now.present)
         self.models[1] += len(now.receiving)
 
-    def compare(self, size: int | None = None) -> None:
-        """The stacked method has sent as much."""
+    def compare(self, size: int | None = None, once: int = 0) -> None:
+        """The stacked method has sent as much, of models of `size` numbers, and `once` before the rounds."""
         size = numbers(self.pair.models[0]) if size is None else size
         up, down = (round(count * each * size) for count, each in zip(self.models, self.each, strict=True))
-        self.pair.compare_bytes(up, down)
+        self.pair.compare_bytes(up, down, once)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
-import torch.nn.functional as functional
 from torch import Tensor
 
 from methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, numbers
 from tests.methods.oracle import forward
-from tests.methods.second_derivation.common import TOLERANCE, Pair, copied, gap
+from tests.methods.second_derivation.common import Pair, copied
+from tests.methods.second_derivation.rounds import Meter, fit, overwrite, supervised, turn
 
 Loss = Callable[[int, Parameters, Parameters], Tensor]
 """Of a client, its model and what it received, ()."""
@@ -21,9 +22,7 @@ Update = Callable[[Parameters, dict[int, Parameters], dict[int, float]], Paramet
 
 def cross_entropy(part: Part, model: Parameters, backbone: str) -> Tensor:
     """Mean over a client's training nodes, ()."""
-    return functional.cross_entropy(
-        forward(part, model, backbone)[part["train"]], part["labels"][part["train"]]
-    )
+    return supervised(part, forward(part, model, backbone))
 
 
 def average(received: Parameters, sent: dict[int, Parameters], weights: dict[int, float]) -> Parameters:
@@ -48,34 +47,17 @@ def play(
 ) -> None:
     """All rounds of both. After each the clients must hold the same: the server's model where it reached
     them. Parameters that are not `shared` stay with the client; `once` are the numbers sent before."""
-    method, schedule = pair.method, pair.method.schedule
     server = {name: value[0].clone() for name, value in pair.start.items() if shared(name)}
-    up = down = 0
-    for number in range(1, schedule.rounds + 1):
-        method.attend(number)
-        present = method.present.nonzero().flatten().tolist()
-        for k in present:
-            # It has this model already if it received at the end of the round before, as it must have.
-            load(pair.models[k], server)
-            for _ in range(schedule.local_epochs):
-                pair.optimisers[k].zero_grad()
-                loss(k, pair.models[k], server).backward()
-                pair.optimisers[k].step()
-        sent = {k: copied({name: pair.models[k][name] for name in server}) for k in present}
-        server = update(server, sent, weights_of(pair, present))
-        method.train_round(number)
-        method.exchange(number)
-        # Those who take part in the next round; after the last one those who took part in it.
-        receiving = method.receiving.nonzero().flatten().tolist()
-        for k in receiving:
-            load(pair.models[k], server)
-        assert gap(method.parameters, pair.models) < TOLERANCE
-        up, down = up + len(present), down + len(receiving)
-    pair.compare_bytes(up * numbers(server), down * numbers(server), once)
-
-
-@torch.no_grad()
-def load(model: Parameters, received: Parameters) -> None:
-    """A client begins from what it received."""
-    for name, value in received.items():
-        model[name].copy_(value)
+    meter = Meter(pair)
+    for number in range(1, pair.method.schedule.rounds + 1):
+        now = turn(pair, number)
+        # They have this model already if they received at the end of the round before, as they must have.
+        overwrite(pair.models, now.present, server)
+        for k in now.present:
+            fit(pair.optimisers[k], partial(loss, k, pair.models[k], server), now.epochs[k])
+        sent = {k: copied({name: pair.models[k][name] for name in server}) for k in now.present}
+        server = update(server, sent, weights_of(pair, now.present))
+        overwrite(pair.models, now.receiving, server)
+        pair.compare(number)
+        meter.count(now)
+    meter.compare(numbers(server), once)

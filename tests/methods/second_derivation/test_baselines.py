@@ -37,6 +37,7 @@ from tests.methods.second_derivation.common import (
     divided,
     leaves,
 )
+from tests.methods.second_derivation.rounds import distance
 from tests.methods.second_derivation.served import average, cross_entropy, play, weights_of
 
 CLIENTS = 5
@@ -60,11 +61,6 @@ every_backbone = pytest.mark.parametrize("backbone", ["gcn", "graphsage"])
 @pytest.fixture(scope="module")
 def federation() -> Federation:
     return divided(COMMUNITY, CLIENTS)
-
-
-def distance(model: Parameters, received: Parameters) -> torch.Tensor:
-    """‖w_k − w‖², ()."""
-    return torch.stack([(model[name] - value).square().sum() for name, value in received.items()]).sum()
 
 
 @every_schedule

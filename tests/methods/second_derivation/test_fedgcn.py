@@ -30,6 +30,7 @@ from datasets.federation import Federation
 from methods.stacked.parameters import Parameters
 from tests.methods.loops import Part
 from tests.methods.second_derivation.common import COMMUNITY, TOLERANCE, Pair, divided, symmetric
+from tests.methods.second_derivation.rounds import supervised
 from tests.methods.second_derivation.served import average, play
 
 CLIENTS = 5
@@ -180,8 +181,7 @@ def compare(
     parts = extended_parts(federation, plan)
 
     def loss(k: int, model: Parameters, received: Parameters) -> Tensor:
-        train = parts[k]["train"]
-        return functional.cross_entropy(logits(parts[k], model, backbone)[train], parts[k]["labels"][train])
+        return supervised(parts[k], logits(parts[k], model, backbone))
 
     play(pair, loss, average, once=exchanged(federation, plan))
     said = torch.cat([logits(p, m, backbone) for p, m in zip(parts, pair.models, strict=True)])

@@ -26,6 +26,7 @@ from tests.methods.federations import small_dataset
 from tests.methods.loops import Part
 from tests.methods.oracle import forward
 from tests.methods.second_derivation.common import COMMUNITY, TOLERANCE, Pair, divided
+from tests.methods.second_derivation.rounds import supervised
 from tests.methods.second_derivation.served import average, play
 
 CLIENTS = 5
@@ -117,8 +118,7 @@ def compare(
         return forward(parts[k], model, backbone)[: len(parts[k]["labels"])]
 
     def loss(k: int, model: Parameters, received: Parameters) -> Tensor:
-        train = parts[k]["train"]
-        return functional.cross_entropy(logits(k, model)[train], parts[k]["labels"][train])
+        return supervised(parts[k], logits(k, model))
 
     # Each client gets its arrivals' features, and two 64-bit numbers for every edge to them.
     down = sum(int(entries[u]) for found in edges for u in {u for _, u in found}) + 4 * sum(map(len, edges))
