@@ -40,7 +40,7 @@ bench: $(VENV)/.ready
 	$(RUN) -m benchmark $(ARGS)
 
 test: $(VENV)/.ready
-	$(RUN) -m pytest $(ARGS)
+	$(RUN) -m pytest --numprocesses 2 $(ARGS)
 
 lint: $(VENV)/.ready-lint
 	$(VENV)/bin/ruff check .

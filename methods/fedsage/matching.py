@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from datasets.graph import csr_tensor
 from methods.stacked import kernels
 from methods.stacked.features import DENSE_BYTES
 from methods.stacked.segments import large_product
@@ -124,13 +125,7 @@ class OtherClients:
         pointer = torch.zeros(rows + 1, dtype=torch.int64, device=row.device)
         pointer[1:] = torch.bincount(row, minlength=rows).cumsum(0)
         order = torch.argsort(row, stable=True)
-        chosen = torch.sparse_csr_tensor(
-            pointer.int(),
-            node[order].int(),
-            weight[order],
-            size=(rows, len(self.norm)),
-            check_invariants=False,
-        )
+        chosen = csr_tensor(pointer.int(), node[order].int(), weight[order], (rows, len(self.norm)))
         if self.sparse:
             target = torch.sparse.mm(chosen, self.features).to_dense()
         else:

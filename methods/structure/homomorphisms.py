@@ -21,6 +21,8 @@ import torch
 from numba import njit
 from torch import Tensor
 
+from datasets.graph import csr_tensor
+
 BLOCK_BYTES = 2**24
 """Memory of one (n, block) message."""
 
@@ -109,12 +111,9 @@ def by_messages(adjacency: sp.csr_matrix, patterns: Mapping[int, tuple[Edges, in
             plans[name] = min(ways, key=lambda way: len(way.products - planned))
             planned |= plans[name].products
     nodes = adjacency.shape[0]
-    matrix = torch.sparse_csr_tensor(
-        torch.from_numpy(adjacency.indptr.astype(np.int64)),
-        torch.from_numpy(adjacency.indices.astype(np.int64)),
-        torch.ones(adjacency.nnz, dtype=torch.float64),
-        adjacency.shape,
-    )
+    parts = (adjacency.indptr, adjacency.indices)
+    pointer, column = (torch.from_numpy(part.astype(np.int64)) for part in parts)
+    matrix = csr_tensor(pointer, column, torch.ones(adjacency.nnz, dtype=torch.float64), adjacency.shape)
     counts = {name: torch.zeros(nodes, dtype=torch.float64) for name in plans}
     width = max(1, BLOCK_BYTES // (8 * nodes))
     for start in range(0, nodes, width):

@@ -91,7 +91,7 @@ def test_own_loss_against_a_loop_over_nodes(entries: int, monkeypatch: pytest.Mo
                 if hidden:
                     errors = [functional.mse_loss(features[row], dense[u]) for u in hidden]
                     total = total + min(errors, key=lambda error: float(error.detach())) / len(remaining)
-    assert float(found) == pytest.approx(float(total), rel=1e-5)
+    assert float(found.detach()) == pytest.approx(float(total.detach()), rel=1e-5)
     ours, theirs = (torch.autograd.grad(loss, features)[0] for loss in (found, total))
     assert torch.allclose(ours, theirs, atol=1e-7)
 
