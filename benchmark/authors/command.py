@@ -16,6 +16,7 @@ from benchmark.authors.records import AuthorsRuns, Run
 from benchmark.availability import keep_available
 from benchmark.cell import Cell
 from benchmark.environment import processor
+from benchmark.leases import Leases
 from benchmark.peers.clients import write_clients
 from benchmark.peers.worker import Worker, WorkerError, available_memory
 from benchmark.runner import make_clients
@@ -30,8 +31,9 @@ MISSING = "ModuleNotFoundError"
 def run_authors(arguments: Arguments) -> int:
     """Run the public codes that were named on the cells that the filters leave; how many runs failed.
 
-    What has a record of this commit is not run again, unless `--rerun`. Raises UserError for a checkout, an
-    interpreter or a filter that does not fit.
+    What has a record of this commit is not run again, unless `--rerun`, and what another process on the same
+    results folder is running is left to it. Raises UserError for a checkout, an interpreter or a filter that
+    does not fit.
     """
     codes = chosen(arguments.authors)
     plans = {code: plan(code, arguments) for code in codes}
@@ -51,20 +53,35 @@ def run_authors(arguments: Arguments) -> int:
         ready, missing = keep_available(waiting, download=True)
         for skip in missing:
             print(f"skipped {skip.what}: {skip.reason}", file=sys.stderr)
-        for number, cell in enumerate(ready, start=1):
-            print(f"{code.name} {number}/{len(ready)}: {cell.title}", file=sys.stderr, flush=True)
-            try:
-                run = run_one(code, checkout, version, cell, python)
-            except WorkerError as error:
-                if error.reason.startswith(MISSING):
-                    raise UserError(f"{python} lacks a package ({error.reason}): {INSTALL}") from error
-                print(f"  failed: {error.reason}", file=sys.stderr)
-                failures += 1
-                continue
-            kept.add(run)
-            scores = ", ".join(f"{name} {value:.2f}" for name, value in run.metrics.items())
-            print(f"  {scores} in {run.seconds:.0f} s", file=sys.stderr, flush=True)
+        with Leases(arguments.results) as leases:
+            for number, cell in enumerate(ready, start=1):
+                print(f"{code.name} {number}/{len(ready)}: {cell.title}", file=sys.stderr, flush=True)
+                work = f"authors-{code.name}-{version.replace(':', '-')}-{cell.key}"
+                if not leases.claim(work):
+                    print("  left to the process that runs it now", file=sys.stderr)
+                    continue
+                kept.refresh()
+                if arguments.rerun or not kept.done(cell.key, version):
+                    failures += not _kept_run(code, checkout, version, cell, python, kept)
+                leases.give_back(work)
     return failures
+
+
+def _kept_run(
+    code: PublicCode, checkout: Path, version: str, cell: Cell, python: Path, kept: AuthorsRuns
+) -> bool:
+    """Run and keep it; whether that worked. Raises UserError where no run can work."""
+    try:
+        run = run_one(code, checkout, version, cell, python)
+    except WorkerError as error:
+        if error.reason.startswith(MISSING):
+            raise UserError(f"{python} lacks a package ({error.reason}): {INSTALL}") from error
+        print(f"  failed: {error.reason}", file=sys.stderr)
+        return False
+    kept.add(run)
+    scores = ", ".join(f"{name} {value:.2f}" for name, value in run.metrics.items())
+    print(f"  {scores} in {run.seconds:.0f} s", file=sys.stderr, flush=True)
+    return True
 
 
 def run_one(code: PublicCode, checkout: Path, version: str, cell: Cell, python: Path) -> Run:

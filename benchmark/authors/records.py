@@ -80,6 +80,10 @@ class AuthorsRuns:
         self.path = results / "authors" / f"{code}.jsonl"
         self._found: dict[tuple[str, str], Run] = {}
         self._lines = JsonLines(self.path, self._take, self._found.clear)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read what other processes have added. Raises StoreError if it cannot be read."""
         with explained_to_user("read", self.path):
             self._lines.refresh()
 

@@ -18,6 +18,7 @@ from benchmark.authors.comparison import compare
 from benchmark.authors.grid import CODES, plan
 from benchmark.authors.records import AuthorsRuns, Run, load
 from benchmark.cli import main
+from benchmark.leases import Leases
 from benchmark.pages.authors import markdown, write_authors_page
 from benchmark.pages.leaderboard import table_of
 from benchmark.pages.scores import Row, make_rows
@@ -84,6 +85,32 @@ def test_runs_are_kept_not_repeated_and_shown_beside_ours(
     assert "authors' code here" in page
     assert main(parse(["--report", *results])) == 0
     assert (tmp_path / "authors.md").is_file()
+
+
+@pytest.mark.usefixtures("_small_graph")
+def test_what_another_process_runs_is_left_to_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the first run were held elsewhere and the second had been added since the plan."""
+    arguments = parse([*PLAYED, *CELLS, "--results", str(tmp_path)])
+    first, second = plan(CODES["fedpub"], arguments)
+    version = version_of(CHECKOUTS / "fedpub")
+    claim = Leases.claim
+
+    def claim_elsewhere(leases: Leases, work: str) -> bool:
+        if work.endswith(first.key):
+            return False
+        run = make_run(1, 50.0, key=second.key, commit=version)
+        AuthorsRuns(tmp_path, "fedpub").add(run)
+        return claim(leases, work)
+
+    monkeypatch.setattr(Leases, "claim", claim_elsewhere)
+    assert main(arguments) == 0
+    said = capsys.readouterr().err
+    assert "2 of them to run" in said
+    assert said.count("left to the process that runs it now") == 1
+    assert [run.key for run in AuthorsRuns(tmp_path, "fedpub").runs()] == [second.key]
+    assert len((tmp_path / "authors" / "fedpub.jsonl").read_text().splitlines()) == 1
 
 
 @pytest.mark.usefixtures("_small_graph")
