@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from torch import Tensor
+
 from methods.core.base import FederatedMethod
 from methods.stacked.activation import Dropout
 from methods.stacked.parameters import Parameters, prefixed, unprefixed
@@ -27,6 +29,13 @@ class TwinMethod(FederatedMethod):
         shared = super().initial_parameters()
         personal = {name: value.detach().clone().requires_grad_() for name, value in shared.items()}
         return shared | prefixed(PREFIX, personal)
+
+    def predict(self) -> Tensor:
+        """Outputs of every node, (n, C). Where the schedule keeps dropout on, the shared models pass over the
+        masks that these drew."""
+        outputs = super().predict()
+        self.dropout.source.state = self.personal_dropout.source.state
+        return outputs
 
     def personal(self) -> Parameters:
         """The personal models under the shared ones' names."""
