@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from methods.core.base import FederatedMethod
+from methods.core.tasks import Task
 from methods.stacked.activation import Dropout
 from methods.stacked.parameters import Parameters, prefixed, unprefixed
 
@@ -18,10 +19,13 @@ class TwinMethod(FederatedMethod):
     reads_labelled_alone = True
     personal_dropout: Dropout
     """Draws for the personal models the masks that the shared ones draw."""
+    personal_task: Task
+    """The same of pairs, where the task draws any."""
 
     def build(self) -> None:
-        """FedAvg's set-up and the second dropout."""
+        """FedAvg's set-up, and a second source of all that is drawn in training."""
         super().build()
+        self.personal_task = self.setting.task.restarted()
         self.personal_dropout = Dropout(self.setting.architecture.dropout, self.setting.seed, self.device)
 
     def initial_parameters(self) -> Parameters:
