@@ -37,7 +37,7 @@ class Outcome:
     curve: dict[str, list[float]]
     """`round`, `validation`, `test`, `loss`: one entry per evaluation."""
     selected_round: int
-    """The reported round; for `per-client` selection the median of the clients' rounds."""
+    """The reported round; for `per-client` selection the median of the rounds of the clients that chose."""
     rounds: int
     seconds: dict[str, float]
     """`setup` (the method's build), `train` (local epochs and exchanges), `evaluate`."""
@@ -206,7 +206,7 @@ def _outcome(
         "loss": history.training_loss.tolist(),
     }
     channel = method.channel
-    selected = int(history.rounds[int(sorted(chosen)[len(chosen) // 2])])
+    selected = int(history.rounds[history.median(chosen)])
     extras = dict(method.extras)
     if method.by_round:
         extras |= {name: values[selected - 1] for name, values in method.by_round.items()}
