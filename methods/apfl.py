@@ -64,6 +64,14 @@ class APFL(TwinMethod):
         chosen = None if dropout is None else self.personal_dropout
         return self.backbone.forward(self.inputs, self.blended(), chosen)
 
+    def predict_by(self, model: Tensor) -> Tensor:
+        """As for every method; α belongs to the model."""
+        own, self.alpha = self.alpha, self.alpha[model]
+        try:
+            return super().predict_by(model)
+        finally:
+            self.alpha = own
+
     def local_epoch(self) -> Tensor:
         """One step of the shared and the personal models and of α; returns the blend's loss, ()."""
         self.optimiser.zero_grad(set_to_none=True)
