@@ -5,8 +5,8 @@ the shared model, a personal v and α in [0, 1], and predicts with v̄ = α v + 
 
     w ← w − η ∇f(w)        v ← v − η ∇_v f(v̄), w held fixed        α ← α − η ⟨v − w, ∇f(v̄)⟩
 
-α is clipped to [0, 1]; the server averages w alone. Both models draw the same dropout masks, so that
-α = 0 is FedAvg and α = 1 Local to the last bit. Deviation: w and v step by the schedule's optimiser
+α is clipped to [0, 1]; the server averages w alone. Both models draw the same dropout masks and pairs,
+so that α = 0 is FedAvg and α = 1 Local to the last bit. Deviation: w and v step by the schedule's optimiser
 (Adam) as every method here does; α takes plain gradient steps, one beside each of theirs. (The authors'
 public code, github.com/MLOPTPSU/FedTorch, moves α in a round's first step alone, and pulls it to zero.)
 """
@@ -64,14 +64,22 @@ class APFL(TwinMethod):
         chosen = None if dropout is None else self.personal_dropout
         return self.backbone.forward(self.inputs, self.blended(), chosen)
 
+    def predict_by(self, model: Tensor) -> Tensor:
+        """As for every method; α belongs to the model."""
+        own, self.alpha = self.alpha, self.alpha[model]
+        try:
+            return super().predict_by(model)
+        finally:
+            self.alpha = own
+
     def local_epoch(self) -> Tensor:
         """One step of the shared and the personal models and of α; returns the blend's loss, ()."""
         self.optimiser.zero_grad(set_to_none=True)
         self.inputs.renew_gradients()
         blended = {name: value.requires_grad_() for name, value in self.blended().items()}
         forward = self.backbone.forward_to_read
-        shared = self.objective(forward(self.inputs, self.parameters, self.dropout))
-        loss = self.objective(forward(self.inputs, blended, self.personal_dropout))
+        shared = self.task.loss(forward(self.inputs, self.parameters, self.dropout))
+        loss = self.personal_task.loss(forward(self.inputs, blended, self.personal_dropout))
         (shared + loss).backward()
         with torch.no_grad():
             slope = self._pass_on(blended)

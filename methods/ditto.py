@@ -6,7 +6,7 @@ Client k holds its copy w of the shared model and a personal v, and predicts wit
     w ← w − η ∇F_k(w)        v ← v − η (∇F_k(v) + λ (v − w_s)),    w_s as received
 
 The server averages w alone: it is FedAvg's, and with λ = 0 v is Local's. Both draw the same dropout
-masks, so that both hold to the last bit. A client that is absent in a round keeps v as it is.
+masks and pairs, so that both hold to the last bit. A client that is absent in a round keeps v as it is.
 
 Deviation: w and v step by the schedule's optimiser (Adam) as every method here does, v as often as w.
 """
@@ -60,4 +60,4 @@ class Ditto(TwinMethod):
         drift = torch.zeros((), device=logits.device)
         for name, value in self.personal().items():
             drift = drift + squared_distance(value, self.received[name])
-        return super().objective(logits) + 0.5 * self.options.strength * drift
+        return self.personal_task.loss(logits) + 0.5 * self.options.strength * drift

@@ -43,7 +43,7 @@ class DynamicRegularisation(ServerRule):
     """FedDyn's server and what it adds to the clients' losses."""
 
     gradient: Parameters
-    """g_k, name → (K, …); g_k never leaves the client."""
+    """g_k, name → (K, …); g_k never leaves the client, and its w_k is as trained, however it is sent."""
     correction: Parameters
     """h, name → (1, …)."""
 
@@ -61,17 +61,23 @@ class DynamicRegularisation(ServerRule):
                 total = total - (self.gradient[name] * parameters[name]).sum()
         return total
 
+    def after_training(self, own: Mapping[str, Tensor], server: Mapping[str, Tensor]) -> None:
+        """g_k ← g_k − α (w_k − w_server)."""
+        with torch.no_grad():
+            for name, value in own.items():
+                drift = value - server[name]
+                if self.present is not None:
+                    drift = drift * column(self.present, drift)
+                self.gradient[name] = self.gradient.get(name, 0) - self.alpha * drift
+
     def step(self, sent: Mapping[str, Tensor], weights: Tensor, server: Mapping[str, Tensor]) -> Parameters:
-        """g_k ← g_k − α (w_k − w_server); h ← h − α Σ p_k (w_k − w_server); w ← Σ p_k w_k − h/α."""
+        """h ← h − α Σ p_k (w_k − w_server); w ← Σ p_k w_k − h/α."""
         result = {}
         with torch.no_grad():
             for name, value in sent.items():
-                drift = value - server[name]
-                mean_drift = weighted_mean(drift, weights)
+                mean_drift = weighted_mean(value - server[name], weights)
                 if self.present is not None:
-                    drift = drift * column(self.present, drift)
                     mean_drift = self.share * mean_drift
-                self.gradient[name] = self.gradient.get(name, 0) - self.alpha * drift
                 self.correction[name] = self.correction.get(name, 0) - self.alpha * mean_drift
                 result[name] = weighted_mean(value, weights) - self.correction[name] / self.alpha
         return result

@@ -116,9 +116,14 @@ class AdaFGL(FederatedMethod):
 
     def build(self) -> None:
         """FedAvg's set-up."""
-        super().build()
         self.federated_rounds = max(1, round(self.options.federated * self.schedule.rounds))
+        super().build()
         self.kept = self.received
+
+    @property
+    def sending_rounds(self) -> int:
+        """Those of the first step."""
+        return self.federated_rounds
 
     def initial_parameters(self) -> Parameters:
         """FedAvg's start, and the same networks of the second step for every client."""

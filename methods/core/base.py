@@ -169,7 +169,12 @@ class FederatedMethod:
         self.uplink = Uplink.of(schedule, self.setting.seed)
         if self.uplink is not None:
             self.channel.guard, self.channel.private = self.uplink.settings, schedule.protects
-            self.extras |= self.uplink.figures(schedule, self.attendance)
+            self.extras |= self.uplink.figures(schedule, self.attendance, self.sending_rounds)
+
+    @property
+    def sending_rounds(self) -> int:
+        """In how many rounds, the first ones, models are sent; overridden where clients go on alone."""
+        return self.schedule.rounds
 
     @property
     def breaks_privacy(self) -> str:

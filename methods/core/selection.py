@@ -95,6 +95,13 @@ class History:
             index = np.int64(len(self.rounds) - 1)
         return np.full(value.shape[1], index)
 
+    def median(self, chosen: np.ndarray) -> int:
+        """Index of the middle one of the evaluations `chosen` ((K,)), of the clients with a validation score;
+        of all where none has."""
+        able = ~np.isnan(self.validation.value).all(axis=0)
+        ordered = np.sort(chosen[able] if able.any() else chosen)
+        return int(ordered[len(ordered) // 2])
+
     def score(self, chosen: np.ndarray, kind: str, further: str = "") -> float:
         """Test score of each client at its evaluation `chosen` ((K,)), averaged as `kind` says.
 

@@ -27,6 +27,9 @@ class ServerRule:
         """What the rule adds to the sum of the clients' objectives, (), or None."""
         return None
 
+    def after_training(self, own: Mapping[str, Tensor], server: Mapping[str, Tensor]) -> None:
+        """What clients do beside sending, from their `own` parameters as they trained them."""
+
     def step(self, sent: Mapping[str, Tensor], weights: Tensor, server: Mapping[str, Tensor]) -> Parameters:
         """The server's next parameters from what the clients sent; `weights` (K,) sums to 1."""
         return {name: weighted_mean(value, weights) for name, value in sent.items()}
@@ -56,9 +59,14 @@ class ServedMethod(FederatedMethod):
         """The clients' losses without penalty, ()."""
         return super().objective(logits)
 
+    def exchange(self, round_number: int) -> None:
+        """FedAvg's, after what the rule has clients do."""
+        if self.partial:
+            self.rule.present, self.rule.share = self.present, self.shares[self.present].sum()
+        self.rule.after_training({name: self.parameters[name] for name in self.shared()}, self.received)
+        super().exchange(round_number)
+
     def average(self) -> Parameters:
         """The rule's step in place of the mean; name → (1, …)."""
         sent = {name: self.parameters[name] for name in self.shared()}
-        if self.partial:
-            self.rule.present, self.rule.share = self.present, self.shares[self.present].sum()
         return self.rule.step(sent, self.weights, self.received)

@@ -17,7 +17,9 @@ from datasets.errors import UserError
 from datasets.federation import Federation
 from methods.core.base import FederatedMethod
 from methods.core.checkpoint import Checkpoint, State
+from methods.core.metrics import Metric
 from methods.core.rounds import Round
+from methods.core.schedule import Schedule
 from methods.core.selection import Curve, History
 from methods.core.tasks.base import Evaluation, Task
 
@@ -35,7 +37,7 @@ class Outcome:
     curve: dict[str, list[float]]
     """`round`, `validation`, `test`, `loss`: one entry per evaluation."""
     selected_round: int
-    """The reported round; for `per-client` selection the median of the clients' rounds."""
+    """The reported round; for `per-client` selection the median of the rounds of the clients that chose."""
     rounds: int
     seconds: dict[str, float]
     """`setup` (the method's build), `train` (local epochs and exchanges), `evaluate`."""
@@ -134,10 +136,15 @@ def train(
     return _outcome(method, task, history, progress.seconds, progress.spent)
 
 
+def _averaging(metric: Metric, schedule: Schedule) -> str:
+    """How the clients' scores by a metric become one: as it says itself, or as the schedule does."""
+    return metric.averaging or schedule.averaging
+
+
 def _round(
     method: FederatedMethod, number: int, loss: Tensor, last: Evaluation | None, seconds: dict[str, float]
 ) -> Round:
-    kind, channel = method.schedule.averaging, method.channel
+    kind, channel = _averaging(method.setting.scoring.metrics[0], method.schedule), method.channel
     losses, scores = {"train": float(loss) / method.federation.clients}, {}
     if last is not None:
         losses["validation"] = last.validation_loss
@@ -183,11 +190,11 @@ def _outcome(
 ) -> Outcome:
     schedule = method.schedule
     chosen = history.select(schedule.selection)
-    kind = schedule.averaging
     main, *others = task.metrics
+    kind = _averaging(main, schedule)
     name = main.name
     metrics = {name: history.score(chosen, kind)}
-    metrics |= {each.name: history.score(chosen, each.averaging or kind, each.name) for each in others}
+    metrics |= {each.name: history.score(chosen, _averaging(each, schedule), each.name) for each in others}
     for rule in ("mean-validation", "per-client", "last"):
         metrics[f"{name}_{rule.replace('-', '_')}"] = history.score(history.select(rule), kind)
     metrics[f"{name}_pooled"] = history.score(chosen, "pooled")
@@ -199,7 +206,7 @@ def _outcome(
         "loss": history.training_loss.tolist(),
     }
     channel = method.channel
-    selected = int(history.rounds[int(sorted(chosen)[len(chosen) // 2])])
+    selected = int(history.rounds[history.median(chosen)])
     extras = dict(method.extras)
     if method.by_round:
         extras |= {name: values[selected - 1] for name, values in method.by_round.items()}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from torch import Tensor
+
 from methods.core.base import FederatedMethod
+from methods.core.tasks import Task
 from methods.stacked.activation import Dropout
 from methods.stacked.parameters import Parameters, prefixed, unprefixed
 
@@ -16,10 +19,13 @@ class TwinMethod(FederatedMethod):
     reads_labelled_alone = True
     personal_dropout: Dropout
     """Draws for the personal models the masks that the shared ones draw."""
+    personal_task: Task
+    """The same of pairs, where the task draws any."""
 
     def build(self) -> None:
-        """FedAvg's set-up and the second dropout."""
+        """FedAvg's set-up, and a second source of all that is drawn in training."""
         super().build()
+        self.personal_task = self.setting.task.restarted()
         self.personal_dropout = Dropout(self.setting.architecture.dropout, self.setting.seed, self.device)
 
     def initial_parameters(self) -> Parameters:
@@ -27,6 +33,13 @@ class TwinMethod(FederatedMethod):
         shared = super().initial_parameters()
         personal = {name: value.detach().clone().requires_grad_() for name, value in shared.items()}
         return shared | prefixed(PREFIX, personal)
+
+    def predict(self) -> Tensor:
+        """Outputs of every node, (n, C). Where the schedule keeps dropout on, the shared models pass over the
+        masks that these drew."""
+        outputs = super().predict()
+        self.dropout.source.state = self.personal_dropout.source.state
+        return outputs
 
     def personal(self) -> Parameters:
         """The personal models under the shared ones' names."""

@@ -69,13 +69,14 @@ class Uplink:
         }
         return read, size * int(present.sum())
 
-    def figures(self, schedule: Schedule, attendance: Attendance) -> dict[str, float]:
-        """`epsilon` and `epsilon_server`, see `methods.core.privacy`; empty without noise."""
+    def figures(self, schedule: Schedule, attendance: Attendance, rounds: int) -> dict[str, float]:
+        """`epsilon` and `epsilon_server` of the first `rounds`, see `methods.core.privacy`; empty without
+        noise."""
         if schedule.privacy_noise == 0:
             return {}
         noise, delta = schedule.privacy_noise, schedule.privacy_delta
-        most = int((attendance.epochs > 0).sum(dim=0).max())
+        most = int((attendance.epochs[:rounds] > 0).sum(dim=0).max())
         return {
-            "epsilon": epsilon(noise, attendance.rates.tolist(), delta),
+            "epsilon": epsilon(noise, attendance.rates[:rounds].tolist(), delta),
             "epsilon_server": epsilon(noise, [1.0] * most, delta),
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -33,10 +34,12 @@ def run_apfl(**options: Any) -> APFL:
     return method
 
 
+@pytest.mark.parametrize("evaluate_dropout", [False, True])
 @pytest.mark.parametrize(("alpha", "other"), [(0.0, "fedavg"), (1.0, "local")])
-def test_the_ends_of_alpha_are_fedavg_and_local_to_the_bit(alpha, other):
-    apfl = run_apfl(alpha=alpha, adaptive=False)
-    plain = run(other)
+def test_the_ends_of_alpha_are_fedavg_and_local_to_the_bit(alpha, other, evaluate_dropout):
+    schedule = replace(SCHEDULE, evaluate_dropout=evaluate_dropout)
+    apfl = run_apfl(schedule=schedule, alpha=alpha, adaptive=False)
+    plain = run(other, schedule)
     blended = apfl.blended()
     for name, value in plain.parameters.items():
         assert torch.equal(blended[name], value), name

@@ -44,8 +44,11 @@ def test_it_equals_a_plain_loop(backbone, optimiser):
     assert_equal(method.personal(), own)
 
 
-def test_the_shared_model_is_fedavgs_and_without_strength_the_personal_one_locals_to_the_bit():
-    clients = Clients(SCHEDULE, dropout=0.5)
+@pytest.mark.parametrize("evaluate_dropout", [False, True])
+def test_the_shared_model_is_fedavgs_and_without_strength_the_personal_one_locals_to_the_bit(
+    evaluate_dropout,
+):
+    clients = Clients(replace(SCHEDULE, evaluate_dropout=evaluate_dropout), dropout=0.5)
     ditto, fedavg = clients.run("ditto", strength=0.0)[0], clients.run("fedavg")[0]
     local, held = clients.run("local")[0], clients.run("ditto", strength=5.0)[0]
     for name, value in local.parameters.items():

@@ -11,7 +11,7 @@ from methods.core.base import Architecture, Schedule
 from methods.core.server_rules import ServerRule
 from methods.core.setting import make_setting
 from methods.core.training import train
-from methods.feddyn import DynamicRegularisation
+from methods.feddyn import DynamicRegularisation, FedDyn
 from tests.methods.federations import small_federation
 
 CURVATURE = torch.tensor([[1.0], [3.0]])
@@ -29,6 +29,7 @@ def play(rule: ServerRule, rounds: int, steps: int, rate: float, weights: torch.
             penalty = rule.penalty({"w": w}, server)
             (gradient,) = torch.autograd.grad(loss if penalty is None else loss + penalty, w)
             w = (w - rate * gradient).detach().requires_grad_()
+        rule.after_training({"w": w.detach()}, server)
         server = rule.step({"w": w.detach()}, weights, server)
         values.append(float(server["w"]))
     return values
@@ -84,3 +85,19 @@ def test_trains_and_sends_models_only() -> None:
 def test_alpha_must_be_positive() -> None:
     with pytest.raises(UserError, match="alpha must be positive"):
         registry.make_options("feddyn", {"alpha": 0.0})
+
+
+def test_a_client_remembers_what_it_trained_and_not_what_it_sent() -> None:
+    schedule = Schedule(rounds=2, top_k=0.05)
+    setting = make_setting(small_federation(clients=3), Architecture(hidden=(8,), dropout=0.0), schedule)
+    method = registry.create("feddyn", {"alpha": 0.1}, setting)
+    assert isinstance(method, FedDyn)
+    method.build()
+    method.train_round(1)
+    drift = {name: (value - method.received[name]).detach() for name, value in method.parameters.items()}
+    method.exchange(1)
+    assert isinstance(method.rule, DynamicRegularisation)
+    for name, value in drift.items():
+        torch.testing.assert_close(method.rule.gradient[name], -0.1 * value)
+    sent = torch.cat([value.flatten() for value in method.rule.correction.values()])
+    assert 0 < sent.count_nonzero() <= 3 * 0.05 * len(sent) + 3

@@ -34,17 +34,21 @@ def test_the_neighbour_misses_most_edges():
         assert counts[int(found[client])] == max(counts) > 0
 
 
-@pytest.mark.parametrize("name", ["local", "fedpub"])
+@pytest.mark.parametrize("name", ["local", "fedpub", "apfl"])
 def test_its_model_is_the_one_that_predicts(name: str):
     method = create(name)
     method.build()
     for number in range(1, 4):
         method.train_round(number)
         method.exchange(number)
+    if name == "apfl":
+        method.alpha.copy_(torch.tensor([0.0, 0.3, 0.7, 1.0]))
     before = method.predict()
     model = torch.tensor([1, 2, 0, 0])
     found = method.predict_by(model)
-    weights = method.effective(pruned=True) if name == "fedpub" else method.parameters
+    weights = method.parameters
+    if name != "local":
+        weights = method.effective(pruned=True) if name == "fedpub" else method.blended()
     for client, part in enumerate(client_parts(method.federation)):
         own = {key: value[model[client]] for key, value in weights.items() if not key.startswith("mask.")}
         expected = forward(part, own, "gcn")

@@ -44,3 +44,14 @@ def test_every_averaging_is_tested_here() -> None:
 def test_clients_weigh_in_the_choice_of_the_round_as_the_rule_says(rule: str, expected: int) -> None:
     seen = history([[0.8, 0.2, NAN], [0.5, 0.9, NAN], [0.8, 0.2, NAN]], [[0.1, 0.2, NAN]] * 3)
     assert seen.rounds[seen.select(rule)].tolist() == [expected] * 3
+
+
+def test_clients_without_a_validation_score_have_no_part_in_the_median_round() -> None:
+    seen = history([[0.1, NAN, NAN], [0.5, NAN, NAN], [0.2, NAN, NAN]], [[0.1, 0.2, NAN]] * 3)
+    chosen = seen.select("per-client")
+    assert chosen.tolist() == [1, 0, 0]
+    assert seen.median(chosen) == 1
+    # The upper of two, as ever.
+    both = history([[0.1, 0.9, NAN], [0.5, 0.2, NAN]], [[0.1, 0.2, NAN]] * 2)
+    assert both.median(both.select("per-client")) == 1
+    assert history([[NAN] * 3] * 2, [[NAN] * 3] * 2).median(np.array([1, 1, 1])) == 1

@@ -90,6 +90,17 @@ def test_epsilon_is_the_accountants() -> None:
     assert outcome.extras["epsilon_server"] > outcome.extras["epsilon"]
 
 
+def test_epsilon_is_that_of_the_rounds_in_which_models_are_sent() -> None:
+    pytest.importorskip("opacus.accountants", reason="Opacus is an optional extra")
+    schedule = replace(PLAIN, rounds=6, privacy_noise=2.0, privacy_clip=1.0)
+    # Half of AdaFGL's rounds are its second step, in which nothing is sent.
+    for name, rounds in (("fedavg", 6), ("adafgl", 3)):
+        outcome = train(method_of(name, schedule))
+        assert outcome.bytes["up"] * 6 == rounds * 3 * 4 * 131
+        expected = pytest.approx(epsilon(2.0, [1.0] * rounds, 1e-5))
+        assert (outcome.extras["epsilon"], outcome.extras["epsilon_server"]) == (expected, expected)
+
+
 def test_without_opacus_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "opacus", None)
     with pytest.raises(UserError, match=r"needs opacus: .* '\.\[privacy\]', or set privacy_noise=0"):

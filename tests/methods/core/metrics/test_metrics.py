@@ -17,7 +17,7 @@ from methods.core.setting import make_setting
 from methods.core.tasks import further_metrics
 from methods.core.training import train
 from methods.stacked import kernels
-from tests.methods.federations import small_federation
+from tests.methods.federations import community_federation, small_federation
 
 CLIENTS, CLASSES = 4, 3
 
@@ -118,6 +118,19 @@ def test_the_metric_that_selects_has_the_curve_and_stands_beside_the_tasks_own()
     assert outcome.curve["loss"] == by_accuracy.curve["loss"]
     assert by_accuracy.curve["validation"] != outcome.curve["validation"]
     assert by_accuracy.curve["test"][best] == outcome.metrics["accuracy"]
+
+
+def test_a_metric_of_one_average_keeps_it_where_it_selects() -> None:
+    federation, outcomes = community_federation(clients=5, nodes=150), []
+    for name in ("", "minority_accuracy"):
+        schedule = Schedule(rounds=4, learning_rate=0.1, selection="last", selection_metric=name)
+        outcomes.append(train(registry.create("fedavg", {}, make_setting(federation, schedule=schedule))))
+    beside, first = outcomes
+    pooled, mean = (first.metrics[f"minority_accuracy_{kind}"] for kind in ("pooled", "client_mean"))
+    assert pooled != mean
+    assert first.metrics["minority_accuracy"] == pooled == beside.metrics["minority_accuracy"]
+    assert first.curve["test"][-1] == pooled
+    assert first.metrics["accuracy"] == beside.metrics["accuracy"]
 
 
 def test_a_metric_that_scores_nothing_selects_nothing() -> None:
