@@ -104,7 +104,8 @@ def _with_edges_removed(dataset: Dataset, share: float, seed: int, inside_classe
     labels, eligible = dataset.labels.numpy(), np.arange(len(distinct))
     if inside_classes:
         low, high = divmod(distinct, dataset.nodes)
-        eligible = eligible[labels[low] == labels[high]]
+        # nodes without a label are no class
+        eligible = eligible[(labels[low] == labels[high]) & (labels[low] >= 0)]
     generator = stream(seed, "class edges removed" if inside_classes else "edges removed")
     kept = np.ones(len(distinct), dtype=bool)
     kept[_first(eligible, share, generator)] = False

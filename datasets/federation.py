@@ -111,8 +111,8 @@ def split_edges(
     """Intra-edges and inter-edges between the copies `origin` ((n,) node ids, by client).
 
     An edge of the graph joins every pair of copies of its ends: within a client it is an
-    intra-edge; between clients it is an inter-edge only if the first client has no copy of the
-    far end itself. Two (n, n) 0/1 matrices.
+    intra-edge; between clients it is an inter-edge only if neither client has a copy of both
+    ends itself. Two (n, n) 0/1 matrices.
     """
     copies = ones_at(np.arange(len(origin)), origin, (len(origin), adjacency.shape[0]))
     every = (copies @ adjacency @ copies.T).tocoo()

@@ -52,6 +52,8 @@ class LinkOptions:
             raise UserError(
                 f"{NAME} needs a width of at least 1 and shares of at least 0 that leave edges to train on"
             )
+        if not self.test:
+            raise UserError(f"{NAME}[test=0] leaves no edge for test: raise test")
 
     @classmethod
     def of(cls, given: str | Spec) -> LinkOptions:
@@ -94,8 +96,9 @@ def draw_links(federation: Federation, options: LinkOptions, seed: int) -> Links
     Roles are drawn among the distinct edges of the source graph, all of them or those inside a client
     (`pairs`). Every client's negatives are distinct pairs without an edge in the source graph; a client
     with too few such pairs gives them to test first, then to validation. Of held-out pairs `everywhere`
-    each end is the first row that is a copy of its node.
-    Raises UserError if no edge lies inside a client.
+    each end is the first row that is a copy of its node. Fixed negatives to train on that are held out too,
+    of another client's copies or `everywhere`, are left out.
+    Raises UserError if no edge lies inside a client, or the shares leave none to train on or to test on.
     """
     generator = np.random.default_rng(seed)
     source, target = (end.numpy() for end in federation.graph.edges())
@@ -118,6 +121,11 @@ def draw_links(federation: Federation, options: LinkOptions, seed: int) -> Links
     role[order[tested:held]] = 1
     roles = role[np.searchsorted(edges, codes)]
     positives = [ends[:, roles == each] for each in range(3)]
+    if not tested or not positives[0].size:
+        raise UserError(
+            f"the shares of {NAME} leave {positives[0].shape[1]} of {len(edges)} edges to train on and"
+            f" {tested} to test on: change them, or ask for fewer clients"
+        )
     client = federation.client.numpy()
     counts = np.stack([np.bincount(client[each[0]], minlength=federation.clients) for each in positives])
     if options.pairs == "everywhere":
@@ -131,7 +139,12 @@ def draw_links(federation: Federation, options: LinkOptions, seed: int) -> Links
             negatives[each] = row[part]
     train, validation, test = (_pairs(*both) for both in zip(positives, negatives, strict=True))
     reduced = without(federation, edges[role > 0])
-    barred = distinct(np.concatenate([barred, _codes_of((validation, test), origin, total)]))
+    scored = distinct(_codes_of((validation, test), origin, total))
+    if options.negatives == "fixed":
+        kept = train.joined > 0
+        kept |= torch.from_numpy(~among(_codes_of((train,), origin, total), scored))
+        train = Pairs(train.ends[:, kept], train.joined[kept])
+    barred = distinct(np.concatenate([barred, scored]))
     return Links(reduced, options, train, validation, test, barred)
 
 

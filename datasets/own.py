@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import pickle
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,7 +68,8 @@ def read(path: Path) -> Dataset:
     `.graphml`: an attribute `label` (or another of LABELS) of every node, its numbers are features.
     `nodes.csv`: a row a node with `id`, `label`, a column for every feature, columns of text, which are
     attributes, and columns `attribute_NAME`, which are attributes even where they are numbers; `edges.csv`,
-    which may be named in place of the folder: a row an edge, its two ends first.
+    which may be named in place of the folder: a row an edge, its two ends first. Both begin with a row of
+    names.
     Raises UserError if it is not there or cannot be read so; nothing in a file is executed.
     """
     path = path.expanduser()
@@ -86,6 +88,9 @@ def read(path: Path) -> Dataset:
         except (*DAMAGE, networkx.NetworkXException, LookupError) as error:
             raise UserError(f"cannot read {path} ({' '.join(str(error).split())}): write it anew") from error
         return from_networkx(graph, path.stem)
+    if path.name == NODES and not path.is_dir():
+        # Its first two columns would be read as edges from nodes to their labels.
+        raise UserError(f"{path} holds the nodes alone: name its folder, or the table of the edges")
     folder = path if path.is_dir() else path.parent
     return _from_tables(folder / NODES, folder / EDGES if path.is_dir() else path)
 
@@ -118,10 +123,10 @@ def from_dgl(graph: Any, name: str = "graph") -> Dataset:
 
 def from_networkx(graph: Any, name: str = "graph") -> Dataset:
     """The graph in a networkx graph whose nodes have a label (`label` or `y`) and features: a list of numbers
-    (`x`), or else every attribute that is a number for all nodes, in alphabetical order. Masks, text and
-    attributes called `attribute_NAME` are no features and are kept.
+    (`x`), or else every attribute that is a number, in alphabetical order. Masks, text and attributes called
+    `attribute_NAME` are no features and are kept.
 
-    Raises UserError if labels or features are missing."""
+    Raises UserError if labels or features are missing, those of single nodes too."""
     import pandas
 
     rows = {node: row for row, node in enumerate(graph.nodes)}
@@ -160,12 +165,14 @@ def _build(
 ) -> Dataset:
     """`further`: what else the graph holds; what of it is official splits or attributes is kept."""
     codes, classes = _numbered(name, labels)
-    if hasattr(features, "detach"):
-        features = features.detach().cpu()
-        features = features.to_dense().numpy() if features.layout is not torch.strided else features.numpy()
+    if isinstance(features, torch.Tensor):
+        features = features if features.layout is torch.strided else features.to_dense()
+        # numpy has no bfloat16
+        features = features.float() if features.is_floating_point() else features
+    features = _array(features, "features")
     try:
         official, attributes = _known(name, further, len(codes))
-        raw = RawGraph(source, target, np.asarray(features), codes, official, attributes)
+        raw = RawGraph(source, target, features, codes, official, attributes)
         return as_dataset(name, checked(raw, Path(name), unlabelled=True), classes)
     except MalformedFileError as error:
         raise UserError(f"{name}: {error.reason}: mend the graph") from error
@@ -318,18 +325,22 @@ def _from_tables(nodes: Path, edges: Path) -> Dataset:
             raise UserError(
                 f"there is no {path}: a graph in tables is {NODES} (id, label, features) and {EDGES}"
             )
-        try:
-            tables.append(pandas.read_csv(path))
-        except (*DAMAGE, pandas.errors.ParserError) as error:
-            raise UserError(f"cannot read {path} ({' '.join(str(error).split())}): write it anew") from error
+        tables.append(_read_table(path))
     table, pairs = tables
     name = name_of(edges)
     if pairs.shape[1] < 2:
         raise UserError(f"{edges} has {pairs.shape[1]} columns: its first two are the ends of an edge")
-    names = table["id"] if "id" in table else pandas.RangeIndex(len(table))
-    row = pandas.Index(names)
+    named = "id" in table
+    pairs = pairs.iloc[:, :2]
+    if named and not all(map(pandas.api.types.is_numeric_dtype, (table["id"], *pairs.dtypes))):
+        # As written, where one column holds names: in another all of them may look like numbers.
+        table["id"] = _read_table(nodes, as_written=True)["id"]
+        pairs = _read_table(edges, as_written=True).iloc[:, :2]
+    row = pandas.Index(table["id"]) if named else pandas.RangeIndex(len(table))
     if not row.is_unique:
         raise UserError(f"{nodes} has an id twice: give every node one row")
+    if set(pairs.columns) <= set(row.astype(str)):
+        raise UserError(f"{edges} begins with an edge: give it a first row that names its columns")
     ends = [row.get_indexer(pairs.iloc[:, column]) for column in (0, 1)]
     if any((end < 0).any() for end in ends):
         raise UserError(f"{edges} names a node that {nodes} lacks: give every node a row")
@@ -337,8 +348,33 @@ def _from_tables(nodes: Path, edges: Path) -> Dataset:
     texts = [key for key in table.select_dtypes(exclude=["number", "bool"]) if key not in LABELS]
     if texts:
         # As written: NA is a country, and no gap.
-        table[texts] = pandas.read_csv(nodes, dtype=str, keep_default_na=False)[texts]
+        table[texts] = _read_table(nodes, as_written=True)[texts]
     return _from_table(name, ends[0], ends[1], table)
+
+
+def _read_table(path: Path, as_written: bool = False) -> pandas.DataFrame:
+    """A table of numbers and text, or, once it has been read so, `as_written`: all of it as text.
+
+    Raises UserError if it cannot be read, where pandas would take its first column for numbers of rows or
+    leave out its last, and where its first has no name."""
+    import pandas
+
+    kind: dict[str, Any] = {"dtype": str, "keep_default_na": False} if as_written else {}
+    try:
+        with warnings.catch_warnings():
+            # As text, the empty field after a last comma would count as one too many.
+            warnings.simplefilter("ignore" if as_written else "error", pandas.errors.ParserWarning)
+            table = pandas.read_csv(path, index_col=False, **kind)
+    except pandas.errors.ParserWarning as error:
+        raise UserError(f"a row of {path} has more fields than its first: name every column") from error
+    except (*DAMAGE, pandas.errors.ParserError) as error:
+        raise UserError(f"cannot read {path} ({' '.join(str(error).split())}): write it anew") from error
+    if str(table.columns[0]).startswith("Unnamed: "):
+        raise UserError(
+            f"the first column of {path} has no name: name it, or leave it out (in pandas,"
+            " to_csv(index=False))"
+        )
+    return table
 
 
 def _from_table(name: str, source: np.ndarray, target: np.ndarray, table: pandas.DataFrame) -> Dataset:
@@ -346,18 +382,30 @@ def _from_table(name: str, source: np.ndarray, target: np.ndarray, table: pandas
 
     Its features are a column of lists, or else its numbers in alphabetical order, but for masks and what is
     called an attribute."""
-    label = next((key for key in LABELS if key in table), None)
-    if label is None:
+    labels = [key for key in LABELS if key in table]
+    if not labels:
         raise UserError(f"{name} has no {' or '.join(LABELS)}: every node needs a label, -1 if it has none")
+    if len(labels) > 1:
+        # The second would be a feature, from which the first may be read.
+        raise UserError(f"{name} has labels called {' and '.join(labels)}: rename or leave out all but one")
+    (label,) = labels
     further = table.drop(columns=label)
     listed = next((key for key in FEATURES if key in further and further[key].map(_is_list).all()), None)
     if listed is not None:
-        features = np.array(further.pop(listed).tolist(), dtype=np.float32)
+        try:
+            features = np.array(further.pop(listed).tolist(), dtype=np.float32)
+        except (TypeError, ValueError) as error:
+            raise UserError(f"{name}: {listed} must be numbers, and as many for every node") from error
     else:
         aside = [key for key in further if key in MASKS or str(key).startswith(ATTRIBUTE)]
         numbers = further.drop(columns=aside).select_dtypes(["number", "bool"])
         if not numbers.shape[1]:
             raise UserError(f"{name} has no features: give every node at least one number beside its label")
+        if gaps := [str(key) for key in numbers if numbers[key].isna().any()]:
+            raise UserError(
+                f"{name} has nodes without {gaps[0]}: give it to every node, leave it out, or call it"
+                f" {ATTRIBUTE}{gaps[0]} if it is no feature"
+            )
         features = numbers[sorted(numbers.columns)].to_numpy(dtype=np.float32)
         further = further.drop(columns=numbers.columns)
     held = {key: further[key].to_numpy() for key in further}

@@ -21,6 +21,7 @@ from datasets.fetch import fetch
 from datasets.files import explained, locate, user_cache
 from datasets.graph import Dataset, binarised
 from datasets.loaders import PARSERS, planetoid
+from datasets.loaders.raw import MalformedFileError
 from datasets.options import OptionValue, Spec, checked_options, format_name
 from datasets.paths import ARCHIVE, PLUGIN, is_path
 from datasets.plugins import Kind, entry_points, handed
@@ -67,7 +68,13 @@ def load(
     if path in REGISTRY:
         return _load_published(REGISTRY[path], data_directory, download, **options)
     if path.endswith(ARCHIVE):
-        raw, meta = read_archive(Path(path))
+        try:
+            raw, meta = read_archive(Path(path))
+        except MalformedFileError as error:
+            if not error.reason:
+                raise
+            # One's own is not to be deleted, nor can it be fetched.
+            raise UserError(f"cannot read {path} ({error.reason}): write it anew") from error
         return as_dataset(Path(path).stem, raw, note=str(meta.get("note", "")))
     if is_path(path) and not path.endswith(PLUGIN):
         return own.read(Path(path))

@@ -18,7 +18,7 @@ def near_order(adjacency: sp.csr_matrix) -> np.ndarray:
 
 
 def even_sizes(nodes: int, clients: int) -> np.ndarray:
-    """n nodes over K clients, sizes differing by at most one, larger ones first; (K,) int64."""
+    """n nodes over K clients, sizes differing by at most one, spread evenly; (K,) int64."""
     return np.diff(np.arange(clients + 1) * nodes // clients)[::-1].astype(np.int64)
 
 

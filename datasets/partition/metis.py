@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from datasets.cache import remember_groups
 from datasets.errors import UserError
-from datasets.graph import Dataset
+from datasets.graph import Dataset, ones_at
 from datasets.partition import balance
 from datasets.seeding import stream
 
@@ -34,8 +34,9 @@ def partition(
 
     `recursive`: bisect again and again instead of k-way. `contiguous`: every part connected, which METIS
     offers for k-way only. Graphs so small or loose that METIS leaves parts empty or larger than
-    `LARGEST`·n/K are levelled afterwards. METIS draws from `seed` while it coarsens: k-way does not
-    coarsen graphs with n < 40·K, whose parts are therefore the same for every seed.
+    `LARGEST`·n/K are levelled afterwards, which may cut parts that were connected: that is logged. METIS
+    draws from `seed` while it coarsens: k-way does not coarsen graphs with n < 40·K, whose parts are
+    therefore the same for every seed.
     Raises UserError for contiguous parts of a graph that is not connected.
     """
     adjacency = dataset.adjacency()
@@ -53,7 +54,22 @@ def partition(
     # METIS seeds C's srand, to which 0 and 1 are the same
     drawn = int(stream(seed, "metis").integers(2, 2**31))
     options = {"recursive": recursive, "contiguous": contiguous}
-    return remember_groups("metis", "pymetis", adjacency, _cut, count=clients, seed=drawn, **options)
+    found = remember_groups("metis", "pymetis", adjacency, _cut, count=clients, seed=drawn, **options)
+    if contiguous and not recursive and (pieces := _pieces(adjacency, found)) > clients:
+        logger.warning(
+            "the %d clients of %s fall into %d pieces, though contiguous=true: METIS left parts too unequal,"
+            " which were levelled; ask for fewer clients",
+            *(clients, dataset.name, pieces),
+        )
+    return found
+
+
+def _pieces(adjacency: sp.csr_matrix, assignment: np.ndarray) -> int:
+    """Connected components of the graph without the edges between parts."""
+    edges = adjacency.tocoo()
+    inside = assignment[edges.row] == assignment[edges.col]
+    kept = ones_at(edges.row[inside], edges.col[inside], adjacency.shape)
+    return int(sp.csgraph.connected_components(kept, directed=False)[0])
 
 
 def _cut(adjacency: sp.csr_matrix, count: int, seed: int, recursive: bool, contiguous: bool) -> np.ndarray:

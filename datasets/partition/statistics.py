@@ -14,7 +14,10 @@ from datasets.partition.base import Partition
 
 @dataclass(frozen=True)
 class PartitionStatistics:
-    """Statistics of one partition; edges are undirected, and None stands where nothing is defined."""
+    """Statistics of one partition; edges are undirected, and None stands where nothing is defined.
+
+    Clients whose nodes all lack a label have no label distribution: figures of those leave them out.
+    """
 
     clients: int
     """K."""
@@ -68,8 +71,9 @@ def describe(dataset: Dataset, partition: Partition) -> PartitionStatistics:
     labelled = (labels[source] >= 0) & (labels[target] >= 0)
     told = shared.row[labelled[shared.row]]
     counts = label_counts(dataset, partition)
+    counts = counts[counts.any(axis=1)] if counts.any() else counts
     distances = label_divergences(counts)
-    pairs = distances[np.triu_indices(partition.clients, k=1)]
+    pairs = distances[np.triu_indices(len(counts), k=1)]
     sizes = partition.sizes
     return PartitionStatistics(
         clients=partition.clients,
@@ -130,7 +134,7 @@ def label_divergences(counts: np.ndarray) -> np.ndarray:
 def label_distance(counts: np.ndarray, overall: np.ndarray) -> float:
     """Mean over clients of the L1 distance of label shares; `counts` (K, C), `overall` (C,)."""
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    return float(np.abs(shares - overall / overall.sum()).sum(axis=1).mean())
+    return float(np.abs(shares - overall / max(overall.sum(), 1)).sum(axis=1).mean())
 
 
 def local_clustering(adjacency: sp.csr_matrix) -> np.ndarray:

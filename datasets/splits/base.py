@@ -54,15 +54,18 @@ class Shares:
         """A role for each of `nodes` nodes, (nodes,).
 
         `nearest`: each share is rounded, `least` nodes at the least are for training, and validation takes
-        the rest where the shares cover all nodes. `floor`: the shares for training and validation are rounded
-        down, and test takes the rest (FedTAD's code). `cumulative`: the sums of the first one, two and three
-        shares are rounded down, and lie between the roles (OpenFGL's code).
+        the rest where the shares cover all nodes; test does where validation has no share. `floor`: the
+        shares for training and validation are rounded down, and test takes the rest (FedTAD's code).
+        `cumulative`: the sums of the first one, two and three shares are rounded down, and lie between the
+        roles (OpenFGL's code).
         """
         shares = (self.train, self.validation, self.test)
         whole = sum(shares) > 1 - 1e-9
         if rounding == "nearest":
             train = min(max(round(nodes * self.train), least), nodes)
             test = min(round(nodes * self.test), nodes - train)
+            if whole and not self.validation:
+                test = nodes - train
             rest = nodes - train - test
             validation = rest if whole else min(round(nodes * self.validation), rest)
         elif rounding == "floor":

@@ -9,6 +9,7 @@ from datasets.files import find_data
 from datasets.graph import Dataset
 from datasets.limits import Size
 from datasets.loaders.npz import NpzReader, open_npz
+from datasets.loaders.raw import MalformedFileError
 from datasets.partition.base import Partition
 from datasets.splits.official import as_roles
 
@@ -35,16 +36,26 @@ def split(
     node ids, integers; or S splits, (S, n) bool, of which `index` names one. Where the graph's largest
     component is taken, masks may be of all nodes of the graph; ids are numbered in the component. A relative
     path is looked for in the working folder, then in FEDSUB_DATA.
-    Raises UserError if there is no such file, it cannot be read so, or it gives a node two roles.
+    Raises UserError if there is no such file, it cannot be read so, it gives a node two roles, or it holds
+    one split where `index` names another.
     """
     found = find_data("split file", path)
-    with open_npz(found) as content:
-        masks = np.stack([_mask(content, role, dataset, index) for role in ROLES])
+    try:
+        with open_npz(found) as content:
+            masks = np.stack([_mask(content, role, dataset, index) for role in ROLES])
+            single = all(content[role].ndim == 1 for role in ROLES if role in content)
+    except MalformedFileError as error:
+        if not error.reason:
+            raise
+        # Nobody else has it, so that it cannot be fetched again.
+        raise UserError(f"cannot read the split in {found} ({error.reason}): write it anew") from error
     if masks.sum(axis=0).max(initial=0) > 1:
         node = int(masks.sum(axis=0).argmax())
         raise UserError(
             f"the split in {found} gives node {node} two roles: leave it in one of {', '.join(ROLES)}"
         )
+    if single and index:
+        raise UserError(f"the split in {found} is the only one there: index must be 0, not {index}")
     return as_roles(masks)[partition.origin]
 
 
@@ -62,6 +73,8 @@ def _mask(content: NpzReader, role: str, dataset: Dataset, index: int) -> np.nda
     if component is not None and stored.dtype.kind == "b" and stored.shape == component.shape:
         return stored[component]
     whole = stored.ndim == 1 and (stored.dtype.kind in "iu" or not stored.size)
+    # numbers 0 and 1 alone are a mask, not two nodes again and again
+    whole = whole and (len(stored) <= 2 or not np.isin(stored, (0, 1)).all())
     if whole and (not stored.size or (int(stored.min()) >= 0 and int(stored.max()) < nodes)):
         mask[stored.astype(np.int64)] = True
         return mask

@@ -139,6 +139,34 @@ def test_negatives_are_as_many_distinct_non_edges_of_one_client(
         seen |= found
 
 
+@pytest.mark.parametrize(
+    ("scheme", "clients", "pairs"), [("metis", 3, "everywhere"), ("metis-overlapping", 10, "inside")]
+)
+def test_no_fixed_negative_is_held_out(scheme: str, clients: int, pairs: str) -> None:
+    """Neither with another client's copies nor with pairs of two clients."""
+    federation = small_federation(clients=clients, nodes=60, scheme=scheme)
+    for seed in range(10):
+        links = draw_links(federation, LinkOptions(test=0.3, negatives="fixed", pairs=pairs), seed)  # type: ignore[arg-type]
+        held = codes(federation, links.validation.ends) | codes(federation, links.test.ends)
+        assert not codes(federation, links.train.ends) & held
+        assert len(split(links.train)[1][0])
+        fresh = draw_links(federation, LinkOptions(test=0.3, pairs=pairs), seed)  # type: ignore[arg-type]
+        assert torch.equal(fresh.test.ends, links.test.ends)
+        assert torch.equal(split(fresh.train)[0], split(links.train)[0])
+
+
+@pytest.mark.parametrize(
+    ("test", "validation", "said"), [(0.1, 0.1, "4 of 4 .* and 0"), (0.5, 0.4, "0 of 4 .* and 2")]
+)
+def test_edges_too_few_to_train_and_to_test_on(test: float, validation: float, said: str) -> None:
+    """A score of no pair would be a figure like any other."""
+    dataset = build_dataset("path", np.arange(4), np.arange(1, 5), np.eye(5), np.arange(5) % 2)
+    parts = partition(dataset, "random", 1, 0)
+    federation = federate(dataset, parts, make_split(dataset, parts, "ratio[train=0.4,test=0.2]", 0))
+    with pytest.raises(UserError, match=f"leave {said} to test on: change them"):
+        links_of(federation, test=test, validation=validation)
+
+
 def test_the_seed_decides() -> None:
     federation = small_federation(clients=3, nodes=150)
     first, again, other = (draw_links(federation, LinkOptions(), seed) for seed in (0, 0, 1))
@@ -167,6 +195,7 @@ def test_the_merged_client_trains_on_inter_edges_but_on_no_held_out_pair() -> No
     [
         ("link-prediction[tset=0.1]", "test"),
         ("link-prediction[test=0.6,validation=0.5]", "leave edges to train on"),
+        ("link-prediction[test=0]", "leaves no edge for test: raise test"),
         ("link-prediction[negatives=some]", "fresh"),
         ("link-prediction[width=wide]", "width must be a whole number, not 'wide'"),
     ],

@@ -262,6 +262,7 @@ def test_a_pickle_that_runs_code_is_refused(tmp_path: Path) -> None:
         ({"y": torch.tensor([0, 1])}, "5 feature rows but 2 labels"),
         ({"y": torch.tensor([0, -2, 0, 0, 0])}, "-1 for a node that has none"),
         ({"x": torch.full((5, 2), torch.nan)}, "not finite"),
+        ({"x": [[1], [1, 2], [1], [1], [1]]}, "features cannot be read as an array"),
         ({"edge_index": torch.tensor([[0, 1, 2]])}, "give \\(2, edges\\)"),
         ({"edge_index": torch.tensor([[0], [9]])}, "an edge ends outside its 5 nodes"),
         ({"train_mask": TRAIN, "test_mask": TRAIN}, "its split gives a node two roles: mend the graph"),
@@ -273,6 +274,55 @@ def test_a_pickle_that_runs_code_is_refused(tmp_path: Path) -> None:
 def test_parts_that_do_not_fit_are_sentences(change: dict[str, object], said: str) -> None:
     with pytest.raises(UserError, match=said):
         datasets.from_pyg({**tensors(), **change})
+
+
+NODES = "id,label,f1\n0,0,1.5\n1,1,2\n2,0,3\n3,1,4\n"
+ENDS = "source,target\n0,1\n1,2\n2,3\n"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "edges", "named", "said"),
+    [
+        (NODES, "source,target\n0,1,2\n1,2,3\n2,3,1\n", "", "edges.csv has more fields than its first"),
+        ("id,label,f1\n10,0,1,3\n11,1,0,5\n", ENDS, "", "nodes.csv has more fields than its first"),
+        (NODES, "0,1\n1,2\n2,3\n", "", "edges.csv begins with an edge"),
+        (NODES, ",source,target\n0,0,1\n1,1,2\n2,2,3\n", "", "first column of .*edges.csv has no name"),
+        (",id,label,f1\n0,0,0,1.5\n1,1,1,2\n", ENDS, "", "first column of .*nodes.csv has no name"),
+        (NODES, ENDS, "nodes.csv", "nodes.csv holds the nodes alone"),
+        (NODES.replace("f1", "y"), ENDS, "", "labels called y and label"),
+        (NODES.replace("1.5", ""), ENDS, "", "has nodes without f1"),
+    ],
+)
+def test_tables_that_would_be_read_as_another_graph_are_sentences(
+    nodes: str, edges: str, named: str, said: str, tmp_path: Path
+) -> None:
+    """Rows longer than the header, row numbers of pandas, no header, a second column of labels."""
+    (tmp_path / "nodes.csv").write_text(nodes)
+    (tmp_path / "edges.csv").write_text(edges)
+    with pytest.raises(UserError, match=said):
+        datasets.load(f"{tmp_path}/{named}")
+
+
+def test_ids_that_look_like_numbers_in_one_table_alone(tmp_path: Path) -> None:
+    (tmp_path / "nodes.csv").write_text("id,label,f1\nNA,0,1,\n07,1,2,\n7a,0,3,\n")
+    (tmp_path / "edges.csv").write_text("source,target\n07,NA,\n07,7a,\n")
+    found = datasets.load(str(tmp_path))
+    source, target = (end.tolist() for end in found.graph.edges())
+    assert sorted(zip(source, target, strict=True)) == [(0, 1), (1, 0), (1, 2), (2, 1)]
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.float64])
+def test_features_of_every_precision(kind: torch.dtype) -> None:
+    found = datasets.from_pyg({**tensors(), "x": torch.tensor(FEATURES, dtype=kind)})
+    assert same(found)
+    assert found.features.dtype == torch.float32
+
+
+def test_features_of_different_lengths_are_a_sentence() -> None:
+    graph = as_networkx()
+    graph.nodes["n0"]["x"] = [1.0]
+    with pytest.raises(UserError, match="x must be numbers, and as many for every node"):
+        datasets.from_networkx(graph)
 
 
 def test_clients_are_written_and_read_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

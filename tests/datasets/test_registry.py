@@ -244,3 +244,9 @@ def test_entry_points(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [absent])
     with pytest.raises(UserError, match="the plug-in theirs cannot be imported from no_such_package:load"):
         registry.load("theirs")
+
+
+def test_an_archive_of_ones_own_is_not_to_be_deleted(tmp_path: Path) -> None:
+    np.savez(tmp_path / "mine.npz", label=np.zeros(2, dtype=int), feat=np.eye(2))
+    with pytest.raises(UserError, match=r"mine.npz \(the array 'edge_src' is missing\): write it anew"):
+        registry.load(str(tmp_path / "mine.npz"))

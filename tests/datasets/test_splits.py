@@ -65,6 +65,18 @@ def test_ratio_counts(nodes, train, seed):
     assert (roles(split) < 3).all()
 
 
+@pytest.mark.parametrize("nodes", range(1, 12))
+def test_no_node_validates_without_a_share(nodes):
+    """Where both others round down too: 2.5 of 5 nodes twice. One node would choose the round."""
+    for scheme in (
+        "ratio[train=0.5,validation=0,test=0.5]",
+        "ratio-per-client[train=0.3,validation=0,test=0.7]",
+    ):
+        split = make_split(np.zeros(nodes, dtype=int), whole(nodes), scheme, 0, 1)
+        assert not split.validation.any()
+        assert split.train.sum() + split.test.sum() == nodes
+
+
 def test_ratio_that_leaves_nodes_unused():
     split = make_split(np.zeros(200, dtype=int), whole(200), "ratio[train=0.1,validation=0.2,test=0.3]", 0, 1)
     assert [part.sum() for part in (split.train, split.validation, split.test)] == [20, 40, 60]
@@ -192,7 +204,9 @@ def test_a_split_from_a_file_of_a_graph_whose_largest_component_is_taken(tmp_pat
         ({"train": np.array([0.0]), "test": np.array([1])}, "neither a mask"),
         ({"train": np.ones(5, bool), "test": np.array([1])}, "bool of shape \\(5,\\)"),
         ({"train": np.ones((2, 4), bool), "test": np.array([1])}, "index=7"),
-        ({"train": np.array([0])}, "the array 'test' is missing"),
+        ({"train": np.array([0])}, "the array 'test' is missing\\): write it anew"),
+        ({"train": np.array([1, 0, 0, 0]), "test": np.array([0, 1, 0, 0])}, "neither a mask of 4 nodes"),
+        ({"train": np.array([0]), "test": np.array([1])}, "the only one there: index must be 0, not 7"),
         ({"train": np.array([0, None]), "test": np.array([1])}, "holds objects"),
     ],
 )

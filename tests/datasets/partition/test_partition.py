@@ -163,12 +163,22 @@ def test_imbalanced_says_how_many_clients_it_can_make(clients):
         partition(graph(400, 1600, 2), "metis-imbalanced", clients, 0)
 
 
-def test_contiguous_parts_are_connected():
+def test_contiguous_parts_are_connected(caplog):
     dataset = largest_component(graph(300, 500, 3))
     found = partition(dataset, "metis[contiguous=true]", 4, 0)
+    assert not caplog.text
     adjacency = dataset.adjacency()
     for nodes in found.nodes:
         assert sp.csgraph.connected_components(adjacency[nodes][:, nodes], directed=False)[0] == 1
+
+
+def test_contiguous_parts_that_cannot_be_are_logged(caplog):
+    """A hub's neighbours hang together through it alone: levelled parts of them fall apart."""
+    star = build_dataset(
+        "star", np.zeros(30, dtype=int), np.arange(1, 31), np.ones((31, 1)), np.zeros(31, dtype=int)
+    )
+    assert partition(star, "metis[contiguous=true]", 3, 0).sizes.max() <= 14
+    assert "though contiguous=true" in caplog.text
 
 
 def test_contiguous_needs_a_connected_graph():

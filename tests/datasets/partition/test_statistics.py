@@ -169,6 +169,20 @@ def test_fed_spray_table_4(data_directory, monkeypatch, name, key, clients, node
     assert (round(found.nodes_mean), round(found.edges_mean)) == (nodes, edges)
 
 
+def test_clients_without_a_label_have_no_distribution_of_labels():
+    """Nothing but zeros would be at a distance of 0.59 from every other client."""
+    labels = np.array([0, 0, 0, 1, 0, 0, -1, -1])
+    dataset = build_dataset("few", np.arange(7), np.arange(1, 8), np.ones((8, 1)), labels, classes=2)
+    clients = tuple(np.arange(8).reshape(4, 2))
+    found = describe(dataset, Partition("all", clients))
+    told = describe(dataset, Partition("told", clients[:3]))
+    for name in ("label_divergence", "heterogeneity", "label_distance"):
+        assert getattr(found, name) == getattr(told, name), name
+    nobody = build_dataset("none", np.arange(7), np.arange(1, 8), np.ones((8, 1)), np.full(8, -1), classes=2)
+    found = describe(nobody, Partition("all", clients))
+    assert (found.heterogeneity, found.label_distance) == (0, 0)
+
+
 def test_fed_struct_table_3(data_directory):
     """Edges and homophily of the whole graph: what one client holds."""
     for name, edges, homophily in [("cora", 5278, 0.81), ("chameleon", 31371, 0.23)]:
