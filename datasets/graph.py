@@ -118,7 +118,7 @@ def as_feature_tensor(features: np.ndarray | sp.spmatrix | Tensor) -> Tensor:
         pointer = torch.from_numpy(matrix.indptr.astype(np.int32))
         column = torch.from_numpy(matrix.indices.astype(np.int32))
         return csr_tensor(pointer, column, torch.from_numpy(matrix.data), matrix.shape)
-    return torch.from_numpy(np.ascontiguousarray(features, dtype=np.float32))
+    return torch.from_numpy(np.require(features, np.float32, ["C", "W"]))
 
 
 def csr_tensor(pointer: Tensor, column: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
