@@ -35,7 +35,8 @@ training z₃ is computed for the training nodes alone, of which its loss is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -146,18 +147,33 @@ class AdaFGL(FederatedMethod):
         if self.options.extractor == "best":
             self.receive(self.kept, self.present)
             self.channel.once(self.channel.senders * size_of(*self.kept.values()))
-        with torch.no_grad():
-            prior = super().logits(None).softmax(dim=1)
-        options = self.options
         self.homophily = homophily(self.federation, self.task, self.generator, self.device)
         self.extras["homophily"] = float(self.homophily.mean())
         share = self.homophily
-        if options.combine == "threshold":
-            share = (share >= options.threshold).float()
-        graph, task = self.federation.graph, self.task
-        self.personal = Personal(
+        if self.options.combine == "threshold":
+            share = (share >= self.options.threshold).float()
+        self.personal = self._read(share)
+
+    def _read(self, share: Tensor) -> Personal:
+        """What the extractors say of every node; `share` (K,) is of the homophilous part."""
+        with torch.no_grad():
+            prior = super().logits(None).softmax(dim=1)
+        options, graph, task = self.options, self.federation.graph, self.task
+        return Personal(
             graph, self.inputs, prior, share, task.train, options.alpha, options.beta, options.hops
         )
+
+    @contextmanager
+    def models_of(self, model: Tensor) -> Iterator[None]:
+        """As for every method; the extractor and HCS, by which parts were trained, belong to the model."""
+        own = self.personal
+        with super().models_of(model):
+            if own is not None:
+                self.personal = self._read(own.share[model])
+            try:
+                yield
+            finally:
+                self.personal = own
 
     def logits(self, dropout: Dropout | None) -> Tensor:
         """The extractor's outputs, or logarithms of the probabilities predicted by both parts; (n, C)."""
