@@ -48,6 +48,7 @@ from methods.adafgl.homophily import homophily
 from methods.adafgl.personal import Heads, Personal, personal_start
 from methods.core.base import SAME_AS_FEDAVG, FederatedMethod, Options, register
 from methods.core.channel import FLOAT, size_of
+from methods.core.metrics.accuracy import accuracy
 from methods.core.tasks import NodeClassification
 from methods.core.twin import PREFIX
 from methods.stacked.activation import Dropout
@@ -199,13 +200,14 @@ class AdaFGL(FederatedMethod):
 
     def _keep_the_best(self) -> None:
         """Clients tell how right the received model is on their validation nodes, a number each."""
-        score = self.task.evaluate(self.predict()).validation.value
+        # Whatever metric selects the run's round.
+        score = accuracy(self.predict(), self.task.validation).value
         scored = ~score.isnan() & self.receiving.cpu()
         sizes = self.federation.sizes.double() * scored
-        accuracy = float((sizes * score.nan_to_num()).sum() / sizes.sum().clamp(min=1))
+        reached = float((sizes * score.nan_to_num()).sum() / sizes.sum().clamp(min=1))
         self.channel.up(FLOAT * self.channel.receivers)
-        if accuracy > self.best:
-            self.best, self.kept = accuracy, self.received
+        if reached > self.best:
+            self.best, self.kept = reached, self.received
 
     def finish(self) -> None:
         """Say so where the second step had no round."""
