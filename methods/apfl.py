@@ -13,6 +13,8 @@ public code, github.com/MLOPTPSU/FedTorch, moves α in a round's first step alon
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -64,11 +66,13 @@ class APFL(TwinMethod):
         chosen = None if dropout is None else self.personal_dropout
         return self.backbone.forward(self.inputs, self.blended(), chosen)
 
-    def predict_by(self, model: Tensor) -> Tensor:
+    @contextmanager
+    def models_of(self, model: Tensor) -> Iterator[None]:
         """As for every method; α belongs to the model."""
         own, self.alpha = self.alpha, self.alpha[model]
         try:
-            return super().predict_by(model)
+            with super().models_of(model):
+                yield
         finally:
             self.alpha = own
 

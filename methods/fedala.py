@@ -32,7 +32,7 @@ from torch import Tensor
 
 from datasets.limits import Count, NonNegative, PositiveShare, Size
 from methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
-from methods.core.tasks import NodeClassification
+from methods.core.tasks import NodeClassification, Task
 from methods.stacked.mixing import column
 from methods.stacked.parameters import Parameters
 from methods.stacked.segments import ranks
@@ -75,10 +75,13 @@ class FedALA(FederatedMethod):
     """Of the first round, by the client that took most."""
     begun: Tensor
     """(K,) bool, whose first round is over."""
+    mixing_task: Task
+    """Of W's losses: pairs that they draw are not taken from the training's."""
 
     def build(self) -> None:
         """FedAvg's set-up, and W at 1."""
         super().build()
+        self.mixing_task = self.setting.task.restarted()
         self.begun = torch.zeros_like(self.present)
         layers = list(dict.fromkeys(layer_of(name) for name in self.parameters))
         upper = layers[-self.options.layers :] if self.options.layers else layers
@@ -131,7 +134,7 @@ class FedALA(FederatedMethod):
 
     def _losses(self, output: Tensor, rows: Tensor | None) -> Tensor:
         """Each client's mean loss over the drawn training nodes (None: over all its items), (K,)."""
-        task = self.task
+        task = self.mixing_task
         if rows is None or not isinstance(task, NodeClassification):
             return task.client_loss(output)
         client = task.client[rows]

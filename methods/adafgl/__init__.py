@@ -35,7 +35,8 @@ training z₃ is computed for the training nodes alone, of which its loss is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -47,6 +48,7 @@ from methods.adafgl.homophily import homophily
 from methods.adafgl.personal import Heads, Personal, personal_start
 from methods.core.base import SAME_AS_FEDAVG, FederatedMethod, Options, register
 from methods.core.channel import FLOAT, size_of
+from methods.core.metrics.accuracy import accuracy
 from methods.core.tasks import NodeClassification
 from methods.core.twin import PREFIX
 from methods.stacked.activation import Dropout
@@ -146,18 +148,33 @@ class AdaFGL(FederatedMethod):
         if self.options.extractor == "best":
             self.receive(self.kept, self.present)
             self.channel.once(self.channel.senders * size_of(*self.kept.values()))
-        with torch.no_grad():
-            prior = super().logits(None).softmax(dim=1)
-        options = self.options
         self.homophily = homophily(self.federation, self.task, self.generator, self.device)
         self.extras["homophily"] = float(self.homophily.mean())
         share = self.homophily
-        if options.combine == "threshold":
-            share = (share >= options.threshold).float()
-        graph, task = self.federation.graph, self.task
-        self.personal = Personal(
+        if self.options.combine == "threshold":
+            share = (share >= self.options.threshold).float()
+        self.personal = self._read(share)
+
+    def _read(self, share: Tensor) -> Personal:
+        """What the extractors say of every node; `share` (K,) is of the homophilous part."""
+        with torch.no_grad():
+            prior = super().logits(None).softmax(dim=1)
+        options, graph, task = self.options, self.federation.graph, self.task
+        return Personal(
             graph, self.inputs, prior, share, task.train, options.alpha, options.beta, options.hops
         )
+
+    @contextmanager
+    def models_of(self, model: Tensor) -> Iterator[None]:
+        """As for every method; the extractor and HCS, by which parts were trained, belong to the model."""
+        own = self.personal
+        with super().models_of(model):
+            if own is not None:
+                self.personal = self._read(own.share[model])
+            try:
+                yield
+            finally:
+                self.personal = own
 
     def logits(self, dropout: Dropout | None) -> Tensor:
         """The extractor's outputs, or logarithms of the probabilities predicted by both parts; (n, C)."""
@@ -183,13 +200,14 @@ class AdaFGL(FederatedMethod):
 
     def _keep_the_best(self) -> None:
         """Clients tell how right the received model is on their validation nodes, a number each."""
-        score = self.task.evaluate(self.predict()).validation.value
+        # Whatever metric selects the run's round.
+        score = accuracy(self.predict(), self.task.validation).value
         scored = ~score.isnan() & self.receiving.cpu()
         sizes = self.federation.sizes.double() * scored
-        accuracy = float((sizes * score.nan_to_num()).sum() / sizes.sum().clamp(min=1))
+        reached = float((sizes * score.nan_to_num()).sum() / sizes.sum().clamp(min=1))
         self.channel.up(FLOAT * self.channel.receivers)
-        if accuracy > self.best:
-            self.best, self.kept = accuracy, self.received
+        if reached > self.best:
+            self.best, self.kept = reached, self.received
 
     def finish(self) -> None:
         """Say so where the second step had no round."""

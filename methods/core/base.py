@@ -371,12 +371,18 @@ class FederatedMethod:
 
     def predict_by(self, model: Tensor) -> Tensor:
         """As `predict`, but with client `model[k]`'s model for the nodes of client k; `model` is (K,)."""
+        with self.models_of(model):
+            return self.predict()
+
+    @contextmanager
+    def models_of(self, model: Tensor) -> Iterator[None]:
+        """Inside, client k has client `model[k]`'s model; overridden where that is more than parameters."""
         own = self.parameters
         self.parameters = {
             name: value.detach()[model] if len(value) == len(model) else value for name, value in own.items()
         }
         try:
-            return self.predict()
+            yield
         finally:
             self.parameters = own
 

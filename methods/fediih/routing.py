@@ -24,6 +24,8 @@ from methods.stacked.propagation import Adjacency
 
 SHORTEST = 1e-12
 """What a shorter vector is divided by, as torch's `normalize` does."""
+LONGEST = 1e38
+"""What a gradient is divided by that is to be none."""
 
 
 class Routing:
@@ -35,14 +37,21 @@ class Routing:
 
     def __call__(self, x: Tensor, iterations: int) -> Tensor:
         """(n, F, D) → (n, F, D), every factor of length one or zero."""
-        x = functional.normalize(x, dim=2)
+        x = _unit(x)
         if kernels.compiled(x):
             return _Route.apply(x, self, iterations)
         message, u = x[self.source], x
         for _ in range(iterations):
             share = (message * u[self.target]).sum(dim=2, keepdim=True).softmax(dim=1)
-            u = functional.normalize(x.index_add(0, self.target, share * message), dim=2)
+            u = _unit(x.index_add(0, self.target, share * message))
         return u
+
+
+def _unit(x: Tensor) -> Tensor:
+    """Every factor at length one, (n, F, D). One of zeros stays, and has no gradient: `normalize` hands back
+    1e12 times what it is given, which is soon beyond all numbers where routings follow each other."""
+    zero = (x == 0).all(dim=2, keepdim=True)
+    return functional.normalize(x, dim=2).masked_fill(zero, 0)
 
 
 class _Route(torch.autograd.Function):
@@ -73,7 +82,9 @@ class _Route(torch.autograd.Function):
         to_u, to_x = gradient.contiguous(), torch.zeros_like(x)
         for step in reversed(range(iterations)):
             to_before = torch.empty_like(x)
-            here = times[step], lengths[step], shares[step]
+            # What is zero has no direction, and no gradient.
+            length = lengths[step].masked_fill(lengths[step] <= SHORTEST, LONGEST)
+            here = times[step], length, shares[step]
             _assign_backward(*ctx.ends, *_arrays(to_u, x, befores[step], *here, to_x, to_before))
             to_u = to_before
         return to_x.add_(to_u), None, None

@@ -25,6 +25,8 @@ newest means, matched with what it had.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -245,6 +247,21 @@ class FedLIT(FederatedMethod):
         bias = self.parameters[f"{prefix}.bias"].flatten(0, 1)
         out = activate(out, bias, self.channels, dropout)
         return torch.zeros_like(h).index_add(0, self.node, out)
+
+    @contextmanager
+    def models_of(self, model: Tensor) -> Iterator[None]:
+        """As for every method; centroids belong to the model, whose channels are in their order: a client's
+        edges are of the types that another's model finds in them."""
+        own = self.kind
+        other = model != torch.arange(len(model), device=model.device)
+        with super().models_of(model):
+            with torch.no_grad():
+                found = self.clustering.most_similar(self.project(), self.centroids[model])
+            self.set_types(torch.where(other[self.clustering.client], found, own))
+            try:
+                yield
+            finally:
+                self.set_types(own)
 
     def occupied(self) -> Tensor:
         """Channels in which a training node has an edge, (K, T) bool."""

@@ -170,6 +170,32 @@ def test_it_equals_a_plain_loop(backbone, given):
     torch.testing.assert_close(method.predict().exp(), torch.cat(predictions), atol=1e-5, rtol=1e-5)
 
 
+def test_anothers_model_comes_with_its_extractor_and_its_score():
+    """Of a model only those parts were trained that its own client predicts with."""
+    clients = Clients(SCHEDULE, "graphsage", federation=community_federation(nodes=90))
+    method, _ = clients.run("adafgl", **SMALL, combine="threshold", threshold=0.75)
+    before, model = method.predict(), torch.tensor([1, 2, 0])
+    assert torch.equal(method.predict_by(torch.arange(3)), before)
+    homophilous = method.homophily >= 0.75
+    assert not torch.equal(homophilous[model], homophilous)
+    with torch.no_grad():
+        for name, value in method.parameters.items():
+            if not name.startswith(PREFIX):
+                value.mul_(torch.tensor([1.0, 0.5, 2.0]).view(3, *(1,) * (value.dim() - 1)))
+    found = method.predict_by(model).exp()
+    for k, part in enumerate(clients.parts):
+        other = {name: value[model[k]].detach() for name, value in method.parameters.items()}
+        network = {name: value for name, value in other.items() if not name.startswith(PREFIX)}
+        prior = forward(part, network, "graphsage").softmax(1)
+        z, *heads = outputs(part, other, prior, 0.05, 0.2)
+        expected = sum(head.softmax(1) for head in heads) / 3
+        if homophilous[model[k]]:
+            expected = (z.softmax(1) + prior.softmax(1)) / 2
+        rows = clients.federation.client == k
+        torch.testing.assert_close(found[rows], expected, atol=1e-5, rtol=1e-5)
+    assert torch.equal(method.predict(), before)
+
+
 def test_training_nodes_hear_in_training_what_they_hear_in_evaluation():
     clients = Clients(SCHEDULE, federation=community_federation(nodes=90))
     method, _ = clients.run("adafgl", **SMALL)
@@ -248,8 +274,10 @@ def test_models_travel_in_the_first_step_alone():
     assert best == {"up": size / 2 + 3 * 4 / 2, "down": size / 2, "once": size}
 
 
-def test_the_extractor_kept_is_the_best_on_validation():
+@pytest.mark.parametrize("metric", ["", "minority_accuracy", "roc_auc"])
+def test_the_extractor_kept_is_the_most_accurate_on_validation(metric):
     schedule = replace(SCHEDULE, rounds=12, evaluate="received", learning_rate=1.5, weighting="nodes")
+    schedule = replace(schedule, selection_metric=metric)
     clients = Clients(schedule, federation=community_federation())
     method = clients.create("adafgl", SMALL | {"extractor": "best"})
     assert isinstance(method, AdaFGL)
@@ -258,9 +286,10 @@ def test_the_extractor_kept_is_the_best_on_validation():
     for number in range(1, method.federated_rounds + 1):
         method.train_round(number)
         method.exchange(number)
-        per_client = method.task.evaluate(method.predict()).validation.value
-        sizes = clients.federation.sizes
-        scores.append(float((per_client * sizes).sum() / sizes.sum()))
+        federation, right = clients.federation, method.predict().argmax(dim=1) == clients.federation.labels
+        own = [federation.validation & (federation.client == k) for k in range(federation.clients)]
+        per_client = torch.stack([right[rows].double().mean() for rows in own])
+        scores.append(float((per_client * federation.sizes).sum() / federation.sizes.sum()))
         models.append(method.received)
     best = scores.index(max(scores))
     assert best < len(scores) - 1
