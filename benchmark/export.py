@@ -246,7 +246,7 @@ def _p_value(pairs: np.ndarray) -> float:
         return float("nan")
     difference = pairs[:, 0] - pairs[:, 1]
     if np.ptp(difference) == 0:
-        return float(difference[0] == 0)
+        return float(difference[0] <= 0)
     return float(ttest_rel(pairs[:, 0], pairs[:, 1], alternative="greater").pvalue)
 
 
