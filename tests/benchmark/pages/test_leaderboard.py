@@ -175,6 +175,18 @@ def test_changes_between_partitions_and_scores_of_some_clients() -> None:
     assert second.scores["label_distance"].mean == 1.5
 
 
+def test_runs_from_before_a_table_named_a_further_score_are_no_second_row() -> None:
+    def run(seed: int, value: float, *further: str) -> Record:
+        cell = current_cell(seed=seed, label="fedavg", further_metrics=[*further])
+        return make_record(cell, value, metrics={"accuracy": value, **dict.fromkeys(further, 2 * value)})
+
+    records = [run(0, 40.0), run(1, 42.0), run(0, 40.0, "top2_accuracy")]
+    for given in (records, records[::-1]):
+        (row,) = make_rows(toy(["accuracy", "top2_accuracy"], ["fedavg"]), given)
+        assert row.scores["accuracy"].by_seed == {0: 40.0, 1: 42.0}
+        assert row.scores["top2_accuracy"].by_seed == {0: 80.0}
+
+
 def test_extras_bytes_and_units_stand_beside_scores() -> None:
     protocol = toy(
         ["accuracy", "communication_pct_of_fedavg", "propagation_seconds"], ["fedavg", "fedgnn", "fedpub"]
