@@ -108,9 +108,10 @@ def run(
     )
     with handed_over(given.objects):
         cells = _cells(arguments, given)
-        kept = None if results is None else _kept(Path(results), cells)
+        kept = None if results is None else Records(Path(results))
         records = {} if rerun or kept is None else _done(kept, cells)
         waiting = run_once(cell for cell in cells if cell.key not in records)
+        _check_can_run(waiting, kept)
         spread = workers > 1 and len(waiting) > 1
         with _threads_kept(), _closed(callbacks), _told(waiting, callbacks, spread) as told:
             checkpoints = None
@@ -270,18 +271,17 @@ def _cells(arguments: Arguments, given: _Given) -> tuple[Cell, ...]:
     plan = make_plan(arguments, given.digests)
     for skip in plan.skipped:
         warnings.warn(f"skipped {skip.what}: {skip.reason}", stacklevel=3)
-    _, missing = keep_available(plan.cells, download=True)
-    if missing:
-        raise UserError("; ".join(f"{skip.what}: {skip.reason}" for skip in missing))
     return plan.cells
 
 
-def _kept(folder: Path, cells: Sequence[Cell]) -> Records:
-    """The records of the folder, in which those of the cells can be kept."""
-    records = Records(folder)
-    for name in {cell.protocol for cell in cells}:
-        records.store(name).check_writable()
-    return records
+def _check_can_run(cells: Sequence[Cell], kept: Records | None) -> None:
+    """Raises UserError where the graph of a cell that is to run cannot be had, or its record not be kept."""
+    _, missing = keep_available(cells, download=True)
+    if missing:
+        raise UserError("; ".join(f"{skip.what}: {skip.reason}" for skip in missing))
+    if kept is not None:
+        for name in {cell.protocol for cell in cells}:
+            kept.store(name).check_writable()
 
 
 def _done(records: Records, cells: Sequence[Cell]) -> dict[str, Record]:

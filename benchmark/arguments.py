@@ -82,6 +82,21 @@ _TASKS = (
 )
 """What a command can be asked for in the place of a run; only options of one line go together."""
 _RUN_NOTHING = ("list", "report", "export", "forget", "rename")
+_GRID = ("table", "dataset", "partition", "clients", "method", "backbone")
+_SETTINGS = ("seeds", "set", "rounds", "task", "kernel", "device")
+_CHOOSING = (*_GRID, *_SETTINGS, "shard")
+"""What says which cells; `--all` is what other commands than a run take anyway."""
+_CHOSEN_BY = {
+    "report": ("table",),
+    "export": (*_GRID, "seeds"),
+    "verify": ("table", "seeds"),
+    "performance": ("dataset", "clients", "method"),
+    "peers": ("dataset", "clients", "method"),
+    # Those of a campaign are refused in words of their own.
+    "campaign": (*_GRID, *_SETTINGS),
+    "authors": _CHOOSING,
+}
+"""Command → what it looks at of that; others look at none of it."""
 _SPEED = ("peers", "performance")
 _NEEDS = {
     "hours": ("campaign",),
@@ -177,6 +192,10 @@ def _check_together(parser: argparse.ArgumentParser, given: argparse.Namespace) 
     alone = [names[0] for names in asked if names]
     if len(alone) > 1:
         parser.error(f"{_spelt(alone[0])} and {_spelt(alone[1])} are two commands: give one of them")
+    commands = [name for names in asked for name in names]
+    heard = {option for name in commands for option in _CHOSEN_BY.get(name, ())}
+    if commands and (unheard := [name for name in _CHOOSING if name in named and name not in heard]):
+        parser.error(f"{_spelt(commands[0])} does not choose by {_spelt(unheard[0])}: drop one of them")
     if "dry_run" in named and (idle := [name for name in _RUN_NOTHING if name in named]):
         parser.error(f"{_spelt(idle[0])} runs no cell, which --dry-run could list: drop one of them")
 

@@ -40,14 +40,13 @@ def print_asked(arguments: Arguments) -> None:
     if arguments.export is not None:
         # pandas and scipy.stats, which nothing else here needs.
         from benchmark.export import export_records
-        from benchmark.frame import Results
 
         _paths(arguments.results)
         records = Records(arguments.results)
-        found = Results(tuple(records.every()))
+        path = export_records(records, arguments, arguments.export)
         for sentence in records.warnings():
             print(sentence, file=sys.stderr)
-        print(export_records(found, arguments, arguments.export))
+        print(path)
 
 
 def forget(results: Path, keys: Collection[str]) -> list[str]:

@@ -9,7 +9,7 @@ breaks privacy is no rival, as on the leaderboards.
 from __future__ import annotations
 
 import io
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,19 +18,22 @@ import pandas
 from scipy.stats import ttest_rel
 
 from benchmark.arguments import Arguments
-from benchmark.frame import MAIN, Results, averaged
+from benchmark.frame import MAIN, OPTIONS, Results, averaged
 from benchmark.pages.metrics import more_is_better
 from benchmark.pages.tables import markdown_table
-from benchmark.plan import outdated_parts
-from benchmark.protocol import bare
+from benchmark.plan import grid_cells, outdated_parts
+from benchmark.protocol import bare, load_protocol, names
+from benchmark.record import Record
+from benchmark.records import Records
 from datasets.errors import UserError, unknown
 from datasets.extras import needed
 from datasets.files import explained, write_atomically
 
 ENDINGS = (".tex", ".md", ".csv", ".parquet")
 LEVEL = 0.05
-OF_THE_ROW = ("backbone", "files", "versions")
-"""Settings that belong to what competes; all others must be alike for two rows to be compared."""
+OF_THE_ROW = ("backbone", "files", "versions", OPTIONS)
+"""How the names of the settings begin that belong to what competes; all others must be alike for two rows to
+be compared."""
 MARK = " †"
 LESS_IS_BETTER = ("seconds", "bytes", "peak_memory")
 """How the names of those figures begin of which less is better."""
@@ -83,7 +86,7 @@ class Table:
 
     def mean_ranks(self, index: pandas.Index) -> list[float]:
         """The mean rank of every row of the table; NaN where no column has a figure for each row."""
-        shared = [name for name in self.levels[1:] if name not in OF_THE_ROW]
+        shared = [name for name in self.levels[1:] if not name.startswith(OF_THE_ROW)]
         rows = self.figures[self.figures["rival"]]
         if rows.empty:
             return [np.nan] * len(index)
@@ -100,18 +103,18 @@ def make_table(results: Results, rows: str = "method", columns: str = "dataset",
 
     Raises UserError for a column that records do not have, and where there is no result.
     """
-    frame = Results(results.successes).frame()
-    if frame.empty:
+    results = Results(results.successes)
+    if not results.records:
         raise UserError("there is no result to export: name the folder and the tables of records that exist")
     if rows == columns:
         raise UserError(f"rows and columns are both {rows}: name two different ones")
-    found, levels = averaged(frame, rows, columns, values)
+    found, levels, frame = averaged(results, rows, columns, values)
     figures = found.reset_index()
     keeps = frame["privacy"] == "" if rows == "method" else pandas.Series(True, index=frame.index)
     keys = [frame[name] for name in (*levels, columns)]
     figures["rival"] = keeps.groupby(keys, sort=False, dropna=False).all().to_numpy()
     figures["bold"], figures["rank"] = False, np.nan
-    shared = [name for name in levels[1:] if name not in OF_THE_ROW]
+    shared = [name for name in levels[1:] if not name.startswith(OF_THE_ROW)]
     rival = [name for name in levels if name not in shared]
     sign = _sign(values)
     for key, members in figures[figures["rival"]].groupby([*shared, columns], dropna=False, sort=False):
@@ -193,11 +196,11 @@ def select(records: Results, arguments: Arguments) -> Results:
 
 def _latex(table: Table) -> bytes:
     shown = table.shown(r"$\mathbf{{{mean} \pm {std}}}$", r"${mean} \pm {std}$", r"$\mathbf{{{mean}}}$")
-    names = [each.replace("_", " ") for each in table.levels]
-    shown.index = shown.index.set_names(names)
+    levels = [each.replace("_", " ") for each in table.levels]
+    shown.index = shown.index.set_names(levels)
     style = shown.reset_index().style.hide(axis="index").format_index(escape="latex", axis=1)
-    style = style.format(escape="latex", subset=names)
-    tabular = style.to_latex(hrules=True, column_format="l" * len(names) + "r" * shown.shape[1])
+    style = style.format(escape="latex", subset=levels)
+    tabular = style.to_latex(hrules=True, column_format="l" * len(levels) + "r" * shown.shape[1])
     note = table.note.replace("%", r"\%").replace("_", r"\_")
     lines = (
         r"% \usepackage{booktabs}",
@@ -243,7 +246,7 @@ def _p_value(pairs: np.ndarray) -> float:
         return float("nan")
     difference = pairs[:, 0] - pairs[:, 1]
     if np.ptp(difference) == 0:
-        return float(difference[0] == 0)
+        return float(difference[0] <= 0)
     return float(ttest_rel(pairs[:, 0], pairs[:, 1], alternative="greater").pvalue)
 
 
@@ -266,12 +269,25 @@ def _rank(found: float) -> str:
     return "" if found != found else f"{found:.2f}"
 
 
-def export_records(records: Results, arguments: Arguments, path: Path) -> Path:
+def answering(stored: Records, tables: Iterable[str]) -> Iterator[Record]:
+    """The records of equal work in the files of other tables that stand on the pages of these, as theirs.
+
+    Raises UserError for a table that cannot be read."""
+    for table in tables:
+        # Of a table whose file is gone the records are its own.
+        if table in names() or (table.endswith(".toml") and Path(table).is_file()):
+            protocol = load_protocol(table)
+            found = stored.of_table(protocol.name, grid_cells(protocol))
+            yield from (record for record in found if record.source is not None)
+
+
+def export_records(stored: Records, arguments: Arguments, path: Path) -> Path:
     """What `--export` does with the records of the results folder, those of earlier versions aside.
 
-    Raises UserError as `export` and `select`."""
+    Raises UserError as `export`, `select` and `answering`."""
     known: dict[tuple[str, ...], bool] = {}
     current = []
+    records = Results((*stored.every(), *answering(stored, arguments.table)))
     for record in select(records, arguments):
         cell = record.cell
         parts = (cell.method, cell.partition.name, cell.split.name, cell.versions)

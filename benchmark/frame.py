@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 MAIN = "score"
 """The column of accuracy or, of a link predictor, of the area under the curve."""
+OPTIONS = "options."
+"""Begins the names of the columns of options."""
 _LEFT_OUT = (
     *OUTSIDE_KEY,
     "curve",
@@ -81,13 +83,13 @@ class Results:
         """Mean and sample standard deviation over seeds, as `81.23 ± 0.45`; without `text` as numbers, in
         columns `mean`, `std` and `runs`.
 
-        A setting that is in neither `rows` nor `columns` but differs within one of their fields becomes a
-        level of the rows: what was run differently is never averaged. Raises UserError for a column that
-        `frame` lacks.
+        A setting or option that is in neither `rows` nor `columns` but differs within one of their fields
+        becomes a level of the rows: what was run differently is never averaged. Raises UserError for a column
+        that `frame` lacks.
         """
         import pandas
 
-        found, _ = averaged(Results(self.successes).frame(), rows, columns, values)
+        found, _, _ = averaged(Results(self.successes), rows, columns, values)
         if text:
             spreads = found["std"].astype(object).where(found["std"].notna(), None)
             shown = [with_spread(mean, std) for mean, std in zip(found["mean"], spreads, strict=True)]
@@ -136,18 +138,25 @@ def _row(record: Record) -> dict[str, Any]:
 
 
 def averaged(
-    frame: pandas.DataFrame, rows: str, columns: str, values: str
-) -> tuple[pandas.DataFrame, list[str]]:
-    """`mean`, `std` and `runs` of a figure over seeds, by the levels of the rows and the column; and the
-    levels, `rows` and every setting that differs within a row and column.
+    results: Results, rows: str, columns: str, values: str
+) -> tuple[pandas.DataFrame, list[str], pandas.DataFrame]:
+    """`mean`, `std` and `runs` of a figure over seeds, by the levels of the rows and the column; the levels,
+    `rows` and every setting or option that differs within a row and column; and the frame of the results, in
+    which options that are levels are text.
 
     Raises UserError for a column that the frame lacks.
     """
+    frame = results.frame()
     for name in (rows, columns, values):
         check_choice("column", name, tuple(frame.columns))
     levels = [rows, *_varying(frame, [rows, columns])]
+    for name in _varying_options(results, frame, [*levels, columns]):
+        # Of methods that have no such option nothing is said.
+        frame[name] = frame[name].astype(str).where(frame[name].notna(), "")
+        levels.append(name)
     groups = frame.groupby([*levels, columns], sort=False, dropna=False)[values]
-    return groups.agg(["mean", "std", "count"]).rename(columns={"count": "runs"}), levels
+    found = groups.agg(["mean", "std", "count"]).rename(columns={"count": "runs"})
+    return found, levels, frame
 
 
 def _varying(frame: pandas.DataFrame, given: list[str]) -> list[str]:
@@ -158,3 +167,17 @@ def _varying(frame: pandas.DataFrame, given: list[str]) -> list[str]:
         dropna=False
     )
     return [name for name in counts.columns if (counts[name] > 1).any()]
+
+
+def _varying_options(results: Results, frame: pandas.DataFrame, given: list[str]) -> list[str]:
+    """The options, as `options.mu`, that cells of one method set differently within a group of `given`: a
+    table gives a method options that its name does not say, and may have given it others before."""
+    import pandas
+
+    # As cells choose them: one at its default is not in records from before there was that option.
+    chosen = [{f"{OPTIONS}{name}": value for name, value in record.cell.options} for record in results]
+    options = pandas.DataFrame(chosen, index=frame.index)
+    if not (names := [name for name in options if name not in given]):
+        return []
+    counts = options[names].groupby([frame[name] for name in given], dropna=False).nunique(dropna=False)
+    return [name for name in names if (counts[name] > 1).any()]

@@ -201,7 +201,8 @@ def _registered(name: str) -> bool:
 
 
 def _variants(protocol: Protocol, dataset: str, asked: Iterable[str]) -> list[_Variant]:
-    """The grid's methods, or those asked for: a bare name stands for all its variants in the grid."""
+    """The grid's methods, or those asked for: a bare name that the grid does not list stands for all its
+    variants there."""
     in_grid = [
         _Variant(text, *parse_name(text), in_grid=True)
         for text in protocol.grid_for(dataset=dataset)["method"]

@@ -59,7 +59,7 @@ def value_of(record: Record, metric: str) -> float | None:
     name, at, span = metric.partition(AT_CLIENTS)
     if at:
         first, last = (int(part) for part in span.split("-", 1))
-        scores = record.extras.get("test_by_client", []) if name in record.metrics else []
+        scores = record.extras.get("test_by_client", []) if name == _kept(record) else []
         chosen = [score for score in scores[first : last + 1] if score is not None]
         return statistics.fmean(chosen) if chosen else None
     name, at, number = metric.partition(AT_ROUND)
@@ -70,8 +70,12 @@ def value_of(record: Record, metric: str) -> float | None:
     if (by_round := record.extras.get("by_round", {}).get(name)) is not None:
         return dict(enumerate(by_round, start=1)).get(int(number))
     rounds, test = record.curve.get("round", []), record.curve.get("test", [])
-    kept = record.cell.schedule.selection_metric or tasks.find(record.cell.task.name).default[0]
-    return dict(zip(rounds, test, strict=True)).get(int(number)) if name == kept else None
+    return dict(zip(rounds, test, strict=True)).get(int(number)) if name == _kept(record) else None
+
+
+def _kept(record: Record) -> str:
+    """The score of which a record keeps the curve, and the test scores of the clients."""
+    return record.cell.schedule.selection_metric or tasks.find(record.cell.task.name).default[0]
 
 
 def main_value(record: Record) -> float | None:

@@ -136,14 +136,20 @@ class Leaderboard:
 
 def make_rows(protocol: Protocol, records: Iterable[Record]) -> list[Row]:
     """One row per cell without its seed, in the order of the protocol's grid."""
-    groups: dict[str, list[Record]] = {}
-    for record in records:
+    groups: dict[str, dict[int, Record]] = {}
+    # A table may have come to name further scores: of runs with and without them those with most count.
+    for record in sorted(
+        records, key=lambda each: (len(each.cell.further_metrics), each.cell.further_metrics)
+    ):
         if record.status == OK:
-            groups.setdefault(record.cell.group, []).append(record)
+            scored_alike = (
+                replace(record.cell, further_metrics=()) if record.cell.further_metrics else record.cell
+            )
+            groups.setdefault(scored_alike.group, {})[record.cell.seed] = record
     drafts = []
     for group in groups.values():
-        by_seed = tuple(sorted(group, key=lambda record: record.cell.seed))
-        method = min(record.cell.variant for record in group)
+        by_seed = tuple(group[seed] for seed in sorted(group))
+        method = min(record.cell.variant for record in by_seed)
         drafts.append(_draft(protocol, Row(by_seed[0].cell, method, "", by_seed)))
     shown = _without_replaced(drafts)
     rows = [replace(draft, scores=_scores(protocol, draft, shown)) for draft in shown]

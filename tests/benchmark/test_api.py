@@ -18,6 +18,7 @@ import benchmark
 import datasets
 from benchmark import Results, results, run
 from benchmark.leases import Leases
+from benchmark.plan import Skip
 from benchmark.store import Store
 from datasets.errors import UserError
 from datasets.options import Spec
@@ -91,6 +92,21 @@ def test_a_kept_cell_is_not_run_again(tmp_path: Path) -> None:
     pandas.testing.assert_frame_equal(first.frame(), again.frame())
     run(dataset=GRAPH, method=MyMethod, results=tmp_path, callbacks=[seen.append], rerun=True, **SMALL)
     assert len(seen) == 4
+
+
+def test_what_is_on_record_needs_no_graph(
+    data_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor a folder that can be written: a clone holds records whose graphs are not at hand."""
+    one: dict[str, Any] = {"dataset": "cora", "method": "fedavg", "results": tmp_path, **SMALL}
+    (record,) = run(**one)
+    monkeypatch.setattr(
+        "benchmark.api.keep_available", lambda cells, download: ([], [Skip("cora", "gone")] * len(cells))
+    )
+    monkeypatch.setattr(Store, "check_writable", lambda store: pytest.fail("nothing is written"))
+    assert [*run(**one)] == [record]
+    with pytest.raises(UserError, match="cora: gone"):
+        run(**{**one, "rounds": 3})
 
 
 def test_what_another_process_works_on_is_waited_for_and_taken(

@@ -94,6 +94,12 @@ def test_seeds_that_cannot_be(values: list[str]) -> None:
         ["--campaign", "--seeds", "3"],
         ["--campaign", "--set", "rounds=3"],
         ["--campaign", "--device", "cuda"],
+        ["--campaign", "--shard", "1/2"],
+        ["--verify", "3", "--method", "fedavg"],
+        ["--export", "table.md", "--rounds", "50"],
+        ["--forget", "0123456", "--dataset", "cora"],
+        ["--report", "--dataset", "cora"],
+        ["--peers", "--table", "fedpub-2"],
         ["--dataset"],
     ],
 )
@@ -116,6 +122,16 @@ def test_an_option_that_needs_another_names_it(capsys: pytest.CaptureFixture[str
     together = ["--export", "table.md", "--rows", "dataset", "--forget", "0123456"]
     assert parse(together).rows == "dataset"
     assert parse(["--campaign", "--hours", "2", "--dry-run"]).hours == 2
+
+
+def test_an_option_that_a_command_would_pass_over_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["--verify", "3", "--table", "fedpub-2", "--method", "fedavg"])
+    assert "--verify does not choose by --method" in capsys.readouterr().err
+    together = ["--export", "table.md", "--forget", "0123456", "--dataset", "cora", "--seeds", "3"]
+    assert parse(together).seeds == (0, 1, 2)
+    assert parse(["--verify", "3", "--table", "fedpub-2", "--seeds", "1,"]).seeds == (1,)
+    assert parse(["--authors", "fedpub=x", "--set", "rounds=9"]).settings == ("rounds=9",)
 
 
 def test_an_option_is_spelt_in_full(capsys: pytest.CaptureFixture[str]) -> None:

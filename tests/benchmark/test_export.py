@@ -18,7 +18,8 @@ from benchmark.arguments import parse
 from benchmark.cli import main
 from benchmark.export import export, holm, indistinguishable, make_table
 from benchmark.frame import Results
-from benchmark.plan import versions_of
+from benchmark.plan import grid_cells, versions_of
+from benchmark.protocol import load_protocol
 from benchmark.store import Store
 from datasets.errors import UserError
 from tests.benchmark.fakes import make_cell, make_record
@@ -161,6 +162,34 @@ def test_what_was_run_differently_is_no_rival() -> None:
     assert make_table(results).figures["bold"].tolist() == [True, True]
 
 
+def test_what_was_run_with_other_options_under_one_name_is_never_averaged(tmp_path: Path) -> None:
+    """A table gives methods options that their names do not say, and may have given others before."""
+    records = [
+        make_record(
+            make_cell(method=method, label=method, seed=seed, options=options),
+            value + seed,
+            default_options={} if options else {"start": "zero"} if method == "fedgraph" else {},
+        )
+        for method, options, value in (
+            ("fedavg", {}, 60.0),
+            ("fedgraph", {}, 70.0),
+            ("fedgraph", {"start": "glorot"}, 80.0),
+        )
+        for seed in range(3)
+    ]
+    table = make_table(Results(tuple(records)))
+    assert table.levels == ("method", "options.start")
+    assert table.figures["mean"].tolist() == [61.0, 71.0, 81.0]
+    assert table.figures["std"].tolist() == [1.0, 1.0, 1.0]
+    # They compete all the same.
+    assert table.figures["bold"].tolist() == [False, False, True]
+    assert table.figures["rank"].tolist() == [3.0, 2.0, 1.0]
+    shown = table.shown("{mean}", "{mean}", "{mean}")
+    assert [*shown.index] == [("fedavg", ""), ("fedgraph", "zero"), ("fedgraph", "glorot")]
+    assert shown["mean rank"].tolist() == ["3.00", "2.00", "1.00"]
+    assert [*Results(tuple(records)).pivot().index] == [*shown.index]
+
+
 def test_one_common_seed_tests_nothing() -> None:
     assert indistinguishable(pandas.DataFrame({"a": [80.0], "b": [79.9]}), 1) == ["a"]
     assert indistinguishable(pandas.DataFrame({"a": [80.0], "b": [79.9]}), -1) == ["b"]
@@ -170,6 +199,9 @@ def test_one_common_seed_tests_nothing() -> None:
 def test_equal_values_cannot_be_told_apart() -> None:
     same = pandas.DataFrame({"a": [80.0, 81.0, 82.0], "b": [80.0, 81.0, 82.0], "c": [79.0, 80.0, 81.0]})
     assert indistinguishable(same, 1) == ["a", "b"]
+    # The best for one seed more, and worse by a constant over those that both have.
+    more = pandas.DataFrame({"a": [80.0, 80.0, 95.0], "b": [81.0, 81.0, np.nan]})
+    assert indistinguishable(more, 1) == ["a", "b"]
 
 
 def test_holm_by_hand() -> None:
@@ -233,3 +265,23 @@ def test_lines_that_an_export_leaves_out_are_named(
     assert main(parse(["--results", str(tmp_path), "--export", str(tmp_path / "table.csv")])) == 0
     number = store.path.read_bytes().count(b"\n")
     assert f"{store.path}: no record can be read in line {number}" in capsys.readouterr().err
+
+
+def test_a_table_is_exported_with_the_equal_work_that_stands_in_another_file(tmp_path: Path) -> None:
+    """As on its page: two tables run what they share once."""
+    lines = 'title = "T"\n[grid]\npartition = "metis"\nclients = 5\nbackbone = "gcn"\ndataset = "cora"\n'
+    own, other = tmp_path / "own.toml", tmp_path / "other.toml"
+    own.write_text(f'{lines}method = ["fedavg", "fedprox"]\n')
+    other.write_text(f'{lines}method = "fedavg"\n')
+    shared, alone = grid_cells(load_protocol(str(other))), grid_cells(load_protocol(str(own)))[1:]
+    for value, cell in zip((80.0, 81.0), (*shared, *alone), strict=True):
+        Store(tmp_path, cell.protocol).append(make_record(cell, value))
+    asked = ["--export", str(tmp_path / "table.csv"), "--results", str(tmp_path), "--table"]
+    assert main(parse([*asked, str(own)])) == 0
+    found = pandas.read_csv(tmp_path / "table.csv")
+    assert dict(zip(found["method"], found["mean"], strict=True)) == {"fedavg": 80.0, "fedprox": 81.0}
+    # Once alone, where its file is gone, and without a table every record once.
+    assert main(parse([*asked, "own"])) == 0
+    assert pandas.read_csv(tmp_path / "table.csv")["method"].tolist() == ["fedprox"]
+    assert main(parse(asked[:-1])) == 0
+    assert pandas.read_csv(tmp_path / "table.csv")["runs"].tolist() == [1, 1]

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from benchmark import report
+from benchmark.plan import grid_cells
+from benchmark.protocol import load_protocol
 from benchmark.store import Store
 from datasets.errors import UserError
 from tests.benchmark.fakes import make_cell, make_record
@@ -60,3 +62,15 @@ def test_a_table_of_ones_own_is_part_of_the_page(tmp_path: Path) -> None:
     report.write_report(tmp_path, [str(table)])
     assert '<section id="my_table"' in (tmp_path / "index.html").read_text(encoding="utf-8")
     assert "# Mine alone" in (tmp_path / "leaderboards" / "my_table.md").read_text(encoding="utf-8")
+
+
+def test_a_record_that_answers_two_tables_is_counted_once(tmp_path: Path) -> None:
+    own = []
+    for name in ("first", "second"):
+        own.append(str(tmp_path / f"{name}.toml"))
+        Path(own[-1]).write_text('extends = "quick"\n[grid]\nmethod = "fedavg"\n')
+    cell = grid_cells(load_protocol(own[0]))[0]
+    Store(tmp_path, "first").append(make_record(cell))
+    report.write_report(tmp_path, own)
+    assert (tmp_path / "leaderboards" / "second.md").is_file()
+    assert "<p>1 records." in (tmp_path / "index.html").read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from benchmark.pages.leaderboard import block_title
-from benchmark.pages.metrics import heading_of
+from benchmark.pages.metrics import heading_of, more_is_better
 from benchmark.pages.scores import Row, blocks_of, metrics_of
 from benchmark.pages.site.prose import joined
 from benchmark.protocol import Protocol
@@ -43,13 +43,19 @@ def plotted(protocol: Protocol, rows: Sequence[Row], rounds: Rounds) -> list[dic
     """A block's curves and costs, block after block, JSON-ready; blocks without any are left out."""
     found = []
     for block, listed in blocks_of(rows):
-        metric = next(iter(metrics_of(protocol, listed)), "")
+        metric = _main(protocol, listed)
         several = len({row.backbone for row in listed}) > 1
         lines = [_line(row, metric, several, rounds) for row in listed]
         found.append(
             {"title": block_title(block), "score": heading_of(metric) if metric else "", "rows": lines}
         )
     return found
+
+
+def _main(protocol: Protocol, rows: Sequence[Row]) -> str:
+    """The score that is plotted: the first that is a contest, else the first; empty where there is none."""
+    held = metrics_of(protocol, rows)
+    return next(filter(more_is_better, held), next(iter(held), ""))
 
 
 def label_of(row: Row, several_backbones: bool) -> str:
@@ -63,7 +69,7 @@ def _line(row: Row, metric: str, several: bool, rounds: Rounds) -> dict[str, Any
     once = row.mean("bytes", "once") / 1e6
     return {
         "name": label_of(row, several),
-        "rival": row.is_rival,
+        "rival": row.is_rival and more_is_better(metric),
         "value": None if score is None else round(score.mean, DECIMALS),
         # A start, so much a round, and both over the whole run.
         "megabytes": _brief([once, sent, once + sent * row.records[0].rounds]),
@@ -114,14 +120,14 @@ class HeatMap:
 
 
 def heat_map(protocol: Protocol, rows: Sequence[Row]) -> HeatMap | None:
-    """None where there are not several methods on several blocks to compare."""
+    """None where there are not several methods on several blocks to compare, or the score is no contest."""
     kept = [row for row in rows if not row.deviations]
-    metric = next(iter(metrics_of(protocol, kept)), "")
+    metric = _main(protocol, kept)
     kept = [row for row in kept if metric in row.scores]
     blocks = blocks_of(kept)
     several = len({row.backbone for row in kept}) > 1
     names = list(dict.fromkeys(label_of(row, several) for row in kept))
-    if len(blocks) < 2 or len(names) < 2:
+    if len(blocks) < 2 or len(names) < 2 or not more_is_better(metric):
         return None
     lines: dict[str, list[tuple[str, float | None]]] = {name: [] for name in names}
     for _, listed in blocks:

@@ -79,6 +79,7 @@ def figure_line(entry: Entry, said: Mapping[str, Any]) -> dict[str, Any]:
     """One line of the table of all figures, JSON-ready. What `reproduction.json` says of it,
     `said`, is taken from there."""
     score = None if entry.row is None else entry.row.scores[entry.metric]
+    records = () if entry.row is None else entry.row.records
     level, gain = entry.level, entry.gain
     return {
         "paper": said["paper"],
@@ -108,6 +109,8 @@ def figure_line(entry: Entry, said: Mapping[str, Any]) -> dict[str, Any]:
         "command": said["command"],
         "protocol": entry.protocol,
         "records": said["records"],
+        # Those of equal work stand in the files of other tables.
+        "files": sorted({(record.source or record.cell).protocol for record in records}),
     }
 
 

@@ -146,7 +146,8 @@ def test_gains_are_paired_by_seed_and_rounds_are_read_off_the_curve() -> None:
 
 
 def test_changes_between_partitions_and_scores_of_some_clients() -> None:
-    protocol = toy(["accuracy", "change_from_metis", "accuracy@clients1-2", "label_distance"], ["fedavg"])
+    scores = ["accuracy", "change_from_metis", "accuracy@clients1-2", "label_distance"]
+    protocol = toy([*scores, "minority_accuracy@clients1-2"], ["fedavg"])
     there = [make_record(current_cell(seed=seed, label="fedavg"), 50.0 + seed) for seed in range(2)]
     here = [
         make_record(current_cell(seed=seed, label="fedavg", partition="random"), 45.0 + 3 * seed)
@@ -154,14 +155,36 @@ def test_changes_between_partitions_and_scores_of_some_clients() -> None:
     ]
     extras, statistics = {"test_by_client": [10.0, 20.0, None, 90.0]}, {"label_distance": 1.5}
     here = [
-        replace(record, outcome=replace(record.result, extras=extras, partition_statistics=statistics))
+        replace(
+            record,
+            outcome=replace(
+                record.result,
+                metrics={**record.metrics, "minority_accuracy": 5.0},
+                extras=extras,
+                partition_statistics=statistics,
+            ),
+        )
         for record in here
     ]
     first, second = make_rows(protocol, [*there, *here])
     assert set(first.scores) == {"accuracy"}
     assert second.scores["change_from_metis"].mean == pytest.approx(-4.0)
     assert second.scores["accuracy@clients1-2"].mean == 20.0
+    # Of each client a record has the one score that selects the round.
+    assert "minority_accuracy@clients1-2" not in second.scores
     assert second.scores["label_distance"].mean == 1.5
+
+
+def test_runs_from_before_a_table_named_a_further_score_are_no_second_row() -> None:
+    def run(seed: int, value: float, *further: str) -> Record:
+        cell = current_cell(seed=seed, label="fedavg", further_metrics=[*further])
+        return make_record(cell, value, metrics={"accuracy": value, **dict.fromkeys(further, 2 * value)})
+
+    records = [run(0, 40.0), run(1, 42.0), run(0, 40.0, "top2_accuracy")]
+    for given in (records, records[::-1]):
+        (row,) = make_rows(toy(["accuracy", "top2_accuracy"], ["fedavg"]), given)
+        assert row.scores["accuracy"].by_seed == {0: 40.0, 1: 42.0}
+        assert row.scores["top2_accuracy"].by_seed == {0: 80.0}
 
 
 def test_extras_bytes_and_units_stand_beside_scores() -> None:

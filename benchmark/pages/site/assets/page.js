@@ -133,7 +133,7 @@ function details(row) {
   if (row.protocol) {
     const known = document.getElementById(row.protocol);
     add("page", known ? element("a", { href: `#${row.protocol}` }, row.protocol) : row.protocol);
-    if (row.records.length) add("records", element("code", {}, row.records.join(" ")), ` in runs/${row.protocol}.jsonl`);
+    if (row.records.length) add("records", element("code", {}, row.records.join(" ")), ` in ${row.files.map((file) => `runs/${file}.jsonl`).join(", ")}`);
   }
   return list;
 }
