@@ -98,8 +98,8 @@ def check_unchanged(cell: Cell) -> None:
         return
     if NamedFiles().digest(cell) != cell.files:
         raise UserError(
-            f"{' or '.join(map(str, paths.values()))} has changed since the cells were planned: give the same "
-            "command again"
+            f"{' or '.join(map(str, paths.values()))} has changed since the cells were planned: give the "
+            "same command again"
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import sys
 import time
@@ -100,6 +101,20 @@ def loud_run(cell: Cell) -> Record:
     warnings.warn(f"a warning of seed {cell.seed}", stacklevel=1)
     os.system("echo from a child")
     return failed(cell, "it broke", "Traceback: here") if cell.seed == 1 else quick_run(cell)
+
+
+def log_removing_run(cell: Cell, results: Path) -> Record:
+    """Somebody tidies up while it runs."""
+    (results / "logs" / f"{cell.key}.log").unlink()
+    return quick_run(cell)
+
+
+def disk_filling_run(cell: Cell, results: Path) -> Record:
+    """From here on its process can write to no file; what it printed waits to be written."""
+    print("on standard output", end="")
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
+    return quick_run(cell)
 
 
 def once_deadly_run(cell: Cell) -> Record:

@@ -3,18 +3,22 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from benchmark.cell import Cell
-from benchmark.engines import InProcess, ProcessPool, SlurmEngine, create_engine
+from benchmark.engines import InProcess, ProcessPool, RunCell, SlurmEngine, create_engine
 from benchmark.logs import Logged, log_path
 from benchmark.runner import failed
 from datasets.errors import UserError
 from tests.benchmark.fakes import (
     deadly_run,
+    disk_filling_run,
     endless_run,
+    log_removing_run,
     loud_run,
     make_cell,
     once_deadly_run,
@@ -67,6 +71,14 @@ def test_a_log_is_kept_of_the_cell_that_fails(tmp_path: Path) -> None:
         part in text for part in (bad.cell.title, "on standard output", "a warning of seed 1", "from a child")
     )
     assert text.endswith("Traceback: here\n")
+
+
+@pytest.mark.parametrize("work", [log_removing_run, disk_filling_run])
+def test_a_log_that_is_gone_or_full_costs_no_record(work: RunCell, tmp_path: Path) -> None:
+    (made,) = ProcessPool(workers=1).map(
+        Logged(partial(cast(Any, work), results=tmp_path), tmp_path), cells(1), failed
+    )
+    assert made.error is None
 
 
 def test_workers_hold_every_library_to_the_threads_asked_for() -> None:
