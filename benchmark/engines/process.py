@@ -64,7 +64,7 @@ class ProcessPool:
                         try:
                             record = worker.hear()
                             may_recover = record is not None and lacked_memory(record)
-                        except (EOFError, ConnectionResetError):
+                        except (EOFError, OSError):
                             team.remove(worker)
                             may_recover = worker.was_killed()
                             # Of a cell that was killed once nobody hears: it is tried again.
@@ -106,7 +106,7 @@ def run_apart(work: RunCell, cell: Cell, failed: MakeFailure, threads: int, time
             if not worker.channel.poll(timeout):
                 return failed(cell, overtime(timeout))
         return record
-    except (EOFError, ConnectionResetError):
+    except (EOFError, OSError):
         prefix = "MemoryError: " if worker.was_killed() else ""
         return failed(cell, prefix + worker.epitaph())
     finally:
@@ -153,7 +153,7 @@ class _Worker:
     def hear(self) -> Record | None:
         """The record of the cell, or None if it has just begun.
 
-        Raises EOFError or ConnectionResetError if the process died over it.
+        Raises EOFError or OSError if the process died over it, in the middle of its answer too.
         """
         record: Record | None = self.channel.recv()
         if record is None:

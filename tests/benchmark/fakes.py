@@ -7,10 +7,12 @@ import json
 import os
 import resource
 import signal
+import struct
 import sys
 import time
 import warnings
 from collections.abc import Mapping
+from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
@@ -131,6 +133,14 @@ def deadly_run(cell: Cell) -> Record:
     if cell.seed == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     return quick_run(cell)
+
+
+def torn_serve(channel: Connection, work: RunCell, threads: int) -> None:
+    """Body of a worker process that is killed when half of its answer is sent."""
+    channel.recv()
+    channel.send(None)
+    os.write(channel.fileno(), struct.pack("!i", 1000) + b"half")
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def thread_run(cell: Cell) -> Record:

@@ -10,7 +10,8 @@ from typing import Any, cast
 import pytest
 
 from benchmark.cell import Cell
-from benchmark.engines import InProcess, ProcessPool, RunCell, SlurmEngine, create_engine
+from benchmark.engines import InProcess, ProcessPool, RunCell, SlurmEngine, create_engine, process
+from benchmark.engines.process import run_apart
 from benchmark.logs import Logged, log_path
 from benchmark.runner import failed
 from datasets.errors import UserError
@@ -25,6 +26,7 @@ from tests.benchmark.fakes import (
     quick_run,
     signal_run,
     thread_run,
+    torn_serve,
 )
 
 
@@ -46,6 +48,18 @@ def test_a_pool_gives_one_record_per_cell_and_outlives_a_killed_worker() -> None
     assert dead.error is not None
     assert "killed twice" in dead.error
     assert os.getpid() not in {record.extras.get("process") for record in records}
+
+
+def test_a_worker_killed_in_the_middle_of_its_answer_costs_its_cell_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(process, "_serve", torn_serve)
+    (dead,) = ProcessPool(workers=1).map(quick_run, cells(1), failed)
+    assert dead.error is not None
+    assert "killed twice" in dead.error
+    alone = run_apart(quick_run, *cells(1), failed, threads=1, timeout=60)
+    assert alone.error is not None
+    assert "killed" in alone.error
 
 
 def test_what_was_lost_for_want_of_memory_is_tried_again_alone(
