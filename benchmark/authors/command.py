@@ -86,7 +86,7 @@ def _kept_run(
 
 def run_one(code: PublicCode, checkout: Path, version: str, cell: Cell, python: Path) -> Run:
     """Hand the clients of our cell over and have the code train on them. Raises WorkerError."""
-    with tempfile.TemporaryDirectory(prefix="fedsub-authors-") as folder:
+    with tempfile.TemporaryDirectory(prefix="fedsub-authors-", ignore_cleanup_errors=True) as folder:
         exchange = Path(folder) / "clients.npz"
         written = write_clients(make_clients(cell)[2], exchange)
         task = {
