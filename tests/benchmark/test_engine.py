@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import os
 import signal
 from collections.abc import Sequence
@@ -57,7 +58,7 @@ def test_a_worker_killed_in_the_middle_of_its_answer_costs_its_cell_alone(
     (dead,) = ProcessPool(workers=1).map(quick_run, cells(1), failed)
     assert dead.error is not None
     assert "killed twice" in dead.error
-    alone = run_apart(quick_run, *cells(1), failed, threads=1, timeout=60)
+    alone = run_apart(quick_run, make_cell(), failed, threads=1, timeout=60)
     assert alone.error is not None
     assert "killed" in alone.error
 
@@ -130,6 +131,13 @@ def test_a_cell_over_its_time_is_a_failure_and_the_others_are_not() -> None:
     records = {record.cell.seed: record for record in engine.map(endless_run, cells(4), failed)}
     assert [records[seed].status for seed in range(4)] == ["ok", "failed", "ok", "ok"]
     assert records[1].error == "it was stopped after 5 s, the --timeout given"
+
+
+@pytest.mark.parametrize("timeout", [720 * 3600.0, math.inf])
+def test_a_cell_may_have_more_time_than_the_system_can_wait(timeout: float) -> None:
+    (made,) = ProcessPool(workers=1, timeout=timeout).map(quick_run, cells(1), failed)
+    assert made.error is None
+    assert run_apart(quick_run, make_cell(), failed, threads=1, timeout=timeout).error is None
 
 
 def test_an_unknown_engine_lists_the_known_ones() -> None:
