@@ -78,6 +78,10 @@ def _kept_run(
             raise UserError(f"{python} lacks a package ({error.reason}): {INSTALL}") from error
         print(f"  failed: {error.reason}", file=sys.stderr)
         return False
+    except UserError as error:
+        # Its clients cannot be made: those of others may be.
+        print(f"  failed: {error}", file=sys.stderr)
+        return False
     kept.add(run)
     scores = ", ".join(f"{name} {value:.2f}" for name, value in run.metrics.items())
     print(f"  {scores} in {run.seconds:.0f} s", file=sys.stderr, flush=True)
