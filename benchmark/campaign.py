@@ -213,6 +213,11 @@ def _step(cells: Iterable[Cell], figures: int, records: Records, estimate: Estim
     return [Step(missing, figures, sum(map(estimate.seconds, missing)))] if missing else []
 
 
+def _done_by(cell: Cell) -> tuple[Any, ...]:
+    """What running the cell does, whatever the table that asks for it."""
+    return *cell.work, *cell.further_metrics
+
+
 def _in_order(steps: Iterable[Step]) -> list[Step]:
     return sorted(steps, key=lambda step: -step.figures / max(step.seconds, 1e-9))
 
@@ -234,8 +239,8 @@ class _Campaign:
                 "no printed figure on a graph that is at hand answers what is asked for, and no claim: name "
                 "less, or another --table, or set FEDSUB_DATA to the folder with the graphs"
             )
-        self.failures: dict[str, Record] = {}
-        """By the key of their cell, which is not run again."""
+        self.failures: dict[tuple[Any, ...], Record] = {}
+        """By what was done: a cell of another table that does the same would fail as well."""
         self.cells = self._left()
         self.told = time.monotonic()
 
@@ -248,18 +253,20 @@ class _Campaign:
             lambda: claim_steps(grids, records, estimate, self.asked),
         ):
             steps = find_steps()
-            cells = run_once(cell for step in steps for cell in step.cells if cell.key not in self.failures)
+            cells = run_once(
+                cell for step in steps for cell in step.cells if _done_by(cell) not in self.failures
+            )
             if cells:
                 return cells
         return []
 
     def take(self, failed: Iterable[Record]) -> None:
         """Count what was run here, of which some failed, and elsewhere, and find what is left."""
-        self.failures |= {record.key: record for record in failed}
+        self.failures |= {_done_by(record.cell): record for record in failed}
         self.records.refresh()
         # What another process failed to run is left to the next campaign, as what this one did.
         self.failures |= {
-            cell.key: record
+            _done_by(cell): record
             for cell in self.cells
             if (record := self.records.get(cell)) is not None and record.status == FAILED
         }

@@ -7,6 +7,8 @@ run when they are read.
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,10 +20,14 @@ from typing import Any
 
 import torch
 
+from benchmark import fingerprints
 from benchmark.cell import Cell
 from benchmark.environment import digest_of_sources, environment
 from datasets.errors import UserError
 from datasets.files import written_atomically
+from datasets.paths import PLUGIN
+from datasets.plugins import entry_points, handed, load_entry_point
+from methods.core import registry
 from methods.core.checkpoint import CheckpointError, State, UnsavableError
 
 PLACE = ("cpu", "threads", "gpu")
@@ -113,7 +119,24 @@ class CellCheckpoint:
 def stamp(cell: Cell) -> dict[str, Any]:
     """What a cell's digits depend on: the cell, the code, versions, processor, threads, device."""
     known = {name: value for name, value in _environment(cell.kernel, cell.device) if name not in _OUTSIDE}
+    if handed(registry.NOUN, cell.method) is None and (code := _installed_code(cell.method)):
+        known["plug-in"] = code
     return {"cell": cell.key, "code": digest_of_sources(".py"), **known, "threads": torch.get_num_threads()}
+
+
+@cache
+def _installed_code(method: str) -> str:
+    """SHA-256 over the files of the package that offers a method by an entry point, as they were when this
+    process first asked; empty for any other: the key of a cell names what files of one's own hold."""
+    point = entry_points(registry.GROUP).get(method)
+    if point is None:
+        return ""
+    with suppress(UserError):
+        load_entry_point(point)
+    module = sys.modules.get(point.module.partition(".")[0])
+    folders = [Path(folder) for folder in getattr(module, "__path__", ())]
+    files = [path for folder in folders for path in sorted(folder.rglob(f"*{PLUGIN}"))]
+    return fingerprints.of_files(files or [Path(getattr(module, "__file__", None) or os.devnull)])
 
 
 def check(found: Any, now: Mapping[str, Any], unknown: Iterable[str] = ()) -> None:
@@ -123,7 +146,7 @@ def check(found: Any, now: Mapping[str, Any], unknown: Iterable[str] = ()) -> No
         raise CheckpointError("it is no checkpoint")
     for name, value in now.items():
         if name not in unknown and found.get(name) != value:
-            here = "" if name in ("cell", "code") else f" ({found.get(name)}, here {value})"
+            here = "" if name in ("cell", "code", "plug-in") else f" ({found.get(name)}, here {value})"
             raise CheckpointError(f"it was made with another {name}{here}")
 
 

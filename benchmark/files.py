@@ -17,9 +17,10 @@ from types import MappingProxyType
 from typing import Any
 
 from benchmark.cell import Cell
+from datasets.errors import UserError
 from datasets.options import Spec, format_name
 from datasets.paths import PLUGIN, is_path
-from datasets.plugins import Handed
+from datasets.plugins import Handed, handed
 
 NOUNS = MappingProxyType(
     {"dataset": "dataset", "method": "method", "partition": "partition scheme", "split": "split"}
@@ -84,6 +85,22 @@ def handed_by(cell: Cell) -> Handed:
         given = partial(_reader(part), path=str(path)) if reads else str(path)
         found[NOUNS[part], names[part]] = given
     return found
+
+
+def check_unchanged(cell: Cell) -> None:
+    """To be asked when the cell's parts are loaded. Raises UserError if a file of one's own holds something
+    else than when the cell was planned: its record would stand for what was not run."""
+    paths = paths_of(cell)
+    if not paths or any(
+        handed(NOUNS[part], name) is not None for part, name in names_of(cell).items() if part not in paths
+    ):
+        # An object beside them, whose digest is known to the program alone, is in the same sum.
+        return
+    if NamedFiles().digest(cell) != cell.files:
+        raise UserError(
+            f"{' or '.join(map(str, paths.values()))} has changed since the cells were planned: give the "
+            "same command again"
+        )
 
 
 def _paths(cell: Cell) -> dict[str, Path]:

@@ -14,6 +14,7 @@ import platform
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,6 +28,8 @@ LIFETIME = 120.0
 """Seconds without a touch after which a lease has run out."""
 HEARTBEAT = 15.0
 """Seconds between touches."""
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_NUMBERS = Path("/proc/self/ns/pid")
 
 
 class Leases:
@@ -88,7 +91,7 @@ class Leases:
     def _has_run_out(self, path: Path) -> bool:
         """To be asked while alone."""
         holder = _read(path)
-        if holder.get("machine") == platform.node() and not _lives(holder):
+        if holder.get("machine") == _machine() and not _lives(holder):
             return True
         now = self._folder / ".now"
         now.touch()
@@ -102,11 +105,25 @@ class Leases:
 
 
 def _holder() -> dict[str, Any]:
-    return {
-        "machine": platform.node(),
-        "process": os.getpid(),
-        "started": psutil.Process().create_time(),
-    }
+    return {"machine": _machine(), "process": os.getpid(), "started": _started(os.getpid())}
+
+
+@cache
+def _machine() -> str:
+    """Where numbers of processes mean the same: containers may have the host's name and numbers of their own,
+    and so may machines that were copied from one image."""
+    parts = [platform.node()]
+    # Elsewhere than on Linux the name must do.
+    with suppress(OSError):
+        parts += [_BOOT.read_text().strip(), os.readlink(_NUMBERS)]
+    return " ".join(parts)
+
+
+def _started(process: int) -> float:
+    """Seconds; on Linux from the start of the machine, since setting the clock moves all other times of a
+    process. Raises psutil.Error if there is no such process."""
+    boot = psutil.boot_time() if psutil.LINUX else 0.0
+    return round(psutil.Process(process).create_time() - boot, 2)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -119,6 +136,6 @@ def _read(path: Path) -> dict[str, Any]:
 def _lives(holder: dict[str, Any]) -> bool:
     """Whether a process of this machine is the one that wrote this; its number alone may be another's now."""
     try:
-        return bool(psutil.Process(int(holder["process"])).create_time() == holder["started"])
+        return bool(_started(int(holder["process"])) == holder["started"])
     except (KeyError, TypeError, ValueError, OverflowError, psutil.Error):
         return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -29,18 +29,26 @@ class Logged:
     """The results folder; absolute, since a worker may start elsewhere."""
 
     def __call__(self, cell: Cell) -> Record:
-        """The cell's record. Raises OSError if the log cannot be written."""
+        """The cell's record. Raises OSError if the log cannot be begun; what becomes of it later costs no
+        record."""
         path = log_path(self.results, cell.key)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w", encoding="utf-8", errors="backslashreplace") as log:
-            log.write(f"{cell.title}\n")
-            log.flush()
-            with _output_to(log):
-                record = self.work(cell)
-            if isinstance(record.outcome, Failure):
-                log.write(f"{(record.outcome.traceback or str(record.error)).rstrip()}\n")
+        record: Record | None = None
+        try:
+            with path.open("w", encoding="utf-8", errors="backslashreplace") as log:
+                log.write(f"{cell.title}\n")
+                log.flush()
+                with _output_to(log):
+                    record = self.work(cell)
+                if isinstance(record.outcome, Failure):
+                    log.write(f"{(record.outcome.traceback or str(record.error)).rstrip()}\n")
+        except OSError:
+            # As of a disk that has become full.
+            if record is None:
+                raise
         if record.status == OK:
-            path.unlink()
+            with suppress(OSError):
+                path.unlink()
         return record
 
 
@@ -55,8 +63,9 @@ def _output_to(log: TextIO) -> Iterator[None]:
     try:
         yield
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        with suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
         for number, before in zip((1, 2), kept, strict=True):
             os.dup2(before, number)
             os.close(before)

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 
 from benchmark.cell import Cell
 from benchmark.leases import Leases
-from benchmark.record import Record
 from benchmark.records import Records
 
 PAUSE = 1.0
@@ -32,7 +31,7 @@ class Queue:
         self._waiting = {cell.key: cell for cell in cells}
         self._records, self._leases = records, leases
         self._rerun, self._until = rerun, until
-        self._before = {key: self._own(cell) for key, cell in self._waiting.items()}
+        self._before = {key: self._runs(cell) for key, cell in self._waiting.items()}
         self._handed_out = False
         self._passes = 0
 
@@ -64,13 +63,12 @@ class Queue:
         self._leases.give_back(cell.work_key)
 
     def _is_wanted(self, cell: Cell) -> bool:
-        if self._rerun:
-            return True
-        # A failure of another process in this very run stands as one of its own would.
-        return not self._records.done(cell) and self._own(cell) == self._before[cell.key]
+        # What another process made in this very run, a failure too, stands as what this one makes does.
+        is_new = self._runs(cell) > self._before[cell.key]
+        return not is_new and (self._rerun or not self._records.done(cell))
 
-    def _own(self, cell: Cell) -> Record | None:
-        return self._records.store(cell.protocol).get(cell.key)
+    def _runs(self, cell: Cell) -> int:
+        return self._records.store(cell.protocol).runs(cell.key)
 
     def _is_late(self) -> bool:
         return time.monotonic() >= self._until

@@ -19,7 +19,7 @@ from benchmark.callbacks.base import Callback, Round
 from benchmark.cell import NODE_CLASSIFICATION, Cell
 from benchmark.checkpoints import Checkpoints
 from benchmark.environment import ROOT, SOURCES, commit, environment, peak_memory_mb, reset_peak_memory
-from benchmark.files import handed_by
+from benchmark.files import check_unchanged, handed_by
 from benchmark.record import Failure, Record, Result, rounded
 from benchmark.saving import Saving
 from datasets.damage import damaged, weakened
@@ -112,6 +112,7 @@ def _run(cell: Cell, **beside: Unpack[Beside]) -> Record:
     checkpoints = beside.get("checkpoints")
     checkpoint = None if checkpoints is None else checkpoints.of(cell)
     setup = time.perf_counter() - started
+    check_unchanged(cell)
     on_round = _calling(cell, beside.get("callbacks", ()))
     try:
         outcome = train(method, on_round, checkpoint)

@@ -97,6 +97,10 @@ class Store:
         """Whether there is a success of `key`."""
         return any(line.status == OK for line in self._stored.get(key, ()))
 
+    def runs(self, key: str) -> int:
+        """How many records there are of `key`, failures too."""
+        return len({line.number for line in self._stored.get(key, ())})
+
     def successes(self) -> Iterator[tuple[Work, str]]:
         """The work and the key of every success."""
         for key, lines in self._stored.items():

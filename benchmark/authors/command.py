@@ -78,6 +78,10 @@ def _kept_run(
             raise UserError(f"{python} lacks a package ({error.reason}): {INSTALL}") from error
         print(f"  failed: {error.reason}", file=sys.stderr)
         return False
+    except UserError as error:
+        # Its clients cannot be made: those of others may be.
+        print(f"  failed: {error}", file=sys.stderr)
+        return False
     kept.add(run)
     scores = ", ".join(f"{name} {value:.2f}" for name, value in run.metrics.items())
     print(f"  {scores} in {run.seconds:.0f} s", file=sys.stderr, flush=True)
@@ -86,7 +90,7 @@ def _kept_run(
 
 def run_one(code: PublicCode, checkout: Path, version: str, cell: Cell, python: Path) -> Run:
     """Hand the clients of our cell over and have the code train on them. Raises WorkerError."""
-    with tempfile.TemporaryDirectory(prefix="fedsub-authors-") as folder:
+    with tempfile.TemporaryDirectory(prefix="fedsub-authors-", ignore_cleanup_errors=True) as folder:
         exchange = Path(folder) / "clients.npz"
         written = write_clients(make_clients(cell)[2], exchange)
         task = {

@@ -18,6 +18,9 @@ from benchmark.engines.base import MakeFailure, RunCell, lacked_memory, limit_th
 from benchmark.record import Record
 from benchmark.threads import thread_variables
 
+_LONGEST_WAIT = 86400.0
+"""Seconds; the system counts milliseconds, to 24 days of them."""
+
 
 @dataclass(frozen=True)
 class ProcessPool:
@@ -64,7 +67,7 @@ class ProcessPool:
                         try:
                             record = worker.hear()
                             may_recover = record is not None and lacked_memory(record)
-                        except (EOFError, ConnectionResetError):
+                        except (EOFError, OSError):
                             team.remove(worker)
                             may_recover = worker.was_killed()
                             # Of a cell that was killed once nobody hears: it is tried again.
@@ -87,10 +90,10 @@ class ProcessPool:
         return idle or ([None] if len(team) < self.workers else [])
 
     def _patience(self, busy: Sequence[_Worker]) -> float | None:
-        """Seconds until the first cell is over its time; None without a limit."""
+        """Seconds to wait, at most until the first cell is over its time; None without a limit."""
         if self.timeout is None:
             return None
-        return max(0.0, self.timeout - max(worker.age() for worker in busy))
+        return _wait_for(self.timeout - max(worker.age() for worker in busy))
 
 
 def run_apart(work: RunCell, cell: Cell, failed: MakeFailure, threads: int, timeout: float) -> Record:
@@ -103,14 +106,20 @@ def run_apart(work: RunCell, cell: Cell, failed: MakeFailure, threads: int, time
         worker.give(cell)
         while (record := worker.hear()) is None:
             # It has begun.
-            if not worker.channel.poll(timeout):
-                return failed(cell, overtime(timeout))
+            while not worker.channel.poll(_wait_for(timeout - worker.age())):
+                if worker.age() >= timeout:
+                    return failed(cell, overtime(timeout))
         return record
-    except (EOFError, ConnectionResetError):
+    except (EOFError, OSError):
         prefix = "MemoryError: " if worker.was_killed() else ""
         return failed(cell, prefix + worker.epitaph())
     finally:
         worker.stop()
+
+
+def _wait_for(seconds: float) -> float:
+    """As many seconds as the system can wait for at once; whoever waits looks at the clock again."""
+    return min(max(0.0, seconds), _LONGEST_WAIT)
 
 
 def overtime(timeout: float) -> str:
@@ -153,7 +162,7 @@ class _Worker:
     def hear(self) -> Record | None:
         """The record of the cell, or None if it has just begun.
 
-        Raises EOFError or ConnectionResetError if the process died over it.
+        Raises EOFError or OSError if the process died over it, in the middle of its answer too.
         """
         record: Record | None = self.channel.recv()
         if record is None:

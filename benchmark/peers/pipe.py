@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import resource
+import select
 import sys
+import threading
 import time
 from collections.abc import Callable
 from itertools import pairwise
@@ -20,10 +23,11 @@ Told = TypeVar("Told")
 def serve(prepare: Callable[[dict[str, Any]], tuple[dict[str, Any], Rounds]]) -> None:
     """Prepare the task that the first command names and answer; then run rounds as every next one says.
 
-    The pipe is inherited; its file descriptor is the process's one argument. Ends when the other end is gone;
-    an exception becomes the last answer.
+    The pipe is inherited; its file descriptor is the process's one argument. Ends when the other end is gone,
+    in the middle of a command too; an exception becomes the last answer.
     """
     pipe = Connection(int(sys.argv[1]))
+    threading.Thread(target=_follow, args=(pipe,), daemon=True).start()
     try:
         task = pipe.recv()
         # An allocation beyond the limit fails in this process, not in its neighbours.
@@ -37,6 +41,15 @@ def serve(prepare: Callable[[dict[str, Any]], tuple[dict[str, Any], Rounds]]) ->
         return
     except Exception as error:
         pipe.send({"error": one_line(error)})
+
+
+def _follow(pipe: Connection) -> None:
+    """End this process when the other end of the pipe is gone: nobody waits for what it trains for hours."""
+    gone = select.poll()
+    # Of no event but the end, which is always told.
+    gone.register(pipe.fileno(), 0)
+    gone.poll()
+    os._exit(1)
 
 
 def timed(one_round: Callable[[], Told], rounds: int) -> tuple[list[float], Told]:

@@ -45,7 +45,8 @@ class Worker:
         self.seconds = seconds
         self.errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
         # What its packages leave among temporary files, as torch-geometric does with its code, goes with it.
-        self.folder = tempfile.TemporaryDirectory(prefix="fedsub-worker-")
+        # A process of its own that still writes there costs the folder, not the answer.
+        self.folder = tempfile.TemporaryDirectory(prefix="fedsub-worker-", ignore_cleanup_errors=True)
         self.pipe, theirs = Pipe()
         self.process = subprocess.Popen(
             [str(python), "-m", module, str(theirs.fileno())],

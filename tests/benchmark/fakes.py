@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
+import struct
 import sys
 import time
 import warnings
 from collections.abc import Mapping
+from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
@@ -102,6 +105,20 @@ def loud_run(cell: Cell) -> Record:
     return failed(cell, "it broke", "Traceback: here") if cell.seed == 1 else quick_run(cell)
 
 
+def log_removing_run(cell: Cell, results: Path) -> Record:
+    """Somebody tidies up while it runs."""
+    (results / "logs" / f"{cell.key}.log").unlink()
+    return quick_run(cell)
+
+
+def disk_filling_run(cell: Cell, results: Path) -> Record:
+    """From here on its process can write to no file; what it printed waits to be written."""
+    print("on standard output", end="")
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
+    return quick_run(cell)
+
+
 def once_deadly_run(cell: Cell) -> Record:
     """As `deadly_run`, and as one that is refused memory for seed 2, but at the first attempt alone."""
     first = Path(os.environ["FAKE_LOG"] + f"-{cell.seed}")
@@ -116,6 +133,14 @@ def deadly_run(cell: Cell) -> Record:
     if cell.seed == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     return quick_run(cell)
+
+
+def torn_serve(channel: Connection, work: RunCell, threads: int) -> None:
+    """Body of a worker process that is killed when half of its answer is sent."""
+    channel.recv()
+    channel.send(None)
+    os.write(channel.fileno(), struct.pack("!i", 1000) + b"half")
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def thread_run(cell: Cell) -> Record:

@@ -190,6 +190,18 @@ def test_a_cell_that_fails_is_named_and_not_tried_twice(
     assert capsys.readouterr().err.count("it was told to fail") >= 9
 
 
+def test_what_fails_in_one_table_is_not_tried_for_another(tmp_path: Path) -> None:
+    ran: Counter[Any] = Counter()
+
+    def work(cell: Cell) -> Record:
+        ran[cell.work] += 1
+        return failed(cell, "it was told to fail")
+
+    argv = ("--table", "fedpub-2", "fedaux-1", "--dataset", "cora", "--method", "fedpub")
+    assert run(tmp_path, *argv, work=work) == 1
+    assert {*ran.values()} == {1}
+
+
 def measured(cell: Cell, seed: int, score: float, **results: Any) -> Record:
     """A record of the cell with the method's own options."""
     every = dataclasses.asdict(registry.make_options(cell.method, dict(cell.options)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import signal
@@ -15,13 +16,16 @@ import pytest
 import torch
 
 import benchmark
+from benchmark import checkpoints
 from benchmark.arguments import parse
 from benchmark.callbacks.base import Round
 from benchmark.checkpoints import Checkpoints, forget, path_of, stamp
 from benchmark.cli import main
 from benchmark.record import Record
 from benchmark.runner import run
-from tests.benchmark.fakes import make_cell
+from methods.core import registry
+from methods.core.checkpoint import CheckpointError
+from tests.benchmark.fakes import make_cell, with_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 CELL = make_cell(dataset="community[nodes=300,communities=12]", clients=3, rounds=4, hidden=[8])
@@ -115,6 +119,28 @@ def test_a_checkpoint_of_no_use_is_told_and_the_cell_starts_anew(
         seen, record = rounds_of(checkpoints)
     assert seen == [1, 2, 3, 4]
     assert comparable(record) == whole
+
+
+def test_the_code_of_an_installed_plug_in_is_part_of_the_stamp(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "their_package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "step.py").write_text("size = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    point = importlib.metadata.EntryPoint("theirs", "their_package:Theirs", registry.GROUP)
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [point])
+    cell, stamps = with_settings(CELL, method="theirs"), []
+    for size in (1, 2):
+        (package / "step.py").write_text(f"size = {size}\n")
+        # As in another process.
+        checkpoints._installed_code.cache_clear()
+        stamps.append(stamp(cell))
+    monkeypatch.delitem(sys.modules, "their_package")
+    with pytest.raises(CheckpointError, match=r"another plug-in$"):
+        checkpoints.check(*stamps)
+    assert "plug-in" not in stamp(CELL)
 
 
 def test_code_in_a_checkpoint_is_not_run(tmp_path: Path) -> None:

@@ -1,26 +1,33 @@
 from __future__ import annotations
 
+import math
 import os
 import signal
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from benchmark.cell import Cell
-from benchmark.engines import InProcess, ProcessPool, SlurmEngine, create_engine
+from benchmark.engines import InProcess, ProcessPool, RunCell, SlurmEngine, create_engine, process
+from benchmark.engines.process import run_apart
 from benchmark.logs import Logged, log_path
 from benchmark.runner import failed
 from datasets.errors import UserError
 from tests.benchmark.fakes import (
     deadly_run,
+    disk_filling_run,
     endless_run,
+    log_removing_run,
     loud_run,
     make_cell,
     once_deadly_run,
     quick_run,
     signal_run,
     thread_run,
+    torn_serve,
 )
 
 
@@ -42,6 +49,18 @@ def test_a_pool_gives_one_record_per_cell_and_outlives_a_killed_worker() -> None
     assert dead.error is not None
     assert "killed twice" in dead.error
     assert os.getpid() not in {record.extras.get("process") for record in records}
+
+
+def test_a_worker_killed_in_the_middle_of_its_answer_costs_its_cell_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(process, "_serve", torn_serve)
+    (dead,) = ProcessPool(workers=1).map(quick_run, cells(1), failed)
+    assert dead.error is not None
+    assert "killed twice" in dead.error
+    alone = run_apart(quick_run, make_cell(), failed, threads=1, timeout=60)
+    assert alone.error is not None
+    assert "killed" in alone.error
 
 
 def test_what_was_lost_for_want_of_memory_is_tried_again_alone(
@@ -67,6 +86,14 @@ def test_a_log_is_kept_of_the_cell_that_fails(tmp_path: Path) -> None:
         part in text for part in (bad.cell.title, "on standard output", "a warning of seed 1", "from a child")
     )
     assert text.endswith("Traceback: here\n")
+
+
+@pytest.mark.parametrize("work", [log_removing_run, disk_filling_run])
+def test_a_log_that_is_gone_or_full_costs_no_record(work: RunCell, tmp_path: Path) -> None:
+    (made,) = ProcessPool(workers=1).map(
+        Logged(partial(cast(Any, work), results=tmp_path), tmp_path), cells(1), failed
+    )
+    assert made.error is None
 
 
 def test_workers_hold_every_library_to_the_threads_asked_for() -> None:
@@ -104,6 +131,13 @@ def test_a_cell_over_its_time_is_a_failure_and_the_others_are_not() -> None:
     records = {record.cell.seed: record for record in engine.map(endless_run, cells(4), failed)}
     assert [records[seed].status for seed in range(4)] == ["ok", "failed", "ok", "ok"]
     assert records[1].error == "it was stopped after 5 s, the --timeout given"
+
+
+@pytest.mark.parametrize("timeout", [720 * 3600.0, math.inf])
+def test_a_cell_may_have_more_time_than_the_system_can_wait(timeout: float) -> None:
+    (made,) = ProcessPool(workers=1, timeout=timeout).map(quick_run, cells(1), failed)
+    assert made.error is None
+    assert run_apart(quick_run, make_cell(), failed, threads=1, timeout=timeout).error is None
 
 
 def test_an_unknown_engine_lists_the_known_ones() -> None:

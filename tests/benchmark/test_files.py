@@ -10,6 +10,7 @@ from benchmark.arguments import parse
 from benchmark.cell import Cell
 from benchmark.cli import main
 from benchmark.plan import make_plan
+from benchmark.runner import attempt
 from tests.benchmark.fakes import quick_run, stored
 
 METHOD = """
@@ -156,3 +157,16 @@ def test_an_edited_method_runs_again_and_stands_beside_its_earlier_state(
     page = (results / "leaderboards" / "default.md").read_text()
     for record in (first, second):
         assert f"| mine · files {record['files'][:8]} |" in page
+
+
+def test_a_method_edited_after_the_plan_gives_no_result_under_the_old_key(
+    write: Callable[[str], tuple[str, ...]],
+) -> None:
+    argv = ["--dataset", "community[nodes=200]", "--clients", "2", "--seeds", "1", "--set", "rounds=2"]
+    (cell,) = make_plan(parse([*argv, *write("mine.py")])).cells
+    Path("mine.py").write_text(f"# As it was.\n{METHOD}")
+    assert attempt(cell).status == "ok"
+    Path("mine.py").write_text(METHOD.replace("version = 1", "version = 2"))
+    error = attempt(cell).error
+    assert error is not None
+    assert "mine.py has changed since the cells were planned" in error

@@ -17,7 +17,7 @@ from benchmark import grid
 from benchmark.arguments import Arguments
 from benchmark.record import Record
 from benchmark.store import Store
-from tests.benchmark.fakes import make_record, quick_run, run, stored
+from tests.benchmark.fakes import failed, make_record, quick_run, run, stored
 
 ROOT = Path(__file__).resolve().parents[2]
 ONE = ("--method", "fedavg", "--engine", "in-process")
@@ -109,6 +109,38 @@ def test_what_another_process_finished_meanwhile_is_not_run(tmp_path: Path) -> N
         return quick_run(cell)
 
     assert run(tmp_path, *ONE, "--seeds", "4", work=work) == 0
+    assert ran == [0, 2]
+
+
+@pytest.mark.parametrize("argv", [("--seeds", "4"), ("--seeds", "4", "--rerun")])
+def test_what_another_process_tried_meanwhile_is_not_tried_again(
+    argv: tuple[str, ...], tmp_path: Path
+) -> None:
+    ran = []
+
+    def work(cell: Any) -> Record:
+        ran.append(cell.seed)
+        if cell.seed % 2 == 0:
+            other = failed(dataclasses.replace(cell, seed=cell.seed + 1), "as it did before")
+            Store(tmp_path, "default").append(other, replace=True)
+        return failed(cell, "as it did before")
+
+    assert run(tmp_path, *ONE, "--seeds", "4", work=lambda cell: failed(cell, "as it did before")) == 1
+    assert run(tmp_path, *ONE, *argv, work=work) == 1
+    assert ran == [0, 2]
+
+
+def test_two_processes_share_what_is_to_be_run_again(tmp_path: Path) -> None:
+    ran = []
+
+    def work(cell: Any) -> Record:
+        ran.append(cell.seed)
+        other = dataclasses.replace(cell, seed=cell.seed + 1)
+        Store(tmp_path, "default").append(make_record(other), replace=True)
+        return quick_run(cell)
+
+    assert run(tmp_path, *ONE, "--seeds", "4") == 0
+    assert run(tmp_path, *ONE, "--seeds", "4", "--rerun", work=work) == 0
     assert ran == [0, 2]
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from benchmark import leases
@@ -79,6 +81,24 @@ def test_another_process_by_the_same_number_holds_nothing(tmp_path: Path) -> Non
         holder = {**leases._holder(), "started": 1.0}
         (tmp_path / "leases" / "a.lease").write_text(json.dumps(holder))
         assert mine.claim("a")
+
+
+def test_a_container_by_the_same_name_has_numbers_of_its_own(tmp_path: Path) -> None:
+    with Leases(tmp_path) as mine:
+        holder = {"machine": platform.node(), "process": 2**22 + 1, "started": 1.0}
+        (tmp_path / "leases" / "a.lease").write_text(json.dumps(holder))
+        assert not mine.claim("a")
+
+
+@pytest.mark.skipif(not psutil.LINUX, reason="elsewhere setting the clock moves no start of a process")
+def test_setting_the_clock_takes_no_lease_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Leases(tmp_path) as first, Leases(tmp_path) as second:
+        assert first.claim("a")
+        boot = psutil.boot_time() + 5
+        monkeypatch.setattr(psutil._psplatform, "boot_time", lambda: boot)
+        assert not second.claim("a")
+        first.give_back("a")
+        assert second.claim("a")
 
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from scipy.sparse import csr_matrix
@@ -171,6 +174,39 @@ class PlayedData:
 
     def __init__(self, **values: Any) -> None:
         self.__dict__.update(values)
+
+
+def test_a_folder_that_cannot_be_removed_costs_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*path: Any, **options: Any) -> None:
+        raise OSError(errno.ENOTEMPTY, "Directory not empty")
+
+    task = asdict(cell("fine")) | {"algorithm": "fine", "memory": 2**34}
+    with Worker("ours", sys.executable, FAKE, 60) as worker:
+        answer = worker.ask(task)
+        monkeypatch.setattr(os, "rmdir", refuse)
+    monkeypatch.undo()
+    worker.folder.cleanup()
+    assert answer["counts"] == {"nodes": 1}
+
+
+def test_a_worker_whose_other_end_is_killed_ends_in_the_middle_of_its_work() -> None:
+    code = (
+        "import os, signal, sys; from benchmark.peers.worker import Worker\n"
+        f"worker = Worker('ours', sys.executable, {FAKE!r}, 60)\n"
+        "worker.ask({'algorithm': 'sleeps', 'memory': 2**34})\n"
+        "worker.pipe.send({'phase': 'round', 'rounds': 1})\n"
+        "print(worker.process.pid, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    _, left = psutil.wait_procs(map(psutil.Process, _living(int(done.stdout))), timeout=20)
+    for process in left:
+        process.kill()
+    assert not left
+
+
+def _living(process: int) -> list[int]:
+    return [process] if psutil.pid_exists(process) else []
 
 
 def test_the_peer_reads_the_clients_that_were_written(

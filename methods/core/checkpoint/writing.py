@@ -167,10 +167,11 @@ class Writing:
 
     def _cell(self, cell: types.CellType, path: str) -> list[Code]:
         try:
-            return [self.code(cell.cell_contents, f"{path} closure")]
+            value = cell.cell_contents
         except ValueError:
             # A name that is bound later.
             return []
+        return [self.code(value, f"{path} closure")]
 
     @_node.register
     def _(self, value: types.MethodType, path: str) -> tuple[Any, ...]:
@@ -225,7 +226,8 @@ def _has_attributes_alone(value: Any) -> bool:
             and all(part is None for part in how[3:])
             and isinstance(vars(value), dict)
         )
-    except (TypeError, AttributeError):
+    except Exception:
+        # It is the object that says no, in its own words: torch's scripts raise PickleError.
         return False
 
 

@@ -9,14 +9,17 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmark.arguments import parse
+from benchmark.authors import command
 from benchmark.authors.checkout import chosen, version_of
 from benchmark.authors.comparison import compare
 from benchmark.authors.grid import CODES, plan
 from benchmark.authors.records import AuthorsRuns, Run, load
+from benchmark.cell import Cell
 from benchmark.cli import main
 from benchmark.leases import Leases
 from benchmark.pages.authors import markdown, write_authors_page
@@ -85,6 +88,21 @@ def test_runs_are_kept_not_repeated_and_shown_beside_ours(
     assert "authors' code here" in page
     assert main(parse(["--report", *results])) == 0
     assert (tmp_path / "authors.md").is_file()
+
+
+@pytest.mark.usefixtures("_small_graph")
+def test_clients_that_cannot_be_made_cost_their_run_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run_one(code: Any, checkout: Any, version: str, cell: Cell, python: Any) -> Run:
+        if cell.seed == 0:
+            raise UserError("no such clients")
+        return make_run(cell.seed, 50.0, key=cell.key, commit=version_of(checkout))
+
+    monkeypatch.setattr(command, "run_one", run_one)
+    assert main(parse([*PLAYED, *CELLS, "--results", str(tmp_path)])) == 1
+    assert "  failed: no such clients" in capsys.readouterr().err
+    assert len((tmp_path / "authors" / "fedpub.jsonl").read_text().splitlines()) == 1
 
 
 @pytest.mark.usefixtures("_small_graph")

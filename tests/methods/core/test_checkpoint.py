@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import itertools
 import math
+import pickle
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict
@@ -322,7 +324,15 @@ UNSAVABLE: dict[str, Callable[[], Any]] = {
     "a set of objects": lambda: {(1, 2)},
     "a subclass of list": lambda: type("Own", (list,), {})(),
     "an object with slots": lambda: type("Own", (), {"__slots__": ("x",)})(),
+    "an object that refuses in its own words": lambda: Refusing(),
 }
+
+
+class Refusing:
+    """As a scripted function of torch."""
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise pickle.PicklingError("it cannot be pickled")
 
 
 @pytest.mark.parametrize("name", UNSAVABLE)
@@ -331,6 +341,13 @@ def test_a_kind_of_state_that_is_not_known_raises_with_its_place(name: str) -> N
     state = State(found=found)
     found.held["here"] = [UNSAVABLE[name]()]
     with pytest.raises(UnsavableError, match=r"can hold found\.held\[here\]\[0\]"):
+        state.save()
+
+
+def test_what_a_function_closes_over_is_not_lost_in_silence() -> None:
+    count = itertools.count()
+    state = State(found=Part(draw=lambda: next(count)))
+    with pytest.raises(UnsavableError, match=r"can hold found\.draw closure, a count"):
         state.save()
 
 
