@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmark.authors.fedpub_worker import reported
 from benchmark.authors.grid import CODES
 from benchmark.cell import Cell
 from benchmark.peers.clients import write_clients
@@ -100,6 +101,14 @@ def test_fedpubs_round_of_the_best_mean_validation_is_reported(
     assert found["metrics"]["accuracy"] == pytest.approx(100 * test[int(np.argmax(validation))])
     versions = {name: version(name) for name in ("torch", "torch-geometric", "numpy")}
     assert found["environment"].items() >= versions.items()
+
+
+def test_fedpubs_best_round_is_the_first_to_a_hundredth_of_a_percent() -> None:
+    """As evaluations/visualizer.py there, which rounds the mean over clients before it looks for the best."""
+    validation = np.array([[0.5, 0.6, 0.60004], [0.5, 0.8, 0.8]])
+    test = np.array([[0.1, 0.2, 0.3], [0.1, 0.4, 0.5]])
+    assert reported(validation, test) == pytest.approx(30.0)
+    assert reported(validation + np.array([0, 0, 0.0002]), test) == pytest.approx(40.0)
 
 
 def test_fedspray_takes_rounds_backbone_and_lambda_from_the_cell(
