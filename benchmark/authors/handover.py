@@ -22,14 +22,14 @@ PACKAGES = ("torch", "torch-geometric", "numpy", "scipy")
 
 
 class Timer:
-    """Seconds of training: from `start`, after all is loaded, to the end."""
+    """Seconds of training: from `start`, after all is loaded and set up, to the end."""
 
     def __init__(self) -> None:
         self.seconds = self.core_share = 0.0
         self.start()
 
     def start(self) -> None:
-        """All is loaded."""
+        """All is loaded and set up."""
         self._started, self._processor = time.perf_counter(), time.process_time()
 
     def stop(self) -> None:

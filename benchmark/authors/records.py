@@ -38,7 +38,7 @@ class Run:
     """In percent, by our names, at the round that the code reports."""
     rounds: int
     seconds: float
-    """Training and evaluation, without loading."""
+    """Training and evaluation, without loading and set-up."""
     core_share: float
     """Processor seconds over those on the clock: well below 1 where the run was not alone on its core."""
     environment: dict[str, Any] = field(default_factory=dict)
