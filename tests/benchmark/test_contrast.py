@@ -162,6 +162,7 @@ def test_sides_are_paired_by_seed() -> None:
 def test_seeds_that_change_nothing_are_no_repetition() -> None:
     assert repeats({0: 70.0, 1: 70.1})
     assert not repeats({0: 70.0, 1: 70.0})
+    assert not repeats({0: 0.1 + 0.2, 1: 0.3})
     assert not repeats({0: 70.0})
 
 
@@ -170,6 +171,7 @@ def test_seeds_that_change_nothing_are_no_repetition() -> None:
     [
         (HIGHER, 0.4, 10, 4),  # The mean is 1.6 from the margin: t(2) is 2.77 of 2.92, t(3) 3.2 of 2.35.
         (EQUAL, 3.0, 10, 5),  # 1.0 from it: t(3) is 2.0, t(4) 2.24 of 2.13.
+        (EQUAL, 3.0, 5, 5),
         (EQUAL, 3.0, 4, None),
         (HIGHER, 2.0, 10, None),
         (HIGHER, 0.0, 10, None),  # It holds already.

@@ -44,6 +44,45 @@ def test_a_key_that_no_record_has_is_a_sentence(key: str, folder: Path) -> None:
     assert (folder / "runs" / "toy.jsonl").read_bytes() == before
 
 
+def test_a_beginning_that_two_records_share_forgets_neither(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of more keys than there are letters two begin alike."""
+    store = Store(folder, "toy")
+    for seed in range(3, 20):
+        store.append(make_record(make_cell(seed=seed)))
+    first = [record.key[0] for record in store.records()]
+    monkeypatch.setattr("benchmark.curation.LEAST", 1)
+    shared = next(letter for letter in first if first.count(letter) > 1)
+    with pytest.raises(UserError, match=f"^{first.count(shared)} records in .* begins with '{shared}'"):
+        forget(folder, [shared])
+    assert len(Store(folder, "toy").records()) == len(first)
+
+
+@pytest.mark.parametrize(("letters", "enough"), [(5, False), (6, True)])
+def test_six_letters_of_a_key_are_enough(letters: int, enough: bool, folder: Path) -> None:
+    key = make_cell(seed=1).key[:letters]
+    if enough:
+        assert len(forget(folder, [key])) == 1
+        return
+    with pytest.raises(UserError, match="no records in"):
+        forget(folder, [key])
+
+
+def test_a_new_name_replaces_what_was_called_so(folder: Path) -> None:
+    old = make_cell(seed=0, method="mine", label="mine", files="ab").key
+    new = make_cell(seed=0, method="better", label="better", files="ab")
+    Store(folder, "toy").append(make_record(new, 10.0))
+    for path in (*beside(folder, old), *beside(folder, new.key)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(str(path))
+    rename(folder, "mine", "better")
+    found = Store(folder, "toy").get(new.key)
+    assert found is not None
+    assert found.metrics == {"accuracy": 60.0}
+    assert [path.read_text() for path in beside(folder, new.key)] == [*map(str, beside(folder, old))]
+
+
 def test_a_part_of_ones_own_is_renamed(folder: Path) -> None:
     assert len(rename(folder, "mine", "better")) == 3
     records = Store(folder, "toy").records()

@@ -10,6 +10,7 @@ import pytest
 from benchmark import verify
 from benchmark.arguments import parse
 from benchmark.cli import main
+from benchmark.runner import failed
 from benchmark.store import Store
 from benchmark.verify import SCORE_TOLERANCE, START_TOLERANCE, draw
 from datasets.errors import UserError
@@ -141,3 +142,28 @@ def test_a_table_without_records_is_named_as_the_cause(made: list[str], tmp_path
     write(tmp_path, made[0], *map(json.loads, made[1:]))
     with pytest.raises(UserError, match="holds no records of quick: name another folder"):
         draw(tmp_path, 3, (0,), ["quick"])
+
+
+def test_as_many_are_drawn_as_asked_for_and_the_seed_says_which(made: list[str], tmp_path: Path) -> None:
+    machine, *records = made[0], *map(json.loads, made[1:])
+    write(tmp_path, machine, *records)
+    drawn = [draw(tmp_path, 1, (seed,)) for seed in range(20)]
+    assert {len(each) for each in drawn} == {1}
+    assert {each[0].key for each in drawn} == {record["key"] for record in records}
+    assert [each[0].key for each in drawn] == [draw(tmp_path, 1, (seed,))[0].key for seed in range(20)]
+
+
+def test_a_failure_is_not_drawn(made: list[str], tmp_path: Path) -> None:
+    write(tmp_path, made[0], json.loads(made[1]))
+    store = Store(tmp_path, "default")
+    (kept,) = store.records()
+    store.append(failed(replace(kept.cell, seed=1), "out of memory"))
+    assert len(Store(tmp_path, "default").records()) == 2
+    assert [record.key for record in draw(tmp_path, 5, ())] == [kept.key]
+
+
+def test_a_curve_agrees_to_the_digits_that_it_keeps(made: list[str], tmp_path: Path) -> None:
+    machine, *records = made[0], *map(json.loads, made[1:])
+    for change, expected in ((5e-5, 0), (2e-4, 1)):
+        records[0]["curve"]["test"][1] = json.loads(made[1])["curve"]["test"][1] + change
+        assert main(parse(write(tmp_path, machine, *records))) == expected

@@ -139,6 +139,18 @@ def test_negatives_are_as_many_distinct_non_edges_of_one_client(
         seen |= found
 
 
+def test_where_pairs_without_an_edge_are_few_test_has_them_first_and_training_last() -> None:
+    """Seven nodes with 18 of the 21 pairs joined: three negatives for nine positives held out."""
+    source, target = np.stack(np.triu_indices(7, 1))[:, 3:]
+    dataset = build_dataset("dense", source, target, np.eye(7), np.arange(7) % 2)
+    parts = Partition("whole", (np.arange(7),))
+    federation = federate(dataset, parts, make_split(dataset, parts, SPLIT, 0))
+    for test, expected in ((1 / 9, (2, 1, 0)), (1 / 3, (3, 0, 0))):
+        links = links_of(federation, test=test, validation=1 / 6)
+        found = [split(pairs)[1].shape[1] for pairs in (links.test, links.validation, links.train)]
+        assert tuple(found) == expected
+
+
 @pytest.mark.parametrize(
     ("scheme", "clients", "pairs"), [("metis", 3, "everywhere"), ("metis-overlapping", 10, "inside")]
 )
@@ -196,6 +208,9 @@ def test_the_merged_client_trains_on_inter_edges_but_on_no_held_out_pair() -> No
         ("link-prediction[tset=0.1]", "test"),
         ("link-prediction[test=0.6,validation=0.5]", "leave edges to train on"),
         ("link-prediction[test=0]", "leaves no edge for test: raise test"),
+        ("link-prediction[width=0]", "a width of at least 1"),
+        ("link-prediction[validation=-0.1]", "shares of at least 0"),
+        ("link-prediction[test=0.5,validation=0.5]", "leave edges to train on"),
         ("link-prediction[negatives=some]", "fresh"),
         ("link-prediction[width=wide]", "width must be a whole number, not 'wide'"),
     ],

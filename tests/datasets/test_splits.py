@@ -123,14 +123,24 @@ def test_stratified_shares_hold_inside_each_class(case, seed):
                 assert ((own == 0).sum(), (own == 1).sum()) == counts(size)
 
 
-@given(case=partitions(), rounding=st.sampled_from(["nearest", "floor", "cumulative"]))
-@settings(max_examples=40, deadline=None)
-def test_shares_that_leave_nodes_unused_in_every_rounding(case, rounding):
-    labels, partition = case
-    scheme = f"ratio-per-client[train=0.1,validation=0.2,test=0.3,rounding={rounding}]"
-    found = roles(make_split(labels, partition, scheme, 0, 4))
-    for client, size in enumerate(partition.sizes):
-        assert (found[partition.client == client] < 3).sum() <= 0.6 * size + 2
+@pytest.mark.parametrize("rounding", ["nearest", "floor", "cumulative"])
+@pytest.mark.parametrize("shares", [(0.1, 0.2, 0.3), (0.33, 0.33, 0.33)])
+def test_shares_that_leave_nodes_unused_in_every_rounding(shares, rounding):
+    """In clients of 1 to 40 nodes; of two nodes 0.33 is one, three times."""
+    starts = np.cumsum(np.arange(41))
+    partition = Partition("growing", tuple(map(np.arange, starts[:-1], starts[1:])))
+    train, validation, test = shares
+    options = f"train={train},validation={validation},test={test},rounding={rounding}"
+    found = roles(make_split(np.zeros(820, dtype=int), partition, f"ratio-per-client[{options}]", 0, 1))
+    for client, size in enumerate(partition.sizes.tolist()):
+        trained = max(round(train * size), 1)
+        tested = min(round(test * size), size - trained)
+        expected = {
+            "nearest": [trained, min(round(validation * size), size - trained - tested), tested],
+            "floor": [int(share * size) for share in shares],
+            "cumulative": np.diff([0, *(int(sum(shares[:count]) * size) for count in (1, 2, 3))]).tolist(),
+        }[rounding]
+        assert np.bincount(found[partition.client == client], minlength=4)[:3].tolist() == expected
 
 
 def labelled(nodes: int, official: np.ndarray | None = None, classes: int = 2) -> Dataset:
@@ -253,6 +263,7 @@ def test_the_seed_decides_and_tensors_do_as_well(scheme):
         ("ratio[trian=0.1]", "did you mean train"),
         ("ratio[train=half]", "must be a finite number, not 'half'"),
         ("ratio[train=0.9]", "exceed 1"),
+        ("ratio[train=0.21]", "exceed 1"),
         ("ratio[train=-0.1]", r"train must be in \[0, 1\]"),
         ("ratio[train=nan]", "finite number"),
         ("ratio[validation=inf]", "finite number"),
@@ -294,3 +305,31 @@ def test_a_federation_has_nodes_to_train_and_to_test_on(nodes, train, seed):
 def test_labels_must_be_classes():
     with pytest.raises(UserError, match="labels run from 0 to 3: expected 0 to 2"):
         make_split(np.arange(40) % 4, whole(40), "ratio", 0, 3)
+    with pytest.raises(UserError, match="labels run from -2 to 1: expected 0 to 2"):
+        make_split(np.arange(40) % 4 - 2, whole(40), "ratio", 0, 3)
+
+
+@pytest.mark.parametrize(
+    "scheme", ["ratio", "ratio[stratified=true]", "ratio-per-client", "per-class[train=3,test=9]"]
+)
+def test_a_node_without_a_label_has_no_role(scheme):
+    labels = np.arange(40) % 4 - 1
+    found = roles(make_split(labels, whole(40), scheme, 0, 3))
+    assert (found[labels < 0] == 3).all()
+    assert (np.bincount(found[labels >= 0], minlength=3)[:3] > 0).all()
+
+
+def test_shares_just_below_one_leave_nodes_out():
+    split = make_split(np.zeros(200, dtype=int), whole(200), "ratio[train=0.2,validation=0.35]", 0, 1)
+    assert [part.sum() for part in (split.train, split.validation, split.test)] == [40, 70, 80]
+
+
+def test_a_file_says_which_of_its_splits_there_is_and_shows_a_mask_of_numbers(tmp_path):
+    path = tmp_path / "split.npz"
+    masks = np.eye(3, dtype=bool)[:, None, :].repeat(2, axis=1)
+    np.savez(path, **dict(zip(("train", "validation", "test"), masks, strict=True)))
+    with pytest.raises(UserError, match=r"neither a mask of 3 nodes .* index=2"):
+        make_split(labelled(3), whole(3), f"file[path={path},index=2]", 0)
+    np.savez(path, train=np.array([1, 0, 0]), test=np.array([2]))
+    with pytest.raises(UserError, match="neither a mask of 3 nodes"):
+        make_split(labelled(3), whole(3), f"file[path={path}]", 0)

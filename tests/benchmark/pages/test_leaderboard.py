@@ -145,8 +145,25 @@ def test_gains_are_paired_by_seed_and_rounds_are_read_off_the_curve() -> None:
     assert first.scores["accuracy@round2"].mean == 51.0
 
 
+def test_a_run_with_other_settings_is_nothing_to_gain_over() -> None:
+    """Nor to change from: FedAvg at its worst would make a gain of every method beside it."""
+    protocol = toy(["accuracy", "gain_over_fedavg", "change_from_metis"], ["fedavg", "fedper"])
+    plain = make_record(current_cell(label="fedavg"), 50.0)
+    slow = make_record(current_cell(label="fedavg", learning_rate=0.5), 20.0)
+    better = make_record(current_cell(method="fedper", label="fedper"), 53.0)
+    moved = make_record(current_cell(label="fedavg", partition="random"), 45.0)
+    for records in ([plain, slow, better, moved], [moved, better, slow, plain]):
+        rows = {row.cell.key: row for row in make_rows(protocol, records)}
+        assert "learning_rate" in rows[slow.key].deviations
+        assert rows[better.key].scores["gain_over_fedavg"].mean == 3.0
+        assert rows[moved.key].scores["change_from_metis"].mean == -5.0
+    alone = {row.cell.key: row for row in make_rows(protocol, [slow, better, moved])}
+    assert "gain_over_fedavg" not in alone[better.key].scores
+    assert "change_from_metis" not in alone[moved.key].scores
+
+
 def test_changes_between_partitions_and_scores_of_some_clients() -> None:
-    scores = ["accuracy", "change_from_metis", "accuracy@clients1-2", "label_distance"]
+    scores = ["accuracy", "change_from_metis", "accuracy@clients1-3", "label_distance"]
     protocol = toy([*scores, "minority_accuracy@clients1-2"], ["fedavg"])
     there = [make_record(current_cell(seed=seed, label="fedavg"), 50.0 + seed) for seed in range(2)]
     here = [
@@ -169,7 +186,7 @@ def test_changes_between_partitions_and_scores_of_some_clients() -> None:
     first, second = make_rows(protocol, [*there, *here])
     assert set(first.scores) == {"accuracy"}
     assert second.scores["change_from_metis"].mean == pytest.approx(-4.0)
-    assert second.scores["accuracy@clients1-2"].mean == 20.0
+    assert second.scores["accuracy@clients1-3"].mean == 55.0
     # Of each client a record has the one score that selects the round.
     assert "minority_accuracy@clients1-2" not in second.scores
     assert second.scores["label_distance"].mean == 1.5

@@ -173,3 +173,7 @@ def test_natural_clients_are_the_values_of_an_attribute():
         partition(dataset, "attribute[key=month]", 2, 0)
     with pytest.raises(UserError, match=r"short text or a whole number .* a column attribute_month\)"):
         partition(dataset, "attribute[key=month]", 2, 0)
+
+
+def test_a_client_that_has_its_share_to_the_node_is_closed():
+    assert place(np.array([4, 1]), clients=2, share=4, delta=2).tolist() == [0, 1]

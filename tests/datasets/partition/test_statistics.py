@@ -178,6 +178,9 @@ def test_clients_without_a_label_have_no_distribution_of_labels():
     told = describe(dataset, Partition("told", clients[:3]))
     for name in ("label_divergence", "heterogeneity", "label_distance"):
         assert getattr(found, name) == getattr(told, name), name
+    # the edge from node 5, of class 0, to node 6, of none, joins neither one class nor two
+    half = Partition("half", (np.arange(5, 8), np.arange(5)))
+    assert describe(dataset, half).edge_homophily == 2 / 4
     nobody = build_dataset("none", np.arange(7), np.arange(1, 8), np.ones((8, 1)), np.full(8, -1), classes=2)
     found = describe(nobody, Partition("all", clients))
     assert (found.heterogeneity, found.label_distance) == (0, 0)

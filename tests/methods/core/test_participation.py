@@ -300,7 +300,9 @@ def test_ten_seeds_draw_ten_attendances() -> None:
     ("changes", "words"),
     [
         ({"leavers": "7@1"}, "clients are numbered from 0 to 2"),
+        ({"leavers": "3@1"}, "clients are numbered from 0 to 2"),
         ({"leavers": "0@1+1@1+2@1"}, "let one stay"),
+        ({"leavers": "0@1+1@1+2@2"}, "let one stay"),
     ],
 )
 def test_a_federation_without_its_clients_is_refused(changes: dict[str, Any], words: str) -> None:
@@ -317,3 +319,9 @@ def test_weights_of_present_clients_without_training_nodes_are_even() -> None:
     assert method.weights_among(torch.tensor([False, True, True])).tolist() == [0.0, 0.5, 0.5]
     value = torch.arange(3.0).view(3, 1)
     assert weighted_mean(value, method.weights_among(torch.tensor([True, True, False]))).item() == 0.0
+
+
+def test_the_rate_is_the_chance_of_those_who_have_not_left() -> None:
+    """Two of four clients, then two of the two that stay: to say 1/2 there would understate ε."""
+    schedule = Schedule(rounds=4, participation=0.5, leavers="0@3+1@3")
+    assert Attendance.draw(schedule, 4, 0).rates.tolist() == [0.5, 0.5, 1.0, 1.0]

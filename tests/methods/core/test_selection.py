@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -55,3 +57,9 @@ def test_clients_without_a_validation_score_have_no_part_in_the_median_round() -
     both = history([[0.1, 0.9, NAN], [0.5, 0.2, NAN]], [[0.1, 0.2, NAN]] * 2)
     assert both.median(both.select("per-client")) == 1
     assert history([[NAN] * 3] * 2, [[NAN] * 3] * 2).median(np.array([1, 1, 1])) == 1
+
+
+def test_the_lowest_loss_chooses_and_one_that_diverged_does_not() -> None:
+    seen = history([[0.9, 0.9, NAN]] * 4, [[0.1, 0.2, NAN]] * 4)
+    lost = replace(seen, validation_loss=np.array([NAN, 0.7, 0.3, 0.5]))
+    assert lost.rounds[lost.select("pooled-validation-loss")].tolist() == [3] * 3
