@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +26,7 @@ from datasets.files import explained
 from datasets.graph import Dataset
 from datasets.loaders.raw import DAMAGE, MalformedFileError, RawGraph, checked, masks_of
 from datasets.paths import ARCHIVE, GRAPHML, PLUGIN, TABLE, TENSORS
+from datasets.tables import read_table
 
 if TYPE_CHECKING:
     # Slow to import, and needed for tables alone.
@@ -325,7 +325,7 @@ def _from_tables(nodes: Path, edges: Path) -> Dataset:
             raise UserError(
                 f"there is no {path}: a graph in tables is {NODES} (id, label, features) and {EDGES}"
             )
-        tables.append(_read_table(path))
+        tables.append(read_table(path))
     table, pairs = tables
     name = name_of(edges)
     if pairs.shape[1] < 2:
@@ -334,8 +334,8 @@ def _from_tables(nodes: Path, edges: Path) -> Dataset:
     pairs = pairs.iloc[:, :2]
     if named and not all(map(pandas.api.types.is_numeric_dtype, (table["id"], *pairs.dtypes))):
         # As written, where one column holds names: in another all of them may look like numbers.
-        table["id"] = _read_table(nodes, as_written=True)["id"]
-        pairs = _read_table(edges, as_written=True).iloc[:, :2]
+        table["id"] = read_table(nodes, as_written=True)["id"]
+        pairs = read_table(edges, as_written=True).iloc[:, :2]
     row = pandas.Index(table["id"]) if named else pandas.RangeIndex(len(table))
     if not row.is_unique:
         raise UserError(f"{nodes} has an id twice: give every node one row")
@@ -348,33 +348,8 @@ def _from_tables(nodes: Path, edges: Path) -> Dataset:
     texts = [key for key in table.select_dtypes(exclude=["number", "bool"]) if key not in LABELS]
     if texts:
         # As written: NA is a country, and no gap.
-        table[texts] = _read_table(nodes, as_written=True)[texts]
+        table[texts] = read_table(nodes, as_written=True)[texts]
     return _from_table(name, ends[0], ends[1], table)
-
-
-def _read_table(path: Path, as_written: bool = False) -> pandas.DataFrame:
-    """A table of numbers and text, or, once it has been read so, `as_written`: all of it as text.
-
-    Raises UserError if it cannot be read, where pandas would take its first column for numbers of rows or
-    leave out its last, and where its first has no name."""
-    import pandas
-
-    kind: dict[str, Any] = {"dtype": str, "keep_default_na": False} if as_written else {}
-    try:
-        with warnings.catch_warnings():
-            # As text, the empty field after a last comma would count as one too many.
-            warnings.simplefilter("ignore" if as_written else "error", pandas.errors.ParserWarning)
-            table = pandas.read_csv(path, index_col=False, **kind)
-    except pandas.errors.ParserWarning as error:
-        raise UserError(f"a row of {path} has more fields than its first: name every column") from error
-    except (*DAMAGE, pandas.errors.ParserError) as error:
-        raise UserError(f"cannot read {path} ({' '.join(str(error).split())}): write it anew") from error
-    if str(table.columns[0]).startswith("Unnamed: "):
-        raise UserError(
-            f"the first column of {path} has no name: name it, or leave it out (in pandas,"
-            " to_csv(index=False))"
-        )
-    return table
 
 
 def _from_table(name: str, source: np.ndarray, target: np.ndarray, table: pandas.DataFrame) -> Dataset:
