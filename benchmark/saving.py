@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,9 +44,10 @@ class Saving:
             check_choice("thing to save", kind, KINDS)
 
     def __call__(self, key: str, method: FederatedMethod) -> dict[str, str]:
-        """Write the files of a trained method; returns why something could not be saved, by kind.
+        """Write the files of a trained method; returns what the method has not to give, and why, by kind.
 
-        Raises UserError if the folder cannot be written.
+        A file that cannot be written is a warning: the run's figures do not depend on it, and the next run
+        that asks for the file makes it.
         """
         missing = {}
         for kind in self.kinds:
@@ -64,8 +66,11 @@ class Saving:
                     continue
                 _write(content, method, embedding=embedding)
             path = self._path(key, kind)
-            with explained("write", path):
-                write_atomically(path, content.getbuffer())
+            try:
+                with explained("write", path):
+                    write_atomically(path, content.getbuffer())
+            except UserError as error:
+                warnings.warn(f"{error}; the record is kept without its {kind}", stacklevel=2)
         return missing
 
     def lacks(self, record: Record) -> bool:

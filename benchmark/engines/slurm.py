@@ -111,8 +111,14 @@ class SlurmEngine:
             "cpus_per_task": self.threads,
             "gpus_per_node": 1 if uses_cuda(cells[0]) else None,
             "mem_gb": math.ceil(megabytes / 1024) or None,
-            "timeout_min": USUAL_TIME if self.timeout is None else math.ceil(self.timeout / 60),
+            "timeout_min": self._minutes(),
         }
+
+    def _minutes(self) -> int:
+        """What a job asks for: Slurm takes no time without end."""
+        if self.timeout is None or math.isinf(self.timeout):
+            return USUAL_TIME
+        return math.ceil(self.timeout / 60)
 
 
 def _outcome(job: Any, cell: Cell, failed: MakeFailure) -> tuple[Record, bool]:

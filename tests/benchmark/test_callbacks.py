@@ -202,6 +202,19 @@ def test_what_is_asked_for_is_saved_beside_the_record(tmp_path: Path) -> None:
         Saving(tmp_path, ("weights",))
 
 
+def test_a_file_that_cannot_be_written_costs_no_record(tmp_path: Path) -> None:
+    saving = Saving(tmp_path, ("predictions", "model"))
+    folder = tmp_path / "saved" / CELL.key
+    (folder / "model.pt").mkdir(parents=True)
+    with pytest.warns(UserWarning, match=r"model\.pt.*without its model"):
+        record = attempt(CELL, save=saving)
+    assert record.status == "ok"
+    assert (folder / "predictions.npz").is_file()
+    assert saving.lacks(record)
+    (folder / "model.pt").rmdir()
+    assert not saving.lacks(attempt(CELL, save=saving))
+
+
 def test_per_client_scores_and_macro_f1_are_in_every_record() -> None:
     record = attempt(CELL)
     scores = [score for score in record.extras["test_by_client"] if score is not None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import types
@@ -223,6 +224,12 @@ def test_what_slurm_is_asked_for(tmp_path: Path) -> None:
     asked = engine._needs(cells(2, device="cuda"), times=2)
     expected = {"cpus_per_task": 2, "gpus_per_node": 1, "mem_gb": 8, "timeout_min": 2}
     assert {name: asked[name] for name in expected} == expected
+
+
+def test_a_job_of_slurm_always_has_an_end(tmp_path: Path) -> None:
+    """Slurm counts whole minutes, and knows no infinite number of them."""
+    asked = [SlurmEngine(tmp_path, timeout=timeout)._needs(cells(1), 1) for timeout in (None, math.inf, 61.0)]
+    assert [needs["timeout_min"] for needs in asked] == [24 * 60, 24 * 60, 2]
 
 
 def test_a_parameter_that_slurm_does_not_know_is_one_sentence(tmp_path: Path) -> None:
