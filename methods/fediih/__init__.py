@@ -47,10 +47,12 @@ from datasets.errors import UserError
 from datasets.limits import Count, NonNegative
 from methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
 from methods.core.channel import size_of
+from methods.fediih.pairs import pairwise_softplus
 from methods.fediih.routing import Routing
 from methods.stacked.activation import Dropout, add_bias
 from methods.stacked.architecture import Architecture
 from methods.stacked.parameters import Parameters, prefixed, uniform
+from methods.stacked.propagation import propagate
 from methods.stacked.segments import segment_product
 
 PRIOR = "prior"
@@ -100,19 +102,13 @@ class FedIIH(FederatedMethod):
     route: Routing
     center: Tensor
     """m⁰, (F, D)."""
-    edges: Tensor
-    """(K, m, m) 0/1, m nodes of the largest client; made where the bound is in the loss."""
 
     def build(self) -> None:
-        """FedAvg's set-up, edges and the prior."""
+        """FedAvg's set-up, routing and the prior."""
         super().build()
         self.route = Routing(self.federation.graph, self.device)
-        options, segments = self.options, self.inputs.segments
+        options = self.options
         self.center = torch.randn(options.factors, options.width, generator=self.generator).to(self.device)
-        if options.variational > 0:
-            empty = torch.zeros(segments.clients * segments.longest**2, device=self.device)
-            joined = empty.index_fill(0, segments.cell(self.route.target, self.route.source), 1.0)
-            self.edges = joined.view(-1, segments.longest, segments.longest)
 
     def architecture(self) -> Architecture:
         """What the inputs are prepared for: no convolution, no normalisation."""
@@ -149,10 +145,11 @@ class FedIIH(FederatedMethod):
         return self._routed(h, max(1, self.options.layers - 2), dropout)
 
     def distributions(self, dropout: Dropout | None) -> tuple[Tensor, Tensor]:
-        """Means and log variances of the nodes' factors, (n, F·D) each."""
+        """Means and log variances of the nodes' factors, (n, F·D) each: the same without dropout."""
         h = self.embed(dropout)
         times = 1 if self.options.layers <= 2 else 2
-        return self._routed(h, times, dropout), self._routed(h, times, dropout)
+        mean = self._routed(h, times, dropout)
+        return mean, mean if dropout is None else self._routed(h, times, dropout)
 
     def _routed(self, h: Tensor, times: int, dropout: Dropout | None) -> Tensor:
         """So many routings with leaky ReLU and dropout; (n, F·D) → (n, F·D)."""
@@ -177,12 +174,10 @@ class FedIIH(FederatedMethod):
     def negative_bound(self, mean: Tensor, log_variance: Tensor, sample: Tensor) -> Tensor:
         """Each client's negative bound, (K,), of its nodes' distributions and a draw of them, (n, F·D)."""
         segments, prior = self.inputs.segments, self.parameters[PRIOR]
-        padded = segments.pad(sample)
-        pairs = padded @ padded.transpose(1, 2)
-        losses = functional.binary_cross_entropy_with_logits(pairs, self.edges, reduction="none")
-        filled = segments.filled
-        counted = losses * (filled.unsqueeze(1) & filled.unsqueeze(2))
-        reconstruction = counted.sum(dim=(1, 2)) / segments.sizes.square().to(losses)
+        neighbours = propagate(self.federation.graph, sample)
+        joined = segments.sum((sample * neighbours).sum(dim=1, keepdim=True)).squeeze(1)
+        losses = pairwise_softplus(sample, segments) - joined
+        reconstruction = losses / segments.sizes.square().to(losses)
         fixed = prior.new_tensor(math.log(VARIANCE))
         at_node = prior.flatten(1).index_select(0, segments.client)
         divergence = gaussian_kl(mean, log_variance, at_node, fixed)

@@ -19,8 +19,10 @@ from methods.core.base import Schedule
 from methods.core.setting import make_setting
 from methods.core.training import train
 from methods.fediih import PRIOR, FedIIH, mix_factors, mixing_matrices
+from methods.fediih.pairs import pairwise_softplus
 from methods.fediih.routing import Routing
 from methods.stacked import kernels
+from methods.stacked.segments import Segments
 from tests.methods.federations import community_federation
 from tests.methods.loops import Clients, assert_equal, leaves, numbers, optimiser_of
 
@@ -185,7 +187,8 @@ def test_the_compiled_routing_is_torchs_forwards_and_backwards(nodes, edges, fac
     generator = torch.Generator().manual_seed(seed)
     ends = torch.randint(nodes, (2, edges), generator=generator)
     routing = Routing(dgl.graph(tuple(ends), num_nodes=nodes), torch.device("cpu"))
-    x, gradient = (torch.randn(nodes, factors, 5, generator=generator) for _ in range(2))
+    # Above zero, so that no sum is next to none: its direction would be rounding.
+    x, gradient = (torch.rand(nodes, factors, 5, generator=generator) for _ in range(2))
     x[0] = 0
     found = []
     for compiled in (True, False):
@@ -200,6 +203,27 @@ def test_the_compiled_routing_is_torchs_forwards_and_backwards(nodes, edges, fac
         found.append((u, leaf.grad))
     for ours, torchs in zip(*found, strict=True):
         torch.testing.assert_close(ours, torchs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_sum_over_pairs_is_that_of_the_matrix_of_them(dtype):
+    sizes, width = torch.tensor([300, 1, 257, 40]), 16
+    generator = torch.Generator().manual_seed(0)
+    z = torch.randn(int(sizes.sum()), width, generator=generator, dtype=dtype)
+    weight = torch.randn(len(sizes), generator=generator, dtype=dtype)
+    found = []
+    for sums in (
+        lambda leaf: pairwise_softplus(leaf, Segments(sizes)),
+        lambda leaf: torch.stack(
+            [functional.softplus(own @ own.T).sum() for own in leaf.split(sizes.tolist())]
+        ),
+    ):
+        leaf = z.clone().requires_grad_()
+        total = sums(leaf)
+        (weight * total).sum().backward()
+        found.append((total.detach(), leaf.grad))
+    for ours, plain in zip(*found, strict=True):
+        torch.testing.assert_close(ours, plain, rtol=1e-5, atol=1e-3 if dtype is torch.float32 else 1e-9)
 
 
 @pytest.mark.parametrize("variational", [0.0, 1.0])

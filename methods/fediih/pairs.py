@@ -1,0 +1,49 @@
+"""What the bound sums over all pairs of a client's nodes, without a matrix of them.
+
+With p_ij = z_i · z_j and a_ij 1 where an edge is, the cross-entropy of σ(p_ij) with a_ij is
+
+    ln(1 + e^p_ij) − a_ij p_ij
+
+The second part is of the edges alone. The sum of the first has the gradient 2 Σ_j σ(p_ij) z_j for z_i: both
+are taken from a block of rows of p at a time, which is then let go.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as functional
+from torch import Tensor
+
+from methods.stacked.segments import Segments, large_product
+
+ROWS = 256
+"""Of p at a time."""
+
+
+def pairwise_softplus(z: Tensor, segments: Segments) -> Tensor:
+    """Σ_ij ln(1 + e^(z_i · z_j)) over a client's nodes, i = j too; (n, width) → (K,)."""
+    total: Tensor = _PairwiseSoftplus.apply(z, segments)
+    return total
+
+
+class _PairwiseSoftplus(torch.autograd.Function):
+    """The gradient is found with the sum; a call a client costs nothing beside its products."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, segments: Segments) -> Tensor:
+        total, slope, sizes = z.new_zeros(segments.clients), torch.empty_like(z), segments.sizes.tolist()
+        for client, (own, to_own) in enumerate(zip(z.split(sizes), slope.split(sizes), strict=True)):
+            for some, to_some in zip(own.split(ROWS), to_own.split(ROWS), strict=True):
+                pairs = large_product(some, own.t())
+                total[client] += functional.softplus(pairs).sum()
+                to_some.copy_(large_product(pairs.sigmoid_(), own))
+        ctx.segments = segments
+        ctx.save_for_backward(slope)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (slope,) = ctx.saved_tensors
+        return 2 * slope * gradient.index_select(0, ctx.segments.client).unsqueeze(1), None
