@@ -13,7 +13,7 @@ public code, github.com/MLOPTPSU/FedTorch, moves α in a round's first step alon
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -38,6 +38,10 @@ class APFLOptions(Options):
     """Whether α is learned; otherwise it stays as given."""
     alpha_rate: NonNegative = 0.0
     """Step size of α; 0 takes the schedule's learning rate."""
+
+    def unused(self, backbone: str) -> Mapping[str, str]:
+        """An α that stays has no step."""
+        return {} if self.adaptive else {"alpha_rate": "adaptive=true"}
 
 
 @register("apfl", title="APFL", paper="Deng et al. 2020", options=APFLOptions, tasks=BOTH_TASKS)

@@ -28,6 +28,7 @@ holds stays as it was.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -72,6 +73,10 @@ class FedSprayOptions(Options):
     (public code)."""
     initialisation: Literal["glorot", "uniform"] = "glorot"
     """Start of the GNN: the backbone's own, or every entry uniform in [0, 1] (public code)."""
+
+    def unused(self, backbone: str) -> Mapping[str, str]:
+        """Proxies held at zero are not learned, and the same for all."""
+        return {} if self.proxies else dict.fromkeys(("proxy_learning_rate", "targets"), "proxies=true")
 
 
 @register(

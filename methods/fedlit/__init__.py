@@ -25,7 +25,7 @@ newest means, matched with what it had.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -65,6 +65,11 @@ class FedLITOptions(Options):
     """Lloyd steps of the first clustering."""
     self_loops: bool = True
     """Whether every node hears itself in every channel."""
+
+    def unused(self, backbone: str) -> Mapping[str, str]:
+        """SGC has hops in place of layers; one type needs no clustering."""
+        idle = {"layers": "another backbone than sgc"} if backbone == "sgc" else {}
+        return idle if self.types > 1 else idle | {"kmeans_steps": "types above 1"}
 
 
 @register(

@@ -37,6 +37,10 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("fedstruct", "gcn", STRUCT | {"features": "n2v", "version": "b", "pruning": 3}),
     ("fedsage+", "gcn", {"neighbours": 0}),
     ("fedgnn", "gcn", {"rule": "neighbourhood"}),
+    ("apfl", "gcn", {"adaptive": False}),
+    ("fedspray", "gcn", {"proxies": False}),
+    ("fedlit", "sgc", {}),
+    ("fedlit", "gcn", {"types": 1}),
 ]
 
 
@@ -93,6 +97,10 @@ def test_a_variant_that_uses_an_option_does_not_refuse_it() -> None:
         ("fedstruct", "gcn", {"features": "gdv"}, "orbits"),
         ("fedstruct", "gcn", {"features": "deg"}, "structure_width"),
         ("fedsage+", "gcn", {}, "noise"),
+        ("apfl", "gcn", {}, "alpha_rate"),
+        ("fedspray", "gcn", {}, "targets"),
+        ("fedlit", "gcn", {}, "layers"),
+        ("fedlit", "sgc", {}, "kmeans_steps"),
     ]
     for name, backbone, options, option in used:
         made: Options = registry.make_options(name, options)
