@@ -25,7 +25,8 @@ class FedProxOptions(Options):
     """Hyper-parameters of FedProx."""
 
     mu: NonNegative = 0.01
-    """Weight of the proximal term, at least 0; 0 is FedAvg."""
+    """Weight of the proximal term, at least 0; 0 is FedAvg. The paper searches it; GCFL's code has 0.01,
+    OpenFGL 0.001."""
 
 
 @register("fedprox", title="FedProx", paper="Li et al. 2020", options=FedProxOptions, tasks=BOTH_TASKS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmark.arguments import parse
-from benchmark.plan import make_plan
+from benchmark.plan import grid_cells, make_plan
 from benchmark.protocol import load_protocol, names
 from benchmark.published import answerable, figures, published_figure
 from datasets.options import parse_name
@@ -156,6 +156,19 @@ def test_fedspray_is_run_as_printed_and_starts_as_in_its_public_code() -> None:
         assert protocol.settings_for(method="fedspray", **point)["rounds"] == 500
         assert protocol.settings_for(method="fedavg", **point)["evaluate"] == "received"
         assert protocol.settings_for(method="local", **point)["evaluate"] == "local"
+
+
+def test_features_of_arxiv_are_left_as_they_are() -> None:
+    """As in the public code of FED-PUB and FedAux: they have both signs, so that a row's sum says little."""
+    seen = set()
+    for name in ("fedpub-1", "fedpub-2", "fedpub-2-once", "fedpub-11", "fedpub-fig10", "fedaux-1"):
+        for cell in grid_cells(load_protocol(name)):
+            raw = cell.dataset.text == "ogbn_arxiv"
+            assert cell.feature_transform == ("raw" if raw else "row-normalised"), (name, cell.dataset)
+            if cell.method == "fedsage+":
+                assert ("generated" in dict(cell.options)) is not raw, (name, cell.dataset)
+            seen.add(raw)
+    assert seen == {True, False}
 
 
 def test_topfgl_is_run_as_its_public_code_has_it() -> None:
