@@ -29,7 +29,8 @@ class Dropout:
     def __init__(self, probability: float, seed: int, device: torch.device | str = "cpu") -> None:
         if not 0 <= probability < 1:
             raise ValueError(f"dropout must lie in [0, 1), not {probability}")
-        self.threshold = round(probability * 2**16)
+        # Of 2^16 at least one is kept: nothing can make up for all that is lost.
+        self.threshold = min(round(probability * 2**16), 2**16 - 1)
         self.probability = self.threshold / 2**16
         self.scale = 1 / (1 - self.probability)
         self.source = np.random.SFC64(seed)

@@ -136,12 +136,9 @@ def propagate(
         if weight is None:
             return dgl.ops.copy_u_sum(graph, h)
         return dgl.ops.u_mul_e_sum(graph, h, weight.unsqueeze(-1))
-    squeeze = h.dim() == 1
-    h = h.unsqueeze(-1) if squeeze else h
     matrices = _matrices(graph, weight, h.device)
     ends = graph.edges() if weight is not None and weight.requires_grad else ((), ())
-    out = _Product.apply(h, weight, matrices, ends)
-    return out.squeeze(-1) if squeeze else out
+    return _Product.apply(h, weight, matrices, ends)
 
 
 def _moved(graph: dgl.DGLGraph, device: torch.device) -> dgl.DGLGraph:

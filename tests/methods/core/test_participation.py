@@ -248,13 +248,15 @@ def test_feddyn_keeps_the_papers_rule() -> None:
             torch.testing.assert_close(method.received[name][0], value)
 
 
-def test_masked_adam_is_each_clients_own_adam() -> None:
+@pytest.mark.parametrize("adam", [True, False])
+def test_the_masked_optimiser_is_each_clients_own(adam: bool) -> None:
     generator = torch.Generator().manual_seed(0)
     stacked = torch.randn(3, 4, 2, generator=generator).requires_grad_()
     single = [value.detach().clone().requires_grad_() for value in stacked]
     moving = torch.ones(3, dtype=torch.bool)
-    ours = MaskedOptimiser([stacked], 0.05, 0.01, lambda: moving)
-    theirs = [torch.optim.Adam([value], lr=0.05, weight_decay=0.01) for value in single]
+    ours = MaskedOptimiser([stacked], 0.05, 0.01, lambda: moving, adam)
+    kind = torch.optim.Adam if adam else torch.optim.SGD
+    theirs = [kind([value], lr=0.05, weight_decay=0.01) for value in single]
     for _ in range(12):
         moving = torch.rand(3, generator=generator) < 0.6
         stacked.grad = torch.randn(3, 4, 2, generator=generator)
@@ -286,6 +288,13 @@ def test_attendance_keeps_its_promises(clients, participation, stragglers, seed)
     slow = ((drawn > 0) & (drawn < 4)).sum(dim=1)
     assert slow.tolist() == [round(stragglers * int(each)) for each in count]
     assert torch.equal(drawn, Attendance.draw(schedule, clients, seed).epochs)
+
+
+def test_stragglers_do_any_smaller_number_of_epochs_at_even_odds() -> None:
+    schedule = Schedule(rounds=300, local_epochs=4, stragglers=1.0)
+    count = Attendance.draw(schedule, 10, 0).epochs.flatten().bincount(minlength=5) / 3000
+    # 3000 draws: the standard error of a third is 0.009.
+    assert count.tolist() == pytest.approx([0, 1 / 3, 1 / 3, 1 / 3, 0], abs=0.04)
 
 
 def test_ten_seeds_draw_ten_attendances() -> None:

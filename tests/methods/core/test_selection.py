@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from methods.core.schedule import AVERAGINGS
+from methods.core.schedule import AVERAGINGS, RULES
 from methods.core.selection import Curve, History
 
 NAN = np.nan
@@ -57,6 +57,21 @@ def test_clients_without_a_validation_score_have_no_part_in_the_median_round() -
     both = history([[0.1, 0.9, NAN], [0.5, 0.2, NAN]], [[0.1, 0.2, NAN]] * 2)
     assert both.median(both.select("per-client")) == 1
     assert history([[NAN] * 3] * 2, [[NAN] * 3] * 2).median(np.array([1, 1, 1])) == 1
+
+
+def test_each_client_is_scored_at_its_own_round() -> None:
+    seen = history([[0.1, 0.9, NAN], [0.5, 0.2, NAN]], [[0.3, 0.6, NAN], [0.4, 0.8, NAN]])
+    chosen = seen.select("per-client")
+    assert chosen.tolist() == [1, 0, 0]
+    assert seen.score(chosen, "client-mean") == pytest.approx((0.4 + 0.6) / 2)
+    assert seen.score(chosen, "pooled") == pytest.approx((1 * 0.4 + 3 * 0.6) / 4)
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule != "last"])
+def test_the_first_of_equals_wins(rule: str) -> None:
+    seen = history([[0.1, 0.1, NAN], [0.5, 0.5, NAN], [0.5, 0.5, NAN]], [[0.1, 0.2, NAN]] * 3)
+    lost = replace(seen, validation_loss=np.array([0.9, 0.7, 0.7]))
+    assert lost.rounds[lost.select(rule)].tolist()[:2] == [2, 2]
 
 
 def test_the_lowest_loss_chooses_and_one_that_diverged_does_not() -> None:

@@ -20,6 +20,7 @@ from methods.core.compression import Compression, largest, quantised
 from methods.core.privacy import GaussianMechanism, clip, epsilon
 from methods.core.setting import make_setting
 from methods.core.training import train
+from methods.core.uplink import Uplink
 from tests.methods.federations import small_federation
 
 PLAIN = Schedule(rounds=3, local_epochs=2)
@@ -121,11 +122,33 @@ def test_quantisation_is_right_in_the_mean_and_on_its_grid(bits: int) -> None:
     assert torch.equal(quantised(torch.zeros(2, 5), bits, generator()), torch.zeros(2, 5))
 
 
+def test_what_is_rounded_up_is_never_above_the_largest_value() -> None:
+    """In single precision L + U[0, 1) can be L + 1: at 16 bits for one value in a thousand."""
+    levels = 2**15 - 1
+    found = quantised(torch.ones(1, 20000), 16, generator())
+    assert (found * levels).round().max() == levels
+
+
 def test_the_largest_values_stay_and_all_of_them_at_one() -> None:
     given = torch.tensor([[1.0, -5.0, 3.0, 0.5], [0.0, 0.2, -0.1, 0.3]])
     expected = torch.tensor([[0.0, -5.0, 3.0, 0.0], [0.0, 0.2, 0.0, 0.3]])
     assert torch.equal(largest(given, 0.5), expected)
     assert largest(given, 1.0) is given
+
+
+def test_a_message_has_at_least_one_value() -> None:
+    given = torch.tensor([[1.0, -5.0, 3.0]])
+    assert torch.equal(largest(given, 0.01), torch.tensor([[0.0, -5.0, 0.0]]))
+    assert Compression(0, 0.01, False).size(3) == 4 + 4
+
+
+def test_of_the_largest_values_few_bits_are_sent() -> None:
+    given = updates()
+    read = Compression(8, 0.1, False)(given, torch.ones(3, dtype=torch.bool), generator())
+    kept = largest(given, 0.1)
+    assert not read[kept == 0].any()
+    step = given.abs().amax(dim=1, keepdim=True) / 127
+    assert ((read - kept).abs() <= step * 1.001).all()
 
 
 def test_what_was_left_out_comes_with_the_next_message() -> None:
@@ -161,6 +184,41 @@ def test_bytes_by_hand(changes: dict[str, Any], size: int) -> None:
     assert outcome.bytes["up"] == 3 * compression.size(131)
     assert outcome.bytes["down"] == 3 * 4 * 131
     assert math.isfinite(outcome.metrics["accuracy"])
+
+
+def test_absent_clients_send_no_byte() -> None:
+    method = method_of("fedavg", replace(PLAIN, quantise=8, participation=0.67))
+    outcome = train(method)
+    assert method.present.sum() == 2
+    assert outcome.bytes["up"] == 2 * (131 + 4)
+
+
+def sent(uplink: Uplink, update: Tensor) -> Tensor:
+    """What the server reads, (K, P), of clients that all send."""
+    own, received = {"w": 7 + update}, {"w": torch.full((1, update.shape[1]), 7.0)}
+    return uplink.send(own, received, torch.ones(len(update), dtype=torch.bool))[0]["w"] - 7
+
+
+def test_compression_sees_nothing_that_is_not_private() -> None:
+    given, half = updates(), Compression(0, 0.5, False)
+    clipped = sent(Uplink(GaussianMechanism(0.0, 0.05), half, generator()), given)
+    torch.testing.assert_close(clipped, largest(clip(given, 0.05), 0.5), atol=1e-6, rtol=0)
+    noise = GaussianMechanism(1.5, 2.0)
+    noised = sent(Uplink(noise, half, generator()), torch.zeros(3, 50))
+    torch.testing.assert_close(
+        noised, largest(noise(torch.zeros(3, 50), generator()), 0.5), atol=1e-6, rtol=0
+    )
+
+
+def test_ten_seeds_draw_ten_noises() -> None:
+    schedule = replace(PLAIN, privacy_clip=1.0, privacy_noise=1.0)
+    drawn = []
+    for seed in [*range(10), 0]:
+        uplink = Uplink.of(schedule, seed)
+        assert uplink is not None
+        drawn.append(sent(uplink, torch.zeros(1, 5)).numpy().tobytes())
+    assert len(set(drawn[:10])) == 10
+    assert drawn[0] == drawn[10]
 
 
 def test_all_values_equal_the_plain_run_to_the_digit() -> None:

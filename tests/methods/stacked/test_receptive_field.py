@@ -22,7 +22,8 @@ from methods.stacked.activation import Dropout
 from methods.stacked.architecture import Architecture
 from methods.stacked.backbones import make_backbone
 from methods.stacked.parameters import stack
-from methods.stacked.receptive_field import within
+from methods.stacked.propagation import kernel_of, symmetric_weight, use_kernel
+from methods.stacked.receptive_field import restricted, within
 from tests.methods.federations import small_federation
 
 
@@ -41,6 +42,12 @@ def test_what_lies_within_some_hops_is_as_networkx_says(nodes, edges, hops, seed
     reference.add_nodes_from(range(nodes))
     near = [nx.single_source_shortest_path_length(reference, node, hops) for node in read.tolist()]
     assert within(graph, read, hops).tolist() == sorted(set().union(*near))
+
+
+def test_a_part_of_a_graph_runs_through_the_graphs_kernel():
+    graph = use_kernel(drawn_graph(6, 8, 0), "dgl")
+    part, _ = restricted(graph, symmetric_weight(graph), torch.tensor([0, 2, 3]))
+    assert kernel_of(part) == "dgl"
 
 
 @pytest.mark.parametrize("head", ["linear", "convolution"])

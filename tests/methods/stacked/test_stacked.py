@@ -21,7 +21,6 @@ from methods.stacked.optimiser import MaskedOptimiser, make_adam
 from methods.stacked.propagation import (
     mean_weight,
     propagate,
-    symmetric_weight,
     use_kernel,
     with_self_loops,
 )
@@ -35,7 +34,8 @@ SIZES = st.lists(st.integers(0, 7), min_size=1, max_size=5).filter(lambda sizes:
 @pytest.mark.parametrize("learned", [True, False])
 def test_kernels_agree_forward_and_backward(learned):
     graph = with_self_loops(small_dataset(nodes=50).graph)
-    base = symmetric_weight(graph)
+    # No symmetric matrix, whose transpose, which carries gradients, would be itself.
+    base = torch.rand(graph.num_edges(), generator=torch.Generator().manual_seed(1))
     results = []
     for kernel in ("dgl", "torch"):
         h = torch.randn(50, 6, generator=torch.Generator().manual_seed(0)).requires_grad_()
@@ -154,6 +154,18 @@ def test_dropout_keeps_its_share_and_the_expectation(probability):
     assert float(kept.max()) == pytest.approx(1 / (1 - probability), rel=1e-4)
     again = Dropout(probability, seed=0)
     torch.testing.assert_close(again(torch.ones(1000, 37)), kept[:1000])
+
+
+@pytest.mark.parametrize("probability", [0.5, 0.3])
+def test_ten_seeds_draw_ten_masks(probability):
+    drawn = {Dropout(probability, seed).mask((5, 20)).numpy().tobytes() for seed in range(10)}
+    assert len(drawn) == 10
+
+
+def test_dropout_of_almost_everything_has_a_finite_scale():
+    dropout = Dropout(1 - 1e-9, seed=0)
+    assert dropout.scale == 2**16
+    assert float(dropout(torch.ones(1000, 1000)).mean()) == pytest.approx(1, abs=1)
 
 
 def test_no_dropout_is_the_identity():

@@ -55,7 +55,9 @@ def test_fresh_negatives_are_non_edges_of_the_edges_clients() -> None:
     first, second = split(sampler())[1], split(sampler())[1]
     assert not torch.equal(first, second)
     assert not codes(federation, first) & edges_of(federation)
-    drawn = set().union(*(codes(federation, split(sampler())[1]) for _ in range(200)))
+    negatives = [split(sampler())[1] for _ in range(200)]
+    assert all((ends[0] != ends[1]).all() for ends in negatives)
+    drawn = set().union(*(codes(federation, ends) for ends in negatives))
     for held in (links.validation, links.test):
         assert not drawn & codes(federation, held.ends)
     assert torch.equal(federation.client[first[0]], federation.client[first[1]])

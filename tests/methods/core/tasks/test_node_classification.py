@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as functional
@@ -8,7 +10,7 @@ from datasets.errors import UserError
 from methods.core.setting import make_setting
 from methods.core.tasks import NodeClassification
 from methods.stacked import kernels
-from tests.methods.federations import small_federation
+from tests.methods.federations import community_federation, small_federation
 
 
 @pytest.mark.parametrize("compiled", [True, False])
@@ -31,6 +33,40 @@ def test_scores_are_counted_by_client(monkeypatch, compiled):
     held = federation.validation
     loss = functional.cross_entropy(output[held], federation.labels[held])
     assert found.validation_loss == pytest.approx(float(loss), rel=1e-5)
+
+
+def test_minority_nodes_are_those_outside_the_commonest_class_in_training() -> None:
+    federation = community_federation(clients=5)
+    task = NodeClassification(federation)
+    output = torch.randn(federation.nodes, federation.classes, generator=torch.Generator().manual_seed(0))
+    found = task.evaluate(output).further["minority_accuracy"]
+    right, commonest = output.argmax(dim=1) == federation.labels, set()
+    for client in range(federation.clients):
+        mine = federation.client == client
+        held = federation.labels[mine & federation.train].bincount()
+        few = mine & federation.test & (federation.labels != held.argmax())
+        assert float(found.value[client]) == pytest.approx(float(right[few].double().mean()))
+        assert found.weight[client] == few.sum()
+        commonest.add(int(held.argmax()))
+    assert len(commonest) > 1
+
+
+def test_a_clients_loss_and_class_means_are_over_its_own_training_nodes() -> None:
+    federation = small_federation()
+    # Client 0 trains on no node, client 1 on none of class 0.
+    absent = (federation.client == 0) | ((federation.client == 1) & (federation.labels == 0))
+    task = NodeClassification(replace(federation, train=federation.train & ~absent))
+    output = torch.randn(federation.nodes, federation.classes, generator=torch.Generator().manual_seed(0))
+    losses, means = task.client_loss(output), task.class_means(output[task.train])
+    assert float(task.loss(output)) == pytest.approx(float(losses.sum()), rel=1e-5)
+    for client in range(federation.clients):
+        chosen = federation.train & ~absent & (federation.client == client)
+        own = functional.cross_entropy(output[chosen], federation.labels[chosen]) if chosen.any() else 0
+        assert float(losses[client]) == pytest.approx(float(own), rel=1e-5)
+        for label in range(federation.classes):
+            members = output[chosen & (federation.labels == label)]
+            expected = members.mean(dim=0) if len(members) else torch.zeros(federation.classes)
+            torch.testing.assert_close(means[client, label], expected)
 
 
 def test_it_takes_no_options() -> None:
