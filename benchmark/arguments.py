@@ -89,7 +89,7 @@ _CHOOSING = (*_GRID, *_SETTINGS, "shard")
 _CHOSEN_BY = {
     "report": ("table",),
     "export": (*_GRID, "seeds"),
-    "verify": ("table", "seeds"),
+    "verify": (*_GRID, "seeds"),
     "performance": ("dataset", "clients", "method"),
     "peers": ("dataset", "clients", "method"),
     # Those of a campaign are refused in words of their own.
