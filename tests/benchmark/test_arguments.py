@@ -115,6 +115,12 @@ def test_bad_usage_is_one_sentence_and_exit_code_2(
     assert captured.out == ""
 
 
+def test_how_one_seed_is_named_is_said() -> None:
+    with pytest.raises(ValueError, match="1 is seed 0 alone, and 3, is seed 3"):
+        parse_seeds(["0"])
+    assert (parse_seeds(["1"]), parse_seeds(["3,"])) == ((0,), (3,))
+
+
 def test_an_option_that_needs_another_names_it(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse(["--max-seconds", "2"])
