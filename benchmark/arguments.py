@@ -89,7 +89,7 @@ _CHOOSING = (*_GRID, *_SETTINGS, "shard")
 _CHOSEN_BY = {
     "report": ("table",),
     "export": (*_GRID, "seeds"),
-    "verify": ("table", "seeds"),
+    "verify": (*_GRID, "seeds"),
     "performance": ("dataset", "clients", "method"),
     "peers": ("dataset", "clients", "method"),
     # Those of a campaign are refused in words of their own.
@@ -133,7 +133,7 @@ def parse_seeds(values: Sequence[str]) -> tuple[int, ...]:
         raise ValueError(f"--seeds takes a count or a list of whole numbers, not {' '.join(values)!r}")
     if len(items) == 1 and "," not in values[0]:
         if int(items[0]) < 1:
-            raise ValueError("--seeds takes a count of at least 1")
+            raise ValueError("--seeds takes a count of at least 1: 1 is seed 0 alone, and 3, is seed 3")
         return tuple(range(int(items[0])))
     return tuple(dict.fromkeys(int(item) for item in items))
 

@@ -154,9 +154,17 @@ def _run_authors(arguments: Arguments) -> int:
 
 def _verify(arguments: Arguments, count: int, work: RunCell) -> int:
     """Run stored records again; prints one line for each difference."""
+    from benchmark.export import select
+    from benchmark.frame import Results
     from benchmark.verify import SCORE_TOLERANCE, compare, draw
 
-    records = draw(arguments.results, count, arguments.seeds, arguments.table, arguments.max_seconds)
+    records = draw(
+        arguments.results,
+        count,
+        tables=arguments.table,
+        max_seconds=arguments.max_seconds,
+        chosen=lambda every: select(Results(tuple(every)), arguments),
+    )
     if arguments.dry_run:
         for record in records:
             print(f"{record.key}  {record.cell.protocol}: {record.cell.title}")

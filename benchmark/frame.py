@@ -59,7 +59,8 @@ class Results:
 
     def frame(self) -> pandas.DataFrame:
         """One row a record: what was run, by the names of a protocol's settings; its scores in percent, with
-        the main one as `score`; seconds, bytes and options as `seconds.train`, `bytes.up`, `options.mu`."""
+        the main one as `score`; seconds, bytes, options and a method's own figures as `seconds.train`,
+        `bytes.up`, `options.mu`, `extras.epsilon`."""
         import pandas
 
         return pandas.DataFrame([_row(record) for record in self.records])
@@ -134,7 +135,9 @@ def _row(record: Record) -> dict[str, Any]:
             row |= {f"{name}.{key}": each for key, each in value.items()}
         else:
             row[name] = "+".join(map(str, value)) if isinstance(value, list) else value
-    return row
+    # Of the others, as lists by client, nothing fits into a row.
+    figures = {name: value for name, value in record.extras.items() if isinstance(value, (int, float))}
+    return row | {f"extras.{name}": value for name, value in figures.items()}
 
 
 def averaged(

@@ -219,7 +219,10 @@ def _add_output(group: _Group) -> None:
     )
     group.add_argument("--dry-run", action="store_true", help="list the cells and run none")
     group.add_argument(
-        "--verify", type=_positive, metavar="N", help="run N stored records again, compare every figure"
+        "--verify",
+        type=_positive,
+        metavar="N",
+        help="run N stored records again, of those that the filters choose, and compare every figure",
     )
     group.add_argument(
         "--max-seconds",

@@ -6,8 +6,8 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -22,10 +22,11 @@ from benchmark.environment import ROOT, SOURCES, commit, environment, peak_memor
 from benchmark.files import check_unchanged, handed_by
 from benchmark.record import Failure, Record, Result, rounded
 from benchmark.saving import Saving
+from datasets.catalogue import REGISTRY
 from datasets.damage import damaged, weakened
 from datasets.errors import UserError
 from datasets.federation import Federation, federate
-from datasets.graph import BETA_NOTICE, Dataset, binarised, largest_component, row_normalised
+from datasets.graph import BETA_NOTICE, Dataset, as_array, binarised, largest_component, row_normalised
 from datasets.options import Spec
 from datasets.partition import partition as divide
 from datasets.partition.base import Partition
@@ -33,6 +34,7 @@ from datasets.partition.statistics import describe as describe_partition
 from datasets.plugins import handed_over
 from datasets.registry import load
 from datasets.splits import make_split
+from datasets.synthetic import GENERATORS
 from methods.core import registry, rounds
 from methods.core.checkpoint import CheckpointError
 from methods.core.schedule import Schedule
@@ -210,14 +212,27 @@ def prepare(cell: Cell) -> Dataset:
 
     Raises UserError if the graph cannot be had or read.
     """
-    dataset = load(cell.dataset)
+    dataset = whole = load(cell.dataset)
     if cell.largest_component:
         dataset = largest_component(dataset)
     if cell.binarise:
         dataset = binarised(dataset)
     if cell.feature_transform == "row-normalised":
         dataset = row_normalised(dataset)
-    return dataset
+    if cell.dataset.name in REGISTRY or cell.dataset.name in GENERATORS:
+        return dataset
+    return replace(dataset, note="; ".join(filter(None, (whole.note, *_changes(whole, dataset, cell)))))
+
+
+def _changes(whole: Dataset, dataset: Dataset, cell: Cell) -> Iterator[str]:
+    """What preparing a graph of one's own took from it that its owner may not expect."""
+    if lost := whole.nodes - dataset.nodes:
+        yield (
+            f"{lost:,} of {whole.nodes:,} nodes lie outside the largest component and are left out "
+            "(largest_component=false keeps them)"
+        )
+    if cell.feature_transform == "row-normalised" and as_array(whole.features).min() < 0:
+        yield "rows of features are divided by their sums, and some are negative (features=raw keeps them)"
 
 
 def make_clients(cell: Cell) -> tuple[Dataset, Partition, Federation]:

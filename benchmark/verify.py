@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,19 +33,20 @@ FIRST_ROUNDS = 5
 """Until here a record counts as having the loss of its first rounds; some tables evaluate more seldom."""
 _KIND = ("cpu", "threads", "kernel", "device", "gpu", "python", "dgl", "torch", "numpy", "scipy")
 """What must be alike for figures to be alike to the digit."""
-_OF_THE_RUN = ("seconds", "core_share", "peak_memory_mb", "environment", "commit", "label", "paths")
-"""What differs between two runs of one cell."""
+_OF_THE_RUN = ("seconds", "core_share", "peak_memory_mb", "environment", "commit", "label", "paths", "note")
+"""What differs between two runs of one cell, or is words about its graph."""
 
 
 def draw(
     results: Path,
     count: int,
-    seed: Sequence[int],
+    seed: int = 0,
     tables: Sequence[str] = (),
     max_seconds: float = math.inf,
+    chosen: Callable[[Sequence[Record]], Iterable[Record]] = iter,
 ) -> list[Record]:
     """At most `count` successes of the results folder, of any table or of those named, that can be run here
-    and took at most `max_seconds`.
+    and took at most `max_seconds`; `seed` of the draw among those that are `chosen`.
 
     Raises UserError if there is none: its graph, and its own files unchanged, must be at hand, and the
     present code must give it (`outdated_parts`).
@@ -58,9 +59,11 @@ def draw(
         other = "folder with --results or table with --table" if tables else "folder with --results"
         raise UserError(f"{results} holds no records{of_them}: name another {other}")
     records = [
-        record for record in every if record.status == OK and sum(record.seconds.values()) <= max_seconds
+        record
+        for record in chosen(every)
+        if record.status == OK and sum(record.seconds.values()) <= max_seconds
     ]
-    random.Random(str(list(seed))).shuffle(records)
+    random.Random(seed).shuffle(records)
     files = NamedFiles()
     found: list[Record] = []
     for record in records:
@@ -68,8 +71,8 @@ def draw(
             found.append(record)
     if not found:
         raise UserError(
-            f"no record in {results} can be run again here: get its data, or name another folder or longer "
-            "--max-seconds"
+            f"no record that was asked for in {results} can be run again here: get its data, or name another "
+            "folder or longer --max-seconds"
         )
     return found
 

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from datasets import registry
 from datasets.archive import as_raw, write_archive
 from datasets.errors import UserError
 from datasets.files import explained, user_cache
-from datasets.graph import BETA_NOTICE, largest_component
+from datasets.graph import BETA_NOTICE, Dataset, largest_component
 from datasets.options import Spec, defaults_in_words, defaults_of
 from datasets.summary import summarise
 from datasets.synthetic import GENERATORS
@@ -147,10 +147,22 @@ def _info(options: argparse.Namespace) -> None:
     figures = [key for key in {**measured, **known} if key not in (*details, "upstream")]
     rows = ([_words(key), known.get(key), measured.get(key)] for key in figures)
     print(_table(rows, ("", "registry", "here")))
+    for line in () if dataset is None else _held(dataset):
+        print(line)
     if note:
         print(f"\nNote: {note}.")
     if dataset is None:
         print(f"\nNot here: {registry.how_to_get(options.name)}.")
+
+
+def _held(dataset: Dataset) -> Iterator[str]:
+    """What a graph holds beside edges, features and labels, and which labels it lacks; a line each."""
+    if missing := int((dataset.labels < 0).sum()):
+        yield f"without a label: {missing:,} nodes"
+    if dataset.official is not None:
+        yield f"official splits: {dataset.official.shape[1]}"
+    for name, values in dataset.attributes.items():
+        yield f"attribute {name}: {len(np.unique(values)):,} values"
 
 
 def _fetch(options: argparse.Namespace) -> None:

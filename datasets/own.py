@@ -342,8 +342,10 @@ def _from_tables(nodes: Path, edges: Path) -> Dataset:
     if set(pairs.columns) <= set(row.astype(str)):
         raise UserError(f"{edges} begins with an edge: give it a first row that names its columns")
     ends = [row.get_indexer(pairs.iloc[:, column]) for column in (0, 1)]
-    if any((end < 0).any() for end in ends):
-        raise UserError(f"{edges} names a node that {nodes} lacks: give every node a row")
+    for column, end in enumerate(ends):
+        if (end < 0).any():
+            lost = pairs.iloc[:, column].to_numpy()[end < 0][0]
+            raise UserError(f"{edges} names the node {lost}, which {nodes} lacks: give every node a row")
     table = table.drop(columns="id", errors="ignore")
     texts = [key for key in table.select_dtypes(exclude=["number", "bool"]) if key not in LABELS]
     if texts:
@@ -365,8 +367,11 @@ def _from_table(name: str, source: np.ndarray, target: np.ndarray, table: pandas
         raise UserError(f"{name} has labels called {' and '.join(labels)}: rename or leave out all but one")
     (label,) = labels
     further = table.drop(columns=label)
-    listed = next((key for key in FEATURES if key in further and further[key].map(_is_list).all()), None)
+    listed = next((key for key in FEATURES if key in further and further[key].map(_is_list).any()), None)
     if listed is not None:
+        if not (given := further[listed].map(_is_list)).all():
+            place = int(np.argmin(given))
+            raise UserError(f"{name} has nodes without {listed}, as in row {place} (from 0): give all a list")
         try:
             features = np.array(further.pop(listed).tolist(), dtype=np.float32)
         except (TypeError, ValueError) as error:

@@ -74,7 +74,10 @@ def load(
             if not error.reason:
                 raise
             # One's own is not to be deleted, nor can it be fetched.
-            raise UserError(f"cannot read {path} ({error.reason}): write it anew") from error
+            raise UserError(
+                f"cannot read {path} ({error.reason}): write it anew, with the arrays edge_src, edge_dst, "
+                "feat and label"
+            ) from error
         return as_dataset(Path(path).stem, raw, note=str(meta.get("note", "")))
     if is_path(path) and not path.endswith(PLUGIN):
         return own.read(Path(path))

@@ -94,7 +94,7 @@ def markdown(
         parts.append(escape(provenance(rows)))
     failures = sum(record.status != OK and not outdated_parts(record.cell) for record in leaderboard.records)
     if failures:
-        parts.append(f"Failed cells: {failures} (see `results/runs/{protocol.name}.jsonl`).")
+        parts.append(f"Failed cells: {failures} (see `runs/{protocol.name}.jsonl` in the results folder).")
     if notes.strip():
         parts.append(notes.strip())
     return "\n\n".join(parts) + "\n"
@@ -196,8 +196,8 @@ def footnotes(rows: Iterable[Row]) -> list[str]:
             breaking.setdefault(row.privacy, {})[row.method] = None
         for choice in row.chosen:
             choices.setdefault(choice, {})[row.method] = None
-        if (alone := _left_alone(row)) is not None:
-            notes[alone] = None
+        for note in filter(None, (_left_alone(row), _epsilon(row))):
+            notes[note] = None
         for record in row.records:
             if record.note:
                 notes[f"Note on {row.block[0]}: {record.note}"] = None
@@ -210,6 +210,19 @@ def footnotes(rows: Iterable[Row]) -> list[str]:
         for choice, methods in choices.items()
     ]
     return [*marked, *notes]
+
+
+def _epsilon(row: Row) -> str | None:
+    """How private its updates are, by the least private of its runs; None without noise."""
+    found = [record.extras for record in row.records if "epsilon" in record.extras]
+    if not found:
+        return None
+    averages, server = (max(extras[name] for extras in found) for name in ("epsilon", "epsilon_server"))
+    delta = row.cell.schedule.privacy_delta
+    return (
+        f"{_name(row, True)} on {block_title(row.block)}: ε = {averages:.2f} against those who see the "
+        f"averaged models alone, {server:.2f} against the server, for δ = {delta:g}."
+    )
 
 
 def _left_alone(row: Row) -> str | None:

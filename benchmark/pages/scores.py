@@ -190,9 +190,13 @@ def blocks_of(rows: Iterable[Row]) -> list[tuple[Block, list[Row]]]:
 
 
 def metrics_of(protocol: Protocol, rows: Iterable[Row]) -> list[str]:
-    """The scores that any of the rows holds: the protocol's, then link prediction's."""
-    held = {metric for row in rows for metric in row.scores}
-    return [metric for metric in protocol.scores if metric in held]
+    """The scores that any of the rows holds: the protocol's, link prediction's, and those that rows named to
+    select their round."""
+    held = dict.fromkeys(metric for row in rows for metric in row.scores)
+    return [
+        *(metric for metric in protocol.scores if metric in held),
+        *sorted(held.keys() - {*protocol.scores}),
+    ]
 
 
 def best_of(rows: Iterable[Row], metric: str) -> Row | None:
@@ -203,7 +207,8 @@ def best_of(rows: Iterable[Row], metric: str) -> Row | None:
 
 def _scores(protocol: Protocol, row: Row, others: Iterable[Row]) -> dict[str, Score]:
     scores = {}
-    for metric in protocol.scores:
+    named = row.cell.schedule.selection_metric
+    for metric in dict.fromkeys((*protocol.scores, *filter(None, (named,)))):
         found = zip(row.records, _values(metric, row, others), strict=False)
         by_seed = {record.cell.seed: value for record, value in found if value is not None}
         values = [*by_seed.values()]

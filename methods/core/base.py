@@ -29,7 +29,7 @@ from methods.stacked.architecture import Architecture
 from methods.stacked.backbones import Backbone, Inputs, make_backbone
 from methods.stacked.mixing import column, weighted_mean
 from methods.stacked.optimiser import MaskedOptimiser, make_adam
-from methods.stacked.parameters import Parameters, stack
+from methods.stacked.parameters import Parameters, check_stacked, stack
 from methods.stacked.propagation import use_kernel
 
 BOTH_TASKS = (tasks.NodeClassification.name, tasks.LinkPrediction.name)
@@ -147,6 +147,7 @@ class FederatedMethod:
         self.inputs = self.make_inputs()
         self.dropout = Dropout(self.setting.architecture.dropout, self.setting.seed, self.device)
         self.parameters = self.initial_parameters()
+        check_stacked(self.info.name, self.parameters, self.shared(), federation.clients)
         self.optimiser = self.make_optimiser(list(self.parameters.values()))
         self.shares = self.client_weights().to(self.device)
         self.attend(1)

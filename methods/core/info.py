@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -45,3 +46,11 @@ class MethodInfo:
     """Why no client may be absent from a round; empty if one may."""
     version: int = 1
     """Raise when its results change: records of another version are of another cell."""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a name that no command line could ask for, and for options that would not be
+        read."""
+        if not re.fullmatch(r"[\w.+-]+", self.name):
+            raise ValueError(f"the name {self.name!r} may have letters, digits and . + - _ alone")
+        if "__dataclass_fields__" not in vars(self.options):
+            raise ValueError(f"{self.options.__name__} is no dataclass: put @dataclass(frozen=True) above it")

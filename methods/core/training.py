@@ -175,7 +175,8 @@ def _finite(loss: Tensor, method: FederatedMethod, number: int) -> float:
     value = float(loss) / method.federation.clients
     if not math.isfinite(value):
         fix = f"lower the learning rate (now {method.schedule.learning_rate})"
-        if number == 1 and method.inputs.receptive_field is not None:
+        # Where outputs that are NaN are multiplied the loss is finite, but its gradient is not.
+        if number <= 2 and method.inputs.receptive_field is not None:
             fix += ", or set reads_labelled_alone to False if it trains on outputs of unlabelled nodes"
         raise DivergedError(f"{method.info.name} diverged: its loss is {value} in round {number}; {fix}")
     return value

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
+from datasets.errors import UserError, unknown
+
 Parameters = dict[str, Tensor]
 Weights = Mapping[str, Tensor]
 
@@ -48,3 +50,22 @@ def stack(parameters: Weights, clients: int, device: torch.device | str = "cpu")
         name: value.unsqueeze(0).repeat(clients, *(1,) * value.dim()).to(device).requires_grad_()
         for name, value in parameters.items()
     }
+
+
+def check_stacked(method: str, parameters: Weights, shared: Iterable[str], clients: int) -> None:
+    """Raises UserError, beginning with the method's name, for a parameter that no step would train, one
+    without a slice a client (or one slice for all), and a name to share that is no parameter's."""
+    for name, value in parameters.items():
+        if not (value.requires_grad and value.is_leaf):
+            raise UserError(
+                f"{method}'s parameter {name} would never be trained: make it a leaf that requires a "
+                "gradient, as methods.stacked.parameters.stack does"
+            )
+        if value.dim() == 0 or len(value) not in (1, clients):
+            raise UserError(
+                f"{method}'s parameter {name} has the shape {tuple(value.shape)} and there are {clients} "
+                "clients: give it a slice for each, as methods.stacked.parameters.stack does"
+            )
+    for name in shared:
+        if name not in parameters:
+            raise unknown("parameter", name, parameters, f" in shared() of {method}")

@@ -24,6 +24,7 @@ from datasets.errors import UserError
 from datasets.options import Spec
 from methods.core.base import register
 from methods.fedavg import FedAvg
+from tests.benchmark.fakes import make_cell, make_record
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL: dict[str, Any] = {"clients": 3, "rounds": 2, "hidden": 8}
@@ -57,6 +58,13 @@ def test_the_code_of_the_guide_runs_as_printed(
     assert set(frame["rounds"]) == {100}
     assert len(table.curves()) == 10 * 100
     assert list(table.pivot("method", "dataset").index) == ["fedavg", "my-method"]
+
+
+def test_a_frame_has_the_figures_that_a_method_reports() -> None:
+    record = make_record(make_cell(), extras={"epsilon": 6.5, "test_by_client": [1.0, 2.0]})
+    frame = Results((record,)).frame()
+    assert frame["extras.epsilon"].tolist() == [6.5]
+    assert "extras.test_by_client" not in frame
 
 
 def test_a_frame_has_a_row_a_record_and_curves_one_an_evaluation() -> None:

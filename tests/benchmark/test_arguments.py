@@ -95,7 +95,7 @@ def test_seeds_that_cannot_be(values: list[str]) -> None:
         ["--campaign", "--set", "rounds=3"],
         ["--campaign", "--device", "cuda"],
         ["--campaign", "--shard", "1/2"],
-        ["--verify", "3", "--method", "fedavg"],
+        ["--verify", "3", "--rounds", "50"],
         ["--export", "table.md", "--rounds", "50"],
         ["--forget", "0123456", "--dataset", "cora"],
         ["--report", "--dataset", "cora"],
@@ -115,6 +115,12 @@ def test_bad_usage_is_one_sentence_and_exit_code_2(
     assert captured.out == ""
 
 
+def test_how_one_seed_is_named_is_said() -> None:
+    with pytest.raises(ValueError, match="1 is seed 0 alone, and 3, is seed 3"):
+        parse_seeds(["0"])
+    assert (parse_seeds(["1"]), parse_seeds(["3,"])) == ((0,), (3,))
+
+
 def test_an_option_that_needs_another_names_it(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse(["--max-seconds", "2"])
@@ -126,8 +132,8 @@ def test_an_option_that_needs_another_names_it(capsys: pytest.CaptureFixture[str
 
 def test_an_option_that_a_command_would_pass_over_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        parse(["--verify", "3", "--table", "fedpub-2", "--method", "fedavg"])
-    assert "--verify does not choose by --method" in capsys.readouterr().err
+        parse(["--verify", "3", "--table", "fedpub-2", "--method", "fedavg", "--rounds", "50"])
+    assert "--verify does not choose by --rounds" in capsys.readouterr().err
     together = ["--export", "table.md", "--forget", "0123456", "--dataset", "cora", "--seeds", "3"]
     assert parse(together).seeds == (0, 1, 2)
     assert parse(["--verify", "3", "--table", "fedpub-2", "--seeds", "1,"]).seeds == (1,)

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmark.record import Failure, Record
-from benchmark.runner import attempt, run
+from benchmark.runner import attempt, prepare, run
 from datasets.errors import UserError
 from methods.core.base import FederatedMethod
 from methods.core.tasks import LinkPrediction
@@ -123,3 +125,19 @@ def test_a_seed_of_its_own_holds_the_data_still() -> None:
     assert own.curve["test"] != other.curve["test"]
     assert with_settings(cell, data_seed=-1).key == with_settings(SMALL, seed=1).key != cell.key
     assert run(with_settings(SMALL, seed=0, data_seed=0)).curve["test"] == other.curve["test"]
+
+
+def test_what_preparing_takes_from_a_graph_of_ones_own_is_said(tmp_path: Path) -> None:
+    (tmp_path / "nodes.csv").write_text("label,f1\n0,1\n1,-2\n0,3\n")
+    (tmp_path / "edges.csv").write_text("source,target\n0,1\n")
+    own = make_cell(dataset=str(tmp_path), largest_component=True, features="row-normalised")
+    note = prepare(own).note
+    assert "1 of 3 nodes lie outside the largest component and are left out" in note
+    assert "rows of features are divided by their sums, and some are negative" in note
+    kept = replace(own, largest_component=False, feature_transform="raw")
+    assert prepare(kept).note == ""
+
+
+def test_a_graph_of_the_suite_has_the_note_of_its_own_alone() -> None:
+    cell = make_cell(dataset="community[nodes=60,communities=6]", features="row-normalised")
+    assert prepare(cell).note == ""

@@ -73,6 +73,18 @@ def test_a_dry_run_names_the_records_that_are_drawn(
     assert {line.split()[0] for line in captured.out.splitlines()} == {each["key"] for each in records}
 
 
+def test_filters_choose_the_records(
+    made: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine, *records = made[0], *map(json.loads, made[1:])
+    command = [*write(tmp_path, machine, *records), "--dry-run"]
+    assert main(parse([*command, "--method", "local", "--clients", "3", "--seeds", "1"])) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "local" in line
+    assert main(parse([*command, "--method", "locl"])) == 2
+    assert "unknown method in the records 'locl': did you mean local" in capsys.readouterr().err
+
+
 def test_what_a_record_does_not_hold_yet_is_no_difference(made: list[str], tmp_path: Path) -> None:
     machine, *records = made[0], *map(json.loads, made[1:])
     for record in records:
@@ -114,8 +126,8 @@ def test_records_of_earlier_versions_and_long_ones_are_not_drawn(
     machine, *records = made[0], *map(json.loads, made[1:])
     records[0]["seconds"]["train"] = 7.0
     command = write(tmp_path, machine, *records)
-    assert len(draw(tmp_path, 5, ())) == 2
-    (short,) = draw(tmp_path, 5, (), max_seconds=5.0)
+    assert len(draw(tmp_path, 5)) == 2
+    (short,) = draw(tmp_path, 5, max_seconds=5.0)
     assert short.seconds["train"] < 5
     assert main(parse([*command, "--max-seconds", "0.000001"])) == 2
     assert "longer --max-seconds" in capsys.readouterr().err
@@ -141,16 +153,16 @@ def test_nothing_to_run_again_is_one_sentence(tmp_path: Path, capsys: pytest.Cap
 def test_a_table_without_records_is_named_as_the_cause(made: list[str], tmp_path: Path) -> None:
     write(tmp_path, made[0], *map(json.loads, made[1:]))
     with pytest.raises(UserError, match="holds no records of quick: name another folder"):
-        draw(tmp_path, 3, (0,), ["quick"])
+        draw(tmp_path, 3, tables=["quick"])
 
 
 def test_as_many_are_drawn_as_asked_for_and_the_seed_says_which(made: list[str], tmp_path: Path) -> None:
     machine, *records = made[0], *map(json.loads, made[1:])
     write(tmp_path, machine, *records)
-    drawn = [draw(tmp_path, 1, (seed,)) for seed in range(20)]
+    drawn = [draw(tmp_path, 1, seed) for seed in range(20)]
     assert {len(each) for each in drawn} == {1}
     assert {each[0].key for each in drawn} == {record["key"] for record in records}
-    assert [each[0].key for each in drawn] == [draw(tmp_path, 1, (seed,))[0].key for seed in range(20)]
+    assert [each[0].key for each in drawn] == [draw(tmp_path, 1, seed)[0].key for seed in range(20)]
 
 
 def test_a_failure_is_not_drawn(made: list[str], tmp_path: Path) -> None:
@@ -159,7 +171,7 @@ def test_a_failure_is_not_drawn(made: list[str], tmp_path: Path) -> None:
     (kept,) = store.records()
     store.append(failed(replace(kept.cell, seed=1), "out of memory"))
     assert len(Store(tmp_path, "default").records()) == 2
-    assert [record.key for record in draw(tmp_path, 5, ())] == [kept.key]
+    assert [record.key for record in draw(tmp_path, 5)] == [kept.key]
 
 
 def test_a_curve_agrees_to_the_digits_that_it_keeps(made: list[str], tmp_path: Path) -> None:

@@ -121,9 +121,9 @@ def _section(
     return Section(
         protocol.name,
         protocol.title,
-        render(introduction),
-        render(heading + tables, top=3, identity=protocol.name),
-        render(notes, top=4),
+        render(introduction, folder=path.parent.name),
+        render(heading + tables, top=3, identity=protocol.name, folder=path.parent.name),
+        render(notes, top=4, folder=path.parent.name),
         heat_map(protocol, rows),
         {"blocks": plotted(protocol, rows, rounds), "forest": differences},
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from posixpath import join, normpath
 
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
@@ -21,9 +22,10 @@ LOWEST = 6
 _JUDGED = {f" {word}": f"verdict {word}" for word in (AGREES, DIFFERS, UNDECIDED)}
 
 
-def render(text: str, *, top: int = 2, identity: str = "") -> Markup:
+def render(text: str, *, top: int = 2, identity: str = "", folder: str = "") -> Markup:
     """The HTML of `text`, its highest heading at level `top`; with `identity` the headings are numbered
-    anchors `identity-1`, `identity-2`, … for links."""
+    anchors `identity-1`, `identity-2`, … for links. `folder`, relative to the page, is where the text's own
+    links begin."""
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
     tokens = markdown.parse(text)
     levels = [int(token.tag[1]) for token in tokens if token.type == "heading_open"]
@@ -41,10 +43,18 @@ def render(text: str, *, top: int = 2, identity: str = "") -> Markup:
             token.meta["label"] = heading
         elif token.type == "td_open":
             token.attrJoin("class", _class(tokens[place + 1].content))
+        for part in token.children or ():
+            if folder and part.type == "link_open":
+                part.attrSet("href", _seen_from_the_page(str(part.attrGet("href")), folder))
     markdown.add_render_rule("table_open", _open_table)
     markdown.add_render_rule("table_close", _close_table)
     # Escaped by the renderer: its `html` is off, and links are checked for their scheme.
     return Markup(markdown.renderer.render(tokens, markdown.options, {}))
+
+
+def _seen_from_the_page(link: str, folder: str) -> str:
+    """A link of a text in `folder`; one to elsewhere, or within the text, stays."""
+    return link if ":" in link or link.startswith("#") else normpath(join(folder, link))
 
 
 def _class(cell: str) -> str:

@@ -131,6 +131,27 @@ def test_notes_on_a_dataset_are_carried(protocol: Protocol) -> None:
     assert page.count("Note on cora: 1.2 % of the edges are missing") == 1
 
 
+def test_epsilon_is_said_of_every_private_row(protocol: Protocol) -> None:
+    cell = current_cell(protocol="fedpub-2", label="fedavg")
+    private = replace(cell, schedule=replace(cell.schedule, privacy_noise=1.0, privacy_clip=1.0))
+    extras = {"epsilon": 6.497, "epsilon_server": 9.01}
+    page = page_of(protocol, [make_record(cell), make_record(private, extras=extras)])
+    (line,) = (line for line in page.splitlines() if "ε = " in line)
+    assert "privacy_noise=1.0" in line
+    assert "ε = 6.50 against those who see the averaged models alone, 9.01 against the server" in line
+    assert "for δ = 1e-05" in line
+
+
+def test_the_metric_that_selects_the_round_has_a_column(protocol: Protocol) -> None:
+    cell = current_cell(protocol="fedpub-2", label="fedavg")
+    named = replace(cell, schedule=replace(cell.schedule, selection_metric="minority_accuracy"))
+    metrics = {"accuracy": 90.0, "minority_accuracy": 12.0}
+    assert "| minority accuracy % |" not in page_of(protocol, [make_record(cell, metrics=metrics)])
+    page = page_of(protocol, [make_record(named, metrics=metrics)])
+    assert "| accuracy % | minority accuracy % |" in page
+    assert "| 90.00 | 12.00 |" in page
+
+
 def test_gains_are_paired_by_seed_and_rounds_are_read_off_the_curve() -> None:
     protocol = toy(["accuracy", "gain_over_fedavg", "accuracy@round2"], ["fedavg", "fedper"])
     base = [make_record(current_cell(seed=seed, label="fedavg"), 50.0 + seed) for seed in range(2)]

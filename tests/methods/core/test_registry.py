@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from datasets.errors import UserError
 from datasets.hints import hints_of
 from datasets.options import defaults_of
 from methods.core import registry
-from methods.core.base import Architecture, Options
+from methods.core.base import Architecture, Options, register
 from methods.core.setting import make_setting
+from methods.fedavg import FedAvg
+from methods.stacked.parameters import Parameters
 from tests.methods.federations import small_federation
 
 
@@ -112,3 +115,44 @@ def test_every_method_says_whether_it_breaks_privacy(
     method = registry.create(name, options, setting)
     assert bool(method.breaks_privacy) is breaks
     assert bool(info.breaks_privacy) is (breaks or "breaks_privacy" in vars(type(method)))
+
+
+def test_a_method_that_no_command_line_could_ask_for_is_refused() -> None:
+    with pytest.raises(ValueError, match="the name 'my method' may have letters"):
+        register("my method", title="Mine", paper="none")
+
+
+def test_options_that_would_not_be_read_are_refused() -> None:
+    class Undecorated(Options):
+        mu: float = 0.1
+
+    with pytest.raises(ValueError, match="Undecorated is no dataclass: put"):
+        register("mine", title="Mine", paper="none", options=Undecorated)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "shared", "words"),
+    [
+        ({"shift": torch.zeros(3, 2)}, [], "mine's parameter shift would never be trained"),
+        ({"shift": torch.zeros(2, requires_grad=True)}, [], r"mine's parameter shift has the shape \(2,\)"),
+        ({"shift": torch.zeros((), requires_grad=True)}, [], r"mine's parameter shift has the shape \(\)"),
+        (
+            {},
+            ["head"],
+            "unknown parameter 'head' .* of mine: did you mean head.bias, head.weight",
+        ),
+    ],
+)
+def test_parameters_that_do_not_fit_the_clients_are_refused(
+    parameters: Parameters, shared: list[str], words: str
+) -> None:
+    @register("mine", title="Mine", paper="none")
+    class Mine(FedAvg):
+        def initial_parameters(self) -> Parameters:
+            return super().initial_parameters() | parameters
+
+        def shared(self) -> list[str]:
+            return shared
+
+    with pytest.raises(UserError, match=words):
+        Mine(Options(), make_setting(small_federation(clients=3))).build()

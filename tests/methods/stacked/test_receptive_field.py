@@ -99,10 +99,10 @@ READ_LABELLED = [name for name in registry.names() if registry.find(name).reads_
 """Of every method that says so."""
 
 
-def created(kind: str | type[FederatedMethod]) -> FederatedMethod:
+def created(kind: str | type[FederatedMethod], local_epochs: int = 2) -> FederatedMethod:
     """On clients drawn at random with few labelled nodes, as in FedStruct's Table 1."""
     federation = small_federation(nodes=300, clients=6, split="ratio[train=0.1,validation=0.2,test=0.5]")
-    schedule = Schedule(rounds=4, local_epochs=2, learning_rate=0.01)
+    schedule = Schedule(rounds=4, local_epochs=local_epochs, learning_rate=0.01)
     info = registry.find(kind).info if isinstance(kind, str) else kind.info
     backbone = next(name for name in ("gcn", "graphsage") if name in info.backbones)
     architecture = Architecture(backbone=backbone, hidden=(8, 8), dropout=0.4)
@@ -138,3 +138,15 @@ def test_a_method_that_reads_all_outputs_says_so_or_stops():
     whole = type("Whole", (Smooth,), {"reads_labelled_alone": False})
     losses = train(created(whole)).curve["loss"]
     assert losses[-1] < losses[0]
+
+
+class Scaled(FedAvg):
+    """A plug-in whose loss is of labelled nodes alone, and whose gradient is not: 0 × NaN is NaN."""
+
+    def logits(self, dropout: Dropout | None) -> Tensor:
+        return super().logits(dropout) * self.parameters["head.bias"].exp().mean()
+
+
+def test_a_method_that_multiplies_outputs_is_told_so_too():
+    with pytest.raises(DivergedError, match=r"its loss is nan in round 2.* reads_labelled_alone to False"):
+        train(created(Scaled, local_epochs=1))
