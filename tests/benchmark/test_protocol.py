@@ -89,10 +89,13 @@ def test_choices_made_on_the_table_are_told_where_they_hold() -> None:
             {"when": {"dataset": "uai"}, "settings": {"learning_rate": 0.03}},
             {"when": {"dataset": "acm"}, "settings": {"learning_rate": 0.1}},
             {"when": {"dataset": "acm", "partition": "metis"}, "chosen": "the clients"},
+            # An option of the method's, which only has the name of the setting.
+            {"when": {"method": "fedcog"}, "options": {"learning_rate": 1}},
         ]
     )
     point = {"partition": "metis", "clients": 5, "backbone": "gcn"}
     assert protocol.chosen_for(dataset="cora", method="fedprox[mu=1]", **point) == ("the rate", "mu")
+    assert protocol.chosen_for(dataset="cora", method="fedcog", **point) == ("the rate",)
     assert protocol.chosen_for(dataset="pubmed", method="fedavg", **point) == ("its rate",)
     assert protocol.chosen_for(dataset="uai", method="fedavg", **point) == ()
     assert protocol.chosen_for(dataset="acm", method="fedavg", **point) == ("the clients",)
