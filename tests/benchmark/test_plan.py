@@ -108,6 +108,34 @@ def test_a_method_with_its_own_network_runs_with_one_backbone() -> None:
     assert {cell.architecture.backbone for cell in plan.cells if cell.method == "fedstruct"} == {"sgc"}
     assert {cell.architecture.backbone for cell in plan.cells if cell.method == "fedavg"} == {"sgc", "gcn"}
     assert [skip.what for skip in plan.skipped] == ["fedstruct with gcn"]
+    assert cells("--method", "fedstruct", "--backbone", "gcn", "gcn") == cells(
+        "--method", "fedstruct", "--backbone", "gcn"
+    )
+
+
+def test_what_is_named_twice_is_run_once(toy: str) -> None:
+    once = ["--table", toy, "--method", "fedprox", "--clients", "3", "--backbone", "gcn", "--seeds", "1,"]
+    twice = ["--table", toy, "--method", "fedprox[mu=0.7]", "--clients", "3", "--backbone", "gcn"]
+    both = cells(*once, *twice, "--seeds", "1", "--dataset", "community,community")
+    assert [cell.key for cell in both] == [cell.key for cell in cells(*once)]
+
+
+def test_two_tables_of_one_name_are_refused(toy: str, tmp_path: Path) -> None:
+    other = tmp_path / "other" / "toy.toml"
+    other.parent.mkdir()
+    other.write_text(TOY)
+    argv = ("--table", toy, str(other), "--method", "fedavg")
+    assert cells(*argv) == cells("--table", toy, "--method", "fedavg")
+    other.write_text(TOY.replace("rounds = 5", "rounds = 50"))
+    with pytest.raises(UserError, match="two tables are called toy"):
+        cells(*argv)
+
+
+def test_an_option_of_its_own_counts_before_the_same_in_set() -> None:
+    (cell, *_) = cells("--method", "fedavg", "--set", "rounds=7", "rounds=9", "--rounds", "5")
+    assert cell.schedule.rounds == 5
+    (cell, *_) = cells("--method", "fedavg", "--set", "rounds=7", "rounds=9")
+    assert cell.schedule.rounds == 9
 
 
 def test_filters_may_leave_the_grid(toy: str) -> None:
