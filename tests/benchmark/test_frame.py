@@ -82,6 +82,14 @@ def test_options_of_one_name_are_levels_and_of_other_methods_nothing_is_said() -
     }
 
 
+def test_a_default_that_older_records_lack_is_no_other_setting() -> None:
+    older, newer = (
+        make_record(make_cell(seed=seed), 50.0 + 2 * seed, default_options=options)
+        for seed, options in enumerate(({}, {"alpha": 1}))
+    )
+    assert results(older, newer).pivot()["cora"].to_dict() == {"fedavg": "51.00 ± 1.41"}
+
+
 @pytest.mark.parametrize(
     ("names", "words"),
     [

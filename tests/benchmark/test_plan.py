@@ -4,6 +4,7 @@ import importlib.metadata
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,6 +79,21 @@ def test_a_bare_method_selects_its_variants_and_options_exactly_one(toy: str) ->
     (cell, *_) = cells("--table", toy, "--method", "fedprox[mu=0.9]")
     assert cell.schedule.rounds == 6
     assert dict(cell.options) == {"mu": 0.9}
+
+
+def test_an_option_that_a_table_sets_is_told_from_one_that_is_asked_for(tmp_path: Path) -> None:
+    """The table runs FedProx with μ = 0.1: to ask for the method's own 0.01 is to ask for another row."""
+    path = tmp_path / "toy.toml"
+    grid = TOY.replace('"fedprox[mu=0.5]", "fedprox[mu=0.7]"', '"fedprox"')
+    path.write_text(grid.replace("settings = { rounds = 6 }", "options = { mu = 0.1 }"))
+
+    def found(method: str) -> tuple[str, dict[str, Any]]:
+        (cell, *_) = cells("--table", str(path), "--method", method)
+        return cell.label, dict(cell.options)
+
+    assert found("fedprox") == found("fedprox[mu=0.1]") == ("fedprox", {"mu": 0.1})
+    assert found("fedprox[mu=0.01]") == ("fedprox[mu=0.01]", {})
+    assert found("fedprox[mu=0.2]") == ("fedprox[mu=0.2]", {"mu": 0.2})
 
 
 def test_an_option_at_its_default_is_the_same_cell() -> None:
@@ -224,6 +240,8 @@ def test_bad_input_is_one_sentence_with_the_nearest_names(argv: list[str], words
         (('"community"', '"./nowhere.npz"'), "there is no graph at ./nowhere.npz: check the path"),
         (('"metis"', '"dirichlet[alpha=-1]"'), "dirichlet's alpha must be positive"),
         (("rounds = 5", 'split = "ratio[train=2]"'), "ratio's train must be in"),
+        # Of one method, beside those that are split well.
+        (("rounds = 6", 'split = "ratio[train=2]"'), "ratio's train must be in"),
         (
             ('"fedprox[mu=0.5]", "fedprox[mu=0.7]", "fedavg", "nosuch"', '"fedavgg"'),
             "nothing to run: fedavgg: unknown method 'fedavgg' in table toy: did you mean fedavg",
