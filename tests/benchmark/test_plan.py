@@ -11,7 +11,7 @@ import pytest
 from benchmark import protocol as protocols
 from benchmark.arguments import parse
 from benchmark.cell import Cell
-from benchmark.plan import differing_options, make_plan
+from benchmark.plan import differing_options, make_plan, versions_of
 from benchmark.runner import run
 from datasets.errors import UserError
 from methods.core import registry
@@ -134,6 +134,17 @@ def test_what_is_named_twice_is_run_once(toy: str) -> None:
     twice = ["--table", toy, "--method", "fedprox[mu=0.7]", "--clients", "3", "--backbone", "gcn"]
     both = cells(*once, *twice, "--seeds", "1", "--dataset", "community,community")
     assert [cell.key for cell in both] == [cell.key for cell in cells(*once)]
+
+
+def test_every_cell_has_the_versions_of_its_own_parts(tmp_path: Path) -> None:
+    path = tmp_path / "toy.toml"
+    grid = TOY.replace('"community"', '"community", "cora"').replace(
+        'method = ["fedprox"]', 'dataset = ["cora"]'
+    )
+    path.write_text(grid.replace("rounds = 6", 'split = "official"'))
+    found = {cell.dataset.text: cell for cell in cells("--table", str(path), "--method", "fedavg")}
+    assert found["community"].versions != found["cora"].versions
+    assert all(cell.versions == versions_of(cell) for cell in found.values())
 
 
 def test_two_tables_of_one_name_are_refused(toy: str, tmp_path: Path) -> None:
