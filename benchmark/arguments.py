@@ -97,6 +97,7 @@ _CHOSEN_BY = {
     "authors": _CHOOSING,
 }
 """Command → what it looks at of that; others look at none of it."""
+_LISTS = (*_GRID, "save", "forget")
 _SPEED = ("peers", "performance")
 _NEEDS = {
     "hours": ("campaign",),
@@ -123,6 +124,21 @@ def split_list(text: str) -> list[str]:
     return [item.strip() for item in items if item.strip()]
 
 
+def _items(parser: argparse.ArgumentParser, name: str, values: Sequence[str]) -> tuple[str, ...]:
+    """The items of an option's lists. Ends the program where it is given and names nothing, as a variable of
+    the shell that is empty: left out, it would stand for everything."""
+    items = tuple(item for value in values for item in split_list(value))
+    if values and not items:
+        parser.error(f"{_spelt(name)} names nothing: give it a value or leave it out")
+    return items
+
+
+def _device_of(settings: Sequence[str]) -> str:
+    """The device that they name last, as `--set` or by its own option."""
+    named = [value.strip() for key, _, value in (text.partition("=") for text in settings) if key == "device"]
+    return named[-1] if named else "cpu"
+
+
 def parse_seeds(values: Sequence[str]) -> tuple[int, ...]:
     """`N` is the seeds 0…N−1; several values, or a list with commas, are the seeds themselves.
 
@@ -143,8 +159,8 @@ def parse(argv: Sequence[str]) -> Arguments:
     parser = make_parser()
     given = parser.parse_args(argv)
     _check_together(parser, given)
-    clients = [item for value in given.clients for item in split_list(value)]
-    for item in clients:
+    listed = {name: _items(parser, name, getattr(given, name)) for name in _LISTS}
+    for item in listed["clients"]:
         if not item.isdecimal() or int(item) < 1:
             parser.error(f"--clients takes whole numbers of at least 1, not {item!r}")
     try:
@@ -157,12 +173,9 @@ def parse(argv: Sequence[str]) -> Arguments:
         if value is not None:
             settings.append(f"{name}={value}")
     values: dict[str, Any] = {item.name: getattr(given, item.name, None) for item in fields(Arguments)}
-    for name in ("table", "dataset", "method", "partition", "backbone"):
-        values[name] = tuple(item for value in values[name] for item in split_list(value))
-    for name in ("save", "forget"):
-        values[name] = tuple(item for value in getattr(given, name) for item in split_list(value))
+    values |= listed
     values["authors"] = tuple(given.authors)
-    values["clients"] = tuple(int(item) for item in clients)
+    values["clients"] = tuple(map(int, listed["clients"]))
     values["seeds"] = seeds
     values["settings"] = tuple(settings)
     if given.pdb:
@@ -174,9 +187,9 @@ def parse(argv: Sequence[str]) -> Arguments:
     if given.campaign and (seeds or settings):
         parser.error("--campaign runs the tables' own settings and seeds: drop --seeds, --set and their kind")
     if given.workers is None:
-        values["workers"] = len(os.sched_getaffinity(0)) if given.device in (None, "cpu") else 1
+        values["workers"] = len(os.sched_getaffinity(0)) if _device_of(settings) == "cpu" else 1
     if given.performance is not None:
-        values["performance"] = tuple(item for value in given.performance for item in split_list(value))
+        values["performance"] = _items(parser, "performance", given.performance)
     elif given.peers:
         values["performance"] = ("peers",)
     return Arguments(**values)
@@ -196,6 +209,8 @@ def _check_together(parser: argparse.ArgumentParser, given: argparse.Namespace) 
     heard = {option for name in commands for option in _CHOSEN_BY.get(name, ())}
     if commands and (unheard := [name for name in _CHOOSING if name in named and name not in heard]):
         parser.error(f"{_spelt(commands[0])} does not choose by {_spelt(unheard[0])}: drop one of them")
+    if "all" in named and "table" in named and not commands:
+        parser.error("--all takes every table: drop it or --table")
     if "dry_run" in named and (idle := [name for name in _RUN_NOTHING if name in named]):
         parser.error(f"{_spelt(idle[0])} runs no cell, which --dry-run could list: drop one of them")
 

@@ -28,8 +28,8 @@ from benchmark.pages.claims import find
 from benchmark.pages.leaderboard import write_leaderboard
 from benchmark.pages.reproduction import NOT_AT_HAND, Entry, Identity, compared_with, make_entries
 from benchmark.pages.scores import Leaderboard
-from benchmark.plan import grid_cells
-from benchmark.protocol import AXES, Protocol, load_protocol, names
+from benchmark.plan import grid_cells, load_protocols
+from benchmark.protocol import AXES, Protocol, names
 from benchmark.published import answered_figures
 from benchmark.record import FAILED, Record
 from benchmark.records import Records, run_once
@@ -227,8 +227,8 @@ class _Campaign:
 
     def __init__(self, arguments: Arguments) -> None:
         """Raises UserError where neither a figure nor a claim is asked for."""
-        listed = dict.fromkeys(arguments.table or names())
-        self.grids = [(protocol, grid_cells(protocol)) for protocol in map(load_protocol, listed)]
+        tables = load_protocols(arguments.table or names())
+        self.grids = [(protocol, grid_cells(protocol)) for protocol in tables]
         self.workers = arguments.workers
         self.records = Records(arguments.results)
         self.estimate = Estimate(self.records.every())
@@ -290,10 +290,10 @@ class _Campaign:
         )
 
     def print_order(self) -> None:
-        """The cells in the order of running, each with the hours until it is done."""
+        """The cells in the order of running, each with the hours until it is done, about."""
         hours = 0.0
         for cell in self.cells:
-            hours += self.estimate.seconds(cell) / 3600
+            hours += self.estimate.seconds(cell) / 3600 / self.workers
             print(f"{cell.key}  {hours:8.2f} h  {cell.protocol}: {cell.title}")
 
     def write_leaderboards(self, results: Path) -> None:

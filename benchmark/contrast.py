@@ -117,7 +117,8 @@ def _p_values(mean: float, spread: float, count: int, direction: str, margin: fl
         """The p-value of the mean being above (1) or below (-1) the bound."""
         distance = sign * (mean - bound)
         if spread == 0:
-            return 0.0 if distance > 0 else 1.0
+            # Scores that differ by the bound itself seldom do so to the last digit.
+            return 0.0 if distance > ROUNDING * max(abs(mean), abs(bound)) else 1.0
         return float(student.sf(distance * math.sqrt(count) / spread, count - 1))
 
     if direction == EQUAL:

@@ -106,8 +106,8 @@ def _recent(values: Sequence[float]) -> float:
 
 
 def _epochs(cell: Cell) -> int:
-    """Local epochs in all; a round without any still has its exchange."""
-    return cell.schedule.rounds * max(cell.schedule.local_epochs, 1)
+    """Local epochs in all."""
+    return cell.schedule.rounds * cell.schedule.local_epochs
 
 
 def _likes(cell: Cell) -> list[tuple[Hashable, ...]]:

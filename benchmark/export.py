@@ -106,8 +106,6 @@ def make_table(results: Results, rows: str = "method", columns: str = "dataset",
     results = Results(results.successes)
     if not results.records:
         raise UserError("there is no result to export: name the folder and the tables of records that exist")
-    if rows == columns:
-        raise UserError(f"rows and columns are both {rows}: name two different ones")
     found, levels, frame = averaged(results, rows, columns, values)
     figures = found.reset_index()
     keeps = frame["privacy"] == "" if rows == "method" else pandas.Series(True, index=frame.index)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import html
 from collections.abc import Iterator
 from dataclasses import dataclass
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from benchmark.cell import FIELDS, OUTSIDE_KEY
 from benchmark.pages.metrics import main_value
 from benchmark.pages.tables import with_spread
 from benchmark.record import FAILED, OK, Record
-from datasets.errors import check_choice
+from datasets.errors import UserError, check_choice
 
 if TYPE_CHECKING:
     import pandas
@@ -85,15 +86,16 @@ class Results:
         columns `mean`, `std` and `runs`.
 
         A setting or option that is in neither `rows` nor `columns` but differs within one of their fields
-        becomes a level of the rows: what was run differently is never averaged. Raises UserError for a column
-        that `frame` lacks.
+        becomes a level of the rows: what was run differently is never averaged. Raises UserError without a
+        result, for a column that `frame` lacks, one that is rows and columns, and values that are text.
         """
         import pandas
 
         found, _, _ = averaged(Results(self.successes), rows, columns, values)
         if text:
             spreads = found["std"].astype(object).where(found["std"].notna(), None)
-            shown = [with_spread(mean, std) for mean, std in zip(found["mean"], spreads, strict=True)]
+            figures = zip(found["mean"], spreads, strict=True)
+            shown = ["" if mean != mean else with_spread(mean, std) for mean, std in figures]
             table = pandas.Series(shown, index=found.index).unstack(columns, sort=False)
             return table.fillna("")
         return found.unstack(columns, sort=False).swaplevel(axis=1)
@@ -147,11 +149,18 @@ def averaged(
     `rows` and every setting or option that differs within a row and column; and the frame of the results, in
     which options that are levels are text.
 
-    Raises UserError for a column that the frame lacks.
+    Raises UserError without a result, for a column that the frame lacks, for one that is both rows and
+    columns, and for values that are text.
     """
+    if not results.records:
+        raise UserError("there is no result to average")
+    if rows == columns:
+        raise UserError(f"rows and columns are both {rows}: name two different ones")
     frame = results.frame()
     for name in (rows, columns, values):
         check_choice("column", name, tuple(frame.columns))
+    if not all(isinstance(value, Real) for value in frame[values].dropna()):
+        raise UserError(f"{values} cannot be averaged: it is no number")
     levels = [rows, *_varying(frame, [rows, columns])]
     for name in _varying_options(results, frame, [*levels, columns]):
         # Of methods that have no such option nothing is said.

@@ -30,6 +30,8 @@ class Skip:
 
     what: str
     reason: str
+    is_fault: bool = False
+    """Whether what was asked for is at fault: a run that asks for it is not begun."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +52,23 @@ class _Variant:
     in_grid: bool
 
 
+def load_protocols(tables: Iterable[str]) -> list[Protocol]:
+    """The protocols of these names or files, each once. Raises UserError as `load_protocol`, and for two of
+    one name: their records and pages would be one."""
+    found: dict[str, Protocol] = {}
+    for table in tables:
+        protocol = load_protocol(table)
+        if found.setdefault(protocol.name, protocol) != protocol:
+            raise UserError(f"two tables are called {protocol.name}: give the file of one another name")
+    return [*found.values()]
+
+
 def protocols_for(arguments: Arguments) -> list[Protocol]:
     """The protocols that the command line asks for. Raises UserError for unknown or faulty ones."""
     if arguments.all:
-        return [load_protocol(name) for name in names() if name != DEFAULT]
+        return load_protocols(name for name in names() if name != DEFAULT)
     if arguments.table:
-        return [load_protocol(name) for name in dict.fromkeys(arguments.table)]
+        return load_protocols(arguments.table)
     return [load_protocol(DEFAULT if arguments.dataset or arguments.method else QUICK)]
 
 
@@ -73,6 +86,8 @@ def make_plan(arguments: Arguments, handed: Mapping[tuple[str, str], str] | None
     for protocol in protocols_for(arguments):
         for item in _expand(protocol, arguments, replaced):
             if isinstance(item, Skip):
+                if item.is_fault:
+                    raise UserError(f"{item.what}: {item.reason}")
                 skipped[item] = None
             else:
                 cell = identify(item)
@@ -249,14 +264,14 @@ def _cells(
             options = differing_options(variant.name, {**protocol.options_for(**point), **variant.given})
             idle = known.unused_options(variant.name, options, backbone)
             able = [name for name in arguments.backbone if name in info.backbones]
-            if "backbone" in idle and backbone in able[1:]:
+            if "backbone" in idle and able and backbone != able[0]:
                 yield Skip(f"{variant.text} with {backbone}", "its network is its own, run once")
                 continue
-            for name in variant.given if not variant.in_grid else ():
-                if name in options and name in idle:
-                    raise UserError(
-                        f"{variant.text}: {name} has no effect here: it needs {idle[name]}; leave it out"
-                    )
+            asked = variant.given if not variant.in_grid else ()
+            if vain := [name for name in asked if name in options and name in idle]:
+                why = f"{vain[0]} has no effect here: it needs {idle[vain[0]]}; leave it out"
+                yield Skip(variant.text, why, is_fault=True)
+                continue
             label = _label(protocol, variant, options, point)
             further = known.further_metrics(task, list(protocol.metrics))
             named = {

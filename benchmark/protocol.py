@@ -64,6 +64,12 @@ class Override:
     """How these settings or options, or the clients of a grid, were chosen on the very table, where no paper
     states them; empty where one does, or where no figure of the table depends on them."""
 
+    @property
+    def values(self) -> set[tuple[str, str]]:
+        """What it sets; a setting and an option may share a name."""
+        named = {"settings": self.settings, "options": self.options}
+        return {(part, name) for part, given in named.items() for name in given}
+
     def matches(self, point: Mapping[str, Any]) -> bool:
         """Whether the axes that `point` gives satisfy every condition; a missing axis does not."""
         return all(
@@ -168,12 +174,11 @@ class Protocol:
         given), in the order of the overrides. A choice is left out where a later override sets one of its
         values again, be it to the same."""
         matching = [override for override in self.overrides if override.matches(point)]
-        last = {key: override for override in matching for key in (*override.settings, *override.options)}
+        last = {value: override for override in matching for value in override.values}
         return tuple(
             override.chosen
             for override in matching
-            if override.chosen
-            and all(last[key] is override for key in (*override.settings, *override.options))
+            if override.chosen and all(last[value] is override for value in override.values)
         )
 
     def has_partition(self, partition: str, dataset: str, method: str) -> bool:

@@ -12,7 +12,8 @@ What the interval is made of:
 - ours: the variance between seeds over their number;
 - the paper's: the printed variance over the number of its runs. Where it prints no spread, ours stands in;
 - where the paper's runs share one draw of partition and split, its mean carries what that draw is off: our
-  variance between seeds, which draw anew, is added once more.
+  variance between seeds, which draw anew, is added once. It holds the variance of training too, so that
+  where no spread is printed nothing more stands in.
 
 A difference of seconds means nothing between two machines. Seconds are compared as ratios, on the scale of
 their logarithm.
@@ -108,12 +109,17 @@ class Verdict:
 
 def is_seconds(metric: str) -> bool:
     """Whether the score is judged by a factor."""
-    return "seconds" in metric.split("_")
+    return "seconds" in _words(metric)
 
 
 def is_in_points(metric: str) -> bool:
     """Whether the score is judged by points."""
-    return not _IN_POINTS.isdisjoint(metric.partition("@")[0].split("_"))
+    return not _IN_POINTS.isdisjoint(_words(metric))
+
+
+def _words(metric: str) -> list[str]:
+    """Of its name, whatever the round or the clients that are asked for."""
+    return metric.partition("@")[0].split("_")
 
 
 def tolerance_of(metric: str, printed: float) -> float:
@@ -152,8 +158,11 @@ def _judge(
     bare = Verdict(UNDECIDED, compared, comparison.difference, None, tolerance)
     if len(values) == 1:
         return replace(bare, reason="one seed has no spread")
-    comparison = replace(comparison, spread=statistics.stdev(values))
-    if comparison.spread <= ROUNDING * max(map(abs, values)) and not may_repeat:
+    spread = statistics.stdev(values)
+    if spread <= ROUNDING * max(map(abs, values)):
+        spread = 0.0
+    comparison = replace(comparison, spread=spread)
+    if not spread and not may_repeat:
         return replace(bare, reason="all seeds give the same value: they do not repeat the run")
     halves = comparison.half_widths(np.array([len(values)]))
     half = float(halves[0])

@@ -37,6 +37,39 @@ def test_filters_take_several_values_in_every_spelling() -> None:
     assert arguments.partition == ("metis[recursive=true,contiguous=true]",)
 
 
+@pytest.mark.parametrize("option", ["table", "dataset", "method", "clients", "backbone", "save", "forget"])
+def test_a_list_without_an_item_is_not_one_left_out(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for empty in ("", " , "):
+        with pytest.raises(SystemExit):
+            parse([f"--{option}", empty])
+        assert f"--{option} names nothing" in capsys.readouterr().err
+    assert parse([f"--{option}", "", "7"]) == parse([f"--{option}", "7"])
+
+
+def test_one_worker_is_on_a_gpu_however_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2}, raising=False)
+    for several in ("--rounds=3", "--device=cpu", "--set=device=cuda --set=device=cpu"):
+        assert parse(several.split()).workers == 3
+    for one in ("--device=cuda", "--set=device=cuda", "--set=rounds=3 --set=device=cuda:0"):
+        assert parse(one.split()).workers == 1
+    assert parse(["--device", "cuda", "--workers", "2"]).workers == 2
+
+
+def test_parts_of_the_performance_page() -> None:
+    assert parse(["--performance"]).performance == ()
+    assert parse(["--performance", "roofline,peers"]).performance == ("roofline", "peers")
+    assert parse(["--peers"]).performance == ("peers",)
+    assert parse([]).performance is None
+
+
+def test_records_to_forget_are_a_list() -> None:
+    assert parse(["--forget", "0123,4567", "89ab"]).forget == ("0123", "4567", "89ab")
+
+
+def test_an_option_of_its_own_counts_before_the_same_in_set() -> None:
+    assert parse(["--rounds", "5", "--set", "rounds=7"]).settings == ("rounds=7", "rounds=5")
+
+
 @pytest.mark.parametrize(
     ("given", "seconds"), [((), 600), (("0",), 0), (("90s",), 90), (("10m",), 600), (("0.5h",), 1800)]
 )
@@ -100,6 +133,9 @@ def test_seeds_that_cannot_be(values: list[str]) -> None:
         ["--forget", "0123456", "--dataset", "cora"],
         ["--report", "--dataset", "cora"],
         ["--peers", "--table", "fedpub-2"],
+        ["--all", "--table", "fedpub-2"],
+        ["--slurm-config", "slurm.yaml"],
+        ["--slurm-config", "slurm.yaml", "--engine", "ray"],
         ["--dataset"],
     ],
 )

@@ -24,7 +24,7 @@ from benchmark.runner import failed
 from benchmark.store import Store
 from benchmark.verdict import DIFFERS, POINTS, UNDECIDED, Printed, judge
 from methods.core import registry
-from tests.benchmark.fakes import make_record
+from tests.benchmark.fakes import make_cell, make_record
 
 TABLE = "fedpub-8"
 
@@ -57,6 +57,42 @@ def test_rows_that_measure_most_per_second_come_first_with_their_three_seeds(tmp
     assert [step.seconds for step in steps] == sorted(step.seconds for step in steps)
 
 
+def test_a_row_that_measures_several_figures_is_worth_its_seconds(tmp_path: Path) -> None:
+    cheap, dear = make_cell(rounds=1), make_cell(rounds=2)
+    (figure, *_) = figures_of([(protocol := load_protocol(TABLE), grid_cells(protocol))])
+    figures = [dataclasses.replace(figure, cells=(cell,)) for cell in (cheap, dear, dear, dear)]
+    estimate = Estimate([make_record(cheap, seconds={"setup": 0.0, "train": 1.0})])
+    steps = first_steps(figures, Records(tmp_path), estimate)
+    found = [(step.cells[0].schedule.rounds, step.figures, step.seconds) for step in steps]
+    assert found == [(2, 3, 6.0), (1, 1, 3.0)]
+
+
+def test_a_figure_is_measured_by_clients_drawn_anew_then_by_its_own_table() -> None:
+    tables = ("fedaux-1", "fedpub-2", "fedpub-2-once", "all-methods")
+    grids = {name: (protocol := load_protocol(name), grid_cells(protocol)) for name in tables}
+
+    def measured_by(*names: str) -> dict[campaign.Identity, str]:
+        found = figures_of([grids[name] for name in names])
+        return {figure.identity: figure.cells[0].protocol for figure in found}
+
+    answers = {name: measured_by(name).keys() for name in tables}
+    for own, other in (
+        ("fedpub-2", "fedpub-2-once"),
+        ("fedpub-2", "fedaux-1"),
+        ("fedaux-1", "fedpub-2-once"),
+    ):
+        shared = answers[own] & answers[other]
+        assert len(shared) > 100
+        for order in ((own, other), (other, own)):
+            found = measured_by(*order)
+            assert {found[identity] for identity in shared} == {own}
+    # Of two that are as good the first.
+    shared = answers["fedpub-2"] & answers["all-methods"]
+    for order in (("fedpub-2", "all-methods"), ("all-methods", "fedpub-2")):
+        found = measured_by(*order)
+        assert {found[identity] for identity in shared} == {order[0]}
+
+
 def test_a_dry_run_prints_the_order_and_the_hours_and_leaves_no_trace(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -77,6 +113,28 @@ def test_filters_take_the_figures_of_such_cells(tmp_path: Path, capsys: pytest.C
     assert "0 of 24 measurable" in captured.err
     assert all(" cora " in line for line in captured.out.splitlines())
     assert {variant for variant in cells if f" {variant} " in captured.out} == {"fedgnn"}
+
+
+def test_a_variant_that_some_tables_cannot_run_takes_the_figures_of_those_that_can(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its width has no effect in the GCN of FED-PUB's table."""
+    argv = ("--table", "fedcog-3", "--method", "fedcog[hidden=100,timing=true]")
+    assert run(tmp_path, "--dry-run", *argv, work=make_record) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines
+    assert all("fedcog-3: " in line for line in lines)
+
+
+def test_a_dry_run_says_the_hours_of_all_workers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hours = {}
+    for workers in ("1", "2"):
+        assert run(tmp_path, "--dry-run", "--workers", workers, work=make_record) == 0
+        captured = capsys.readouterr()
+        hours[workers] = float(captured.out.splitlines()[-1].split()[1])
+        assert f"about {12 // int(workers)} min" in captured.err
+    # 72 cells of 10 s.
+    assert hours == {"1": 0.2, "2": 0.1}
 
 
 @pytest.mark.parametrize("argv", [["--method", "fedavgg"], ["--clients", "7"], ["--dataset", "texas"]])
@@ -155,6 +213,9 @@ def test_an_undecided_gain_asks_for_seeds_of_its_row_and_of_the_baseline(tmp_pat
     assert (entry.gain.word, entry.gain.seeds) == (UNDECIDED, 4)
     (step,) = further_steps([figure], entries, records, Estimate([]))
     assert {(cell.method, cell.seed) for cell in step.cells} == {("fedavg", 3), ("local", 3)}
+    ten = dataclasses.replace(entry, gain=dataclasses.replace(entry.gain, seeds=10))
+    (step,) = further_steps([figure], {figure.identity: ten}, records, Estimate([]))
+    assert {cell.seed for cell in step.cells} == set(range(3, 10))
     many = dataclasses.replace(entry, gain=dataclasses.replace(entry.gain, seeds=11))
     assert not further_steps([figure], {figure.identity: many}, records, Estimate([]))
     # 1.9 of 2 points away, which no spread of the print's lets one tell: seeds may move the difference.
@@ -163,6 +224,11 @@ def test_an_undecided_gain_asks_for_seeds_of_its_row_and_of_the_baseline(tmp_pat
     both = dataclasses.replace(many, level=near)
     (step,) = further_steps([figure], {figure.identity: both}, records, Estimate([]))
     assert {(cell.method, cell.seed) for cell in step.cells} == {("fedavg", seed) for seed in range(3, 10)}
+    # What seeds decide as it stands comes before what they must move first.
+    steps = further_steps(
+        [figure], {figure.identity: dataclasses.replace(entry, level=near)}, records, Estimate([])
+    )
+    assert [{cell.method for cell in step.cells} for step in steps] == [{"fedavg", "local"}, {"fedavg"}]
 
 
 def test_when_its_hours_are_over_it_begins_nothing(tmp_path: Path) -> None:
@@ -188,6 +254,23 @@ def test_a_cell_that_fails_is_named_and_not_tried_twice(
     assert run(tmp_path, work=work) == 1
     assert len(ran) == len({*ran})
     assert capsys.readouterr().err.count("it was told to fail") >= 9
+
+
+def test_what_fails_elsewhere_meanwhile_is_not_tried_here(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[Cell] = []
+
+    def work(cell: Cell) -> Record:
+        if not ran:
+            lost = dataclasses.replace(cell, seed=2)
+            Store(tmp_path, cell.protocol).append(failed(lost, "it failed elsewhere"))
+        ran.append(cell)
+        return make_record(cell)
+
+    assert run(tmp_path, "--dataset", "cora", "--method", "fedgnn", work=work) == 1
+    assert [cell.seed for cell in ran] == [0, 1]
+    assert "it failed elsewhere" in capsys.readouterr().err
 
 
 def test_what_fails_in_one_table_is_not_tried_for_another(tmp_path: Path) -> None:

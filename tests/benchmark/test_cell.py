@@ -63,6 +63,13 @@ def test_group_ignores_the_seed_only() -> None:
     assert with_settings(cell, rounds=9).group != cell.group
 
 
+def test_options_are_alike_in_every_order() -> None:
+    given = {"mu": 0.5, "alpha": 1}
+    cell, turned = (make_cell(options=dict(items)) for items in (given.items(), reversed(given.items())))
+    assert cell == turned
+    assert (cell.key, cell.variant) == (turned.key, "fedavg[alpha=1,mu=0.5]")
+
+
 def test_fields_at_an_omitted_default_do_not_enter_the_key() -> None:
     assert make_cell(kernel="auto", device="cpu", files="", versions="").key == make_cell().key
     assert make_cell(kernel="dgl").key != make_cell().key

@@ -51,6 +51,18 @@ def test_differences_that_are_all_the_margin_decide_nothing(
     assert word([difference] * 3, direction, margin) == UNDECIDED
 
 
+def test_what_rounding_leaves_is_no_spread_and_no_distance() -> None:
+    nearly = [80.3 - 80.0, 70.5 - 70.2, 0.3]
+    assert len({*nearly}) > 1
+    for direction, sign in ((HIGHER, 1), (LOWER, -1), (EQUAL, 1)):
+        assert word([sign * value for value in nearly], direction, 0.3) == UNDECIDED
+        assert word([sign * nearly[0]] * 3, direction, 0.3) == UNDECIDED
+    assert word(nearly, HIGHER, 0.29) == HOLDS
+    found = compare(nearly, HIGHER, 0.3)
+    assert found is not None
+    assert found.seeds_needed(10) is None
+
+
 @pytest.mark.parametrize(
     ("direction", "margin", "expected"),
     [
@@ -116,6 +128,8 @@ def test_a_column_holds_if_all_its_comparisons_do() -> None:
     assert word_of_column([made(0.01, 0.99), made(0.97, 0.03)]) == UNDECIDED
     assert word_of_column([made(0.01, 0.99), None]) == UNDECIDED
     assert word_of_column([made(0.99, 0.01), None]) == FAILS
+    # One that is not measured had no chance to.
+    assert word_of_column([made(0.97, 0.03), None]) == FAILS
     assert word_of_column([None, None]) == NOT_MEASURED
 
 
@@ -150,6 +164,9 @@ def test_columns_that_are_not_measured_carry_nothing() -> None:
     assert judge_columns([bad, [None]], 2) == FAILS
     assert judge_columns([bad, [None]], 1) == UNDECIDED
     assert judge_columns([[None], [None]], 2) == NOT_MEASURED
+    # Of a column that is measured in part a comparison can fail.
+    assert judge_columns([[*bad, None]], 1) == FAILS
+    assert judge_columns([[*good, None]], 1) == UNDECIDED
 
 
 def test_sides_are_paired_by_seed() -> None:

@@ -16,7 +16,7 @@ from benchmark.cell import Cell
 from benchmark.estimate import UNKNOWN_SECONDS, Estimate, duration
 from benchmark.progress import GridProgress
 from benchmark.record import Record
-from tests.benchmark.fakes import make_cell, make_record
+from tests.benchmark.fakes import ENVIRONMENT, failed, make_cell, make_record
 
 
 def test_the_estimate_takes_what_is_most_alike() -> None:
@@ -68,6 +68,32 @@ def test_another_variant_is_asked_only_where_its_own_is_nowhere() -> None:
     assert estimate.seconds(make_cell(rounds=1, dataset="pubmed", method="fedprox")) == pytest.approx(4)
     other = make_cell(rounds=1, dataset="pubmed", method="fedprox", options={"mu": 0.1})
     assert estimate.seconds(other) == 200
+
+
+def test_set_up_is_that_of_the_method_wherever_it_was_run() -> None:
+    quick = make_record(make_cell(rounds=1), seconds={"setup": 1.0, "train": 2.0})
+    slow = make_record(make_cell(rounds=1, method="local"), seconds={"setup": 9.0, "train": 2.0})
+    estimate = Estimate([quick, slow])
+    for method, setup in (("fedavg", 1), ("local", 9), ("fedprox", 5)):
+        elsewhere = make_cell(rounds=1, dataset="pubmed", method=method)
+        assert estimate.seconds(elsewhere) == pytest.approx(setup + 2)
+
+
+def test_cells_of_as_many_clients_and_of_the_task_are_asked_first() -> None:
+    link = "link-prediction"
+    taken = [(make_cell(clients=5), 10.0), (make_cell(clients=20), 50.0), (make_cell(task=link), 700.0)]
+    records = [make_record(cell, seconds={"train": cell.schedule.rounds * each}) for cell, each in taken]
+    estimate, rounds = Estimate(records), make_cell().schedule.rounds
+    assert [estimate.seconds(make_cell(clients=count)) / rounds for count in (5, 20, 9)] == [10, 50, 30]
+    assert estimate.seconds(make_cell(clients=20, task=link)) / rounds == 700
+
+
+def test_a_failure_tells_no_time_and_threads_are_cores() -> None:
+    cell = make_cell(rounds=1)
+    took = {"setup": 0.0, "train": 3.0}
+    four = make_record(cell, environment={**ENVIRONMENT, "threads": 4}, seconds=took)
+    assert Estimate([four, failed(make_cell(seed=1), "it was told to fail")]).seconds(cell) == 12
+    assert Estimate([failed(cell, "it was told to fail")]).seconds(cell) == UNKNOWN_SECONDS
 
 
 def test_more_local_epochs_take_longer() -> None:

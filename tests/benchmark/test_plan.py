@@ -4,13 +4,14 @@ import importlib.metadata
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmark import protocol as protocols
 from benchmark.arguments import parse
 from benchmark.cell import Cell
-from benchmark.plan import differing_options, make_plan
+from benchmark.plan import differing_options, make_plan, versions_of
 from benchmark.runner import run
 from datasets.errors import UserError
 from methods.core import registry
@@ -80,6 +81,21 @@ def test_a_bare_method_selects_its_variants_and_options_exactly_one(toy: str) ->
     assert dict(cell.options) == {"mu": 0.9}
 
 
+def test_an_option_that_a_table_sets_is_told_from_one_that_is_asked_for(tmp_path: Path) -> None:
+    """The table runs FedProx with μ = 0.1: to ask for the method's own 0.01 is to ask for another row."""
+    path = tmp_path / "toy.toml"
+    grid = TOY.replace('"fedprox[mu=0.5]", "fedprox[mu=0.7]"', '"fedprox"')
+    path.write_text(grid.replace("settings = { rounds = 6 }", "options = { mu = 0.1 }"))
+
+    def found(method: str) -> tuple[str, dict[str, Any]]:
+        (cell, *_) = cells("--table", str(path), "--method", method)
+        return cell.label, dict(cell.options)
+
+    assert found("fedprox") == found("fedprox[mu=0.1]") == ("fedprox", {"mu": 0.1})
+    assert found("fedprox[mu=0.01]") == ("fedprox[mu=0.01]", {})
+    assert found("fedprox[mu=0.2]") == ("fedprox[mu=0.2]", {"mu": 0.2})
+
+
 def test_an_option_at_its_default_is_the_same_cell() -> None:
     plain = cells("--method", "fedprox")
     spelt = cells("--method", "fedprox[mu=0.01]")
@@ -108,6 +124,45 @@ def test_a_method_with_its_own_network_runs_with_one_backbone() -> None:
     assert {cell.architecture.backbone for cell in plan.cells if cell.method == "fedstruct"} == {"sgc"}
     assert {cell.architecture.backbone for cell in plan.cells if cell.method == "fedavg"} == {"sgc", "gcn"}
     assert [skip.what for skip in plan.skipped] == ["fedstruct with gcn"]
+    assert cells("--method", "fedstruct", "--backbone", "gcn", "gcn") == cells(
+        "--method", "fedstruct", "--backbone", "gcn"
+    )
+
+
+def test_what_is_named_twice_is_run_once(toy: str) -> None:
+    once = ["--table", toy, "--method", "fedprox", "--clients", "3", "--backbone", "gcn", "--seeds", "1,"]
+    twice = ["--table", toy, "--method", "fedprox[mu=0.7]", "--clients", "3", "--backbone", "gcn"]
+    both = cells(*once, *twice, "--seeds", "1", "--dataset", "community,community")
+    assert [cell.key for cell in both] == [cell.key for cell in cells(*once)]
+
+
+def test_every_cell_has_the_versions_of_its_own_parts(tmp_path: Path) -> None:
+    path = tmp_path / "toy.toml"
+    grid = TOY.replace('"community"', '"community", "cora"').replace(
+        'method = ["fedprox"]', 'dataset = ["cora"]'
+    )
+    path.write_text(grid.replace("rounds = 6", 'split = "official"'))
+    found = {cell.dataset.text: cell for cell in cells("--table", str(path), "--method", "fedavg")}
+    assert found["community"].versions != found["cora"].versions
+    assert all(cell.versions == versions_of(cell) for cell in found.values())
+
+
+def test_two_tables_of_one_name_are_refused(toy: str, tmp_path: Path) -> None:
+    other = tmp_path / "other" / "toy.toml"
+    other.parent.mkdir()
+    other.write_text(TOY)
+    argv = ("--table", toy, str(other), "--method", "fedavg")
+    assert cells(*argv) == cells("--table", toy, "--method", "fedavg")
+    other.write_text(TOY.replace("rounds = 5", "rounds = 50"))
+    with pytest.raises(UserError, match="two tables are called toy"):
+        cells(*argv)
+
+
+def test_an_option_of_its_own_counts_before_the_same_in_set() -> None:
+    (cell, *_) = cells("--method", "fedavg", "--set", "rounds=7", "rounds=9", "--rounds", "5")
+    assert cell.schedule.rounds == 5
+    (cell, *_) = cells("--method", "fedavg", "--set", "rounds=7", "rounds=9")
+    assert cell.schedule.rounds == 9
 
 
 def test_filters_may_leave_the_grid(toy: str) -> None:
@@ -196,6 +251,8 @@ def test_bad_input_is_one_sentence_with_the_nearest_names(argv: list[str], words
         (('"community"', '"./nowhere.npz"'), "there is no graph at ./nowhere.npz: check the path"),
         (('"metis"', '"dirichlet[alpha=-1]"'), "dirichlet's alpha must be positive"),
         (("rounds = 5", 'split = "ratio[train=2]"'), "ratio's train must be in"),
+        # Of one method, beside those that are split well.
+        (("rounds = 6", 'split = "ratio[train=2]"'), "ratio's train must be in"),
         (
             ('"fedprox[mu=0.5]", "fedprox[mu=0.7]", "fedavg", "nosuch"', '"fedavgg"'),
             "nothing to run: fedavgg: unknown method 'fedavgg' in table toy: did you mean fedavg",

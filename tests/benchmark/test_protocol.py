@@ -69,15 +69,42 @@ def test_overrides_apply_where_they_say_and_the_last_wins() -> None:
             {"when": {"dataset": "cora"}, "settings": {"rounds": 20, "dropout": 0}},
             {"when": {"dataset": ["cora"], "method": ["fedprox"]}, "settings": {"rounds": 30}},
             {"when": {"method": "fedprox"}, "options": {"mu": 0.1}, "grid": {"clients": [7]}},
+            {"when": {"method": "fedprox[mu=2]"}, "settings": {"rounds": 40}},
         ],
     )
     point = {"dataset": "cora[x=1]", "partition": "metis", "clients": 5, "backbone": "gcn"}
     assert protocol.settings_for(**point, method="fedavg") == {"rounds": 20, "dropout": 0.0}
     assert protocol.settings_for(**point, method="fedprox[mu=1]")["rounds"] == 30
+    # As the grid spells it.
+    assert protocol.settings_for(**point, method="fedprox[mu=2]")["rounds"] == 40
     assert protocol.settings_for(**{**point, "dataset": "pubmed"}, method="fedavg")["rounds"] == 10
     assert protocol.options_for(**point, method="fedprox") == {"mu": 0.1}
     assert protocol.grid_for(dataset="cora", method="fedprox")["clients"] == (7,)
     assert protocol.grid_for(dataset="cora")["clients"] == (5,)
+
+
+def test_points_are_of_the_grid_as_overridden_for_their_method_and_partition() -> None:
+    protocol = parsed(
+        override=[
+            {"when": {"method": "fedprox"}, "grid": {"partition": ["metis", "louvain"]}},
+            {"when": {"partition": "louvain"}, "grid": {"clients": [7, 8], "backbone": "sgc"}},
+        ]
+    )
+    louvain = [("louvain", 7, "sgc"), ("louvain", 8, "sgc")]
+    assert [*protocol.points("cora", "fedavg")] == [("metis", 5, "gcn")]
+    assert [*protocol.points("cora", "fedprox")] == [("metis", 5, "gcn"), *louvain]
+    assert [*protocol.points("cora", "fedavg", ["louvain"])] == louvain
+    assert [*protocol.points("cora", "fedprox", clients=[3], backbones=["mlp"])] == [
+        ("metis", 3, "mlp"),
+        ("louvain", 3, "mlp"),
+    ]
+    assert protocol.has_partition("louvain", "cora", "fedprox")
+    assert not protocol.has_partition("louvain", "cora", "fedavg")
+
+
+def test_a_cell_that_predicts_links_instead_has_a_score_in_every_table() -> None:
+    assert parsed(metrics=["accuracy", "update_mb"]).scores == ("accuracy", "update_mb", "roc_auc")
+    assert parsed(metrics=["roc_auc", "accuracy"]).scores == ("roc_auc", "accuracy")
 
 
 def test_choices_made_on_the_table_are_told_where_they_hold() -> None:
@@ -89,10 +116,13 @@ def test_choices_made_on_the_table_are_told_where_they_hold() -> None:
             {"when": {"dataset": "uai"}, "settings": {"learning_rate": 0.03}},
             {"when": {"dataset": "acm"}, "settings": {"learning_rate": 0.1}},
             {"when": {"dataset": "acm", "partition": "metis"}, "chosen": "the clients"},
+            # An option of the method's, which only has the name of the setting.
+            {"when": {"method": "fedcog"}, "options": {"learning_rate": 1}},
         ]
     )
     point = {"partition": "metis", "clients": 5, "backbone": "gcn"}
     assert protocol.chosen_for(dataset="cora", method="fedprox[mu=1]", **point) == ("the rate", "mu")
+    assert protocol.chosen_for(dataset="cora", method="fedcog", **point) == ("the rate",)
     assert protocol.chosen_for(dataset="pubmed", method="fedavg", **point) == ("its rate",)
     assert protocol.chosen_for(dataset="uai", method="fedavg", **point) == ()
     assert protocol.chosen_for(dataset="acm", method="fedavg", **point) == ("the clients",)
@@ -167,6 +197,9 @@ def test_settings_are_read_from_text() -> None:
     assert setting_from_text("binarise=true") == ("binarise", True)
     split = "ratio[train=0.5,validation=0.2,test=0.3]"
     assert setting_from_text(f"split={split}") == ("split", split)
+    # By its name in the code, as in a file.
+    assert setting_from_text("feature_transform=row-normalised") == ("features", "row-normalised")
+    assert parsed(settings={"feature_transform": "raw"}).settings == {"features": "raw"}
     assert setting_from_text("task=link-prediction[width=16]") == ("task", "link-prediction[width=16]")
 
 

@@ -43,6 +43,18 @@ def test_every_setting_but_the_table_and_the_label_is_other_work() -> None:
     assert answers(cell, with_settings(cell, protocol="another", label="another"))
 
 
+def test_equal_work_has_one_key_for_each_seed() -> None:
+    cells = [make_cell(protocol=table, seed=seed) for table in ("first", "second") for seed in range(3)]
+    keys = [cell.work_key for cell in cells]
+    assert keys[:3] == keys[3:]
+    assert len({*keys}) == 3
+
+
+def test_whatever_is_negative_draws_with_the_seed_of_the_run() -> None:
+    assert answers(make_cell(data_seed=-5), make_cell(protocol="another"))
+    assert [make_cell(seed=3, data_seed=drawn).drawn_with for drawn in (-5, -1, 0, 2)] == [3, 3, 0, 2]
+
+
 def test_a_score_more_answers_and_a_score_less_does_not() -> None:
     cell = make_cell(further_metrics=["macro_f1"])
     assert answers(cell, make_cell(protocol="another"))

@@ -72,6 +72,15 @@ def test_without_a_printed_spread_ours_stands_in() -> None:
     assert one.interval == pytest.approx((-3.3717, 3.3717), abs=1e-4)
     assert three.interval == pytest.approx((-2.3842, 2.3842), abs=1e-4)
     assert (one.word, three.word) == (UNDECIDED, UNDECIDED)
+    # Drawn once, our variance between seeds holds that of training too, and stands in for both.
+    once = judge(OURS, Printed(81.0, (), 3, drawn_once=True), POINTS)
+    assert once.interval == pytest.approx((-3.3717, 3.3717), abs=1e-4)
+
+
+def test_a_printed_difference_has_the_spreads_of_both_its_parts() -> None:
+    # √((1 + 1 + 4)/3) = 1.4142 and four degrees of freedom: half-width 3.0149.
+    found = judge(OURS, Printed(81.0, (1.0, 2.0), 3), POINTS)
+    assert found.interval == pytest.approx((-3.0149, 3.0149), abs=1e-4)
 
 
 def test_one_draw_in_print_adds_our_spread_once() -> None:
@@ -182,6 +191,10 @@ def test_too_little_to_judge() -> None:
     assert (gains.word, gains.interval) == (UNDECIDED, None)
     assert judge([10.0, 10.0], Printed(10.5), 1.05, may_repeat=True).word == AGREES
     assert judge([10.0, 10.0], Printed(12.0), 1.2, may_repeat=True).word == DIFFERS
+    # What rounding leaves between them is no spread.
+    rounded = [0.1 + 0.2, 0.3]
+    assert judge(rounded, Printed(0.3), POINTS).reason.startswith("all seeds give the same value")
+    assert judge(rounded, Printed(0.31), 0.031, may_repeat=True).word == AGREES
     # Two seeds decide nothing, however near to each other they are; a third may.
     two = judge([80.99, 81.01], printed, POINTS)
     assert (two.word, two.seeds) == (UNDECIDED, 3)
@@ -198,6 +211,10 @@ def test_seconds_are_compared_as_ratios() -> None:
     assert found.difference == pytest.approx(1.0)
     assert found.interval == pytest.approx((math.exp(-0.1645), math.exp(0.1645)), abs=1e-3)
     assert found.tolerance == 1.5
+    assert (found.shown, found.shown_interval) == ("×1.00", "0.85 to 1.18")
+    # 2.92·0.0488·√(1/3 + 1/3)
+    averaged = judge_seconds(ratios, 0.69, runs=3)
+    assert averaged.interval == pytest.approx((math.exp(-0.1163), math.exp(0.1163)), abs=1e-3)
     assert judge_seconds([2 * ratio for ratio in ratios], 0.69).word == DIFFERS
     assert judge_seconds([ratio / 2 for ratio in ratios], 0.69).word == DIFFERS
     assert judge_seconds([0.1, 0.7, 5.0], 0.69).word == UNDECIDED
@@ -221,6 +238,7 @@ def test_seconds_are_compared_as_ratios() -> None:
         ("similarity_label_correlation", -0.9, 0.09),
         ("update_seconds", 0.9, math.log(1.5)),
         ("seconds_ratio_to_central", 2.0, math.log(1.5)),
+        ("update_seconds@round5", 0.9, math.log(1.5)),
     ],
 )
 def test_the_tolerance_of_a_score(metric: str, printed: float, tolerance: float) -> None:
