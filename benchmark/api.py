@@ -235,7 +235,12 @@ def _clients(given: Any) -> np.ndarray:
 
 
 def _listed(given: Any) -> list[Any]:
-    """One thing or several as a list; an array or a tuple of node ids is one thing."""
+    """One thing or several as a list; an array or a tuple of node ids is one thing.
+
+    Raises UserError for a list without anything, which names nothing where leaving it out names all.
+    """
+    if isinstance(given, list) and not given:
+        raise UserError("an empty list chooses nothing: leave the argument out to take the table's own")
     return list(given) if isinstance(given, (list, tuple)) else [given]
 
 
@@ -254,7 +259,7 @@ def _seeds(given: int | Sequence[int]) -> tuple[int, ...]:
         seeds = tuple(map(index, given)) if isinstance(given, Iterable) else tuple(range(index(given)))
     except TypeError:
         raise wrong from None
-    if any(seed < 0 for seed in seeds) or not (seeds or isinstance(given, Iterable)):
+    if any(seed < 0 for seed in seeds) or not (seeds or isinstance(given, tuple)):
         raise wrong
     return seeds
 

@@ -207,11 +207,11 @@ def _printed_names(graph: str) -> frozenset[str]:
 def markdown(findings: Sequence[Finding]) -> str:
     """The page: the rule, the claims of each paper, and their columns."""
     counts = Counter(finding.word for finding in findings)
-    counted = ", ".join(f"{counts[word]} {word}" for word in (*_WORDS, CANNOT) if counts[word])
+    counted = ", ".join(f"{word} {counts[word]}" for word in (*_WORDS, CANNOT) if counts[word])
     parts = [
         "# What the papers claim, and whether it holds here",
         RULE,
-        f"Of {len(findings)} claims: {counted}.",
+        f"{len(findings)} claims: {counted}.",
     ]
     for paper, group in groupby(findings, key=lambda finding: finding.claim.paper):
         listed = [*enumerate(group, start=1)]

@@ -192,6 +192,8 @@ def test_graphs_and_partitions_may_be_objects() -> None:
         ({"seeds": 1.5}, "seeds is how many"),
         ({"seeds": ["0"]}, "seeds is how many"),
         ({"seeds": "03"}, "seeds is how many"),
+        ({"seeds": []}, "seeds is how many"),
+        ({"method": []}, "an empty list chooses nothing"),
         ({"threads": 0}, "threads must be a whole number of at least 1"),
         ({"workers": 0}, "workers must be a whole number of at least 1"),
         ({"workers": "2"}, "workers must be a whole number of at least 1"),

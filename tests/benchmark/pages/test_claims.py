@@ -131,7 +131,7 @@ def test_seeds_that_change_nothing_decide_nothing(tmp_path: Path) -> None:
 def test_the_page_says_what_was_tested_and_shows_the_hardest_rival(tmp_path: Path) -> None:
     finding = found(claim_of(tmp_path, ONE), {**SCORES, "fedavg": (60.0, 65.1, 70.1)}, *PLACE)
     page = markdown([finding])
-    assert "Of 1 claims: 1 holds." in page
+    assert "1 claims: holds 1." in page
     # 81.54 − 79.94 is printed.
     assert (
         "| 1. FED-PUB is the best. | Table 2 | accuracy: fedpub above local, fedavg, in every column; "
