@@ -51,10 +51,14 @@ def trained(name: str, options: dict[str, Any], task: str, device: str) -> tuple
     federation = small_federation(clients=4, nodes=80, features=120)
     backbones = registry.describe(name).backbones
     backbone = "gcn" if "gcn" in backbones else backbones[0]
+    schedule = Schedule(rounds=3, local_epochs=2)
+    if name == "fediih":
+        # Adam makes steps of rounding where a gradient is as small as its ε, as are many behind the routing.
+        schedule = dataclasses.replace(schedule, optimiser="sgd", learning_rate=0.1)
     setting = make_setting(
         federation,
         Architecture(backbone=backbone, hidden=(16, 8), dropout=0.5),
-        Schedule(rounds=3, local_epochs=2),
+        schedule,
         seed=1,
         task=task,
         merged=registry.describe(name).merged,
@@ -78,9 +82,7 @@ def test_a_run_on_another_device_is_the_run_on_the_cpu(name, options, task, devi
         there, outcome = trained(name, options, task, place)
         found = {key: value.detach().cpu() for key, value in there.parameters.items()}
     for key, value in here.parameters.items():
-        # Adam turns rounding into steps where a gradient is as small as its ε; FedIIH's routing adds to that.
-        tolerance = 1e-2 if name == "fediih" else 1e-3
-        torch.testing.assert_close(found[key], value.detach(), atol=tolerance, rtol=tolerance)
+        torch.testing.assert_close(found[key], value.detach(), atol=1e-3, rtol=1e-3)
     assert there.parameters[key].device.type == place
     assert outcome.bytes == expected.bytes
     assert set(outcome.extras) == set(expected.extras)
