@@ -178,7 +178,7 @@ class FedIIH(FederatedMethod):
         joined = segments.sum((sample * neighbours).sum(dim=1, keepdim=True)).squeeze(1)
         losses = pairwise_softplus(sample, segments) - joined
         reconstruction = losses / segments.sizes.square().to(losses)
-        fixed = prior.new_tensor(math.log(VARIANCE))
+        fixed = prior.new_full((), math.log(VARIANCE))
         at_node = prior.flatten(1).index_select(0, segments.client)
         divergence = gaussian_kl(mean, log_variance, at_node, fixed)
         nodes = segments.mean(divergence).view_as(prior).mean(dim=2).sum(dim=1)

@@ -28,7 +28,7 @@ NEEDS: dict[tuple[str, str], dict[str, Any]] = {("fedstruct", "private"): {"vers
 
 
 def variants() -> Iterator[tuple[str, dict[str, Any], str]]:
-    """Every method as it is, with every choice of every option, and predicting links."""
+    """Every method as it is, with every choice of every option, predicting links; FedIIH with its bound."""
     for name in registry.names():
         info = registry.describe(name)
         hints = typing.get_type_hints(info.options)
@@ -45,6 +45,7 @@ def variants() -> Iterator[tuple[str, dict[str, Any], str]]:
                         {field.name: choice, **NEEDS.get((name, field.name), {})},
                         "node-classification",
                     )
+    yield "fediih", {"variational": 1.0}, "node-classification"
 
 
 def trained(name: str, options: dict[str, Any], task: str, device: str) -> tuple[FederatedMethod, Outcome]:
