@@ -40,13 +40,12 @@ _OF_THE_RUN = ("seconds", "core_share", "peak_memory_mb", "environment", "commit
 def draw(
     results: Path,
     count: int,
-    seed: int = 0,
     tables: Sequence[str] = (),
     max_seconds: float = math.inf,
     chosen: Callable[[Sequence[Record]], Iterable[Record]] = iter,
 ) -> list[Record]:
     """At most `count` successes of the results folder, of any table or of those named, that can be run here
-    and took at most `max_seconds`; `seed` of the draw among those that are `chosen`.
+    and took at most `max_seconds`, of those that are `chosen`: by chance, but the same each time.
 
     Raises UserError if there is none: its graph, and its own files unchanged, must be at hand, and the
     present code must give it (`outdated_parts`).
@@ -63,7 +62,7 @@ def draw(
         for record in chosen(every)
         if record.status == OK and sum(record.seconds.values()) <= max_seconds
     ]
-    random.Random(seed).shuffle(records)
+    random.Random(0).shuffle(records)
     files = NamedFiles()
     found: list[Record] = []
     for record in records:

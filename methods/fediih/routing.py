@@ -129,7 +129,8 @@ def _products(x: np.ndarray, sources: np.ndarray, own: np.ndarray, out: np.ndarr
 
 @kernels.compile_pass
 def _add(x: np.ndarray, sources: np.ndarray, weight: np.ndarray, total: np.ndarray) -> None:
-    """Σ_s weight_fs x_sf added to `total`, (F, D); `weight` is as `_products` leaves it, and not kept."""
+    """Σ_s weight_fs x_sf added to `total`, (F, D); `weight` is shaped as `_products` leaves it, its
+    last three made zero."""
     last = len(sources) - 1
     for factor in range(total.shape[0]):
         share, out = weight[factor], total[factor]

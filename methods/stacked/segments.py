@@ -83,10 +83,6 @@ class Segments:
         """(K, m, width) → (n, width)."""
         return batch.flatten(0, 1).index_select(0, self.place)
 
-    def cell(self, row: Tensor, column: Tensor) -> Tensor:
-        """Where entries (row, column) stand in the clients' own matrices, (K, m, m) read row by row."""
-        return self.place[row] * self.longest + self.place[column] % self.longest
-
 
 def ranks(sizes: Tensor) -> Tensor:
     """0, 1, … of every run of `sizes`, (K,), one after another; (Σ sizes,) int64."""

@@ -156,13 +156,19 @@ def test_a_table_without_records_is_named_as_the_cause(made: list[str], tmp_path
         draw(tmp_path, 3, tables=["quick"])
 
 
-def test_as_many_are_drawn_as_asked_for_and_the_seed_says_which(made: list[str], tmp_path: Path) -> None:
+def test_as_many_are_drawn_as_asked_for_the_same_each_time(made: list[str], tmp_path: Path) -> None:
     machine, *records = made[0], *map(json.loads, made[1:])
     write(tmp_path, machine, *records)
-    drawn = [draw(tmp_path, 1, seed) for seed in range(20)]
-    assert {len(each) for each in drawn} == {1}
-    assert {each[0].key for each in drawn} == {record["key"] for record in records}
-    assert [each[0].key for each in drawn] == [draw(tmp_path, 1, seed)[0].key for seed in range(20)]
+    drawn = [[record.key for record in draw(tmp_path, count)] for count in (1, 2, 2, 5)]
+    assert sorted(drawn[-1]) == sorted(record["key"] for record in records)
+    assert drawn == [drawn[-1][:count] for count in (1, 2, 2, 5)]
+
+
+def test_the_draw_is_not_the_beginning_of_the_file(tmp_path: Path) -> None:
+    cells = ("--dataset", "community[nodes=60]", "--method", "local", "--clients", "2", "--rounds", "1")
+    assert main(parse([*cells, "--seeds", "8", *HERE, "--results", str(tmp_path)])) == 0
+    recorded = [record.key for record in Store(tmp_path, "default").records()]
+    assert {record.key for record in draw(tmp_path, 4)} not in (set(recorded[:4]), set(recorded[-4:]))
 
 
 def test_a_failure_is_not_drawn(made: list[str], tmp_path: Path) -> None:

@@ -20,10 +20,3 @@ def test_rows_lie_side_by_side_and_come_back(sizes: list[int]) -> None:
         assert not batch[client, len(own) :].any()
     assert torch.equal(batch[:, :, 0] > 0, segments.filled)
     assert torch.equal(segments.unpad(batch), h)
-
-
-def test_an_edge_has_its_cell_in_its_clients_matrix() -> None:
-    segments = Segments(torch.tensor([2, 3]))
-    cells = torch.zeros(2, 3, 3)
-    cells.view(-1)[segments.cell(torch.tensor([1, 2, 4]), torch.tensor([0, 3, 4]))] = 1
-    assert cells.nonzero().tolist() == [[0, 1, 0], [1, 0, 1], [1, 2, 2]]
