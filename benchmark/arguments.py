@@ -64,8 +64,8 @@ class Arguments:
     columns: str
     forget: tuple[str, ...]
     """Keys of records."""
-    rename: str
-    """`OLD=NEW`, or empty."""
+    rename: tuple[str, str] | None
+    """The name so far, and the new one."""
     authors: tuple[str, ...]
     """Public codes to run, each `NAME=PATH`."""
     authors_python: Path | None

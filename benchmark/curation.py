@@ -33,10 +33,7 @@ def print_asked(arguments: Arguments) -> None:
     if arguments.forget:
         print(*forget(arguments.results, arguments.forget), sep="\n")
     if arguments.rename:
-        old, equals, new = arguments.rename.partition("=")
-        if not (equals and old.strip() and new.strip()):
-            raise UserError(f"cannot read --rename {arguments.rename!r}: write OLD=NEW")
-        print(*rename(arguments.results, old.strip(), new.strip()), sep="\n")
+        print(*rename(arguments.results, *arguments.rename), sep="\n")
     if arguments.export is not None:
         # pandas and scipy.stats, which nothing else here needs.
         from benchmark.export import export_records

@@ -240,9 +240,19 @@ def _add_output(group: _Group) -> None:
     )
     group.add_argument("--forget", **_SEVERAL, metavar="KEY", help="take records out")
     group.add_argument(
-        "--rename", default="", metavar="OLD=NEW", help="call a part of one's own otherwise in records"
+        "--rename",
+        type=_renaming,
+        metavar="OLD=NEW",
+        help="call a part of one's own otherwise in records",
     )
     group.add_argument("--report", action="store_true", help="remake every page of the results folder")
+
+
+def _renaming(text: str) -> tuple[str, str]:
+    old, _, new = (part.strip() for part in text.partition("="))
+    if not (old and new):
+        raise argparse.ArgumentTypeError(f"expected OLD=NEW, not {text!r}")
+    return old, new
 
 
 def _positive(text: str) -> int:

@@ -205,10 +205,14 @@ def names() -> list[str]:
 def load_protocol(name: str) -> Protocol:
     """The protocol called `name`, or in the file `name` if that ends in `.toml`.
 
-    Raises UserError for an unknown name and ProtocolError for a faulty file.
+    Raises UserError for an unknown name and ProtocolError for a faulty file, or one of one's own that is
+    called as a table of the benchmark: both would keep their records in one place.
     """
     path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
-    if not name.endswith(".toml") and name not in names():
+    if path.stem in names():
+        if path.resolve().parent != FOLDER.resolve():
+            raise ProtocolError(f"{name}: the benchmark has a table {path.stem}: give the file another name")
+    elif not name.endswith(".toml"):
         raise unknown("table", name, names())
     return parse_protocol(path.stem, _with_base(read_toml(path, ProtocolError), {path.stem}))
 

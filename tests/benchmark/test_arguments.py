@@ -46,6 +46,11 @@ def test_a_list_without_an_item_is_not_one_left_out(option: str, capsys: pytest.
     assert parse([f"--{option}", "", "7"]) == parse([f"--{option}", "7"])
 
 
+def test_the_names_of_a_renaming() -> None:
+    assert parse(["--rename", " mine = ./mine.py"]).rename == ("mine", "./mine.py")
+    assert parse([]).rename is None
+
+
 def test_one_worker_is_on_a_gpu_however_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2}, raising=False)
     for several in ("--rounds=3", "--device=cpu", "--set=device=cuda --set=device=cpu"):
@@ -105,6 +110,9 @@ def test_seeds_that_cannot_be(values: list[str]) -> None:
         ["--shard", "0/4"],
         ["--shard", "5/4"],
         ["--shard", "3"],
+        ["--rename", ""],
+        ["--rename", "old"],
+        ["--rename", "old= "],
         ["--timeout", "2d"],
         ["--timeout", "0h"],
         ["--timeout", "2h", "--engine", "in-process"],

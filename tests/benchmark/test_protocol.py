@@ -62,6 +62,15 @@ def test_a_protocol_that_extends_itself_is_refused(tmp_path: Path, monkeypatch: 
         load_protocol("one")
 
 
+def test_a_file_with_the_name_of_a_table_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "fedpub-2.toml"
+    path.write_text('extends = "fedpub-1"')
+    with pytest.raises(ProtocolError, match="has a table fedpub-2: give the file another name"):
+        load_protocol(str(path))
+    shipped = protocols.FOLDER / "fedpub-2.toml"
+    assert load_protocol(str(shipped)) == load_protocol("fedpub-2")
+
+
 def test_overrides_apply_where_they_say_and_the_last_wins() -> None:
     protocol = parsed(
         settings={"rounds": 10},
