@@ -26,7 +26,6 @@ from benchmark.peers.grid import (
     CLIENTS,
     DATASETS,
     FEDGB,
-    MASKED,
     OPENFGL,
     PAIRINGS,
     SCHEDULE,
@@ -66,7 +65,7 @@ def test_plan_is_the_whole_grid_and_filters_narrow_it() -> None:
     assert (only.key, only.pairing.algorithm) == ("fedpub cora 10", "fedpub")
 
 
-@pytest.mark.parametrize(("datasets", "methods"), [(["coar"], ["fedavg"]), (["cora"], ["fedlit"])])
+@pytest.mark.parametrize(("datasets", "methods"), [(["coar"], ["fedavg"]), (["cora"], ["fedstruct"])])
 def test_plan_refuses_what_the_suites_do_not_share(datasets: list[str], methods: list[str]) -> None:
     with pytest.raises(UserError, match="of the comparison"):
         list(plan(datasets, methods, ()))
@@ -240,6 +239,7 @@ def test_the_peer_reads_the_clients_that_were_written(
 
 TRAINER = """
 class Party:
+    phase = 0
     def send_message(self): pass
     def execute(self): pass
 
@@ -253,44 +253,61 @@ class FGLTrainer:
         self.logger = Party()
 
     def evaluate(self):
-        from fedgb.training.adafgl_config import config
-        seen = self.message_pool["round"], config["num_rounds_vanilla"], len(self.clients), self.args.hid_dim
-        print(*seen, *self.args.metrics, file=open(self.log, "a"))
+        from importlib import import_module
+        config = import_module(f"fedgb.training.{self.args.fl_algorithm}_config").config
+        seen = self.message_pool["round"], config[config["watched"]], self.server.phase
+        print(*seen, len(self.clients), self.args.hid_dim, *self.args.metrics, file=open(self.log, "a"))
         self.logger.add_log({"current_test_accuracy": seen[0] / 4})
 """
 CHECKOUT = {
     "fedgb/training/trainer.py": TRAINER,
-    "fedgb/training/adafgl_config.py": "config = {'num_rounds_vanilla': 50}",
+    "fedgb/training/adafgl_config.py": "config = {'watched': 'num_rounds_vanilla'}",
+    "fedgb/training/fedsage_plus_config.py": "config = {'watched': 'gen_rounds'}",
     "fedgb/legacy_config.py": "from argparse import Namespace\nargs = Namespace()",
     "torch_geometric/__init__.py": "",
     "torch_geometric/data.py": "from types import SimpleNamespace as Data",
 }
 
 
-def test_a_checkout_trains_on_the_clients_that_were_written(tmp_path: Path) -> None:
-    checkout, folder = tmp_path / "checkout", tmp_path / "task"
+def checkout_task(folder: Path, pairing: Pairing) -> tuple[dict[str, Any], dict[str, int]]:
+    """What the peer's worker is told of a stand-in for FedGB, and what was written for it."""
     for name, text in CHECKOUT.items():
-        (checkout / name).parent.mkdir(parents=True, exist_ok=True)
-        (checkout / name).write_text(text)
-    folder.mkdir()
-    federation = small_federation(clients=4)
-    counts = write_clients(federation, folder / "clients.npz")
+        (folder / "checkout" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "checkout" / name).write_text(text)
+    counts = write_clients(small_federation(clients=4), folder / "clients.npz")
     task = {
-        **asdict(Pairing("adafgl", "adafgl", MASKED, phases=("personal",), peer=FEDGB)),
+        **asdict(pairing),
         "peer": {**asdict(FEDGB), "packages": ("torch",)},
         "schedule": SCHEDULE,
         "seed": 0,
         "exchange": str(folder / "clients.npz"),
-        "checkout": str(peer_checkout(checkout)),
+        "checkout": str(peer_checkout(folder / "checkout")),
         "memory": 10**11,
     }
+    return task, counts
+
+
+def test_a_checkout_trains_on_the_clients_that_were_written(tmp_path: Path) -> None:
+    task, counts = checkout_task(tmp_path, PAIRINGS["fedgb adafgl"])
     with Worker("peer", sys.executable, "benchmark.peers.openfgl_worker", 120) as worker:
         assert worker.ask(task)["counts"] == counts
         answer = worker.ask({"phase": "personal", "rounds": 2})
     assert (len(answer["seconds"]), answer["accuracy"]) == (2, 0.25)
     # Its personal step begins in the first round.
-    assert (folder / "log").read_text().splitlines() == ["0 0 4 128 accuracy", "1 0 4 128 accuracy"]
-    assert not list(checkout.rglob("__pycache__"))
+    assert (tmp_path / "log").read_text().splitlines() == ["0 0 0 4 128 accuracy", "1 0 0 4 128 accuracy"]
+    assert not list((tmp_path / "checkout").rglob("__pycache__"))
+
+
+def test_a_checkout_trains_generators_until_the_first_round(tmp_path: Path) -> None:
+    task, _ = checkout_task(tmp_path, PAIRINGS["fedgb fedsage+"])
+    with Worker("peer", sys.executable, "benchmark.peers.openfgl_worker", 120) as worker:
+        worker.ask(task)
+        for phase, rounds in (("generator", 2), ("round", 1), ("round", 1)):
+            worker.ask({"phase": phase, "rounds": rounds})
+    seen = [line.split()[:3] for line in (tmp_path / "log").read_text().splitlines()]
+    # The clients mend their graphs where the round is the one that ends the generators'; its server averages.
+    endless = str(10**9)
+    assert seen == [["0", endless, "0"], ["1", endless, "0"], ["2", "2", "1"], ["3", "2", "1"]]
 
 
 def test_fedgb_is_planned_where_a_checkout_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
