@@ -116,11 +116,11 @@ SPRAY: dict[str, OptionValue] = {
     **{"targets": "own", "projector": "received"},
 }
 _FEDGB = (
-    # What it has of these, as openfgl-lib has it; its networks have a linear classifier, as FED-PUB's.
+    # What it has of these, as openfgl-lib has it; its GCN has a linear classifier, as FED-PUB's.
     *(
-        replace(pairing, architecture=MASKED | {"backbone": pairing.architecture["backbone"]}, peer=FEDGB)
+        replace(pairing, architecture=MASKED, peer=FEDGB)
         for pairing in _PAIRINGS
-        if pairing.method not in ("local", "gcfl+", "fedstar")
+        if pairing.method not in ("local", "fedsage+", "gcfl+", "fedstar")
     ),
     Pairing("fedala", "fedala", MASKED, ALA, peer=FEDGB),
     Pairing("fediih", "fediih", {**MASKED, "dropout": 0.3}, IIH, peer=FEDGB),

@@ -299,7 +299,7 @@ def test_a_checkout_trains_on_the_clients_that_were_written(tmp_path: Path) -> N
 
 
 def test_a_checkout_trains_generators_until_the_first_round(tmp_path: Path) -> None:
-    task, _ = checkout_task(tmp_path, PAIRINGS["fedgb fedsage+"])
+    task, _ = checkout_task(tmp_path, replace(PAIRINGS["fedsage+"], peer=FEDGB))
     with Worker("peer", sys.executable, "benchmark.peers.openfgl_worker", 120) as worker:
         worker.ask(task)
         for phase, rounds in (("generator", 2), ("round", 1), ("round", 1)):
