@@ -191,7 +191,7 @@ def test_the_committed_page_answers_in_its_first_screen() -> None:
     results = Path(__file__).parents[2] / "results"
     text = (results / "performance.md").read_text()
     # What is read; the details of each machine grow with what is timed on it.
-    assert len(text.split("\n# On ")[0].splitlines()) <= 150
+    assert len(text.split("\n# On ")[0].splitlines()) <= 160
     screen, targets = "\n".join(text.splitlines()[:40]).split("# Targets")
     for question in ("beside openfgl-lib's", "beside the machine's limit", "a whole table"):
         assert f"{question} | " in screen
