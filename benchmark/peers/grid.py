@@ -102,18 +102,30 @@ _PAIRINGS = (
 )
 ALA: dict[str, OptionValue] = {"layers": 0, "share": 0.2, "rate": 1.0, "threshold": 0.01}
 IIH: dict[str, OptionValue] = {
-    **{"factors": 2, "width": 128, "layers": 4, "iterations": 6, "scale": 10.0},
+    "factors": 2,
+    "width": 128,
+    "layers": 4,
+    "iterations": 6,
+    "scale": 10.0,
     # The peer's bound moves means of priors that neither its network nor its server reads.
     "variational": 0.0,
 }
 LIT: dict[str, OptionValue] = {
-    **{"types": 4, "layers": 2, "self_loops": True},
+    "types": 4,
+    "layers": 2,
+    "self_loops": True,
     # Here its network is its own; the peer's is as wide as the others.
-    **{"width": MASKED["hidden"][0], "dropout": MASKED["dropout"]},
+    "width": MASKED["hidden"][0],
+    "dropout": MASKED["dropout"],
 }
 SPRAY: dict[str, OptionValue] = {
-    **{"lambda1": 0.1, "lambda2": 1.0, "width": 64, "proxy_learning_rate": 0.02, "confidence": 0.7},
-    **{"targets": "own", "projector": "received"},
+    "lambda1": 0.1,
+    "lambda2": 1.0,
+    "width": 64,
+    "proxy_learning_rate": 0.02,
+    "confidence": 0.7,
+    "targets": "own",
+    "projector": "received",
 }
 _FEDGB = (
     # What it has of these, as openfgl-lib has it; its GCN has a linear classifier, as FED-PUB's.

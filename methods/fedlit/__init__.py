@@ -74,7 +74,7 @@ class FedLITOptions(Options):
 
 @register(
     "fedlit",
-    title="FedLit",
+    title="FedLIT",
     paper="Xie et al. 2023",
     options=FedLITOptions,
     backbones=("gcn", "sgc", "graphsage"),
