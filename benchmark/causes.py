@@ -1,12 +1,14 @@
 """Why a measured figure is not the printed one (causes.toml): what was measured, or what was tried in vain.
 
-An entry names printed figures by patterns on their places (`*` stands for anything); the first that fits
-counts, so that particular figures come before whole tables.
+Of a figure without a cause an entry says what was tried elsewhere (`tried`) and what else is known (`known`);
+what was run in its own place is read off the records. An entry names printed figures by patterns on their
+places (`*` stands for anything); the first that fits counts, so that particular figures come before whole
+tables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
@@ -20,8 +22,8 @@ from datasets.files import read_toml
 
 FILE = Path(__file__).parent / "causes.toml"
 KINDS = ("level", "gain")
-NOTHING_TRIED = "no cause found; tried: nothing yet"
-_KEYS = (*PLACE, "of", "cause", "tried", "evidence")
+NOTHING_TRIED = "nothing on this row"
+_KEYS = (*PLACE, "of", "cause", "tried", "known", "evidence")
 
 
 @dataclass(frozen=True)
@@ -35,15 +37,21 @@ class Cause:
     cause: str
     """What a measurement showed it to be; empty where none was found."""
     tried: str
-    """What was tried where no cause was found."""
+    """What was tried where no cause was found, besides what the records of the same place show."""
+    known: str
+    """What else is known of a figure for which no cause was found."""
     evidence: tuple[str, ...]
     """Files in the tree, or commands, behind it."""
 
-    @property
-    def text(self) -> str:
-        """One sentence for the page."""
-        said = self.cause or f"no cause found; tried: {self.tried}"
-        return f"{said.rstrip('.')} ({'; '.join(self.evidence)})" if self.evidence else said
+    def text(self, trials: Sequence[str] = ()) -> str:
+        """What the page says; `trials` are what was run in the figure's place and what it gave."""
+        return f"{self._said(trials)} ({'; '.join(self.evidence)})" if self.evidence else self._said(trials)
+
+    def _said(self, trials: Sequence[str]) -> str:
+        if self.cause:
+            return self.cause.rstrip(".")
+        tried = "; ".join(filter(None, (self.tried.rstrip("."), *trials))) or NOTHING_TRIED
+        return ". ".join(filter(None, (f"no cause found; tried: {tried}", self.known.rstrip("."))))
 
     def fits(self, place: Place, kind: str) -> bool:
         """Whether it speaks of the level or the gain of the figure at `place`."""
@@ -59,10 +67,10 @@ def cause_of(place: Place, kind: str) -> Cause | None:
     return next((cause for cause in causes() if cause.fits(place, kind)), None)
 
 
-def text_of(place: Place, kind: str) -> str:
-    """What the page says of a figure that differs."""
-    found = cause_of(place, kind)
-    return NOTHING_TRIED if found is None else found.text
+def text_of(place: Place, kind: str, trials: Sequence[str] = ()) -> str:
+    """What the page says of a figure that differs; `trials` as for `Cause.text`."""
+    found = cause_of(place, kind) or Cause({}, KINDS, "", "", "", ())
+    return found.text(trials)
 
 
 @cache
@@ -81,14 +89,17 @@ def _cause(block: Mapping[str, Any]) -> Cause:
     for key in block:
         if key not in _KEYS:
             raise unknown("key of a cause", key, _KEYS)
-    kinds, said = _texts(block.get("of", [*KINDS])), [key for key in ("cause", "tried") if key in block]
-    if len(said) != 1 or not set(kinds) <= set(KINDS):
-        raise UserError(f"a cause has either cause or tried, and is of {' or '.join(KINDS)}: {dict(block)}")
+    kinds, of_none = _texts(block.get("of", [*KINDS])), block.keys() & {"tried", "known"}
+    if ("cause" in block) == bool(of_none) or not set(kinds) <= set(KINDS):
+        raise UserError(
+            "an entry has either cause, or tried, known or both,"
+            f" and is of {' or '.join(KINDS)}: {dict(block)}"
+        )
+    texts = {key: checked(key, block.get(key, ""), str) for key in ("cause", "tried", "known")}
     return Cause(
         where={part: _texts(block[part]) for part in PLACE if part in block},
         kinds=kinds,
-        cause=" ".join(checked("cause", block.get("cause", ""), str).split()),
-        tried=" ".join(checked("tried", block.get("tried", ""), str).split()),
+        **{key: " ".join(text.split()) for key, text in texts.items()},
         evidence=_texts(block.get("evidence", [])),
     )
 

@@ -14,6 +14,7 @@ from benchmark.causes import text_of
 from benchmark.pages.comparison import REFERENCE, gain_of, level_of
 from benchmark.pages.metrics import CHANGE, COMMUNICATION, GAIN
 from benchmark.pages.scores import Leaderboard, Row
+from benchmark.pages.trials import Trial, trials_of
 from benchmark.protocol import AXES, Protocol, bare
 from benchmark.published import PLACE, Figure, Place, answered_figures, figures, grid_points
 from benchmark.verdict import (
@@ -66,6 +67,8 @@ class Entry:
     """Runs its cells, and no others."""
     chosen: tuple[str, ...] = ()
     """See `Protocol.chosen_for`."""
+    trials: tuple[Trial, ...] = ()
+    """What else was run in its place."""
 
     @property
     def table(self) -> str:
@@ -75,13 +78,16 @@ class Entry:
     @property
     def cause(self) -> str:
         """Why the level differs, or what was tried to find out; empty if it does not differ."""
-        return text_of(self.figure.place, "level") if self.level.word == DIFFERS else ""
+        return self._text("level") if self.level.word == DIFFERS else ""
 
     @property
     def gain_cause(self) -> str:
         """The same of the gain."""
         differs = self.gain is not None and self.gain.word == DIFFERS
-        return text_of(self.figure.place, "gain") if differs else ""
+        return self._text("gain") if differs else ""
+
+    def _text(self, kind: str) -> str:
+        return text_of(self.figure.place, kind, [trial.said(kind) for trial in self.trials])
 
     def authors(self, runs: Mapping[str, Sequence[Run]]) -> dict[str, Any] | None:
         """What the authors' own code gave on the clients of these records, and whether ours gives the same;
@@ -128,6 +134,7 @@ class Entry:
             "authors": self.authors(runs),
             "chosen": [*self.chosen],
             "cause": self.cause,
+            "trials": [trial.to_dict() for trial in self.trials],
             "records": [] if self.row is None else [record.stored_key for record in self.row.records],
             "command": self.command,
         }
@@ -205,7 +212,10 @@ def _measured(protocol: Protocol, rows: Sequence[Row]) -> Iterator[Entry]:
                 level = level_of(protocol, row, metric, figure)
                 gain = gain_of(protocol, row, rows, metric, figure)
                 command = command_of(protocol, row.point, metric, [*row.scores[metric].by_seed])
-                yield Entry(figure, protocol.name, metric, row, level, gain, row.point, command, row.chosen)
+                trials = trials_of(row, rows, metric, figure.baseline)
+                yield Entry(
+                    figure, protocol.name, metric, row, level, gain, row.point, command, row.chosen, trials
+                )
 
 
 def command_of(protocol: Protocol, point: Mapping[str, Any], metric: str, seeds: Sequence[int]) -> str:

@@ -71,7 +71,10 @@ def markdown(entries: Sequence[Entry], runs: Mapping[str, Sequence[Run]]) -> str
         f"[claims.md](claims.md). {CHOSEN} marks a figure with a setting that was chosen on its table.",
         "## Levels that differ",
         "Seconds are compared as ratios to a reference of the same table: in brackets, and so is their "
-        "difference. The authors' code is their public code on the same clients.",
+        "difference. The authors' code is their public code on the same clients. Where no cause was found, "
+        "what was run in the figure's place with other settings or options stands with its mean and how far "
+        "it is from the row on the same seeds; for a gain, with the gain over the baseline under the same "
+        "settings.",
         _levels(entries, runs),
         "## Gains that differ",
         _gains(entries),

@@ -25,7 +25,7 @@ from benchmark.protocol import SETTINGS, Protocol, bare
 from benchmark.published import Figure, is_other_scheme, published_figure
 from benchmark.record import OK, Record
 from datasets.errors import UserError
-from datasets.options import parse_name
+from datasets.options import format_value, parse_name
 
 DEFAULTS = {name: FIELDS[name].default for name in SETTINGS}
 
@@ -294,7 +294,7 @@ def _deviations(protocol: Protocol, row: Row) -> str:
 
 
 def _plain(value: Any) -> str:
-    return "+".join(map(str, value)) if isinstance(value, list) else str(value)
+    return "+".join(map(str, value)) if isinstance(value, list) else format_value(value)
 
 
 def _order(protocol: Protocol, row: Row) -> tuple[Any, ...]:

@@ -40,7 +40,7 @@ def records_of(table: str, scores: Mapping[str, tuple[float, ...]], *argv: str) 
     return [
         make_record(
             cell,
-            scores[cell.method][cell.seed],
+            scores[cell.label][cell.seed],
             default_options=asdict(registry.make_options(cell.method, dict(cell.options))),
         )
         for cell in cells

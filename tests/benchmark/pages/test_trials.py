@@ -1,0 +1,74 @@
+"""What stands beside a figure as tried: rows with other settings or options, and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from benchmark.pages.reproduction import Entry
+from benchmark.record import Record
+from tests.benchmark.pages.test_reproduction import PLACE, SCORES, TABLE_2, entries_of, entry_of, records_of
+
+PRINTED_AND = {"local": SCORES["local"], "fedavg": (60.0, 69.0, 78.0), "fedprox": (80.0, 81.0, 82.0)}
+
+
+def entries_with(*further: Sequence[Record]) -> list[Entry]:
+    records = records_of("fedpub-2", PRINTED_AND, *PLACE)
+    return entries_of(fedpub_2=[*records, *(record for some in further for record in some)])
+
+
+def test_other_settings_are_a_trial_whose_gain_is_over_the_baseline_with_the_same() -> None:
+    # 62 − 60 and 73 − 69: +3 on the seeds that both have; 62 − 50 and 73 − 51: +17 over Local.
+    changed = records_of(
+        "fedpub-2", {"local": (50.0, 51.0), "fedavg": (62.0, 73.0)}, *PLACE, "--set", "rounds=7"
+    )
+    (trial,) = entry_of(entries_with(changed), *TABLE_2, "FedAvg").trials
+    assert (trial.changed, trial.mean, trial.seeds) == ("rounds=7", 67.5, 2)
+    assert (trial.level, trial.gain) == (pytest.approx(3.0), pytest.approx(17.0))
+    assert trial.said("level") == "`rounds=7`: 67.50, +3.00 on the same seeds, 2 seeds"
+    assert trial.said("gain") == "`rounds=7`: +17.00, 2 seeds"
+
+
+def test_other_options_are_a_trial_of_their_method_alone() -> None:
+    variant = records_of("fedpub-2", {"fedprox[mu=0.5]": (70.0,)}, *PLACE)
+    entries = entries_with(variant)
+    (trial,) = entry_of(entries, *TABLE_2, "FedProx").trials
+    assert trial.to_dict() == {
+        "changed": "mu=0.5",
+        "seeds": 1,
+        "mean": 70.0,
+        "difference": -10.0,
+        "gain": pytest.approx(-9.9),
+    }
+    assert entry_of(entries, *TABLE_2, "FedAvg").trials == ()
+
+
+def test_what_differs_says_what_was_tried_and_otherwise_that_nothing_was() -> None:
+    variant = records_of("fedpub-2", {"fedprox[mu=0.5]": (70.0,)}, *PLACE)
+    alone = records_of("fedpub-2", {"fedprox": (99.0, 99.1, 99.2)}, *PLACE)
+    (before,) = (entry for entry in entries_of(fedpub_2=alone) if entry.row is not None)
+    (after,) = (entry for entry in entries_of(fedpub_2=[*alone, *variant]) if entry.row is not None)
+    assert "tried: nothing on this row" in before.cause
+    assert "tried: `mu=0.5`: 70.00, -29.00 on the same seeds, 1 seed" in after.cause
+    assert "nothing" not in after.cause
+
+
+def test_a_trial_without_its_baseline_has_no_gain() -> None:
+    changed = records_of("fedpub-2", {"fedavg": (62.0,)}, *PLACE, "--set", "rounds=7")
+    (trial,) = entry_of(entries_with(changed), *TABLE_2, "FedAvg").trials
+    assert trial.gain is None
+    assert trial.said("gain") == "`rounds=7`: no baseline"
+
+
+def test_rows_that_answer_figures_of_their_own_are_no_trials() -> None:
+    """FedStruct's other features are printed rows, as are FED-PUB's other similarities."""
+    scores = {"fedstruct[features=deg]": (65.0,), "fedstruct[features=h2v]": (80.0,)}
+    entries = entries_of(
+        fedstruct_1=records_of(
+            "fedstruct-1", scores, "--dataset", "cora", "--clients", "10", "--partition", "random"
+        )
+    )
+    measured = [entry for entry in entries if entry.row is not None]
+    assert len(measured) >= 2
+    assert all(entry.trials == () for entry in measured)
