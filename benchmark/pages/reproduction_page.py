@@ -74,7 +74,7 @@ def markdown(entries: Sequence[Entry], runs: Mapping[str, Sequence[Run]]) -> str
         "difference. The authors' code is their public code on the same clients. Where no cause was found, "
         "what was run in the figure's place with other settings or options stands with its mean and how far "
         "it is from the row on the same seeds; for a gain, with the gain over the baseline under the same "
-        "settings.",
+        "settings, or under the table's where the baseline was not run so.",
         _levels(entries, runs),
         "## Gains that differ",
         _gains(entries),

@@ -25,8 +25,8 @@ class Trial:
     level: float | None
     """Points above the figure's row, over the seeds that both have; None where they share none."""
     gain: float | None
-    """Points above the printed table's baseline under the same settings, over the seeds that both have; None
-    where they share none."""
+    """Points above the printed table's baseline, over the seeds that both have: under the same settings, or
+    the table's where it was not run under them. None where they share none."""
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -82,15 +82,13 @@ def _changed(row: Row, other: Row) -> str:
 
 
 def _baseline(near: Sequence[Row], baseline: str, trial: Row, metric: str) -> Mapping[int, float]:
-    """Seed by seed, the baseline under the trial's settings; options are the method's own."""
-    return next(
-        (
-            other.scores[metric].by_seed
-            for other in near
-            if other.method == baseline and other.deviations == trial.deviations and metric in other.scores
-        ),
-        {},
-    )
+    """Seed by seed, the baseline under the trial's settings, else under the table's."""
+    found = {
+        other.deviations: other.scores[metric].by_seed
+        for other in near
+        if other.method == baseline and metric in other.scores
+    }
+    return found.get(trial.deviations) or found.get("", {})
 
 
 def _mean(differences: Mapping[int, float]) -> float | None:

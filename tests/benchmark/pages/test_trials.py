@@ -54,9 +54,17 @@ def test_what_differs_says_what_was_tried_and_otherwise_that_nothing_was() -> No
     assert "nothing" not in after.cause
 
 
-def test_a_trial_without_its_baseline_has_no_gain() -> None:
+def test_a_trial_whose_baseline_has_not_these_settings_gains_over_the_table_s() -> None:
     changed = records_of("fedpub-2", {"fedavg": (62.0,)}, *PLACE, "--set", "rounds=7")
     (trial,) = entry_of(entries_with(changed), *TABLE_2, "FedAvg").trials
+    assert trial.gain == pytest.approx(62.0 - 79.9)
+
+
+def test_a_trial_without_any_baseline_has_no_gain() -> None:
+    alone = {"fedavg": SCORES["fedavg"]}
+    changed = records_of("fedpub-2", {"fedavg": (62.0,)}, *PLACE, "--set", "rounds=7")
+    entries = entries_of(fedpub_2=[*records_of("fedpub-2", alone, *PLACE), *changed])
+    (trial,) = entry_of(entries, *TABLE_2, "FedAvg").trials
     assert trial.gain is None
     assert trial.said("gain") == "`rounds=7`: no baseline"
 
