@@ -171,10 +171,13 @@ class Protocol:
 
     def chosen_for(self, **point: Any) -> tuple[str, ...]:
         """One sentence for each choice made on this table that holds at a point of the grid (all axes
-        given), in the order of the overrides. A choice is left out where a later override sets one of its
-        values again, be it to the same."""
+        given), in the order of the overrides. A choice is left out where a later override, or the method's
+        own brackets, sets one of its values again, be it to the same."""
         matching = [override for override in self.overrides if override.matches(point)]
-        last = {value: override for override in matching for value in override.values}
+        last: dict[tuple[str, str], Override | None] = {
+            value: override for override in matching for value in override.values
+        }
+        last |= {("options", name): None for name in Spec(point["method"]).options}
         return tuple(
             override.chosen
             for override in matching

@@ -130,7 +130,8 @@ def test_choices_made_on_the_table_are_told_where_they_hold() -> None:
         ]
     )
     point = {"partition": "metis", "clients": 5, "backbone": "gcn"}
-    assert protocol.chosen_for(dataset="cora", method="fedprox[mu=1]", **point) == ("the rate", "mu")
+    assert protocol.chosen_for(dataset="cora", method="fedprox", **point) == ("the rate", "mu")
+    assert protocol.chosen_for(dataset="cora", method="fedprox[mu=1]", **point) == ("the rate",)
     assert protocol.chosen_for(dataset="cora", method="fedcog", **point) == ("the rate",)
     assert protocol.chosen_for(dataset="pubmed", method="fedavg", **point) == ("its rate",)
     assert protocol.chosen_for(dataset="uai", method="fedavg", **point) == ()
