@@ -25,7 +25,7 @@ from benchmark.verdict import (
 )
 
 DECIMALS = 4
-"""Of every number in `reproduction.json`."""
+"""Of every number in `reproduction.json`, and of those that `index.html` sorts by."""
 _NO_FILES = "its files could not be had where the records are made"
 NOT_AT_HAND = {
     "ogbn-arxiv": _NO_FILES,

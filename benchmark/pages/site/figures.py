@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from benchmark.pages.metrics import heading_of
-from benchmark.pages.reproduction import Entry
+from benchmark.pages.reproduction import DECIMALS, Entry
 from benchmark.pages.site.prose import joined
 from benchmark.pages.tables import with_spread
 from benchmark.verdict import CANNOT, JUDGED, Verdict
@@ -93,10 +93,10 @@ def figure_line(entry: Entry, said: Mapping[str, Any]) -> dict[str, Any]:
         "printed": with_spread(entry.figure.mean, entry.figure.std),
         "printed_at": entry.figure.mean,
         "measured": "" if score is None else with_spread(score.mean, score.std),
-        "measured_at": None if score is None else score.mean,
+        "measured_at": None if score is None else _place(score.mean),
         "seeds": None if score is None else len(score.by_seed),
         "difference": level.shown,
-        "difference_at": level.difference,
+        "difference_at": _place(level.difference),
         "interval": level.shown_interval,
         "verdict": level.word,
         "why": level.reason,
@@ -112,6 +112,11 @@ def figure_line(entry: Entry, said: Mapping[str, Any]) -> dict[str, Any]:
         # Those of equal work stand in the files of other tables.
         "files": sorted({(record.source or record.cell).protocol for record in records}),
     }
+
+
+def _place(value: float | None) -> float | None:
+    """What a column is sorted by."""
+    return None if value is None else round(value, DECIMALS)
 
 
 def _text(value: Any) -> str:
