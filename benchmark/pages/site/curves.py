@@ -14,7 +14,7 @@ from benchmark.pages.scores import Row, blocks_of, metrics_of
 from benchmark.pages.site.prose import joined
 from benchmark.protocol import Protocol
 
-POINTS = 16
+POINTS = 17
 """Of a curve, at most; all curves together are most of the page, which is to stay below 8 MB."""
 DECIMALS = 2
 """Of a score in percent."""

@@ -15,6 +15,9 @@ from benchmark.pages.site.prose import joined
 from benchmark.pages.tables import with_spread
 from benchmark.verdict import CANNOT, JUDGED, Verdict
 
+SHARED = ("paper", "table", "note", "why", "cause")
+"""Texts of a figure's line that others have too: each stands once on the page."""
+
 
 @dataclass(frozen=True)
 class Count:
@@ -112,6 +115,15 @@ def figure_line(entry: Entry, said: Mapping[str, Any]) -> dict[str, Any]:
         # Those of equal work stand in the files of other tables.
         "files": sorted({(record.source or record.cell).protocol for record in records}),
     }
+
+
+def share_texts(lines: Iterable[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
+    """The lines with a place in a list of texts where many have the same text, and that list."""
+    places: dict[str, int] = {}
+    shared = [
+        {**line, **{name: places.setdefault(line[name], len(places)) for name in SHARED}} for line in lines
+    ]
+    return shared, [*places]
 
 
 def _place(value: float | None) -> float | None:

@@ -1,6 +1,7 @@
 "use strict";
 (() => {
 const data = JSON.parse(document.getElementById("data").textContent);
+for (const row of data.figures) for (const name of data.shared) row[name] = data.texts[row[name]];
 const root = document.documentElement;
 const MOST = 8;
 // Apart for the colour-blind too, and at least 3:1 on either ground.
