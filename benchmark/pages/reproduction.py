@@ -134,7 +134,7 @@ class Entry:
             "authors": self.authors(runs),
             "chosen": [*self.chosen],
             "cause": self.cause,
-            "trials": [trial.to_dict() for trial in self.trials],
+            "trials": [_tried(trial) for trial in self.trials],
             "records": [] if self.row is None else [record.stored_key for record in self.row.records],
             "command": self.command,
         }
@@ -244,6 +244,16 @@ def compared_with(protocol: Protocol, point: Mapping[str, Any], metric: str) -> 
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, DECIMALS)
+
+
+def _tried(trial: Trial) -> dict[str, Any]:
+    return {
+        "changed": trial.changed,
+        "mean": _rounded(trial.mean),
+        "seeds": trial.seeds,
+        "difference": _rounded(trial.level),
+        "gain": _rounded(trial.gain),
+    }
 
 
 def _compared(verdict: Verdict) -> dict[str, float | None]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from benchmark.contrast import differences_of
 from benchmark.pages.scores import Row
@@ -27,12 +26,6 @@ class Trial:
     gain: float | None
     """Points above the printed table's baseline, over the seeds that both have: under the same settings, or
     the table's where it was not run under them. None where they share none."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        points = {"mean": self.mean, "difference": self.level, "gain": self.gain}
-        rounded = {name: None if value is None else round(value, 4) for name, value in points.items()}
-        return {"changed": self.changed, "seeds": self.seeds, **rounded}
 
     def said(self, kind: str) -> str:
         """What it gave, as a page says it of a `level` or a `gain`."""
