@@ -28,8 +28,9 @@ iteration runs on I − D̃⁻¹(A + I), which is not symmetric, and its matrix 
 the true ones 0.042 (`extras`: `roughness`). Which Laplacian FedLap+ has in print was not read: here it is the
 symmetric one, with the eigenvalues of the code's, since only for orthonormal U is tr(Wᵀ Λ W) what tr(Sᵀ L S)
 is for S = U W. True eigenvectors are those that enough steps find; the bytes are of `steps`, from a first
-vector that every client can draw. Vectors have a positive sum, and there are at most as many as nodes, and at
-least as many steps as vectors.
+vector that every client can draw. Of equal eigenvalues the vectors, and of every vector the sign, are picked
+by drawn ones (see `spectrum.chosen_basis`). There are at most as many vectors as nodes, and at least as many
+steps as vectors.
 """
 
 from __future__ import annotations
@@ -40,7 +41,6 @@ from functools import partial
 from typing import Literal
 
 import dgl
-import numpy as np
 import scipy.sparse as sp
 import torch
 import torch.nn.functional as functional
@@ -282,7 +282,6 @@ class FedLapPlus(FedLap):
         else:
             values, vectors = misread_eigenpairs(self.adjacency, rank, steps, generator)
         self.extras["roughness"] = roughness(self.adjacency, vectors)
-        vectors = np.where(vectors.sum(axis=0) < 0, -vectors, vectors)
         self.eigenvalues = torch.from_numpy(values).float().to(self.device)
         self.eigenvectors = torch.from_numpy(vectors).float().to(self.device)[self.position]
         # Step j sends a vector's values to other clients' neighbours, and has j inner products and a length.

@@ -13,6 +13,10 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 
 DENSE = 1000
 """Nodes up to which the whole spectrum is computed: fewer take less time than a Lanczos iteration."""
+SPARE = 10
+"""Eigenvectors found beyond those wanted, so that the last eigenvalue's are all there."""
+EQUAL = 1e-8
+"""Distance up to which two neighbouring eigenvalues are one."""
 BREAKDOWN = 1e-12
 """Length of a new Arnoldi vector below which there is none."""
 
@@ -30,31 +34,54 @@ def smallest_eigenpairs(
     """The `rank` smallest eigenvalues of L, ascending, and their eigenvectors; (rank,) and (n, rank) float64.
 
     `rank` is at most n. The eigenvalue 0 comes once for every connected component, with √d̃ there and zero
-    elsewhere as its eigenvector: on large graphs these are written down, largest component first, and taken
-    out of the matrix, since a Lanczos iteration, which `generator` starts, finds one of equal eigenvalues.
+    elsewhere as its eigenvector: these are written down, largest component first, and left out of the matrix.
+    `generator` starts the Lanczos iteration that larger graphs take, and chooses signs and vectors of other
+    equal eigenvalues (see `chosen_basis`), which a solver leaves to rounding.
     """
     smooth = smoothed_adjacency(adjacency)
-    nodes = len(smooth.indptr) - 1
-    if nodes <= max(DENSE, 2 * rank):
-        dense = np.eye(nodes) - smooth.toarray()
-        values, vectors = scipy.linalg.eigh(dense, subset_by_index=(0, rank - 1))
-        return values, vectors
+    nodes = smooth.shape[0]
     _, component = connected_components(smooth, directed=False)
     sizes = np.bincount(component)
     largest = np.argsort(-sizes, kind="stable")[:rank]
     root = np.sqrt(np.diff(adjacency.indptr) + 1.0)
     length = np.sqrt(np.bincount(component, weights=root**2))
     flat = sp.csr_matrix((root / length[component], (np.arange(nodes), component)), shape=(nodes, len(sizes)))
-    values, vectors = np.zeros(len(largest)), flat[:, largest].toarray()
-    if len(largest) == rank:
-        return values, vectors
+    flat_vectors = flat[:, largest].toarray()
+    missing = rank - len(largest)
+    if missing == 0:
+        return np.zeros(rank), flat_vectors
+    drawn, start = generator.standard_normal((nodes, missing)), generator.standard_normal(nodes)
+    wanted = min(missing + SPARE, nodes - len(sizes))
     # Shifted by 1, so that what is taken out is the smallest of all and not one of many in the middle.
-    rest = LinearOperator(
-        smooth.shape, matvec=lambda x: smooth @ x + x - 2 * (flat @ (flat.T @ x)), dtype=np.float64
-    )
-    found, further = eigsh(rest, rank - len(largest), which="LA", v0=generator.standard_normal(nodes))
+    if nodes <= max(DENSE, 2 * rank):
+        rest = smooth.toarray() + np.eye(nodes) - 2 * (flat @ flat.T).toarray()
+        found, vectors = scipy.linalg.eigh(rest, subset_by_index=(nodes - wanted, nodes - 1))
+    else:
+        rest = LinearOperator(
+            smooth.shape, matvec=lambda x: smooth @ x + x - 2 * (flat @ (flat.T @ x)), dtype=np.float64
+        )
+        found, vectors = eigsh(rest, wanted, which="LA", v0=start)
     order = np.argsort(-found)
-    return np.concatenate([values, 2 - found[order]]), np.hstack([vectors, further[:, order]])
+    values = 2 - found[order]
+    vectors = chosen_basis(values, vectors[:, order], drawn)
+    return np.concatenate([np.zeros(len(largest)), values[:missing]]), np.hstack([flat_vectors, vectors])
+
+
+def chosen_basis(values: np.ndarray, vectors: np.ndarray, drawn: np.ndarray) -> np.ndarray:
+    """The first r of (n, k) eigenvectors of k ascending eigenvalues, as `drawn`, (n, r), picks them.
+
+    Of equal eigenvalues, the drawn vectors of their columns, projected onto the space of the eigenvectors and
+    made orthonormal one after the other; of a single one, the sign with which its product with the drawn
+    vector is positive. They do not depend on which basis of such a space is given.
+    """
+    groups = np.split(np.arange(len(values)), np.flatnonzero(np.diff(values) > EQUAL) + 1)
+    chosen = np.empty_like(drawn)
+    for group in groups:
+        columns = group[group < drawn.shape[1]]
+        space = vectors[:, group]
+        rotation, triangle = np.linalg.qr(space.T @ drawn[:, columns])
+        chosen[:, columns] = space @ (rotation * np.sign(np.diag(triangle)))
+    return chosen
 
 
 def misread_eigenpairs(
@@ -64,7 +91,7 @@ def misread_eigenpairs(
 
     `rank` is at most `steps`. Arnoldi's iteration on I − D̃⁻¹(A + I), which is not symmetric: the
     (steps, steps) matrix it leaves is upper Hessenberg with an empty last column, and `eigh` reads its lower
-    triangle.
+    triangle. Vectors have a positive sum.
     """
     nodes = adjacency.shape[0]
     looped = adjacency.astype(np.float64) + sp.identity(nodes, format="csr")
@@ -84,7 +111,8 @@ def misread_eigenpairs(
             break
         basis[step] = new / length
     values, vectors = np.linalg.eigh(hessenberg, UPLO="L")
-    return values[:rank], basis.T @ vectors[:, :rank]
+    vectors = basis.T @ vectors[:, :rank]
+    return values[:rank], np.where(vectors.sum(axis=0) < 0, -vectors, vectors)
 
 
 def roughness(adjacency: sp.csr_matrix, vectors: np.ndarray) -> float:

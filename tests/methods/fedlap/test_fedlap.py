@@ -84,7 +84,6 @@ def eigenpairs(federation, options, taken: Tensor) -> tuple[Tensor, Tensor]:
         vectors[federation.origin.numpy()] = taken.numpy()
         np.testing.assert_allclose(matrix @ vectors, vectors * values[:rank], atol=1e-6)
         np.testing.assert_allclose(vectors.T @ vectors, np.eye(rank), atol=1e-6)
-        assert vectors.sum(0).min() > -1e-5
         return torch.from_numpy(vectors).float(), torch.from_numpy(values[:rank]).float()
     walk = np.eye(nodes) - looped / degree[:, None]
     q = [stream(2, "fedlap+ start of the iteration").standard_normal(nodes)]

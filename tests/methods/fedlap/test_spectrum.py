@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import networkx
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 from methods.fedlap import spectrum
-from methods.fedlap.spectrum import misread_eigenpairs, roughness, smallest_eigenpairs
+from methods.fedlap.spectrum import chosen_basis, misread_eigenpairs, roughness, smallest_eigenpairs
 from tests.methods.federations import community_federation, small_dataset
 
 
@@ -41,8 +42,34 @@ def test_they_are_the_smallest_of_all(rank, dense, monkeypatch):
     assert roughness(adjacency, vectors) == pytest.approx(values.mean(), abs=1e-10)
 
 
-def test_a_large_graphs_flat_vectors_are_those_of_its_largest_components(monkeypatch):
-    monkeypatch.setattr(spectrum, "DENSE", 0)
+@pytest.mark.parametrize("rank", [7, 30, 31, 32, 33])
+def test_they_are_the_same_whichever_solver_finds_them(rank, monkeypatch):
+    """A square grid has pairs of equal eigenvalues and vectors whose entries add up to 0."""
+    grid = networkx.adjacency_matrix(networkx.grid_2d_graph(12, 12), dtype=float)
+    adjacency = sp.csr_matrix(sp.block_diag([grid, in_pieces(), grid]))
+    found = []
+    for dense in (1000, 0):
+        monkeypatch.setattr(spectrum, "DENSE", dense)
+        found.append(smallest_eigenpairs(adjacency, rank, generator()))
+    np.testing.assert_allclose(found[0][0], found[1][0], atol=1e-10)
+    np.testing.assert_allclose(found[0][1], found[1][1], atol=1e-7)
+
+
+def test_the_chosen_basis_does_not_depend_on_the_one_it_was_given():
+    values, drawn = np.array([0.1, 0.2, 0.2, 0.2, 0.3]), generator().standard_normal((9, 3))
+    vectors = np.linalg.qr(generator().standard_normal((9, 5)))[0]
+    turn = np.linalg.qr(np.random.default_rng(1).standard_normal((3, 3)))[0]
+    other = np.hstack([-vectors[:, :1], vectors[:, 1:4] @ turn, vectors[:, 4:]])
+    chosen = chosen_basis(values, vectors, drawn)
+    np.testing.assert_allclose(chosen_basis(values, other, drawn), chosen, atol=1e-12)
+    np.testing.assert_allclose(chosen.T @ chosen, np.eye(3), atol=1e-12)
+    np.testing.assert_allclose(np.tril(chosen[:, 1:].T @ drawn[:, 1:], -1), 0.0, atol=1e-12)
+    assert (np.diag(chosen.T @ drawn) > 0).all()
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_flat_vectors_are_those_of_the_largest_components(dense, monkeypatch):
+    monkeypatch.setattr(spectrum, "DENSE", 1000 if dense else 0)
     _, vectors = smallest_eigenpairs(in_pieces(), 2, generator())
     assert np.flatnonzero(vectors[:, 0]).min() >= 64
     assert np.flatnonzero(vectors[:, 1]).max() < 60
