@@ -45,7 +45,7 @@ CODES = {
             "benchmark.authors.fedpub_worker",
             ("local", "fedavg", "fedpub"),
             ("cora", "citeseer", "pubmed"),
-            (("fedpub-2", (5, 10, 20)), ("fedpub-1", (10,)), ("fedpub-6", (10,)), ("fedpub-8", (3,))),
+            (("fedpub-2", (5, 10, 20)), ("fedpub-1", (10, 30)), ("fedpub-6", (10,)), ("fedpub-8", (3,))),
         ),
         PublicCode(
             "fedspray",
