@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,9 +15,6 @@ from benchmark.pages.reproduction import DECIMALS, Entry
 from benchmark.pages.site.prose import joined
 from benchmark.pages.tables import with_spread
 from benchmark.verdict import CANNOT, JUDGED, Verdict
-
-SHARED = ("paper", "table", "note", "why", "cause")
-"""Texts of a figure's line that others have too: each stands once on the page."""
 
 
 @dataclass(frozen=True)
@@ -117,13 +115,14 @@ def figure_line(entry: Entry, said: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def share_texts(lines: Iterable[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
-    """The lines with a place in a list of texts where many have the same text, and that list."""
-    places: dict[str, int] = {}
-    shared = [
-        {**line, **{name: places.setdefault(line[name], len(places)) for name in SHARED}} for line in lines
-    ]
-    return shared, [*places]
+def columns_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, tuple[list[Any], list[int]]]:
+    """Of every field of the lines its different values, and where among them each line's stands."""
+    columns: dict[str, tuple[list[Any], list[int]]] = {}
+    for name in lines[0] if lines else ():
+        places: dict[str, int] = {}
+        at = [places.setdefault(json.dumps(line[name]), len(places)) for line in lines]
+        columns[name] = ([json.loads(value) for value in places], at)
+    return columns
 
 
 def _place(value: float | None) -> float | None:

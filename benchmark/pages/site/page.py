@@ -17,7 +17,7 @@ from benchmark.pages.reproduction_page import RULE
 from benchmark.pages.scores import Leaderboard
 from benchmark.pages.site.clients import SIDE, draw_clients
 from benchmark.pages.site.curves import HeatMap, Rounds, heat_map, plotted
-from benchmark.pages.site.figures import SHARED, count_tables, figure_line, forest, share_texts, total
+from benchmark.pages.site.figures import columns_of, count_tables, figure_line, forest, total
 from benchmark.pages.site.prose import SCROLL, render
 from benchmark.pages.site.vendored import LIBRARIES, packed
 from benchmark.pages.writing import write_page
@@ -63,11 +63,8 @@ def write_site(
         for name, title in FURTHER.items()
         if (path := results / f"{name}.md").is_file()
     }
-    lines, texts = share_texts(figure_line(*pair) for pair in zip(entries, said, strict=True))
     data = {
-        "figures": lines,
-        "shared": SHARED,
-        "texts": texts,
+        "figures": columns_of([figure_line(*pair) for pair in zip(entries, said, strict=True)]),
         "rounds": rounds.lists,
         "plots": {section.name: section.plots for section in sections},
     }

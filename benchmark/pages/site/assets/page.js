@@ -1,7 +1,10 @@
 "use strict";
 (() => {
 const data = JSON.parse(document.getElementById("data").textContent);
-for (const row of data.figures) for (const name of data.shared) row[name] = data.texts[row[name]];
+const figures = [];
+for (const [name, [values, places]] of Object.entries(data.figures)) {
+  places.forEach((place, at) => { (figures[at] ??= {})[name] = values[place]; });
+}
 const root = document.documentElement;
 const MOST = 8;
 // Apart for the colour-blind too, and at least 3:1 on either ground.
@@ -146,7 +149,7 @@ let table = null;
 
 function fill(select) {
   const name = select.dataset.column;
-  const values = [...new Set(data.figures.map((row) => row[name]).filter(Boolean))].sort(
+  const values = [...new Set(figures.map((row) => row[name]).filter(Boolean))].sort(
     new Intl.Collator("en", { numeric: true }).compare);
   select.replaceChildren(new Option("all", ""), ...values.map((value) => new Option(value, value)));
   if (name === "verdict") select.options[0].after(new Option("all that are measured", MEASURED));
@@ -161,17 +164,17 @@ function keeps(row) {
 
 function shown() {
   const count = table.rows({ search: "applied" }).count();
-  document.getElementById("shown").textContent = `${count} of ${data.figures.length} figures`;
+  document.getElementById("shown").textContent = `${count} of ${figures.length} figures`;
 }
 
 async function startFigures() {
   const DataTable = await dataTables();
   selects.forEach(fill);
   const verdict = selects.find((select) => select.dataset.column === "verdict");
-  const usual = data.figures.some((row) => row.measured_at !== null) ? MEASURED : "";
+  const usual = figures.some((row) => row.measured_at !== null) ? MEASURED : "";
   verdict.value = usual;
   table = new DataTable("#all-figures", {
-    data: data.figures, columns: COLUMNS, deferRender: true, pageLength: 25, autoWidth: false, order: [],
+    data: figures, columns: COLUMNS, deferRender: true, pageLength: 25, autoWidth: false, order: [],
     layout: { topStart: null, topEnd: null, bottomStart: "pageLength", bottomEnd: "paging" },
     language: { emptyTable: "No figure is printed.", zeroRecords: "No figure matches.", lengthMenu: "_MENU_ a page" },
   });

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
-from benchmark.pages.site.figures import SHARED, figure_line, share_texts
+from benchmark.pages.site.figures import columns_of, figure_line
 from tests.benchmark.pages.test_reproduction import SCORES, entries_of, entry_of, records_of
 
 
@@ -21,9 +22,12 @@ def test_records_are_looked_for_in_the_files_where_they_stand() -> None:
         assert figure_line(entry, entry.to_dict({}))["files"] == files
 
 
-def test_a_text_that_several_figures_share_stands_once() -> None:
+def test_a_value_that_several_figures_have_stands_once() -> None:
     entries = entries_of(fedpub_2=records_of("fedpub-2", SCORES, "--dataset", "cora", "--clients", "10"))
     lines = [figure_line(entry, entry.to_dict({})) for entry in entries]
-    short, texts = share_texts(lines)
-    assert len(texts) == len({*texts}) < len(lines)
-    assert [{**line, **{name: texts[line[name]] for name in SHARED}} for line in short] == lines
+    columns = columns_of(lines)
+    assert len(columns["paper"][0]) < len(lines) == len(columns["paper"][1])
+    for name, (values, places) in columns.items():
+        assert len(values) == len({json.dumps(value) for value in values})
+        assert [values[place] for place in places] == [line[name] for line in lines]
+    assert columns_of([]) == {}
