@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from benchmark.authors.comparison import beside
@@ -68,7 +68,7 @@ class Entry:
     chosen: tuple[str, ...] = ()
     """See `Protocol.chosen_for`."""
     trials: tuple[Trial, ...] = ()
-    """What else was run in its place."""
+    """What else was run in its place, or in another table's for the same cells."""
 
     @property
     def table(self) -> str:
@@ -150,6 +150,7 @@ def make_entries(leaderboards: Iterable[Leaderboard]) -> list[Entry]:
     measured: dict[Identity, list[Entry]] = {}
     planned: dict[Identity, Entry] = {}
     own_tables = {}
+    equal_work: dict[str, list[tuple[Row, Sequence[Row]]]] = {}
     for leaderboard in leaderboards:
         protocol = leaderboard.protocol
         own_tables[protocol.name] = protocol.own_table
@@ -157,6 +158,8 @@ def make_entries(leaderboards: Iterable[Leaderboard]) -> list[Entry]:
             planned.setdefault(_identity(entry.figure), entry)
         for entry in _measured(protocol, leaderboard.rows):
             measured.setdefault(_identity(entry.figure), []).append(entry)
+        for row in leaderboard.rows:
+            equal_work.setdefault(_first(row), []).append((row, leaderboard.rows))
 
     def rank(entry: Entry) -> tuple[bool, ...]:
         assert entry.row is not None
@@ -172,7 +175,8 @@ def make_entries(leaderboards: Iterable[Leaderboard]) -> list[Entry]:
         identity = _identity(printed)
         candidates = measured.get(identity, [])
         if candidates:
-            found.append(max(candidates, key=lambda entry: (rank(entry), _seeds(entry))))
+            best = max(candidates, key=lambda entry: (rank(entry), _seeds(entry)))
+            found.append(replace(best, trials=_trials(best, equal_work)))
         elif identity in planned:
             found.append(planned[identity])
         else:
@@ -184,6 +188,22 @@ def make_entries(leaderboards: Iterable[Leaderboard]) -> list[Entry]:
 
 def _identity(figure: Figure) -> Identity:
     return figure.place, figure.note
+
+
+def _first(row: Row) -> str:
+    """The key of its first run, the same for rows of equal work."""
+    return min(row.records, key=lambda record: record.cell.seed).stored_key
+
+
+def _trials(entry: Entry, equal_work: Mapping[str, Sequence[tuple[Row, Sequence[Row]]]]) -> tuple[Trial, ...]:
+    """Of its own table first, then of others that list the same cells."""
+    assert entry.row is not None
+    own = entry.row
+    tried: dict[str, Trial] = {}
+    for row, others in sorted(equal_work[_first(own)], key=lambda found: found[0] is not own):
+        for trial in trials_of(row, others, entry.metric, entry.figure.baseline):
+            tried.setdefault(trial.changed, trial)
+    return tuple(tried.values())
 
 
 def _seeds(entry: Entry) -> int:
@@ -212,10 +232,7 @@ def _measured(protocol: Protocol, rows: Sequence[Row]) -> Iterator[Entry]:
                 level = level_of(protocol, row, metric, figure)
                 gain = gain_of(protocol, row, rows, metric, figure)
                 command = command_of(protocol, row.point, metric, [*row.scores[metric].by_seed])
-                trials = trials_of(row, rows, metric, figure.baseline)
-                yield Entry(
-                    figure, protocol.name, metric, row, level, gain, row.point, command, row.chosen, trials
-                )
+                yield Entry(figure, protocol.name, metric, row, level, gain, row.point, command, row.chosen)
 
 
 def command_of(protocol: Protocol, point: Mapping[str, Any], metric: str, seeds: Sequence[int]) -> str:

@@ -38,11 +38,12 @@ class Trial:
 
 
 def trials_of(row: Row, others: Iterable[Row], metric: str, baseline: str) -> tuple[Trial, ...]:
-    """What was run otherwise in the place of a row, of whose `metric` a paper prints a figure.
+    """What was run otherwise in the place of a row, of whose `metric` a paper prints a figure; nothing where
+    the row has no such score.
 
     Scores that are not judged in points have none: their settings are what the figure counts.
     """
-    if not is_in_points(metric):
+    if metric not in row.scores or not is_in_points(metric):
         return ()
     near = [other for other in others if other.block == row.block and other.backbone == row.backbone]
     found = []

@@ -75,3 +75,22 @@ def test_rows_that_answer_figures_of_their_own_are_no_trials() -> None:
     measured = [entry for entry in entries if entry.row is not None]
     assert len(measured) >= 2
     assert all(entry.trials == () for entry in measured)
+
+
+def test_a_trial_of_another_table_s_row_stands_beside_the_figures_of_the_same_runs() -> None:
+    """FED-PUB's Table 3 prints scores of Table 1's cells."""
+    scores = {"local": (70.0,), "fedavg": (74.0,), "fedgnn": (75.0,)}
+    ran = records_of("fedpub-1", scores, *PLACE)
+    variant = records_of("fedpub-1", {"fedgnn[rule=similarity]": (72.0,)}, *PLACE)
+    asked = [record.cell for record in records_of("fedpub-3", scores, *PLACE)]
+    shared = [record.answering(cell) for record, cell in zip(ran, asked, strict=True)]
+    entries = entries_of(fedpub_1=[*ran, *variant], fedpub_3=shared)
+    found = [entry for entry in entries if entry.row and entry.figure.place[5] == "FedGNN"]
+    found = [entry for entry in found if entry.metric == "accuracy"]
+    gains = {}
+    for entry in found:
+        (trial,) = entry.trials
+        assert (trial.changed, trial.level) == ("rule=similarity", -3.0)
+        gains[entry.figure.place[1], entry.figure.baseline] = trial.gain
+    assert gains["1", "local"] == pytest.approx(2.0)
+    assert gains["3", "fedavg"] == pytest.approx(-2.0)
