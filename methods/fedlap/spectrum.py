@@ -91,28 +91,34 @@ def misread_eigenpairs(
 
     `rank` is at most `steps`. Arnoldi's iteration on I − D̃⁻¹(A + I), which is not symmetric: the
     (steps, steps) matrix it leaves is upper Hessenberg with an empty last column, and `eigh` reads its lower
-    triangle. Vectors have a positive sum.
+    triangle. Rounding in one step changes the later vectors altogether: its sums are those of `numpy.add`,
+    which come in one order on every processor, where those of a BLAS do not.
     """
     nodes = adjacency.shape[0]
     looped = adjacency.astype(np.float64) + sp.identity(nodes, format="csr")
     walk = sp.diags(1 / np.asarray(looped.sum(axis=1)).ravel()) @ looped
     basis, hessenberg = np.zeros((steps, nodes)), np.zeros((steps, steps))
     start = generator.standard_normal(nodes)
-    basis[0] = start / np.linalg.norm(start)
+    basis[0] = start / _length(start)
     for step in range(1, steps):
         new = basis[step - 1] - walk @ basis[step - 1]
         for _ in range(2):  # the second time removes what rounding left
-            along = basis[:step] @ new
-            new -= along @ basis[:step]
+            along = np.add.reduce(basis[:step] * new, axis=1)
+            new -= np.add.reduce(along[:, np.newaxis] * basis[:step], axis=0)
             hessenberg[:step, step - 1] += along
-        length = np.linalg.norm(new)
+        length = _length(new)
         hessenberg[step, step - 1] = length
         if length <= BREAKDOWN:
             break
         basis[step] = new / length
-    values, vectors = np.linalg.eigh(hessenberg, UPLO="L")
-    vectors = basis.T @ vectors[:, :rank]
-    return values[:rank], np.where(vectors.sum(axis=0) < 0, -vectors, vectors)
+    values, vectors = scipy.linalg.eigh_tridiagonal(
+        np.diag(hessenberg), np.diag(hessenberg, -1), select="i", select_range=(0, rank - 1)
+    )
+    return values, chosen_basis(values, basis.T @ vectors, generator.standard_normal((nodes, rank)))
+
+
+def _length(vector: np.ndarray) -> float:
+    return float(np.sqrt(np.add.reduce(vector * vector)))
 
 
 def roughness(adjacency: sp.csr_matrix, vectors: np.ndarray) -> float:

@@ -70,7 +70,7 @@ def perceptron(x: Tensor, weights: Parameters, prefix: str = "") -> Tensor:
 def eigenpairs(federation, options, taken: Tensor) -> tuple[Tensor, Tensor]:
     """U and Λ of the source, whose nodes are all held, from dense matrices.
 
-    True eigenvectors are free to turn where eigenvalues are equal: those `taken` (n, rank) are checked.
+    True eigenvectors are free to turn where eigenvalues are equal: those `taken`, (n, rank), are checked.
     """
     near = neighbours_of(federation)
     nodes, rank = len(near), options["rank"]
@@ -98,7 +98,8 @@ def eigenpairs(federation, options, taken: Tensor) -> tuple[Tensor, Tensor]:
         q.append(new / h[k, k - 1])
     values, vectors = np.linalg.eigh(np.tril(h) + np.tril(h, -1).T)
     vectors = (np.array(q).T @ vectors)[:, :rank]
-    vectors = vectors * np.where(vectors.sum(0) < 0, -1, 1)
+    # Signs are drawn: those taken.
+    vectors *= np.sign((vectors[federation.origin.numpy()] * taken.numpy()).sum(0))
     return torch.from_numpy(vectors).float(), torch.from_numpy(values[:rank]).float()
 
 
