@@ -20,7 +20,8 @@ are added up as they are; in the public code they too have weights p_k (`parts=w
 takes softmax(logits) for logits (`loss=softmax`).
 
 The Laplacian is I − D̃^−½ (A + I) D̃^−½, whose U is orthonormal, so that tr(WᵀΛW) is tr(SᵀLS) for S = UW; a
-column whose entries have a negative sum is turned round. In the public code, `basis=reference`, it is
+column is turned round where its product with a drawn vector is negative, and that of the eigenvalue 0 is
+positive. In the public code, `basis=reference`, it is
 L = I − D̃⁻¹ (A + I), and U comes of Arnoldi's iteration: q_1 = b / ‖b‖, and for k = 1 … m − 1
 
     v = L q_k,  for j = 1 … k: h_jk = q_j · v, v ← v − h_jk q_j,  h_{k+1,k} = ‖v‖,  q_{k+1} = v / ‖v‖    (4)
@@ -34,6 +35,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as functional
@@ -80,19 +82,19 @@ def random_walk(adjacency: Tensor) -> Tensor:
     return looped / looped.sum(dim=1, keepdim=True)
 
 
-def oriented(basis: Tensor) -> Tensor:
-    """Columns turned round where the sum of their entries is negative."""
-    return basis * torch.sign(basis.sum(dim=0))
+def oriented(basis: Tensor, drawn: Tensor) -> Tensor:
+    """Columns turned round where their product with the drawn one is negative; both (n, r)."""
+    return basis * torch.sign((basis * drawn).sum(dim=0))
 
 
 def exact_basis(adjacency: Tensor, rank: int) -> tuple[Tensor, Tensor]:
-    """Λ (r) and U (n, r)."""
+    """Λ (r) and U (n, r), whose signs are the solver's."""
     values, vectors = torch.linalg.eigh(torch.eye(len(adjacency)) - symmetric(adjacency))
-    return values[:rank], oriented(vectors[:, :rank])
+    return values[:rank], vectors[:, :rank]
 
 
 def arnoldi_basis(adjacency: Tensor, start: Tensor, steps: int, rank: int) -> tuple[Tensor, Tensor]:
-    """Λ (r) and U (n, r) by equation (4)."""
+    """Λ (r) and U (n, r) by equation (4), whose signs are the solver's."""
     laplacian = torch.eye(len(adjacency)).double() - random_walk(adjacency)
     columns = [start / start.norm()]
     h = torch.zeros(steps, steps).double()
@@ -104,7 +106,7 @@ def arnoldi_basis(adjacency: Tensor, start: Tensor, steps: int, rank: int) -> tu
         h[k, k - 1] = v.norm()
         columns.append(v / v.norm())
     values, vectors = torch.linalg.eigh(h, UPLO="L")
-    return values[:rank], oriented((torch.stack(columns, dim=1) @ vectors)[:, :rank])
+    return values[:rank], (torch.stack(columns, dim=1) @ vectors)[:, :rank]
 
 
 class Loop:
@@ -134,6 +136,16 @@ class Loop:
         self.whole = torch.from_numpy(federation.source.adjacency().toarray()).float()
         self.values, self.basis = torch.empty(0), torch.empty(0)
         self.sent = 0
+
+    def draws(self) -> np.random.Generator:
+        """What the method draws for its eigenvectors, anew from the first."""
+        return stream(self.method.setting.seed, "fedlap+ start of the iteration")
+
+    def take_exact(self) -> None:
+        """The true eigenpairs of a connected graph, the first of which is positive."""
+        values, basis = exact_basis(self.whole.double(), RANK)
+        drawn = torch.from_numpy(self.draws().standard_normal((len(self.whole), RANK - 1)))
+        self.take(values, oriented(basis, torch.cat([torch.ones(len(drawn), 1), drawn], dim=1)))
 
     def take(self, values: Tensor, basis: Tensor) -> None:
         """Λ (r) and U (n, r), whose rows are the whole graph's nodes."""
@@ -292,7 +304,7 @@ def test_fedlap_agrees_with_absent_clients(federation: Federation, parts: str) -
 @pytest.mark.parametrize("weighting", ["training-nodes", "nodes"])
 def test_fedlap_plus_agrees(connected: Federation, loss: str, weighting: str) -> None:
     loop = Loop(connected, "fedlap+", {"loss": loss}, weighting=weighting)
-    loop.take(*exact_basis(loop.whole.double(), RANK))
+    loop.take_exact()
     for number in (1, 2, 3):
         loop.play(number)
 
@@ -300,7 +312,7 @@ def test_fedlap_plus_agrees(connected: Federation, loss: str, weighting: str) ->
 @pytest.mark.parametrize("backbone", ["gcn", "graphsage", "sgc", "mlp"])
 def test_fedlap_plus_agrees_over_a_backbone(connected: Federation, backbone: str) -> None:
     loop = Loop(connected, "fedlap+", {"network": "backbone"}, backbone, participation=0.6)
-    loop.take(*exact_basis(loop.whole.double(), RANK))
+    loop.take_exact()
     for number in (1, 2):
         loop.play(number)
 
@@ -308,11 +320,12 @@ def test_fedlap_plus_agrees_over_a_backbone(connected: Federation, backbone: str
 @pytest.mark.parametrize("steps", [5, 12, 30])
 def test_fedlap_plus_agrees_on_the_basis_of_the_public_code(connected: Federation, steps: int) -> None:
     loop = Loop(connected, "fedlap+", {"basis": "reference", "steps": steps})
-    # The code draws b for itself; this is how the method draws it.
-    drawn = stream(loop.method.setting.seed, "fedlap+ start of the iteration")
-    start = torch.from_numpy(drawn.standard_normal(len(loop.whole)))
+    # The code draws b for itself; this is how the method draws it, and after it the signs.
+    draws, nodes = loop.draws(), len(loop.whole)
+    start, signs = (torch.from_numpy(draws.standard_normal(size)) for size in (nodes, (nodes, RANK)))
     # It makes as many steps as it needs vectors, at least; the code has fewer vectors then.
-    loop.take(*arnoldi_basis(loop.whole.double(), start, max(steps, RANK), RANK))
+    values, basis = arnoldi_basis(loop.whole.double(), start, max(steps, RANK), RANK)
+    loop.take(values, oriented(basis, signs))
     for number in (1, 2, 3):
         loop.play(number)
 
