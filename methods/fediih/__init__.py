@@ -142,22 +142,28 @@ class FedIIH(FederatedMethod):
         """What the classifier reads, (n, F·D)."""
         first = self.inputs.features.times(self.parameters["first.weight"])
         h = _activate(add_bias(first, self.parameters["first.bias"], self.inputs.segments), dropout)
-        return self._routed(h, max(1, self.options.layers - 2), dropout)
+        return self._layers(h, max(1, self.options.layers - 2), dropout)
 
     def distributions(self, dropout: Dropout | None) -> tuple[Tensor, Tensor]:
         """Means and log variances of the nodes' factors, (n, F·D) each: the same without dropout."""
-        h = self.embed(dropout)
-        times = 1 if self.options.layers <= 2 else 2
-        mean = self._routed(h, times, dropout)
-        return mean, mean if dropout is None else self._routed(h, times, dropout)
+        # The first routing of both: they part at its dropout.
+        routed = self._routed(self.embed(dropout))
+        times = 0 if self.options.layers <= 2 else 1
+        mean = self._layers(_activate(routed, dropout), times, dropout)
+        if dropout is None:
+            return mean, mean
+        return mean, self._layers(_activate(routed, dropout), times, dropout)
 
-    def _routed(self, h: Tensor, times: int, dropout: Dropout | None) -> Tensor:
-        """So many routings with leaky ReLU and dropout; (n, F·D) → (n, F·D)."""
+    def _layers(self, h: Tensor, times: int, dropout: Dropout | None) -> Tensor:
+        """So many routings, each with leaky ReLU and dropout; (n, F·D) → (n, F·D)."""
         for _ in range(times):
-            factors = h.view(len(h), self.options.factors, -1)
-            h = self.route(factors, self.options.iterations).flatten(1)
-            h = _activate(h, dropout)
+            h = _activate(self._routed(h), dropout)
         return h
+
+    def _routed(self, h: Tensor) -> Tensor:
+        """One routing, (n, F·D) → (n, F·D)."""
+        factors = h.view(len(h), self.options.factors, -1)
+        return self.route(factors, self.options.iterations).flatten(1)
 
     # ----------------------------------------------------------------- training
 
