@@ -29,8 +29,8 @@ in OpenFGL, and a round of the second is `epochs` steps. P goes through a softma
 a ChebNet on [X ‖ ÂX] with a new Adam in each round. X is what the extractor reads.
 
 X̃ W = X W₀ + Ā(X W₁ + Ā(…)) is computed without X̃, from one product of X with the weights of all networks,
-which lie side by side. B and R hold the squares of the clients' sizes, padded to the largest. In a step of
-training z₃ is computed for the training nodes alone, of which its loss is.
+which lie side by side. B holds the squares of the clients' sizes, padded to the largest; R is made row by row
+(`messages.py`). In a step of training z₃ is computed for the training nodes alone, of which its loss is.
 """
 
 from __future__ import annotations

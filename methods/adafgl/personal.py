@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import dgl
 import torch
-import torch.nn.functional as functional
 from torch import Tensor
 
+from methods.adafgl.messages import SMALLEST, Messages, alike_pairs
 from methods.adafgl.smoothing import Smoothing
 from methods.stacked.activation import Dropout, add_bias, trains
 from methods.stacked.backbones import Inputs
 from methods.stacked.parameters import Parameters, Weights, glorot
-from methods.stacked.segments import Segments, segment_product
+from methods.stacked.segments import segment_product
 
 Heads = dict[str, Tensor]
 """Outputs of the parts, (n, C) each: `homophilous` z, `features` z₁, `smoothed` z₂, `messages` z₃."""
@@ -29,9 +28,6 @@ SLOPES = {"homophilous": "homophilous", "smoothed": "plain", "messages": "messag
 """Whose PReLU a network has: `features` and `smoothed` share one, as in the authors' code."""
 SLOPE = 0.25
 """Of a PReLU at the start, torch's default."""
-ALIKE = 0.999
-"""Cosine above which two predictions are the same."""
-SMALLEST = 1e-12
 
 
 def personal_start(
@@ -52,20 +48,6 @@ def personal_start(
     return parameters | {f"slope.{name}": torch.full((1,), SLOPE) for name in dict.fromkeys(SLOPES.values())}
 
 
-@dataclass(frozen=True, eq=False)
-class Receivers:
-    """Nodes to which messages of all nodes go, at most q of a client."""
-
-    rows: Tensor
-    """(r,) among n, client by client."""
-    segments: Segments
-    """Of the r rows."""
-    alike: Tensor
-    """β times their rows of B, (K, q, m)."""
-    own: Tensor
-    """(r,) where in those each node meets itself."""
-
-
 class Personal:
     """The second step's networks on n nodes; the parameters are the caller's."""
 
@@ -84,24 +66,12 @@ class Personal:
         `trained` the rows of the training nodes."""
         self.inputs, self.segments = inputs, inputs.segments
         self.prior, self.share = prior, share
-        self.beta, self.hops = beta, hops
-        unit = self.segments.pad(_unit(prior))
-        cosines = unit @ unit.transpose(1, 2)
-        # B, (K, m, m) with m nodes of the largest client; symmetric, whichever way rounding goes.
-        alike = torch.minimum(cosines, cosines.transpose(1, 2)) > ALIKE
-        alike.diagonal(dim1=1, dim2=2).fill_(False)
+        self.hops = hops
+        alike = alike_pairs(prior, self.segments)
         self.smooth = Smoothing(graph, alike, alpha, self.segments)
         """h → Ā h."""
-        self.count = alike.sum(dim=(1, 2))
-        """(K,) ones in B."""
-        self.everyone = self._receivers(torch.arange(len(prior), device=prior.device), alike)
-        self.trained = self._receivers(trained, alike)
-
-    def _receivers(self, rows: Tensor, alike: Tensor) -> Receivers:
-        count = torch.bincount(self.segments.client[rows], minlength=self.segments.clients)
-        segments, place = Segments(count, rows.device), self.segments.place[rows]
-        own = segments.place * self.segments.longest + place % self.segments.longest
-        return Receivers(rows, segments, segments.pad(self.beta * alike.flatten(0, 1)[place]), own)
+        self.messages = Messages(alike, beta, self.segments)
+        self.trained = self.messages.receivers(trained)
 
     def heads(self, parameters: Weights, dropout: Dropout | None) -> Heads:
         """The parts that some client predicts with; where they are trained on, z₃ of the training nodes, of
@@ -112,9 +82,8 @@ class Personal:
         first = self._first(parameters, nets)
         found = {net: self._layers(first[net], parameters, net, dropout) for net in nets}
         if "messages" in found:
-            receivers = self.trained if trains(dropout) else self.everyone
-            slope = parameters["slope.messages"].unsqueeze(2)
-            found["messages"] = self._messages(found["messages"], slope, receivers)
+            receivers = self.trained if trains(dropout) else self.messages.everyone
+            found["messages"] = self.messages(found["messages"], parameters["slope.messages"], receivers)
         return found
 
     def _first(self, parameters: Weights, nets: list[str]) -> Heads:
@@ -143,48 +112,6 @@ class Personal:
             h = add_bias(h, parameters[f"{net}.{index}.bias"], self.segments)
         return h
 
-    def _messages(self, z: Tensor, slope: Tensor, receivers: Receivers) -> Tensor:
-        """z₃ of Z for the receivers, Z for others, (n, C) each; `slope` (K, 1, 1) is φ's.
-
-        With U = max(R', 0) Z and V = max(−R', 0) Z, φ(R')Z = U − slope · V and φ(−R')Z = V − slope · U.
-        """
-        unit, padded = self.segments.pad(_unit(z)), self.segments.pad(z)
-        mean, top = self._mean(unit), self._top(unit)
-        likeness = self._likeness(unit, receivers)
-        near = likeness > mean
-        own = receivers.segments.pad(z.index_select(0, receivers.rows))
-        above = ((likeness - mean) * near) @ padded / (top - mean).clamp(min=SMALLEST) + own
-        below = likeness.masked_fill(near, 0) @ padded / mean.clamp(min=SMALLEST)
-        towards, away = above - slope * below, below - slope * above
-        found = (towards.softmax(dim=2) - away.softmax(dim=2) + own) / 2
-        return z.index_copy(0, receivers.rows, receivers.segments.unpad(found))
-
-    def _likeness(self, unit: Tensor, receivers: Receivers) -> Tensor:
-        """The receivers' rows of R, (K, q, m); rows of `unit`, (K, m, C), have cosines as products."""
-        rows = receivers.segments.pad(self.segments.unpad(unit).index_select(0, receivers.rows))
-        found = torch.baddbmm(receivers.alike, rows, unit.transpose(1, 2), alpha=1 - self.beta)
-        found.view(-1).index_fill_(0, receivers.own, 0)
-        return found
-
-    def _mean(self, unit: Tensor) -> Tensor:
-        """μ, (K, 1, 1): Σ_ij ⟨u_i, u_j⟩ over i ≠ j is Σ_i ⟨u_i, Σ_j u_j − u_i⟩. In float64, for R − μ may be
-        small beside μ."""
-        unit = unit.double()
-        cosines = (unit * (unit.sum(dim=1, keepdim=True) - unit)).sum(dim=(1, 2))
-        mean = (self.beta * self.count + (1 - self.beta) * cosines) / self.segments.sizes.square().to(unit)
-        return mean.float().view(-1, 1, 1)
-
-    def _top(self, unit: Tensor) -> Tensor:
-        """M, (K, 1, 1), whose gradient goes to one of the pairs that reach it."""
-        with torch.no_grad():
-            likeness = self._likeness(unit, self.everyone)
-            client = torch.arange(len(unit), device=unit.device)
-            node = likeness.amax(dim=2).argmax(dim=1)
-            other = likeness[client, node].argmax(dim=1)
-            alike = self.everyone.alike[client, node, other]
-        cosine = (unit[client, node] * unit[client, other]).sum(dim=1)
-        return ((alike + (1 - self.beta) * cosine) * (node != other)).view(-1, 1, 1)
-
     def predicted(self, heads: Heads) -> Tensor:
         """Logarithms of the predicted probabilities, (n, C)."""
         share = self.share.index_select(0, self.segments.client).unsqueeze(1)
@@ -206,8 +133,3 @@ class Personal:
             both = each["homophilous"] + self.segments.mean(gap).squeeze(1)
             losses["homophilous"] = both * (self.share > 0)
         return torch.stack(list(losses.values())).sum()
-
-
-def _unit(z: Tensor) -> Tensor:
-    """Rows of softmax z, of length one, whose products are cosines; (n, C)."""
-    return functional.normalize(z.softmax(dim=1), dim=1)

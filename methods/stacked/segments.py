@@ -77,7 +77,7 @@ class Segments:
     def pad(self, h: Tensor) -> Tensor:
         """(n, width) → (K, m, width), zeros where a client has no row."""
         empty = h.new_zeros(self.clients * self.longest, h.shape[1])
-        return empty.index_copy(0, self.place, h).view(self.clients, self.longest, -1)
+        return empty.index_copy(0, self.place, h).view(self.clients, self.longest, h.shape[1])
 
     def unpad(self, batch: Tensor) -> Tensor:
         """(K, m, width) → (n, width)."""

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from datasets.federation import Federation
+from methods.adafgl.messages import Messages
 from methods.adafgl.smoothing import Smoothing
 from methods.core.base import FederatedMethod
 from methods.fediih.routing import Routing
@@ -121,12 +122,28 @@ def test_routing(benchmark: Any, federation: Federation) -> None:
 @pytest.mark.usefixtures("kernel")
 def test_smoothing(benchmark: Any, federation: Federation, segments: Segments) -> None:
     """AdaFGL's, where nodes of one class are alike."""
+    h = leaf(federation.nodes, WIDTH)
+    smooth = Smoothing(federation.graph, alike_by_label(federation, segments), 0.05, segments)
+    benchmark(forward_and_backward(partial(smooth, h), [h]))
+
+
+@pytest.mark.usefixtures("kernel")
+@pytest.mark.parametrize("receivers", ["training", "all"])
+def test_messages(benchmark: Any, federation: Federation, segments: Segments, receivers: str) -> None:
+    """AdaFGL's, of nodes to all others of their client."""
+    z = leaf(federation.nodes, int(federation.labels.max()) + 1)
+    slope = leaf(federation.clients, 1)
+    messages = Messages(alike_by_label(federation, segments), 0.2, segments)
+    some = messages.receivers(federation.train.nonzero().squeeze(1))
+    hear = partial(messages, z, slope, some if receivers == "training" else messages.everyone)
+    benchmark(forward_and_backward(hear, [z, slope]))
+
+
+def alike_by_label(federation: Federation, segments: Segments) -> Tensor:
     labels = segments.pad(federation.labels.unsqueeze(1) + 1)
     alike = (labels == labels.transpose(1, 2)) & (labels > 0)
     alike.diagonal(dim1=1, dim2=2).fill_(False)
-    h = leaf(federation.nodes, WIDTH)
-    smooth = Smoothing(federation.graph, alike, 0.05, segments)
-    benchmark(forward_and_backward(partial(smooth, h), [h]))
+    return alike
 
 
 @pytest.mark.parametrize("probability", [0.5, 0.3])

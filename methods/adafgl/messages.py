@@ -1,0 +1,321 @@
+"""The part of AdaFGL in which all nodes of a client send to each other, without a square of them.
+
+With R_ij = βB_ij + (1 − β)⟨u_i, u_j⟩, 0 for i = j, u the softmax of z at length one, and
+
+    U_i = Σ_j (R_ij − μ) z_j over those with R_ij > μ,   V_i = Σ_j R_ij z_j over the others:
+    max(R', 0) Z = Z + U / (M − μ),   max(−R', 0) Z = V / μ
+
+By torch's operations R and what is made of it are (K, m, m) numbers each, written and read. The compiled
+passes make a row of R, use it and let it go, and make it again on the way back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as functional
+from torch import Tensor
+
+from methods.stacked import kernels
+from methods.stacked.segments import Segments
+
+ALIKE = 0.999
+"""Cosine above which two predictions are the same."""
+SMALLEST = 1e-12
+
+
+def unit_softmax(z: Tensor) -> Tensor:
+    """Rows of softmax z, of length one, whose products are cosines; (n, C)."""
+    return functional.normalize(z.softmax(dim=1), dim=1)
+
+
+def alike_pairs(prior: Tensor, segments: Segments) -> Tensor:
+    """B of P, (n, C): (K, m, m) bool with m nodes of the largest client, symmetric whichever way rounding
+    goes."""
+    unit = segments.pad(unit_softmax(prior))
+    cosines = unit @ unit.transpose(1, 2)
+    alike = torch.minimum(cosines, cosines.transpose(1, 2)) > ALIKE
+    alike.diagonal(dim1=1, dim2=2).fill_(False)
+    return alike
+
+
+@dataclass(frozen=True, eq=False)
+class Receivers:
+    """Nodes to which messages of all nodes go, at most q of a client."""
+
+    rows: Tensor
+    """(r,) among n, ascending."""
+    segments: Segments
+    """Of the r rows."""
+
+
+class Messages:
+    """z₃ of Z."""
+
+    def __init__(self, alike: Tensor, beta: float, segments: Segments) -> None:
+        """`alike` is B, (K, m, m) bool."""
+        self.alike, self.beta, self.segments = alike, beta, segments
+        self.count = alike.sum(dim=(1, 2))
+        """(K,) ones in B."""
+        self.everyone = self.receivers(torch.arange(segments.rows, device=alike.device))
+
+    def receivers(self, rows: Tensor) -> Receivers:
+        """Of rows, (r,) ascending."""
+        return Receivers(rows, self.segments.among(rows))
+
+    def __call__(self, z: Tensor, slope: Tensor, receivers: Receivers) -> Tensor:
+        """z₃ of Z for the receivers, Z for others, (n, C) each; `slope` (K, 1) is φ's.
+
+        With U' = max(R', 0) Z and V' = max(−R', 0) Z, φ(R')Z = U' − slope · V' and φ(−R')Z = V' − slope · U'.
+        """
+        unit, client = unit_softmax(z), receivers.segments.client
+        padded = self.segments.pad(unit)
+        mean, top = self._mean(padded), self._top(unit, padded)
+        if kernels.compiled(z):
+            above, below = _Sums.apply(unit, z, mean, self, receivers)
+        else:
+            above, below = self._sums(padded, z, mean, receivers)
+        own = z.index_select(0, receivers.rows)
+        above = above / (top - mean).clamp(min=SMALLEST).index_select(0, client).unsqueeze(1) + own
+        below = below / mean.clamp(min=SMALLEST).index_select(0, client).unsqueeze(1)
+        slope = slope.index_select(0, client)
+        towards, away = above - slope * below, below - slope * above
+        found = (towards.softmax(dim=1) - away.softmax(dim=1) + own) / 2
+        return z.index_copy(0, receivers.rows, found)
+
+    def _mean(self, unit: Tensor) -> Tensor:
+        """μ, (K,): Σ_ij ⟨u_i, u_j⟩ over i ≠ j is Σ_i ⟨u_i, Σ_j u_j − u_i⟩. In float64, for R − μ may be small
+        beside μ."""
+        unit = unit.double()
+        cosines = (unit * (unit.sum(dim=1, keepdim=True) - unit)).sum(dim=(1, 2))
+        sizes = self.segments.sizes.square().clamp(min=1).to(unit)
+        return ((self.beta * self.count + (1 - self.beta) * cosines) / sizes).float()
+
+    def _top(self, unit: Tensor, padded: Tensor) -> Tensor:
+        """M, (K,), whose gradient goes to one of the pairs that reach it."""
+        client = torch.arange(len(padded), device=unit.device)
+        with torch.no_grad():
+            node, other = self._highest(unit, padded)
+            alike = self.alike[client, node, other]
+        cosine = (padded[client, node] * padded[client, other]).sum(dim=1)
+        return (self.beta * alike + (1 - self.beta) * cosine) * (node != other)
+
+    def _highest(self, unit: Tensor, padded: Tensor) -> tuple[Tensor, Tensor]:
+        """Of each client two nodes with the highest R, (K,) each; one twice where it has no two."""
+        if kernels.compiled(unit):
+            found = torch.zeros(2, self.segments.clients, dtype=torch.int64)
+            _find_highest(*self.arrays(unit), *found.numpy())
+            return found[0], found[1]
+        likeness = self._likeness(padded, self.everyone)
+        node = likeness.amax(dim=2).argmax(dim=1)
+        return node, likeness[torch.arange(len(padded), device=unit.device), node].argmax(dim=1)
+
+    # ------------------------------------------------------- by torch's operations
+
+    def _sums(self, unit: Tensor, z: Tensor, mean: Tensor, receivers: Receivers) -> tuple[Tensor, Tensor]:
+        """U and V of the receivers, (r, C) each."""
+        likeness, padded = self._likeness(unit, receivers), self.segments.pad(z)
+        mean = mean.view(-1, 1, 1)
+        near = likeness > mean
+        above = ((likeness - mean) * near) @ padded
+        below = likeness.masked_fill(near, 0) @ padded
+        return receivers.segments.unpad(above), receivers.segments.unpad(below)
+
+    def _likeness(self, unit: Tensor, receivers: Receivers) -> Tensor:
+        """The receivers' rows of R, (K, q, m); `unit` is (K, m, C)."""
+        place, among = self.segments.place[receivers.rows], receivers.segments
+        rows, alike = (among.pad(whole.flatten(0, 1)[place]) for whole in (unit, self.alike))
+        found = self.beta * alike + (1 - self.beta) * rows @ unit.transpose(1, 2)
+        own = among.place * self.segments.longest + place % self.segments.longest
+        found.view(-1).index_fill_(0, own, 0)
+        return found
+
+    # -------------------------------------------------------- by compiled passes
+
+    def arrays(self, unit: Tensor) -> tuple[Any, ...]:
+        """What every pass reads: u, its transpose, B, β and 1 − β, first and last row of each client."""
+        ends = self.segments.ends.numpy()
+        unit = unit.detach().contiguous()
+        shares = np.float32(self.beta), np.float32(1 - self.beta)
+        starts = ends - self.segments.sizes.numpy()
+        return unit.numpy(), _across(unit), self.alike.numpy(), *shares, starts, ends
+
+
+class _Sums(torch.autograd.Function):
+    """U and V by compiled passes."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, unit: Tensor, z: Tensor, mean: Tensor, messages: Messages, receivers: Receivers
+    ) -> tuple[Tensor, Tensor]:
+        found = z.new_empty(2, len(receivers.rows), z.shape[1])
+        ctx.given = (*messages.arrays(unit), _across(z), mean.detach().numpy())
+        ctx.at = receivers.rows.numpy(), receivers.segments.client_array
+        _sum_messages(*ctx.given, *ctx.at, *found.numpy())
+        return found[0], found[1]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        unit, across, mean = ctx.given[0], ctx.given[1], ctx.given[-1]
+        slopes = [gradient.contiguous().numpy() for gradient in gradients]
+        handed = [np.zeros_like(value) for value in (unit, across, across, mean)]
+        _sum_messages_backward(*ctx.given, *ctx.at, *slopes, *handed)
+        to_unit, to_across, to_z, to_mean = handed
+        to_unit += to_across.T
+        return torch.from_numpy(to_unit), torch.from_numpy(to_z.T), torch.from_numpy(to_mean), None, None
+
+
+def _across(h: Tensor) -> np.ndarray:
+    return np.ascontiguousarray(h.detach().numpy().T)
+
+
+@kernels.compile_pass
+def _make_row(
+    unit: np.ndarray,
+    across: np.ndarray,
+    alike: np.ndarray,
+    beta: np.float32,
+    rest: np.float32,
+    start: int,
+    node: int,
+    first: int,
+    row: np.ndarray,
+) -> None:
+    """R of one of a client's nodes and its nodes from the first on, (m,); `node` and `first` count from the
+    client's `start`."""
+    row, same = row[first:], alike[node, first:]
+    for other in range(len(row)):
+        row[other] = beta if same[other] else np.float32(0)
+    for column in range(unit.shape[1]):
+        factor, value = rest * unit[start + node, column], across[column, start + first :]
+        for other in range(len(row)):
+            row[other] += factor * value[other]
+    row[node - first] = np.float32(0)
+
+
+@kernels.compile_pass
+def _find_highest(
+    unit: np.ndarray,
+    across: np.ndarray,
+    alike: np.ndarray,
+    beta: np.float32,
+    rest: np.float32,
+    starts: np.ndarray,
+    ends: np.ndarray,
+    node: np.ndarray,
+    other: np.ndarray,
+) -> None:
+    """Two of each client's nodes with the highest R, counted from its first, to `node` and `other`, (K,)."""
+    room = np.empty(alike.shape[1], np.float32)
+    for client in range(len(starts)):
+        start, best = starts[client], np.float32(0)
+        row = room[: ends[client] - start]
+        for place in range(len(row) - 1):
+            # R is symmetric.
+            _make_row(unit, across, alike[client], beta, rest, start, place, place, row)
+            highest = np.float32(0)
+            for value in row[place:]:
+                highest = max(highest, value)
+            if highest > best:
+                best, node[client] = highest, place
+                other[client] = place + row[place:].argmax()
+
+
+@kernels.compile_pass
+def _part(row: np.ndarray, mean: np.float32, near: np.ndarray, far: np.ndarray) -> None:
+    """R − μ where R > μ to `near`, R elsewhere to `far`, zeros besides; (m,) each."""
+    for other in range(len(row)):
+        is_near = row[other] > mean
+        near[other] = row[other] - mean if is_near else np.float32(0)
+        far[other] = np.float32(0) if is_near else row[other]
+
+
+@kernels.compile_pass
+def _sum_messages(
+    unit: np.ndarray,
+    across: np.ndarray,
+    alike: np.ndarray,
+    beta: np.float32,
+    rest: np.float32,
+    starts: np.ndarray,
+    ends: np.ndarray,
+    messages: np.ndarray,
+    mean: np.ndarray,
+    receiver: np.ndarray,
+    client: np.ndarray,
+    above: np.ndarray,
+    below: np.ndarray,
+) -> None:
+    """U and V, (r, C), of receivers of these clients, (r,) each; `messages` is Z transposed, (C, n)."""
+    room = np.empty((3, alike.shape[1]), np.float32)
+    for index in range(len(receiver)):
+        own = client[index]
+        start, end = starts[own], ends[own]
+        row, near, far = room[0, : end - start], room[1, : end - start], room[2, : end - start]
+        _make_row(unit, across, alike[own], beta, rest, start, receiver[index] - start, 0, row)
+        _part(row, mean[own], near, far)
+        for column in range(messages.shape[0]):
+            value, high, low = messages[column, start:end], np.float32(0), np.float32(0)
+            for other in range(len(value)):
+                high += near[other] * value[other]
+                low += far[other] * value[other]
+            above[index, column], below[index, column] = high, low
+
+
+@kernels.compile_pass
+def _sum_messages_backward(
+    unit: np.ndarray,
+    across: np.ndarray,
+    alike: np.ndarray,
+    beta: np.float32,
+    rest: np.float32,
+    starts: np.ndarray,
+    ends: np.ndarray,
+    messages: np.ndarray,
+    mean: np.ndarray,
+    receiver: np.ndarray,
+    client: np.ndarray,
+    to_above: np.ndarray,
+    to_below: np.ndarray,
+    to_unit: np.ndarray,
+    to_across: np.ndarray,
+    to_messages: np.ndarray,
+    to_mean: np.ndarray,
+) -> None:
+    """Adds what `_sum_messages` hands back of U's and V's gradients, (r, C) each: that for u is parted into
+    those by its rows, (n, C), and by its columns, (C, n)."""
+    room = np.empty((6, alike.shape[1]), np.float32)
+    for index in range(len(receiver)):
+        own = client[index]
+        start, end = starts[own], ends[own]
+        row, near, far = room[0, : end - start], room[1, : end - start], room[2, : end - start]
+        to_near, to_far, to_row = room[3, : end - start], room[4, : end - start], room[5, : end - start]
+        node = receiver[index] - start
+        _make_row(unit, across, alike[own], beta, rest, start, node, 0, row)
+        _part(row, mean[own], near, far)
+        to_near[:] = 0
+        to_far[:] = 0
+        for column in range(messages.shape[0]):
+            value, to_value = messages[column, start:end], to_messages[column, start:end]
+            high, low = to_above[index, column], to_below[index, column]
+            for other in range(len(value)):
+                to_near[other] += high * value[other]
+                to_far[other] += low * value[other]
+                to_value[other] += high * near[other] + low * far[other]
+        total = np.float32(0)
+        for other in range(len(row)):
+            is_near = row[other] > mean[own]
+            total += to_near[other] if is_near else np.float32(0)
+            to_row[other] = rest * (to_near[other] if is_near else to_far[other])
+        to_mean[own] -= total
+        to_row[node] = np.float32(0)
+        for column in range(unit.shape[1]):
+            value, to_value = across[column, start:end], to_across[column, start:end]
+            factor, slope = unit[start + node, column], np.float32(0)
+            for other in range(len(value)):
+                slope += to_row[other] * value[other]
+                to_value[other] += to_row[other] * factor
+            to_unit[start + node, column] += slope

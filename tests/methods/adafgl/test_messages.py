@@ -1,0 +1,71 @@
+"""What nodes hear of their client's other nodes, against all pairs of them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from methods.adafgl.messages import ALIKE, Messages, alike_pairs
+from methods.stacked import kernels
+from methods.stacked.segments import Segments
+
+CLASSES = 4
+
+
+def pairs(z: Tensor) -> Tensor:
+    """The cosines of one client's softmax outputs, without those of a node and itself."""
+    p = z.softmax(dim=1)
+    return (p @ p.T / (p.norm(dim=1) * p.norm(dim=1).unsqueeze(1))) * (1 - torch.eye(len(z)))
+
+
+def heard(z: Tensor, prior: Tensor, slope: Tensor, beta: float) -> Tensor:
+    """z₃ of one client's nodes, from R' itself."""
+    likeness = beta * (pairs(prior) > ALIKE) + (1 - beta) * pairs(z)
+    mean, top = likeness.mean(), likeness.max()
+    assume(len(z) == 1 or float((likeness - mean).detach().abs().min()) > 1e-5)
+    high, low = (top - mean).clamp(min=1e-12), mean.clamp(min=1e-12)
+    stretched = torch.where(likeness > mean, (likeness - mean) / high, -likeness / low)
+    stretched = stretched + torch.eye(len(z))
+    towards, away = (
+        torch.where(sign * stretched > 0, sign * stretched, slope * sign * stretched) @ z for sign in (1, -1)
+    )
+    return (towards.softmax(dim=1) - away.softmax(dim=1) + z) / 2
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+# The first example waits for the compiler.
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(1, 25), min_size=1, max_size=4),
+    st.sampled_from([0.0, 0.2, 1.0]),
+    st.sampled_from([0.3, 1.0]),
+    st.integers(0, 999),
+)
+def test_receivers_hear_all_pairs_and_their_gradient(
+    compiled: bool, sizes: list[int], beta: float, share: float, seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    segments = Segments(torch.tensor(sizes))
+    # Some predictions of the extractor are the same, as they are for nodes of one class.
+    prior = 3 * torch.randn(3, CLASSES, generator=generator)
+    prior = prior[torch.randint(3, (segments.rows,), generator=generator)]
+    prior += torch.randn(prior.shape, generator=generator) / 2
+    rows = (torch.rand(segments.rows, generator=generator) <= share).nonzero().flatten()
+    z, gradient = (torch.randn(segments.rows, CLASSES, generator=generator) for _ in range(2))
+    slope = torch.rand(len(sizes), 1, generator=generator).requires_grad_()
+    z.requires_grad_()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels, "compiled", lambda h: compiled)
+        messages = Messages(alike_pairs(prior, segments), beta, segments)
+        found = messages(z, slope, messages.receivers(rows))
+        slopes = torch.autograd.grad(found, [z, slope], gradient)
+    exact = [value.detach().double().requires_grad_() for value in (z, slope)]
+    clients = zip(exact[0].split(sizes), prior.double().split(sizes), exact[1], strict=True)
+    whole = torch.cat([heard(own, said, factor, beta) for own, said, factor in clients])
+    expected = exact[0].index_copy(0, rows, whole[rows])
+    torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-4)
+    for ours, theirs in zip(slopes, torch.autograd.grad(expected, exact, gradient.double()), strict=True):
+        torch.testing.assert_close(ours.double(), theirs, rtol=1e-3, atol=1e-3)
