@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmark.arguments import Arguments
+from benchmark.authors.comparison import by_work
+from benchmark.authors.records import load
 from benchmark.cell import Cell
 from benchmark.claims import load_claims
 from benchmark.engines import RunCell
@@ -299,9 +301,10 @@ class _Campaign:
     def write_leaderboards(self, results: Path) -> None:
         """Of every table that has records."""
         self.records.refresh()
+        theirs = by_work(load(results), self.records)
         for protocol, cells in self.grids:
             if found := self.records.of_table(protocol.name, cells):
-                write_leaderboard(results, Leaderboard(protocol, found))
+                write_leaderboard(results, Leaderboard(protocol, found), theirs)
 
 
 def run_campaign(arguments: Arguments, work: RunCell) -> list[Record]:

@@ -269,14 +269,17 @@ def _of_all_seeds(plan: Plan, tables: Iterable[str], records: Records) -> list[R
 
 def _write_pages(arguments: Arguments, stores: Collection[str], records: Records) -> dict[str, Protocol]:
     """Write the page of every table in the run, with what other processes finished meanwhile."""
+    from benchmark.authors.comparison import by_work
+    from benchmark.authors.records import load
     from benchmark.pages.leaderboard import write_leaderboard
     from benchmark.pages.scores import Leaderboard
 
     protocols = {name: _protocol_of(arguments, name) for name in stores}
     records.refresh()
+    theirs = by_work(load(arguments.results), records)
     for name, protocol in protocols.items():
         found = records.of_table(name, grid_cells(protocol))
-        write_leaderboard(arguments.results, Leaderboard(protocol, found))
+        write_leaderboard(arguments.results, Leaderboard(protocol, found), theirs)
     return protocols
 
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmark.authors.comparison import by_work
 from benchmark.authors.records import load
 from benchmark.pages.authors import write_authors_page
 from benchmark.pages.claims import write_claims
@@ -34,16 +35,17 @@ def write_report(results: Path, own: Sequence[str] = ()) -> list[Path]:
     measured = any((results / "performance").glob("*.jsonl"))
     if not found and not measured:
         raise UserError(f"{results} holds no records: run python -m benchmark first")
-    stored, theirs = Records(results), load(results)
+    stored = Records(results)
+    theirs = by_work(load(results), stored)
     for sentence in stored.warnings():
         print(sentence, file=sys.stderr)
     protocols = [load_protocol(name) for name in (*names(), *own)]
     boards = [Leaderboard(each, stored.of_table(each.name, grid_cells(each))) for each in protocols]
     shown = [each for each in boards if each.protocol.name in found or each.records]
-    paths = [write_leaderboard(results, each) for each in shown]
+    paths = [write_leaderboard(results, each, theirs) for each in shown]
     entries = make_entries(boards)
     if found:
-        paths += [*write_reproduction(results, entries), write_claims(results, boards)]
+        paths += [*write_reproduction(results, entries, theirs), write_claims(results, boards)]
     if (page_of_authors := write_authors_page(results, stored)) is not None:
         paths.append(page_of_authors)
     if measured:

@@ -10,7 +10,10 @@ from types import MappingProxyType
 
 from benchmark.authors.grid import CODES
 from benchmark.authors.records import Run
+from benchmark.plan import grid_cells
+from benchmark.protocol import load_protocol, names
 from benchmark.record import ALONE, OK, Record
+from benchmark.records import Records
 from benchmark.verdict import Printed, Verdict, judge
 
 TOLERANCE = 1.0
@@ -67,6 +70,11 @@ class Comparison:
         return judge(self.differences, Printed(0.0, (0.0,)), TOLERANCE, may_repeat=True)
 
     @property
+    def seconds_per_round(self) -> float:
+        """Theirs, the mean over the pairs."""
+        return fmean(pair.run.seconds_per_round for pair in self.pairs)
+
+    @property
     def speed(self) -> float | None:
         """Their seconds per round over ours, the mean over the pairs in which both had a core of their own;
         None if there is none such."""
@@ -78,10 +86,23 @@ class Comparison:
         return fmean(ratios) if ratios else None
 
 
+def by_work(runs: Mapping[str, Sequence[Run]], records: Records) -> dict[str, Sequence[Run]]:
+    """The runs by the work of our cell (`Cell.work_key`), for which other tables may ask too; without those
+    of which we have no record. `runs` is by the cell's key."""
+    tables = {run.protocol for same in runs.values() for run in same} & {*names()}
+    work = {
+        record.key: record.cell.work_key
+        for table in tables
+        for record in records.of_table(table, grid_cells(load_protocol(table)))
+    }
+    return {work[key]: same for key, same in runs.items() if key in work}
+
+
 def beside(records: Sequence[Record], metric: str, runs: Mapping[str, Sequence[Run]]) -> Comparison | None:
     """The runs of the authors' code on the clients of these records, repetitions of one cell; None where it
-    was not run on any, or does not give the metric. `runs` is by the key of our cell, the latest last."""
-    found = [Pair(runs[record.key][-1], record) for record in records if record.key in runs]
+    was not run on any, or does not give the metric. `runs` is by the work of our cell, the latest last."""
+    each = [(runs.get(record.cell.work_key), record) for record in records]
+    found = [Pair(same[-1], record) for same, record in each if same]
     pairs = [pair for pair in found if pair.has(metric)]
     if not pairs:
         return None

@@ -133,6 +133,6 @@ def _line(comparison: Comparison) -> list[str]:
         verdict.shown,
         verdict.shown_interval or "–",
         verdict.word + (f" ({verdict.seeds} draws)" if verdict.seeds else ""),
-        f"{fmean(pair.run.seconds_per_round for pair in comparison.pairs):.2f}",
+        f"{comparison.seconds_per_round:.2f}",
         "–" if comparison.speed is None else f"{comparison.speed:.1f}×",
     ]

@@ -13,8 +13,8 @@ from rich.markup import escape as escape_markup
 from rich.measure import Measurement
 from rich.table import Table
 
-from benchmark.authors.comparison import beside
-from benchmark.authors.records import Run, load
+from benchmark.authors.comparison import Comparison, beside
+from benchmark.authors.records import Run
 from benchmark.pages.comparison import gain_of, level_of
 from benchmark.pages.metrics import heading_of
 from benchmark.pages.scores import Block, Leaderboard, Row, Score, best_of, blocks_of, metrics_of
@@ -49,6 +49,12 @@ LEGEND = (
 COSTS = ("s/round", "s total", "MB up/round", "MB down/round", "MB once", "seeds")
 """The last columns of every table."""
 GAINS = "difference of gain"
+THEIRS = "authors' code here"
+THEIR_SECONDS = "authors' s/round"
+ABOUT_THEIRS = (
+    f"{THEIRS.capitalize()}: the public code on the clients and splits of the row's own runs, or of some of "
+    "them; [authors.md](../authors.md) pairs the two. Its seconds may be of a core that was shared."
+)
 LONGEST_NAME = 24
 """Letters in a line of a method's name where a terminal has no room for all columns."""
 UNBOUNDED = 10_000
@@ -65,10 +71,11 @@ def notes_on(folder: Path, protocol: Protocol) -> str:
     return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
-def write_leaderboard(folder: Path, leaderboard: Leaderboard) -> Path:
-    """Write the page of a protocol; returns its path."""
+def write_leaderboard(folder: Path, leaderboard: Leaderboard, theirs: Mapping[str, Sequence[Run]]) -> Path:
+    """Write the page of a protocol, with the runs of the authors' code by the work of our cell; returns its
+    path."""
     path = leaderboard_path(folder, leaderboard.protocol.name)
-    page = markdown(leaderboard, notes_on(folder, leaderboard.protocol), theirs=load(folder))
+    page = markdown(leaderboard, notes_on(folder, leaderboard.protocol), theirs=theirs)
     write_page(path, page.encode())
     return path
 
@@ -78,8 +85,8 @@ def markdown(
     notes: str = "",
     theirs: Mapping[str, Sequence[Run]] = MappingProxyType({}),
 ) -> str:
-    """The page, with the runs of the authors' code (by cell) if they are given; the same input gives the same
-    bytes."""
+    """The page, with the runs of the authors' code, by the work of our cell, where they are given; the same
+    input gives the same bytes."""
     protocol, rows = leaderboard.protocol, leaderboard.rows
     parts = [f"# {protocol.title}", protocol.description] if protocol.description else [f"# {protocol.title}"]
     for block, listed in blocks_of(rows):
@@ -91,6 +98,8 @@ def markdown(
         parts.append("No finished cell yet.")
     else:
         parts += [LEGEND, *map(escape, footnotes(rows)), verdicts_in_words(protocol, rows)]
+        if any(THEIRS in part for part in parts):
+            parts.append(ABOUT_THEIRS)
         parts.append(escape(provenance(rows)))
     failures = sum(record.status != OK and not outdated_parts(record.cell) for record in leaderboard.records)
     if failures:
@@ -115,6 +124,7 @@ def table_of(
     """Heading and cells of a block's table, as text; the best scores stand between `bold`."""
     several = len({row.backbone for row in rows}) > 1
     columns = [["method", *(_name(row, several) for row in rows)]]
+    seconds: dict[int, float] = {}
     for metric in metrics_of(protocol, rows):
         best = best_of(rows, metric)
         scores = [row.scores.get(metric) for row in rows]
@@ -129,18 +139,20 @@ def table_of(
             columns.append(["difference", *map(_verdict, levels)])
             if any(gain is not None for gain in gains):
                 columns.append([GAINS, *map(_verdict, gains)])
-        answers = [_theirs(row, metric, theirs) for row in rows]
+        answers = [beside(row.records, metric, theirs) for row in rows]
         if any(answers):
-            columns.append(["authors' code here", *(text or "–" for text in answers)])
+            columns.append([THEIRS, *map(_theirs, answers)])
+        seconds |= {place: found.seconds_per_round for place, found in enumerate(answers) if found}
+    if seconds:
+        listed = (seconds.get(place) for place in range(len(rows)))
+        columns.append([THEIR_SECONDS, *("–" if each is None else f"{each:.4f}" for each in listed)])
     head, *cells = (list(line) for line in zip(*columns, strict=True))
     return [*head, *COSTS], [[*line, *_costs(row)] for line, row in zip(cells, rows, strict=True)]
 
 
-def _theirs(row: Row, metric: str, theirs: Mapping[str, Sequence[Run]]) -> str:
-    """What the authors' code gives on the clients of the row's own runs; empty where it has not been run."""
-    found = beside(row.records, metric, theirs)
+def _theirs(found: Comparison | None) -> str:
     if found is None:
-        return ""
+        return "–"
     scores = found.theirs
     return with_spread(statistics.fmean(scores), statistics.stdev(scores) if scores[1:] else None)
 

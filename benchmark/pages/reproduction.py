@@ -91,16 +91,16 @@ class Entry:
 
     def authors(self, runs: Mapping[str, Sequence[Run]]) -> dict[str, Any] | None:
         """What the authors' own code gave on the clients of these records, and whether ours gives the same;
-        None if it was not run. `runs` is by the key of our cell, the latest last."""
+        None if it was not run. `runs` is by the work of our cell, the latest last."""
         found = None if self.row is None else beside(self.row.records, self.metric, runs)
         if found is None:
             return None
-        scores, rounds = found.theirs, [pair.run.seconds_per_round for pair in found.pairs]
+        scores = found.theirs
         return {
             "mean": _rounded(statistics.fmean(scores)),
             "std": _rounded(statistics.stdev(scores)) if len(scores) > 1 else None,
             "seeds": len(scores),
-            "seconds_per_round": _rounded(statistics.fmean(rounds)),
+            "seconds_per_round": _rounded(found.seconds_per_round),
             **_verdict(found.verdict),
         }
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from benchmark.authors.records import Run, load
+from benchmark.authors.records import Run
 from benchmark.pages.leaderboard import CHOSEN
 from benchmark.pages.metrics import heading_of
 from benchmark.pages.reproduction import Entry
@@ -169,9 +169,11 @@ def _reasons(entries: Sequence[Entry], word: str) -> str:
     return markdown_table(["table", "figures", "reason"], lines) if lines else "None."
 
 
-def write_reproduction(results: Path, entries: Sequence[Entry]) -> list[Path]:
-    """Write `reproduction.json` and `reproduction.md` into the results folder; returns their paths."""
-    runs = load(results)
+def write_reproduction(
+    results: Path, entries: Sequence[Entry], runs: Mapping[str, Sequence[Run]]
+) -> list[Path]:
+    """Write `reproduction.json` and `reproduction.md` into the results folder; returns their paths. `runs`
+    are those of the authors' code, by the work of our cell."""
     listed = ",\n".join(json.dumps(entry.to_dict(runs), ensure_ascii=False) for entry in entries)
     data, page = results / "reproduction.json", results / "reproduction.md"
     write_page(data, f"[\n{listed}\n]\n".encode())

@@ -16,15 +16,15 @@ import pytest
 from benchmark.arguments import parse
 from benchmark.authors import command
 from benchmark.authors.checkout import chosen, version_of
-from benchmark.authors.comparison import compare
+from benchmark.authors.comparison import by_work, compare
 from benchmark.authors.grid import CODES, plan
 from benchmark.authors.records import AuthorsRuns, Run, load
 from benchmark.cell import Cell
 from benchmark.cli import main
 from benchmark.leases import Leases
 from benchmark.pages.authors import markdown, write_authors_page
-from benchmark.pages.leaderboard import table_of
-from benchmark.pages.scores import Row, make_rows
+from benchmark.pages.leaderboard import table_of, write_leaderboard
+from benchmark.pages.scores import Leaderboard, Row, make_rows
 from benchmark.plan import grid_cells
 from benchmark.protocol import load_protocol
 from benchmark.record import Record
@@ -337,7 +337,12 @@ def test_a_record_of_equal_work_in_another_table_answers_a_run(tmp_path: Path) -
             30.0, 0.95,
         )
     )  # fmt: skip
-    page = write_authors_page(tmp_path, Records(tmp_path))
+    records = Records(tmp_path)
+    page = write_authors_page(tmp_path, records)
     assert page is not None
     assert "| 1 | 66.00 | 65.00 | +1.00 |" in page.read_text()
     assert "wait for our record" not in page.read_text()
+    # So it does in the other table, of which the run was not asked.
+    board = Leaderboard(load_protocol("fedstruct-7"), records.of_table("fedstruct-7", [equal]))
+    leaderboard = write_leaderboard(tmp_path, board, by_work(load(tmp_path), records)).read_text()
+    assert "| 65.00 | 0.3000 |" in leaderboard

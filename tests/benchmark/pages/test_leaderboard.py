@@ -111,8 +111,8 @@ def test_the_same_records_in_any_order_give_the_same_bytes(protocol: Protocol, t
     records = table_records()
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "fedpub-2.md").write_text("## Why\n\nBecause.\n")
-    first = write_leaderboard(tmp_path, Leaderboard(protocol, records)).read_bytes()
-    assert write_leaderboard(tmp_path, Leaderboard(protocol, records[::-1])).read_bytes() == first
+    first = write_leaderboard(tmp_path, Leaderboard(protocol, records), {}).read_bytes()
+    assert write_leaderboard(tmp_path, Leaderboard(protocol, records[::-1]), {}).read_bytes() == first
     assert first.endswith(b"## Why\n\nBecause.\n")
 
 

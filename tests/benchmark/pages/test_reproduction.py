@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from benchmark.arguments import parse
+from benchmark.authors.comparison import by_work
 from benchmark.authors.records import AuthorsRuns, Run, load
 from benchmark.cell import Cell
 from benchmark.pages.comparison import SAME_RUNS
@@ -21,6 +22,8 @@ from benchmark.plan import make_plan
 from benchmark.protocol import AXES, load_protocol, names
 from benchmark.published import figures
 from benchmark.record import Record
+from benchmark.records import Records
+from benchmark.store import Store
 from benchmark.verdict import AGREES, CANNOT, DIFFERS, NOT_MEASURED, UNDECIDED
 from methods.core import registry
 from tests.benchmark.fakes import make_record
@@ -189,10 +192,13 @@ def test_the_authors_code_stands_beside_our_figures(tmp_path: Path) -> None:
     for seed, key in enumerate([*keys, "gone"]):
         metrics = {"accuracy": 79.0 + seed}
         runs.add(Run("fedpub", "c0ffee", key, *place, seed, seed, metrics, 100, 50.0, 0.99))
+    for record in records:
+        Store(tmp_path, "fedpub-2").append(record)
+    theirs = by_work(load(tmp_path), Records(tmp_path))
     entries = entries_of(fedpub_2=records)
     # 79.9 − 79 and 80 − 80: mean 0.45, standard error 0.45, t(1) at 95 % 6.3138;
     # six seeds: 0.45 + 2.015 · 0.636 / √6 < 1.
-    assert entry_of(entries, *TABLE_2, "Local").authors(load(tmp_path)) == {
+    assert entry_of(entries, *TABLE_2, "Local").authors(theirs) == {
         "mean": 79.5,
         "std": pytest.approx(0.7071),
         "seeds": 2,
@@ -205,7 +211,7 @@ def test_the_authors_code_stands_beside_our_figures(tmp_path: Path) -> None:
         "seeds_to_decide": 6,
         "reason": "",
     }
-    assert entry_of(entries, *TABLE_2, "FedAvg").authors(load(tmp_path)) is None
+    assert entry_of(entries, *TABLE_2, "FedAvg").authors(theirs) is None
 
 
 def test_levels_and_gains_are_judged(entries: list[Entry]) -> None:
@@ -309,7 +315,7 @@ def test_the_files_are_the_same_for_records_in_any_order(tmp_path: Path) -> None
     records = records_of("fedpub-2", SCORES, *PLACE)
     leaderboards = [Leaderboard(load_protocol("fedpub-2"), each) for each in (records, records[::-1])]
     first, backwards = (
-        [path.read_bytes() for path in write_reproduction(tmp_path, make_entries([each]))]
+        [path.read_bytes() for path in write_reproduction(tmp_path, make_entries([each]), {})]
         for each in leaderboards
     )
     assert backwards == first
