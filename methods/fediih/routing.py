@@ -7,11 +7,13 @@ and u_f of length one:
 
 By torch's operations each time writes and reads an (edges, F, D) tensor more than once. A node's u hangs on
 its neighbours' x alone, so that the compiled pass does all times of one node before the next, and keeps of an
-edge π alone. It takes edges by fours: what a node has is then read once for four neighbours.
+edge π alone. Backwards, what a node adds to its neighbours' gradients waits until all times are done: each of
+these is then read and written once.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import dgl
@@ -60,22 +62,22 @@ class _Route(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, given: Tensor, routing: Routing, iterations: int) -> Tensor:
-        ends, given = (routing.pointer.numpy(), routing.neighbour.numpy()), given.contiguous()
+        ends = routing.pointer.numpy(), routing.neighbour.numpy(), routing.largest
         # x, and u after each time, with the lengths that they were divided by.
         units = given.new_empty(iterations + 1, *given.shape)
         lengths = given.new_empty(iterations + 1, *given.shape[:2])
-        shares = given.new_empty(iterations, len(routing.source), given.shape[1])
-        near = given.new_zeros(given.shape[1], routing.largest + 3)
-        _assign(*ends, *_arrays(given, units, lengths, shares, near))
-        ctx.ends, ctx.near = ends, near
-        ctx.save_for_backward(units, lengths, shares)
+        shares = given.new_empty(iterations, given.shape[1], len(routing.source))
+        rows = given.contiguous().flatten(0, 1), units.flatten(0, 2), lengths.flatten(), shares
+        _assign(*ends, *_arrays(*rows))
+        ctx.ends = ends
+        ctx.save_for_backward(*rows[1:])
         return units[-1].clone()
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        units, lengths, shares = ctx.saved_tensors
         to_x = torch.zeros_like(gradient, memory_format=torch.contiguous_format)
-        _assign_backward(*ctx.ends, *_arrays(gradient.contiguous(), units, lengths, shares, ctx.near, to_x))
+        rows = gradient.contiguous().flatten(0, 1), *ctx.saved_tensors, to_x.flatten(0, 1)
+        _assign_backward(*ctx.ends, *_arrays(*rows))
         return to_x, None, None
 
 
@@ -84,151 +86,144 @@ def _arrays(*tensors: Tensor) -> list[np.ndarray]:
 
 
 @kernels.compile_pass
-def _scale(given: np.ndarray, unit: np.ndarray, length: np.ndarray) -> None:
-    """Factors, (F, D), at length one to `unit`, and their lengths, (F,)."""
-    for factor in range(given.shape[0]):
-        square = np.float32(0)
-        for position in range(given.shape[1]):
-            square += given[factor, position] * given[factor, position]
-        length[factor] = np.sqrt(square)
-        divisor = max(length[factor], np.float32(SHORTEST))
-        for position in range(given.shape[1]):
-            unit[factor, position] = given[factor, position] / divisor
+def _scale(given: np.ndarray, at: int, units: np.ndarray, lengths: np.ndarray, row: int) -> None:
+    """Row `at` of given, (…, D), at length one to a row of units, (…, D), and its length to lengths, (…,)."""
+    square = np.float32(0)
+    for position in range(given.shape[1]):
+        square += given[at, position] * given[at, position]
+    lengths[row] = np.sqrt(square)
+    scale = np.float32(1) / max(lengths[row], np.float32(SHORTEST))
+    for position in range(given.shape[1]):
+        units[row, position] = given[at, position] * scale
 
 
 @kernels.compile_pass
-def _scale_backward(gradient: np.ndarray, unit: np.ndarray, length: np.ndarray, out: np.ndarray) -> None:
-    """What stands at right angles to the unit factors, over their lengths, (F, D); one of zeros has no
-    direction, and no gradient."""
-    for factor in range(gradient.shape[0]):
-        along = np.float32(0)
-        for position in range(gradient.shape[1]):
-            along += gradient[factor, position] * unit[factor, position]
-        divisor = length[factor] if length[factor] > np.float32(SHORTEST) else np.float32(np.inf)
-        for position in range(gradient.shape[1]):
-            out[factor, position] = (gradient[factor, position] - along * unit[factor, position]) / divisor
+def _scale_backward(
+    gradient: np.ndarray, at: int, units: np.ndarray, lengths: np.ndarray, row: int, out: np.ndarray, to: int
+) -> None:
+    """To row `to` of out what stands of gradient's row `at` at right angles to the unit row, over its length;
+    all (…, D). A row of zeros has no direction, and no gradient."""
+    along = np.float32(0)
+    for position in range(gradient.shape[1]):
+        along += gradient[at, position] * units[row, position]
+    scale = np.float32(1) / lengths[row] if lengths[row] > np.float32(SHORTEST) else np.float32(0)
+    for position in range(gradient.shape[1]):
+        out[to, position] = (gradient[at, position] - along * units[row, position]) * scale
+
+
+SERIES = tuple(np.float32(1 / math.factorial(power)) for power in range(10, -1, -1))
+"""The exponential's, highest power first: between −1 and 1 the rest is below float32's rounding."""
 
 
 @kernels.compile_pass
-def _products(x: np.ndarray, sources: np.ndarray, own: np.ndarray, out: np.ndarray) -> None:
-    """⟨x_sf, own_f⟩ of every source s, (F, sources and up to three); `own` is (F, D)."""
-    last = len(sources) - 1
-    for factor in range(own.shape[0]):
-        value, found = own[factor], out[factor]
-        for place in range(0, len(sources), 4):
-            a, b = x[sources[place], factor], x[sources[min(place + 1, last)], factor]
-            c, d = x[sources[min(place + 2, last)], factor], x[sources[min(place + 3, last)], factor]
-            of_a, of_b, of_c, of_d = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
-            for position in range(own.shape[1]):
-                of_a += a[position] * value[position]
-                of_b += b[position] * value[position]
-                of_c += c[position] * value[position]
-                of_d += d[position] * value[position]
-            found[place], found[place + 1], found[place + 2], found[place + 3] = of_a, of_b, of_c, of_d
-
-
-@kernels.compile_pass
-def _add(x: np.ndarray, sources: np.ndarray, weight: np.ndarray, total: np.ndarray) -> None:
-    """Σ_s weight_fs x_sf added to `total`, (F, D); `weight` is shaped as `_products` leaves it, its
-    last three made zero."""
-    last = len(sources) - 1
-    for factor in range(total.shape[0]):
-        share, out = weight[factor], total[factor]
-        for place in range(last + 1, last + 4):
-            share[place] = np.float32(0)
-        for place in range(0, len(sources), 4):
-            a, b = x[sources[place], factor], x[sources[min(place + 1, last)], factor]
-            c, d = x[sources[min(place + 2, last)], factor], x[sources[min(place + 3, last)], factor]
-            of_a, of_b, of_c, of_d = share[place], share[place + 1], share[place + 2], share[place + 3]
-            for position in range(total.shape[1]):
-                out[position] += (
-                    of_a * a[position] + of_b * b[position] + of_c * c[position] + of_d * d[position]
-                )
+def _exponential(value: np.float32) -> np.float32:
+    """Of a product of two vectors no longer than one; many are made side by side, which `np.exp` is not."""
+    total = np.float32(0)
+    for factor in SERIES:
+        total = total * value + factor
+    return total
 
 
 @kernels.compile_pass
 def _assign(
     pointer: np.ndarray,
     neighbour: np.ndarray,
+    largest: int,
     given: np.ndarray,
     units: np.ndarray,
     lengths: np.ndarray,
     shares: np.ndarray,
-    near: np.ndarray,
 ) -> None:
-    """x and u after each time, (1 + T, n, F, D), their lengths before, (1 + T, n, F), and π, (T, edges, F).
-
-    `near`, (F, most edges of a node and three), is room to work in.
-    """
-    nodes, factors, width = given.shape
-    x = units[0]
-    for node in range(nodes):
-        _scale(given[node], x[node], lengths[0, node])
-    for node in range(nodes):
-        start, end = pointer[node], pointer[node + 1]
-        sources = neighbour[start:end]
-        for time in range(shares.shape[0]):
-            u = units[time + 1, node]
-            _products(x, sources, units[time, node], near)
-            for place in range(end - start):
-                highest, mass = np.float32(-np.inf), np.float32(0)
-                for factor in range(factors):
-                    highest = max(highest, near[factor, place])
-                for factor in range(factors):
-                    near[factor, place] = np.exp(near[factor, place] - highest)
-                    mass += near[factor, place]
-                for factor in range(factors):
-                    near[factor, place] /= mass
-                    shares[time, start + place, factor] = near[factor, place]
+    """Of given, (n F, D), x and u after each time, ((1 + T) n F, D), their lengths before, ((1 + T) n F,),
+    and π, (T, F, edges)."""
+    times, factors, _ = shares.shape
+    rows, width = given.shape
+    # A node is, with weight one, the last of its own neighbours.
+    room = largest + 1
+    column, near = np.empty((factors, room), np.int32), np.empty((factors, room), np.float32)
+    mass, u = np.empty(room, np.float32), np.empty((factors, width), np.float32)
+    for row in range(rows):
+        _scale(given, row, units, lengths, row)
+    for node in range(rows // factors):
+        start, count = pointer[node], pointer[node + 1] - pointer[node]
+        for factor in range(factors):
+            for place in range(count):
+                column[factor, place] = neighbour[start + place] * factors + factor
+            column[factor, count] = node * factors + factor
+            for position in range(width):
+                u[factor, position] = units[node * factors + factor, position]
+        for time in range(times):
+            for place in range(count):
+                mass[place] = np.float32(0)
             for factor in range(factors):
+                first = factor * room
+                kernels.multiply_rows(first, first + count, column, units, u, factor, near)
+                for place in range(count):
+                    near[factor, place] = _exponential(near[factor, place])
+                    mass[place] += near[factor, place]
+            for factor in range(factors):
+                for place in range(count):
+                    near[factor, place] /= mass[place]
+                    shares[time, factor, start + place] = near[factor, place]
+                near[factor, count] = np.float32(1)
+                first, row = factor * room, (time + 1) * rows + node * factors + factor
+                kernels.sum_rows(first, first + count + 1, column, near, units, u, factor)
+                _scale(u, factor, units, lengths, row)
+                # The next time reads u here, and waits for no memory.
                 for position in range(width):
-                    u[factor, position] = x[node, factor, position]
-            _add(x, sources, near, u)
-            _scale(u, u, lengths[time + 1, node])
+                    u[factor, position] = units[row, position]
 
 
 @kernels.compile_pass
 def _assign_backward(
     pointer: np.ndarray,
     neighbour: np.ndarray,
+    largest: int,
     gradient: np.ndarray,
     units: np.ndarray,
     lengths: np.ndarray,
     shares: np.ndarray,
-    near: np.ndarray,
     to_given: np.ndarray,
 ) -> None:
-    """Adds to `to_given`, (n, F, D), what `_assign` hands back of the last u's gradient, (n, F, D)."""
-    nodes, factors, width = gradient.shape
-    x, to_u, slope = units[0], np.empty((factors, width), np.float32), np.empty((factors, width), np.float32)
-    for node in range(nodes):
-        start, end = pointer[node], pointer[node + 1]
-        sources = neighbour[start:end]
+    """Adds to `to_given`, (n F, D), what `_assign` hands back of the last u's gradient, (n F, D)."""
+    times, factors, _ = shares.shape
+    rows, width = gradient.shape
+    column, near = np.empty((factors, largest), np.int32), np.empty((factors, largest), np.float32)
+    mean, to_u = np.empty(largest, np.float32), np.empty((factors, width), np.float32)
+    # By factor and time the sum's gradient and u before, and what a neighbour's x has of each.
+    steps = 2 * times
+    vectors = np.empty((factors * steps, width), np.float32)
+    weights = np.empty((factors, steps, largest), np.float32)
+    for node in range(rows // factors):
+        start, count = pointer[node], pointer[node + 1] - pointer[node]
         for factor in range(factors):
+            for place in range(count):
+                column[factor, place] = neighbour[start + place] * factors + factor
             for position in range(width):
-                to_u[factor, position] = gradient[node, factor, position]
-        for time in range(shares.shape[0] - 1, -1, -1):
-            before = units[time, node]
-            _scale_backward(to_u, units[time + 1, node], lengths[time + 1, node], slope)
-            _products(x, sources, slope, near)
+                to_u[factor, position] = gradient[node * factors + factor, position]
+        for time in range(times - 1, -1, -1):
+            for place in range(count):
+                mean[place] = np.float32(0)
             for factor in range(factors):
+                first, row, slope = factor * largest, node * factors + factor, factor * steps + 2 * time
+                _scale_backward(to_u, factor, units, lengths, (time + 1) * rows + row, vectors, slope)
+                kernels.multiply_rows(first, first + count, column, units, vectors, slope, near)
+                for place in range(count):
+                    mean[place] += shares[time, factor, start + place] * near[factor, place]
                 for position in range(width):
-                    to_given[node, factor, position] += slope[factor, position]
-                    to_u[factor, position] = np.float32(0)
-            for place in range(end - start):
-                mean = np.float32(0)
-                for factor in range(factors):
-                    mean += shares[time, start + place, factor] * near[factor, place]
-                for factor in range(factors):
-                    kept = shares[time, start + place, factor]
-                    moved = kept * (near[factor, place] - mean)
-                    near[factor, place] = moved
-                    to_message, known, old = to_given[sources[place], factor], slope[factor], before[factor]
-                    for position in range(width):
-                        to_message[position] += kept * known[position] + moved * old[position]
-            _add(x, sources, near, to_u)
+                    to_given[row, position] += vectors[slope, position]
+                    vectors[slope + 1, position] = units[time * rows + row, position]
+            for factor in range(factors):
+                for place in range(count):
+                    kept = shares[time, factor, start + place]
+                    near[factor, place] = kept * (near[factor, place] - mean[place])
+                    weights[factor, 2 * time, place] = kept
+                    weights[factor, 2 * time + 1, place] = near[factor, place]
+                first = factor * largest
+                kernels.sum_rows(first, first + count, column, near, units, to_u, factor)
         for factor in range(factors):
             for position in range(width):
-                to_given[node, factor, position] += to_u[factor, position]
-    for node in range(nodes):
-        _scale_backward(to_given[node], x[node], lengths[0, node], to_given[node])
+                to_given[node * factors + factor, position] += to_u[factor, position]
+            kernels.spread_rows(0, count, column[factor], weights, vectors, factor * steps, to_given)
+    for row in range(rows):
+        _scale_backward(to_given, row, units, lengths, row, to_given, row)

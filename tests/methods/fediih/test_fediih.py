@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 import dgl
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as functional
@@ -20,7 +21,7 @@ from methods.core.setting import make_setting
 from methods.core.training import train
 from methods.fediih import PRIOR, FedIIH, mix_factors, mixing_matrices
 from methods.fediih.pairs import pairwise_softplus
-from methods.fediih.routing import Routing
+from methods.fediih.routing import Routing, _exponential
 from methods.stacked import kernels
 from methods.stacked.segments import Segments
 from tests.methods.federations import community_federation
@@ -182,13 +183,23 @@ def test_a_single_factor_takes_all_of_every_neighbour_and_a_node_without_any_kee
     torch.testing.assert_close(found[3], unit[3])
 
 
-@drawn(st.integers(1, 12), st.integers(0, 30), st.integers(1, 4), st.integers(0, 4), st.integers(0, 999))
-def test_the_compiled_routing_is_torchs_forwards_and_backwards(nodes, edges, factors, iterations, seed):
+@drawn(
+    st.integers(1, 12),
+    st.integers(0, 30),
+    st.integers(1, 4),
+    # 245 is made of blocks of every size.
+    st.sampled_from([5, 245]),
+    st.integers(0, 4),
+    st.integers(0, 999),
+)
+def test_the_compiled_routing_is_torchs_forwards_and_backwards(
+    nodes, edges, factors, width, iterations, seed
+):
     generator = torch.Generator().manual_seed(seed)
     ends = torch.randint(nodes, (2, edges), generator=generator)
     routing = Routing(dgl.graph(tuple(ends), num_nodes=nodes), torch.device("cpu"))
     # Above zero, so that no sum is next to none: its direction would be rounding.
-    x, gradient = (torch.rand(nodes, factors, 5, generator=generator) for _ in range(2))
+    x, gradient = (torch.rand(nodes, factors, width, generator=generator) for _ in range(2))
     x[0] = 0
     found = []
     for compiled in (True, False):
@@ -203,6 +214,12 @@ def test_the_compiled_routing_is_torchs_forwards_and_backwards(nodes, edges, fac
         found.append((u, leaf.grad))
     for ours, torchs in zip(*found, strict=True):
         torch.testing.assert_close(ours, torchs, rtol=1e-4, atol=1e-5)
+
+
+def test_the_routings_exponential_is_exact_to_rounding():
+    values = np.linspace(-1, 1, 1001, dtype=np.float32)
+    found = np.array([_exponential(value) for value in values])
+    np.testing.assert_allclose(found, np.exp(values.astype(np.float64)), rtol=3e-7)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
