@@ -24,6 +24,7 @@ from torch import Tensor
 
 from methods.stacked import kernels
 from methods.stacked.propagation import Adjacency
+from methods.stacked.rows import multiply_rows, spread_rows, sum_rows
 
 SHORTEST = 1e-12
 """What a shorter vector is divided by, as torch's `normalize` does."""
@@ -157,7 +158,7 @@ def _assign(
                 mass[place] = np.float32(0)
             for factor in range(factors):
                 first = factor * room
-                kernels.multiply_rows(first, first + count, column, units, u, factor, near)
+                multiply_rows(first, first + count, column, units, u, factor, near)
                 for place in range(count):
                     near[factor, place] = _exponential(near[factor, place])
                     mass[place] += near[factor, place]
@@ -167,7 +168,7 @@ def _assign(
                     shares[time, factor, start + place] = near[factor, place]
                 near[factor, count] = np.float32(1)
                 first, row = factor * room, (time + 1) * rows + node * factors + factor
-                kernels.sum_rows(first, first + count + 1, column, near, units, u, factor)
+                sum_rows(first, first + count + 1, column, near, units, u, factor)
                 _scale(u, factor, units, lengths, row)
                 # The next time reads u here, and waits for no memory.
                 for position in range(width):
@@ -207,7 +208,7 @@ def _assign_backward(
             for factor in range(factors):
                 first, row, slope = factor * largest, node * factors + factor, factor * steps + 2 * time
                 _scale_backward(to_u, factor, units, lengths, (time + 1) * rows + row, vectors, slope)
-                kernels.multiply_rows(first, first + count, column, units, vectors, slope, near)
+                multiply_rows(first, first + count, column, units, vectors, slope, near)
                 for place in range(count):
                     mean[place] += shares[time, factor, start + place] * near[factor, place]
                 for position in range(width):
@@ -220,10 +221,10 @@ def _assign_backward(
                     weights[factor, 2 * time, place] = kept
                     weights[factor, 2 * time + 1, place] = near[factor, place]
                 first = factor * largest
-                kernels.sum_rows(first, first + count, column, near, units, to_u, factor)
+                sum_rows(first, first + count, column, near, units, to_u, factor)
         for factor in range(factors):
             for position in range(width):
                 to_given[node * factors + factor, position] += to_u[factor, position]
-            kernels.spread_rows(0, count, column[factor], weights, vectors, factor * steps, to_given)
+            spread_rows(0, count, column[factor], weights, vectors, factor * steps, to_given)
     for row in range(rows):
         _scale_backward(to_given, row, units, lengths, row, to_given, row)

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datasets.graph import as_feature_tensor, row_normalised
-from methods.stacked import kernels
 from methods.stacked import segments as segments_module
 from methods.stacked.activation import Dropout, activate
 from methods.stacked.distance import squared_distance
@@ -24,6 +23,7 @@ from methods.stacked.propagation import (
     use_kernel,
     with_self_loops,
 )
+from methods.stacked.rows import LANES
 from methods.stacked.segments import Segments, padded_product, segment_product
 from methods.stacked.sparse import NARROW, sparse_product
 from tests.methods.federations import small_dataset, small_federation
@@ -80,7 +80,7 @@ def test_an_unknown_kernel_is_refused():
 @given(
     st.integers(1, 40),
     st.floats(0, 1),
-    st.sampled_from([1, NARROW - 1, NARROW, sum(kernels.LANES)]),
+    st.sampled_from([1, NARROW - 1, NARROW, sum(LANES)]),
     st.sampled_from([torch.float32, torch.float64]),
     st.integers(0, 1000),
 )
