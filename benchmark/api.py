@@ -100,7 +100,7 @@ def run(
         dataset=tuple(given.dataset(each) for each in _listed(dataset)),
         partition=tuple(given.partition(each) for each in _listed(partition)),
         method=tuple(given.method(each) for each in _listed(method)),
-        clients=tuple(_listed(clients)),
+        clients=tuple(map(_clients_count, _listed(clients))),
         backbone=tuple(_listed(backbone)),
         seeds=_seeds(seeds),
         settings=replaced,
@@ -235,7 +235,7 @@ def _clients(given: Any) -> np.ndarray:
 
 
 def _listed(given: Any) -> list[Any]:
-    """One thing or several as a list; an array or a tuple of node ids is one thing.
+    """One thing or several as a list; an array is one thing.
 
     Raises UserError for a list without anything, which names nothing where leaving it out names all.
     """
@@ -251,6 +251,12 @@ def _check_counts(workers: int, threads: int, checkpoint: float) -> None:
             raise UserError(f"{name} must be a whole number of at least 1, not {count!r}")
     if not isinstance(checkpoint, Real) or not checkpoint >= 0:
         raise UserError(f"checkpoint must be a number of seconds, or 0 for none, not {checkpoint!r}")
+
+
+def _clients_count(given: Any) -> int:
+    if not isinstance(given, Integral) or given < 1:
+        raise UserError(f"clients must be whole numbers of at least 1, not {given!r}")
+    return int(given)
 
 
 def _seeds(given: int | Sequence[int]) -> tuple[int, ...]:
@@ -270,9 +276,6 @@ def _text(value: Any) -> str:
 
 
 def _cells(arguments: Arguments, given: _Given) -> tuple[Cell, ...]:
-    for count in arguments.clients:
-        if not isinstance(count, int) or count < 1:
-            raise UserError(f"clients must be whole numbers of at least 1, not {count!r}")
     plan = make_plan(arguments, given.digests)
     for skip in plan.skipped:
         warnings.warn(f"skipped {skip.what}: {skip.reason}", stacklevel=3)

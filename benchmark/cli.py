@@ -22,7 +22,7 @@ from benchmark.listing import print_listing
 from benchmark.logs import log_path
 from benchmark.plan import Plan, Skip, grid_cells, make_plan
 from benchmark.progress import console_for
-from benchmark.protocol import Protocol, load_protocol, names
+from benchmark.protocol import Protocol, load_protocol, names, table_name
 from benchmark.record import FAILED as FAILED_RECORD
 from benchmark.record import OK as OK_RECORD
 from benchmark.record import Record
@@ -161,7 +161,7 @@ def _verify(arguments: Arguments, count: int, work: RunCell) -> int:
     records = draw(
         arguments.results,
         count,
-        tables=arguments.table,
+        tables=[*map(table_name, arguments.table)],
         max_seconds=arguments.max_seconds,
         chosen=lambda every: select(Results(tuple(every)), arguments),
     )
@@ -169,7 +169,17 @@ def _verify(arguments: Arguments, count: int, work: RunCell) -> int:
         for record in records:
             print(f"{record.key}  {record.cell.protocol}: {record.cell.title}")
         return OK
-    engine = create_engine(arguments.engine, arguments.workers, arguments.threads, len(records))
+    taken = {record.key: record.result.peak_memory_mb for record in records}
+    engine = create_engine(
+        arguments.engine,
+        arguments.workers,
+        arguments.threads,
+        len(records),
+        arguments.timeout,
+        results=arguments.results,
+        slurm_config=arguments.slurm_config,
+        memory=lambda cell: taken[cell.key],
+    )
     found = exact = unlike = 0
     for comparison in compare(records, engine, work):
         for line in comparison.differences:
@@ -303,7 +313,7 @@ def _say_failed(
 
 def _protocol_of(arguments: Arguments, name: str) -> Protocol:
     for table in arguments.table:
-        if table.endswith(".toml") and Path(table).stem == name:
+        if table_name(table) == name:
             return load_protocol(table)
     return load_protocol(name)
 

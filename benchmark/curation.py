@@ -15,7 +15,7 @@ from benchmark.cell import KEY_LENGTH, Cell
 from benchmark.files import NOUNS, known_names, names_of, renamed
 from benchmark.jsonl import parse_line
 from benchmark.logs import log_path
-from benchmark.record import Record
+from benchmark.record import OK, Record
 from benchmark.records import Records
 from benchmark.store import Store, explained_to_user
 from datasets.errors import UserError
@@ -87,9 +87,12 @@ def rename(results: Path, old: str, new: str) -> list[str]:
         for record in store.records():
             cell = _with(record.cell, old, new)
             if cell is not record.cell:
+                done = store.done(cell.key)
                 store.append(replace(record, cell=cell), replace=True)
                 replaced.append(record.key)
-                _take_along(results, record.key, cell.key)
+                # A failure leaves an earlier success of the new name in place, and so what lies beside that.
+                kept = done and record.status != OK
+                _take_along(results, record.key, None if kept else cell.key)
                 lines.append(f"renamed: {record.key} → {cell.key}  {cell.title}")
         _remove(store.path, replaced)
     if not lines:

@@ -35,7 +35,8 @@ def environment(kernel: str, device: str) -> dict[str, Any]:
         "kernel": kernel,
         "device": device,
     }
-    if device != "cpu":
+    # A cell fails where its device is missing, and that record has an environment too.
+    if device != "cpu" and torch.cuda.is_available():
         described["gpu"] = torch.cuda.get_device_name(torch.device(device))
     return described
 
@@ -70,7 +71,8 @@ def commit() -> str:
     head = git(ROOT, "rev-parse", "HEAD")
     if head is None:
         return "unknown"
-    return f"{head}-dirty" if git(ROOT, "status", "--porcelain", "--", *SOURCES) else head
+    # Without an answer nothing says that the sources are those of the commit.
+    return head if git(ROOT, "status", "--porcelain", "--", *SOURCES) == "" else f"{head}-dirty"
 
 
 @cache

@@ -22,7 +22,7 @@ from benchmark.frame import MAIN, OPTIONS, Results, averaged
 from benchmark.pages.metrics import more_is_better
 from benchmark.pages.tables import markdown_table
 from benchmark.plan import grid_cells, outdated_parts
-from benchmark.protocol import bare, load_protocol, names
+from benchmark.protocol import bare, load_protocol, names, table_name
 from benchmark.record import Record
 from benchmark.records import Records
 from datasets.errors import UserError, unknown
@@ -172,7 +172,7 @@ def select(records: Results, arguments: Arguments) -> Results:
 
     Raises UserError, with the nearest values, for one that no record has.
     """
-    tables = tuple(Path(table).stem if table.endswith(".toml") else table for table in arguments.table)
+    tables = tuple(map(table_name, arguments.table))
     filters = (
         ("table", tables, lambda record: record.cell.protocol),
         ("dataset", arguments.dataset, lambda record: str(record.cell.dataset)),

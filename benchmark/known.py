@@ -84,7 +84,10 @@ def _remembered(function: Callable[Question, Answer]) -> Callable[Question, Answ
     @wraps(function)
     def ask(*question: Question.args, **named: Question.kwargs) -> Answer:
         memory = _MEMORY.get()
-        return function(*question, **named) if memory is None else memory.ask(function, question)
+        # Only what is asked by position is remembered.
+        if memory is None or named:
+            return function(*question, **named)
+        return memory.ask(function, question)
 
     return ask
 

@@ -205,6 +205,11 @@ def names() -> list[str]:
     return sorted(found, key=lambda name: name != "quick")
 
 
+def table_name(asked: str) -> str:
+    """The name under which records of a table are kept, of one that is asked for by name or by its file."""
+    return Path(asked).stem if asked.endswith(".toml") else asked
+
+
 def load_protocol(name: str) -> Protocol:
     """The protocol called `name`, or in the file `name` if that ends in `.toml`.
 

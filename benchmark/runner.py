@@ -93,7 +93,7 @@ def _warm_up() -> None:
 def _run(cell: Cell, **beside: Unpack[Beside]) -> Record:
     reset_peak_memory()
     if cell.device != "cpu":
-        torch.cuda.reset_peak_memory_stats()
+        torch.cuda.reset_peak_memory_stats(torch.device(cell.device))
     started, processor = time.perf_counter(), time.process_time()
     dataset, partition, federation = make_clients(cell)
     statistics = describe_partition(dataset, partition).to_dict()
@@ -128,7 +128,7 @@ def _run(cell: Cell, **beside: Unpack[Beside]) -> Record:
     if "save" in beside and (missing := beside["save"](cell.key, method)):
         extras["not_saved"] = missing
     if cell.device != "cpu":
-        extras["device_peak_memory_mb"] = torch.cuda.max_memory_allocated() / 2**20
+        extras["device_peak_memory_mb"] = torch.cuda.max_memory_allocated(torch.device(cell.device)) / 2**20
     result = Result(
         metrics=_percent({**outcome.metrics, **_over_clients(outcome)}),
         seconds={**outcome.seconds, "setup": setup + outcome.seconds.get("setup", 0.0)},

@@ -94,8 +94,9 @@ class Store:
         return None
 
     def done(self, key: str) -> bool:
-        """Whether there is a success of `key`."""
-        return any(line.status == OK for line in self._stored.get(key, ()))
+        """Whether there is a success of `key` that can be read."""
+        found = self.get(key)
+        return found is not None and found.status == OK
 
     def runs(self, key: str) -> int:
         """How many records there are of `key`, failures too."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmark.cell import Cell
+from benchmark.devices import check_device
 from benchmark.engines import Engine, RunCell
 from benchmark.environment import same_code
 from benchmark.files import NamedFiles, handed_by
@@ -82,6 +83,7 @@ def draw(
 def _can_run(cell: Cell, files: NamedFiles) -> bool:
     try:
         with handed_over(handed_by(cell)):
+            check_device(cell.device, cell.kernel)
             return (
                 graphs.is_available(cell.dataset.text)
                 and files.digest(cell) == cell.files

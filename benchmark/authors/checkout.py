@@ -54,7 +54,7 @@ def version_of(checkout: Path) -> str:
     """The commit, with `-dirty` if a file of it was changed; of a folder without git a digest of its code."""
     if git(checkout, "rev-parse", "--show-toplevel") == str(checkout):
         changed = git(checkout, "status", "--porcelain", "--untracked-files=no")
-        return f"{git(checkout, 'rev-parse', 'HEAD')}{'-dirty' if changed else ''}"
+        return f"{git(checkout, 'rev-parse', 'HEAD')}{'' if changed == '' else '-dirty'}"
     digest = hashlib.sha256()
     for path in sorted(checkout.rglob("*.py")):
         digest.update(f"{path.relative_to(checkout)}\0".encode() + path.read_bytes())

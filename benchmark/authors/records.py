@@ -88,7 +88,7 @@ class AuthorsRuns:
             self._lines.refresh()
 
     def runs(self) -> list[Run]:
-        """Every run that counts, in order of first appearance."""
+        """Every run that counts, the latest last."""
         return list(self._found.values())
 
     def done(self, key: str, commit: str) -> bool:
@@ -109,6 +109,8 @@ class AuthorsRuns:
             run = Run.from_dict(values)
         except UserError:
             return False
+        # The latest stands last, also where an earlier commit was run again.
+        self._found.pop((run.key, run.commit), None)
         self._found[run.key, run.commit] = run
         return True
 

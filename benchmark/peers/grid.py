@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
-from datasets.errors import unknown
+from datasets.errors import UserError, unknown
 from datasets.options import OptionValue
 from methods.core import registry
 
@@ -165,8 +165,12 @@ def plan(
 ) -> Iterator[PeerCell]:
     """The comparisons with these peers that the filters leave; an empty filter leaves all.
 
-    Raises UserError for a method that no peer shares and for an unknown graph.
+    Raises UserError for a method that no peer shares, an unknown graph and a number of clients not compared.
     """
+    for count in clients:
+        if count not in CLIENTS:
+            numbers = ", ".join(map(str, CLIENTS))
+            raise UserError(f"peers are compared with {numbers} clients, not with {count}")
     shared = list(dict.fromkeys(pairing.method for pairing in PAIRINGS.values()))
     for kind, chosen, choices in (("method", methods, shared), ("graph", datasets, DATASETS)):
         for name in chosen:

@@ -17,6 +17,7 @@ from typing import Any
 from benchmark.environment import commit, environment
 from benchmark.jsonl import JsonLines
 from benchmark.record import json_ready
+from benchmark.store import explained_to_user
 
 BUSY = 0.7
 """Load average, besides this process, above which a measurement is doubtful."""
@@ -38,7 +39,8 @@ class Measurements:
 
     def records(self) -> list[dict[str, Any]]:
         """The latest record of every key on every machine, in order of first appearance."""
-        self._lines.refresh()
+        with explained_to_user("read", self._lines.path):
+            self._lines.refresh()
         return list(self._found.values())
 
     def own(self) -> dict[str, dict[str, Any]]:
@@ -55,7 +57,7 @@ class Measurements:
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
         }
         record = {"key": key, **json_ready(values), "made": made}
-        with self._lines.locked() as append:
+        with explained_to_user("write", self._lines.path), self._lines.locked() as append:
             append([json.dumps(record, allow_nan=False)])
         return record
 

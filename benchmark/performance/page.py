@@ -125,6 +125,9 @@ def write_performance_page(results: Path, runs: Records | None = None) -> Path:
     measuring nothing; returns its path."""
     peers, rounds = (Measurements(results, name).records() for name in ("peers", "roofline"))
     costs = list(costs_of(runs or Records(results)))
+    # A comparison that is no longer made has no row.
+    keys = _compared()
+    peers = [each for each in peers if each["key"] in keys]
     machines = list(dict.fromkeys([*map(machine_of, [*peers, *rounds]), *(cost.machine for cost in costs)]))
     notes = results / "notes" / "performance.md"
     failed = [each for each in (*peers, *rounds) if is_failure(each)]
@@ -233,12 +236,17 @@ def geometric_mean(values: Sequence[float]) -> tuple[float, float, float]:
 
 def _by_phase(peers: Sequence[Measured]) -> Iterator[tuple[str, str, Measured, list[float]]]:
     """Title, phase, record and ratios of what was timed, in the order of the plan."""
-    keys = [cell.key for cell in plan((), (), (), list(PEERS.values()))]
+    keys = _compared()
     for record in sorted(peers, key=lambda each: keys.index(each["key"])):
         pairing = _pairing(record)
         for phase in pairing.phases:
             title = pairing.title if phase == ROUND else f"{pairing.title}, {phase}"
             yield title, phase, record, ratios(record, phase)
+
+
+def _compared() -> list[str]:
+    """Keys of the comparisons with peers."""
+    return [cell.key for cell in plan((), (), (), list(PEERS.values()))]
 
 
 def _pairing(record: Measured) -> Pairing:

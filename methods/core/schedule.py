@@ -15,13 +15,15 @@ from datasets.limits import Count, NonNegative, PositiveShare, Share, Size, chec
 OPTIMISERS = ("adam", "sgd")
 WEIGHTINGS = ("training-nodes", "uniform", "nodes")
 MOMENTS = ("local", "received", "neighbour")
+LAST = "last"
+"""The rule that needs nothing to validate on."""
 RULES = (
     "mean-validation",
     "per-client",
     "pooled-validation",
     "node-weighted-validation",
     "pooled-validation-loss",
-    "last",
+    LAST,
 )
 AVERAGINGS = ("client-mean", "pooled", "node-weighted")
 OMIT: Mapping[str, Any] = {"omit_default": True}

@@ -79,7 +79,7 @@ class History:
 
     def select(self, rule: str) -> np.ndarray:
         """Index of the reported evaluation for each client, (K,); `rule` is one of
-        `methods.core.schedule.RULES`."""
+        `methods.core.schedule.RULES`. By `per-client` one without validation items is at its first."""
         value = self.validation.value
         if rule == "per-client":
             return np.where(np.isnan(value), -np.inf, value).argmax(axis=0)

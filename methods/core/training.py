@@ -19,7 +19,7 @@ from methods.core.base import FederatedMethod
 from methods.core.checkpoint import Checkpoint, State
 from methods.core.metrics import Metric
 from methods.core.rounds import Round
-from methods.core.schedule import Schedule
+from methods.core.schedule import LAST, Schedule
 from methods.core.selection import Curve, History
 from methods.core.tasks.base import Evaluation, Task
 
@@ -113,11 +113,8 @@ def train(
             with watch("evaluate"):
                 output = method.predict() if model is None else method.predict_by(model)
                 progress.evaluations.append(task.evaluate(output))
-            if schedule.selection_metric and not progress.evaluations[-1].validation.weight.any():
-                name = method.federation.source.name
-                raise UserError(
-                    f"{schedule.selection_metric} scores no validation item of {name}: select by another"
-                )
+            if not progress.evaluations[-1].validation.weight.any():
+                _check_selects(schedule, method.federation.source.name)
             progress.rounds.append(number)
             progress.spent["bytes"].append(method.channel.total)
             progress.spent["seconds"].append(sum(progress.seconds.values()))
@@ -134,6 +131,17 @@ def train(
     sizes = task.federation.sizes.numpy()
     history = History.of(progress.rounds, progress.evaluations, progress.losses, sizes)
     return _outcome(method, task, history, progress.seconds, progress.spent)
+
+
+def _check_selects(schedule: Schedule, name: str) -> None:
+    """Raises UserError where validation items, of which there are none, would choose the reported round."""
+    if schedule.selection_metric:
+        raise UserError(f"{schedule.selection_metric} scores no validation item of {name}: select by another")
+    if schedule.selection != LAST:
+        raise UserError(
+            f"{name} has nothing to validate on, and {schedule.selection} chooses a round by it: set "
+            f"selection={LAST}, or a split that keeps some for validation"
+        )
 
 
 def _averaging(metric: Metric, schedule: Schedule) -> str:

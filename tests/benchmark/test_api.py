@@ -188,6 +188,7 @@ def test_graphs_and_partitions_may_be_objects() -> None:
         ({"roundz": 3}, "unknown setting 'roundz': did you mean rounds"),
         ({"backbone": "gnc"}, "unknown backbone 'gnc': did you mean sgc, gcn"),
         ({"clients": 0}, "clients must be whole numbers of at least 1"),
+        ({"clients": 2.0}, "clients must be whole numbers of at least 1"),
         ({"seeds": 0}, "seeds is how many"),
         ({"seeds": 1.5}, "seeds is how many"),
         ({"seeds": ["0"]}, "seeds is how many"),
@@ -207,6 +208,11 @@ def test_graphs_and_partitions_may_be_objects() -> None:
 def test_mistakes_are_sentences(given: dict[str, object], said: str) -> None:
     with pytest.raises(UserError, match=said):
         run(**{"dataset": GRAPH, "clients": 2, "method": "fedavg", **given})  # type: ignore[arg-type]
+
+
+def test_numpys_whole_numbers_are_whole_numbers() -> None:
+    table = run(dataset=GRAPH, method="local", **{**SMALL, "clients": np.int64(2), "seeds": np.int64(1)})
+    assert [record.cell.clients for record in table.records] == [2]
 
 
 def test_a_failed_cell_is_said_and_the_others_stay() -> None:

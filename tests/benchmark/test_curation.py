@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmark.curation import forget, rename
+from benchmark.runner import failed
 from benchmark.store import Store
 from datasets.errors import UserError
 from tests.benchmark.fakes import make_cell, make_record
@@ -128,3 +129,18 @@ def test_what_lies_beside_a_record_goes_with_it(folder: Path) -> None:
     forget(folder, [new, other])
     assert not [path for path in folder.rglob("*") if path.suffix in (".pt", ".log")]
     assert not [*(folder / "saved").iterdir()]
+
+
+def test_a_failure_takes_nothing_from_a_success_of_its_new_name(folder: Path) -> None:
+    success = make_cell(seed=7, method="better", label="better", files="ab")
+    store = Store(folder, "toy")
+    store.append(make_record(success, 80.0))
+    store.append(failed(make_cell(seed=7, method="mine", label="mine", files="ab"), "it stumbled"))
+    saved = beside(folder, success.key)[0]
+    saved.parent.mkdir(parents=True)
+    saved.write_text("a model")
+    rename(folder, "mine", "better")
+    found = Store(folder, "toy").get(success.key)
+    assert found is not None
+    assert found.metrics == {"accuracy": 80.0}
+    assert saved.read_text() == "a model"

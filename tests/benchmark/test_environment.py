@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmark import environment
-from benchmark.environment import git, same_code
+from benchmark.environment import commit, git, same_code
 
 
 @pytest.fixture
@@ -37,3 +37,15 @@ def test_code_is_that_of_a_commit_until_a_line_of_it_changes(repository: Path) -
 def test_what_is_no_commit_here_is_other_code(repository: Path, recorded: str) -> None:
     assert not same_code(recorded, "methods")
     assert not (repository / "found").exists()
+
+
+def test_a_commit_is_clean_only_where_git_says_so(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    head = git(repository, "rev-parse", "HEAD")
+    commit.cache_clear()
+    assert commit() == head
+    monkeypatch.setattr(
+        environment, "git", lambda folder, *command: head if command[0] == "rev-parse" else None
+    )
+    commit.cache_clear()
+    assert commit() == f"{head}-dirty"
+    commit.cache_clear()

@@ -71,6 +71,11 @@ def test_plan_refuses_what_the_suites_do_not_share(datasets: list[str], methods:
         list(plan(datasets, methods, ()))
 
 
+def test_only_numbers_of_clients_that_the_page_shows_are_compared() -> None:
+    with pytest.raises(UserError, match="with 5, 10, 20, 50, 100 clients, not with 7"):
+        list(plan(["cora"], ["fedavg"], (7,)))
+
+
 @pytest.mark.parametrize("pairing", PAIRINGS.values(), ids=lambda pairing: pairing.key)
 def test_our_methods_take_the_peers_options_and_network(pairing: Any) -> None:
     registry.make_options(pairing.method, pairing.options)

@@ -219,3 +219,17 @@ def test_a_dry_run_names_what_is_missing_and_measures_nothing(
     assert main(parse([*wanted, "--dry-run", "--results", str(tmp_path)])) == 0
     assert capsys.readouterr().out == "roofline: cora 5\n"
     assert len(kept.records()) == 1
+
+
+def test_a_comparison_that_is_no_longer_made_has_no_row(tmp_path: Path) -> None:
+    peers = Measurements(tmp_path, "peers")
+    for key in ("fedavg cora 10", "fedavg cora 7", "gone cora 10"):
+        peers.add(key, COMPARED)
+    assert "| FedAvg | 4.5× (4.5–4.5), least 4.5× |" in write_performance_page(tmp_path).read_text()
+
+
+def test_a_folder_that_is_none_is_one_sentence(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(UserError, match="--results"):
+        Measurements(file, "peers").add("fedavg cora 10", COMPARED)

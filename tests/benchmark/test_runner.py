@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from benchmark.record import Failure, Record
+from benchmark.record import FAILED, Failure, Record
 from benchmark.runner import attempt, prepare, run
 from datasets.errors import UserError
 from methods.core.base import FederatedMethod
@@ -87,6 +88,13 @@ def test_bad_input_raises_and_is_recorded() -> None:
     with pytest.raises(UserError, match="301 clients"):
         run(cell)
     assert "301 clients" in (attempt(cell).error or "")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the device is there")
+def test_a_device_that_is_missing_is_a_failed_record() -> None:
+    record = attempt(with_settings(SMALL, device="cuda"))
+    assert record.status == FAILED
+    assert "gpu" not in record.environment
 
 
 def test_an_error_of_our_own_is_recorded_with_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

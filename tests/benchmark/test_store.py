@@ -428,3 +428,16 @@ def test_a_line_that_another_process_is_writing_is_left_alone(tmp_path: Path) ->
         file.write(line[50:])
     assert not reader.append(record(1))
     assert [item.cell.seed for item in reader.records()] == [0, 1]
+
+
+def test_a_success_that_cannot_be_read_is_run_again(tmp_path: Path) -> None:
+    first = record(0)
+    spoilt = first.to_dict()
+    spoilt["metrics"] = {"accuracy": "high"}
+    store = Store(tmp_path, "toy")
+    store.check_writable()
+    store.path.write_text(json.dumps(spoilt) + "\n")
+    store.refresh()
+    assert not store.done(first.key)
+    assert store.append(first)
+    assert store.done(first.key)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from benchmark import verify
 from benchmark.arguments import parse
@@ -186,3 +187,35 @@ def test_a_curve_agrees_to_the_digits_that_it_keeps(made: list[str], tmp_path: P
     for change, expected in ((5e-5, 0), (2e-4, 1)):
         records[0]["curve"]["test"][1] = json.loads(made[1])["curve"]["test"][1] + change
         assert main(parse(write(tmp_path, machine, *records))) == expected
+
+
+def test_a_table_of_ones_own_is_named_by_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.toml").write_text('title = "Mine"\nextends = "quick"\n')
+    cells = ("--method", "local", "--seeds", "1", "--rounds", "2", "--dataset", "community[nodes=200]")
+    assert main(parse(["--table", "./mine.toml", *cells, *HERE])) == 0
+    for name in ("./mine.toml", "mine"):
+        assert main(parse(["--verify", "1", "--table", name, *HERE])) == 0
+        assert "1 records run again: no differences" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the device is there")
+def test_a_record_of_a_device_that_is_missing_is_not_drawn(made: list[str], tmp_path: Path) -> None:
+    write(tmp_path, made[0], *map(json.loads, made[1:]))
+    (first, *_), elsewhere = Store(tmp_path, "default").records(), tmp_path / "elsewhere"
+    cell = replace(first.cell, device="cuda")
+    Store(elsewhere, "default").append(replace(first, cell=cell))
+    with pytest.raises(UserError, match="can be run again here"):
+        draw(elsewhere, 5)
+
+
+def test_records_run_again_on_the_engine_that_was_asked_for(
+    made: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its limit and its file are those of the command line."""
+    write(tmp_path, made[0], *map(json.loads, made[1:]))
+    command = ["--verify", "1", "--results", str(tmp_path), "--engine"]
+    assert main(parse([*command, "slurm", "--slurm-config", str(tmp_path / "nowhere.yml")])) == 2
+    assert "nowhere.yml" in capsys.readouterr().err

@@ -346,3 +346,12 @@ def test_a_record_of_equal_work_in_another_table_answers_a_run(tmp_path: Path) -
     board = Leaderboard(load_protocol("fedstruct-7"), records.of_table("fedstruct-7", [equal]))
     leaderboard = write_leaderboard(tmp_path, board, by_work(load(tmp_path), records)).read_text()
     assert "| 65.00 | 0.3000 |" in leaderboard
+
+
+def test_the_run_that_was_made_last_counts(tmp_path: Path) -> None:
+    """Also where an earlier commit was run again."""
+    runs = AuthorsRuns(tmp_path, "fedpub")
+    for commit, accuracy in (("a", 50.0), ("b", 60.0), ("a", 70.0)):
+        runs.add(make_run(0, accuracy, commit=commit))
+    (found,) = load(tmp_path).values()
+    assert [run.metrics["accuracy"] for run in found] == [60.0, 70.0]

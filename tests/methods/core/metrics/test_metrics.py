@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -13,6 +15,7 @@ from datasets.errors import UserError
 from methods.core import metrics, registry
 from methods.core.base import Schedule
 from methods.core.metrics import Items
+from methods.core.schedule import LAST, RULES
 from methods.core.setting import make_setting
 from methods.core.tasks import further_metrics
 from methods.core.training import train
@@ -142,6 +145,17 @@ def test_a_metric_that_scores_nothing_selects_nothing() -> None:
         train(registry.create("fedavg", {}, setting))
     named = make_setting(small_federation(), schedule=Schedule(rounds=2), metrics=["roc_auc"])
     assert np.isnan(train(registry.create("fedavg", {}, named)).metrics["roc_auc"])
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule != LAST])
+def test_no_round_is_chosen_by_validation_nodes_that_nobody_has(rule: str) -> None:
+    federation = community_federation()
+    federation = replace(federation, validation=torch.zeros_like(federation.validation))
+    setting = make_setting(federation, schedule=Schedule(rounds=2, selection=rule))
+    with pytest.raises(UserError, match=f"nothing to validate on, and {rule} .*: set selection=last"):
+        train(registry.create("fedavg", {}, setting))
+    last = make_setting(federation, schedule=Schedule(rounds=2, selection=LAST))
+    assert train(registry.create("fedavg", {}, last)).selected_round == 2
 
 
 def test_a_named_metric_is_in_the_outcome() -> None:
