@@ -17,7 +17,7 @@ from datasets import registry
 from datasets.archive import as_raw, write_archive
 from datasets.errors import UserError
 from datasets.files import explained, user_cache
-from datasets.graph import BETA_NOTICE, Dataset, largest_component
+from datasets.graph import BETA_NOTICE, Dataset, largest_component, valued
 from datasets.options import Spec, defaults_in_words, defaults_of
 from datasets.summary import summarise
 from datasets.synthetic import GENERATORS
@@ -162,7 +162,7 @@ def _held(dataset: Dataset) -> Iterator[str]:
     if dataset.official is not None:
         yield f"official splits: {dataset.official.shape[1]}"
     for name, values in dataset.attributes.items():
-        yield f"attribute {name}: {len(np.unique(values)):,} values"
+        yield f"attribute {name}: {len(np.unique(values[valued(values)])):,} values"
 
 
 def _fetch(options: argparse.Namespace) -> None:

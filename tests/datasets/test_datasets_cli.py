@@ -80,12 +80,14 @@ def test_info_of_a_file_of_which_nothing_is_known(tmp_path: Path, capsys: pytest
 
 
 def test_info_says_what_was_read_beside_features(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    rows = ("id,label,f1,branch,split", "a,x,1,Rome,train", "b,,2,Oslo,test", "c,y,3,Oslo,test")
-    (tmp_path / "nodes.csv").write_text("\n".join(rows))
+    rows = ("a,x,1,Rome,train", "b,,2,Oslo,test", "c,y,3,Oslo,test", "d,y,3,,test")
+    (tmp_path / "nodes.csv").write_text("\n".join(("id,label,f1,branch,split", *rows)))
     (tmp_path / "edges.csv").write_text("from,to\na,b\nb,c\n")
     assert main(["info", str(tmp_path)]) == 0
     said = capsys.readouterr().out.splitlines()[-3:]
     assert said == ["without a label: 1 nodes", "official splits: 1", "attribute branch: 2 values"]
+    # as many clients as values are listed: a node without one is no client's
+    assert main(["partition", str(tmp_path), "--scheme", "attribute[key=branch]", "--clients", "2"]) == 0
 
 
 def test_export_and_load_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
