@@ -138,6 +138,7 @@ def test_files_that_cannot_be_read(dataset, tmp_path):
     for name, content in {
         "a.npy": b"junk",
         "a.npz": b"PK\x03\x04junk",
+        "zip.npy": b"PK\x03\x04junk",
         "a.csv": b"a,b",
         "a.bin": b"0",
     }.items():
@@ -274,6 +275,16 @@ def test_a_damaged_cache_file_is_rewritten_with_a_warning(dataset, cache, caplog
     caplog.clear()
     partition(dataset, "metis", 2, 0)
     assert not caplog.text
+
+
+def test_files_that_unpack_to_too_much_are_not_read(dataset, tmp_path, monkeypatch):
+    monkeypatch.setattr("datasets.loaders.raw.MAXIMUM_MEMBER_BYTES", 1000)
+    np.savez_compressed(tmp_path / "clients.npz", client=np.zeros(1000, dtype=np.int64))
+    with pytest.raises(UserError, match=r"its member client\.npy claims 8128 bytes\): write the file anew"):
+        partition(dataset, given(tmp_path / "clients.npz"), 2, 0)
+    (tmp_path / "clients.npz").rename(tmp_path / "clients.npy")
+    with pytest.raises(UserError, match="cannot read"):
+        partition(dataset, given(tmp_path / "clients.npy"), 2, 0)
 
 
 @pytest.mark.filterwarnings("ignore:Reading .* required additional header parsing")
