@@ -71,17 +71,19 @@ def remember(
 def remember_groups(
     kind: str,
     library: str,
+    version: int,
     matrix: sp.csr_matrix,
     compute: Callable[..., np.ndarray],
     **parameters: float,
 ) -> np.ndarray:
     """`remember` for partitions: `compute(matrix, **parameters)`, the group of each row, (n,) int64.
 
-    `library` is the package that draws them: another version of it may draw others.
+    `library` is the package that draws them, `version` that of the scheme's own code around it: another of
+    either may give others.
     """
 
     def compact() -> np.ndarray:
         return np.asarray(compute(matrix, **parameters), dtype=np.int32)
 
-    key = {**parameters, "version": importlib.metadata.version(library)}
+    key = {**parameters, "version": importlib.metadata.version(library), "scheme": version}
     return remember("partitions", kind, matrix, key, compact, dimensions=1).astype(np.int64)

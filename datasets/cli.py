@@ -17,7 +17,7 @@ from datasets import registry
 from datasets.archive import as_raw, write_archive
 from datasets.errors import UserError
 from datasets.files import explained, user_cache
-from datasets.graph import BETA_NOTICE, Dataset, largest_component
+from datasets.graph import BETA_NOTICE, Dataset, largest_component, valued
 from datasets.options import Spec, defaults_in_words, defaults_of
 from datasets.summary import summarise
 from datasets.synthetic import GENERATORS
@@ -59,7 +59,9 @@ def build_parser() -> argparse.ArgumentParser:
     fetching.set_defaults(run=_fetch)
 
     exporting = commands.add_parser("export", help="write a graph as one npz archive")
-    exporting.add_argument("--output", type=Path, metavar="FILE.npz", help="default: NAME.npz, here")
+    exporting.add_argument(
+        "--output", type=Path, metavar="FILE.npz", help="default: NAME.npz, here, if it is not there yet"
+    )
     exporting.add_argument(
         "--planted", type=Path, metavar="FILE.npy", help="also write a generated graph's own clients"
     )
@@ -162,7 +164,7 @@ def _held(dataset: Dataset) -> Iterator[str]:
     if dataset.official is not None:
         yield f"official splits: {dataset.official.shape[1]}"
     for name, values in dataset.attributes.items():
-        yield f"attribute {name}: {len(np.unique(values)):,} values"
+        yield f"attribute {name}: {len(np.unique(values[valued(values)])):,} values"
 
 
 def _fetch(options: argparse.Namespace) -> None:
@@ -188,6 +190,10 @@ def _export(options: argparse.Namespace) -> None:
     path = options.output or Path(f"{Path(base).stem}.npz")
     if path.suffix != ".npz":
         raise UserError(f"cannot export to {path}: an archive's name ends in .npz")
+    if options.output is None and path.exists():
+        raise UserError(
+            f"{path} is there already: name another file with --output, or this one to replace it"
+        )
     dataset = registry.load(options.name, options.data)
     meta: dict[str, Any] = {"name": dataset.name, **summarise(dataset).to_dict()}
     if info := registry.REGISTRY.get(base):
@@ -196,6 +202,11 @@ def _export(options: argparse.Namespace) -> None:
         meta["note"] = dataset.note
     write_archive(path, as_raw(dataset), meta)
     print(path)
+    if info and info.counts and "binary" not in Spec(options.name).written:
+        print(
+            f"its features are 0 and 1: export '{base}[binary=false]' to keep what upstream has",
+            file=sys.stderr,
+        )
     if options.planted and planted is not None:
         with explained("write", options.planted), options.planted.open("wb") as stream:
             np.save(stream, planted())

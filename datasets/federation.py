@@ -119,7 +119,8 @@ def split_edges(
     same = client[every.row] == client[every.col]
     intra = sp.coo_matrix((every.data[same], (every.row[same], every.col[same])), shape=every.shape)
     row, column = every.row[~same], every.col[~same]
-    if len(distinct(origin)) != len(origin):
+    # scipy answers an empty index with a sparse matrix, which has no A1
+    if len(row) and len(distinct(origin)) != len(origin):
         holds = ones_at(client, origin, (client.max() + 1, adjacency.shape[0]))
         there = (holds[client[row], origin[column]] + holds[client[column], origin[row]]).A1 > 0
         row, column = row[~there], column[~there]

@@ -32,7 +32,8 @@ class Dataset:
     official: np.ndarray | None = None
     """(3, S, n) bool: training, validation and test nodes of the S splits published with the graph."""
     attributes: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """Name → (n,) integers or text: what else is known of the nodes, such as a country or a year."""
+    """Name → (n,) integers or text: what else is known of the nodes, such as a country or a year (see
+    `valued`)."""
     component: np.ndarray | None = None
     """(N,) bool: which n nodes of the graph that was loaded make up its largest component, where the others
     were left out."""
@@ -51,6 +52,11 @@ class Dataset:
         """Symmetric 0/1 adjacency matrix, (n, n) float32."""
         source, target = (end.numpy() for end in self.graph.edges())
         return ones_at(source, target, (self.nodes, self.nodes))
+
+
+def valued(attribute: np.ndarray) -> np.ndarray:
+    """Which nodes have a value of an attribute, (n,) bool: −1, or an empty text, says that one has none."""
+    return attribute != "" if attribute.dtype.kind == "U" else attribute.astype(np.int64) != -1
 
 
 def ones_at(row: np.ndarray, column: np.ndarray, shape: tuple[int, int]) -> sp.csr_matrix:

@@ -22,6 +22,7 @@ from torch import Tensor
 from datasets.errors import UserError
 from datasets.federation import Federation, split_edges
 from datasets.graph import as_graph, make_graph
+from datasets.limits import Count, ShareBelowOne
 from datasets.options import Spec, checked_options
 from datasets.sets import among, distinct
 
@@ -34,11 +35,11 @@ _SMALL = 2000
 class LinkOptions:
     """How pairs are drawn and how wide embeddings are."""
 
-    width: int = 100
+    width: Count = 100
     """Numbers of an embedding."""
-    test: float = 0.1
+    test: ShareBelowOne = 0.1
     """Share of the edges that is held out for test."""
-    validation: float = 0.1
+    validation: ShareBelowOne = 0.1
     """Share held out for validation."""
     negatives: Literal["fresh", "fixed"] = "fresh"
     """Pairs without an edge to train on: `fresh` in every epoch, or the same `fixed` ones throughout."""
@@ -48,10 +49,8 @@ class LinkOptions:
     def __post_init__(self) -> None:
         """Raises UserError for a value that is impossible."""
         checked_options(NAME, type(self), asdict(self))
-        if self.width < 1 or min(self.test, self.validation) < 0 or self.test + self.validation >= 1:
-            raise UserError(
-                f"{NAME} needs a width of at least 1 and shares of at least 0 that leave edges to train on"
-            )
+        if self.test + self.validation >= 1:
+            raise UserError(f"{NAME}'s test and validation leave no edges to train on: lower one of them")
         if not self.test:
             raise UserError(f"{NAME}[test=0] leaves no edge for test: raise test")
 

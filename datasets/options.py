@@ -37,7 +37,7 @@ class Spec:
     """The options as they were spelt, in that order: where text is wanted, `007` is not 7."""
 
     def __post_init__(self) -> None:
-        """Raises UserError if the brackets or an option are malformed."""
+        """Raises UserError if the brackets or an option are malformed, or an option is repeated."""
         match = _NAME.fullmatch(self.text.strip())
         if match is None:
             raise UserError(f"cannot read {self.text!r}: write name[key=value,key=value]")
@@ -46,7 +46,10 @@ class Spec:
             key, equals, value = part.partition("=")
             if not equals or not key.strip() or not value.strip():
                 raise UserError(f"cannot read option {part!r} of {self.text!r}: write key=value")
-            written[key.strip().replace("-", "_")] = value.strip()
+            name = key.strip().replace("-", "_")
+            if name in written:
+                raise UserError(f"{self.text!r} gives {name} twice: write each option once")
+            written[name] = value.strip()
         object.__setattr__(self, "name", match["name"].strip())
         object.__setattr__(self, "written", MappingProxyType(written))
 
@@ -88,7 +91,7 @@ def format_value(value: OptionValue) -> str:
 def parse_name(text: str) -> tuple[str, dict[str, OptionValue]]:
     """Split `name[key=value,…]` into the name and its options: `Spec` as a pair.
 
-    Raises UserError if the brackets or an option are malformed.
+    Raises UserError as `Spec` does.
     """
     spec = Spec(text)
     return spec.name, spec.options

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from datasets.loaders.npz import open_npz
 from datasets.loaders.raw import RawGraph, checked, csr, edges_of, open_zip, single, sole_member
 
 
@@ -24,8 +25,8 @@ def parse(files: Mapping[str, Path]) -> RawGraph:
             io.BytesIO(archive.read(sole_member(archive, path, member)))
             for member in ("adj_full.npz", "feats.npy", "class_map.json")
         )
-        with np.load(stored, allow_pickle=False) as parts:
-            adjacency = csr((parts["data"], parts["indices"], parts["indptr"]), parts["shape"], path)
+        with open_npz(path, stored) as parts:
+            adjacency = csr([parts[part] for part in ("data", "indices", "indptr")], parts["shape"], path)
         features = single(np.load(rows, allow_pickle=False))
         labels = _labels(json.load(classes))
     return checked(RawGraph(*edges_of(adjacency), features, labels), path)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
-from datasets.loaders.raw import DAMAGE, MalformedFileError, malformed
+from datasets.loaders.raw import DAMAGE, MalformedFileError, check_size, malformed
 
 
 class NpzReader:
@@ -39,20 +40,25 @@ class NpzReader:
 
 
 @contextmanager
-def open_npz(path: Path) -> Iterator[NpzReader]:
-    """Open an npz file for reading.
+def open_npz(path: Path, member: BinaryIO | None = None) -> Iterator[NpzReader]:
+    """Open an npz file for reading, or an npz `member` of the file at `path`.
 
-    Raises MalformedFileError if it is truncated, is no npz file, or cannot be opened.
+    Raises MalformedFileError if it is truncated, is no npz file, cannot be opened, or holds an array that is
+    implausibly large.
     """
     try:
-        content = np.load(path, allow_pickle=False)
+        content = np.load(member or path, allow_pickle=False)
     except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
         raise MalformedFileError(
             f"cannot read {path} ({error.strerror}): give the path of an npz file"
         ) from error
     except DAMAGE as error:
-        raise malformed(path, "not an npz file, or truncated") from error
+        raise malformed(
+            path, "its npz member is damaged" if member else "not an npz file, or truncated"
+        ) from error
     if isinstance(content, np.ndarray):
         raise malformed(path, "one array, not an npz file")
     with content:
+        for array in content.zip.infolist():
+            check_size(array, path)
         yield NpzReader(path, content)

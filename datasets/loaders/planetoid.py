@@ -70,6 +70,9 @@ def public_split(labels: np.ndarray, tested: np.ndarray) -> np.ndarray | None:
     `tested` (n,) bool are the nodes of `test.index`. The nodes lie in upstream's order: 20 of every class to
     train on come first, 500 to validate follow.
     """
+    # a node without a label belongs to no class of which 20 could be counted
+    if labels.min() < 0:
+        return None
     train = TRAIN_PER_CLASS * (int(labels.max()) + 1)
     held = np.bincount(labels[:train])
     if (

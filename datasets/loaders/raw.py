@@ -202,6 +202,11 @@ def sole_member(archive: zipfile.ZipFile, path: Path, ending: str) -> zipfile.Zi
     found = [each for each in named if not each.is_dir() and not each.filename.startswith("__MACOSX")]
     if len(found) != 1:
         raise malformed(path, f"it holds {len(found)} members named *{ending} where one is expected")
-    if found[0].file_size > MAXIMUM_MEMBER_BYTES:
-        raise malformed(path, f"its member {ending} claims {found[0].file_size} bytes")
+    check_size(found[0], path)
     return found[0]
+
+
+def check_size(member: zipfile.ZipInfo, path: Path) -> None:
+    """Raises MalformedFileError for a member of a zip file that is implausibly large."""
+    if member.file_size > MAXIMUM_MEMBER_BYTES:
+        raise malformed(path, f"its member {member.filename} claims {member.file_size} bytes")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from datasets.errors import UserError
-from datasets.graph import Dataset
+from datasets.graph import Dataset, valued
 
 
 def partition(dataset: Dataset, clients: int, seed: int, *, key: str = "") -> np.ndarray:
     """A client for each value of the attribute `key`, in ascending order; `seed` plays no part.
 
-    A client per node, (n,) int64; −1, or an empty text, leaves a node out.
+    A client per node, (n,) int64, −1 for a node without a value (`valued`).
     Raises UserError if the graph lacks the attribute or it has another number of values than there are
     clients.
     """
@@ -23,13 +23,13 @@ def partition(dataset: Dataset, clients: int, seed: int, *, key: str = "") -> np
             f" numbers are features, a column attribute_{key})"
         )
     held = dataset.attributes[key]
-    left_out = held == "" if held.dtype.kind == "U" else held.astype(np.int64) == -1
-    values, client = np.unique(held[~left_out], return_inverse=True)
+    kept = valued(held)
+    values, client = np.unique(held[kept], return_inverse=True)
     if len(values) != clients:
         raise UserError(
             f"attribute {key} of {dataset.name} has {len(values)} values: ask for that many clients,"
             f" not {clients}"
         )
     found = np.full(dataset.nodes, -1, dtype=np.int64)
-    found[~left_out] = client
+    found[kept] = client
     return found

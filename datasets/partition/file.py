@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,8 @@ import numpy as np
 from datasets.errors import UserError
 from datasets.files import find_data
 from datasets.graph import Dataset
-from datasets.loaders.raw import DAMAGE
+from datasets.loaders.npz import NpzReader, open_npz
+from datasets.loaders.raw import DAMAGE, MalformedFileError
 
 
 def check_options(*, path: str, **others: object) -> None:
@@ -47,20 +47,28 @@ def _read(path: str, key: str) -> np.ndarray | list[np.ndarray]:
             return np.loadtxt(text.splitlines(), dtype=np.int64, ndmin=1)
         if found.suffix not in (".npy", ".npz"):
             raise UserError(f"cannot tell how to read {found}: give a .npy, .npz, .csv or .txt file")
-        content = np.load(found, allow_pickle=False)
-        if isinstance(content, np.ndarray):
-            return content
-        with content:
-            return _from_archive(found, content, key)
+        if found.suffix == ".npy":
+            with found.open("rb") as stream:
+                # not np.load, which would open a zip file of that name and any size
+                return np.lib.format.read_array(stream, allow_pickle=False)
+        with open_npz(found) as content:
+            return _from_archive(content, key)
+    except MalformedFileError as error:
+        if not error.reason:
+            raise
+        raise _unreadable(found, error.reason) from error
     except UserError:
         raise
-    except (*DAMAGE, KeyError) as error:
-        cause = " ".join(str(error).split())
-        raise UserError(f"cannot read the partition in {found} ({cause}): write the file anew") from error
+    except DAMAGE as error:
+        raise _unreadable(found, " ".join(str(error).split())) from error
 
 
-def _from_archive(path: Path, content: Mapping[str, np.ndarray], key: str) -> np.ndarray | list[np.ndarray]:
-    members = list(content)
+def _unreadable(path: Path, cause: str) -> UserError:
+    return UserError(f"cannot read the partition in {path} ({cause}): write the file anew")
+
+
+def _from_archive(content: NpzReader, key: str) -> np.ndarray | list[np.ndarray]:
+    path, members = content.path, content.names()
     if not key and len(members) == 1:
         key = members[0]
     if key in members:

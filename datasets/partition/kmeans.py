@@ -45,7 +45,7 @@ def partition(
     """
     features = as_scipy(dataset.features)
     parameters = {"count": clients, "seed": seed, "starts": starts, "draws": 1 if balanced else draws}
-    found = remember_groups("kmeans", "scikit-learn", features, _cluster, **parameters)
+    found = remember_groups("kmeans", "scikit-learn", VERSION, features, _cluster, **parameters)
     if balanced:
         return balance.pack(found, clients, slack)
     return balance.fill_empty(found, clients, np.arange(dataset.nodes))

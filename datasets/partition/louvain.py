@@ -15,6 +15,9 @@ from datasets.graph import Dataset
 from datasets.limits import Size
 from datasets.partition import balance
 
+VERSION = 1
+"""Also that of the schemes that are made of its communities."""
+
 
 def partition(dataset: Dataset, clients: int, seed: int, *, slack: Size = 20) -> np.ndarray:
     """Louvain communities, cut at n/K + slack nodes and merged into K clients.
@@ -34,7 +37,7 @@ def communities(adjacency: sp.csr_matrix, seed: int, resolution: float = 1.0) ->
     if resolution <= 0:
         raise UserError(f"Louvain's resolution must be positive, not {resolution}")
     drawn = {"seed": seed, "resolution": resolution}
-    return remember_groups("louvain", "scikit-network", adjacency, _detect, **drawn)
+    return remember_groups("louvain", "scikit-network", VERSION, adjacency, _detect, **drawn)
 
 
 def _detect(adjacency: sp.csr_matrix, seed: int, resolution: float) -> np.ndarray:

@@ -10,7 +10,9 @@ import numpy as np
 
 from datasets.errors import UserError
 from datasets.graph import Dataset
-from datasets.partition.louvain import communities
+from datasets.partition import louvain
+
+VERSION = louvain.VERSION
 
 
 def partition(dataset: Dataset, clients: int, seed: int) -> np.ndarray:
@@ -18,7 +20,7 @@ def partition(dataset: Dataset, clients: int, seed: int) -> np.ndarray:
 
     Raises UserError if Louvain finds fewer than K communities.
     """
-    found = communities(dataset.adjacency(), seed)
+    found = louvain.communities(dataset.adjacency(), seed)
     sizes = np.bincount(found)
     if len(sizes) < clients:
         raise UserError(

@@ -12,7 +12,9 @@ import numpy as np
 from datasets.errors import UserError
 from datasets.graph import Dataset
 from datasets.limits import Positive, Size
-from datasets.partition.louvain import communities
+from datasets.partition import louvain
+
+VERSION = louvain.VERSION
 
 
 def partition(
@@ -30,7 +32,7 @@ def partition(
             f"delta={delta} of louvain-openfgl must be at least 0 and below the {share} nodes of an average"
             " client: lower it or ask for fewer clients"
         )
-    piece, sizes = cut(communities(dataset.adjacency(), seed, resolution), share - delta)
+    piece, sizes = cut(louvain.communities(dataset.adjacency(), seed, resolution), share - delta)
     home = place(sizes, clients, share, delta)
     if (filled := len(np.unique(home))) < clients:
         raise UserError(

@@ -10,8 +10,10 @@ import numpy as np
 
 from datasets.graph import Dataset
 from datasets.limits import Positive
+from datasets.partition import louvain
 from datasets.partition.histograms import merged
-from datasets.partition.louvain import communities
+
+VERSION = louvain.VERSION
 
 
 def partition(dataset: Dataset, clients: int, seed: int, *, resolution: Positive = 1.0) -> np.ndarray:
@@ -21,5 +23,5 @@ def partition(dataset: Dataset, clients: int, seed: int, *, resolution: Positive
     holds the communities of a cluster. All labels are used, those of test nodes too. `resolution`: Louvain's.
     Raises UserError if there are too few communities, or different ones, for K clients.
     """
-    found = communities(dataset.adjacency(), seed, resolution)
+    found = louvain.communities(dataset.adjacency(), seed, resolution)
     return merged("louvain-plus", dataset, found, clients, seed)

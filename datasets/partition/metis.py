@@ -54,7 +54,8 @@ def partition(
     # METIS seeds C's srand, to which 0 and 1 are the same
     drawn = int(stream(seed, "metis").integers(2, 2**31))
     options = {"recursive": recursive, "contiguous": contiguous}
-    found = remember_groups("metis", "pymetis", adjacency, _cut, count=clients, seed=drawn, **options)
+    parameters = {"count": clients, "seed": drawn, **options}
+    found = remember_groups("metis", "pymetis", VERSION, adjacency, _cut, **parameters)
     if contiguous and not recursive and (pieces := _pieces(adjacency, found)) > clients:
         logger.warning(
             "the %d clients of %s fall into %d pieces, though contiguous=true: METIS left parts too unequal,"

@@ -11,6 +11,7 @@ import pytest
 
 from datasets import registry
 from datasets.cli import main
+from datasets.graph import as_array
 
 SMALL = "community[communities=6,nodes=120]"
 
@@ -80,12 +81,14 @@ def test_info_of_a_file_of_which_nothing_is_known(tmp_path: Path, capsys: pytest
 
 
 def test_info_says_what_was_read_beside_features(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    rows = ("id,label,f1,branch,split", "a,x,1,Rome,train", "b,,2,Oslo,test", "c,y,3,Oslo,test")
-    (tmp_path / "nodes.csv").write_text("\n".join(rows))
+    rows = ("a,x,1,Rome,train", "b,,2,Oslo,test", "c,y,3,Oslo,test", "d,y,3,,test")
+    (tmp_path / "nodes.csv").write_text("\n".join(("id,label,f1,branch,split", *rows)))
     (tmp_path / "edges.csv").write_text("from,to\na,b\nb,c\n")
     assert main(["info", str(tmp_path)]) == 0
     said = capsys.readouterr().out.splitlines()[-3:]
     assert said == ["without a label: 1 nodes", "official splits: 1", "attribute branch: 2 values"]
+    # as many clients as values are listed: a node without one is no client's
+    assert main(["partition", str(tmp_path), "--scheme", "attribute[key=branch]", "--clients", "2"]) == 0
 
 
 def test_export_and_load_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -94,6 +97,32 @@ def test_export_and_load_again(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out.strip() == str(path)
     before, after = registry.load(SMALL), registry.load(str(path))
     assert (before.nodes, before.undirected_edges) == (after.nodes, after.undirected_edges)
+
+
+def test_export_leaves_what_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    assert main(["export", SMALL]) == 0
+    before = Path("community.npz").read_bytes()
+    assert main(["export", "community[nodes=60]"]) == 2
+    assert "community.npz is there already: name another file with --output" in capsys.readouterr().err
+    assert main(["export", "./community.npz"]) == 2
+    assert Path("community.npz").read_bytes() == before
+    assert main(["export", "community[nodes=60]", "--output", "community.npz"]) == 0
+    assert registry.load("./community.npz").nodes == 60
+
+
+def test_export_says_that_counts_become_0_and_1(
+    data_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    where = ["--data", str(data_directory), "--output", str(tmp_path / "coauthor_cs.npz")]
+    assert main(["export", "coauthor_cs", *where]) == 0
+    assert "export 'coauthor_cs[binary=false]' to keep what upstream has" in capsys.readouterr().err
+    assert main(["export", "coauthor_cs[binary=false]", *where]) == 0
+    assert not capsys.readouterr().err
+    assert as_array(registry.load("coauthor_cs[binary=false]", tmp_path).features).max() > 1
+    assert as_array(registry.load("coauthor_cs", tmp_path).features).max() == 1
 
 
 def test_planted_clients_can_be_partitioned_by(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

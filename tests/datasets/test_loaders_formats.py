@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import zipfile
 from pathlib import Path
@@ -112,12 +113,34 @@ def test_graphsaint_with_a_class_missing(tmp_path: Path):
         ("class_map.json", b"[1, 2]", "its members are not GraphSAINT's"),
         ("class_map.json", b"{", "its members are not GraphSAINT's"),
         ("feats.npy", b"no array", "its members are not GraphSAINT's"),
-        ("adj_full.npz", b"PK no archive", "not a zip file, or truncated|not GraphSAINT's"),
+        ("adj_full.npz", b"PK no archive", "its npz member is damaged"),
     ],
 )
 def test_graphsaint_with_a_damaged_member(tmp_path: Path, member: str, content: bytes, reason: str):
     with pytest.raises(MalformedFileError, match=reason):
         graphsaint.parse(formats.write_graphsaint(tmp_path / "flickr.zip", {member: content}))
+
+
+@pytest.mark.parametrize("name", ["gnn_benchmark", "heterophilous", "am_gcn", "graphsaint"])
+def test_members_that_unpack_to_too_much_are_not_read(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    write, parse, file = WRITERS[name]
+    files = write(tmp_path / file)
+    monkeypatch.setattr("datasets.loaders.raw.MAXIMUM_MEMBER_BYTES", 50)
+    with pytest.raises(MalformedFileError, match=rf"{file}: its member \S+ claims \d+ bytes"):
+        parse(files)
+
+
+def test_an_npz_inside_a_zip_that_unpacks_to_too_much_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    stored = io.BytesIO()
+    np.savez_compressed(stored, data=np.zeros(10**5), indices=[], indptr=[], shape=[])
+    files = formats.write_graphsaint(tmp_path / "flickr.zip", {"adj_full.npz": stored.getvalue()})
+    monkeypatch.setattr("datasets.loaders.raw.MAXIMUM_MEMBER_BYTES", 10**5)
+    with pytest.raises(MalformedFileError, match=r"its member data\.npy claims 800128 bytes"):
+        graphsaint.parse(files)
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,10 @@ def test_the_public_split_comes_with_the_graph(tmp_path: Path, monkeypatch: pyte
     shuffled = replace(raw, labels=raw.labels[::-1].copy())
     shuffled.labels[0] = shuffled.labels[1]
     assert planetoid.split_of_archive(shuffled) is None
+    for node in (0, 11):
+        unlabelled = replace(raw, labels=raw.labels.copy())
+        unlabelled.labels[node] = -1
+        assert planetoid.split_of_archive(unlabelled) is None
 
 
 def test_isolated_test_nodes_get_empty_features(tmp_path: Path):

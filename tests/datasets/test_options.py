@@ -100,6 +100,12 @@ def test_a_spec_is_its_spelling(name: str, options: dict[str, int | bool]) -> No
     assert Spec.of(spec) is spec
 
 
+@pytest.mark.parametrize("text", ["own[mu=0.1,mu=0.2]", "own[mu=0.1,mu=0.1]", "own[a_b=1,mu=0.1,a-b=2]"])
+def test_a_repeated_option_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match=r"gives (mu|a_b) twice: write each option once"):
+        Spec(text)
+
+
 def test_limits_and_types_of_options_are_those_that_the_function_states() -> None:
     def scheme(dataset: Missing, *, alpha: Positive = 1.0, index: Size = 0) -> None:  # type: ignore[name-defined]  # noqa: F821
         """What comes before the options may have any type."""

@@ -159,6 +159,18 @@ def test_known_incomplete_archive_loads_with_its_note(folder: Path, monkeypatch:
     assert registry.load("tiny", folder).note == ""
 
 
+def test_a_planetoid_graph_with_a_label_missing_is_another_graph(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(registry.REGISTRY, "tiny", tiny_info(loader="planetoid", undirected_edges=20))
+    labels = formats.LABELS.copy()
+    labels[3] = -1
+    raw = RawGraph(formats.SOURCE, formats.TARGET, formats.SPARSE, labels)
+    write_archive(folder / "tiny.npz", raw, {})
+    with pytest.raises(UserError, match="holds 12 undirected edges where tiny has 20"):
+        registry.load("tiny", folder)
+
+
 def test_unknown_names_list_the_nearest():
     with pytest.raises(UserError, match="did you mean citeseer"):
         registry.load("citesear")

@@ -6,6 +6,7 @@ import inspect
 import math
 import runpy
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from datasets import registry
 from datasets.errors import UserError
 from datasets.graph import Dataset, build_dataset, largest_component
-from datasets.partition import SCHEMES, metis, partition
+from datasets.partition import SCHEMES, louvain, metis, partition
 from datasets.partition.louvain import communities
 from datasets.partition.metis import LARGEST
 
@@ -272,13 +273,23 @@ def test_every_scheme_says_what_it_does():
     assert SCHEMES.options_of("louvain") == {"slack": 20}
 
 
-@pytest.mark.parametrize("name", ["metis-imbalanced", "metis-overlapping", "metis-plus"])
-def test_other_parts_of_metis_are_a_new_version_of_what_is_made_of_them(
-    name: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("metis-imbalanced", metis),
+        ("metis-overlapping", metis),
+        ("metis-plus", metis),
+        ("louvain-largest", louvain),
+        ("louvain-openfgl", louvain),
+        ("louvain-plus", louvain),
+    ],
+)
+def test_other_parts_are_a_new_version_of_what_is_made_of_them(
+    name: str, parts: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing but the module says so: it is read anew."""
     path = Path(inspect.getfile(SCHEMES.find(name)))
     before = SCHEMES.version(name)
     assert runpy.run_path(str(path)).get("VERSION", 1) == before
-    monkeypatch.setattr(metis, "VERSION", metis.VERSION + 1)
+    monkeypatch.setattr(parts, "VERSION", parts.VERSION + 1)
     assert runpy.run_path(str(path)).get("VERSION", 1) == before + 1

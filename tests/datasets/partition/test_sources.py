@@ -12,10 +12,11 @@ from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from datasets import load
 from datasets.cache import folder, remember_groups
 from datasets.errors import UserError
 from datasets.graph import build_dataset, largest_component
-from datasets.partition import SCHEMES, metis, partition
+from datasets.partition import SCHEMES, kmeans, louvain, metis, partition
 
 
 @pytest.fixture(autouse=True)
@@ -137,6 +138,7 @@ def test_files_that_cannot_be_read(dataset, tmp_path):
     for name, content in {
         "a.npy": b"junk",
         "a.npz": b"PK\x03\x04junk",
+        "zip.npy": b"PK\x03\x04junk",
         "a.csv": b"a,b",
         "a.bin": b"0",
     }.items():
@@ -236,6 +238,24 @@ def test_a_partition_is_computed_once(dataset, cache, monkeypatch):
     assert np.array_equal(first.origin, again.origin)
 
 
+@pytest.mark.filterwarnings("ignore:Number of distinct clusters")
+@pytest.mark.parametrize("module", [metis, kmeans, louvain])
+def test_another_version_of_a_scheme_is_computed_anew(dataset, cache, monkeypatch, module):
+    scheme = module.__name__.rpartition(".")[2]
+    for files in (1, 2):
+        partition(dataset, scheme, 2, 0)
+        assert len(list(cache.iterdir())) == files
+        monkeypatch.setattr(module, "VERSION", module.VERSION + 1)
+
+
+def test_another_version_of_metis_levels_anew(monkeypatch):
+    graph = load("community[nodes=300]")
+    assert partition(graph, "metis", 7, 0).sizes.max() > 43
+    monkeypatch.setattr(metis, "VERSION", metis.VERSION + 1)
+    monkeypatch.setattr(metis, "LARGEST", 1.0)
+    assert partition(graph, "metis", 7, 0).sizes.max() == 43
+
+
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "empty", "other length", "other key"])
 def test_a_damaged_cache_file_is_rewritten_with_a_warning(dataset, cache, caplog, damage):
     first = partition(dataset, "metis", 2, 0)
@@ -257,6 +277,16 @@ def test_a_damaged_cache_file_is_rewritten_with_a_warning(dataset, cache, caplog
     assert not caplog.text
 
 
+def test_files_that_unpack_to_too_much_are_not_read(dataset, tmp_path, monkeypatch):
+    monkeypatch.setattr("datasets.loaders.raw.MAXIMUM_MEMBER_BYTES", 1000)
+    np.savez_compressed(tmp_path / "clients.npz", client=np.zeros(1000, dtype=np.int64))
+    with pytest.raises(UserError, match=r"its member client\.npy claims 8128 bytes\): write the file anew"):
+        partition(dataset, given(tmp_path / "clients.npz"), 2, 0)
+    (tmp_path / "clients.npz").rename(tmp_path / "clients.npy")
+    with pytest.raises(UserError, match="cannot read"):
+        partition(dataset, given(tmp_path / "clients.npy"), 2, 0)
+
+
 @pytest.mark.filterwarnings("ignore:Reading .* required additional header parsing")
 @settings(max_examples=150, deadline=None)
 @drawn(data=st.data())
@@ -265,15 +295,15 @@ def test_no_flipped_byte_of_a_cache_file_is_a_reason_to_fail(tmp_path_factory, d
     groups = np.arange(40) % 3
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FEDSUB_CACHE", str(tmp_path_factory.mktemp("flip")))
-        remember_groups("made", "numpy", matrix, lambda _: groups)
+        remember_groups("made", "numpy", 1, matrix, lambda _: groups)
         (file,) = folder("partitions").iterdir()
         whole = file.read_bytes()
         content = bytearray(whole)
         content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
         file.write_bytes(content)
-        assert np.array_equal(remember_groups("made", "numpy", matrix, lambda _: groups), groups)
+        assert np.array_equal(remember_groups("made", "numpy", 1, matrix, lambda _: groups), groups)
         # either still readable or rewritten: nobody computes a third time
-        remember_groups("made", "numpy", matrix, lambda _: pytest.fail("the damaged file stayed"))
+        remember_groups("made", "numpy", 1, matrix, lambda _: pytest.fail("the damaged file stayed"))
 
 
 @pytest.mark.filterwarnings("ignore:Reading .* required additional header parsing")
