@@ -36,6 +36,11 @@ class Figure:
     baseline: str = ""
     reference: str = ""
 
+    @property
+    def paper(self) -> str:
+        """Whose it is."""
+        return self.place[0] or ""
+
     def scaled(self, factor: float) -> Figure:
         """The same figure in a unit 1 / `factor` times as large."""
         if factor == 1:

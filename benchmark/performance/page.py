@@ -13,12 +13,25 @@ from typing import Any
 
 from scipy import stats
 
+from benchmark.pages.reproduction import Entry, make_entries
+from benchmark.pages.scores import Leaderboard
 from benchmark.pages.tables import markdown_table
 from benchmark.pages.wording import milliseconds, sentence_list
 from benchmark.pages.writing import write_page
 from benchmark.peers.grid import CLIENTS, FEDGB, OPENFGL, PAIRINGS, PEERS, Pairing, Peer, plan
-from benchmark.performance.costs import HOW_COUNTED, Cost, by_graph, costs_of, told
+from benchmark.performance.costs import (
+    BY_PAPER,
+    HOW_COUNTED,
+    Cost,
+    by_graph,
+    by_paper,
+    costs_of,
+    told,
+    told_in_hours,
+)
 from benchmark.performance.measurements import Measurements, is_failure, machine_of
+from benchmark.plan import grid_cells
+from benchmark.protocol import load_protocol, names
 from benchmark.records import Records
 from methods.core import registry
 
@@ -120,11 +133,19 @@ Measured = Mapping[str, Any]
 """A record of the speed."""
 
 
-def write_performance_page(results: Path, runs: Records | None = None) -> Path:
-    """Write the page from the records in the results folder, of cells too (`runs`, if they have been read),
-    measuring nothing; returns its path."""
+def write_performance_page(
+    results: Path, runs: Records | None = None, entries: Sequence[Entry] | None = None
+) -> Path:
+    """Write the page from the records in the results folder, measuring nothing; returns its path. Records of
+    cells, `runs`, and the printed figures that they answer are read unless they are given."""
+    runs = runs or Records(results)
+    if entries is None:
+        tables = map(load_protocol, names())
+        entries = make_entries(
+            Leaderboard(each, runs.of_table(each.name, grid_cells(each))) for each in tables
+        )
     peers, rounds = (Measurements(results, name).records() for name in ("peers", "roofline"))
-    costs = list(costs_of(runs or Records(results)))
+    costs = list(costs_of(runs))
     # A comparison that is no longer made has no row.
     keys = _compared()
     peers = [each for each in peers if each["key"] in keys]
@@ -154,6 +175,9 @@ def write_performance_page(results: Path, runs: Records | None = None) -> Path:
         own = ([each for each in found if machine_of(each) == machine] for found in (peers, rounds, failed))
         sections += _machine(machine, *own)
     sections += [
+        "# What the figures of a paper cost",
+        BY_PAPER,
+        _table(["paper", "figures"], machines, by_paper(entries), told_in_hours),
         "# What every table costs",
         HOW_COUNTED,
         _table(["table", "on"], machines, by_graph(costs), told),

@@ -20,7 +20,9 @@ from benchmark.performance import parts, roofline
 from benchmark.performance.measurements import Measurements
 from benchmark.performance.page import geometric_mean, write_performance_page
 from benchmark.performance.parts import in_fresh_process, measure
+from benchmark.plan import make_plan
 from benchmark.record import Record
+from benchmark.store import Store
 from datasets.errors import UserError
 from tests.benchmark.fakes import make_record
 
@@ -174,6 +176,18 @@ def test_a_table_costs_the_seconds_of_a_core_that_its_records_took(tmp_path: Pat
     assert "| default | community[nodes=60] | 3 cells: 4.5 min |" in text
     assert "| default | all, every seed | 4 cells: 7.0 min |" in text
     assert "| a whole table | 7.0 min (7.0–7.0), all 1: " in text
+
+
+def test_the_figures_of_a_paper_cost_what_their_records_took_once(tmp_path: Path) -> None:
+    """Of the first three seeds."""
+    asked = ["--table", "fedpub-2", "--dataset", "cora", "--clients", "10", "--seeds", "5"]
+    store = Store(tmp_path, "fedpub-2")
+    for cell in make_plan(parse([*asked, "--method", "local"])).cells:
+        store.append(make_record(cell, 66.0, seconds={"train": 3600.0}, core_share=0.5))
+    text = write_performance_page(tmp_path).read_text()
+    assert re.search(r"^\| FED-PUB \| [1-9] of [0-9]+ \| 3 cells: 1\.50 h \|$", text, re.MULTILINE)
+    assert "| FedStruct |" not in text
+    assert re.search(r"^\| these four \| .* \| 3 cells: 1\.50 h \|$", text, re.MULTILINE)
 
 
 def test_intervals_hold_the_mean_and_shrink_to_one_value() -> None:
