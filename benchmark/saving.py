@@ -30,8 +30,9 @@ class Saving:
 
     `predictions.npz`: `output` (n, C) of all clients' nodes, with their `label`, `client`, `origin` (the id
     in the graph) and `role` (0 train, 1 validation, 2 test, 3 none). `embeddings.npz`: `embedding` (n, h),
-    what the classifier reads, with `client` and `origin`. `model.pt`: name → (K, …), one slice a client, read
-    by `torch.load(path, weights_only=True)`.
+    what the last linear map of the model that predicts reads (`FederatedMethod.node_embedding`), with
+    `client` and `origin`. `model.pt`: name → (K, …), one slice a client, read by `torch.load(path,
+    weights_only=True)`.
     """
 
     results: Path
@@ -60,8 +61,8 @@ class Saving:
             else:
                 try:
                     embedding = _embedding(method)
-                except (KeyError, RuntimeError, UserError) as error:
-                    # A method with a network of its own need not have the backbone's hidden layer.
+                except Exception as error:
+                    # One of a plug-in may fail in any way: no record is lost for that.
                     missing[kind] = f"{method.info.name} has none to give ({error})"
                     continue
                 _write(content, method, embedding=embedding)
@@ -86,9 +87,18 @@ class Saving:
 
 
 def _embedding(method: FederatedMethod) -> Tensor:
-    with torch.no_grad():
-        found = method.backbone.embed(method.inputs, method.parameters, None)
-    return found if method.setting.rows is None else found[method.setting.rows]
+    """(n, h) of all clients' nodes. Raises UserError where the method has none."""
+    order = [vars(kind) for kind in type(method).__mro__]
+    # Outputs of its own are hardly made of what a class further up says.
+    if next("node_embedding" in each for each in order if {"logits", "predict", "node_embedding"} & {*each}):
+        with torch.no_grad():
+            found = method.node_embedding()
+        found = found if method.setting.rows is None else found[method.setting.rows]
+        nodes = method.setting.scoring.federation.nodes
+        if found.shape[:-1] == (nodes,):
+            return found
+        raise UserError(f"its node_embedding is of shape {tuple(found.shape)} for {nodes} nodes")
+    raise UserError("its outputs are its own: say in node_embedding what their last linear map reads")
 
 
 def _write(content: io.BytesIO, method: FederatedMethod, label: bool = False, **arrays: Tensor) -> None:

@@ -70,6 +70,10 @@ class APFL(TwinMethod):
         chosen = None if dropout is None else self.personal_dropout
         return self.backbone.forward(self.inputs, self.blended(), chosen)
 
+    def node_embedding(self) -> Tensor:
+        """What the blended models' classifiers read, (n, width)."""
+        return self.backbone.embed_nodes(self.inputs, self.blended())
+
     @contextmanager
     def models_of(self, model: Tensor) -> Iterator[None]:
         """As for every method; α belongs to the model."""

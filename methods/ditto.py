@@ -44,6 +44,10 @@ class Ditto(TwinMethod):
         chosen = None if dropout is None else self.personal_dropout
         return self.backbone.forward(self.inputs, self.personal(), chosen)
 
+    def node_embedding(self) -> Tensor:
+        """What the personal models' classifiers read, (n, width)."""
+        return self.backbone.embed_nodes(self.inputs, self.personal())
+
     def local_epoch(self) -> Tensor:
         """One step of both models; returns the personal ones' objective, ()."""
         self.optimiser.zero_grad(set_to_none=True)

@@ -114,6 +114,13 @@ class FedAux(FederatedMethod):
         h_classified = segment_product(h, upper, segments)
         return add_bias(h_classified + z_classified, weights["head.bias"], segments)
 
+    def node_embedding(self) -> Tensor:
+        """[h ‖ z], (n, 2·width)."""
+        weights = apply_masks(self.parameters)
+        h = self.backbone.embed_nodes(self.inputs, weights)
+        z = gaussian_means(h, self.places(h, weights[VECTOR]), self.inputs.segments)
+        return torch.cat([h, z], dim=1)
+
     def places(self, h: Tensor, vector: Tensor) -> Tensor:
         """s / σ, (n,), of h (n, width) and a (K, width)."""
         client = self.inputs.segments.client

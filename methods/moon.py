@@ -112,6 +112,10 @@ class Moon(FedAvg):
         self.hidden = self.embed(dropout)
         return self.backbone.classify(self.inputs, self.hidden, self.parameters)
 
+    def node_embedding(self) -> Tensor:
+        """h, (n, width)."""
+        return self.embed(None)
+
     def objective(self, logits: Tensor) -> Tensor:
         """Σ_k F_k + μ · mean of ℓ, ()."""
         loss = super().objective(logits)

@@ -43,6 +43,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from datasets.errors import UserError
 from datasets.limits import Count, PositiveShare, Share
 from methods.adafgl.homophily import homophily
 from methods.adafgl.personal import Heads, Personal, personal_start
@@ -182,6 +183,12 @@ class AdaFGL(FederatedMethod):
             return super().logits(dropout)
         self.heads = self.personal.heads(unprefixed(PREFIX, self.parameters), dropout)
         return self.personal.predicted(self.heads)
+
+    def node_embedding(self) -> Tensor:
+        """What the extractor's classifier reads, (n, width). Raises UserError in the second step."""
+        if self.personal is not None:
+            raise UserError("its outputs are means of the probabilities of several networks")
+        return super().node_embedding()
 
     def objective(self, logits: Tensor) -> Tensor:
         """Sum over clients of the losses of the parts that they train, ()."""

@@ -370,6 +370,12 @@ class FederatedMethod:
             outputs, rows = self.logits(dropout), self.setting.rows
             return outputs if rows is None else outputs[rows]
 
+    def node_embedding(self) -> Tensor:
+        """What the last linear map reads of every node, (n, width), without dropout; with SGC, whose only one
+        comes before the propagations, their result. To be overridden with `logits`. Raises UserError if the
+        outputs are not made of such."""
+        return self.backbone.embed_nodes(self.inputs, self.parameters)
+
     def predict_by(self, model: Tensor) -> Tensor:
         """As `predict`, but with client `model[k]`'s model for the nodes of client k; `model` is (K,)."""
         with self.models_of(model):

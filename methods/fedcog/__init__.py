@@ -35,17 +35,15 @@ Deviations and readings:
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from datasets.graph import select_features
-from datasets.limits import NonNegative, Positive, Share, Size
-from methods.core.base import BOTH_TASKS, Options, register
+from methods.core.base import BOTH_TASKS, register
 from methods.core.channel import size_of
 from methods.core.server_rules import ServedMethod, ServerRule
 from methods.fedcog.coupling import CoupledConvolution, Coupling, couple
@@ -59,6 +57,7 @@ from methods.fedcog.features import (
     normalised,
 )
 from methods.fedcog.lnnc import Protected, connect
+from methods.fedcog.options import FedCogOptions
 from methods.feddyn import DynamicRegularisation
 from methods.fedopt import AdaptiveServer, FedAdagradOptions, FedAdamOptions
 from methods.stacked.activation import Dropout, trains
@@ -72,57 +71,6 @@ SMALLEST = 1e-12
 """Least sum of weights that is divided by."""
 DEEP_HOPS = 10
 """Hops of APPNP, GBP and GPR-GNN in their papers."""
-
-
-@dataclass(frozen=True)
-class FedCogOptions(Options):
-    """Variants of FedCog."""
-
-    convolution: Literal["backbone", "sgc", "gcn", "appnp", "gbp", "gprgnn"] = "backbone"
-    """What is computed over the coupled graphs; `backbone`: the setting's own, sgc or gcn."""
-    lnnc: bool = True
-    """Join every node that has external neighbours only to its nearest node at home."""
-    lnnc_isolated: bool = False
-    """Have LNNC join nodes without any neighbour too, as the paper's condition reads literally."""
-    hops: Size = 0
-    """Propagations L; 0: the architecture's for sgc, 10 for appnp, gbp and gprgnn."""
-    restart: Share = 0.1
-    """α of appnp and gbp, and of gprgnn's start."""
-    exponent: Share = 0.5
-    """r of gbp."""
-    hidden: Size = 0
-    """Width of a hidden layer after the propagation (not for gcn); 0: a linear classifier."""
-    wire: Literal["dense", "sparse", "nonzero"] = "dense"
-    """How propagated features are sent: all values, the non-zero ones with their columns, or, as Table 4
-    counts them, the non-zero ones alone (a receiver could not place these)."""
-    server: Literal["fedavg", "feddyn", "fedadagrad", "fedadam"] = "fedavg"
-    """The server's rule."""
-    alpha: Positive = 0.01
-    """FedDyn's strength of regularisation."""
-    server_learning_rate: NonNegative = 0.0
-    """η of FedAdagrad and FedAdam; 0: the default of the method of that name."""
-    tau: NonNegative = 0.0
-    """Adaptivity τ of FedAdagrad and FedAdam; 0: the default of the method of that name."""
-    timing: bool = False
-    """Also time the propagation of FedAvg (intra-edges only) and of Central (the whole graph)."""
-
-    def unused(self, backbone: str) -> Mapping[str, str]:
-        """What the convolution and the server's rule leave without effect."""
-        kind = backbone if self.convolution == "backbone" else self.convolution
-        idle = {} if self.convolution == "backbone" else {"backbone": "convolution=backbone"}
-        if kind not in ("appnp", "gbp", "gprgnn"):
-            idle["restart"] = "convolution=appnp, gbp or gprgnn"
-        if kind != "gbp":
-            idle["exponent"] = "convolution=gbp"
-        if kind == "gcn":
-            idle |= dict.fromkeys(("hops", "hidden", "wire", "timing"), "a convolution other than gcn")
-        if not self.lnnc:
-            idle["lnnc_isolated"] = "lnnc=true"
-        if self.server != "feddyn":
-            idle["alpha"] = "server=feddyn"
-        if self.server not in ("fedadagrad", "fedadam"):
-            idle |= dict.fromkeys(("server_learning_rate", "tau"), "server=fedadagrad or fedadam")
-        return idle
 
 
 @register(
@@ -317,6 +265,10 @@ class FedCog(ServedMethod):
         inputs.features.renew_gradients()
         out = self.backbone.forward(inputs, parameters, dropout)
         return out.new_zeros(self.federation.nodes, out.shape[1]).index_copy(0, rows, out)
+
+    def node_embedding(self) -> Tensor:
+        """What the classifier reads, (n, width)."""
+        return self.backbone.embed_nodes(self.inputs, self._network())
 
     def _network(self) -> Parameters:
         """The backbone's parameters, its first weight W that of the propagated columns.

@@ -156,6 +156,10 @@ class FedGTA(FederatedMethod):
         """The clients' outputs, (n, C)."""
         return super().logits(dropout) if self.gamlp is None else self.gamlp(self.parameters, dropout)
 
+    def node_embedding(self) -> Tensor:
+        """What the last layer reads, (n, width)."""
+        return super().node_embedding() if self.gamlp is None else self.gamlp.embed(self.parameters, None)
+
     def exchange(self, round_number: int) -> None:
         """Models, moments and confidences go up, each client's own average comes down."""
         sent = [self.parameters[name] for name in self.shared()]

@@ -75,15 +75,21 @@ class GAMLP:
 
     def __call__(self, parameters: Weights, dropout: Dropout | None) -> Tensor:
         """Logits, (n, C); without dropout, or with one for scoring, of evaluation."""
-        last = len(self.widths)
+        last = f"layers.{len(self.widths)}"
+        h = segment_product(self.embed(parameters, dropout), parameters[f"{last}.weight"], self.segments)
+        return add_bias(h, parameters[f"{last}.bias"], self.segments)
+
+    def embed(self, parameters: Weights, dropout: Dropout | None) -> Tensor:
+        """What the last layer reads, (n, width)."""
         h = self._first(parameters, parameters["layers.0.weight"], training=trains(dropout))
-        for index in range(last):
+        for index in range(len(self.widths)):
+            if index > 0:
+                h = segment_product(h, parameters[f"layers.{index}.weight"], self.segments)
             h = add_bias(h, parameters[f"layers.{index}.bias"], self.segments)
             slope = parameters["slope"].index_select(0, self.segments.client)
             h = torch.where(h > 0, h, slope * h)
             h = h if dropout is None else dropout(h)
-            h = segment_product(h, parameters[f"layers.{index + 1}.weight"], self.segments)
-        return add_bias(h, parameters[f"layers.{last}.bias"], self.segments)
+        return h
 
     def _first(self, parameters: Weights, weight: Tensor, training: bool) -> Tensor:
         """x W, (n, width of W)."""

@@ -144,6 +144,10 @@ class FedIIH(FederatedMethod):
         h = _activate(add_bias(first, self.parameters["first.bias"], self.inputs.segments), dropout)
         return self._layers(h, max(1, self.options.layers - 2), dropout)
 
+    def node_embedding(self) -> Tensor:
+        """What the classifier reads without dropout, (n, F·D)."""
+        return self.embed(None)
+
     def distributions(self, dropout: Dropout | None) -> tuple[Tensor, Tensor]:
         """Means and log variances of the nodes' factors, (n, F·D) each: the same without dropout."""
         # The first routing of both: they part at its dropout.

@@ -199,19 +199,33 @@ class FedLap(FedSGD):
 
     def logits(self, dropout: Dropout | None) -> Tensor:
         """The sum of both parts, (n, C)."""
-        own = super().logits(dropout)
+        return self._spread(super().logits(dropout)) + self.structure(dropout)
+
+    def node_embedding(self) -> Tensor:
+        """What the last layers of f, propagated, and of g read side by side, (n, width of both)."""
+        # The weights of a propagation sum to one: it may come before a linear map and its bias.
+        own = self._spread(super().node_embedding())
+        g = unprefixed(PREFIX, self.parameters)
+        return torch.cat([own, self.structure_backbone.embed_nodes(self.structure_inputs(), g)], dim=1)
+
+    def _spread(self, h: Tensor) -> Tensor:
+        """The propagations that follow f; (n, width) → (n, width)."""
         if self.options.network == "decoupled":
             for _ in range(self.options.hops):
-                own = self.spread_local(own)
-        return own + self.structure(dropout)
+                h = self.spread_local(h)
+        return h
 
     def structure(self, dropout: Dropout | None) -> Tensor:
         """g(s_v), (n, C)."""
+        g = unprefixed(PREFIX, self.parameters)
+        return self.structure_backbone.forward(self.structure_inputs(), g, dropout)
+
+    def structure_inputs(self) -> Inputs:
+        """s of every node, normalised, for g."""
         s = self.node_features()
         normalised = functional.layer_norm(s, s.shape[1:])
         features = DenseFeatures(normalised, self.inputs.segments, self.device)
-        inputs = replace(self.inputs, features=features, propagated=None)
-        return self.structure_backbone.forward(inputs, unprefixed(PREFIX, self.parameters), dropout)
+        return replace(self.inputs, features=features, propagated=None)
 
     def node_features(self) -> Tensor:
         """s_v, (n, d_s)."""

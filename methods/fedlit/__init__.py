@@ -212,24 +212,40 @@ class FedLIT(FederatedMethod):
 
     def logits(self, dropout: Dropout | None) -> Tensor:
         """Outputs of every node, (n, C)."""
-        h = self.project()
         if self.linear:
-            return self._linear_logits(h)
-        for index in range(self.layers()):
-            h = self._layer(h, f"channels.{index}", dropout)
+            return self._linear_logits(self.project())
+        h = self._embed(dropout)
         product = segment_product(h, self.parameters["head.weight"], self.inputs.segments)
         return add_bias(product, self.parameters["head.bias"], self.inputs.segments)
+
+    def _embed(self, dropout: Dropout | None) -> Tensor:
+        """The last layer's sum over channels, (n, width); not of SGC."""
+        h = self.project()
+        for index in range(self.layers()):
+            h = self._layer(h, f"channels.{index}", dropout)
+        return h
+
+    def node_embedding(self) -> Tensor:
+        """What the classifier reads, (n, width)."""
+        if not self.linear:
+            return self._embed(None)
+        spread = self._summed_channels(self.project(), self.parameters["channels.0.weight"])
+        return add_bias(spread, self.parameters["channels.0.bias"].sum(dim=1), self.inputs.segments)
 
     def _linear_logits(self, h: Tensor) -> Tensor:
         """SGC's (Σ_t Â_t^hops h W_t + b_t) W + b as Σ_t Â_t^hops h (W_t W) + (Σ_t b_t) W + b: C columns of
         each channel are propagated, not `width`."""
         parameters, head = self.parameters, self.parameters["head.weight"]
-        weight = (parameters["channels.0.weight"] @ head.unsqueeze(1)).transpose(1, 2).flatten(2)
-        product = segment_product(h, weight, self.inputs.segments).view(-1, head.shape[2])
-        spread = self.backbone.propagate(partial(propagate, self.graph, weight=self.edge_weight), product)
+        summed = self._summed_channels(h, parameters["channels.0.weight"] @ head.unsqueeze(1))
         bias = (parameters["channels.0.bias"].sum(dim=1, keepdim=True) @ head).squeeze(1)
-        summed = spread.view(len(h), -1, head.shape[2]).sum(dim=1)
         return add_bias(summed, bias + parameters["head.bias"], self.inputs.segments)
+
+    def _summed_channels(self, h: Tensor, weight: Tensor) -> Tensor:
+        """SGC's Σ_t Â_t^hops h W_t, (n, width), of weights (K, T, inner, width)."""
+        width = weight.shape[3]
+        product = segment_product(h, weight.transpose(1, 2).flatten(2), self.inputs.segments).view(-1, width)
+        spread = self.backbone.propagate(partial(propagate, self.graph, weight=self.edge_weight), product)
+        return spread.view(len(h), -1, width).sum(dim=1)
 
     def _layer(self, h: Tensor, prefix: str, dropout: Dropout | None) -> Tensor:
         """Σ_t channel t, (n, width) → (n, width)."""

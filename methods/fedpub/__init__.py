@@ -189,6 +189,10 @@ class FedPub(FederatedMethod):
         """Outputs with w ⊙ μ, in evaluation with the pruned masks; (n, C)."""
         return self.backbone.forward(self.inputs, self.effective(pruned=not trains(dropout)), dropout)
 
+    def node_embedding(self) -> Tensor:
+        """What the pruned classifiers read, (n, width)."""
+        return self.backbone.embed_nodes(self.inputs, self.effective(pruned=True))
+
     def effective(self, pruned: bool) -> Parameters:
         """The weights that the clients compute with."""
         if pruned:

@@ -118,14 +118,23 @@ class FedStar(FedAvg):
 
     def logits(self, dropout: Dropout | None) -> Tensor:
         """Outputs of every node, (n, C)."""
-        segments, parameters = self.inputs.segments, self.parameters
+        h, s = self._embed(dropout)
+        head, last = (self._convolve, "head") if self.head_convolves else (self._times, "head.weight")
+        return add_bias(head(h, s, last), self.parameters["head.bias"], self.inputs.segments)
+
+    def node_embedding(self) -> Tensor:
+        """[h^L ‖ s^L], (n, width of both)."""
+        h, s = self._embed(None)
+        return self._convolve(None, s, "head") if h is None else torch.cat([h, s], dim=1)
+
+    def _embed(self, dropout: Dropout | None) -> tuple[Tensor | None, Tensor]:
+        """h^L, None with SGC, which has none, and s^L; (n, width) each."""
         structure = self._structure()
         h: Tensor | None = None
         for index in range(self.layers):
             summed = self._convolve(h, structure[index], f"layers.{index}")
-            h = activate(summed, parameters[f"layers.{index}.bias"], segments, dropout)
-        head, last = (self._convolve, "head") if self.head_convolves else (self._times, "head.weight")
-        return add_bias(head(h, structure[-1], last), parameters["head.bias"], segments)
+            h = activate(summed, self.parameters[f"layers.{index}.bias"], self.inputs.segments, dropout)
+        return h, structure[-1]
 
     def _structure(self) -> list[Tensor]:
         """s⁰ … s^L, each (n, width)."""

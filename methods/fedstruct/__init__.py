@@ -268,6 +268,10 @@ class FedStruct(FedSGD):
             return own.index_add(0, self.used.to(self.device), self._summed(self.rows @ structure))
         return own.index_add(0, self.task.train, self._summed(self.train_rows @ structure))
 
+    def node_embedding(self) -> Tensor:
+        """Raises UserError."""
+        raise UserError("its outputs are sums over many nodes of what two networks say of each")
+
     def _kept_apart(self, structure: Tensor) -> Tensor:
         """g(S) in columns of its owner's own, zero in the others', (m, K·C): what is summed over these are
         the clients' sums over their own nodes, eq. (49)."""

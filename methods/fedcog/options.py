@@ -1,0 +1,61 @@
+"""What may be chosen of FedCog."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from datasets.limits import NonNegative, Positive, Share, Size
+from methods.core.base import Options
+
+
+@dataclass(frozen=True)
+class FedCogOptions(Options):
+    """Variants of FedCog."""
+
+    convolution: Literal["backbone", "sgc", "gcn", "appnp", "gbp", "gprgnn"] = "backbone"
+    """What is computed over the coupled graphs; `backbone`: the setting's own, sgc or gcn."""
+    lnnc: bool = True
+    """Join every node that has external neighbours only to its nearest node at home."""
+    lnnc_isolated: bool = False
+    """Have LNNC join nodes without any neighbour too, as the paper's condition reads literally."""
+    hops: Size = 0
+    """Propagations L; 0: the architecture's for sgc, 10 for appnp, gbp and gprgnn."""
+    restart: Share = 0.1
+    """α of appnp and gbp, and of gprgnn's start."""
+    exponent: Share = 0.5
+    """r of gbp."""
+    hidden: Size = 0
+    """Width of a hidden layer after the propagation (not for gcn); 0: a linear classifier."""
+    wire: Literal["dense", "sparse", "nonzero"] = "dense"
+    """How propagated features are sent: all values, the non-zero ones with their columns, or, as Table 4
+    counts them, the non-zero ones alone (a receiver could not place these)."""
+    server: Literal["fedavg", "feddyn", "fedadagrad", "fedadam"] = "fedavg"
+    """The server's rule."""
+    alpha: Positive = 0.01
+    """FedDyn's strength of regularisation."""
+    server_learning_rate: NonNegative = 0.0
+    """η of FedAdagrad and FedAdam; 0: the default of the method of that name."""
+    tau: NonNegative = 0.0
+    """Adaptivity τ of FedAdagrad and FedAdam; 0: the default of the method of that name."""
+    timing: bool = False
+    """Also time the propagation of FedAvg (intra-edges only) and of Central (the whole graph)."""
+
+    def unused(self, backbone: str) -> Mapping[str, str]:
+        """What the convolution and the server's rule leave without effect."""
+        kind = backbone if self.convolution == "backbone" else self.convolution
+        idle = {} if self.convolution == "backbone" else {"backbone": "convolution=backbone"}
+        if kind not in ("appnp", "gbp", "gprgnn"):
+            idle["restart"] = "convolution=appnp, gbp or gprgnn"
+        if kind != "gbp":
+            idle["exponent"] = "convolution=gbp"
+        if kind == "gcn":
+            idle |= dict.fromkeys(("hops", "hidden", "wire", "timing"), "a convolution other than gcn")
+        if not self.lnnc:
+            idle["lnnc_isolated"] = "lnnc=true"
+        if self.server != "feddyn":
+            idle["alpha"] = "server=feddyn"
+        if self.server not in ("fedadagrad", "fedadam"):
+            idle |= dict.fromkeys(("server_learning_rate", "tau"), "server=fedadagrad or fedadam")
+        return idle
