@@ -53,16 +53,17 @@ RULE = (
 
 def markdown(entries: Sequence[Entry], runs: Mapping[str, Sequence[Run]]) -> str:
     """The page: a line per table, then what differs, and what is not measured. `runs` are those of the
-    authors' code, by the key of our cell."""
+    authors' code, by the work of our cell."""
     once = [entry for entry in entries if entry.level.reason.endswith(ONE_DRAW)]
+    gains = [entry for entry in entries if entry.gain and entry.gain.reason.endswith(ONE_DRAW)]
     answered = sum(entry.authors(runs) is not None for entry in once)
     tables = [(table, [*group]) for table, group in groupby(sorted(entries, key=_table), key=_table)]
     lines = [[table, *_counts(group)] for table, group in tables]
     parts = [
         "# What the papers print, and what is measured here",
         RULE,
-        f"One draw in print leaves {len(once)} levels open; on the clients of {answered} of them the public "
-        "code was run.",
+        f"One draw in print leaves {len(once)} levels and {len(gains)} gains open; on the clients of "
+        f"{answered} of these levels the public code was run.",
         markdown_table(HEAD, [*lines, ["all", *_counts(entries)]]),
         "More seeds decide: those of the undecided which some number of seeds would decide if difference "
         "and spreads stay what they are. Hours are those of the records, one thread each; a record that "
@@ -79,11 +80,11 @@ def markdown(entries: Sequence[Entry], runs: Mapping[str, Sequence[Run]]) -> str
         "## Gains that differ",
         _gains(entries),
         "## Undecided, and why more seeds alone would not do, or were not run",
-        _reasons(entries, UNDECIDED),
+        _left_open(entries),
         "## Not measured",
         _missing(entries),
         "## Cannot be measured here",
-        _reasons(entries, CANNOT),
+        _not_measurable(entries),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -159,14 +160,25 @@ def _missing(entries: Iterable[Entry]) -> str:
     return markdown_table(["table", "place", "figures", "methods"], lines) if lines else "None."
 
 
-def _reasons(entries: Sequence[Entry], word: str) -> str:
-    reasons = Counter(
-        (entry.table, entry.level.reason)
-        for entry in entries
-        if entry.level.word == word and entry.level.reason
-    )
+def _left_open(entries: Sequence[Entry]) -> str:
+    levels = _reasons((entry.table, entry.level) for entry in entries)
+    gains = _reasons((entry.table, entry.gain) for entry in entries if entry.gain is not None)
+    lines = [
+        [table, str(levels[table, reason]), str(gains[table, reason]), escape(reason)]
+        for table, reason in sorted(levels | gains)
+    ]
+    return markdown_table(["table", "levels", "gains", "reason"], lines) if lines else "None."
+
+
+def _not_measurable(entries: Sequence[Entry]) -> str:
+    reasons = _reasons(((entry.table, entry.level) for entry in entries), CANNOT)
     lines = [[table, str(count), escape(reason)] for (table, reason), count in sorted(reasons.items())]
     return markdown_table(["table", "figures", "reason"], lines) if lines else "None."
+
+
+def _reasons(verdicts: Iterable[tuple[str, Verdict]], word: str = UNDECIDED) -> Counter[tuple[str, str]]:
+    """How often a table's verdicts of that word have each reason."""
+    return Counter((table, each.reason) for table, each in verdicts if each.word == word and each.reason)
 
 
 def write_reproduction(

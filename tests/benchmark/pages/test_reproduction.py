@@ -218,6 +218,12 @@ def test_levels_and_gains_are_judged(entries: list[Entry]) -> None:
     local, fedavg, fedpub = (entry_of(entries, *TABLE_2, name) for name in ("Local", "FedAvg", "FED-PUB"))
     assert (local.level.word, fedavg.level.word, fedpub.level.word) == (AGREES, UNDECIDED, AGREES)
     assert fedavg.level.reason == "no number of seeds would decide it: one draw in print"
+    gains = [entry.gain for entry in entries if entry.gain is not None]
+    once = sum(gain.reason.endswith("one draw in print") for gain in gains)
+    assert once
+    page = markdown(entries, {})
+    assert f"levels and {once} gains open" in page
+    assert f"| {once} | {fedavg.level.reason} |" in page
     assert local.gain is None
     assert fedpub.gain is not None
     # (81.5 − 80) − (81.54 − 79.94), which no seed moves here: copies of one run decide nothing.
