@@ -191,8 +191,8 @@ def _identity(figure: Figure) -> Identity:
 
 
 def _first(row: Row) -> str:
-    """The key of its first run, the same for rows of equal work."""
-    return min(row.records, key=lambda record: record.cell.seed).stored_key
+    """The work of its first run, also where two tables have run it each."""
+    return min(row.records, key=lambda record: record.cell.seed).cell.work_key
 
 
 def _trials(entry: Entry, equal_work: Mapping[str, Sequence[tuple[Row, Sequence[Row]]]]) -> tuple[Trial, ...]:

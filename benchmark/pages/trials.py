@@ -69,7 +69,8 @@ def _changed(row: Row, other: Row) -> str:
     if bare(row.method) != bare(other.method) or any(score.published for score in other.scores.values()):
         return ""
     (_, given), (_, options) = parse_name(row.method), parse_name(other.method)
-    if any(options.get(name) != value for name, value in given.items()):
+    # Its name leaves out what is a default.
+    if any(other.records[0].options.get(name) != value for name, value in given.items()):
         return ""
     added = [f"{name}={format_value(options[name])}" for name in options if name not in given]
     return ", ".join(filter(None, (*added, other.deviations)))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields, replace
 
 import pytest
 
 from benchmark.pages.reproduction import Entry
 from benchmark.record import Record
+from methods.fedstruct.options import FedStructOptions
 from tests.benchmark.pages.test_reproduction import PLACE, SCORES, TABLE_2, entries_of, entry_of, records_of
 
 PRINTED_AND = {"local": SCORES["local"], "fedavg": (60.0, 69.0, 78.0), "fedprox": (80.0, 81.0, 82.0)}
@@ -94,3 +96,32 @@ def test_a_trial_of_another_table_s_row_stands_beside_the_figures_of_the_same_ru
         gains[entry.figure.place[1], entry.figure.baseline] = trial.gain
     assert gains["1", "local"] == pytest.approx(2.0)
     assert gains["3", "fedavg"] == pytest.approx(-2.0)
+
+
+def test_so_does_one_of_a_row_that_both_tables_have_run() -> None:
+    ran = records_of("fedpub-1", {"local": (70.0,), "fedavg": (74.0,), "fedgnn": (75.0,)}, *PLACE)
+    variant = records_of("fedpub-1", {"fedgnn[rule=similarity]": (72.0,)}, *PLACE)
+    again = records_of("fedpub-3", {"fedavg": (74.0,), "fedgnn": (75.0,)}, *PLACE)
+    entries = entries_of(fedpub_1=[*ran, *variant], fedpub_3=again)
+    found = {
+        entry.figure.place[1]: [trial.changed for trial in entry.trials]
+        for entry in entries
+        if entry.row and entry.figure.place[5] == "FedGNN" and entry.metric == "accuracy"
+    }
+    assert {"1", "3"} <= found.keys()
+    assert all(changed == ["rule=similarity"] for changed in found.values())
+
+
+def test_a_trial_need_not_name_what_is_a_default() -> None:
+    place = ("--dataset", "cora", "--clients", "10", "--partition", "random")
+    row = records_of("fedstruct-1", {"fedstruct[features=h2v]": (80.0,)}, *place)
+    variant = records_of("fedstruct-1", {"fedstruct[self_loops=to-last-edge]": (79.0,)}, *place)
+    # What a record keeps of the defaults; `features` is one of them.
+    defaults = {each.name: each.default for each in fields(FedStructOptions)}
+    made = [
+        replace(each, outcome=replace(each.result, default_options=defaults)) for each in (*row, *variant)
+    ]
+    found = [entry for entry in entries_of(fedstruct_1=made) if entry.row is not None]
+    assert found
+    for entry in found:
+        assert [trial.changed for trial in entry.trials] == ["self_loops=to-last-edge"]
