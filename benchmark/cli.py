@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from benchmark.arguments import Arguments
 from benchmark.devices import describe_device
-from benchmark.engines import RunCell, check_engine, create_engine
+from benchmark.engines import RunCell, check_engine
 from benchmark.environment import processor
 from benchmark.estimate import Estimate
 from benchmark.known import remembering
@@ -156,6 +156,7 @@ def _verify(arguments: Arguments, count: int, work: RunCell) -> int:
     """Run stored records again; prints one line for each difference."""
     from benchmark.export import select
     from benchmark.frame import Results
+    from benchmark.grid import engine_for
     from benchmark.verify import SCORE_TOLERANCE, compare, draw
 
     records = draw(
@@ -170,16 +171,7 @@ def _verify(arguments: Arguments, count: int, work: RunCell) -> int:
             print(f"{record.key}  {record.cell.protocol}: {record.cell.title}")
         return OK
     taken = {record.key: record.result.peak_memory_mb for record in records}
-    engine = create_engine(
-        arguments.engine,
-        arguments.workers,
-        arguments.threads,
-        len(records),
-        arguments.timeout,
-        results=arguments.results,
-        slurm_config=arguments.slurm_config,
-        memory=lambda cell: taken[cell.key],
-    )
+    engine = engine_for(arguments, len(records), lambda cell: taken[cell.key])
     found = exact = unlike = 0
     for comparison in compare(records, engine, work):
         for line in comparison.differences:

@@ -13,7 +13,7 @@ from benchmark.arguments import Arguments
 from benchmark.callbacks.relay import relayed
 from benchmark.cell import Cell
 from benchmark.checkpoints import Checkpoints, forget
-from benchmark.engines import Engine, InProcess, RunCell, create_engine
+from benchmark.engines import Engine, InProcess, Memory, RunCell, create_engine
 from benchmark.estimate import Estimate
 from benchmark.leases import Leases
 from benchmark.logs import Logged
@@ -45,16 +45,7 @@ def run_cells(
     failures: list[Record] = []
     if not cells:
         return failures
-    engine = create_engine(
-        arguments.engine,
-        arguments.workers,
-        arguments.threads,
-        len(cells),
-        arguments.timeout,
-        results=arguments.results,
-        slurm_config=arguments.slurm_config,
-        memory=records.peak_memory,
-    )
+    engine = engine_for(arguments, len(cells), records.peak_memory)
     if arguments.checkpoint:
         for sentence in Checkpoints(arguments.results, arguments.checkpoint).told(cells):
             print(sentence, file=sys.stderr)
@@ -74,6 +65,23 @@ def run_cells(
                     failures.append(record)
                 tell()
     return failures
+
+
+def engine_for(arguments: Arguments, cells: int, memory: Memory) -> Engine:
+    """The engine that a command line asks for; `memory` says what a cell is expected to take.
+
+    Raises UserError as `create_engine` does.
+    """
+    return create_engine(
+        arguments.engine,
+        arguments.workers,
+        arguments.threads,
+        cells,
+        arguments.timeout,
+        results=arguments.results,
+        slurm_config=arguments.slurm_config,
+        memory=memory,
+    )
 
 
 def run_queue(
