@@ -171,7 +171,7 @@ def _add_performance(group: _Group) -> None:
         nargs="*",
         action="extend",
         metavar="PART",
-        help="measure what the page lacks, or some of its parts: roofline, peers",
+        help="measure what the page lacks, or some of its parts: roofline, peers, trained",
     )
     group.add_argument(
         "--pairs", type=_positive, default=5, metavar="N", help="pairs of blocks that are timed (default: 5)"

@@ -47,10 +47,11 @@ def make_method(
     name: str = "fedavg",
     architecture: Architecture | None = None,
     schedule: Schedule | None = None,
+    seed: int = 0,
     **options: OptionValue,
 ) -> FederatedMethod:
     """A method on these clients, by default with FED-PUB's network and schedule."""
-    setting = make_setting(federation, architecture, schedule, merged=registry.describe(name).merged)
+    setting = make_setting(federation, architecture, schedule, seed, merged=registry.describe(name).merged)
     return registry.create(name, options, setting)
 
 

@@ -51,6 +51,10 @@ def prepare(task: dict[str, Any]) -> tuple[dict[str, Any], Rounds]:
     return answer, run
 
 
+ENDLESS = 10**9
+"""Rounds of a phase that goes on until another is asked for."""
+
+
 class Clients:
     """What the library's data class offers: `local_data`, `global_data`, `processed_dir`."""
 
@@ -142,12 +146,12 @@ class Loop:
 
     def run(self, phase: str) -> float:
         """The test accuracy after one round of `phase`: FedSage+ trains generators until its first `round`,
-        AdaFGL none."""
+        AdaFGL learns alone from its first `personal` on."""
         trainer, algorithm = self.trainer, self.trainer.args.fl_algorithm
         if phase != self.phase and algorithm in ("fedsage_plus", "adafgl"):
             config = import_module(f"{_package(trainer)}.{algorithm}_config").config
-            config["num_rounds_vanilla"] = self.number
-            config["gen_rounds"] = 10**9 if phase == "generator" else self.number
+            config["num_rounds_vanilla"] = self.number if phase == "personal" else ENDLESS
+            config["gen_rounds"] = ENDLESS if phase == "generator" else self.number
             if self.phase == "generator":
                 # What its server does in the last round of generators: from now on it averages.
                 trainer.server.phase = 1

@@ -25,7 +25,8 @@ def prepare(task: dict[str, Any]) -> tuple[dict[str, Any], Rounds]:
     architecture, schedule = Architecture(**task["architecture"]), Schedule(**task["schedule"])
 
     def built(**options: Any) -> FederatedMethod:
-        method = make_method(federation, task["method"], architecture, schedule, **task["options"] | options)
+        options = task["options"] | options
+        method = make_method(federation, task["method"], architecture, schedule, task["seed"], **options)
         method.build()
         return method
 

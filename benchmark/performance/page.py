@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
@@ -18,7 +18,7 @@ from benchmark.pages.scores import Leaderboard
 from benchmark.pages.tables import markdown_table
 from benchmark.pages.wording import milliseconds, sentence_list
 from benchmark.pages.writing import write_page
-from benchmark.peers.grid import CLIENTS, PAIRINGS, PEERS, Pairing, plan
+from benchmark.peers.grid import CLIENTS, PAIRINGS, PEERS, Pairing, Peer, plan
 from benchmark.performance.costs import (
     BY_PAPER,
     HOW_COUNTED,
@@ -34,6 +34,7 @@ from benchmark.performance.targets import ROUND, TARGETS
 from benchmark.plan import grid_cells
 from benchmark.protocol import load_protocol, names
 from benchmark.records import Records
+from benchmark.verdict import JUDGED, POINTS, Printed, judge
 from methods.core import registry
 
 HOW_MADE = (
@@ -55,8 +56,9 @@ NEAR = (
     "(least–greatest)."
 )
 ACCURACY = (
-    "Test accuracy after the last timed round, in points: median (least to greatest). The weights are drawn "
-    "differently, and the rounds are at most a hundred or so."
+    "Test accuracy after training on the same clients, means over the seeds of first weights and dropout in "
+    "percent, and ours less the peer's in points with the 90 % interval (Welch), judged as printed figures "
+    f"are: δ is {POINTS:g} points."
 )
 Measured = Mapping[str, Any]
 """A record of the speed."""
@@ -73,15 +75,20 @@ def write_performance_page(
         entries = make_entries(
             Leaderboard(each, runs.of_table(each.name, grid_cells(each))) for each in tables
         )
-    peers, rounds = (Measurements(results, name).records() for name in ("peers", "roofline"))
+    peers, rounds, trained = (
+        Measurements(results, name).records() for name in ("peers", "roofline", "trained")
+    )
     costs = list(costs_of(runs))
     # A comparison that is no longer made has no row.
     keys = _compared()
     peers = [each for each in peers if each["key"] in keys]
-    machines = list(dict.fromkeys([*map(machine_of, [*peers, *rounds]), *(cost.machine for cost in costs)]))
+    made = [*peers, *rounds, *trained]
+    machines = list(dict.fromkeys([*map(machine_of, made), *(cost.machine for cost in costs)]))
     notes = results / "notes" / "performance.md"
-    failed = [each for each in (*peers, *rounds) if is_failure(each)]
-    peers, rounds = ([each for each in found if not is_failure(each)] for found in (peers, rounds))
+    failed = [each for each in made if is_failure(each)]
+    peers, rounds, trained = (
+        [each for each in found if not is_failure(each)] for found in (peers, rounds, trained)
+    )
     shares = [((each["dataset"],), machine_of(each), each["seconds"] / each["limit"]) for each in rounds]
     speedups = (((title,), machine_of(each), pairs) for title, _, each, pairs in _by_phase(peers))
     sections = [
@@ -89,7 +96,7 @@ def write_performance_page(
         HOW_MADE,
         "## In short",
         SHORT,
-        _table(["what"], machines, _short(machines, peers, rounds, costs), itemgetter(0)),
+        _table(["what"], machines, _short(machines, peers, rounds, trained, costs), itemgetter(0)),
         "# Targets",
         _table(["target"], machines, _aims([*peers, *rounds]), _verdict),
         "# How much faster than its peer, by method",
@@ -101,7 +108,8 @@ def write_performance_page(
         notes.read_text("utf-8").strip() if notes.is_file() else "",
     ]
     for machine in machines:
-        own = ([each for each in found if machine_of(each) == machine] for found in (peers, rounds, failed))
+        kinds = (peers, rounds, trained, failed)
+        own = ([each for each in found if machine_of(each) == machine] for found in kinds)
         sections += _machine(machine, *own)
     sections += [
         "# What the figures of a paper cost",
@@ -122,15 +130,23 @@ def _short(
     machines: Sequence[str],
     peers: Sequence[Measured],
     rounds: Sequence[Measured],
+    trained: Sequence[Measured],
     costs: Sequence[Cost],
 ) -> Iterator[tuple[tuple[str, ...], str, str]]:
     """What is asked first: beside each peer, beside the machine's limit, and what a whole table costs."""
     for peer in PEERS.values():
-        theirs = [each for each in peers if _pairing(each).peer is peer]
+        theirs = _beside(peers, peer)
         for machine in machines:
             own = [ratios(each) for each in theirs if machine_of(each) == machine]
             if timed := list(filter(None, own)):
                 yield (f"a round beside {peer.title}'s",), machine, _speedup(timed)
+    for peer in PEERS.values():
+        for machine in machines:
+            scored = [each for each in _beside(trained, peer) if machine_of(each) == machine]
+            words = Counter(word for _, word in _trained_alike(scored) if word)
+            if words:
+                counted = ", ".join(f"{words[word]} {word}" for word in JUDGED if words[word])
+                yield (f"accuracy beside {peer.title}'s, methods",), machine, counted
     for machine in machines:
         shares = [each["seconds"] / each["limit"] for each in rounds if machine_of(each) == machine]
         if shares:
@@ -203,7 +219,12 @@ def _compared() -> list[str]:
 
 
 def _pairing(record: Measured) -> Pairing:
-    return PAIRINGS[record["key"].rsplit(" ", 2)[0]]
+    """Of a comparison of seconds by its key."""
+    return PAIRINGS[record.get("pairing") or record["key"].rsplit(" ", 2)[0]]
+
+
+def _beside(records: Sequence[Measured], peer: Peer) -> list[Measured]:
+    return [each for each in records if _pairing(each).peer is peer]
 
 
 def _speedup(comparisons: list[list[float]]) -> str:
@@ -246,10 +267,14 @@ def _verdict(measured: list[tuple[float, str, float, int]]) -> str:
 
 
 def _machine(
-    machine: str, peers: Sequence[Measured], rounds: Sequence[Measured], failed: Sequence[Measured]
+    machine: str,
+    peers: Sequence[Measured],
+    rounds: Sequence[Measured],
+    trained: Sequence[Measured],
+    failed: Sequence[Measured],
 ) -> Iterator[str]:
     """What was measured on one machine, with which software, when and at which commits."""
-    made = [record["made"] for record in (*peers, *rounds, *failed)]
+    made = [record["made"] for record in (*peers, *rounds, *trained, *failed)]
     if not made:
         return
     newest = max(made, key=lambda each: each["time"])
@@ -264,9 +289,15 @@ def _machine(
         f"{max(loads):.1f}."
     )
     for peer in PEERS.values():
-        if theirs := [each for each in peers if _pairing(each).peer is peer]:
+        timed, scored = _beside(peers, peer), _beside(trained, peer)
+        if timed or scored:
             yield f"## Beside {peer.title}"
-            yield from _comparisons(theirs)
+        if timed:
+            yield from _comparisons(timed)
+        if scored:
+            yield ACCURACY
+            head = ["method", "graph, clients", "rounds", "seeds", "ours", "the peer's", "difference"]
+            yield markdown_table(head, [row for row, _ in _trained_alike(scored)])
     if rounds:
         yield from _roofline(rounds)
     if failed:
@@ -284,9 +315,6 @@ def _comparisons(peers: Sequence[Measured]) -> Iterator[str]:
         if pairs
     )
     yield _table(["method", "graph"], CLIENTS, timed, _ratio, " clients")
-    if gaps := list(_accuracy_gaps(peers)):
-        yield ACCURACY
-        yield _table(["method"], ["ours less the peer's"], gaps, _gap)
     broken = sorted((each for each in peers if each["status"] == "peer failed"), key=itemgetter("method"))
     for method, members in groupby(broken, key=itemgetter("method")):
         alike = list(members)
@@ -295,15 +323,25 @@ def _comparisons(peers: Sequence[Measured]) -> Iterator[str]:
         yield f"The peer's {registry.describe(method).title} fails on {places}: `{alike[0]['error']}`"
 
 
-def _accuracy_gaps(peers: Sequence[Measured]) -> Iterator[tuple[tuple[str, ...], str, float]]:
-    for title, phase, record, _ in _by_phase(peers):
-        found = record.get("phases", {}).get(phase, {}).get("accuracy", {})
-        if None not in (found.get("ours"), found.get("peer")):
-            yield (title,), "ours less the peer's", 100 * (found["ours"] - found["peer"])
+def _trained_alike(records: Sequence[Measured]) -> Iterator[tuple[list[str], str]]:
+    """A row of the table and the verdict for each pairing, graph and number of clients."""
+    alike: dict[tuple[str, str, int, int], list[Measured]] = defaultdict(list)
+    for each in records:
+        alike[each["pairing"], each["dataset"], each["clients"], each["rounds"]].append(each)
+    for pairing in PAIRINGS.values():
+        for (key, dataset, clients, rounds), found in alike.items():
+            if key == pairing.key:
+                scored = [each["accuracy"] for each in found if "accuracy" in each]
+                where = [pairing.title, f"{dataset}, {clients}", str(rounds), str(len(scored))]
+                yield _judged(where, scored) if scored else ([*where, "", "", found[0]["error"]], "")
 
 
-def _gap(points: list[float]) -> str:
-    return f"{median(points):+.1f} ({min(points):+.1f} to {max(points):+.1f})"
+def _judged(where: list[str], scored: Sequence[Mapping[str, float]]) -> tuple[list[str], str]:
+    ours, theirs = ([100 * each[name] for each in scored] for name in ("ours", "peer"))
+    spread = stdev(theirs) if len(theirs) > 1 else 0.0
+    verdict = judge(ours, Printed(fmean(theirs), (spread,), len(theirs)), POINTS)
+    shown = f"{verdict.shown} ({verdict.shown_interval})" if verdict.interval else verdict.shown
+    return [*where, f"{fmean(ours):.1f}", f"{fmean(theirs):.1f}", f"{shown}: {verdict.word}"], verdict.word
 
 
 def _ratio(timed: list[tuple[list[float], list[float]]]) -> str:

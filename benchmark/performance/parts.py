@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from functools import cache, partial
+from dataclasses import dataclass
+from functools import cache, cached_property, partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from benchmark.arguments import Arguments
 from benchmark.authors.checkout import version_of
-from benchmark.peers import grid, interleaved
+from benchmark.peers import both, grid, interleaved, trained
 from benchmark.peers.pipe import one_line
 from benchmark.performance import roofline
 from benchmark.performance.measurements import Measurements
@@ -86,22 +87,59 @@ def _roofline(arguments: Arguments) -> Measures:
     }
 
 
+@dataclass(frozen=True)
+class _Peers:
+    """Where the peers are; looked for when the first comparison needs them."""
+
+    arguments: Arguments
+
+    @cached_property
+    def python(self) -> Path:
+        return both.peer_python(self.arguments.peer_python)
+
+    @cached_property
+    def checkout(self) -> Path | None:
+        return both.peer_checkout(self.arguments.peer_checkout)
+
+    def cells(self, datasets: Sequence[str], clients: Sequence[int]) -> list[grid.PeerCell]:
+        """The comparisons; with FedGB where a checkout is named."""
+        peers = (grid.OPENFGL, grid.FEDGB) if self.checkout else (grid.OPENFGL,)
+        return list(grid.plan(datasets, self.arguments.method, clients, peers))
+
+    def record(self, cell: grid.PeerCell, compare: Callable[..., dict[str, Any]]) -> Mapping[str, Any]:
+        """What `compare` tells of an interpreter and a checkout or None, and the checkout's commit."""
+        if self.checkout is None or cell.pairing.peer is grid.OPENFGL:
+            return compare(self.python, None)
+        found = compare(self.python, self.checkout)
+        return {**found, "versions": {"FedGB": version_of(self.checkout), **found.get("versions", {})}}
+
+
 def _peers(arguments: Arguments) -> Measures:
-    # Looked for when the first comparison needs it.
-    python = cache(partial(interleaved.peer_python, arguments.peer_python))
-    limits = interleaved.Limits(pairs=arguments.pairs)
-    checkout = interleaved.peer_checkout(arguments.peer_checkout)
-    peers = (grid.OPENFGL, grid.FEDGB) if checkout else (grid.OPENFGL,)
+    peers, limits = _Peers(arguments), interleaved.Limits(pairs=arguments.pairs)
 
     def one(cell: grid.PeerCell) -> Mapping[str, Any]:
-        if checkout is None or cell.pairing.peer is grid.OPENFGL:
-            return interleaved.compare(cell, python(), limits)
-        record = interleaved.compare(cell, python(), limits, checkout)
-        return {**record, "versions": {"FedGB": version_of(checkout), **record.get("versions", {})}}
+        return peers.record(
+            cell, lambda python, checkout: interleaved.compare(cell, python, limits, checkout)
+        )
 
-    cells = grid.plan(arguments.dataset, arguments.method, arguments.clients, peers)
-    return {cell.key: partial(one, cell) for cell in cells}
+    return {cell.key: partial(one, cell) for cell in peers.cells(arguments.dataset, arguments.clients)}
 
 
-PARTS: Mapping[str, Callable[[Arguments], Measures]] = {"roofline": _roofline, "peers": _peers}
+def _trained(arguments: Arguments) -> Measures:
+    peers = _Peers(arguments)
+
+    def one(training: trained.Training) -> Mapping[str, Any]:
+        return peers.record(training.cell, lambda python, checkout: trained.train(training, python, checkout))
+
+    cells = peers.cells(arguments.dataset or trained.DATASETS, arguments.clients or trained.CLIENTS)
+    # Seed by seed: who stops early has as much of every method.
+    trainings = [trained.Training(cell, seed) for seed in range(trained.SEEDS) for cell in cells]
+    return {training.key: partial(one, training) for training in trainings}
+
+
+PARTS: Mapping[str, Callable[[Arguments], Measures]] = {
+    "roofline": _roofline,
+    "peers": _peers,
+    "trained": _trained,
+}
 """In the order of a whole run."""

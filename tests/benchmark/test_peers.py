@@ -19,7 +19,8 @@ import torch
 from scipy.sparse import csr_matrix
 
 from benchmark.arguments import parse
-from benchmark.peers import interleaved
+from benchmark.peers import both, interleaved, trained
+from benchmark.peers.both import peer_checkout, peer_python
 from benchmark.peers.clients import write_clients
 from benchmark.peers.extensions import random_walks, stand_in_for_product
 from benchmark.peers.grid import (
@@ -33,9 +34,10 @@ from benchmark.peers.grid import (
     PeerCell,
     plan,
 )
-from benchmark.peers.interleaved import Limits, compare, peer_checkout, peer_python
+from benchmark.peers.interleaved import Limits, compare
 from benchmark.peers.openfgl_worker import Clients
 from benchmark.peers.pipe import one_line
+from benchmark.peers.trained import Training, train
 from benchmark.peers.worker import Worker
 from benchmark.performance import parts
 from benchmark.performance.page import ratios
@@ -54,8 +56,8 @@ def cell(behaviour: str) -> PeerCell:
 
 @pytest.fixture(autouse=True)
 def _played_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interleaved, "OURS", FAKE)
-    monkeypatch.setattr(interleaved, "PEER", FAKE)
+    monkeypatch.setattr(both, "OURS", FAKE)
+    monkeypatch.setattr(both, "PEER", FAKE)
 
 
 def test_plan_is_the_whole_grid_and_filters_narrow_it() -> None:
@@ -98,7 +100,6 @@ def test_blocks_are_interleaved_with_the_same_number_of_rounds(tmp_path: Path) -
     assert log.read_text().splitlines() == warm_up + ["round 2"] * 2 * LIMITS.pairs
     assert record["phases"]["round"]["rounds"] == 2
     assert ratios(record) == [1.0] * LIMITS.pairs
-    assert record["phases"]["round"]["accuracy"] == {"ours": 0.7, "peer": 0.7}
 
 
 def test_slow_workers_get_every_pair_after_one_round_of_warm_up(
@@ -298,9 +299,64 @@ def test_a_checkout_trains_on_the_clients_that_were_written(tmp_path: Path) -> N
         assert worker.ask(task)["counts"] == counts
         answer = worker.ask({"phase": "personal", "rounds": 2})
     assert (len(answer["seconds"]), answer["accuracy"]) == (2, 0.25)
-    # Its personal step begins in the first round.
+    # Its personal step begins in the first round that is one.
     assert (tmp_path / "log").read_text().splitlines() == ["0 0 0 4 128 accuracy", "1 0 0 4 128 accuracy"]
     assert not list((tmp_path / "checkout").rglob("__pycache__"))
+
+
+def test_a_checkout_learns_together_until_its_first_personal_round(tmp_path: Path) -> None:
+    task, _ = checkout_task(tmp_path, PAIRINGS["fedgb adafgl"])
+    with Worker("peer", sys.executable, "benchmark.peers.openfgl_worker", 120) as worker:
+        worker.ask(task)
+        for phase, rounds in (("round", 2), ("personal", 2)):
+            worker.ask({"phase": phase, "rounds": rounds})
+    seen = [line.split()[:2] for line in (tmp_path / "log").read_text().splitlines()]
+    assert seen == [["0", str(10**9)], ["1", str(10**9)], ["2", "2"], ["3", "2"]]
+
+
+def test_both_suites_are_trained_to_the_end(tmp_path: Path) -> None:
+    """The peer is told every phase, ours trains generators in the set-up."""
+    log = tmp_path / "told"
+    pairing = replace(PAIRINGS["fedsage+"], algorithm=f"writes:{log}")
+    asked = Training(PeerCell(pairing, "cora", 5), seed=3)
+    record = train(asked, Path(sys.executable))
+    assert log.read_text().splitlines() == ["round 100", "generator 7", "round 100"]
+    assert (record["status"], record["accuracy"]) == ("ok", {"ours": 0.7, "peer": 0.7})
+    assert (asked.key, record["seed"], record["rounds"]) == ("fedsage+ cora 5 seed 3", 3, 100)
+
+
+def test_a_training_that_fails_says_which_suite() -> None:
+    record = train(Training(cell("fails"), 0), Path(sys.executable))
+    assert (record["status"], record["error"]) == ("ours failed", "ValueError: not like this")
+
+
+def test_ours_is_trained_as_the_peer_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """AdaFGL: as many rounds together as the peer's; another seed, other weights."""
+    monkeypatch.setattr(both, "OURS", "benchmark.peers.our_worker")
+    monkeypatch.setattr(both, "PEER", "benchmark.peers.our_worker")
+    monkeypatch.setitem(trained.PHASES, "adafgl", (("round", 2), ("personal", 2)))
+    told: list[dict[str, Any]] = []
+    ask = Worker.ask
+
+    def note(self: Worker, command: dict[str, Any]) -> dict[str, Any]:
+        told.append(command)
+        return {"versions": {}, **ask(self, command)}
+
+    monkeypatch.setattr(Worker, "ask", note)
+    pairing = replace(PAIRINGS["adafgl"], architecture={**PAIRINGS["adafgl"].architecture, "hidden": (8,)})
+    graph = "community[nodes=120,communities=6,features=40]"
+    records = [train(Training(PeerCell(pairing, graph, 3), seed), Path(sys.executable)) for seed in (0, 1)]
+    assert [record["status"] for record in records] == ["ok", "ok"]
+    assert {command["options"]["federated"] for command in told if "options" in command} == {0.5}
+    assert {command["schedule"]["rounds"] for command in told if "schedule" in command} == {4}
+    assert records[0]["accuracy"]["ours"] != records[1]["accuracy"]["ours"]
+
+
+def test_all_pairings_are_trained_seed_by_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FEDSUB_FEDGB", raising=False)
+    found = list(parts.PARTS["trained"](parse(["--performance", "trained", "--method", "moon", "feddc"])))
+    assert found[:3] == ["moon cora 5 seed 0", "feddc cora 5 seed 0", "moon cora 5 seed 1"]
+    assert len(found) == 2 * trained.SEEDS
 
 
 def test_a_checkout_trains_generators_until_the_first_round(tmp_path: Path) -> None:
@@ -318,7 +374,7 @@ def test_a_checkout_trains_generators_until_the_first_round(tmp_path: Path) -> N
 def test_fedgb_is_planned_where_a_checkout_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = ["--peers", "--method", "moon", "--dataset", "cora", "--clients", "5"]
     monkeypatch.delenv("FEDSUB_FEDGB", raising=False)
-    monkeypatch.setattr(interleaved, "peer_python", lambda given: Path(sys.executable))
+    monkeypatch.setattr(both, "peer_python", lambda given: Path(sys.executable))
     assert list(parts.PARTS["peers"](parse(asked))) == ["moon cora 5"]
     monkeypatch.setenv("FEDSUB_FEDGB", str(tmp_path))
     with pytest.raises(UserError, match="is no checkout of FedGB"):

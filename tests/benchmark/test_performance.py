@@ -26,7 +26,7 @@ from benchmark.store import Store
 from datasets.errors import UserError
 from tests.benchmark.fakes import make_record
 
-RATIO = {"rounds": 2, "ours": [1.0, 2.0], "peer": [4.0, 10.0], "accuracy": {"ours": 0.81, "peer": 0.8}}
+RATIO = {"rounds": 2, "ours": [1.0, 2.0], "peer": [4.0, 10.0]}
 COMPARED = {
     "method": "fedavg",
     "dataset": "cora",
@@ -143,11 +143,32 @@ def test_the_page_tells_ratios_failures_and_targets(tmp_path: Path) -> None:
     assert "| FedAvg | cora | | 4.5× (4.0–5.0), 1500 ms |" in text
     assert "The peer's GCFL+ fails on cora (10): `IndexError: mask`" in text
     assert "| FedAvg, Cora, 10 clients: ≥ 4× openfgl-lib | 4.50×: met |" in text
-    assert "| FedAvg | +1.0 (+1.0 to +1.0) |" in text
     assert "- cora 5: no room" in text
     assert "Noted." in text
     again = page.read_bytes()
     assert write_performance_page(tmp_path).read_bytes() == again
+
+
+def test_the_page_tells_whether_trained_suites_are_as_accurate(tmp_path: Path) -> None:
+    """By hand: 81, 82, 83 beside 80, 81, 82: a point, ± t(0.95; 4) √(1/3 + 1/3) = 2.132 · 0.816 = 1.74."""
+    kept = Measurements(tmp_path, "trained")
+    shared = {"method": "fedavg", "dataset": "cora", "clients": 5, "rounds": 100, "versions": {"torch": "2"}}
+    for pairing, off in (("fedavg", 1.0), ("fedgb fedavg", 40.0)):
+        for seed, theirs in enumerate((80.0, 81.0, 82.0)):
+            values = {**shared, "pairing": pairing, "seed": seed, "status": "ok"}
+            accuracy = {"ours": (theirs + off) / 100, "peer": theirs / 100}
+            kept.add(f"{pairing} cora 5 seed {seed}", {**values, "accuracy": accuracy})
+    broken = {**shared, "pairing": "gcfl+", "method": "gcfl+", "seed": 0}
+    kept.add("gcfl+ cora 5 seed 0", {**broken, "status": "peer failed", "error": "IndexError: mask"})
+    kept.add("moon cora 5 seed 0", {**broken, "pairing": "moon", "status": "ours failed", "error": "no"})
+    text = " ".join(write_performance_page(tmp_path).read_text().split())
+    row = "| FedAvg | cora, 5 | 100 | 3 | 82.0 | 81.0 | +1.00 (-0.74 to +2.74): undecided |"
+    assert row in text.replace("−", "-")
+    assert "| FedAvg (FedGB) | cora, 5 | 100 | 3 | 121.0 | 81.0 | +40.00" in text
+    assert "| accuracy beside openfgl-lib's, methods | 1 undecided |" in text
+    assert "| accuracy beside FedGB's, methods | 1 differs |" in text
+    assert "| GCFL+ | cora, 5 | 100 | 0 | | | IndexError: mask |" in text
+    assert "- moon cora 5 seed 0: no" in text
 
 
 def test_every_machine_has_its_own_column_and_part(tmp_path: Path) -> None:
