@@ -6,6 +6,7 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -15,6 +16,8 @@ from benchmark.record import OK, Record
 
 UNKNOWN_SECONDS = 10.0
 """Of a cell when no record says what any cell takes."""
+LEAST_SECONDS = 1e-9
+"""Whose logarithm stands for that of no time."""
 LATEST = 9
 """How many of the records of like cells are asked, those stored last: earlier ones may be of slower code."""
 
@@ -23,8 +26,8 @@ class Estimate:
     """Seconds that a cell takes, by what earlier ones took to set up and for a local epoch.
 
     A method's options may make it another one: what has the same is asked first. Where no record has it on
-    this graph, but one on another, the epoch's logarithm is taken as one term of the graph and one of the
-    variant, fitted to all pairs that have records.
+    this graph, but one on another, the logarithms of both times are each taken as one term of the graph and
+    one of the variant, fitted to all pairs that have records.
     """
 
     def __init__(self, records: Iterable[Record]) -> None:
@@ -36,16 +39,15 @@ class Estimate:
         found = self._medians
         if not found:
             return UNKNOWN_SECONDS
-        _, of_variants = self._terms
         variant, of_method = (cell.method, cell.variant), _of_method(cell)
-        likes = _likes(cell) if variant in of_variants else [*_likes(cell), of_method]
+        known = variant in self._epochs_fitted.of_variants
+        likes = _likes(cell) if known else [*_likes(cell), of_method]
         near = next((like for like in likes if like in found), None)
         if near is not None:
             setup, an_epoch = found[near]
         else:
-            names = (variant, (cell.method,), ())
-            setup = next(found[name] for name in names if name in found)[0]
-            an_epoch = self._fitted(cell.dataset.text, next(name for name in names if name in of_variants))
+            fits = self._setups_fitted, self._epochs_fitted
+            setup, an_epoch = (fit.seconds(cell.dataset.text, variant) for fit in fits)
         return setup + an_epoch * _epochs(cell)
 
     @cached_property
@@ -63,25 +65,41 @@ class Estimate:
     def _medians(self) -> Mapping[tuple[Hashable, ...], tuple[float, float]]:
         found: dict[tuple[Hashable, ...], list[tuple[float, float]]] = defaultdict(list)
         for cell, setup, an_epoch in self._taken:
-            for like in (*_likes(cell), _of_method(cell), (cell.method, cell.variant), (cell.method,), ()):
+            for like in (*_likes(cell), _of_method(cell)):
                 found[like].append((setup, an_epoch))
         return {
             like: (_recent(setups), _recent(epochs))
             for like, (setups, epochs) in ((like, zip(*taken, strict=True)) for like, taken in found.items())
         }
 
-    def _fitted(self, graph: str, variant: tuple[str, ...]) -> float:
-        """Seconds of an epoch by the terms of both."""
-        of_graphs, of_variants = self._terms
-        return math.exp(of_graphs.get(graph, of_graphs[""]) + of_variants[variant])
+    @cached_property
+    def _setups_fitted(self) -> _Fit:
+        return _Fit.to((*_pair(cell), setup) for cell, setup, _ in self._taken)
 
     @cached_property
-    def _terms(self) -> tuple[dict[str, float], dict[tuple[str, ...], float]]:
-        """The logarithm's terms by graph, under "" that of one without a record, and by variant, (method,
-        options); under (method,) that of another variant of it, under () that of another method."""
-        pairs: dict[tuple[str, tuple[str, ...]], list[float]] = defaultdict(list)
-        for cell, _, an_epoch in self._taken:
-            pairs[cell.dataset.text, (cell.method, cell.variant)].append(math.log(max(an_epoch, 1e-9)))
+    def _epochs_fitted(self) -> _Fit:
+        return _Fit.to((*_pair(cell), an_epoch) for cell, _, an_epoch in self._taken)
+
+
+_Variant = tuple[str, ...]
+"""A method and its options."""
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """Seconds as a factor of the graph times one of the variant."""
+
+    of_graphs: Mapping[str, float]
+    """The logarithms' terms, under "" that of a graph without a record."""
+    of_variants: Mapping[_Variant, float]
+    """Under (method,) that of another variant of it, under () that of another method."""
+
+    @classmethod
+    def to(cls, taken: Iterable[tuple[str, _Variant, float]]) -> _Fit:
+        """By least squares of the logarithms, every graph and variant that were taken together once."""
+        pairs: dict[tuple[str, _Variant], list[float]] = defaultdict(list)
+        for graph, variant, seconds in taken:
+            pairs[graph, variant].append(math.log(max(seconds, LEAST_SECONDS)))
         graphs = sorted({graph for graph, _ in pairs})
         variants = sorted({variant for _, variant in pairs})
         design = np.zeros((len(pairs), len(graphs) + len(variants)))
@@ -89,15 +107,25 @@ class Estimate:
             row[graphs.index(graph)] = row[len(graphs) + variants.index(variant)] = 1
         terms = np.linalg.lstsq(design, [_recent(logs) for logs in pairs.values()])[0].tolist()
         of_graphs, of_variants = terms[: len(graphs)], terms[len(graphs) :]
-        wider: dict[tuple[str, ...], list[float]] = defaultdict(list)
+        wider: dict[_Variant, list[float]] = defaultdict(list)
         for (method, _), term in zip(variants, of_variants, strict=True):
             wider[method,].append(term)
             wider[()].append(term)
-        return (
+        return cls(
             dict(zip(graphs, of_graphs, strict=True)) | {"": statistics.median(of_graphs)},
             dict(zip(variants, of_variants, strict=True))
             | {name: statistics.median(terms) for name, terms in wider.items()},
         )
+
+    def seconds(self, graph: str, variant: _Variant) -> float:
+        """Of a pair without a record."""
+        names = (variant, variant[:1], ())
+        of_variant = next(self.of_variants[name] for name in names if name in self.of_variants)
+        return math.exp(self.of_graphs.get(graph, self.of_graphs[""]) + of_variant)
+
+
+def _pair(cell: Cell) -> tuple[str, _Variant]:
+    return cell.dataset.text, (cell.method, cell.variant)
 
 
 def _recent(values: Sequence[float]) -> float:

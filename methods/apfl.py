@@ -6,7 +6,7 @@ the shared model, a personal v and α in [0, 1], and predicts with v̄ = α v + 
     w ← w − η ∇f(w)        v ← v − η ∇_v f(v̄), w held fixed        α ← α − η ⟨v − w, ∇f(v̄)⟩
 
 α is clipped to [0, 1]; the server averages w alone. Both models draw the same dropout masks and pairs,
-so that α = 0 is FedAvg and α = 1 Local to the last bit. Deviation: w and v step by the schedule's optimiser
+so that α = 0 is FedAvg and α = 1 Local to the last bit. Departure: w and v step by the schedule's optimiser
 (Adam) as every method here does; α takes plain gradient steps, one beside each of theirs. (The authors'
 public code, github.com/MLOPTPSU/FedTorch, moves α in a round's first step alone, and pulls it to zero.)
 """

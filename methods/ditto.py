@@ -8,7 +8,7 @@ Client k holds its copy w of the shared model and a personal v, and predicts wit
 The server averages w alone: it is FedAvg's, and with λ = 0 v is Local's. Both draw the same dropout
 masks and pairs, so that both hold to the last bit. A client that is absent in a round keeps v as it is.
 
-Deviation: w and v step by the schedule's optimiser (Adam) as every method here does, v as often as w.
+Departure: w and v step by the schedule's optimiser (Adam) as every method here does, v as often as w.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ standard deviation of the last losses falls below a threshold, in the others one
 FedAvg, which η = 0 gives. A client that is absent in a round keeps θ and W; the first round is each
 client's own.
 
-Deviations: the gradient is one of the whole drawn share at once, without dropout; the paper goes through
+Departures: the gradient is one of the whole drawn share at once, without dropout; the paper goes through
 it in batches. Public code draws training items that follow each other, lets absent clients take a step on W
 too, counts p in parameters, of which the classifier has two, and has no limit on the first round's steps;
 here there is one. For link prediction all training pairs are read. FedGB's code has p = all layers, 20 % of

@@ -12,7 +12,7 @@ The network is FED-PUB's with masks: clients compute with w ⊙ μ, μ starts at
 at home. Weights and a go up, averages of both come down. A client that is absent in a round is in no average,
 keeps its own, and comes back to the average that it was sent last. β = 0 is FedAvg with equal weights.
 
-Deviations: β is the paper's α. Its code (github.com/JhuoW/FedAux) takes s_i = cos(h_i, a) and σ = 10, with
+Departures: β is the paper's α. Its code (github.com/JhuoW/FedAux) takes s_i = cos(h_i, a) and σ = 10, with
 which z is nearly the mean of the client (`score = "cosine"`, `sigma = 10`), and draws a from [0, 1] (`start =
 "uniform"`). FED-PUB's two regularisers are commented out in that code and absent here. Its masked classifier
 starts at Glorot's values, bias included; here at the backbone's own, which FedAvg has. SGC, which has no

@@ -11,7 +11,7 @@ clients' mean; E local steps of rate η begin at the received w_s:
 w_k + h_k and the update go up, w_s and the mean update come down. A client that is absent in a round keeps
 h_k, u_k and g_k, and counts in no mean (`authors`: see below); E is each client's own.
 
-Deviations: the local steps are the schedule's; u_k / (η E) is minus a mean gradient only where they
+Departures: the local steps are the schedule's; u_k / (η E) is minus a mean gradient only where they
 are plain descent, `optimiser = "sgd"`. Adam moves an entry by about η in a step however small its gradient,
 so that u_k / (η E) is near ±1 and outweighs it; and of w_s + mean of h_k, which remembers every update, a
 round forgets no more than η α E, so that few steps a round make it swing. On Cora one step of Adam a round

@@ -9,7 +9,7 @@ Acar et al., Federated Learning Based on Dynamic Regularization, ICLR 2021, algo
 A client that is absent in a round keeps g_k; h takes the sum over those present with the weights they have
 among all, w_server the mean over those present, as in the paper.
 
-Deviations: the argmin is the schedule's local epochs, the paper's with `optimiser = "sgd"`;
+Departures: the argmin is the schedule's local epochs, the paper's with `optimiser = "sgd"`;
 p_k are the schedule's weights, where the paper has 1/K (`weighting = "uniform"`). Σ p_k ∇F_k = 0 at the
 fixed point, so the weights decide which objective is minimised, as in FedAvg. The public code
 (github.com/alpemreacar/FedDyn) weighs otherwise: it averages evenly and divides client k's α by K p_k.

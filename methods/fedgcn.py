@@ -22,7 +22,7 @@ whose neighbours are all one client's tells that client the node's features; the
 Features go up once, named in the same way, for each node that some other client's graph takes in, and come
 down for all of these.
 
-Deviations: public code (github.com/yh-yao/FedGCN) counts degrees in the extended graph (`degrees =
+Departures: public code (github.com/yh-yao/FedGCN) counts degrees in the extended graph (`degrees =
 "extended"`); in November 2023 it sends features, today sums without degrees (`normalisation = "none"`).
 None of these is exact. Where clients overlap, the first holder of a node speaks for it. GraphSAGE needs the
 neighbours' own features beside the sums, and is left out.

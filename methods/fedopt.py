@@ -8,7 +8,7 @@ Reddi et al., Adaptive Federated Optimization, ICLR 2021, algorithm 2, Δ = Σ_k
 
 A client that is absent in a round is not in Δ.
 
-Deviations: the clients step as the schedule says; the paper's clients with `optimiser = "sgd"`.
+Departures: the clients step as the schedule says; the paper's clients with `optimiser = "sgd"`.
 """
 
 from __future__ import annotations

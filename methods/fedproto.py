@@ -12,7 +12,7 @@ client that is absent in a round trains nothing and counts in no P_c; the P_c of
 present holds stays as it was. With SGC, which has no hidden layer, h_v is its propagated product, C numbers
 a node.
 
-Deviations: d in the paper's L_R = Σ_c d(P_kc, P_c) is the L2 distance; here it is the mean square, as in all
+Departures: d in the paper's L_R = Σ_c d(P_kc, P_c) is the L2 distance; here it is the mean square, as in all
 public code. The paper's eq. (6) divides P_c once more by the number of clients that hold c, which shrinks
 it (`average = "printed"`). Its authors' code takes the plain mean over these clients (`clients`), and
 compares each training node with its prototype (`distance = "nodes"`). OpenFGL compares nodes class by class

@@ -13,7 +13,7 @@ h_glob and h_prev are computed once a round, without dropout, and are constants.
 both models are the common start, ℓ has no gradient and is left out. A client that is absent in a round keeps
 its model, of which h_prev is taken, until it receives the newest one for its next.
 
-Deviations: ℓ is the mean over all of a client's nodes, as in OpenFGL; the paper has the labelled ones
+Departures: ℓ is the mean over all of a client's nodes, as in OpenFGL; the paper has the labelled ones
 (`nodes = "training"`). The paper's network has a projection head, two linear layers with a ReLU between
 them, below its classifier, and h is its output (`projection`); OpenFGL has none, and neither has any
 other method here. With SGC, which has no hidden layer, h is its propagated product, C numbers a node.

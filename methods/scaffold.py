@@ -12,7 +12,7 @@ With one local step the corrections cancel in the mean: SCAFFOLD is FedAvg. Both
 w_s and c come down. A client that is absent in a round keeps c_k, which grows stale, and its Δc_k is 0: c
 is the mean over all clients, w_s that over those present, τ each client's own.
 
-Deviations: the local steps are the schedule's; (ii) is a mean gradient only where they are plain
+Departures: the local steps are the schedule's; (ii) is a mean gradient only where they are plain
 descent, `optimiser = "sgd"`. OpenFGL keeps (ii) under Adam, as this does if the schedule says Adam; (i)
 has the gradient's scale under both. Algorithm 1 has no weight decay: (ii) has its mean over the steps,
 (i) leaves it out, for it is no difference between clients. p_k are the schedule's weights, where the paper

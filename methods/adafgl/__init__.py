@@ -19,7 +19,7 @@ average; in a round of the second it takes no steps, where stragglers take all. 
 holds when the second step begins; the best one reaches those who are present then. A schedule without a
 second step is FedAvg.
 
-Deviations: the paper's formulas were read in its authors' code (github.com/xkLi-Allen/AdaFGL), which trains
+Departures: the paper's formulas were read in its authors' code (github.com/xkLi-Allen/AdaFGL), which trains
 and asks one part alone, the homophilous one where HCS ≥ 0.9 (`combine = "threshold"`). The mixture is
 OpenFGL's, which has α = 0.5 and β = 0, and what a summary of the paper describes. The paper's abstract takes
 the last round's model, the code that of best validation (`extractor = "best"`). The code's 100 rounds of

@@ -15,7 +15,7 @@ which is Â h on the whole graph (theorem 1). The variants (section 4.3), L hops
 Once propagated, a client's rows need no neighbour: training is a linear model (or one hidden layer)
 under FedAvg, FedDyn, FedAdagrad or FedAdam.
 
-Deviations and readings:
+Departures and readings:
 - P follows the printed eqs. (16) and (17); the paper's text names D̃^(r−1) Ã D̃^(−r), the same with r
   turned into 1 − r. The sum over l with weights α (1 − α)^l is GBP's own (Chen et al. 2020, eq. 2).
 - GPR-GNN's γ_l start at α (1 − α)^l, the last at (1 − α)^L; the paper gives no start.

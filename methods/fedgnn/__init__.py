@@ -13,7 +13,7 @@ however many clients hold it. Arrivals pass messages; they are neither trained o
 server matches under encryption; here raw features cross, and are counted, once, by all clients, whoever
 is absent later.
 
-Deviation: a node takes at most `neighbours` similar ones, the closest, since on graphs with dense
+Departure: a node takes at most `neighbours` similar ones, the closest, since on graphs with dense
 features (Photo, Computers) half of all pairs may exceed the threshold; 0 lifts the limit.
 """
 

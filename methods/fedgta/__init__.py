@@ -13,7 +13,7 @@ Model, moments and confidence go up, a model of each client's own comes down. A 
 S_i. One that is absent in a round is in no other's S_i, and comes back to the model that it was sent last.
 γ < −1 with equal confidences is FedAvg with equal weights, γ = 1 is Local.
 
-Deviations: the paper's formulas were read in its authors' code (github.com/xkLi-Allen/FedGTA). J, γ and the
+Departures: the paper's formulas were read in its authors' code (github.com/xkLi-Allen/FedGTA). J, γ and the
 kind of moments are that code's for Cora; for CiteSeer it has J = 20, γ = 0.6, for PubMed J = 13, γ = 0.65 and
 `moments = "raw"`. Members of an S_i without any confidence (clients without edges) count alike. The
 network is the setting's, so that methods can be compared; `network = "gamlp"` is the authors', with the

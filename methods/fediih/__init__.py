@@ -16,7 +16,7 @@ comes down. A client that is absent in a round is in no other's average, and com
 was sent last, or to its first where it was sent none; the authors' code sends it the plain mean then.
 Clients with equal statistics receive the plain mean, as does every client if `scale` is 0.
 
-Deviations: the formulas were read in the authors' code (github.com/blgpb/FedIIH); F, D, L and the number of
+Departures: the formulas were read in the authors' code (github.com/blgpb/FedIIH); F, D, L and the number of
 routings are that code's for Cora without overlap, which also sets dropout 0.3, learning rate 0.02 and weight
 decay 0.005. With two classes that code has one output and binary cross-entropy, here there are two. JS is not
 bounded by ln 2, so that S may be far below 0. Routing has no weights: mean and log variance differ by dropout

@@ -19,7 +19,7 @@ the fraction in R. An iteration of Arnoldi that clients make together finds U an
 absent in a round adds no gradient: rows of S that only it needs move by weight decay, Adam's memory and R's
 denominator.
 
-Deviations: the paper was read in summaries and in its authors' code (github.com/JavadAliakbari/FedLap). λ, r,
+Departures: the paper was read in summaries and in its authors' code (github.com/JavadAliakbari/FedLap). λ, r,
 d_s, L, the layers and the iteration's steps are that code's for Cora, the one graph on which it is set up for
 this method. In it a client's part of R is weighted by p_k as its loss is, so that λ is divided by about K
 (`parts = "weighted"`, FedLap alone); cross-entropy is taken of softmax outputs (`loss = "softmax"`); the

@@ -13,7 +13,7 @@ The server matches every client's types to its own by the best cosine left, aver
 and channels, these without the clients for which a channel is empty (no training node has an edge of
 the type), and P, c, W, b by training nodes.
 
-Deviations from the public code: channels are summed after every layer, there after the last one;
+Departures from the public code: channels are summed after every layer, there after the last one;
 its second linear map, which no non-linearity parts from W_t, is left out; Â_t has self-loops
 (`self_loops=false` for the code's); the EM step is taken once a round, there in every epoch. The
 paper's experiments use Adam with a learning rate of 0.01 and weight decay 5e-4: the protocol's here.

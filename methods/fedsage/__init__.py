@@ -17,7 +17,7 @@ Zhang, Yang, Li, Sun, Yiu, Subgraph Federated Learning with Missing Neighbor Gen
 - FedSage-true (FedStruct, section 6): mended with the true features of the missing one-hop neighbours,
   what FedSage+ could reach at best.
 
-Deviations. Nodes are hidden among validation nodes, as in the public code, where the paper says among all
+Departures. Nodes are hidden among validation nodes, as in the public code, where the paper says among all
 (`hidden_from`). The public code replaces the minima over V_j by random neighbours at j and takes all
 losses over training nodes only; here both are the paper's. The paper's distances are not divided by the
 number of features (`feature_weight` set to that number gives them their weight), the code's by p as well;

@@ -7,7 +7,7 @@ return probabilities); each feature layer reads both:
     s⁰ = e U₀ + c₀,    sˡ⁺¹ = tanh(Â sˡ Uˡ⁺¹ + cˡ⁺¹)
     hˡ⁺¹ = relu(conv([hˡ ‖ sˡ] Wˡ) + bˡ),    logits = [h^L ‖ s^L] W + b
 
-Only the U and c are averaged. Deviations: the paper classifies whole graphs with GIN layers after a
+Only the U and c are averaged. Departures: the paper classifies whole graphs with GIN layers after a
 linear map of the features; for nodes the convolution is the protocol's backbone (FedSpray's Table 2 has
 all three), its first layer reads the features themselves, and nothing is pooled. SGC, which has a single
 layer, reads the last s.

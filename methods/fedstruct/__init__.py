@@ -10,7 +10,7 @@ Version a: the server knows all edges, propagates g(S) and sends each client its
 Jacobians (algorithms 1 and 2). Version b: nobody does; clients build their rows of Ā with algorithm 3
 (`methods.fedstruct.rows`), pruned or not. Unpruned, both give the same numbers.
 
-Deviations: Ā takes its last power alone by default, as the reference code does; `beta=all` weighs every
+Departures: Ā takes its last power alone by default, as the reference code does; `beta=all` weighs every
 power 1/L (the paper leaves the β open). Where the rows of version b for all labelled and evaluated nodes
 would exceed `rows_limit_gb`, Ā g(S) is propagated, which equals them; what algorithm 3 would send is
 counted all the same. There a node's row of a product is empty, and not counted, where the node has no

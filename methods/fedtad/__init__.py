@@ -18,7 +18,7 @@ beginning at the average Σ_k p_k w_k, and sends the model out. No gradient pass
 or through z^k in D. Models travel as in FedAvg, κ once. A client that is absent in a round teaches nothing in
 it. Without server steps it is FedAvg.
 
-Deviations: the paper's D is the divergence of the clients' predictions, KL(softmax z^k ‖ softmax z); its code
+Departures: the paper's D is the divergence of the clients' predictions, KL(softmax z^k ‖ softmax z); its code
 (github.com/zyl24/FedTAD) has the mean absolute difference of logits (`divergence = "l1"`). The paper
 describes f's embedding as made of random walks; here it is the chance that a walk is back after 1 to 5 steps.
 In the code T = A ⊙ D⁺ is left with its diagonal alone, walks are drawn over all nodes, and the visited nodes'
