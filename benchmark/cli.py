@@ -192,25 +192,30 @@ def _verify(arguments: Arguments, count: int, work: RunCell) -> int:
 def _dry_run(arguments: Arguments, plan: Plan) -> int:
     records = Records(arguments.results)
     answered = {cell.key: record for cell in plan.cells if (record := records.get(cell)) is not None}
-    done = {key for key, record in answered.items() if record.status == OK_RECORD}
+    done = {key for key, record in answered.items() if record.status == OK_RECORD and not arguments.rerun}
     if arguments.format == "json":
         print(json.dumps([{"key": cell.key, **cell.to_dict()} for cell in plan.cells], indent=1))
     else:
         for cell in plan.cells:
-            is_done = cell.key in done and not arguments.rerun
+            is_done = cell.key in done
             source = answered[cell.key].source if is_done else None
             state = "to run" if not is_done else "done" if source is None else f"done in {source.protocol}"
             print(f"{cell.key}  {state:6}  {cell.protocol}: {cell.title}")
     _say_skipped(plan.skipped)
     _say_unreadable(records, plan)
-    waiting = [cell for cell in plan.cells if arguments.rerun or cell.key not in done]
-    equal = len(waiting) - len(run_once(waiting))
+    waiting = [cell for cell in plan.cells if cell.key not in done]
+    unequal = waiting if arguments.rerun else run_once(waiting)
+    _say_counts(len(plan.cells), len(waiting), len(waiting), len(unequal))
+    return OK
+
+
+def _say_counts(cells: int, waiting: int, ready: int, unequal: int) -> None:
+    """How many cells wait, how many of those have a graph here, how many of these are no other's equal."""
     print(
-        f"{_cells(len(plan.cells))}, {len(done)} of them done"
-        + (f", {equal} equal to others" if equal else ""),
+        f"{_cells(cells)}: {cells - waiting} done before, {unequal} to run"
+        + (f", {ready - unequal} equal to those" if unequal < ready else ""),
         file=sys.stderr,
     )
-    return OK
 
 
 def _run(arguments: Arguments, plan: Plan, work: RunCell) -> int:
@@ -229,11 +234,7 @@ def _run(arguments: Arguments, plan: Plan, work: RunCell) -> int:
         if ready:
             store.check_writable()
     _say_unreadable(records, plan)
-    print(
-        f"{_cells(len(plan.cells))}: {len(plan.cells) - len(waiting)} done before, {len(unequal)} to run"
-        + (f", {len(ready) - len(unequal)} equal to those" if len(unequal) < len(ready) else ""),
-        file=sys.stderr,
-    )
+    _say_counts(len(plan.cells), len(waiting), len(ready), len(unequal))
     _say_unsaved(arguments, [found for cell in plan.cells if (found := records.get(cell)) is not None])
     ready = unequal
     for device, kernel in dict.fromkeys((cell.device, cell.kernel) for cell in ready):

@@ -74,10 +74,19 @@ def test_a_dry_run_lists_the_cells_and_leaves_no_trace(
     assert run(tmp_path / "new", *ONE, "--seeds", "2", "--dry-run") == 0
     captured = capsys.readouterr()
     assert captured.out.count("to run") == 2
-    assert "2 cells, 0 of them done" in captured.err
+    assert "2 cells: 0 done before, 2 to run" in captured.err
     assert not (tmp_path / "new").exists()
     assert run(tmp_path / "new", *ONE, "--dry-run", "--format", "json") == 0
     assert json.loads(capsys.readouterr().out)[0]["method"] == "fedavg"
+
+
+def test_a_dry_run_counts_what_a_run_again_would_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, *ONE) == 0
+    for argv, said in (([], "1 done before, 0 to run"), (["--rerun"], "0 done before, 1 to run")):
+        assert run(tmp_path, *ONE, *argv, "--dry-run") == 0
+        assert f"1 cell: {said}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("argv", [[], ["--dry-run"]])
