@@ -14,17 +14,21 @@ DATASETS, CLIENTS = ("cora",), (5,)
 """Where both are trained, unless others are asked for."""
 SEEDS = 5
 """Of first weights and dropout; the clients are the same for all."""
+LOCAL_EPOCHS = 3
+"""Of every round: with the one that is timed, FedAvg is still at two thirds of its accuracy after 100 rounds;
+with three it has reached it after 30 (Cora, 5 clients)."""
 Phases = tuple[tuple[str, int], ...]
 """Each with its rounds, in their order."""
 PHASES: dict[str, Phases] = {
     # As its options here: so many epochs of generators.
-    "fedsage+": (("generator", 7), ("round", 100)),
-    "adafgl": (("round", 50), ("personal", 50)),
+    "fedsage+": (("generator", 7), ("round", 50)),
+    "adafgl": (("round", 25), ("personal", 50)),
+    "feddc": (("round", 100),),
     # The peers take seconds for a round.
     "fedtad": (("round", 30),),
 }
 """What the peer is told, by method."""
-USUAL: Phases = (("round", 100),)
+USUAL: Phases = (("round", 50),)
 ANSWER = 3600.0
 """Seconds after which a worker is given up."""
 
@@ -64,7 +68,8 @@ def train(training: Training, python: Path, checkout: Path | None = None) -> dic
     options = dict(cell.pairing.options)
     if "personal" in trained:
         options["federated"] = trained["round"] / rounds
-    task = {"seed": training.seed, "options": options, "schedule": {**SCHEDULE, "rounds": rounds}}
+    schedule = {**SCHEDULE, "local_epochs": LOCAL_EPOCHS, "rounds": rounds}
+    task = {"seed": training.seed, "options": options, "schedule": schedule}
     try:
         with both_suites(cell, python, ANSWER, checkout, **task) as (ours, peer, told):
             values |= told
