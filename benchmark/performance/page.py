@@ -56,9 +56,9 @@ NEAR = (
     "(least–greatest)."
 )
 ACCURACY = (
-    "Test accuracy after training on the same clients, three local epochs a round, means over the seeds of first weights and dropout in "
-    "percent, and ours less the peer's in points with the 90 % interval (Welch), judged as printed figures "
-    f"are: δ is {POINTS:g} points."
+    "Test accuracy after training on the same clients, three local epochs a round: means over the seeds of "
+    "first weights and dropout in percent, ours less the peer's in points with the 90 % interval (Welch); "
+    f"judged as printed figures are: δ is {POINTS:g} points."
 )
 Measured = Mapping[str, Any]
 """A record of the speed."""
