@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,8 +66,17 @@ def _fetch_one(source: Source, folder: Path, remedy: str, progress: bool) -> Pat
         if expected is None:
             write_atomically(seen, pooch.file_hash(str(path)).encode())
     except (requests.RequestException, OSError, ValueError) as error:
+        if isinstance(error, ValueError) and source.sha256 is None and seen.exists():
+            remedy = f"delete {seen} to take what is there now, or {remedy}"
         raise DownloadError(f"cannot download {source.url} ({_cause(error)}): {remedy}") from error
     return path
+
+
+def forget(paths: Iterable[Path]) -> None:
+    """Have files, which turned out to be others than expected, fetched anew the next time: what a network's
+    sign-in page or a broken proxy once sent in their place is not what upstream is held to."""
+    for path in paths:
+        path.with_name(f"{path.name}.sha256").unlink(missing_ok=True)
 
 
 def _cause(error: BaseException) -> str:

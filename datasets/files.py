@@ -20,7 +20,10 @@ def find_data(noun: str, path: str) -> Path:
 
     Raises UserError if it is in neither; `noun` says what it should have been.
     """
-    tried = [Path(folder, Path(path).expanduser()) for folder in ("", os.environ.get("FEDSUB_DATA", ""))]
+    tried = [
+        Path(folder).expanduser() / Path(path).expanduser()
+        for folder in ("", os.environ.get("FEDSUB_DATA", ""))
+    ]
     for candidate in tried:
         if candidate.is_file():
             return candidate
@@ -31,7 +34,7 @@ def find_data(noun: str, path: str) -> Path:
 def user_cache() -> Path:
     """The folder for what can be had again: FEDSUB_CACHE, else the operating system's cache folder for us."""
     folder = os.environ.get("FEDSUB_CACHE")
-    return Path(folder) if folder else Path(pooch.os_cache("fedsub-bench"))
+    return Path(folder).expanduser() if folder else Path(pooch.os_cache("fedsub-bench"))
 
 
 def locate(name: str, data_directory: Path | None = None) -> Path | None:
@@ -44,10 +47,11 @@ def _folders(data_directory: Path | None) -> list[Path]:
     given = data_directory or os.environ.get("FEDSUB_DATA")
     if not given:
         return [user_cache()]
-    folder = Path(given)
+    folder = Path(given).expanduser()
     if not folder.is_dir():
+        what = "is a file" if folder.exists() else "does not exist"
         raise UserError(
-            f"the data folder {folder} does not exist: name the folder of archives with --data or FEDSUB_DATA"
+            f"the data folder {folder} {what}: name the folder of archives with --data or FEDSUB_DATA"
         )
     return [folder, user_cache()]
 

@@ -126,12 +126,13 @@ def from_networkx(graph: Any, name: str = "graph") -> Dataset:
     (`x`), or else every attribute that is a number, in alphabetical order. Masks, text and attributes called
     `attribute_NAME` are no features and are kept.
 
-    Raises UserError if labels or features are missing, those of single nodes too."""
+    An attribute `id` is a name, and neither. A node without a label has none, as elsewhere; raises UserError
+    if all labels, or features of any node, are missing."""
     import pandas
 
     rows = {node: row for row, node in enumerate(graph.nodes)}
     ends = np.array([(rows[a], rows[b]) for a, b in graph.edges()], dtype=np.int64).reshape(-1, 2)
-    table = pandas.DataFrame(list(dict(graph.nodes(data=True)).values()))
+    table = pandas.DataFrame(list(dict(graph.nodes(data=True)).values())).drop(columns="id", errors="ignore")
     return _from_table(name, ends[:, 0], ends[:, 1], table)
 
 
@@ -299,7 +300,10 @@ def _load_tensors(path: Path) -> Any:
         except OSError:
             raise
         except (*DAMAGE, LookupError) as error:
-            raise UserError(f"cannot read {path} ({' '.join(str(error).split())}): save it anew") from error
+            # What pickle says of another kind of file is a number, or nothing.
+            reason = " ".join(str(error).split())
+            reason = reason if " " in reason else "it is not what torch.save writes"
+            raise UserError(f"cannot read {path} ({reason}): save it anew") from error
 
 
 @contextlib.contextmanager
@@ -347,11 +351,27 @@ def _from_tables(nodes: Path, edges: Path) -> Dataset:
             lost = pairs.iloc[:, column].to_numpy()[end < 0][0]
             raise UserError(f"{edges} names the node {lost}, which {nodes} lacks: give every node a row")
     table = table.drop(columns="id", errors="ignore")
-    texts = [key for key in table.select_dtypes(exclude=["number", "bool"]) if key not in LABELS]
+    texts = list(table.select_dtypes(exclude=["number", "bool"]))
     if texts:
         # As written: NA is a country, and no gap.
         table[texts] = read_table(nodes, as_written=True)[texts]
+        _refuse_misprints(nodes, table[texts])
     return _from_table(name, ends[0], ends[1], table)
+
+
+def _refuse_misprints(path: Path, texts: pandas.DataFrame) -> None:
+    """Raises UserError for a column of which most fields are numbers: one that is none would make text, and
+    no feature, of them all."""
+    import pandas
+
+    for key in texts:
+        given = texts[key][texts[key] != ""]
+        others = given[pandas.to_numeric(given, errors="coerce").isna()]
+        if key not in LABELS and not str(key).startswith(ATTRIBUTE) and 0 < len(others) < len(given) / 2:
+            raise UserError(
+                f"{key} in {path} is a number for most nodes, but not {others.iloc[0]!r} in row"
+                f" {others.index[0]} (from 0): mend it, or call it {ATTRIBUTE}{key} if it is no feature"
+            )
 
 
 def _from_table(name: str, source: np.ndarray, target: np.ndarray, table: pandas.DataFrame) -> Dataset:
@@ -386,7 +406,7 @@ def _from_table(name: str, source: np.ndarray, target: np.ndarray, table: pandas
                 f"{name} has nodes without {gaps[0]}: give it to every node, leave it out, or call it"
                 f" {ATTRIBUTE}{gaps[0]} if it is no feature"
             )
-        features = numbers[sorted(numbers.columns)].to_numpy(dtype=np.float32)
+        features = numbers[sorted(numbers.columns, key=str)].to_numpy(dtype=np.float32)
         further = further.drop(columns=numbers.columns)
     held = {key: further[key].to_numpy() for key in further}
     return _build(name, source, target, features, table[label].to_numpy(), held)

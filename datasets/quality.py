@@ -29,7 +29,9 @@ class Quality:
     labels_stratified: bool = field(default=False, metadata=_UNSET)
     """Whether that share is kept of every class, and at least one label of each."""
     label_noise: Share = field(default=0.0, metadata=_UNSET)
-    """Share of the training labels that are replaced by another class, drawn uniformly."""
+    """Share of the training labels that are replaced by another class, drawn uniformly; of nodes that are
+    scored nowhere: where clients overlap, many a training node is another client's test node, and keeps its
+    label."""
 
     def __post_init__(self) -> None:
         """Raises UserError for a number outside its limit."""

@@ -17,7 +17,7 @@ from datasets import own
 from datasets.archive import as_dataset, read_archive, write_archive
 from datasets.catalogue import REGISTRY, DatasetInfo
 from datasets.errors import UserError, unknown
-from datasets.fetch import fetch
+from datasets.fetch import fetch, forget
 from datasets.files import explained, locate, user_cache
 from datasets.graph import Dataset, binarised
 from datasets.loaders import PARSERS, planetoid
@@ -69,7 +69,7 @@ def load(
         return _load_published(REGISTRY[path], data_directory, download, **options)
     if path.endswith(ARCHIVE):
         try:
-            raw, meta = read_archive(Path(path))
+            raw, meta = read_archive(Path(path).expanduser())
         except MalformedFileError as error:
             if not error.reason:
                 raise
@@ -146,9 +146,13 @@ def obtain(info: DatasetInfo, progress: bool = True) -> Path:
     with lock:
         if not archive.is_file():
             files = fetch(info.sources, cache / "upstream" / info.name, how_to_get(info.name), progress)
-            raw = PARSERS[info.loader](files)
-            dataset = as_dataset(info.name, raw, info.classes)
-            _check_counts(info, dataset, next(iter(files.values())))
+            try:
+                raw = PARSERS[info.loader](files)
+                dataset = as_dataset(info.name, raw, info.classes)
+                _check_counts(info, dataset, next(iter(files.values())))
+            except UserError:
+                forget(files.values())
+                raise
             meta = {
                 "name": info.name,
                 **summarise(dataset).to_dict(),

@@ -23,16 +23,18 @@ class CommunityOptions:
     features: Count = 500
     """Words of the vocabulary."""
     homophily: Share = 0.8
-    """Share of edges between nodes of one class: about the measured edge homophily."""
+    """Share of edges between nodes of one class: about the measured edge homophily, unless edges run out."""
     noise: Share = 0.5
     """Share of a node's words drawn from the whole vocabulary instead of its class's topic, in [0, 1]."""
     average_degree: Positive = 5.0
+    """At most: fewer where distinct edges of the wanted kinds run out."""
     communities: Count = 24
     """Densely connected groups of nodes; most of a group's nodes share one class."""
     purity: Share = 0.8
     """Share of a community's nodes that have the community's own class, in [0, 1]."""
     locality: Share = 0.85
-    """Share of edges that stay inside their community, in [0, 1]."""
+    """Share of edges whose end is sought in their community, in [0, 1]; those of others are sought in any, by
+    chance in the same, and where it lacks a node of the wanted class, anywhere."""
     imbalance: NonNegative = 1.0
     """Spread of community sizes (standard deviation of their logarithm), at least 0; 0 is all equal."""
     words: Count = 8
@@ -51,8 +53,8 @@ class CommunityOptions:
 def community(options: CommunityOptions) -> Dataset:
     """A citation-like graph: communities, homophilous edges with skewed degrees, sparse bags of words.
 
-    Every community has a class that most of its nodes belong to. An edge stays in its community
-    with probability `locality` and joins two nodes of one class with probability `homophily`.
+    Every community has a class that most of its nodes belong to. An edge's end is sought in the same
+    community with probability `locality`, and among nodes of the same class with probability `homophily`.
     A node's words come from its class's topic (a Zipf-like law over the vocabulary, in an order of
     its own) or, with probability `noise`, from the whole vocabulary evenly. So features alone say
     something about the class, neighbours say more, and clients cut along communities differ in

@@ -25,7 +25,7 @@ def read_table(path: Path, as_written: bool = False) -> pandas.DataFrame:
         with warnings.catch_warnings():
             # As text, the empty field after a last comma would count as one too many.
             warnings.simplefilter("ignore" if as_written else "error", pandas.errors.ParserWarning)
-            table = pandas.read_csv(path, index_col=False, **kind)
+            table = pandas.read_csv(path, index_col=False, low_memory=False, **kind)
     except pandas.errors.ParserWarning as error:
         raise UserError(f"a row of {path} has more fields than its first: name every column") from error
     except (*DAMAGE, pandas.errors.ParserError) as error:

@@ -160,7 +160,11 @@ def csr(stored: Sequence[np.ndarray], shape: np.ndarray | tuple[int, ...], path:
     if data.dtype == np.float16:  # unknown to scipy
         data = single(data)
     index_type = np.int32 if len(data) <= MAXIMUM_SIDE else np.int64
-    return sp.csr_matrix((data, indices.astype(index_type), indptr.astype(index_type)), shape=shape)
+    matrix = sp.csr_matrix((data, indices.astype(index_type), indptr.astype(index_type)), shape=shape)
+    # An entry given twice is their sum, before anything is done with it. Else the order is the file's.
+    summed = matrix.copy()
+    summed.sum_duplicates()
+    return summed if summed.nnz < matrix.nnz else matrix
 
 
 def single(values: Features) -> Features:

@@ -78,6 +78,11 @@ def as_partition(
     Raises UserError if it is not one integer per node, names a client or node that does not exist,
     repeats a node within a client, or leaves a client empty.
     """
+    if hasattr(result, "__array__") and not isinstance(result, np.ndarray):
+        # A tensor.
+        result = np.asarray(result)
+    elif isinstance(result, (list, tuple)) and result and all(map(np.isscalar, result)):
+        result = np.asarray(result)
     if not isinstance(result, Iterable):
         raise UserError(f"{scheme} gives a {type(result).__name__}: give one client per node, as an array")
     if isinstance(result, np.ndarray) and (result.ndim != 1 or result.dtype != object):

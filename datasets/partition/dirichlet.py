@@ -21,8 +21,9 @@ def partition(
     """A client per node, (n,) int64.
 
     `alpha`: concentration of the shares: the smaller, the fewer classes a client holds. A client that has
-    n/K nodes gets none of the classes that follow. `least`: nodes of the smallest client; the whole draw is
-    made anew until it has them, `draws` times at most. All labels are used, those of test nodes too.
+    n/K nodes gets none of the classes that follow, but for a node that rounding leaves. `least`: nodes of the
+    smallest client; the whole draw is made anew until it has them, `draws` times at most. All labels are
+    used, those of test nodes too.
     Raises UserError where no draw gives every client `least` nodes.
     """
     generator = stream(seed, "dirichlet partition")

@@ -28,14 +28,25 @@ def partition(
     commas; `.npy`: the same as an array; −1 leaves a node out. `.npz`: such an array called `key` (not
     needed if it is the only one), or `<key>_nodes`, node ids client after client, with `<key>_sizes`,
     their counts. Where the graph's largest component is taken, an array may have an entry for every node
-    of the graph; node ids are numbered in the component. A relative path is looked for in the working
-    folder, then in FEDSUB_DATA.
+    of the graph, and node ids are those of the whole graph: what lies outside the component is left out. A
+    relative path is looked for in the working folder, then in FEDSUB_DATA.
     Raises UserError if there is no such file or it cannot be read so.
     """
     read, component = _read(path, key), dataset.component
     if isinstance(read, np.ndarray) and component is not None and read.shape == component.shape:
         return read[component]
+    if isinstance(read, list) and component is not None:
+        return [_within(nodes, component) for nodes in read]
     return read
+
+
+def _within(nodes: np.ndarray, component: np.ndarray) -> np.ndarray:
+    """Ids of the whole graph as those of its component; ids of no node stay none."""
+    known = (nodes >= 0) & (nodes < len(component))
+    place = np.where(component, np.cumsum(component) - 1, -1)
+    inside = place[nodes[known].astype(np.int64)]
+    # Beyond the component's last, where the partition is checked.
+    return np.concatenate([inside[inside >= 0], np.full(int((~known).sum()), len(component))])
 
 
 def _read(path: str, key: str) -> np.ndarray | list[np.ndarray]:

@@ -161,7 +161,9 @@ def _clustering(
 ) -> float:
     """Mean over clients of the mean local clustering of their nodes, from each client's edges."""
     keys = partition.client * nodes + partition.origin
-    start, stop = (np.searchsorted(keys, client * nodes + end) for end in (source, target))
+    # scipy's numbers of rows have 32 bits, in which the products wrap around.
+    first = client.astype(np.int64) * nodes
+    start, stop = (np.searchsorted(keys, first + end) for end in (source, target))
     ends = np.concatenate([start, stop]), np.concatenate([stop, start])
     local = local_clustering(ones_at(*ends, (len(keys), len(keys))))
     sums = np.bincount(partition.client, weights=local, minlength=partition.clients)

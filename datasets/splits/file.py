@@ -34,8 +34,8 @@ def split(
 
     Its arrays `train`, `validation` (which may be missing) and `test` are masks of the n nodes, (n,) bool, or
     node ids, integers; or S splits, (S, n) bool, of which `index` names one. Where the graph's largest
-    component is taken, masks may be of all nodes of the graph; ids are numbered in the component. A relative
-    path is looked for in the working folder, then in FEDSUB_DATA.
+    component is taken, ids are those of the whole graph and masks may be of all its nodes: what lies outside
+    the component has no role. A relative path is looked for in the working folder, then in FEDSUB_DATA.
     Raises UserError if there is no such file, it cannot be read so, it gives a node two roles, or it holds
     one split where `index` names another.
     """
@@ -62,27 +62,28 @@ def split(
 def _mask(content: NpzReader, role: str, dataset: Dataset, index: int) -> np.ndarray:
     """The nodes of a role, (n,) bool."""
     nodes, component = dataset.nodes, dataset.component
-    mask = np.zeros(nodes, dtype=bool)
+    within = np.ones(nodes, dtype=bool) if component is None else component
+    mask = np.zeros(len(within), dtype=bool)
     if role == "validation" and role not in content:
-        return mask
+        return mask[within]
     stored = content[role]
     if stored.dtype.kind == "b" and stored.ndim == 2 and 0 <= index < len(stored):
         stored = stored[index]
     if stored.dtype.kind == "b" and stored.shape == (nodes,):
         return stored
-    if component is not None and stored.dtype.kind == "b" and stored.shape == component.shape:
-        return stored[component]
+    if stored.dtype.kind == "b" and stored.shape == within.shape:
+        return stored[within]
     whole = stored.ndim == 1 and (stored.dtype.kind in "iu" or not stored.size)
     # numbers 0 and 1 alone are a mask, not two nodes again and again
     whole = whole and (len(stored) <= 2 or not np.isin(stored, (0, 1)).all())
-    if whole and (not stored.size or (int(stored.min()) >= 0 and int(stored.max()) < nodes)):
+    if whole and (not stored.size or (int(stored.min()) >= 0 and int(stored.max()) < len(within))):
         mask[stored.astype(np.int64)] = True
-        return mask
-    fix = "write it so"
+        return mask[within]
+    fix = "write it so, a mask as bool"
     if component is not None:
         fix += (
-            f", or as a mask of the {len(component)} nodes of the graph, of which its largest component has"
-            f" {nodes}, or set largest_component=false"
+            f", or of the {len(component)} nodes of the graph, of which its largest component has {nodes}, or"
+            " set largest_component=false"
         )
     raise UserError(
         f"{role} in {content.path} is neither a mask of {nodes} nodes nor a list of their ids"

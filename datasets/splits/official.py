@@ -14,6 +14,9 @@ from datasets.limits import Size
 from datasets.partition.base import Partition
 from datasets.splits.base import UNUSED
 
+WITH_SPLITS = ("planetoid", "ogb", "heterophilous")
+"""Loaders of files that hold a split."""
+
 
 def split(
     dataset: Dataset, partition: Partition, generator: np.random.Generator, *, index: Size = 0
@@ -23,14 +26,16 @@ def split(
     Raises UserError if the graph came without a split, or without one of that number.
     """
     if dataset.official is None:
-        published = dataset.name.partition("[")[0] in REGISTRY
-        fix = (
-            "fetch its archive anew"
-            if published
-            else "give its nodes the masks train_mask, val_mask and test_mask (in an archive split_train,"
-            " split_validation and split_test)"
-        )
-        raise UserError(f"{dataset.name} came without an official split: take another split, or {fix}")
+        info = REGISTRY.get(dataset.name.partition("[")[0])
+        if info is None:
+            fix = (
+                ", or give its nodes the masks train_mask, val_mask and test_mask (in an archive split_train,"
+                " split_validation and split_test)"
+            )
+        else:
+            came = info.loader in WITH_SPLITS
+            fix = f", or delete its archive, {info.name}.npz, which is then fetched anew" if came else ""
+        raise UserError(f"{dataset.name} came without an official split: take another split{fix}")
     splits = dataset.official.shape[1]
     if not 0 <= index < splits:
         raise UserError(f"{dataset.name} has {splits} official splits: index must be 0 to {splits - 1}")

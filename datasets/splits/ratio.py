@@ -9,7 +9,7 @@ import numpy as np
 
 from datasets.limits import Share
 from datasets.partition.base import Partition
-from datasets.splits.base import Shares, check_shares
+from datasets.splits.base import UNUSED, Shares, check_shares
 
 VERSION = 2
 """2: drawn from seed and partition; before, all partitions of a graph shared their splits."""
@@ -27,8 +27,10 @@ def split(
     test: Share = 0.4,
     stratified: bool = False,
 ) -> np.ndarray:
-    """A role per copy, (Σ n_k,), by shares of the n nodes; `stratified`: of the nodes of every class."""
+    """A role per copy, (Σ n_k,), by shares of the labelled nodes; `stratified`: of those of every class."""
     shares = Shares(train, validation, test)
     if stratified:
         return shares.drawn_by_class(labels, generator)[partition.origin]
-    return shares.drawn(len(labels), generator)[partition.origin]
+    roles = np.full(len(labels), UNUSED)
+    roles[labels >= 0] = shares.drawn(int((labels >= 0).sum()), generator)
+    return roles[partition.origin]

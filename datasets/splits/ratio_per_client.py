@@ -11,7 +11,7 @@ import numpy as np
 
 from datasets.limits import Share
 from datasets.partition.base import Partition
-from datasets.splits.base import Rounding, Shares, check_shares
+from datasets.splits.base import UNUSED, Rounding, Shares, check_shares
 
 VERSION = 2
 """2: drawn from seed and partition; before, all partitions of a graph shared their splits."""
@@ -30,7 +30,7 @@ def split(
     stratified: bool = False,
     rounding: Rounding = "nearest",
 ) -> np.ndarray:
-    """A role per copy, (Σ n_k,), by shares of the nodes of each client.
+    """A role per copy, (Σ n_k,), by shares of the labelled nodes of each client.
 
     `stratified`: of the nodes of each class there; `rounding`: see `Shares.drawn`. Rounded down, a class with
     few nodes has none to train on at a client.
@@ -40,4 +40,8 @@ def split(
         return np.concatenate(
             [shares.drawn_by_class(labels[nodes], generator, 1, rounding) for nodes in partition.nodes]
         )
-    return np.concatenate([shares.drawn(size, generator, 1, rounding) for size in partition.sizes.tolist()])
+    roles = np.full(len(partition.origin), UNUSED)
+    known = labels[partition.origin] >= 0
+    sizes = np.bincount(partition.client[known], minlength=partition.clients)
+    roles[known] = np.concatenate([shares.drawn(size, generator, 1, rounding) for size in sizes.tolist()])
+    return roles

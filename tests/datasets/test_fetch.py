@@ -92,7 +92,9 @@ def test_first_hash_seen_holds_from_then_on(server: Server, tmp_path: Path):
     # changed upstream and lost here: refused
     path.unlink()
     server.put("file.bin", b"tampered")
-    with pytest.raises(UserError, match="sha256 is not the expected one"):
+    with pytest.raises(
+        UserError, match=r"sha256 is not the expected one.*: delete .*file\.bin\.sha256 to take"
+    ):
         get(source, tmp_path / "raw")
     assert not path.exists()
 
@@ -159,6 +161,18 @@ def test_wrong_counts_upstream_leave_no_archive(server: Server, monkeypatch: pyt
     with pytest.raises(UserError, match="holds 12 nodes where tiny has 13"):
         registry.load("tiny")
     assert registry.locate("tiny") is None
+
+
+def test_what_a_sign_in_page_sent_is_not_what_upstream_is_held_to(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+):
+    register(server, monkeypatch)
+    good = (server.folder / "tiny_upstream.npz").read_bytes()
+    server.put("tiny_upstream.npz", b"<html>Welcome to the hotel</html>")
+    with pytest.raises(UserError, match="not an npz file"):
+        registry.load("tiny")
+    server.put("tiny_upstream.npz", good)
+    assert registry.load("tiny").nodes == 12
 
 
 def test_failed_download_says_how_to_get_the_archive(server: Server, monkeypatch: pytest.MonkeyPatch):

@@ -23,6 +23,7 @@ from datasets.errors import UserError
 from datasets.graph import Dataset, as_scipy
 from datasets.own import as_own
 from datasets.partition import partition, statistics
+from datasets.partition.base import as_partition
 from datasets.summary import summarise
 from methods.core import metrics, tasks
 from methods.core.setting import make_setting
@@ -313,6 +314,12 @@ ENDS = "source,target\n0,1\n1,2\n2,3\n"
         (NODES.replace("f1", "y"), ENDS, "", "labels called y and label"),
         (NODES.replace("1.5", ""), ENDS, "", "has nodes without f1"),
         (NODES, ENDS + "3,47\n", "", "edges.csv names the node 47, which .*nodes.csv lacks"),
+        (
+            NODES.replace("1.5", "1.x"),
+            ENDS,
+            "",
+            "f1 in .* is a number for most nodes, but not '1.x' in row 0",
+        ),
     ],
 )
 def test_tables_that_would_be_read_as_another_graph_are_sentences(
@@ -323,6 +330,27 @@ def test_tables_that_would_be_read_as_another_graph_are_sentences(
     (tmp_path / "edges.csv").write_text(edges)
     with pytest.raises(UserError, match=said):
         datasets.load(f"{tmp_path}/{named}")
+
+
+def test_classes_may_be_called_as_gaps_are_elsewhere(tmp_path: Path) -> None:
+    """NA is a country. Only an empty field is no label; so it is whatever pandas reads at once."""
+    (tmp_path / "edges.csv").write_text("source,target\n0,1\n1,2\n2,3\n")
+    (tmp_path / "nodes.csv").write_text("id,label,f1\n0,NA,1\n1,EU,2\n2,AS,3\n3,,4\n")
+    found = datasets.load(str(tmp_path))
+    assert (found.labels.tolist(), found.classes) == ([2, 1, 0, -1], 3)
+    # Read a part at a time, the first parts would be numbers, and 1 another class than "1".
+    rows = 300_000
+    labels = ["", *[str(1 + row % 3) for row in range(1, rows - 1)], "other"]
+    lines = (f"{row},{label},1" for row, label in enumerate(labels))
+    (tmp_path / "nodes.csv").write_text("id,label,f1\n" + "\n".join(lines) + "\n")
+    assert datasets.load(str(tmp_path)).classes == 4
+
+
+def test_names_of_nodes_and_of_attributes_are_no_features() -> None:
+    graph = networkx.path_graph(3)
+    for node in graph:
+        graph.nodes[node].update({"label": node % 2, "id": 1000 * node, 0: node, "b": 2 * node})
+    assert datasets.from_networkx(graph).features.tolist() == [[0, 0], [1, 2], [2, 4]]
 
 
 def test_ids_that_look_like_numbers_in_one_table_alone(tmp_path: Path) -> None:
@@ -357,6 +385,21 @@ def test_clients_are_written_and_read_again(tmp_path: Path, capsys: pytest.Captu
     assert (again.assignment(300) == drawn.assignment(300)).all()
     assert cli.main([*arguments[:-1], str(tmp_path / "clients.txt")]) == 2
     assert "ends in .npy" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("stratified", [False, True])
+@pytest.mark.parametrize("scheme", ["ratio", "ratio-per-client"])
+def test_shares_are_of_the_labelled_nodes(scheme: str, stratified: bool) -> None:
+    """Of 10 among 40, and of 5 at each of two clients: two and one are trained on, whichever they are."""
+    labels = np.where(np.arange(40) % 4 == 0, np.arange(40) // 4 % 2, -1)
+    parts = as_partition("halves", np.arange(40) % 8 // 4, 40, 2)
+    written = f"{scheme}[train=0.2,validation=0.4,test=0.4,stratified={str(stratified).lower()}]"
+    for seed in range(5):
+        split = datasets.make_split(labels, parts, written, seed, 2)
+        counts = [int(mask.sum()) for mask in (split.train, split.validation, split.test)]
+        assert counts == [2, 4, 4]
+        if scheme == "ratio-per-client" or stratified:
+            assert split.train.any()
 
 
 @settings(deadline=None, max_examples=20)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import replace
 
 import numpy as np
@@ -165,9 +166,12 @@ def test_the_official_split_follows_its_nodes():
         UserError, match=r"dots came without .* or give its nodes the masks train_mask, val_mask"
     ):
         make_split(labelled(5), whole(5), "official", 0)
-    published = replace(labelled(5), name="coauthor_cs[binary=false]")
-    with pytest.raises(UserError, match=r"came without .* or fetch its archive anew"):
-        make_split(published, whole(5), "official", 0)
+    for name, said in (
+        ("coauthor_cs[binary=false]", "split$"),
+        ("cora", r"or delete its archive, cora\.npz"),
+    ):
+        with pytest.raises(UserError, match=f"came without an official split: take another .*{said}"):
+            make_split(replace(labelled(5), name=name), whole(5), "official", 0)
     with pytest.raises(UserError, match="needs the dataset"):
         make_split(dataset.labels, partition, "official", 0, 2)
 
@@ -187,7 +191,7 @@ def test_a_split_from_a_file(tmp_path, monkeypatch):
 
 
 def test_a_split_from_a_file_of_a_graph_whose_largest_component_is_taken(tmp_path):
-    """Masks may be of all nodes; ids that are not the component's are refused with the cause."""
+    """Masks may be of all nodes; ids are the graph's, and those outside the component have no role."""
     ends = np.array([0, 2, 3, 4]), np.array([1, 3, 4, 5])
     dataset = build_dataset("parts", *ends, np.ones((6, 1)), np.arange(6) % 2)
     part = largest_component(dataset)
@@ -196,13 +200,32 @@ def test_a_split_from_a_file_of_a_graph_whose_largest_component_is_taken(tmp_pat
     np.savez(path, train=held[:1], test=held[1:])
     found = roles(make_split(part, whole(4), f"file[path={path}]", 0))
     assert found.tolist() == [0, 3, 3, 2]
-    np.savez(path, train=held[0, 2:], test=np.array([3]))
+    np.savez(path, train=held[0, 2:], test=np.array([5]))
     assert roles(make_split(part, whole(4), f"file[path={path}]", 0)).tolist() == [0, 3, 3, 2]
-    np.savez(path, train=np.array([2]), test=np.array([5]))
-    assert roles(make_split(dataset, whole(6), f"file[path={path}]", 0)).tolist() == [3, 3, 0, 3, 3, 2]
+    np.savez(path, train=np.array([2]), test=np.array([1, 5]))
+    assert roles(make_split(part, whole(4), f"file[path={path}]", 0)).tolist() == [0, 3, 3, 2]
+    assert roles(make_split(dataset, whole(6), f"file[path={path}]", 0)).tolist() == [3, 2, 0, 3, 3, 2]
+    np.savez(path, train=np.array([2]), test=np.array([6]))
     said = "of the 6 nodes of the graph, of which its largest component has 4, or set largest_component=false"
     with pytest.raises(UserError, match=said):
         make_split(part, whole(4), f"file[path={path}]", 0)
+
+
+@given(seed=st.integers(0, 2**16), share=st.floats(0.05, 1.0))
+def test_a_split_of_ids_is_the_split_of_their_masks(seed: int, share: float) -> None:
+    """Whatever part of the graph the largest component is."""
+    random = np.random.default_rng(seed)
+    ends = random.integers(0, 30, (2, 25))
+    part = largest_component(build_dataset("parts", *ends, np.ones((30, 1)), np.arange(30) % 2))
+    role = random.choice(3, 30, p=[share / 2, share / 2, 1 - share])
+    masks = {"train": role == 0, "test": role == 1}
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name, arrays in (("masks", masks), ("ids", {key: np.flatnonzero(masks[key]) for key in masks})):
+            np.savez(f"{folder}/{name}.npz", **arrays)
+            given_as = f"file[path={folder}/{name}.npz]"
+            found.append(roles(make_split(part, whole(part.nodes), given_as, 0)).tolist())
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib.metadata
 import logging
+import types
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import torch
 from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -75,6 +77,12 @@ def test_a_client_for_every_node_of_a_graph_whose_largest_component_is_taken(tmp
         np.save(tmp_path / f"{name}.npy", np.array(client))
         found = partition(part, given(tmp_path / f"{name}.npy"), 2, 0)
         assert [nodes.tolist() for nodes in found.nodes] == [[0, 2], [1, 3]]
+    np.savez(tmp_path / "lists.npz", own_nodes=np.array([4, 2, 0, 5, 3]), own_sizes=np.array([3, 2]))
+    found = partition(part, given(tmp_path / "lists.npz", key="own"), 2, 0)
+    assert [nodes.tolist() for nodes in found.nodes] == [[0, 2], [1, 3]]
+    np.savez(tmp_path / "lists.npz", own_nodes=np.array([4, 2, 6, 5, 3]), own_sizes=np.array([3, 2]))
+    with pytest.raises(UserError, match="gives client 0 a node outside"):
+        partition(part, given(tmp_path / "lists.npz", key="own"), 2, 0)
     np.save(tmp_path / "other.npy", np.array([0, 1, 0, 1, 0]))
     with pytest.raises(UserError, match="assigns 5 nodes but the graph has 4"):
         partition(part, given(tmp_path / "other.npy"), 2, 0)
@@ -198,11 +206,20 @@ def test_an_entry_point_that_cannot_be_imported(dataset, monkeypatch):
         partition(dataset, "theirs", 2, 0)
 
 
+@pytest.mark.parametrize("kind", [list, tuple, np.array, torch.tensor])
+def test_a_scheme_may_return_any_list_of_clients(dataset, monkeypatch, kind):
+    point = types.SimpleNamespace(
+        name="odd", load=lambda: lambda dataset, clients, seed: kind([0, 1, 0, 1, 0, 1])
+    )
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [point])
+    assert partition(dataset, "odd", 2, 0).assignment(6).tolist() == [0, 1, 0, 1, 0, 1]
+
+
 @pytest.mark.parametrize(
     ("result", "message"),
     [
         (None, "gives a NoneType: give one client per node"),
-        ([0, 1, 0, 1, 0, 1], "not a list of integers: give one client per node"),
+        ([0.5, 1, 0, 1, 0, 1], "not a list of integers: give one client per node"),
         ([[0, [1]], [2]], "holds lists within lists"),
     ],
 )
