@@ -56,11 +56,16 @@ class FedALAOptions(Options):
     """The most steps in the first round."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
-        """Without η W stays at 1; without a threshold no client rests."""
+        """Without η W stays at 1; without a threshold, or in so few steps, no client rests."""
         if self.rate == 0:
             others = ("layers", "share", "threshold", "window", "first_steps")
             return dict.fromkeys(others, "rate above 0")
-        return {"window": "threshold above 0"} if self.threshold == 0 else {}
+        idle = {"layers": "a backbone of several layers"} if backbone == "sgc" else {}
+        if self.threshold == 0:
+            return idle | {"window": "threshold above 0"}
+        if self.first_steps <= self.window:
+            return idle | dict.fromkeys(("threshold", "window"), "first_steps above window")
+        return idle
 
 
 @register("fedala", title="FedALA", paper="Zhang et al. 2023", options=FedALAOptions, tasks=BOTH_TASKS)

@@ -139,7 +139,7 @@ class FedAux(FederatedMethod):
         self.channel.up(*sent.values())
         with torch.no_grad():
             similarity = cosine(gram([sent[VECTOR]]))
-            matrix = (self.options.beta * similarity.masked_fill(~self.present, -torch.inf)).softmax(dim=1)
+            matrix = (self.options.beta * similarity).masked_fill(~self.present, -torch.inf).softmax(dim=1)
             server = mix(matrix.float(), sent)
         self.receive(self.of_those_present(server))
         self.channel.down(*sent.values())

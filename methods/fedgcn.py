@@ -25,7 +25,8 @@ down for all of these.
 Departures: public code (github.com/yh-yao/FedGCN) counts degrees in the extended graph (`degrees =
 "extended"`); in November 2023 it sends features, today sums without degrees (`normalisation = "none"`).
 None of these is exact. Where clients overlap, the first holder of a node speaks for it. GraphSAGE needs the
-neighbours' own features beside the sums, and is left out.
+neighbours' own features beside the sums, and is left out. Edges between others' nodes, which a client gets
+with two hops of features, are not counted among the bytes, as in the paper.
 """
 
 from __future__ import annotations

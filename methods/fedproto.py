@@ -39,7 +39,7 @@ from methods.core.tasks import NodeClassification
 from methods.stacked.activation import Dropout
 
 FAR = 1e6
-"""Squared distance to the prototype of a class that no client trains on."""
+"""By which the prototype of a class that no client trains on is further than the furthest, squared."""
 
 
 @dataclass(frozen=True)
@@ -159,4 +159,4 @@ class FedProto(FederatedMethod):
         if self.options.predict == "classifier" or self.prototypes is None:
             return logits
         gap = torch.cdist(self.hidden.detach(), self.prototypes).square()
-        return -gap.masked_fill(~self.known, FAR)
+        return -torch.where(self.known, gap, gap[:, self.known].max() + FAR)

@@ -93,6 +93,8 @@ class GCFL(FederatedMethod):
     """FedAvg until the first split; then every cluster has a server model of its own."""
 
     reads_labelled_alone = True
+    # A cluster none of whose clients took part keeps its model.
+    tells_attendance = True
 
     clusters: Tensor
     """(K,) number of each client's cluster, from 0."""
@@ -216,22 +218,30 @@ class GCFLPlus(GCFL):
     """(K,) gradient norms of the last rounds."""
     last_norm: Tensor
     """(K,) each client's as last sent, kept when the sequences are dropped."""
+    norm: Tensor
+    """(K,) of the gradient of each client's last step."""
 
     def __init__(self, options: GCFLPlusOptions, setting: Setting) -> None:
         super().__init__(options, setting)
         self.norms = deque(maxlen=options.sequence)
         self.last_norm = torch.zeros(setting.federation.clients, device=self.device)
+        self.norm = self.last_norm
 
-    def observe(self) -> None:
-        """The norm of each client's last gradient, one number a client."""
+    def step(self) -> None:
+        """As FedAvg's, and the norms of those who took it: a straggler's last step is an earlier one."""
+        super().step()
         lengths = [
             torch.linalg.vector_norm(gradient.flatten(1), dim=1)
             for gradient in (self.parameters[name].grad for name in self.shared())
             if gradient is not None
         ]
         norm = torch.linalg.vector_norm(torch.stack(lengths), dim=0)
-        self.channel.up(norm)
-        self.norms.append(self.renewed(norm, self.last_norm).cpu())
+        self.norm = torch.where(self.working, norm, self.norm)
+
+    def observe(self) -> None:
+        """The norm of each client's last gradient, one number a client."""
+        self.channel.up(self.norm)
+        self.norms.append(self.renewed(self.norm, self.last_norm).cpu())
         self.last_norm = self.norms[-1].to(self.device)
 
     def ready(self) -> bool:

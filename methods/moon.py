@@ -29,8 +29,10 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
+from datasets.errors import UserError
 from datasets.limits import NonNegative, Positive
 from methods.core.base import BOTH_TASKS, Options, register
+from methods.core.tasks import NodeClassification
 from methods.fedavg import FedAvg
 from methods.stacked.activation import Dropout, activate, add_bias
 from methods.stacked.parameters import Parameters, linear_start, prefixed, stack
@@ -77,7 +79,12 @@ class Moon(FedAvg):
     """(n,) of each node in its client's mean of ℓ."""
 
     def build(self) -> None:
-        """FedAvg's set-up and the nodes' shares."""
+        """FedAvg's set-up and the nodes' shares. Raises UserError for training nodes where edges are
+        predicted."""
+        if self.options.nodes == "training" and not isinstance(self.task, NodeClassification):
+            raise UserError(
+                "moon[nodes=training] needs nodes to train on, and edges are predicted: set nodes=all"
+            )
         super().build()
         federation = self.federation
         counted = federation.train if self.options.nodes == "training" else torch.ones_like(federation.train)

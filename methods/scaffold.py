@@ -8,9 +8,10 @@ of rate η begin at the received w_s:
     c_k ← ∇F_k(w_s)                       (i)    or    c_k − c + (w_s − w_k) / (τ η)    (ii)
     w_s ← w_s + η_g Σ_k p_k (w_k − w_s),  c ← c + Σ_k p_k Δc_k = Σ_k p_k c_k
 
-With one local step the corrections cancel in the mean: SCAFFOLD is FedAvg. Both w_k and c_k go up, both
-w_s and c come down. A client that is absent in a round keeps c_k, which grows stale, and its Δc_k is 0: c
-is the mean over all clients, w_s that over those present, τ each client's own.
+With one local step of plain descent, all clients present and weighed alike in both means, the corrections
+cancel: SCAFFOLD is FedAvg. Both w_k and c_k go up, both w_s and c come down. A client that is absent in a
+round keeps c_k, which grows stale, and its Δc_k is 0: c is the mean over all clients, w_s that over those
+present, τ each client's own.
 
 Departures: the local steps are the schedule's; (ii) is a mean gradient only where they are plain
 descent, `optimiser = "sgd"`. OpenFGL keeps (ii) under Adam, as this does if the schedule says Adam; (i)

@@ -65,8 +65,8 @@ class AdaFGLOptions(Options):
     epochs: Count = 4
     """Steps of a client in a round of the second step."""
     extractor: Literal["last", "best"] = "last"
-    """The first step's model that is kept: its last, or that of best accuracy on the clients' validation
-    nodes, weighted by the clients' nodes."""
+    """The first step's model that is kept: its last, or that of best accuracy on the validation nodes of the
+    clients that received it, weighted by these clients' nodes."""
     combine: Literal["mixture", "threshold"] = "mixture"
     """Both parts weighted by HCS, or the one that HCS chooses (the authors' code)."""
     threshold: Share = 0.9
@@ -120,6 +120,11 @@ class AdaFGL(FederatedMethod):
     def build(self) -> None:
         """FedAvg's set-up."""
         self.federated_rounds = max(1, round(self.options.federated * self.schedule.rounds))
+        if self.options.extractor == "best" and not len(self.task.validation.rows):
+            raise UserError(
+                "adafgl[extractor=best] keeps the model that is best on validation nodes, and no client has"
+                " one: give some in the split, or set extractor=last"
+            )
         super().build()
         self.kept = self.received
 
@@ -202,7 +207,7 @@ class AdaFGL(FederatedMethod):
         if round_number > self.federated_rounds:
             return
         super().exchange(round_number)
-        if self.options.extractor == "best":
+        if self.options.extractor == "best" and self.federated_rounds < self.schedule.rounds:
             self._keep_the_best()
 
     def _keep_the_best(self) -> None:
@@ -213,7 +218,8 @@ class AdaFGL(FederatedMethod):
         sizes = self.federation.sizes.double() * scored
         reached = float((sizes * score.nan_to_num()).sum() / sizes.sum().clamp(min=1))
         self.channel.up(FLOAT * self.channel.receivers)
-        if reached > self.best:
+        # Where none of those who received it has a validation node, nobody can say.
+        if scored.any() and reached > self.best:
             self.best, self.kept = reached, self.received
 
     def finish(self) -> None:

@@ -71,6 +71,8 @@ class FederatedMethod:
     info: ClassVar[MethodInfo]
     unshared: ClassVar[tuple[str, ...]] = ()
     """First parts of the names of parameters that clients keep to themselves: `personal` of `personal.…`."""
+    tells_attendance: ClassVar[bool] = False
+    """Whether who sees the averaged models sees in them who took part in a round."""
     reads_labelled_alone: ClassVar[bool] = False
     """Whether training reads `logits` for the task's loss alone: what that does not depend on may then be
     left out (`Inputs.receptive_field`)."""
@@ -170,7 +172,9 @@ class FederatedMethod:
         self.uplink = Uplink.of(schedule, self.setting.seed)
         if self.uplink is not None:
             self.channel.guard, self.channel.private = self.uplink.settings, schedule.protects
-            self.extras |= self.uplink.figures(schedule, self.attendance, self.sending_rounds)
+            self.extras |= self.uplink.figures(
+                schedule, self.attendance, self.sending_rounds, self.tells_attendance
+            )
 
     @property
     def sending_rounds(self) -> int:

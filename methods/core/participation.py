@@ -38,7 +38,8 @@ class Attendance:
         """By the schedule: in each round its share of all clients, drawn among those that have not left,
         at least one; of these its share of stragglers with 1 to `local_epochs` − 1 epochs, at even odds.
 
-        Raises UserError for a client that does not exist, and for a round without any client.
+        Raises UserError for a client that does not exist, for a round without any client, and for a share of
+        stragglers that is none of so few clients in any round.
         """
         generator = stream(seed, "participation")
         leaving = np.full(clients, schedule.rounds + 1)
@@ -61,6 +62,13 @@ class Attendance:
             epochs[number - 1, chosen] = schedule.local_epochs
             if len(slow):
                 epochs[number - 1, slow] = generator.integers(1, schedule.local_epochs, len(slow))
+        fewer = (epochs > 0) & (epochs < schedule.local_epochs)
+        if schedule.stragglers and schedule.local_epochs > 1 and not fewer.any():
+            most = int((epochs > 0).sum(axis=1).max())
+            raise UserError(
+                f"stragglers={schedule.stragglers:g} of the {most} clients of a round is none: raise it above"
+                f" {0.5 / most:.2g}, or let more clients take part"
+            )
         return cls(torch.from_numpy(epochs), torch.from_numpy(rates))
 
     def present(self, round_number: int) -> Tensor:

@@ -7,11 +7,15 @@ update, all its shared parameters as one vector, C the clipping norm and σ the 
 
 Every client adds its own noise, so that not even the server sees an update without it. In Σ_k p_k u_k one
 client weighs at most max p_k C beside a deviation of σ C √(Σ p_k²), which is no less than σ times that.
-Neighbours are federations that differ by one whole client. Two ε are reported for the same δ, by Rényi
-divergences (Mironov 2017) as Opacus counts them: against those who see the averaged models alone and not who
-took part, with the share of clients drawn in each round as the accountant's sampling rate (it assumes
-Poisson sampling, where a round here draws a fixed number), and against the server, for the client that takes
-part most often. Neither covers the choice of the reported round by validation scores.
+Neighbours are two federations of the same clients with the same weights, in one of which all of a client's
+updates are zero before the noise (zero-out neighbours). That a client takes part at all is not hidden: its
+weight moves the others', and its noise comes and goes with it. Between any two updates of a client the
+distance is 2C: that guarantee is the one of σ/2. Two ε are reported for the same δ, by Rényi divergences
+(Mironov 2017) as Opacus counts them: against those who see the averaged models alone and not who took part,
+with the share of clients drawn in each round as the accountant's sampling rate (it assumes Poisson sampling,
+where a round here draws a fixed number; 1 for a method whose averages tell who took part), and against the
+server, for the client that takes part most often. Neither covers the choice of the reported round by
+validation scores.
 """
 
 from __future__ import annotations

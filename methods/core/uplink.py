@@ -69,14 +69,17 @@ class Uplink:
         }
         return read, size * int(present.sum())
 
-    def figures(self, schedule: Schedule, attendance: Attendance, rounds: int) -> dict[str, float]:
+    def figures(
+        self, schedule: Schedule, attendance: Attendance, rounds: int, tells_attendance: bool = False
+    ) -> dict[str, float]:
         """`epsilon` and `epsilon_server` of the first `rounds`, see `methods.core.privacy`; empty without
-        noise."""
+        noise. `tells_attendance`: whether the averages tell who took part."""
         if schedule.privacy_noise == 0:
             return {}
         noise, delta = schedule.privacy_noise, schedule.privacy_delta
         most = int((attendance.epochs[:rounds] > 0).sum(dim=0).max())
+        rates = [1.0] * most if tells_attendance else attendance.rates[:rounds].tolist()
         return {
-            "epsilon": epsilon(noise, attendance.rates[:rounds].tolist(), delta),
+            "epsilon": epsilon(noise, rates, delta),
             "epsilon_server": epsilon(noise, [1.0] * most, delta),
         }

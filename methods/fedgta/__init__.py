@@ -79,10 +79,17 @@ class FedGTAOptions(Options):
     """By whose scores GAMLP mixes a node's hops: its own, or as misread in the authors' code."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
-        """The network's options without GAMLP, and the backbone with it."""
+        """The network's options without GAMLP, and the backbone with it; propagation and confidence
+        where no cosine is above γ, and half of a propagation without the other."""
+        idle = dict.fromkeys(("hops", "hop_weights"), "network=gamlp")
         if self.network == "gamlp":
-            return {"backbone": "network=backbone"}
-        return dict.fromkeys(("hops", "hop_weights"), "network=gamlp")
+            idle = {"backbone": "network=backbone"}
+        if self.threshold == 1:
+            others = ("steps", "spread", "temperature", "propagation")
+            return idle | dict.fromkeys(others, "threshold below 1")
+        if not self.steps or not self.spread:
+            idle |= {"spread": "steps above 0"} if self.spread else {"steps": "spread above 0"}
+        return idle
 
 
 @register(

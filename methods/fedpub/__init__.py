@@ -140,8 +140,9 @@ class FedPub(FederatedMethod):
     """(K,) parameters that each client sent in the last exchange."""
     size: int
     """Parameters of one client without its masks."""
-    exchanges: list[tuple[Tensor, Tensor | None, int]]
-    """`counts` and `similarity` of every exchange, and the bytes sent until then, both ways."""
+    exchanges: list[tuple[Tensor, Tensor | None, int, int]]
+    """`counts` and `similarity` of every exchange, the bytes sent until then, both ways, and how many models
+    FedAvg would have sent in it."""
 
     @property
     def breaks_privacy(self) -> str:
@@ -236,7 +237,8 @@ class FedPub(FederatedMethod):
                     server = self.of_those_present(server)
         self.receive(server)
         sent = self.channel.bytes_up + self.channel.bytes_down
-        self.exchanges.append((self.counts, self.similarity, sent))
+        models = self.channel.senders + self.channel.receivers
+        self.exchanges.append((self.counts, self.similarity, sent, models))
 
     def compare(self) -> Tensor | None:
         """S, (K, K); None where similarity is not used."""
@@ -270,17 +272,19 @@ class FedPub(FederatedMethod):
         `similarity_label_correlation`: with the label similarity, over pairs of clients.
         """
         whole = self.federation.clients * self.size
-        fedavg = 2 * FLOAT * whole
         maskable = sum(mask.numel() for mask in unprefixed(PREFIX, self.parameters).values())
         kept_rounds = self.options.keep_similarity.split("+")
-        before = 0
-        for number, (counts, similarity, sent) in enumerate(self.exchanges, start=1):
+        before, total = 0, 0
+        for number, (counts, similarity, sent, models) in enumerate(self.exchanges, start=1):
+            # FedAvg's, among the same clients.
+            fedavg = FLOAT * self.size * models
+            total += fedavg
             masked = whole - int(counts.sum())
             figures = {
                 "mask_sparsity_pct": 100 * masked / max(maskable, 1),
                 "model_size_pct": 100 * (1 - masked / whole),
                 "communication_pct_of_fedavg": 100 * (sent - before) / fedavg,
-                PAPER_COMMUNICATION: 100 * indexed_size(counts) / fedavg,
+                PAPER_COMMUNICATION: 100 * indexed_size(counts) / (2 * FLOAT * whole),
             }
             before = sent
             if similarity is not None:
@@ -290,7 +294,7 @@ class FedPub(FederatedMethod):
                     self.extras[f"similarity_of_round_{number}"] = similarity.cpu().numpy().round(4)
             for name, value in figures.items():
                 self.by_round.setdefault(name, []).append(value)
-        self.extras["communication_pct_of_fedavg_mean"] = 100 * before / (self.schedule.rounds * fedavg)
+        self.extras["communication_pct_of_fedavg_mean"] = 100 * before / total
         if self.options.keep_similarity:
             self.extras["label_similarity"] = self.label_similarity.cpu().numpy().round(4)
             self.extras["missing_edges"] = self.federation.missing_edges().numpy()

@@ -215,8 +215,8 @@ def test_a_split_from_a_file_of_a_graph_whose_largest_component_is_taken(tmp_pat
 def test_a_split_of_ids_is_the_split_of_their_masks(seed: int, share: float) -> None:
     """Whatever part of the graph the largest component is."""
     random = np.random.default_rng(seed)
-    ends = random.integers(0, 30, (2, 25))
-    part = largest_component(build_dataset("parts", *ends, np.ones((30, 1)), np.arange(30) % 2))
+    source, target = random.integers(0, 30, (2, 25))
+    part = largest_component(build_dataset("parts", source, target, np.ones((30, 1)), np.arange(30) % 2))
     role = random.choice(3, 30, p=[share / 2, share / 2, 1 - share])
     masks = {"train": role == 0, "test": role == 1}
     found = []

@@ -98,6 +98,20 @@ def test_with_beta_zero_weights_and_vectors_are_the_plain_mean_and_masks_stay():
         torch.testing.assert_close(value.detach(), expected)
 
 
+def test_with_beta_zero_and_absent_clients_it_is_the_mean_of_those_present():
+    schedule = replace(SCHEDULE, participation=0.5, rounds=4)
+    method = Clients(schedule, dropout=0.5).create("fedaux", {"beta": 0.0})
+    method.build()
+    method.attend(1)
+    method.train_round(1)
+    before = method.parameters[VECTOR].detach().clone()
+    method.exchange(1)
+    assert not method.present.all()
+    expected = before[method.present].mean(dim=0)
+    for client in method.receiving.nonzero().flatten().tolist():
+        torch.testing.assert_close(method.parameters[VECTOR][client].detach(), expected)
+
+
 def test_the_vector_gets_the_gradient_of_the_written_out_kernel():
     clients = Clients(SCHEDULE, federation=community_federation())
     method = clients.create("fedaux", {"sigma": 0.5})

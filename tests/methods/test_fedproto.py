@@ -132,6 +132,14 @@ def test_a_class_without_training_nodes_is_never_predicted_by_prototypes():
     assert outcome.bytes["down"] == 3 * 2 * 6 * 4
 
 
+def test_nor_is_it_where_all_prototypes_are_far():
+    federation = small_federation()
+    federation = replace(federation, train=federation.train & (federation.labels != 1))
+    method, _ = Clients(SCHEDULE, federation=federation).run("fedproto", predict="prototypes")
+    method.prototypes = 1e4 * (1 + torch.rand_like(method.prototypes))
+    assert not (method.predict().argmax(1) == 1).any()
+
+
 def test_options_that_cannot_be_or_cannot_act():
     with pytest.raises(UserError, match="fedproto's strength"):
         registry.make_options("fedproto", {"strength": -1.0})

@@ -155,6 +155,29 @@ def test_gcfl_plus_sends_one_norm_a_client_and_splits():
     assert method.extras["first_split"] == 3.0
 
 
+def test_a_stragglers_norm_is_of_its_own_last_step():
+    """As if the round had ended with it."""
+    federation = small_federation(clients=4, nodes=80)
+    fixed = {"epsilon1": 0.0, "first_round": 0}
+    norms = {}
+    for epochs in (1, 2, 3):
+        method = create("gcfl+", federation, Schedule(rounds=1, local_epochs=epochs), **fixed)
+        method.build()
+        method.train_round(1)
+        assert isinstance(method, GCFLPlus)
+        norms[epochs] = method.norm.clone()
+    method = create("gcfl+", federation, Schedule(rounds=1, local_epochs=3, stragglers=0.5), **fixed)
+    method.build()
+    method.attend(1)
+    method.train_round(1)
+    own = method.epochs.tolist()
+    assert isinstance(method, GCFLPlus)
+    assert min(own) < 3
+    expected = torch.stack([norms[epochs][client] for client, epochs in enumerate(own)])
+    # Dropout is drawn for all clients in every epoch.
+    torch.testing.assert_close(method.norm, expected)
+
+
 def test_the_minimum_cut_is_the_cheapest_of_all():
     generator = np.random.default_rng(0)
     for _ in range(10):

@@ -9,7 +9,9 @@ import torch
 
 from datasets.errors import UserError
 from methods.core import registry
-from methods.core.base import Schedule
+from methods.core.base import Architecture, Schedule
+from methods.core.setting import make_setting
+from tests.methods.federations import small_federation
 from tests.methods.loops import Clients, assert_equal, hidden_of, leaves, mean, numbers, optimiser_of
 
 SCHEDULE = Schedule(rounds=3, local_epochs=2, learning_rate=0.02, weight_decay=1e-3)
@@ -106,3 +108,6 @@ def test_options_that_cannot_be_or_cannot_act():
             registry.make_options("moon", bad)
     assert set(registry.make_options("moon", {"mu": 0.0}).unused("gcn")) == {"temperature", "nodes"}
     assert set(registry.make_options("moon", {}).unused("sgc")) == {"projection"}
+    setting = make_setting(small_federation(), Architecture(hidden=(8, 8)), task="link-prediction")
+    with pytest.raises(UserError, match=r"moon\[nodes=training\] needs nodes to train on"):
+        registry.create("moon", {"nodes": "training"}, setting).build()

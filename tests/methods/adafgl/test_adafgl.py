@@ -298,6 +298,14 @@ def test_the_extractor_kept_is_the_most_accurate_on_validation(metric):
         assert torch.equal(method.parameters[name][:1], value)
 
 
+def test_without_validation_nodes_none_is_the_most_accurate():
+    federation = community_federation()
+    federation = replace(federation, validation=torch.zeros_like(federation.validation))
+    schedule = replace(SCHEDULE, selection="last")
+    with pytest.raises(UserError, match="no client has one"):
+        Clients(schedule, federation=federation).create("adafgl", SMALL | {"extractor": "best"}).build()
+
+
 @pytest.mark.parametrize("combine", ["mixture", "threshold"])
 def test_it_learns_with_dropout_and_a_normalised_input(combine):
     schedule = replace(SCHEDULE, rounds=20, optimiser="adam", learning_rate=0.01)

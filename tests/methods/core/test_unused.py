@@ -41,6 +41,12 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("fedspray", "gcn", {"proxies": False}),
     ("fedlit", "sgc", {}),
     ("fedlit", "gcn", {"types": 1}),
+    ("fedala", "gcn", {"first_steps": 1}),
+    ("fedala", "sgc", {"threshold": 0.0}),
+    ("fedgta", "gcn", {"threshold": 1.0}),
+    ("fedgta", "gcn", {"steps": 0}),
+    ("fedgta", "gcn", {"spread": 0.0}),
+    ("adafgl", "gcn", {"federated": 1.0}),
 ]
 
 

@@ -89,6 +89,9 @@ def test_epsilon_is_the_accountants() -> None:
     outcome = train(method_of("fedavg", schedule))
     assert outcome.extras["epsilon"] == pytest.approx(epsilon(2.0, [1 / 3] * 20, 1e-5))
     assert outcome.extras["epsilon_server"] > outcome.extras["epsilon"]
+    # A cluster of GCFL's that nobody trained keeps its model: who looks on knows who was there.
+    outcome = train(method_of("gcfl", schedule))
+    assert outcome.extras["epsilon"] == outcome.extras["epsilon_server"]
 
 
 def test_epsilon_is_that_of_the_rounds_in_which_models_are_sent() -> None:

@@ -234,6 +234,15 @@ def test_variants_run_and_report(options):
         assert 0 < outcome.extras["mask_sparsity_pct"] <= 100
 
 
+def test_bytes_are_beside_fedavgs_among_the_same_clients():
+    """Masks and embeddings off, it sends what FedAvg sends, whoever takes part."""
+    schedule = Schedule(rounds=4, weighting="uniform", participation=0.4)
+    method = create(schedule, clients=5, masks=False, similarity="none")
+    outcome = train(method)
+    assert method.by_round["communication_pct_of_fedavg"] == pytest.approx([100] * 4)
+    assert outcome.extras["communication_pct_of_fedavg_mean"] == pytest.approx(100)
+
+
 @pytest.mark.parametrize("backbone", ["gcn", "sgc", "graphsage", "mlp"])
 def test_every_backbone_has_embeddings(backbone):
     federation = small_federation()
