@@ -221,6 +221,10 @@ class _Given:
 
 
 def _fixed(dataset: Dataset, clients: int, seed: int, *, clients_of: Any = None) -> Any:
+    component = dataset.component
+    if isinstance(clients_of, np.ndarray) and component is not None and clients_of.shape == component.shape:
+        # Of all nodes of the graph, as an array in a file may be.
+        return clients_of[component]
     return clients_of
 
 

@@ -36,6 +36,7 @@ _TYPES: Mapping[str, Any] = {
     "margin": float,
     "columns": str,
     "only": dict[str, list[Any]],
+    "without": list[dict[str, Any]],
     "note": str,
 }
 _SIDE = (*AXES, "table", "metric", "value")
@@ -44,6 +45,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "margin": 0.0,
     "columns": EVERY,
     "only": {},
+    "without": [],
     "note": "",
 }
 
@@ -85,6 +87,8 @@ class Claim:
     """What the difference must exceed; below 0 it may fall short by as much. Of `equal` the half-width."""
     rule: str = EVERY
     only: Mapping[str, tuple[Any, ...]] | None = None
+    without: tuple[Mapping[str, Any], ...] = ()
+    """Places that the paper itself names as exceptions: axes with their values, all of which must be met."""
     note: str = ""
     """What a reader of the verdict must know: why columns are left out, what the runs cannot tell."""
 
@@ -132,11 +136,15 @@ class Claim:
             for value in values:
                 if value not in present:
                     raise unknown(f"{axis} in {table}", str(value), map(str, present))
+        for place in self.without:
+            if not any(_is_at(point, place) for point in listed):
+                raise UserError(f"{dict(place)} is no place in the grid of {table}")
         for point in listed:
             if point["method"] in self.method and all(
                 point[axis] in values or bare(point[axis]) in values for axis, values in only.items()
             ):
-                yield point
+                left_out = any(_is_at(point, place) for place in self.without)
+                yield from () if left_out else (point,)
 
     def _against(self, table: str, point: Mapping[str, Any], metric: str) -> tuple[Side, ...]:
         return tuple(self._side(change, table, point, metric) for change in self.against)
@@ -161,6 +169,10 @@ class Claim:
         if len(matching) != 1:
             raise UserError(f"{wanted} stands for {len(matching)} cells of the grid of {other}, not for one")
         return Side(other, tuple(matching[0].items()), str(change.get("metric", metric)))
+
+
+def _is_at(point: Mapping[str, Any], place: Mapping[str, Any]) -> bool:
+    return all(value in (point[axis], bare(point[axis])) for axis, value in place.items())
 
 
 def _check_side(side: Side) -> None:
@@ -214,7 +226,7 @@ def _claim(block: Mapping[str, Any]) -> Claim:
     for name in {name for side in sides for name in side}:
         if name not in _SIDE:
             raise unknown("key of a side", name, _SIDE)
-    for axis in values["only"]:
+    for axis in (*values["only"], *(axis for place in values["without"] for axis in place)):
         if axis not in AXES:
             raise unknown("axis", axis, AXES)
     return Claim(
@@ -229,5 +241,6 @@ def _claim(block: Mapping[str, Any]) -> Claim:
         margin=float(values["margin"]),
         rule=values["columns"],
         only={axis: tuple(listed) for axis, listed in values["only"].items()},
+        without=tuple(dict(place) for place in values["without"]),
         note=values["note"],
     )

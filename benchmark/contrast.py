@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 from scipy.stats import t as student
 
-from benchmark.verdict import LEVEL, NOT_MEASURED, ROUNDING, UNDECIDED
+from benchmark.verdict import LEAST, LEVEL, NOT_MEASURED, ROUNDING, UNDECIDED
 
 HOLDS, FAILS = "holds", "fails"
 HIGHER, LOWER, EQUAL = "higher", "lower", "equal"
@@ -94,7 +94,7 @@ def interval_of(differences: Sequence[float]) -> tuple[float, float]:
 
 
 def compare(differences: Sequence[float], direction: str, margin: float = 0.0) -> Comparison | None:
-    """The comparison of these differences; None if there is none.
+    """The comparison of these differences; None if there is none. Fewer than three decide nothing.
 
     Differences without any spread are exact: of two runs that are one, or of bytes.
     """
@@ -107,6 +107,8 @@ def compare(differences: Sequence[float], direction: str, margin: float = 0.0) -
     if spread <= ROUNDING * max(map(abs, differences)):
         spread = 0.0
     holds, fails = _p_values(mean, spread, count, direction, margin)
+    if spread and count < LEAST:
+        holds = fails = 1.0
     return Comparison(mean, interval_of(differences), holds, fails, count, spread, direction, margin)
 
 

@@ -82,7 +82,12 @@ def handed_by(cell: Cell) -> Handed:
     found: dict[tuple[str, str], Any] = {}
     for part, path in paths_of(cell).items():
         reads = part in ("partition", "split") and path.suffix != PLUGIN
-        given = partial(_reader(part), path=str(path)) if reads else str(path)
+        # A folder in the working folder would be taken for a name.
+        given = (
+            partial(_reader(part), path=str(path))
+            if reads
+            else str(path if path.is_absolute() else f"./{path}")
+        )
         found[NOUNS[part], names[part]] = given
     return found
 

@@ -65,9 +65,11 @@ class Records:
         return self.store(cell.protocol).done(cell.key) or self._shared(cell) is not None
 
     def of_table(self, protocol: str, cells: Iterable[Cell] = ()) -> list[Record]:
-        """The table's own records, then those of other tables that answer its `cells` with any seed."""
+        """The table's own records, then those of other tables that answer with any seed its `cells`, or what
+        its own records are of beside them."""
         found = {record.key: record for record in self.store(protocol).records()}
-        for cell in cells:
+        beside = (replace(record.cell, seed=0) for record in found.values() if record.status == OK)
+        for cell in dict.fromkeys((*cells, *beside)):
             drawn_once = cell.data_seed >= 0
             # With the seed of its draw such a cell is one that draws with its own.
             group = (replace(cell, seed=cell.data_seed + 1) if drawn_once else cell).work[0]

@@ -85,6 +85,8 @@ class Verdict:
     """Why it is not decided, or not measured."""
     is_ratio: bool = False
     """Whether the difference is a ratio."""
+    count: int = 0
+    """How many seeds, or pairs of them, were compared."""
 
     @property
     def may_move(self) -> bool:
@@ -155,7 +157,7 @@ def _judge(
         return Verdict(NOT_MEASURED)
     comparison = _Comparison(statistics.fmean(values) - printed.mean, tolerance, 0.0, printed)
     compared = comparison.difference + printed.mean, printed.mean
-    bare = Verdict(UNDECIDED, compared, comparison.difference, None, tolerance)
+    bare = Verdict(UNDECIDED, compared, comparison.difference, None, tolerance, count=len(values))
     if len(values) == 1:
         return replace(bare, reason="one seed has no spread")
     spread = statistics.stdev(values)

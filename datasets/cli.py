@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,9 +37,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         warnings.filterwarnings("ignore", message=BETA_NOTICE)
         try:
             options.run(options)
+            sys.stdout.flush()
         except UserError as error:
             print(f"error: {error}", file=sys.stderr)
             return 2
+        except BrokenPipeError:
+            # The reader of standard output has gone, as with `| head`: the rest is not wanted.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 

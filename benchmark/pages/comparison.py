@@ -39,7 +39,7 @@ def level_of(protocol: Protocol, row: Row, metric: str, figure: Figure) -> Verdi
         [*score.by_seed.values()],
         Printed(figure.mean, _spreads(figure), figure.runs, figure.drawn_once),
         tolerance_of(metric, figure.mean),
-        one_draw_here=_is_drawn_once(row),
+        one_draw_here=is_drawn_once(row),
         may_repeat=not is_in_points(metric),
     )
 
@@ -82,7 +82,7 @@ def gain_of(
         [*differences.values()],
         Printed(printed_gain, spreads if len(spreads) == 2 else (), figure.runs, figure.drawn_once),
         tolerance,
-        one_draw_here=_is_drawn_once(row),
+        one_draw_here=is_drawn_once(row),
         may_repeat=is_baseline,
     )
 
@@ -105,5 +105,14 @@ def _spreads(figure: Figure) -> tuple[float, ...]:
     return () if figure.std is None else (figure.std,)
 
 
-def _is_drawn_once(row: Row) -> bool:
-    return row.cell.data_seed >= 0
+NOT_DRAWN = ("attribute", "file", "planted")
+"""Partition schemes whose clients no seed draws, here or in print."""
+
+
+def is_drawn_once(row: Row) -> bool:
+    """Whether all seeds share one draw of the clients: because they are told to, or because the scheme draws
+    none, as METIS does not where clients are few nodes. Their spread tells nothing of other clients."""
+    if row.cell.data_seed >= 0 or row.cell.partition.name in NOT_DRAWN or len(row.records) < 2:
+        return row.cell.data_seed >= 0
+    first, *others = (getattr(record.outcome, "partition_statistics", {}) for record in row.records)
+    return bool(first) and all(other == first for other in others)

@@ -129,6 +129,7 @@ class Entry:
                 "over": self.figure.baseline,
                 **_compared(self.gain),
                 **_verdict(self.gain),
+                "seeds": self.gain.count,
                 "cause": self.gain_cause,
             },
             "authors": self.authors(runs),
@@ -149,11 +150,12 @@ def make_entries(leaderboards: Iterable[Leaderboard]) -> list[Entry]:
     """
     measured: dict[Identity, list[Entry]] = {}
     planned: dict[Identity, Entry] = {}
-    own_tables = {}
+    own_tables, methods = {}, {}
     equal_work: dict[str, list[tuple[Row, Sequence[Row]]]] = {}
     for leaderboard in leaderboards:
         protocol = leaderboard.protocol
         own_tables[protocol.name] = protocol.own_table
+        methods[protocol.name] = len(protocol.grid["method"])
         for entry in _planned(protocol):
             planned.setdefault(_identity(entry.figure), entry)
         for entry in _measured(protocol, leaderboard.rows):
@@ -161,13 +163,15 @@ def make_entries(leaderboards: Iterable[Leaderboard]) -> list[Entry]:
         for row in leaderboard.rows:
             equal_work.setdefault(_first(row), []).append((row, leaderboard.rows))
 
-    def rank(entry: Entry) -> tuple[bool, ...]:
+    def rank(entry: Entry) -> tuple[int, ...]:
         assert entry.row is not None
         cell = entry.row.cell
         several = len(entry.row.scores[entry.metric].by_seed) > 1
         return (
             several and cell.data_seed < 0,
             entry.table == own_tables[entry.protocol],
+            # Rather the table itself than one that gathers several.
+            -methods[entry.protocol],
         )
 
     found = []

@@ -47,7 +47,10 @@ RULE = (
     "on the same clients decides, where it has been run ([authors.md](authors.md)). A **gain** is what "
     "a method has over the table's baseline (both named in the protocol), paired by seed and judged "
     "alike. Three seeds come first; then as many are added, up to ten, as would decide, and all ten where "
-    "the difference lies too near δ: seeds that stop where they decide favour decisions a little."
+    "the difference lies too near δ. Seeds that stop where they decide favour decisions: of figures that are "
+    "off by δ itself, two to three times as many come out as agreeing as by ten seeds fixed before "
+    "(`tests/benchmark/test_verdict.py`). Rows that are one run, as of FedAvg and a FedProx that does no "
+    "more, may have different numbers of seeds, each as many as its own figure asked for."
 )
 
 
@@ -117,7 +120,8 @@ def _levels(entries: Iterable[Entry], runs: Mapping[str, Sequence[Run]]) -> str:
         shown = with_spread(score.mean, score.std), with_spread(entry.figure.mean, entry.figure.std)
         measured, printed = map("".join, zip(shown, ratios, strict=True))
         beside = "–" if theirs is None else with_spread(theirs["mean"], theirs["std"])
-        lines.append([_name(entry), printed, measured, *_judged(entry, entry.level), beside, entry.cause])
+        seeds = len(score.by_seed)
+        lines.append([_name(entry), printed, measured, *_judged(seeds, entry.level), beside, entry.cause])
     head = ["figure", "printed", "measured", *_JUDGED, "authors' code", "cause"]
     return markdown_table(head, lines) if lines else "None."
 
@@ -130,12 +134,11 @@ def _gains(entries: Iterable[Entry]) -> str:
             continue
         measured, printed = (f"{value:+.2f}" for value in gain.compared)
         over = f"{_name(entry)} over {entry.figure.baseline}"
-        lines.append([over, printed, measured, *_judged(entry, gain), entry.gain_cause])
+        lines.append([over, printed, measured, *_judged(gain.count, gain), entry.gain_cause])
     return markdown_table(["gain", "printed", "measured", *_JUDGED, "cause"], lines) if lines else "None."
 
 
-def _judged(entry: Entry, verdict: Verdict) -> tuple[str, str, str]:
-    seeds = 0 if entry.row is None else len(entry.row.scores[entry.metric].by_seed)
+def _judged(seeds: int, verdict: Verdict) -> tuple[str, str, str]:
     return str(seeds), verdict.shown, verdict.shown_interval
 
 

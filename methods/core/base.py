@@ -330,6 +330,11 @@ class FederatedMethod:
         """Clients send, the server mixes, clients receive."""
         with self.upload():
             server = self.average()
+        if missing := [name for name in self.shared() if name not in server]:
+            raise UserError(
+                f"{self.info.name}'s average() leaves out {missing[0]}: return every parameter of shared() or"
+                " name in `unshared` the first part of what stays with the clients"
+            )
         self.receive(server)
         self.channel.down(*[self.parameters[name] for name in self.shared()])
 

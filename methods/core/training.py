@@ -112,6 +112,11 @@ def train(
             progress.losses.append(_finite(loss, method, number))
             with watch("evaluate"):
                 output = method.predict() if model is None else method.predict_by(model)
+                if bool(output.isnan().any()):
+                    raise DivergedError(
+                        f"{method.info.name} diverged: it predicts what is no number in round {number}; lower"
+                        f" the learning rate (now {schedule.learning_rate})"
+                    )
                 progress.evaluations.append(task.evaluate(output))
             if not progress.evaluations[-1].validation.weight.any():
                 _check_selects(schedule, method.federation.source.name)

@@ -21,6 +21,7 @@ from benchmark.leases import Leases
 from benchmark.plan import Skip
 from benchmark.store import Store
 from datasets.errors import UserError
+from datasets.graph import largest_component
 from datasets.options import Spec
 from methods.core.base import register
 from methods.fedavg import FedAvg
@@ -251,3 +252,18 @@ def test_help_says_how_to_start() -> None:
 def test_an_empty_folder_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no records"):
         results(tmp_path)
+
+
+def test_an_array_may_have_the_clients_of_all_nodes_of_the_graph(tmp_path: Path) -> None:
+    """As a file may: the largest component is taken by default."""
+    assert largest_component(datasets.load(GRAPH)).nodes < 300
+    client = np.arange(300) % 2
+    np.save(tmp_path / "clients.npy", client)
+    given = {"dataset": GRAPH, "method": "local", **SMALL, "clients": 2}
+    found = [
+        record.to_dict()["partition_statistics"]["intra_edges"]
+        for parts in (client, f"file[path={tmp_path}/clients.npy]")
+        for record in run(**given, partition=parts).records
+    ]
+    assert len(found) == 2
+    assert found[0] == found[1]

@@ -144,6 +144,20 @@ def test_what_is_said_besides_is_checked(tmp_path: Path, more: str, message: str
     assert message in str(caught.value)
 
 
+def test_places_that_the_text_excepts_are_left_out(tmp_path: Path) -> None:
+    text = TEXT.format(more='without = [{ dataset = "cora", clients = 5 }, { dataset = "pubmed" }]')
+    places = [
+        (dict(column.ours.point)["dataset"], dict(column.ours.point)["clients"])
+        for column in read(tmp_path, text.replace("fedpub-7", "fedpub-2")).columns
+    ]
+    assert ("cora", 10) in places
+    assert ("cora", 5) not in places
+    assert "pubmed" not in {graph for graph, _ in places}
+    for wrong, said in (('dataset = "core"', "is no place in the grid"), ('graph = "cora"', "unknown axis")):
+        with pytest.raises(UserError, match=said):
+            read(tmp_path, TEXT.format(more=f"without = [{{ {wrong} }}]"))
+
+
 def test_equal_needs_a_margin(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="needs a margin above 0"):
         read(tmp_path, TEXT.format(more="").replace('"higher"', '"equal"'))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -204,3 +205,23 @@ def test_one_seed_does_not_tell_how_many_would_decide() -> None:
     found = compare([1.0], HIGHER)
     assert found is not None
     assert found.seeds_needed(10) is None
+
+
+def test_two_seeds_decide_nothing() -> None:
+    found = compare([5.0, 5.1], HIGHER)
+    assert found is not None
+    assert (found.word, found.seeds) == (UNDECIDED, 2)
+    assert compare([5.0, 5.0], HIGHER).word == HOLDS  # type: ignore[union-attr]
+
+
+def test_two_looks_decide_wrongly_in_seven_of_a_hundred() -> None:
+    """At the margin itself, by the rule of the campaign: three seeds, and all ten where those do not decide
+    and ten would. The page says so."""
+    random, wrong = np.random.default_rng(0), 0
+    for draws in random.normal(size=(2000, 10)).tolist():
+        found = compare(draws[:3], HIGHER)
+        assert found is not None
+        if found.word == UNDECIDED and found.seeds_needed(10) is not None:
+            found = compare(draws, HIGHER)
+        wrong += found is not None and found.word == HOLDS
+    assert 0.055 < wrong / 2000 < 0.085

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+
+from benchmark.arguments import parse
+from benchmark.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDES = [str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("docs/*.md"))]
@@ -112,3 +116,17 @@ def test_the_published_table_of_the_readme_is_that_of_its_leaderboard() -> None:
 def test_the_guide_names_the_file_with_the_graphs() -> None:
     assert "an entry in `datasets/catalogue.toml`" in text_of("CONTRIBUTING.md")
     assert (ROOT / "datasets" / "catalogue.toml").is_file()
+
+
+def test_the_graph_of_the_guide_runs_by_its_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the folder that the guide names, which is in the working folder."""
+    guide = text_of("docs/graphs.md")
+    (tmp_path / "bank").mkdir()
+    for name, content in re.findall(r"<!-- (\w+\.csv) -->\n```\n(.*?)```", guide, re.DOTALL):
+        (tmp_path / "bank" / name).write_text(content)
+    monkeypatch.chdir(tmp_path)
+    commands = re.findall(r"^python -m benchmark (--dataset \./bank .*?)(?: +#.*)?$", guide, re.MULTILINE)
+    assert len(commands) == 2
+    for number, command in enumerate(commands):
+        quick = ["--rounds", "2", "--engine", "in-process", "--results", f"results{number}"]
+        assert main(parse([*shlex.split(command), *quick])) == 0

@@ -179,3 +179,15 @@ def test_a_record_is_labelled_as_the_cell_that_asks_for_it(tmp_path: Path) -> No
     assert found is not None
     assert (found.cell.variant, found.source) == (asked.label, None)
     assert [record.cell.variant for record in records.of_table(asked.protocol, [asked])] == [asked.label]
+
+
+def test_a_row_off_the_grid_has_the_seeds_of_other_tables_too(tmp_path: Path) -> None:
+    """Three seeds were asked for, of which another table had one."""
+    Store(tmp_path, "other").append(make_record(make_cell(protocol="other", rounds=3), 60.0))
+    for seed in (1, 2):
+        Store(tmp_path, "own").append(
+            make_record(make_cell(protocol="own", rounds=3, seed=seed), 61.0 + seed)
+        )
+    found = Records(tmp_path).of_table("own")
+    assert sorted(record.cell.seed for record in found) == [0, 1, 2]
+    assert {record.cell.protocol for record in found} == {"own"}

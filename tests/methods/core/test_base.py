@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor
 
+from datasets.errors import UserError
 from methods.core import registry
 from methods.core.base import Architecture, FederatedMethod, Schedule
 from methods.core.setting import make_setting
+from methods.core.training import DivergedError, train
+from methods.fedavg import FedAvg
+from methods.stacked.parameters import Parameters
 from tests.methods.federations import small_federation
 
 FEDERATION = small_federation(clients=4, nodes=80, scheme="louvain")
@@ -43,3 +48,28 @@ def test_every_client_starts_from_what_it_received() -> None:
     method = built()
     for name, value in method.parameters.items():
         assert torch.equal(method.received[name].expand_as(value), value)
+
+
+def test_an_average_without_a_shared_parameter_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be counted as sent, and never averaged."""
+
+    def shortened(self: FederatedMethod) -> Parameters:
+        return dict([*FederatedMethod.average(self).items()][1:])
+
+    method = built()
+    monkeypatch.setattr(FedAvg, "average", shortened)
+    with pytest.raises(UserError, match=r"fedavg's average\(\) leaves out layers\.0\.weight"):
+        method.exchange(1)
+
+
+def test_predictions_that_are_no_numbers_are_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loss of the round may be finite, as where the last average is not."""
+    honest = FedAvg.predict
+
+    def broken(self: FedAvg) -> Tensor:
+        return honest(self) * torch.nan
+
+    monkeypatch.setattr(FedAvg, "predict", broken)
+    setting = make_setting(FEDERATION, Architecture(hidden=(4,)), Schedule(rounds=1))
+    with pytest.raises(DivergedError, match="predicts what is no number in round 1"):
+        train(registry.create("fedavg", {}, setting))
