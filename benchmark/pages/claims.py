@@ -34,7 +34,7 @@ from benchmark.pages.wording import partition_title
 from benchmark.pages.writing import write_page
 from benchmark.protocol import AXES, names
 from benchmark.published import published_figure
-from benchmark.verdict import CANNOT, LEVEL, NOT_MEASURED, UNDECIDED, is_in_points
+from benchmark.verdict import CANNOT, LEAST, LEVEL, NOT_MEASURED, UNDECIDED, is_in_points
 
 RULE = (
     "Claims that the papers make in words or in bold type, restated in our words, and whether they hold "
@@ -307,8 +307,20 @@ def _column_lines(finding: Finding) -> Iterator[list[str]]:
             f"{comparison.difference:+.2f}",
             "–" if interval is None else f"{interval[0]:+.2f} to {interval[1]:+.2f}",
             str(comparison.seeds),
-            column.word,
+            f"{column.word}{_why_open(finding.claim, column, comparison)}",
         ]
+
+
+def _why_open(claim: Claim, column: Measured, comparison: Comparison) -> str:
+    """What leaves a column undecided whatever its interval, in brackets; empty if nothing does."""
+    if column.word != UNDECIDED:
+        return ""
+    missing = [_side(claim.against[place]) for place, found in enumerate(column.comparisons) if found is None]
+    if missing:
+        return f" ({', '.join(missing)} not measured)"
+    if comparison.seeds < LEAST:
+        return " (too few seeds)"
+    return " (all seeds share one draw of the clients, or give one value)" * math.isinf(comparison.spread)
 
 
 def _place(claim: Claim, column: Column) -> str:

@@ -145,3 +145,15 @@ def test_a_claim_without_records_is_not_measured(tmp_path: Path) -> None:
     (finding,) = find([claim_of(tmp_path, ONE)], {})
     assert finding.word == NOT_MEASURED
     assert "| 1 | 0 | – | **not measured** |" in markdown([finding])
+
+
+def test_a_column_says_what_leaves_it_open(tmp_path: Path) -> None:
+    claim = claim_of(tmp_path, ONE.replace("'cora'", '"cora"'))
+    lone = {name: SCORES[name] for name in ("local", "fedpub")}
+    assert "undecided (fedavg not measured)" in markdown([found(claim, lone, *PLACE)])
+    two = {name: values[:2] for name, values in SCORES.items()} | {"fedavg": (60.0, 65.2)}
+    assert "undecided (too few seeds)" in markdown([found(claim, two, *PLACE)])
+    same = {"partition_statistics": {"intra_edges": 3017}}
+    records = records_of("fedpub-2", SCORES, *PLACE, **same)
+    shared = find([claim], {"fedpub-2": make_rows(load_protocol("fedpub-2"), records)})
+    assert "undecided (all seeds share one draw of the clients" in markdown(shared)

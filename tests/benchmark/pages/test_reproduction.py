@@ -36,8 +36,10 @@ SCORES: Mapping[str, tuple[float, ...]] = {
 """Seed by seed; 79.94 ± 0.24, 69.19 ± 0.67 and 81.54 ± 0.12 are printed."""
 
 
-def records_of(table: str, scores: Mapping[str, tuple[float, ...]], *argv: str) -> list[Record]:
-    """Records of a table with made-up accuracies, seed by seed."""
+def records_of(
+    table: str, scores: Mapping[str, tuple[float, ...]], *argv: str, **results: Any
+) -> list[Record]:
+    """Records of a table with made-up accuracies, seed by seed; `results` are in all of them."""
     seeds = str(len(next(iter(scores.values()))))
     cells = make_plan(parse(["--table", table, "--method", *scores, "--seeds", seeds, *argv])).cells
     return [
@@ -45,6 +47,7 @@ def records_of(table: str, scores: Mapping[str, tuple[float, ...]], *argv: str) 
             cell,
             scores[cell.label][cell.seed],
             default_options=asdict(registry.make_options(cell.method, dict(cell.options))),
+            **results,
         )
         for cell in cells
     ]
@@ -345,3 +348,28 @@ def test_a_record_that_does_not_hold_the_score_is_not_measured() -> None:
         for record in records_of("fedpub-2", SCORES, *PLACE)
     ]
     assert all(entry.row is None for entry in entries_of(fedpub_2=empty))
+
+
+def test_one_division_for_every_seed_decides_nothing() -> None:
+    """As METIS makes it of few nodes: its spread says nothing of other clients, in print or elsewhere."""
+    same = {"partition_statistics": {"intra_edges": 3017, "clients": 10}}
+    entry = entry_of(entries_of(fedpub_2=records_of("fedpub-2", SCORES, *PLACE, **same)), *TABLE_2, "Local")
+    assert (entry.level.word, entry.level.reason) == (
+        UNDECIDED,
+        "all seeds share one draw of the clients here",
+    )
+
+
+def test_a_gain_tells_the_pairs_that_it_is_of() -> None:
+    """Of five seeds of the method three are the baseline's too."""
+    records = [
+        *records_of("fedpub-2", {"fedpub": (90.0, 90.1, 90.2, 90.3, 90.4)}, *PLACE),
+        *records_of("fedpub-2", {"local": (60.0, 60.1, 60.3)}, *PLACE),
+    ]
+    entry = entry_of(entries_of(fedpub_2=records), *TABLE_2, "FED-PUB")
+    assert entry.gain is not None
+    assert (entry.gain.word, entry.gain.count) == (DIFFERS, 3)
+    assert entry.row is not None
+    assert len(entry.row.records) == 5
+    (line,) = [line for line in markdown([entry], {}).splitlines() if " over local" in line]
+    assert line.split(" | ")[3] == "3"
