@@ -16,7 +16,7 @@ from benchmark.checkpoints import Checkpoints, forget
 from benchmark.engines import Engine, InProcess, Memory, RunCell, create_engine
 from benchmark.estimate import Estimate
 from benchmark.leases import Leases
-from benchmark.logs import Logged
+from benchmark.logs import Logged, keep_failure
 from benchmark.progress import GridProgress, console_for
 from benchmark.queue import Queue
 from benchmark.record import FAILED as FAILED_RECORD
@@ -63,6 +63,8 @@ def run_cells(
                 progress.finished(record)
                 if record.status == FAILED_RECORD:
                     failures.append(record)
+                    if isinstance(engine, InProcess):
+                        keep_failure(arguments.results.resolve(), record)
                 tell()
     return failures
 

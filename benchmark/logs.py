@@ -29,27 +29,49 @@ class Logged:
     """The results folder; absolute, since a worker may start elsewhere."""
 
     def __call__(self, cell: Cell) -> Record:
-        """The cell's record. Raises OSError if the log cannot be begun; what becomes of it later costs no
-        record."""
+        """The cell's record, whatever becomes of the log, as where the disk is full."""
         path = log_path(self.results, cell.key)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            log = _begun(path, cell)
+        except OSError:
+            return self.work(cell)
         record: Record | None = None
         try:
-            with path.open("w", encoding="utf-8", errors="backslashreplace") as log:
-                log.write(f"{cell.title}\n")
-                log.flush()
+            with log:
                 with _output_to(log):
                     record = self.work(cell)
-                if isinstance(record.outcome, Failure):
-                    log.write(f"{(record.outcome.traceback or str(record.error)).rstrip()}\n")
+                _tell_failure(log, record)
         except OSError:
-            # As of a disk that has become full.
             if record is None:
                 raise
         if record.status == OK:
             with suppress(OSError):
                 path.unlink()
         return record
+
+
+def keep_failure(results: Path, record: Record) -> None:
+    """Write the log of a failure whose cell ran in this process, where its output went to the terminal."""
+    with suppress(OSError), _begun(log_path(results, record.cell.key), record.cell) as log:
+        _tell_failure(log, record)
+
+
+def _begun(path: Path, cell: Cell) -> TextIO:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    log = path.open("w", encoding="utf-8", errors="backslashreplace")
+    try:
+        log.write(f"{cell.title}\n")
+        log.flush()
+    except OSError:
+        with suppress(OSError):
+            log.close()
+        raise
+    return log
+
+
+def _tell_failure(log: TextIO, record: Record) -> None:
+    if isinstance(record.outcome, Failure):
+        log.write(f"{(record.outcome.traceback or str(record.error)).rstrip()}\n")
 
 
 @contextmanager

@@ -92,6 +92,8 @@ def checked(raw: RawGraph, path: Path, unlabelled: bool = False) -> RawGraph:
     nodes = len(raw.labels)
     if raw.features.ndim != 2:
         raise malformed(path, "the features are not one row per node")
+    if not raw.features.shape[1]:
+        raise malformed(path, "the nodes have no feature")
     if raw.features.shape[0] != nodes:
         raise malformed(path, f"{raw.features.shape[0]} feature rows but {nodes} labels")
     ends = (raw.source, raw.target)

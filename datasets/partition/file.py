@@ -34,6 +34,11 @@ def partition(
     """
     read, component = _read(path, key), dataset.component
     if isinstance(read, np.ndarray) and component is not None and read.shape == component.shape:
+        if lost := sorted(set(read.tolist()) - set(read[component].tolist()) - {-1}):
+            raise UserError(
+                f"client {lost[0]} in {path} has nodes outside the largest component of {dataset.name} alone,"
+                " which is all that is taken: set largest_component=false, or leave the client out"
+            )
         return read[component]
     if isinstance(read, list) and component is not None:
         return [_within(nodes, component) for nodes in read]

@@ -71,7 +71,10 @@ def _from_file(path: Path) -> type[FederatedMethod]:
     found: dict[str, type[FederatedMethod]] = {}
     _collect(plugins.load_file(NOUN, path), found)
     if len(found) != 1:
-        raise UserError(f"{path} registers {len(found)} methods: it must register exactly one")
+        raise UserError(
+            f"{path} registers {len(found)} methods: it must register exactly one, a FederatedMethod below"
+            " @register(name, title=…, paper=…)"
+        )
     return next(iter(found.values()))
 
 

@@ -25,7 +25,7 @@ from methods.core.tasks.base import Evaluation, Task
 
 
 class DivergedError(UserError):
-    """A loss stopped being a finite number."""
+    """A loss stopped being a finite number, or an output being one."""
 
 
 @dataclass(frozen=True)
@@ -113,10 +113,7 @@ def train(
             with watch("evaluate"):
                 output = method.predict() if model is None else method.predict_by(model)
                 if bool(output.isnan().any()):
-                    raise DivergedError(
-                        f"{method.info.name} diverged: it predicts what is no number in round {number}; lower"
-                        f" the learning rate (now {schedule.learning_rate})"
-                    )
+                    raise _diverged(method, "it predicts what is no number", number)
                 progress.evaluations.append(task.evaluate(output))
             if not progress.evaluations[-1].validation.weight.any():
                 _check_selects(schedule, method.federation.source.name)
@@ -187,12 +184,16 @@ def _finite(loss: Tensor, method: FederatedMethod, number: int) -> float:
     """The loss per client; raises DivergedError if it is not a finite number."""
     value = float(loss) / method.federation.clients
     if not math.isfinite(value):
-        fix = f"lower the learning rate (now {method.schedule.learning_rate})"
-        # Where outputs that are NaN are multiplied the loss is finite, but its gradient is not.
-        if number <= 2 and method.inputs.receptive_field is not None:
-            fix += ", or set reads_labelled_alone to False if it trains on outputs of unlabelled nodes"
-        raise DivergedError(f"{method.info.name} diverged: its loss is {value} in round {number}; {fix}")
+        raise _diverged(method, f"its loss is {value}", number)
     return value
+
+
+def _diverged(method: FederatedMethod, what: str, number: int) -> DivergedError:
+    fix = f"lower the learning rate (now {method.schedule.learning_rate})"
+    # Where outputs that are NaN are multiplied the loss is finite, but its gradient is not.
+    if number <= 2 and method.inputs.receptive_field is not None:
+        fix += ", or set reads_labelled_alone to False if it trains on outputs of unlabelled nodes"
+    return DivergedError(f"{method.info.name} diverged: {what} in round {number}; {fix}")
 
 
 def _outcome(
