@@ -332,3 +332,14 @@ def test_a_plug_in_that_cannot_be_imported_is_listed_with_the_reason(
     assert re.search("^ *theirs ", out, re.MULTILINE)
     assert kind == "datasets" or "the plug-in theirs cannot be imported" in out
     assert "metis-overlapping" in out
+
+
+def test_a_failure_in_the_commands_own_process_has_a_log_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_FAILS", str(tmp_path))
+    assert run(tmp_path / "results", *ONE, "--seeds", "2", work=failing_run) == 1
+    (bad,) = (record for record in stored(tmp_path / "results") if record["status"] == "failed")
+    (path,) = (tmp_path / "results" / "logs").glob("*.log")
+    assert path.stem == bad["key"]
+    assert (bad["traceback"] or bad["error"]) in path.read_text()

@@ -88,6 +88,11 @@ def test_a_log_is_kept_of_the_cell_that_fails(tmp_path: Path) -> None:
     assert text.endswith("Traceback: here\n")
 
 
+def test_a_log_that_cannot_be_begun_costs_no_cell(tmp_path: Path) -> None:
+    (tmp_path / "logs").write_text("no folder")
+    assert Logged(quick_run, tmp_path)(cells(1)[0]).status == "ok"
+
+
 @pytest.mark.parametrize("work", [log_removing_run, disk_filling_run])
 def test_a_log_that_is_gone_or_full_costs_no_record(work: RunCell, tmp_path: Path) -> None:
     (made,) = ProcessPool(workers=1).map(

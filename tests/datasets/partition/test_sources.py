@@ -77,6 +77,9 @@ def test_a_client_for_every_node_of_a_graph_whose_largest_component_is_taken(tmp
         np.save(tmp_path / f"{name}.npy", np.array(client))
         found = partition(part, given(tmp_path / f"{name}.npy"), 2, 0)
         assert [nodes.tolist() for nodes in found.nodes] == [[0, 2], [1, 3]]
+    np.save(tmp_path / "lost.npy", np.array([1, 1, 0, 0, 0, 0]))
+    with pytest.raises(UserError, match=r"client 1 in .* outside the largest component of parts"):
+        partition(part, given(tmp_path / "lost.npy"), 2, 0)
     np.savez(tmp_path / "lists.npz", own_nodes=np.array([4, 2, 0, 5, 3]), own_sizes=np.array([3, 2]))
     found = partition(part, given(tmp_path / "lists.npz", key="own"), 2, 0)
     assert [nodes.tolist() for nodes in found.nodes] == [[0, 2], [1, 3]]
