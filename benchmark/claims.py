@@ -140,11 +140,11 @@ class Claim:
             if not any(_is_at(point, place) for point in listed):
                 raise UserError(f"{dict(place)} is no place in the grid of {table}")
         for point in listed:
-            if point["method"] in self.method and all(
+            wanted = point["method"] in self.method and all(
                 point[axis] in values or bare(point[axis]) in values for axis, values in only.items()
-            ):
-                left_out = any(_is_at(point, place) for place in self.without)
-                yield from () if left_out else (point,)
+            )
+            if wanted and not any(_is_at(point, place) for place in self.without):
+                yield point
 
     def _against(self, table: str, point: Mapping[str, Any], metric: str) -> tuple[Side, ...]:
         return tuple(self._side(change, table, point, metric) for change in self.against)
