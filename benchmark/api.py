@@ -41,6 +41,7 @@ from datasets.graph import Dataset
 from datasets.options import Spec, format_value
 from datasets.own import as_own
 from datasets.partition import SCHEMES, Partition
+from datasets.partition.base import of_component
 from datasets.plugins import Handed, handed_over
 from methods.core import registry
 from methods.core.base import FederatedMethod
@@ -221,10 +222,8 @@ class _Given:
 
 
 def _fixed(dataset: Dataset, clients: int, seed: int, *, clients_of: Any = None) -> Any:
-    component = dataset.component
-    if isinstance(clients_of, np.ndarray) and component is not None and clients_of.shape == component.shape:
-        # Of all nodes of the graph, as an array in a file may be.
-        return clients_of[component]
+    if isinstance(clients_of, np.ndarray):
+        return of_component(dataset, clients_of, "the array that was given")
     return clients_of
 
 

@@ -29,6 +29,7 @@ from benchmark.record import Record
 from benchmark.records import Records, run_once
 from benchmark.store import Store
 from datasets.errors import UserError
+from datasets.streams import close_output
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
@@ -50,8 +51,7 @@ def main(arguments: Arguments, work: RunCell | None = None) -> int:
         print("benchmark: interrupted; finished cells are kept, the same command goes on", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of standard output has gone, as with `| head`: the rest is not wanted.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        close_output()
         return OK
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,6 +19,7 @@ from datasets.errors import UserError
 from datasets.files import explained, user_cache
 from datasets.graph import BETA_NOTICE, Dataset, largest_component, valued
 from datasets.options import Spec, defaults_in_words, defaults_of
+from datasets.streams import close_output
 from datasets.summary import summarise
 from datasets.synthetic import GENERATORS
 
@@ -42,8 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"error: {error}", file=sys.stderr)
             return 2
         except BrokenPipeError:
-            # The reader of standard output has gone, as with `| head`: the rest is not wanted.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            close_output()
     return 0
 
 

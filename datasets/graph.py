@@ -12,6 +12,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from datasets.errors import UserError
 from datasets.sets import distinct
 
 
@@ -52,6 +53,35 @@ class Dataset:
         """Symmetric 0/1 adjacency matrix, (n, n) float32."""
         source, target = (end.numpy() for end in self.graph.edges())
         return ones_at(source, target, (self.nodes, self.nodes))
+
+
+def check_dataset(dataset: Dataset) -> None:
+    """Raises UserError for a dataset that is not as its fields say; for one that users made themselves."""
+    nodes, labels = dataset.nodes, dataset.labels
+    mended = "make it with datasets.graph.build_dataset, which does that"
+    if dataset.features.ndim != 2 or len(dataset.features) != nodes or labels.shape != (nodes,):
+        raise UserError(
+            f"{dataset.name} has {nodes} nodes, features of shape {tuple(dataset.features.shape)} and labels "
+            f"of shape {tuple(labels.shape)}: give every node a row of features and a label"
+        )
+    if dataset.features.dtype != torch.float32:
+        raise UserError(f"the features of {dataset.name} are {dataset.features.dtype}: give them as float32")
+    if labels.dtype != torch.int64 or (
+        nodes and not -1 <= int(labels.min()) <= int(labels.max()) < dataset.classes
+    ):
+        raise UserError(
+            f"the labels of {dataset.name} must be int64 from 0 to {dataset.classes - 1}, or -1 for none"
+        )
+    source, target = (end.numpy().astype(np.int64) for end in dataset.graph.edges())
+    keys, mirrored = source * nodes + target, target * nodes + source
+    if (source == target).any():
+        raise UserError(f"the graph of {dataset.name} has self-loops: leave them out, or {mended}")
+    if len(distinct(keys)) < len(keys):
+        raise UserError(f"the graph of {dataset.name} has an edge more than once: keep one, or {mended}")
+    if not np.array_equal(distinct(keys), distinct(mirrored)):
+        raise UserError(
+            f"the graph of {dataset.name} has edges in one direction alone: add the other, or {mended}"
+        )
 
 
 def valued(attribute: np.ndarray) -> np.ndarray:

@@ -23,7 +23,7 @@ import torch
 from datasets.archive import ATTRIBUTE, as_dataset
 from datasets.errors import UserError
 from datasets.files import explained
-from datasets.graph import Dataset
+from datasets.graph import Dataset, check_dataset
 from datasets.loaders.raw import DAMAGE, MalformedFileError, RawGraph, checked, masks_of
 from datasets.paths import ARCHIVE, GRAPHML, PLUGIN, TABLE, TENSORS
 from datasets.tables import read_table
@@ -139,8 +139,9 @@ def from_networkx(graph: Any, name: str = "graph") -> Dataset:
 def as_own(graph: Any) -> Dataset:
     """The `Dataset` of whatever object holds a graph: a Dataset, PyG `Data`, DGLGraph or networkx graph.
 
-    Raises UserError for anything else."""
+    Raises UserError for anything else, and for a Dataset that is not as its fields say."""
     if isinstance(graph, Dataset):
+        check_dataset(graph)
         return graph
     library = type(graph).__module__.partition(".")[0]
     name = str(getattr(graph, "name", "") or "graph")

@@ -19,7 +19,7 @@ from datasets.catalogue import REGISTRY, DatasetInfo
 from datasets.errors import UserError, unknown
 from datasets.fetch import fetch, forget
 from datasets.files import explained, locate, user_cache
-from datasets.graph import Dataset, binarised
+from datasets.graph import Dataset, binarised, check_dataset
 from datasets.loaders import PARSERS, planetoid
 from datasets.loaders.raw import MalformedFileError
 from datasets.options import OptionValue, Spec, checked_options, format_name
@@ -86,6 +86,7 @@ def load(
         raise UserError(
             f"load() of the plug-in {path} returns {type(dataset).__name__}: return a datasets.Dataset"
         )
+    check_dataset(dataset)
     return dataset
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from datasets.errors import UserError
+from datasets.graph import Dataset
 from datasets.sets import distinct
 
 
@@ -68,6 +69,23 @@ def group(assignment: np.ndarray, clients: int) -> list[np.ndarray]:
     order = np.argsort(assignment, kind="stable")
     bounds = np.searchsorted(assignment[order], np.arange(clients + 1))
     return [order[start:stop].astype(np.int64) for start, stop in itertools.pairwise(bounds)]
+
+
+def of_component(dataset: Dataset, assignment: np.ndarray, called: str) -> np.ndarray:
+    """A client for every node of the dataset, from one for every node of the graph that it was taken from.
+
+    One that is of the dataset's nodes already is handed back. `called` names it where one cannot be had:
+    raises UserError for a client that has nodes outside the largest component alone.
+    """
+    component = dataset.component
+    if component is None or assignment.shape != component.shape:
+        return assignment
+    if lost := sorted(set(assignment.tolist()) - set(assignment[component].tolist()) - {-1}):
+        raise UserError(
+            f"client {lost[0]} in {called} has nodes outside the largest component of {dataset.name} alone,"
+            " which is all that is taken: set largest_component=false, or leave the client out"
+        )
+    return assignment[component]
 
 
 def as_partition(

@@ -11,6 +11,7 @@ from datasets.files import find_data
 from datasets.graph import Dataset
 from datasets.loaders.npz import NpzReader, open_npz
 from datasets.loaders.raw import DAMAGE, MalformedFileError
+from datasets.partition.base import of_component
 
 
 def check_options(*, path: str, **others: object) -> None:
@@ -33,14 +34,9 @@ def partition(
     Raises UserError if there is no such file or it cannot be read so.
     """
     read, component = _read(path, key), dataset.component
-    if isinstance(read, np.ndarray) and component is not None and read.shape == component.shape:
-        if lost := sorted(set(read.tolist()) - set(read[component].tolist()) - {-1}):
-            raise UserError(
-                f"client {lost[0]} in {path} has nodes outside the largest component of {dataset.name} alone,"
-                " which is all that is taken: set largest_component=false, or leave the client out"
-            )
-        return read[component]
-    if isinstance(read, list) and component is not None:
+    if isinstance(read, np.ndarray):
+        return of_component(dataset, read, path)
+    if component is not None:
         return [_within(nodes, component) for nodes in read]
     return read
 

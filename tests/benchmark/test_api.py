@@ -256,7 +256,9 @@ def test_an_empty_folder_is_a_sentence(tmp_path: Path) -> None:
 
 def test_an_array_may_have_the_clients_of_all_nodes_of_the_graph(tmp_path: Path) -> None:
     """As a file may: the largest component is taken by default."""
-    assert largest_component(datasets.load(GRAPH)).nodes < 300
+    taken = largest_component(datasets.load(GRAPH)).component
+    assert taken is not None
+    assert not taken.all()
     client = np.arange(300) % 2
     np.save(tmp_path / "clients.npy", client)
     given = {"dataset": GRAPH, "method": "local", **SMALL, "clients": 2}
@@ -267,3 +269,6 @@ def test_an_array_may_have_the_clients_of_all_nodes_of_the_graph(tmp_path: Path)
     ]
     assert len(found) == 2
     assert found[0] == found[1]
+    client[~taken] = 2
+    with pytest.raises(UserError, match="client 2 in the array that was given has nodes outside the largest"):
+        run(**given, partition=client)

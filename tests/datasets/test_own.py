@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import dgl
 import networkx
@@ -20,7 +21,7 @@ from torch_geometric.data import Data, HeteroData
 import datasets
 from datasets import cli
 from datasets.errors import UserError
-from datasets.graph import Dataset, as_scipy
+from datasets.graph import Dataset, as_scipy, build_dataset
 from datasets.own import as_own
 from datasets.partition import partition, statistics
 from datasets.partition.base import as_partition
@@ -172,6 +173,35 @@ def test_a_data_of_pyg_keeps_splits_and_attributes() -> None:
     assert known(as_own(as_pyg()))
     with pytest.raises(UserError, match="has no edge_index"):
         datasets.from_pyg(Data(x=torch.tensor(FEATURES), y=torch.tensor(LABELS)))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"labels": torch.zeros(4, dtype=torch.int64)}, "every node a row of features and a label"),
+        ({"features": torch.ones(4, 2)}, "every node a row of features and a label"),
+        ({"features": torch.ones(5, 2, dtype=torch.float64)}, "float32"),
+        ({"labels": torch.tensor([0, 1, 2, 1, 0])}, "from 0 to 1"),
+        ({"graph": dgl.graph(([0, 1], [1, 2]), num_nodes=5)}, "in one direction alone"),
+        ({"graph": dgl.graph(([0, 1, 1], [1, 0, 1]), num_nodes=5)}, "self-loops"),
+        ({"graph": dgl.graph(([0, 1, 0, 1], [1, 0, 1, 0]), num_nodes=5)}, "more than once"),
+    ],
+)
+def test_a_dataset_of_ones_own_is_checked(wrong: dict[str, Any], said: str, tmp_path: Path) -> None:
+    """In an object and in a plug-in: what a graph with edges in one direction gave was silently another."""
+    good = build_dataset("mine", EDGES[0], EDGES[1], FEATURES, LABELS)
+    assert as_own(good) is good
+    bad = replace(good, **wrong)
+    with pytest.raises(UserError, match=said):
+        as_own(bad)
+    plugin = tmp_path / "mine.py"
+    plugin.write_text("from tests.datasets.test_own import HANDED\n\ndef load():\n    return HANDED[-1]\n")
+    HANDED.append(bad)
+    with pytest.raises(UserError, match=said):
+        datasets.load(str(plugin))
+
+
+HANDED: list[Dataset] = []
 
 
 @pytest.mark.skipif(
