@@ -81,6 +81,8 @@ class FedAux(FederatedMethod):
 
     options: FedAuxOptions
     unshared = (PREFIX,)
+    # The softmax is over those who took part.
+    tells_attendance = True
 
     def initial_parameters(self) -> Parameters:
         """FedAvg's start with a classifier of twice the inputs; the same a for all, masks of ones."""
@@ -135,9 +137,8 @@ class FedAux(FederatedMethod):
 
     def exchange(self, round_number: int) -> None:
         """Weights and vectors go up, each client's own averages come down."""
-        sent = {name: self.parameters[name] for name in self.shared()}
-        self.channel.up(*sent.values())
-        with torch.no_grad():
+        with torch.no_grad(), self.upload():
+            sent = {name: self.parameters[name] for name in self.shared()}
             similarity = cosine(gram([sent[VECTOR]]))
             matrix = (self.options.beta * similarity).masked_fill(~self.present, -torch.inf).softmax(dim=1)
             server = mix(matrix.float(), sent)

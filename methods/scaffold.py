@@ -92,16 +92,16 @@ class Scaffold(CorrectedMethod):
 
     def exchange(self, round_number: int) -> None:
         """Models and controls go up, are averaged, and come down."""
-        sent = [self.parameters[name] for name in self.shared()]
-        self.channel.up(*sent, *self.control.values())
         with torch.no_grad():
             self._renew_controls()
-        server = self.average()
+        self.channel.up(*self.control.values())
+        with self.upload():
+            server = self.average()
         if self.options.server_rate != 1:
             rate = self.options.server_rate
             server = {name: torch.lerp(self.received[name], value, rate) for name, value in server.items()}
         self.receive(server)
-        self.channel.down(*sent, *self.control.values())
+        self.channel.down(*[self.parameters[name] for name in self.shared()], *self.control.values())
 
     def _renew_controls(self) -> None:
         """c_k by (i) or (ii), then c ← Σ_k p_k c_k."""

@@ -42,6 +42,8 @@ class Channel:
         """The settings that change what a client sends and reach `encoded` alone; empty: none."""
         self.private = False
         """Whether nothing may be sent but through `encoded`."""
+        self.changed = False
+        """Whether anything was."""
 
     @property
     def total(self) -> int:
@@ -50,18 +52,23 @@ class Channel:
 
     def check_sends(self, models: bool) -> None:
         """Raises UserError where the schedule changes models on their way up and the method sends none."""
-        self._check(bool(self.guard) and not models)
+        self._refuse(bool(self.guard) and not models)
+
+    def check_changed(self) -> None:
+        """After a round: raises UserError where the schedule changes models and none was sent as such."""
+        self._refuse(bool(self.guard) and not self.changed)
 
     def up(self, *payload: Tensor | int) -> None:
-        """Clients to server (or to clients), summed over clients, in this round.
+        """Clients to server (or to clients), summed over clients, in this round, as they are.
 
-        Raises UserError where the schedule changes messages, since this one would go as it is.
+        Raises UserError where updates must be private, which these would not be.
         """
-        self._check(bool(self.guard))
+        self._refuse(self.private)
         self.bytes_up += self._total(payload, self.senders)
 
     def encoded(self, size: int) -> None:
         """As `up`, the bytes of messages that the schedule has changed (`methods.core.uplink`)."""
+        self.changed = True
         self.bytes_up += size
 
     def down(self, *payload: Tensor | int) -> None:
@@ -71,16 +78,17 @@ class Channel:
     def once(self, *payload: Tensor | int) -> None:
         """Exchanged before or after training, not in every round, among all clients.
 
-        Raises UserError where updates must be private, since this would go as it is.
+        Raises UserError where updates must be private, which this would not be.
         """
-        self._check(self.private)
+        self._refuse(self.private)
         self.bytes_once += self._total(payload, self.clients)
 
-    def _check(self, refused: bool) -> None:
+    def _refuse(self, refused: bool) -> None:
         if refused:
+            beside = "and nothing beside them, " if self.private else ""
             raise UserError(
-                f"{self.guard} acts on models that are sent as FedAvg sends them, and this method sends "
-                "something else, or nothing: leave it out, or take another method"
+                f"{self.guard} acts on models that are sent as FedAvg sends them, {beside}and this method "
+                "sends something else, or nothing: leave it out, or take another method"
             )
 
     def _total(self, payload: tuple[Tensor | int, ...], taking_part: int) -> int:

@@ -107,6 +107,7 @@ def train(
             loss = method.train_round(number)
             if schedule.evaluate == "received":
                 method.exchange(number)
+                method.channel.check_changed()
         evaluated = number % schedule.evaluate_every == 0 or number == schedule.rounds
         if evaluated:
             progress.losses.append(_finite(loss, method, number))
@@ -123,6 +124,7 @@ def train(
         if schedule.evaluate != "received":
             with watch("train"):
                 method.exchange(number)
+                method.channel.check_changed()
         if on_round is not None:
             last = progress.evaluations[-1] if evaluated else None
             on_round(_round(method, number, loss, last, progress.seconds))

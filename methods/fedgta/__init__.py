@@ -169,14 +169,14 @@ class FedGTA(FederatedMethod):
 
     def exchange(self, round_number: int) -> None:
         """Models, moments and confidences go up, each client's own average comes down."""
-        sent = [self.parameters[name] for name in self.shared()]
         with torch.no_grad():
             moments, confidence = self.statistics(self.logits(None).softmax(dim=1))
             matrix = mixing_matrix(moments, confidence, self.options.threshold, self.present)
-            server = mix(matrix, {name: self.parameters[name] for name in self.shared()})
-        self.channel.up(*sent, moments, confidence)
+            with self.upload():
+                server = mix(matrix, {name: self.parameters[name] for name in self.shared()})
+        self.channel.up(moments, confidence)
         self.receive(self.of_those_present(server))
-        self.channel.down(*sent)
+        self.channel.down(*[self.parameters[name] for name in self.shared()])
         members = float((matrix > 0)[self.present].sum(dim=1).float().mean())
         self.by_round.setdefault("clients_averaged", []).append(members)
 

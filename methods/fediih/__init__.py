@@ -200,7 +200,6 @@ class FedIIH(FederatedMethod):
 
     def exchange(self, round_number: int) -> None:
         """Models and statistics go up, each client's own average comes down."""
-        sent = {name: self.parameters[name] for name in self.shared()}
         factors = self.options.factors
         dropout = self.dropout if self.schedule.local_epochs == 1 else None
         with torch.no_grad():
@@ -209,11 +208,13 @@ class FedIIH(FederatedMethod):
                 for rows in self.distributions(dropout)
             )
             matrix = mixing_matrices(mean, log_variance, self.options.scale, self.present)
+        with torch.no_grad(), self.upload():
+            sent = {name: self.parameters[name] for name in self.shared()}
             first = ("first.weight", "first.bias")
             server = {name: mix_factors(matrix, sent[name], dim=-1) for name in first}
             server["head.weight"] = mix_factors(matrix, sent["head.weight"], dim=1)
             server["head.bias"] = sent["head.bias"][self.present].mean(dim=0, keepdim=True)
-        self.channel.up(*sent.values(), mean, log_variance)
+        self.channel.up(mean, log_variance)
         self.receive(self.of_those_present(server))
         self.channel.down(*sent.values())
         if self.options.variational > 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,9 @@ def method_of(name: str, options: dict[str, Any], schedule: Schedule = HALF) -> 
     info = registry.describe(name)
     network = Architecture(info.backbones[0], (8, 8), dropout=0.0)
     federation = community_federation(clients=5, nodes=150)
+    if name == "fediih":
+        # Some of its weights have gradients of rounding alone, of which Adam makes whole steps.
+        schedule = replace(schedule, learning_rate=schedule.learning_rate / 10)
     return registry.create(name, options, make_setting(federation, network, schedule, 1, merged=info.merged))
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -233,16 +235,61 @@ def test_all_values_equal_the_plain_run_to_the_digit() -> None:
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
-        ("scaffold", {"quantise": 8}),
+        ("scaffold", {"privacy_clip": 1.0}),
         ("fedproto", {"privacy_clip": 1.0}),
         ("fedtad", {"privacy_clip": 1.0}),
-        ("gcfl+", {"top_k": 0.5}),
+        ("gcfl+", {"privacy_clip": 1.0}),
+        ("fedproto", {"quantise": 4}),
+        ("feddc", {"top_k": 0.5}),
+        ("fedpub", {"quantise": 4}),
         ("fedsgd", {"quantise": 4}),
     ],
 )
 def test_a_method_that_sends_something_else_is_refused(name: str, changes: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="acts on models that are sent as FedAvg sends them"):
         train(method_of(name, replace(PLAIN, **changes)))
+
+
+@pytest.mark.parametrize("name", ["fedaux", "fedgta", "fediih", "gcfl+", "scaffold"])
+def test_small_models_are_mixed_and_what_goes_beside_them_goes_as_it_is(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Moments, controls and norms are those of the clients' own models; the server mixes what came."""
+    share = 0.3
+    small, plain, by_hand = (method_of(name, replace(PLAIN, top_k=part)) for part in (share, 1.0, 1.0))
+    beside: dict[FederatedMethod, list[Tensor | int]] = {}
+    for method in (small, plain, by_hand):
+        method.build()
+        method.train_round(1)
+        beside[method] = []
+        monkeypatch.setattr(method.channel, "up", lambda *payload, to=beside[method]: to.extend(payload))
+    own = {key: by_hand.parameters[key].detach() for key in by_hand.shared()}
+    start = {key: by_hand.received[key].expand_as(value) for key, value in own.items()}
+    change = torch.cat([(value - start[key]).flatten(1) for key, value in own.items()], dim=1)
+    least = change.abs().sort(dim=1, descending=True).values[:, round(share * change.shape[1]) - 1]
+    kept = torch.where(change.abs() >= least.unsqueeze(1), change, 0)
+    parts = kept.split([value[0].numel() for value in own.values()], dim=1)
+    came = {key: start[key] + part.view_as(start[key]) for key, part in zip(own, parts, strict=True)}
+
+    @contextmanager
+    def upload() -> Iterator[None]:
+        before, by_hand.parameters = by_hand.parameters, by_hand.parameters | came
+        yield
+        by_hand.parameters = before
+
+    monkeypatch.setattr(by_hand, "upload", upload)
+    for method in (small, plain, by_hand):
+        method.exchange(1)
+    for key, value in by_hand.parameters.items():
+        torch.testing.assert_close(small.parameters[key], value)
+    assert any(not torch.equal(small.parameters[key], plain.parameters[key]) for key in own)
+    models = [each for each in beside[plain] if any(each is plain.parameters[key] for key in own)]
+    others = [each for each in beside[plain] if not any(each is model for model in models)]
+    assert len(models) == len(own)
+    assert len(others) == len(beside[small])
+    for found, wanted in zip(beside[small], others, strict=True):
+        assert torch.equal(torch.as_tensor(found), torch.as_tensor(wanted))
+    assert small.channel.bytes_up == 3 * Compression(0, share, False).size(change.shape[1])
 
 
 @cache
