@@ -65,6 +65,8 @@ def test_statistics_equal_a_direct_count(case):
     assert found.inter_edges == sum(set(edge) <= held and edge not in intra for edge in graph.edges)
     assert found.edge_homophily == (pytest.approx(np.mean(pooled)) if pooled else None)
     assert found.label_distance == pytest.approx(np.mean([np.abs(each - overall).sum() for each in shares]))
+    apart = [np.abs(one - other).sum() for one, other in itertools.combinations(shares, 2)]
+    assert found.pairwise_label_distance == (pytest.approx(np.mean(apart)) if apart else None)
     pairs = [jensenshannon(one, two) for one, two in itertools.combinations(shares, 2)]
     assert found.label_divergence == (pytest.approx(np.median(pairs), abs=1e-7) if pairs else None)
     squares = [jensenshannon(one, two) for one, two in itertools.product(shares, shares)]
@@ -176,7 +178,7 @@ def test_clients_without_a_label_have_no_distribution_of_labels():
     clients = tuple(np.arange(8).reshape(4, 2))
     found = describe(dataset, Partition("all", clients))
     told = describe(dataset, Partition("told", clients[:3]))
-    for name in ("label_divergence", "heterogeneity", "label_distance"):
+    for name in ("label_divergence", "heterogeneity", "label_distance", "pairwise_label_distance"):
         assert getattr(found, name) == getattr(told, name), name
     # the edge from node 5, of class 0, to node 6, of none, joins neither one class nor two
     half = Partition("half", (np.arange(5, 8), np.arange(5)))
