@@ -1,10 +1,13 @@
-"""`louvain`: Louvain communities packed into clients of about equal size.
+"""`louvain`: Louvain communities packed into clients of about equal size, or dealt out at random.
 
 Blondel et al., Fast unfolding of communities in large networks, 2008; packing as in FedStruct
-(Appendix K.1, Tables 5 and 7), after FedSage. Used by FED-PUB's Table 6 too.
+(Appendix K.1, Tables 5 and 7), after FedSage; the random merge as FED-PUB (Appendix C.2, Table 6) describes
+that of FedSage (Zhang et al. 2021).
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,18 +17,33 @@ from datasets.errors import UserError
 from datasets.graph import Dataset
 from datasets.limits import Size
 from datasets.partition import balance
+from datasets.seeding import stream
 
 VERSION = 1
 """Also that of the schemes that are made of its communities."""
 
 
-def partition(dataset: Dataset, clients: int, seed: int, *, slack: Size = 20) -> np.ndarray:
+def partition(
+    dataset: Dataset,
+    clients: int,
+    seed: int,
+    *,
+    slack: Size = 20,
+    merge: Literal["packed", "random"] = "packed",
+) -> np.ndarray:
     """Louvain communities, cut at n/K + slack nodes and merged into K clients.
 
     `slack`: nodes that a client may hold beyond n/K; 20 in FedStruct's reference code, 0 in its paper.
+    `merge=random`: whole communities, as many to each client as to any other or one more, whatever their
+    sizes; `slack` plays no part. Where there are fewer communities than clients, the largest are cut.
     Returns a client per node, (n,) int64.
     """
-    return balance.pack(communities(dataset.adjacency(), seed), clients, slack)
+    adjacency = dataset.adjacency()
+    found = communities(adjacency, seed)
+    if merge == "packed":
+        return balance.pack(found, clients, slack)
+    dealt = stream(seed, "merge of communities").permutation(int(found.max()) + 1) % clients
+    return balance.fill_empty(dealt[found], clients, balance.near_order(adjacency))
 
 
 def communities(adjacency: sp.csr_matrix, seed: int, resolution: float = 1.0) -> np.ndarray:

@@ -26,6 +26,7 @@ COMPLETE = [
     "metis[recursive=true]",
     "louvain",
     "louvain[slack=0]",
+    "louvain[merge=random]",
     "kmeans",
     "kmeans[slack=0]",
     "kmeans[balanced=false]",
@@ -200,6 +201,28 @@ def test_louvain_packs_communities_whole_where_they_fit():
         assert len(set(nodes[nodes >= 40] // 2)) == 1
 
 
+def test_louvain_deals_whole_communities_at_random():
+    """Ten cliques of 3 to 12 nodes for four clients: two or three each, other ones for another seed."""
+    sizes = np.arange(3, 13)
+    clique, first = np.repeat(np.arange(10), sizes), np.cumsum(sizes) - sizes
+    ends = [
+        np.array(np.triu_indices(int(size), k=1)) + start for size, start in zip(sizes, first, strict=True)
+    ]
+    source, target = np.concatenate(ends, axis=1)
+    dataset = build_dataset("cliques", source, target, np.ones((75, 1)), np.zeros(75, dtype=int))
+    drawn = []
+    for seed in range(3):
+        found = partition(dataset, "louvain[merge=random]", 4, seed)
+        client = found.assignment(75)
+        held = [set(clique[nodes]) for nodes in found.nodes]
+        assert sorted(map(len, held)) == [2, 2, 3, 3]
+        assert all(len(set(client[clique == each])) == 1 for each in range(10))
+        drawn.append(sorted(map(sorted, held)))
+    assert drawn[0] != drawn[1] != drawn[2]
+    again = partition(dataset, "louvain[merge=random]", 4, 2)
+    assert np.array_equal(again.assignment(75), client)
+
+
 def test_kmeans_finds_separate_clusters():
     centres = np.repeat(np.eye(3) * 10, 20, axis=0)
     features = centres + np.random.default_rng(0).normal(size=centres.shape) * 0.1
@@ -270,7 +293,7 @@ def test_every_scheme_says_what_it_does():
     assert set(SCHEMES.built_in()) == {*ALL, *SKEWED, "attribute", "file", "planted"}
     for name in SCHEMES.names():
         assert SCHEMES.summary(name)
-    assert SCHEMES.options_of("louvain") == {"slack": 20}
+    assert SCHEMES.options_of("louvain") == {"slack": 20, "merge": "packed"}
 
 
 @pytest.mark.parametrize(
