@@ -52,10 +52,19 @@ def _method_row(name: str) -> tuple[str, ...]:
         info.name,
         info.title if info.title == info.paper else f"{info.title}, {info.paper}",
         ", ".join(info.tasks),
-        ", ".join(info.backbones),
+        _backbones(name, info.backbones),
         info.exchanges,
         info.breaks_privacy or "no",
     )
+
+
+def _backbones(method: str, able: Sequence[str]) -> str:
+    """Those that a method runs with; its own network where it has one unless an option asks for theirs."""
+    listed = ", ".join(able)
+    needed = known.unused_options(method, {}, able[0]).get("backbone", "")
+    if not needed:
+        return listed
+    return f"its own; {listed} with {needed}" if "=" in needed else "its own"
 
 
 def _graph_row(name: str, *counts: int) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ compares each training node with its prototype (`distance = "nodes"`). OpenFGL c
 Predictions are the client's own classifier's; the paper also has those of the nearest P_c (`predict`), its
 authors' code among the classes that the client holds, here among all; by the newest P_c also where a client
 was absent when it was sent. P_kc is that of the model after its training; the authors' code has what the
-last epoch saw, before its step.
+last epoch saw, before its step. It predicts no links, which have no classes to make prototypes of.
 """
 
 from __future__ import annotations

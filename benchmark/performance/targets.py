@@ -64,9 +64,9 @@ TARGETS: tuple[tuple[str, str, frozenset[str], float], ...] = (
     ),
     (EVERY, ROUND, _keys(), 3.0),
     (
-        "every method, graph and number of clients shared with FedGB: ≥ 4× FedGB",
+        "every method shared with FedGB, Cora, 5 and 10 clients: ≥ 4× FedGB",
         ROUND,
-        _keys(peer=FEDGB),
+        _keys(["cora"], clients=[5, 10], peer=FEDGB),
         4.0,
     ),
     (

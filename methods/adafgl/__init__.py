@@ -26,7 +26,8 @@ the last round's model, the code that of best validation (`extractor = "best"`).
 three epochs come before 200 epochs alone; here both steps share the schedule's rounds, half of them each as
 in OpenFGL, and a round of the second is `epochs` steps. P goes through a softmax once more in cos(P) and in
 ŷ, as in the code. The extractor is the setting's network, whose Adam keeps its state; the code's default is
-a ChebNet on [X ‖ ÂX] with a new Adam in each round. X is what the extractor reads.
+a ChebNet on [X ‖ ÂX] with a new Adam in each round. X is what the extractor reads. P and the homophily are
+those of classes: it predicts no links.
 
 X̃ W = X W₀ + Ā(X W₁ + Ā(…)) is computed without X̃, from one product of X with the weights of all networks,
 which lie side by side. B holds the squares of the clients' sizes, padded to the largest; R is made row by row

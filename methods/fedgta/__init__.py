@@ -21,7 +21,7 @@ setting's widths. Their code lays GAMLP's hop scores out hop after hop and reads
 that nodes are mixed by other nodes' scores (`hop_weights = "reference"`). It also holds a layer for pairs of
 nodes that nothing reads, which is not sent here. OpenFGL propagates without self-loops, from the training
 nodes' predictions alone, clamped to [0, 1] (`propagation = "openfgl"`, with J = 10), and counts every degree
-twice, which cancels.
+twice, which cancels. Confidences and moments are those of predicted classes: it predicts no links.
 """
 
 from __future__ import annotations

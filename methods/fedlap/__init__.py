@@ -30,7 +30,8 @@ symmetric one, with the eigenvalues of the code's, since only for orthonormal U 
 is for S = U W. True eigenvectors are those that enough steps find; the bytes are of `steps`, from a first
 vector that every client can draw. Of equal eigenvalues the vectors, and of every vector the sign, are picked
 by drawn ones (see `spectrum.chosen_basis`). There are at most as many vectors as nodes, and at least as many
-steps as vectors.
+steps as vectors. Paper and code have node classification alone; links are not predicted, since the Laplacian
+that every client sees holds the edges that would be scored.
 """
 
 from __future__ import annotations

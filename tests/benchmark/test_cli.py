@@ -314,6 +314,10 @@ def test_the_listing_names_everything(tmp_path: Path, capsys: pytest.CaptureFixt
     out = capsys.readouterr().out
     for name in ("fedprox", "community", "cora", "metis-overlapping", "fedpub-2", "breaks privacy"):
         assert name in out
+    # What one method has of its own, no backbone changes.
+    for own in ("fediih", "fedlap", "fedstruct"):
+        assert "its own" in next(line for line in out.splitlines() if line.split()[:1] == [own]), own
+    assert "gcn, sgc" in next(line for line in out.splitlines() if line.split()[:1] == ["fedavg"])
     for options in (r"^ *fedprox +mu=0.01 *$", r"^ *community +nodes=\d+, ", r"^ *metis .* recursive=false"):
         assert re.search(options, out, re.MULTILINE)
 
