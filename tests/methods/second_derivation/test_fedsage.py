@@ -17,6 +17,7 @@ the generators start alike. The hidden nodes, the starts and the noise are taken
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ from datasets.federation import Federation
 from methods.fedsage import FedSagePlus
 from methods.fedsage.training import GeneratorTraining
 from methods.stacked.parameters import Parameters
-from tests.methods.loops import Part, mean, numbers
+from tests.methods.loops import Part, numbers
 from tests.methods.oracle import client_parts
 from tests.methods.second_derivation.common import (
     COMMUNITY,
@@ -43,9 +44,11 @@ from tests.methods.second_derivation.common import (
     leaves,
     symmetric,
 )
+from tests.methods.second_derivation.rounds import EVERYONE, SOME, overwrite, supervised, turn
+from tests.methods.second_derivation.served import average, play, weights_of
 
 GRAPH = "community[nodes=150,features=30,communities=6]"
-CLIENTS = 4
+CLIENTS = 5
 MOST = 3
 """p, the most neighbours of a node."""
 EPOCHS = 6
@@ -281,55 +284,59 @@ def whole_graphs(
     return rows
 
 
-def fedavg(pair: Pair, backbone: str, average: str = "models") -> None:
-    """A round of FedAvg on the pair's parts, whose graphs may hold more nodes than have labels."""
-    models = pair.models
-    share = pair.federation.count(pair.federation.train) / pair.federation.train.sum()
-    for _ in range(pair.method.schedule.local_epochs):
-        for part, model, optimiser in zip(pair.parts, models, pair.optimisers, strict=True):
+def objective(parts: list[Part], backbone: str, k: int, model: Parameters, received: Parameters) -> Tensor:
+    """What client k descends on; its graph may hold more nodes than have labels. Not on what it received."""
+    part = parts[k]
+    return supervised(
+        part, classify(part["adjacency"], part["features"], model, backbone)[: len(part["train"])]
+    )
+
+
+def by_models(pair: Pair, backbone: str, once: int = 0) -> None:
+    """All rounds of FedAvg on the pair's parts; `once` are the numbers sent before."""
+    play(pair, partial(objective, pair.parts, backbone), average, once=once)
+
+
+def by_gradients(pair: Pair, backbone: str, once: int = 0) -> None:
+    """The same of one model that steps on the mean gradient of those who are at work, in every epoch.
+
+    A gradient goes up and a model comes down for each of them.
+    """
+    model, optimiser, messages = pair.models[0], pair.optimisers[0], 0
+    for number in range(1, pair.method.schedule.rounds + 1):
+        now = turn(pair, number)
+        for epoch in range(max(now.epochs)):
+            working = [k for k in now.present if now.epochs[k] > epoch]
             optimiser.zero_grad()
-            output = classify(part["adjacency"], part["features"], model, backbone)
-            train = part["train"].nonzero().squeeze(1)
-            functional.cross_entropy(output[train], part["labels"][train]).backward()
-        if average == "gradients":
-            gradients = mean([{n: _gradient(v) for n, v in model.items()} for model in models], share)
-            for model in models:
-                for name, value in model.items():
-                    value.grad = gradients[name].clone()
-        for optimiser in pair.optimisers:
+            for k, weight in weights_of(pair, working).items():
+                (weight * objective(pair.parts, backbone, k, model, model)).backward()
             optimiser.step()
-    with torch.no_grad():
-        averaged = mean(models, share)
-        for model in models:
-            for name, value in model.items():
-                value.copy_(averaged[name])
-
-
-def _gradient(value: Tensor) -> Tensor:
-    assert value.grad is not None
-    return value.grad
-
-
-@pytest.mark.parametrize("scheme", ["metis", "random"])
-def test_fedsage_agrees(scheme: str) -> None:
-    pair = Pair(divided(COMMUNITY, CLIENTS, scheme), "fedsage", {}, "graphsage", HIDDEN, **SCHEDULE)
-    for number in (1, 2, 3):
-        fedavg(pair, "graphsage")
+            messages += len(working)
+        overwrite(pair.models, range(CLIENTS), copied(model))
         pair.compare(number)
-    pair.compare_bytes(3 * CLIENTS * numbers(pair.models[0]))
+    pair.compare_bytes(messages * numbers(model), once=once)
 
 
-@pytest.mark.parametrize("average", ["models", "gradients"])
+@pytest.mark.parametrize("attendance", [EVERYONE, SOME], ids=["everyone", "some"])
+@pytest.mark.parametrize("scheme", ["metis", "random"])
+def test_fedsage_agrees(scheme: str, attendance: dict[str, Any]) -> None:
+    federation = divided(COMMUNITY, CLIENTS, scheme)
+    by_models(Pair(federation, "fedsage", {}, "graphsage", HIDDEN, **SCHEDULE, **attendance), "graphsage")
+
+
+@pytest.mark.parametrize("attendance", [EVERYONE, SOME], ids=["everyone", "some"])
+@pytest.mark.parametrize("exchanged", ["models", "gradients"])
 @pytest.mark.parametrize("backbone", ["gcn", "graphsage"])
 @pytest.mark.parametrize("generated", ["as-generated", "row-normalised"])
 def test_training_on_mended_graphs_agrees(
-    federation: Federation, backbone: str, average: str, generated: str
+    federation: Federation, backbone: str, exchanged: str, generated: str, attendance: dict[str, Any]
 ) -> None:
-    options = {**OPTIONS, "noise": 0.0, "average": average, "generated": generated}
-    pair = Pair(federation, "fedsage+", options, backbone, HIDDEN, **SCHEDULE)
+    """Graphs are mended by all clients, whoever is absent later."""
+    options = {**OPTIONS, "noise": 0.0, "average": exchanged, "generated": generated}
+    pair = Pair(federation, "fedsage+", options, backbone, HIDDEN, **SCHEDULE, **attendance)
     watched = undrawn(federation, noise=0.0).phase()
     start = given(GeneratorTraining(watched, range(CLIENTS)), int(federation.features.shape[1]))
-    generators, _ = train_generators(federation, start, watched.hidden, [], True)
+    generators, once = train_generators(federation, start, watched.hidden, [], True)
     rows = whole_graphs(federation, generators, [])
     if generated == "row-normalised":
         rows = [(owner, row / row.abs().sum()) for owner, row in rows]
@@ -338,18 +345,19 @@ def test_training_on_mended_graphs_agrees(
         first, size = int(federation.sizes[:client].sum()), len(part["labels"])
         own = [(owner - first, row) for owner, row in rows if first <= owner < first + size]
         part["adjacency"], part["features"] = mended(part["adjacency"], part["features"], own)
-    for number in (1, 2):
-        fedavg(pair, backbone, average)
-        pair.compare(number)
+    (by_gradients if exchanged == "gradients" else by_models)(pair, backbone, once)
 
 
+@pytest.mark.parametrize("attendance", [EVERYONE, SOME], ids=["everyone", "some"])
 @pytest.mark.parametrize("backbone", ["gcn", "graphsage"])
-def test_training_with_true_neighbours_agrees(federation: Federation, backbone: str) -> None:
+def test_training_with_true_neighbours_agrees(
+    federation: Federation, backbone: str, attendance: dict[str, Any]
+) -> None:
     """FedSage-true (FedStruct, section 6): each missing neighbour once, joined to all who miss it."""
-    pair = Pair(federation, "fedsage-true", {}, backbone, HIDDEN, **SCHEDULE)
+    pair = Pair(federation, "fedsage-true", {}, backbone, HIDDEN, **SCHEDULE, **attendance)
     features = federation.features.to_dense()
     source, target = (end.tolist() for end in federation.inter.edges())
-    stand_ins = 0
+    stand_ins = once = 0
     for client, part in enumerate(pair.parts):
         first, size = int(federation.sizes[:client].sum()), len(part["labels"])
         mine = [(u, v - first) for u, v in zip(source, target, strict=True) if first <= v < first + size]
@@ -360,7 +368,7 @@ def test_training_with_true_neighbours_agrees(federation: Federation, backbone: 
             adjacency[v, size + missing.index(u)] = adjacency[size + missing.index(u), v] = 1
         part["adjacency"], part["features"] = adjacency, torch.cat([part["features"], features[missing]])
         stand_ins += len(missing)
-    for number in (1, 2):
-        fedavg(pair, backbone)
-        pair.compare(number)
+        # An entry is a number and its place, from the owner to the server and on to the client.
+        once += 2 * 2 * int(features[missing].count_nonzero())
     assert pair.method.extras["stand_ins"] == stand_ins
+    by_models(pair, backbone, once)

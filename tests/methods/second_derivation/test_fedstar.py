@@ -13,14 +13,20 @@ nothing is pooled, and SGC, all classifier, reads [X ‖ S^L].
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
 from methods.stacked.parameters import Parameters
-from tests.methods.loops import Part, numbers
+from tests.methods.loops import Part
 from tests.methods.second_derivation.common import COMMUNITY, Pair, divided, symmetric
+from tests.methods.second_derivation.rounds import EVERYONE, SOME, supervised
+from tests.methods.second_derivation.served import average, play
 
+CLIENTS = 5
 DEGREES, STEPS = 4, 5
 SPARSE = "community[nodes=200,features=60,communities=8,average_degree=2]"
 
@@ -72,36 +78,33 @@ def _joined(w: Parameters, name: str) -> Tensor:
     return torch.cat([w[name], w[f"{name}.structure"]])
 
 
+def objective(parts: list[Part], backbone: str, k: int, model: Parameters, received: Parameters) -> Tensor:
+    """What client k descends on; not on what it received."""
+    return supervised(parts[k], logits(parts[k], model, backbone))
+
+
+@pytest.mark.parametrize("attendance", [EVERYONE, SOME], ids=["everyone", "some"])
 @pytest.mark.parametrize("backbone", ["gcn", "graphsage", "mlp", "sgc"])
 @pytest.mark.parametrize("weighting", ["training-nodes", "uniform"])
 @pytest.mark.parametrize(("graph", "scheme"), [(COMMUNITY, "metis"), (SPARSE, "random")])
-def test_rounds_agree(backbone: str, weighting: str, graph: str, scheme: str) -> None:
-    federation = divided(graph, 4, scheme)
+def test_rounds_agree(
+    backbone: str, weighting: str, graph: str, scheme: str, attendance: dict[str, Any]
+) -> None:
+    """One that is absent keeps its own parameters and comes back to the newest structure encoder."""
     pair = Pair(
-        federation,
+        divided(graph, CLIENTS, scheme),
         "fedstar",
         {"degrees": DEGREES, "steps": STEPS, "width": 6},
         backbone,
         local_epochs=2,
         weight_decay=1e-4,
         weighting=weighting,
+        **attendance,
     )
-    models = pair.models
-    shared = [name for name in pair.start if name.startswith("structure.")]
-    weight = federation.count(federation.train) if weighting == "training-nodes" else torch.ones(4)
-    share = weight / weight.sum()
-    for number in (1, 2, 3):
-        pair.train(lambda part, model: logits(part, model, backbone))
-        with torch.no_grad():
-            for name in shared:
-                mean = sum(p * model[name] for p, model in zip(share, models, strict=True))
-                for model in models:
-                    model[name].copy_(mean)
-        pair.compare(number)
-    pair.compare_bytes(3 * 4 * numbers({name: models[0][name] for name in shared}))
+    play(pair, partial(objective, pair.parts, backbone), average, lambda name: name.startswith("structure."))
 
 
 def test_some_nodes_have_no_neighbour() -> None:
     """The second graph of the test above holds the case on which paper and public code part."""
-    federation = divided(SPARSE, 4, "random")
+    federation = divided(SPARSE, CLIENTS, "random")
     assert int((federation.graph.in_degrees() == 0).sum()) > 20

@@ -10,6 +10,11 @@ That version clusters the cosine matrix α_k agglomeratively; the public code ta
 cut of the complete graph with weights α + 1. Here the minimum is found by trying every bipartition. Clusters
 average with weights |G_i| (7). GCFL+ takes the dynamic time warping distance β(p, q) of the clients' last d
 norms (8), ‖Δθ_i‖ in print, of the last gradient in the public code and here, and cuts weights max β − β.
+
+The paper's clients are always there. Of one that is absent the server has the last Δθ_i and the last norm
+that it sent, zeros before the first, and splits clusters by these; it is in no average, and comes back to the
+newest model of its cluster, which is the one from before where no client of the cluster was there
+(`methods.gcfl`).
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -26,9 +32,10 @@ from torch import Tensor
 
 from datasets.federation import Federation
 from methods.stacked.parameters import Parameters
-from tests.methods.loops import numbers
+from tests.methods.loops import Part, mean, numbers
 from tests.methods.oracle import forward
 from tests.methods.second_derivation.common import COMMUNITY, Pair, copied, divided
+from tests.methods.second_derivation.rounds import difference, fit, overwrite, supervised, turn
 
 Matrix = list[list[float]]
 DECAY = 1e-4
@@ -48,6 +55,8 @@ class Plan:
     sequence: int = 0
     """Gradient norms that GCFL+ compares; 0 is GCFL."""
     standardize: bool = False
+    participation: float = 1.0
+    stragglers: float = 0.0
 
     def schedule(self) -> dict[str, Any]:
         """The stacked method's schedule."""
@@ -57,6 +66,8 @@ class Plan:
             "learning_rate": self.learning_rate,
             "optimiser": self.optimiser,
             "weight_decay": DECAY,
+            "participation": self.participation,
+            "stragglers": self.stragglers,
         }
 
     def options(self) -> dict[str, Any]:
@@ -73,6 +84,8 @@ class Round:
 
     clusters: set[frozenset[int]]
     criterion: list[tuple[float, float]]
+    present: list[int]
+    receiving: list[int]
 
 
 def shifted(cosine: float) -> float:
@@ -109,24 +122,35 @@ def begun(federation: Federation, plan: Plan) -> Pair:
     return Pair(federation, "gcfl+" if plan.sequence else "gcfl", plan.options(), **plan.schedule())
 
 
+def objective(part: Part, model: Parameters) -> Tensor:
+    """What a client descends on."""
+    return supervised(part, forward(part, model, "gcn"))
+
+
 def loop(pair: Pair, plan: Plan, weigh: Callable[[float], float]) -> Iterator[Round]:
     """Rounds of GCFL or GCFL+ on the clients one by one, whose models they change."""
     models, clients = pair.models, range(len(pair.models))
     size = pair.federation.count(pair.federation.train).float()
     clusters = [list(clients)]
+    # What the server has of every client: the model of its cluster, and what it sent last.
+    served = [copied(model) for model in models]
+    change = [torch.zeros_like(_flat(model)) for model in served]
+    norm = [0.0 for _ in clients]
     norms: list[list[float]] = [[] for _ in clients]
     for number in range(1, plan.rounds + 1):
-        received = [copied(model) for model in models]
-        pair.train(lambda part, model: forward(part, model, "gcn"))
-        change = [_flat({n: m[n].detach() - r[n] for n in m}) for m, r in zip(models, received, strict=True)]
-        for client in clients:
-            norms[client].append(float(_flat({n: _gradient(v) for n, v in models[client].items()}).norm()))
+        now = turn(pair, number)
+        for k in now.present:
+            fit(pair.optimisers[k], partial(objective, pair.parts[k], models[k]), now.epochs[k])
+            change[k] = _flat(difference(models[k], served[k]))
+            norm[k] = float(_flat({n: _gradient(v) for n, v in models[k].items()}).norm())
+        for k in clients:
+            norms[k].append(norm[k])
         criterion, divided_now = [], []
         for cluster in clusters:
-            mean = float(torch.stack([change[i] for i in cluster]).mean(dim=0).norm())
+            average = float(torch.stack([change[i] for i in cluster]).mean(dim=0).norm())
             largest = max(float(change[i].norm()) for i in cluster)
-            criterion.append((mean, largest))
-            splits = mean < plan.epsilon1 and largest > plan.epsilon2
+            criterion.append((average, largest))
+            splits = average < plan.epsilon1 and largest > plan.epsilon2
             splits &= len(cluster) > 2 and number > plan.first_round
             if not splits or any(len(norms[i]) < plan.sequence for i in cluster):
                 divided_now.append(cluster)
@@ -144,14 +168,15 @@ def loop(pair: Pair, plan: Plan, weigh: Callable[[float], float]) -> Iterator[Ro
             divided_now.append([cluster[i] for i in side])
             divided_now.append([client for i, client in enumerate(cluster) if i not in side])
         clusters = divided_now
-        with torch.no_grad():
-            for cluster in clusters:
-                for name in pair.start:
-                    step = sum(size[i] * (models[i][name] - received[i][name]) for i in cluster)
-                    new = received[cluster[0]][name] + step / size[cluster].sum()
-                    for i in cluster:
-                        models[i][name].copy_(new)
-        yield Round({frozenset(cluster) for cluster in clusters}, criterion)
+        for cluster in clusters:
+            there = [k for k in cluster if k in now.present]
+            if there:
+                new = mean([models[k] for k in there], size[there] / size[there].sum())
+                for k in cluster:
+                    served[k] = new
+        for k in now.receiving:
+            overwrite(models, [k], served[k])
+        yield Round({frozenset(cluster) for cluster in clusters}, criterion, now.present, now.receiving)
 
 
 def _flat(model: Parameters) -> Tensor:
@@ -182,9 +207,10 @@ def compare(federation: Federation, plan: Plan, weigh: Callable[[float], float] 
         members = {frozenset((clusters == c).nonzero().flatten().tolist()) for c in clusters.unique()}
         assert members == mine.clusters
         played.append(mine)
-    messages, size = plan.rounds * federation.clients, numbers(pair.models[0])
+    size = numbers(pair.models[0])
     # A client of GCFL+ sends one more number, its gradient norm.
-    pair.compare_bytes(messages * (size + bool(plan.sequence)), messages * size)
+    up = sum(len(mine.present) for mine in played) * (size + bool(plan.sequence))
+    pair.compare_bytes(up, sum(len(mine.receiving) for mine in played) * size)
     return played
 
 
@@ -235,3 +261,50 @@ def test_gcfl_plus_splits_and_averages_alike(
     played = compare(federation, plan)
     assert len(played[3].clusters) == 2
     assert len(played[-1].clusters) >= 3
+
+
+def returns_of_the_unheard(played: list[Round]) -> int:
+    """How often a client comes back whose cluster no client was there of in the round before."""
+    return sum(
+        any(k in cluster and not cluster & set(mine.present) for cluster in mine.clusters)
+        for mine in played[:-1]
+        for k in mine.receiving
+    )
+
+
+@pytest.mark.parametrize(("optimiser", "rate"), [("sgd", 0.1), ("adam", 0.01)])
+def test_gcfl_knows_absent_clients_by_what_they_sent_last(
+    federation: Federation, optimiser: str, rate: float
+) -> None:
+    """They come back to the newest model of their cluster, or to that from before if all of it was away."""
+    plan = Plan(10, optimiser=optimiser, learning_rate=rate, participation=0.6, stragglers=0.5)
+    played = compare(federation, plan)
+    assert len(played[-1].clusters) >= 3
+    assert returns_of_the_unheard(played) > 1
+
+
+def test_a_client_that_has_sent_nothing_has_not_changed(federation: Federation) -> None:
+    """The server has moved when clusters are split, and one client has not been there yet."""
+    plan = Plan(6, first_round=1, participation=0.5)
+    played = compare(federation, plan)
+    assert len({*played[0].present, *played[1].present}) == 5
+    assert len(played[1].clusters) == 2
+
+
+@pytest.mark.parametrize("standardize", [False, True])
+@pytest.mark.parametrize(("optimiser", "rate"), [("sgd", 0.1), ("adam", 0.01)])
+def test_gcfl_plus_knows_absent_clients_by_the_norm_that_they_sent_last(
+    federation: Federation, optimiser: str, rate: float, standardize: bool
+) -> None:
+    plan = Plan(
+        14,
+        optimiser=optimiser,
+        learning_rate=rate,
+        sequence=4,
+        standardize=standardize,
+        participation=0.6,
+        stragglers=0.5,
+    )
+    played = compare(federation, plan)
+    assert len(played[-1].clusters) >= 3
+    assert returns_of_the_unheard(played) > 1
