@@ -50,6 +50,9 @@ from methods.core.setting import Setting
 from methods.stacked.mixing import cosine, gram, mix
 from methods.stacked.parameters import Parameters
 
+SMALLEST_DEVIATION = 1e-9
+"""Of a sequence, in its largest value."""
+
 
 @dataclass(frozen=True)
 class SplitOptions(Options):
@@ -79,7 +82,8 @@ class GCFLPlusOptions(SplitOptions):
     sequence: Annotated[int, Limit("be at least 2", lambda value: value >= 2)] = 5
     """Gradient norms that are compared, at least 2; the paper takes 5 to 10."""
     standardize: bool = False
-    """Whether each sequence is divided by its standard deviation, so that trends are compared."""
+    """Whether each sequence is divided by its standard deviation, so that trends are compared; one that does
+    not vary, of a client that was absent throughout, is not."""
 
 
 @register(
@@ -216,16 +220,13 @@ class GCFLPlus(GCFL):
 
     norms: deque[Tensor]
     """(K,) gradient norms of the last rounds."""
-    last_norm: Tensor
-    """(K,) each client's as last sent, kept when the sequences are dropped."""
     norm: Tensor
-    """(K,) of the gradient of each client's last step."""
+    """(K,) of the gradient of each client's last step, kept when the sequences are dropped."""
 
     def __init__(self, options: GCFLPlusOptions, setting: Setting) -> None:
         super().__init__(options, setting)
         self.norms = deque(maxlen=options.sequence)
-        self.last_norm = torch.zeros(setting.federation.clients, device=self.device)
-        self.norm = self.last_norm
+        self.norm = torch.zeros(setting.federation.clients, device=self.device)
 
     def step(self) -> None:
         """As FedAvg's, and the norms of those who took it: a straggler's last step is an earlier one."""
@@ -241,8 +242,7 @@ class GCFLPlus(GCFL):
     def observe(self) -> None:
         """The norm of each client's last gradient, one number a client."""
         self.channel.up(self.norm)
-        self.norms.append(self.renewed(self.norm, self.last_norm).cpu())
-        self.last_norm = self.norms[-1].to(self.device)
+        self.norms.append(self.norm.cpu())
 
     def ready(self) -> bool:
         """Whether the sequences are full."""
@@ -256,7 +256,10 @@ class GCFLPlus(GCFL):
         """Largest distance of the members' sequences minus their distance; (m, m)."""
         sequences = torch.stack(list(self.norms), dim=1)[members].double().numpy()
         if self.options.standardize:
-            sequences = sequences / np.maximum(sequences.std(axis=1, keepdims=True), 1e-12)
+            deviation = sequences.std(axis=1, keepdims=True)
+            # That of a client that was absent throughout is one of rounding.
+            varies = deviation > SMALLEST_DEVIATION * np.abs(sequences).max(axis=1, keepdims=True)
+            sequences = sequences / np.where(varies, deviation, 1)
         distances = time_warping_distances(sequences)
         weights: np.ndarray = distances.max() - distances
         return weights

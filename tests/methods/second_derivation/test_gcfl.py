@@ -192,6 +192,8 @@ def _nearness(sequences: list[list[float]], standardize: bool) -> Matrix:
     """Largest distance minus the distance."""
     if standardize:
         spread = torch.tensor(sequences, dtype=torch.float64).std(dim=1, unbiased=False)
+        constant = [len(set(row)) == 1 for row in sequences]
+        spread[torch.tensor(constant)] = 1
         sequences = [[x / float(s) for x in row] for row, s in zip(sequences, spread, strict=True)]
     distance = [[warping_distance(left, right) for right in sequences] for left in sequences]
     farthest = max(max(row) for row in distance)
@@ -291,16 +293,18 @@ def test_a_client_that_has_sent_nothing_has_not_changed(federation: Federation) 
     assert len(played[1].clusters) == 2
 
 
+@pytest.mark.parametrize("sequence", [3, 4])
 @pytest.mark.parametrize("standardize", [False, True])
 @pytest.mark.parametrize(("optimiser", "rate"), [("sgd", 0.1), ("adam", 0.01)])
 def test_gcfl_plus_knows_absent_clients_by_the_norm_that_they_sent_last(
-    federation: Federation, optimiser: str, rate: float, standardize: bool
+    federation: Federation, optimiser: str, rate: float, standardize: bool, sequence: int
 ) -> None:
+    """With sequences of three one of them is constant, of a client that was absent all the time."""
     plan = Plan(
         14,
         optimiser=optimiser,
         learning_rate=rate,
-        sequence=4,
+        sequence=sequence,
         standardize=standardize,
         participation=0.6,
         stragglers=0.5,
