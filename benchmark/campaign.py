@@ -80,15 +80,16 @@ class Step:
     seconds: float
 
 
-def figures_of(grids: Grids) -> list[Figure]:
-    """Every printed figure that a cell answers whose graph is at hand."""
+def figures_of(grids: Grids, here: bool = True) -> list[Figure]:
+    """Every printed figure that a cell answers whose graph is at hand where the records in git are made, and
+    `here` too if that is asked."""
     found: dict[Identity, tuple[tuple[bool, bool], Figure]] = {}
     for protocol, cells in grids:
         rows: dict[tuple[Any, ...], Cell] = {}
         if protocol.published:
             rows = {_place(cell): cell for cell in cells}
         for cell in rows.values():
-            if not graphs.is_available(cell.dataset):
+            if here and not graphs.is_available(cell.dataset):
                 continue
             for metric in protocol.scores:
                 for figure in answered_figures(protocol, metric, *_place(cell)):
