@@ -6,6 +6,8 @@ three seeds, those rows first that answer most figures per second; then undecide
 seeds as would decide them, ten at most, in the order of what that costs, and those whose difference lies too
 near δ to all ten; last, claims of the papers that are undecided go on to ten seeds where those would decide a
 comparison.
+
+Runs that shared their core count for no figure in seconds: such cells are run again, once a campaign.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from benchmark.estimate import Estimate, duration
 from benchmark.grid import run_cells
 from benchmark.pages.claims import find
 from benchmark.pages.leaderboard import write_leaderboard
+from benchmark.pages.metrics import tells_seconds
 from benchmark.pages.reproduction import NOT_AT_HAND, Entry, Identity, compared_with, make_entries
 from benchmark.pages.scores import Leaderboard
 from benchmark.plan import grid_cells, load_protocols
@@ -35,7 +38,7 @@ from benchmark.protocol import AXES, Protocol, names
 from benchmark.published import answered_figures
 from benchmark.record import FAILED, Record
 from benchmark.records import Records, run_once
-from benchmark.verdict import AGREES, CANNOT, DIFFERS, JUDGED, NOT_MEASURED, UNDECIDED
+from benchmark.verdict import AGREES, CANNOT, DIFFERS, JUDGED, NOT_MEASURED, UNDECIDED, is_seconds
 from datasets import registry as graphs
 from datasets.errors import UserError
 
@@ -54,6 +57,8 @@ class Figure:
     cells: tuple[Cell, ...]
     baseline: tuple[Cell, ...]
     """That of the row which its gain is over, if the grid has one."""
+    timed: bool = False
+    """Whether it is in seconds, for which a run must have had a core of its own."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +107,8 @@ def figures_of(grids: Grids, here: bool = True) -> list[Figure]:
                         others = (_at(other) for other in compared_with(protocol, point, metric))
                         taken = dict.fromkeys((cell, *(rows[other] for other in others if other in rows)))
                         base = rows.get(_at({**point, "method": figure.baseline}))
-                        found[identity] = rank, Figure(identity, tuple(taken), (base,) if base else ())
+                        bases = (base,) if base else ()
+                        found[identity] = rank, Figure(identity, tuple(taken), bases, is_seconds(metric))
     return [figure for _, figure in found.values()]
 
 
@@ -130,15 +136,14 @@ def _boards(grids: Grids, records: Records) -> list[Leaderboard]:
 
 def first_steps(figures: Iterable[Figure], records: Records, estimate: Estimate) -> list[Step]:
     """The first seeds of every figure, those rows first that measure most figures per second."""
-    wanted: dict[tuple[str, ...], tuple[list[Cell], int]] = {}
+    wanted: dict[tuple[str, ...], list[Figure]] = {}
     for figure in figures:
-        rows = tuple(cell.key for cell in figure.cells)
-        cells, count = wanted.get(rows, ([], 0))
-        wanted[rows] = cells or list(figure.cells), count + 1
+        wanted.setdefault(tuple(cell.key for cell in figure.cells), []).append(figure)
     steps = []
-    for cells, count in wanted.values():
-        seeds = [replace(cell, seed=seed) for cell in cells for seed in range(FIRST_SEEDS)]
-        steps += _step(seeds, count, records, estimate)
+    for group in wanted.values():
+        seeds = [replace(cell, seed=seed) for cell in group[0].cells for seed in range(FIRST_SEEDS)]
+        timed = any(figure.timed for figure in group)
+        steps += _step(seeds, len(group), records, estimate, timed)
     return _in_order(steps)
 
 
@@ -161,7 +166,7 @@ def further_steps(
             if count <= MOST_SEEDS:
                 seeds = [replace(cell, seed=seed) for cell in cells for seed in range(count)]
                 steps = moving if verdict.may_move else deciding
-                steps += _step(seeds, 1, records, estimate)
+                steps += _step(seeds, 1, records, estimate, figure.timed)
     return [*_in_order(deciding), *_in_order(moving)]
 
 
@@ -200,7 +205,8 @@ def claim_steps(
                 if not all(graphs.is_available(cell.dataset) for cell in cells):
                     continue
                 seeds = [replace(cell, seed=seed) for cell in cells for seed in range(count)]
-                steps += _step(seeds, 1, records, estimate)
+                timed = any(is_seconds(side.metric) for side in sides)
+                steps += _step(seeds, 1, records, estimate, timed)
     return _in_order(steps)
 
 
@@ -211,9 +217,19 @@ def _cells_of_claims(grids: Grids, asked: Container[str]) -> list[Cell]:
     return [cell for cell in cells if cell.key in asked and graphs.is_available(cell.dataset)]
 
 
-def _step(cells: Iterable[Cell], figures: int, records: Records, estimate: Estimate) -> list[Step]:
-    missing = tuple(cell for cell in cells if not records.done(cell))
+def _step(
+    cells: Iterable[Cell], figures: int, records: Records, estimate: Estimate, timed: bool = False
+) -> list[Step]:
+    missing = tuple(cell for cell in cells if not _counts(cell, records, timed))
     return [Step(missing, figures, sum(map(estimate.seconds, missing)))] if missing else []
+
+
+def _counts(cell: Cell, records: Records, timed: bool) -> bool:
+    """Whether a record answers the cell; where a figure is `timed`, with its seconds too."""
+    if not timed or not records.done(cell):
+        return records.done(cell)
+    record = records.get(cell)
+    return record is not None and tells_seconds(record)
 
 
 def _done_by(cell: Cell) -> tuple[Any, ...]:
@@ -244,6 +260,8 @@ class _Campaign:
             )
         self.failures: dict[tuple[Any, ...], Record] = {}
         """By what was done: a cell of another table that does the same would fail as well."""
+        self.again: dict[str, int] = {}
+        """Of cells that are run though a record answers them: key → how many records there were before."""
         self.cells = self._left()
         self.told = time.monotonic()
 
@@ -256,12 +274,30 @@ class _Campaign:
             lambda: claim_steps(grids, records, estimate, self.asked),
         ):
             steps = find_steps()
-            cells = run_once(
-                cell for step in steps for cell in step.cells if _done_by(cell) not in self.failures
-            )
+            cells = run_once(cell for step in steps for cell in step.cells if not self._was_tried(cell))
             if cells:
+                self.again |= {cell.key: self._runs(cell) for cell in cells if records.done(cell)}
                 return cells
         return []
+
+    def _was_tried(self, cell: Cell) -> bool:
+        """Whether it has failed, or was run here again and shared its core once more."""
+        run_again = cell.key in self.again and self._runs(cell) > self.again[cell.key]
+        return run_again or _done_by(cell) in self.failures
+
+    def _runs(self, cell: Cell) -> int:
+        return self.records.store(cell.protocol).runs(cell.key)
+
+    def run(self, arguments: Arguments, work: RunCell, until: float) -> list[Record]:
+        """Run what is left, first that of which there is no record; returns the records that failed."""
+        batches: dict[bool, list[Cell]] = {False: [], True: []}
+        for cell in self.cells:
+            batches[cell.key in self.again].append(cell)
+        failed = []
+        for again, cells in batches.items():
+            given = replace(arguments, rerun=again or arguments.rerun)
+            failed += run_cells(given, cells, self.records, work, self.estimate, until, self.tell)
+        return failed
 
     def take(self, failed: Iterable[Record]) -> None:
         """Count what was run here, of which some failed, and elsewhere, and find what is left."""
@@ -280,8 +316,11 @@ class _Campaign:
         """Say now and then how many of the cells are still to be run."""
         if time.monotonic() - self.told >= TELL_EVERY:
             self.records.refresh()
-            self.say([cell for cell in self.cells if not self.records.done(cell)])
+            self.say([cell for cell in self.cells if not self._is_run(cell)])
             self.told = time.monotonic()
+
+    def _is_run(self, cell: Cell) -> bool:
+        return self._was_tried(cell) if cell.key in self.again else self.records.done(cell)
 
     def say(self, cells: Sequence[Cell]) -> None:
         """How far the records are, and how long these cells will take."""
@@ -320,11 +359,9 @@ def run_campaign(arguments: Arguments, work: RunCell) -> list[Record]:
     if arguments.dry_run:
         campaign.print_order()
         return []
-    records, estimate = campaign.records, campaign.estimate
     try:
         while campaign.cells and time.monotonic() < until:
-            failed = run_cells(arguments, campaign.cells, records, work, estimate, until, campaign.tell)
-            campaign.take(failed)
+            campaign.take(campaign.run(arguments, work, until))
     finally:
         campaign.write_leaderboards(arguments.results)
     return list(campaign.failures.values())

@@ -54,11 +54,16 @@ def more_is_better(metric: str) -> bool:
     return metric.startswith(_MORE_IS_BETTER)
 
 
+def tells_seconds(record: Record) -> bool:
+    """Whether its seconds say anything: not those of a run that shared its core."""
+    return (record.result.core_share or ALONE) >= ALONE
+
+
 def value_of(record: Record, metric: str) -> float | None:
     """One score of a record, in percent, or a number of its extras or its partition's statistics;
     `NAME@roundR` is read off the test curve, or off the extras of every round, `NAME@clientsA-B` off
     the clients' test scores. Seconds of a run that shared its core say nothing: None."""
-    if is_seconds(metric) and (record.result.core_share or ALONE) < ALONE:
+    if is_seconds(metric) and not tells_seconds(record):
         return None
     name, at, span = metric.partition(AT_CLIENTS)
     if at:

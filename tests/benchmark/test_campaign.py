@@ -231,6 +231,50 @@ def test_an_undecided_gain_asks_for_seeds_of_its_row_and_of_the_baseline(tmp_pat
     assert [{cell.method for cell in step.cells} for step in steps] == [{"fedavg", "local"}, {"fedavg"}]
 
 
+def test_seconds_of_a_shared_core_are_measured_again_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of three seeds one had its core to itself; of those that are run again one has."""
+    protocol = load_protocol("fedcog-3")
+    (cell,) = (cell for cell in grid_cells(protocol) if cell.dataset.text == "dblp")
+    extras = {"propagation_seconds": 1.0, "propagation_seconds_central": 0.7, "update_seconds": 0.5}
+    store = Store(tmp_path, protocol.name)
+    for seed, share in enumerate((1.0, 0.5, 0.6)):
+        store.append(measured(cell, seed, 80.0, core_share=share, extras=extras))
+    argv = ["--campaign", "--table", protocol.name, "--dataset", "dblp", "--engine", "in-process"]
+    argv += ["--results", str(tmp_path)]
+    ran: list[int] = []
+
+    def work(cell: Cell) -> Record:
+        ran.append(cell.seed)
+        share = 1.0 if cell.seed == 1 else 0.7
+        return measured(cell, cell.seed, 80.0, core_share=share, extras=extras)
+
+    assert main(parse([*argv, "--dry-run"]), work) == 0
+    assert "; 2 cells to go" in capsys.readouterr().err
+    assert main(parse(argv), work) == 0
+    assert ran == [1, 2]
+    # The next campaign tries the one that is left, and no more.
+    assert main(parse(argv), work) == 0
+    assert ran == [1, 2, 2]
+    records = [Records(tmp_path).get(dataclasses.replace(cell, seed=seed)) for seed in range(3)]
+    assert [record and record.result.core_share for record in records] == [1.0, 1.0, 0.7]
+
+
+def test_scores_that_are_no_seconds_count_on_a_shared_core(tmp_path: Path) -> None:
+    protocol = load_protocol(TABLE)
+    cells = grid_cells(protocol)
+    figures = figures_of([(protocol, cells)])
+    assert not any(figure.timed for figure in figures)
+    store = Store(tmp_path, protocol.name)
+    for cell in cells:
+        for seed in range(3):
+            store.append(measured(cell, seed, 60.0, core_share=0.5))
+    assert not first_steps(figures, Records(tmp_path), Estimate([]))
+    timed = [dataclasses.replace(figure, timed=True) for figure in figures]
+    assert sum(len(step.cells) for step in first_steps(timed, Records(tmp_path), Estimate([]))) == 3 * 24
+
+
 def test_when_its_hours_are_over_it_begins_nothing(tmp_path: Path) -> None:
     ran: list[Cell] = []
 
