@@ -5,7 +5,7 @@ that draws them once, that of the figure's own table before another's. Every mea
 three seeds, those rows first that answer most figures per second; then undecided figures go on to as many
 seeds as would decide them, ten at most, in the order of what that costs, and those whose difference lies too
 near δ to all ten; last, claims of the papers that are undecided go on to ten seeds where those would decide a
-comparison.
+comparison, or the claim.
 
 Runs that shared their core count for no figure in seconds: such cells are run again, once a campaign.
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,11 @@ from benchmark.authors.comparison import by_work
 from benchmark.authors.records import load
 from benchmark.cell import Cell
 from benchmark.claims import load_claims
+from benchmark.contrast import Comparison
 from benchmark.engines import RunCell
 from benchmark.estimate import Estimate, duration
 from benchmark.grid import run_cells
-from benchmark.pages.claims import find
+from benchmark.pages.claims import Finding, find
 from benchmark.pages.leaderboard import write_leaderboard
 from benchmark.pages.metrics import tells_seconds
 from benchmark.pages.reproduction import NOT_AT_HAND, Entry, Identity, compared_with, make_entries
@@ -173,41 +174,107 @@ def further_steps(
 def claim_steps(
     grids: Grids, records: Records, estimate: Estimate, asked: Container[str] | None = None
 ) -> list[Step]:
-    """The first seeds of comparisons that do not have them yet, and ten seeds of those that leave a claim
-    undecided and would be decided by them; the cheapest first. All ten at once: to stop at the first look
-    that decides would favour decisions.
+    """The first seeds of comparisons that do not have them yet, and of claims that are undecided ten seeds of
+    each comparison that would be decided by them, and of as many of the others as it takes to decide the
+    claim; the cheapest first. All ten at once: to stop at the first look that decides would favour decisions.
 
     Of claims all of whose tables are among the grids, and of cells on graphs that are at hand; `asked` holds
     the keys of those cells whose comparisons are wanted, if not all.
     """
     rows = {protocol.name: {_place(cell): cell for cell in cells} for protocol, cells in grids}
     claims = [claim for claim in load_claims() if claim.tables <= rows.keys()]
-    steps = []
+    steps: list[Step] = []
     for finding in find(claims, {board.protocol.name: board.rows for board in _boards(grids, records)}):
         if finding.word not in (UNDECIDED, NOT_MEASURED):
             continue
-        columns = [measured.column for measured in finding.columns]
-        compared = [(measured.comparisons, [measured.column]) for measured in finding.columns]
-        if finding.average is not None:
-            compared = [(finding.average.comparisons, columns)]
-        for comparisons, over in compared:
-            for number, comparison in enumerate(comparisons):
-                if comparison is None or comparison.seeds < FIRST_SEEDS:
-                    count = FIRST_SEEDS
-                elif comparison.seeds_needed(MOST_SEEDS) is not None:
-                    count = MOST_SEEDS
-                else:
-                    continue
-                sides = [side for column in over for side in (column.ours, column.theirs[number])]
-                cells = [rows[side.table][_at(dict(side.point))] for side in sides if side.value is None]
-                if asked is not None and cells[0].key not in asked:
-                    continue
-                if not all(graphs.is_available(cell.dataset) for cell in cells):
-                    continue
-                seeds = [replace(cell, seed=seed) for cell in cells for seed in range(count)]
-                timed = any(is_seconds(side.metric) for side in sides)
-                steps += _step(seeds, 1, records, estimate, timed)
+        compared = {
+            place: found
+            for place, found in _compared(finding, rows)
+            if all(graphs.is_available(cell.dataset) for cell in found.cells)
+            and (asked is None or found.cells[0].key in asked)
+        }
+        ten = {place: found.steps(MOST_SEEDS, records, estimate) for place, found in compared.items()}
+        deciding = {place for place, found in compared.items() if found.is_decided_by(MOST_SEEDS)}
+        dear = {place: sum(step.seconds for step in each) for place, each in ten.items() if each}
+        deciding |= _deciding_claim(finding, deciding, dear)
+        for place, found in compared.items():
+            if found.lacks_first:
+                steps += found.steps(FIRST_SEEDS, records, estimate)
+            elif place in deciding:
+                steps += ten[place]
     return _in_order(steps)
+
+
+_Where = tuple[int, int]
+"""A comparison of a claim: the number of what is judged (a column, or the average), and of the rival."""
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """A comparison of a claim and the cells, of the seed 0, that it takes."""
+
+    comparison: Comparison | None
+    cells: tuple[Cell, ...]
+    timed: bool
+    """See `Figure.timed`."""
+
+    @property
+    def lacks_first(self) -> bool:
+        """Whether its first seeds are still to be run."""
+        return self.comparison is None or self.comparison.seeds < FIRST_SEEDS
+
+    def is_decided_by(self, seeds: int) -> bool:
+        """Whether so many would decide it, which now is not, if difference and spread stay what they are."""
+        return self.comparison is not None and self.comparison.seeds_needed(seeds) is not None
+
+    def steps(self, seeds: int, records: Records, estimate: Estimate) -> list[Step]:
+        """What it lacks of so many."""
+        wanted = [replace(cell, seed=seed) for cell in self.cells for seed in range(seeds)]
+        return _step(wanted, 1, records, estimate, self.timed)
+
+
+def _compared(
+    finding: Finding, rows: Mapping[str, Mapping[tuple[Any, ...], Cell]]
+) -> Iterator[tuple[_Where, _Compared]]:
+    """All comparisons of a claim; one of the average takes the cells of every column."""
+    for number, measured in enumerate(finding.judged_by):
+        of_all = [each.column for each in finding.columns]
+        columns = [measured.column] if finding.average is None else of_all
+        for rival, comparison in enumerate(measured.comparisons):
+            sides = [side for column in columns for side in (column.ours, column.theirs[rival])]
+            cells = tuple(rows[side.table][_at(dict(side.point))] for side in sides if side.value is None)
+            timed = any(is_seconds(side.metric) for side in sides)
+            yield (number, rival), _Compared(comparison, cells, timed)
+
+
+def _deciding_claim(
+    finding: Finding, planned: Collection[_Where], further: Mapping[_Where, float]
+) -> set[_Where]:
+    """Which of the `further` comparisons it takes to decide the claim, with ten seeds of each, beside those
+    that are `planned`, if differences and spreads stay what they are: those that cost few seconds, which
+    `further` tells. None where all together would not decide it."""
+    now = {
+        (number, rival): comparison
+        for number, measured in enumerate(finding.judged_by)
+        for rival, comparison in enumerate(measured.comparisons)
+    }
+    then = {where: comparison and comparison.at(MOST_SEEDS) for where, comparison in now.items()}
+
+    def word(chosen: Collection[_Where]) -> str:
+        found: list[list[Comparison | None]] = [[] for _ in finding.judged_by]
+        for where, comparison in now.items():
+            taken = where in chosen or where in planned
+            found[where[0]].append(then[where] if taken else comparison)
+        return finding.judged(found)
+
+    chosen = {*further}
+    decided = word(chosen)
+    if decided in (UNDECIDED, NOT_MEASURED):
+        return set()
+    for where in sorted(further, key=lambda where: (-further[where], where)):
+        if word(chosen - {where}) == decided:
+            chosen.remove(where)
+    return chosen
 
 
 def _cells_of_claims(grids: Grids, asked: Container[str]) -> list[Cell]:

@@ -47,8 +47,9 @@ RULE = (
     "choose from (partial conjunction, Benjamini and Heller 2008; `benchmark/contrast.py`). On average "
     "means one comparison of the mean over all columns. Columns that are not measured can neither carry a "
     "claim nor refute it; those on graphs that are not at hand where the records are made are left out "
-    "and counted apart. Three seeds come first. Where a claim is then undecided and ten seeds would decide "
-    "one of its comparisons, all ten are run at once (`--campaign`). What three decide stays decided: at the "
+    "and counted apart. Three seeds come first. Where a claim is then undecided, all ten are run at once "
+    "(`--campaign`) of each comparison that ten would decide, and of as many of the others as it takes to "
+    "decide the claim. What three decide stays decided: at the "
     "margin itself both looks together decide wrongly, either way, in 7 of 100 rather than in 5 "
     "(`tests/benchmark/test_contrast.py`). Margins, columns and sides: `benchmark/claims.toml`. Differences "
     "are ours minus theirs, in the unit of the score; of a column, that to the rival that is hardest to hold "
@@ -105,12 +106,18 @@ class Finding:
     @property
     def word(self) -> str:
         """The verdict."""
-        if not self.columns:
-            return CANNOT
+        return self.judged([measured.comparisons for measured in self.judged_by]) if self.columns else CANNOT
+
+    @property
+    def judged_by(self) -> tuple[Measured, ...]:
+        """What decides: the average where the claim is one on average, else every column."""
+        return self.columns if self.average is None else (self.average,)
+
+    def judged(self, comparisons: Sequence[Sequence[Comparison | None]]) -> str:
+        """The verdict that these would give, in the order of `judged_by`."""
         if self.average is not None:
-            return self.average.word
-        needed = self.claim.needed(len(self.columns))
-        return judge_columns([column.comparisons for column in self.columns], max(needed, 1))
+            return word_of_column(comparisons[0])
+        return judge_columns(comparisons, max(self.claim.needed(len(self.columns)), 1))
 
 
 def find(claims: Iterable[Claim], rows: Rows) -> list[Finding]:

@@ -373,6 +373,34 @@ def test_an_undecided_claim_goes_on_to_ten_seeds_of_both_sides(
     assert not steps()
 
 
+@pytest.mark.parametrize(("spread", "planned"), [(0.266, True), (0.05, False), (3.0, False)])
+def test_what_decides_by_itself_goes_on_where_that_decides_the_claim(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spread: float, planned: bool
+) -> None:
+    """Of four columns three hold and one fails: −0.6 ± 0.266 with three seeds at 3 %, which is too little for
+    one of four, and with ten at far less. With a spread of 0.05 three seeds refute the claim, with one of 3
+    no ten do."""
+    protocol = load_protocol("fedpub-fig7")
+    grids = [(protocol, grid_cells(protocol))]
+    (claim,) = (claim for claim in load_claims() if claim.says.startswith("Similarity alone and masks alone"))
+    monkeypatch.setattr(campaign, "load_claims", lambda: (claim,))
+    store = Store(tmp_path, protocol.name)
+    failing = ("metis", "fedpub[masks=false]")
+    for cell in grids[0][1]:
+        for seed in range(3):
+            # FedAvg's seeds differ, or they would be copies of one run; what is paired with them too.
+            score = 60.0 + seed
+            if (cell.partition.text, cell.variant) == failing:
+                score += -0.6 + spread * (seed - 1)
+            elif cell.method != "fedavg":
+                score += 5 + 0.01 * (seed - 1)
+            store.append(measured(cell, seed, score))
+    steps = claim_steps(grids, Records(tmp_path), Estimate([]))
+    wanted = {(cell.partition.text, cell.variant, cell.seed) for step in steps for cell in step.cells}
+    both = (failing, ("metis", "fedavg"))
+    assert wanted == {(*place, seed) for place in both for seed in range(3, 10) if planned}
+
+
 def test_a_claim_that_no_record_answers_gets_its_first_seeds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
