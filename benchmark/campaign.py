@@ -244,6 +244,9 @@ def _compared(
             sides = [side for column in columns for side in (column.ours, column.theirs[rival])]
             cells = tuple(rows[side.table][_at(dict(side.point))] for side in sides if side.value is None)
             timed = any(is_seconds(side.metric) for side in sides)
+            if measured.lacking and measured.lacking[rival]:
+                # The mean is over fewer columns than the claim is on.
+                comparison = None
             yield (number, rival), _Compared(comparison, cells, timed)
 
 

@@ -78,6 +78,8 @@ class Measured:
     """One for each of `theirs`; None where one side has no records."""
     printed: tuple[float | None, ...]
     """The printed difference to each of `theirs`."""
+    lacking: tuple[int, ...] = ()
+    """Of an average: how many columns have no record of each comparison; empty of a column."""
 
     @property
     def word(self) -> str:
@@ -148,13 +150,15 @@ def _average(
 ) -> Measured:
     """The comparisons of the means over the columns; undecided while one of them is not measured."""
     places = range(len(claim.against))
-    comparisons = []
+    comparisons: list[Comparison | None] = []
+    lacking: list[int] = []
     for place in places:
         pairs = [column[place] for column in differences if column[place][0]]
-        sound = len(pairs) == len(columns) and all(sound for _, sound in pairs)
+        lacking.append(len(columns) - len(pairs))
+        sound = not lacking[place] and all(sound for _, sound in pairs)
         comparisons.append(_compare(claim, mean_over_columns([found for found, _ in pairs]), sound))
     printed = tuple(_mean([column.printed[place] for column in columns]) for place in places)
-    return Measured(columns[0].column, tuple(comparisons), printed)
+    return Measured(columns[0].column, tuple(comparisons), printed, tuple(lacking))
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -314,17 +318,20 @@ def _column_lines(finding: Finding) -> Iterator[list[str]]:
             f"{comparison.difference:+.2f}",
             "–" if interval is None else f"{interval[0]:+.2f} to {interval[1]:+.2f}",
             str(comparison.seeds),
-            f"{column.word}{_why_open(finding.claim, column, comparison)}",
+            f"{column.word}{_why_open(finding.claim, column, place, comparison)}",
         ]
 
 
-def _why_open(claim: Claim, column: Measured, comparison: Comparison) -> str:
-    """What leaves a column undecided whatever its interval, in brackets; empty if nothing does."""
+def _why_open(claim: Claim, column: Measured, place: int, comparison: Comparison) -> str:
+    """What leaves a column undecided whatever its interval, in brackets; empty if nothing does. `place` is
+    that of the comparison in it."""
     if column.word != UNDECIDED:
         return ""
     missing = [_side(claim.against[place]) for place, found in enumerate(column.comparisons) if found is None]
     if missing:
         return f" ({', '.join(missing)} not measured)"
+    if column.lacking and (count := column.lacking[place]):
+        return f" ({count} columns are not measured)" if count > 1 else " (1 column is not measured)"
     if comparison.seeds < LEAST:
         return " (too few seeds)"
     return " (all seeds share one draw of the clients, or give one value)" * math.isinf(comparison.spread)

@@ -467,3 +467,21 @@ def test_a_claim_on_average_takes_every_column(tmp_path: Path, monkeypatch: pyte
     for step in steps:
         assert {(cell.dataset.text, cell.clients) for cell in step.cells} == columns
         assert {cell.seed for cell in step.cells} == set(range(3, 10))
+
+
+def test_a_mean_over_some_columns_gets_the_first_seeds_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    protocol = load_protocol("fedpub-1")
+    grids = [(protocol, grid_cells(protocol))]
+    (claim,) = (claim for claim in load_claims() if claim.says.startswith("Personalised models"))
+    monkeypatch.setattr(campaign, "load_claims", lambda: (claim,))
+    store = Store(tmp_path, protocol.name)
+    lacking = [cell for cell in grids[0][1] if (cell.dataset.text, cell.clients) == ("cora", 30)]
+    for cell in grids[0][1]:
+        for seed in range(3) if cell not in lacking else ():
+            store.append(measured(cell, seed, 60.0 + seed + 5 * (cell.method in claim.method)))
+    steps = claim_steps(grids, Records(tmp_path), Estimate([]))
+    found = {(cell.clients, cell.variant, cell.seed) for step in steps for cell in step.cells}
+    methods = ("fedper", "gcfl", "fedgnn", "fedsage+")
+    assert found == {(30, method, seed) for method in methods for seed in range(3)}
