@@ -51,5 +51,5 @@ def write_report(results: Path, own: Sequence[str] = ()) -> list[Path]:
     if (page_of_authors := write_authors_page(results, stored)) is not None:
         paths.append(page_of_authors)
     if measured:
-        paths.append(write_performance_page(results, stored, entries))
+        paths.append(write_performance_page(results, stored, entries, grids))
     return [*paths, write_site(results, boards, entries, [entry.to_dict(theirs) for entry in entries])]
