@@ -5,7 +5,9 @@ that draws them once, that of the figure's own table before another's. Every mea
 three seeds, those rows first that answer most figures per second; then undecided figures go on to as many
 seeds as would decide them, ten at most, in the order of what that costs, and those whose difference lies too
 near δ to all ten; last, claims of the papers that are undecided go on to ten seeds where those would decide a
-comparison.
+comparison, or the claim.
+
+Runs that shared their core count for no figure in seconds: such cells are run again, once a campaign.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,11 +25,13 @@ from benchmark.authors.comparison import by_work
 from benchmark.authors.records import load
 from benchmark.cell import Cell
 from benchmark.claims import load_claims
+from benchmark.contrast import Comparison
 from benchmark.engines import RunCell
 from benchmark.estimate import Estimate, duration
 from benchmark.grid import run_cells
-from benchmark.pages.claims import find
+from benchmark.pages.claims import Finding, find
 from benchmark.pages.leaderboard import write_leaderboard
+from benchmark.pages.metrics import tells_seconds
 from benchmark.pages.reproduction import NOT_AT_HAND, Entry, Identity, compared_with, make_entries
 from benchmark.pages.scores import Leaderboard
 from benchmark.plan import grid_cells, load_protocols
@@ -35,7 +39,7 @@ from benchmark.protocol import AXES, Protocol, names
 from benchmark.published import answered_figures
 from benchmark.record import FAILED, Record
 from benchmark.records import Records, run_once
-from benchmark.verdict import AGREES, CANNOT, DIFFERS, JUDGED, NOT_MEASURED, UNDECIDED
+from benchmark.verdict import AGREES, CANNOT, DIFFERS, JUDGED, NOT_MEASURED, UNDECIDED, is_seconds
 from datasets import registry as graphs
 from datasets.errors import UserError
 
@@ -54,6 +58,8 @@ class Figure:
     cells: tuple[Cell, ...]
     baseline: tuple[Cell, ...]
     """That of the row which its gain is over, if the grid has one."""
+    timed: bool = False
+    """Whether it is in seconds, for which a run must have had a core of its own."""
 
 
 @dataclass(frozen=True)
@@ -80,15 +86,16 @@ class Step:
     seconds: float
 
 
-def figures_of(grids: Grids) -> list[Figure]:
-    """Every printed figure that a cell answers whose graph is at hand."""
+def figures_of(grids: Grids, here: bool = True) -> list[Figure]:
+    """Every printed figure that a cell answers whose graph is at hand where the records in git are made, and
+    `here` too if that is asked."""
     found: dict[Identity, tuple[tuple[bool, bool], Figure]] = {}
     for protocol, cells in grids:
         rows: dict[tuple[Any, ...], Cell] = {}
         if protocol.published:
             rows = {_place(cell): cell for cell in cells}
         for cell in rows.values():
-            if not graphs.is_available(cell.dataset):
+            if here and not graphs.is_available(cell.dataset):
                 continue
             for metric in protocol.scores:
                 for figure in answered_figures(protocol, metric, *_place(cell)):
@@ -101,7 +108,8 @@ def figures_of(grids: Grids) -> list[Figure]:
                         others = (_at(other) for other in compared_with(protocol, point, metric))
                         taken = dict.fromkeys((cell, *(rows[other] for other in others if other in rows)))
                         base = rows.get(_at({**point, "method": figure.baseline}))
-                        found[identity] = rank, Figure(identity, tuple(taken), (base,) if base else ())
+                        bases = (base,) if base else ()
+                        found[identity] = rank, Figure(identity, tuple(taken), bases, is_seconds(metric))
     return [figure for _, figure in found.values()]
 
 
@@ -129,15 +137,14 @@ def _boards(grids: Grids, records: Records) -> list[Leaderboard]:
 
 def first_steps(figures: Iterable[Figure], records: Records, estimate: Estimate) -> list[Step]:
     """The first seeds of every figure, those rows first that measure most figures per second."""
-    wanted: dict[tuple[str, ...], tuple[list[Cell], int]] = {}
+    wanted: dict[tuple[str, ...], list[Figure]] = {}
     for figure in figures:
-        rows = tuple(cell.key for cell in figure.cells)
-        cells, count = wanted.get(rows, ([], 0))
-        wanted[rows] = cells or list(figure.cells), count + 1
+        wanted.setdefault(tuple(cell.key for cell in figure.cells), []).append(figure)
     steps = []
-    for cells, count in wanted.values():
-        seeds = [replace(cell, seed=seed) for cell in cells for seed in range(FIRST_SEEDS)]
-        steps += _step(seeds, count, records, estimate)
+    for group in wanted.values():
+        seeds = [replace(cell, seed=seed) for cell in group[0].cells for seed in range(FIRST_SEEDS)]
+        timed = any(figure.timed for figure in group)
+        steps += _step(seeds, len(group), records, estimate, timed)
     return _in_order(steps)
 
 
@@ -160,47 +167,117 @@ def further_steps(
             if count <= MOST_SEEDS:
                 seeds = [replace(cell, seed=seed) for cell in cells for seed in range(count)]
                 steps = moving if verdict.may_move else deciding
-                steps += _step(seeds, 1, records, estimate)
+                steps += _step(seeds, 1, records, estimate, figure.timed)
     return [*_in_order(deciding), *_in_order(moving)]
 
 
 def claim_steps(
     grids: Grids, records: Records, estimate: Estimate, asked: Container[str] | None = None
 ) -> list[Step]:
-    """The first seeds of comparisons that do not have them yet, and ten seeds of those that leave a claim
-    undecided and would be decided by them; the cheapest first. All ten at once: to stop at the first look
-    that decides would favour decisions.
+    """The first seeds of comparisons that do not have them yet, and of claims that are undecided ten seeds of
+    each comparison that would be decided by them, and of as many of the others as it takes to decide the
+    claim; the cheapest first. All ten at once: to stop at the first look that decides would favour decisions.
 
     Of claims all of whose tables are among the grids, and of cells on graphs that are at hand; `asked` holds
     the keys of those cells whose comparisons are wanted, if not all.
     """
     rows = {protocol.name: {_place(cell): cell for cell in cells} for protocol, cells in grids}
     claims = [claim for claim in load_claims() if claim.tables <= rows.keys()]
-    steps = []
+    steps: list[Step] = []
     for finding in find(claims, {board.protocol.name: board.rows for board in _boards(grids, records)}):
         if finding.word not in (UNDECIDED, NOT_MEASURED):
             continue
-        columns = [measured.column for measured in finding.columns]
-        compared = [(measured.comparisons, [measured.column]) for measured in finding.columns]
-        if finding.average is not None:
-            compared = [(finding.average.comparisons, columns)]
-        for comparisons, over in compared:
-            for number, comparison in enumerate(comparisons):
-                if comparison is None or comparison.seeds < FIRST_SEEDS:
-                    count = FIRST_SEEDS
-                elif comparison.seeds_needed(MOST_SEEDS) is not None:
-                    count = MOST_SEEDS
-                else:
-                    continue
-                sides = [side for column in over for side in (column.ours, column.theirs[number])]
-                cells = [rows[side.table][_at(dict(side.point))] for side in sides if side.value is None]
-                if asked is not None and cells[0].key not in asked:
-                    continue
-                if not all(graphs.is_available(cell.dataset) for cell in cells):
-                    continue
-                seeds = [replace(cell, seed=seed) for cell in cells for seed in range(count)]
-                steps += _step(seeds, 1, records, estimate)
+        compared = {
+            place: found
+            for place, found in _compared(finding, rows)
+            if all(graphs.is_available(cell.dataset) for cell in found.cells)
+            and (asked is None or found.cells[0].key in asked)
+        }
+        ten = {place: found.steps(MOST_SEEDS, records, estimate) for place, found in compared.items()}
+        deciding = {place for place, found in compared.items() if found.is_decided_by(MOST_SEEDS)}
+        dear = {place: sum(step.seconds for step in each) for place, each in ten.items() if each}
+        deciding |= _deciding_claim(finding, deciding, dear)
+        for place, found in compared.items():
+            if found.lacks_first:
+                steps += found.steps(FIRST_SEEDS, records, estimate)
+            elif place in deciding:
+                steps += ten[place]
     return _in_order(steps)
+
+
+_Where = tuple[int, int]
+"""A comparison of a claim: the number of what is judged (a column, or the average), and of the rival."""
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """A comparison of a claim and the cells, of the seed 0, that it takes."""
+
+    comparison: Comparison | None
+    cells: tuple[Cell, ...]
+    timed: bool
+    """See `Figure.timed`."""
+
+    @property
+    def lacks_first(self) -> bool:
+        """Whether its first seeds are still to be run."""
+        return self.comparison is None or self.comparison.seeds < FIRST_SEEDS
+
+    def is_decided_by(self, seeds: int) -> bool:
+        """Whether so many would decide it, which now is not, if difference and spread stay what they are."""
+        return self.comparison is not None and self.comparison.seeds_needed(seeds) is not None
+
+    def steps(self, seeds: int, records: Records, estimate: Estimate) -> list[Step]:
+        """What it lacks of so many."""
+        wanted = [replace(cell, seed=seed) for cell in self.cells for seed in range(seeds)]
+        return _step(wanted, 1, records, estimate, self.timed)
+
+
+def _compared(
+    finding: Finding, rows: Mapping[str, Mapping[tuple[Any, ...], Cell]]
+) -> Iterator[tuple[_Where, _Compared]]:
+    """All comparisons of a claim; one of the average takes the cells of every column."""
+    for number, measured in enumerate(finding.judged_by):
+        of_all = [each.column for each in finding.columns]
+        columns = [measured.column] if finding.average is None else of_all
+        for rival, comparison in enumerate(measured.comparisons):
+            sides = [side for column in columns for side in (column.ours, column.theirs[rival])]
+            cells = tuple(rows[side.table][_at(dict(side.point))] for side in sides if side.value is None)
+            timed = any(is_seconds(side.metric) for side in sides)
+            if measured.lacking and measured.lacking[rival]:
+                # The mean is over fewer columns than the claim is on.
+                comparison = None
+            yield (number, rival), _Compared(comparison, cells, timed)
+
+
+def _deciding_claim(
+    finding: Finding, planned: Collection[_Where], further: Mapping[_Where, float]
+) -> set[_Where]:
+    """Which of the `further` comparisons it takes to decide the claim, with ten seeds of each, beside those
+    that are `planned`, if differences and spreads stay what they are: those that cost few seconds, which
+    `further` tells. None where all together would not decide it."""
+    now = {
+        (number, rival): comparison
+        for number, measured in enumerate(finding.judged_by)
+        for rival, comparison in enumerate(measured.comparisons)
+    }
+    then = {where: comparison and comparison.at(MOST_SEEDS) for where, comparison in now.items()}
+
+    def word(chosen: Collection[_Where]) -> str:
+        found: list[list[Comparison | None]] = [[] for _ in finding.judged_by]
+        for where, comparison in now.items():
+            taken = where in chosen or where in planned
+            found[where[0]].append(then[where] if taken else comparison)
+        return finding.judged(found)
+
+    chosen = {*further}
+    decided = word(chosen)
+    if decided in (UNDECIDED, NOT_MEASURED):
+        return set()
+    for where in sorted(further, key=lambda where: (-further[where], where)):
+        if word(chosen - {where}) == decided:
+            chosen.remove(where)
+    return chosen
 
 
 def _cells_of_claims(grids: Grids, asked: Container[str]) -> list[Cell]:
@@ -210,9 +287,19 @@ def _cells_of_claims(grids: Grids, asked: Container[str]) -> list[Cell]:
     return [cell for cell in cells if cell.key in asked and graphs.is_available(cell.dataset)]
 
 
-def _step(cells: Iterable[Cell], figures: int, records: Records, estimate: Estimate) -> list[Step]:
-    missing = tuple(cell for cell in cells if not records.done(cell))
+def _step(
+    cells: Iterable[Cell], figures: int, records: Records, estimate: Estimate, timed: bool = False
+) -> list[Step]:
+    missing = tuple(cell for cell in cells if not _counts(cell, records, timed))
     return [Step(missing, figures, sum(map(estimate.seconds, missing)))] if missing else []
+
+
+def _counts(cell: Cell, records: Records, timed: bool) -> bool:
+    """Whether a record answers the cell; where a figure is `timed`, with its seconds too."""
+    if not timed or not records.done(cell):
+        return records.done(cell)
+    record = records.get(cell)
+    return record is not None and tells_seconds(record)
 
 
 def _done_by(cell: Cell) -> tuple[Any, ...]:
@@ -243,6 +330,8 @@ class _Campaign:
             )
         self.failures: dict[tuple[Any, ...], Record] = {}
         """By what was done: a cell of another table that does the same would fail as well."""
+        self.again: dict[str, int] = {}
+        """Of cells that are run though a record answers them: key → how many records there were before."""
         self.cells = self._left()
         self.told = time.monotonic()
 
@@ -255,12 +344,30 @@ class _Campaign:
             lambda: claim_steps(grids, records, estimate, self.asked),
         ):
             steps = find_steps()
-            cells = run_once(
-                cell for step in steps for cell in step.cells if _done_by(cell) not in self.failures
-            )
+            cells = run_once(cell for step in steps for cell in step.cells if not self._was_tried(cell))
             if cells:
+                self.again |= {cell.key: self._runs(cell) for cell in cells if records.done(cell)}
                 return cells
         return []
+
+    def _was_tried(self, cell: Cell) -> bool:
+        """Whether it has failed, or was run here again and shared its core once more."""
+        run_again = cell.key in self.again and self._runs(cell) > self.again[cell.key]
+        return run_again or _done_by(cell) in self.failures
+
+    def _runs(self, cell: Cell) -> int:
+        return self.records.store(cell.protocol).runs(cell.key)
+
+    def run(self, arguments: Arguments, work: RunCell, until: float) -> list[Record]:
+        """Run what is left, first that of which there is no record; returns the records that failed."""
+        batches: dict[bool, list[Cell]] = {False: [], True: []}
+        for cell in self.cells:
+            batches[cell.key in self.again].append(cell)
+        failed = []
+        for again, cells in batches.items():
+            given = replace(arguments, rerun=again or arguments.rerun)
+            failed += run_cells(given, cells, self.records, work, self.estimate, until, self.tell)
+        return failed
 
     def take(self, failed: Iterable[Record]) -> None:
         """Count what was run here, of which some failed, and elsewhere, and find what is left."""
@@ -279,8 +386,11 @@ class _Campaign:
         """Say now and then how many of the cells are still to be run."""
         if time.monotonic() - self.told >= TELL_EVERY:
             self.records.refresh()
-            self.say([cell for cell in self.cells if not self.records.done(cell)])
+            self.say([cell for cell in self.cells if not self._is_run(cell)])
             self.told = time.monotonic()
+
+    def _is_run(self, cell: Cell) -> bool:
+        return self._was_tried(cell) if cell.key in self.again else self.records.done(cell)
 
     def say(self, cells: Sequence[Cell]) -> None:
         """How far the records are, and how long these cells will take."""
@@ -319,11 +429,9 @@ def run_campaign(arguments: Arguments, work: RunCell) -> list[Record]:
     if arguments.dry_run:
         campaign.print_order()
         return []
-    records, estimate = campaign.records, campaign.estimate
     try:
         while campaign.cells and time.monotonic() < until:
-            failed = run_cells(arguments, campaign.cells, records, work, estimate, until, campaign.tell)
-            campaign.take(failed)
+            campaign.take(campaign.run(arguments, work, until))
     finally:
         campaign.write_leaderboards(arguments.results)
     return list(campaign.failures.values())

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scipy.stats import t as student
 
@@ -58,15 +58,18 @@ class Comparison:
     def seeds_needed(self, most: int) -> int | None:
         """How many seeds, above those that it has and up to `most`, would decide it, if difference and spread
         stay what they are; None where that many do not, or it is decided."""
-        if self.word != UNDECIDED or math.isinf(self.spread):
+        if self.word != UNDECIDED:
             return None
-        for count in range(self.seeds + 1, most + 1):
-            if (
-                _word(*_p_values(self.difference, self.spread, count, self.direction, self.margin))
-                != UNDECIDED
-            ):
-                return count
-        return None
+        counts = range(self.seeds + 1, most + 1)
+        return next((count for count in counts if self.at(count).word != UNDECIDED), None)
+
+    def at(self, seeds: int) -> Comparison:
+        """As so many seeds would make it, if difference and spread stay what they are; itself if it has as
+        many, or tells no spread."""
+        if self.seeds >= seeds or math.isinf(self.spread):
+            return self
+        holds, fails = _p_values(self.difference, self.spread, seeds, self.direction, self.margin)
+        return replace(self, interval=None, holds=holds, fails=fails, seeds=seeds)
 
 
 def differences_of(ours: Mapping[int, float], theirs: Mapping[int, float]) -> dict[int, float]:

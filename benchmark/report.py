@@ -11,6 +11,7 @@ from benchmark.authors.records import load
 from benchmark.pages.authors import write_authors_page
 from benchmark.pages.claims import write_claims
 from benchmark.pages.leaderboard import write_leaderboard
+from benchmark.pages.missing import with_reasons
 from benchmark.pages.reproduction import make_entries
 from benchmark.pages.reproduction_page import write_reproduction
 from benchmark.pages.scores import Leaderboard
@@ -40,14 +41,15 @@ def write_report(results: Path, own: Sequence[str] = ()) -> list[Path]:
     for sentence in stored.warnings():
         print(sentence, file=sys.stderr)
     protocols = [load_protocol(name) for name in (*names(), *own)]
-    boards = [Leaderboard(each, stored.of_table(each.name, grid_cells(each))) for each in protocols]
+    grids = [(each, grid_cells(each)) for each in protocols]
+    boards = [Leaderboard(each, stored.of_table(each.name, cells)) for each, cells in grids]
     shown = [each for each in boards if each.protocol.name in found or each.records]
     paths = [write_leaderboard(results, each, theirs) for each in shown]
-    entries = make_entries(boards)
+    entries = with_reasons(make_entries(boards), grids, stored)
     if found:
         paths += [*write_reproduction(results, entries, theirs), write_claims(results, boards)]
     if (page_of_authors := write_authors_page(results, stored)) is not None:
         paths.append(page_of_authors)
     if measured:
-        paths.append(write_performance_page(results, stored, entries))
+        paths.append(write_performance_page(results, stored, entries, grids))
     return [*paths, write_site(results, boards, entries, [entry.to_dict(theirs) for entry in entries])]

@@ -47,8 +47,9 @@ RULE = (
     "choose from (partial conjunction, Benjamini and Heller 2008; `benchmark/contrast.py`). On average "
     "means one comparison of the mean over all columns. Columns that are not measured can neither carry a "
     "claim nor refute it; those on graphs that are not at hand where the records are made are left out "
-    "and counted apart. Three seeds come first. Where a claim is then undecided and ten seeds would decide "
-    "one of its comparisons, all ten are run at once (`--campaign`). What three decide stays decided: at the "
+    "and counted apart. Three seeds come first. Where a claim is then undecided, all ten are run at once "
+    "(`--campaign`) of each comparison that ten would decide, and of as many of the others as it takes to "
+    "decide the claim. What three decide stays decided: at the "
     "margin itself both looks together decide wrongly, either way, in 7 of 100 rather than in 5 "
     "(`tests/benchmark/test_contrast.py`). Margins, columns and sides: `benchmark/claims.toml`. Differences "
     "are ours minus theirs, in the unit of the score; of a column, that to the rival that is hardest to hold "
@@ -77,6 +78,8 @@ class Measured:
     """One for each of `theirs`; None where one side has no records."""
     printed: tuple[float | None, ...]
     """The printed difference to each of `theirs`."""
+    lacking: tuple[int, ...] = ()
+    """Of an average: how many columns have no record of each comparison; empty of a column."""
 
     @property
     def word(self) -> str:
@@ -105,12 +108,18 @@ class Finding:
     @property
     def word(self) -> str:
         """The verdict."""
-        if not self.columns:
-            return CANNOT
+        return self.judged([measured.comparisons for measured in self.judged_by]) if self.columns else CANNOT
+
+    @property
+    def judged_by(self) -> tuple[Measured, ...]:
+        """What decides: the average where the claim is one on average, else every column."""
+        return self.columns if self.average is None else (self.average,)
+
+    def judged(self, comparisons: Sequence[Sequence[Comparison | None]]) -> str:
+        """The verdict that these would give, in the order of `judged_by`."""
         if self.average is not None:
-            return self.average.word
-        needed = self.claim.needed(len(self.columns))
-        return judge_columns([column.comparisons for column in self.columns], max(needed, 1))
+            return word_of_column(comparisons[0])
+        return judge_columns(comparisons, max(self.claim.needed(len(self.columns)), 1))
 
 
 def find(claims: Iterable[Claim], rows: Rows) -> list[Finding]:
@@ -141,13 +150,15 @@ def _average(
 ) -> Measured:
     """The comparisons of the means over the columns; undecided while one of them is not measured."""
     places = range(len(claim.against))
-    comparisons = []
+    comparisons: list[Comparison | None] = []
+    lacking: list[int] = []
     for place in places:
         pairs = [column[place] for column in differences if column[place][0]]
-        sound = len(pairs) == len(columns) and all(sound for _, sound in pairs)
+        lacking.append(len(columns) - len(pairs))
+        sound = not lacking[place] and all(sound for _, sound in pairs)
         comparisons.append(_compare(claim, mean_over_columns([found for found, _ in pairs]), sound))
     printed = tuple(_mean([column.printed[place] for column in columns]) for place in places)
-    return Measured(columns[0].column, tuple(comparisons), printed)
+    return Measured(columns[0].column, tuple(comparisons), printed, tuple(lacking))
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -307,17 +318,20 @@ def _column_lines(finding: Finding) -> Iterator[list[str]]:
             f"{comparison.difference:+.2f}",
             "–" if interval is None else f"{interval[0]:+.2f} to {interval[1]:+.2f}",
             str(comparison.seeds),
-            f"{column.word}{_why_open(finding.claim, column, comparison)}",
+            f"{column.word}{_why_open(finding.claim, column, place, comparison)}",
         ]
 
 
-def _why_open(claim: Claim, column: Measured, comparison: Comparison) -> str:
-    """What leaves a column undecided whatever its interval, in brackets; empty if nothing does."""
+def _why_open(claim: Claim, column: Measured, place: int, comparison: Comparison) -> str:
+    """What leaves a column undecided whatever its interval, in brackets; empty if nothing does. `place` is
+    that of the comparison in it."""
     if column.word != UNDECIDED:
         return ""
     missing = [_side(claim.against[place]) for place, found in enumerate(column.comparisons) if found is None]
     if missing:
         return f" ({', '.join(missing)} not measured)"
+    if column.lacking and (count := column.lacking[place]):
+        return f" ({count} columns are not measured)" if count > 1 else " (1 column is not measured)"
     if comparison.seeds < LEAST:
         return " (too few seeds)"
     return " (all seeds share one draw of the clients, or give one value)" * math.isinf(comparison.spread)

@@ -16,6 +16,10 @@ CHANGE = "change_from_"
 """Begins the name of a difference to the same method on another partition, in points."""
 COMMUNICATION = "communication_pct_of_"
 """Begins the name of a share of another method's bytes."""
+MODEL_SIZE = "model_size_pct"
+"""The share of the whole model that is in use."""
+WHOLE_MODEL = "fedavg"
+"""The method that sends the whole model, and nothing else, in every round."""
 PERCENT = "%"
 _UNITS = {"correlation": "", "ratio": "", "distance": "", "mb": "MB", "seconds": "s"}
 """The word in a score's name that gives its unit; a score without one is a percentage."""
@@ -50,11 +54,16 @@ def more_is_better(metric: str) -> bool:
     return metric.startswith(_MORE_IS_BETTER)
 
 
+def tells_seconds(record: Record) -> bool:
+    """Whether its seconds say anything: not those of a run that shared its core."""
+    return (record.result.core_share or ALONE) >= ALONE
+
+
 def value_of(record: Record, metric: str) -> float | None:
     """One score of a record, in percent, or a number of its extras or its partition's statistics;
     `NAME@roundR` is read off the test curve, or off the extras of every round, `NAME@clientsA-B` off
     the clients' test scores. Seconds of a run that shared its core say nothing: None."""
-    if is_seconds(metric) and (record.result.core_share or ALONE) < ALONE:
+    if is_seconds(metric) and not tells_seconds(record):
         return None
     name, at, span = metric.partition(AT_CLIENTS)
     if at:
@@ -89,6 +98,17 @@ def bytes_sent(record: Record) -> float | None:
     sent = record.bytes
     total = sent.get("up", 0.0) + sent.get("down", 0.0) + sent.get("once", 0.0) / max(record.rounds, 1)
     return total or None
+
+
+def model_sent(record: Record) -> float | None:
+    """Bytes of the models sent up in a round; None where nothing is sent."""
+    return record.bytes.get("up") or None
+
+
+def share_if_whole(own: float, whole: float) -> float | None:
+    """The share in percent of the whole model's bytes; None where the two differ: fewer bytes may be of a
+    part that is kept back, more of what goes beside the model."""
+    return 100 * own / whole if own == whole else None
 
 
 def was_fedavg(record: Record) -> bool:

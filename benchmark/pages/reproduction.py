@@ -12,7 +12,7 @@ from benchmark.authors.comparison import beside
 from benchmark.authors.records import Run
 from benchmark.causes import text_of
 from benchmark.pages.comparison import REFERENCE, gain_of, level_of
-from benchmark.pages.metrics import CHANGE, COMMUNICATION, GAIN
+from benchmark.pages.metrics import CHANGE, COMMUNICATION, GAIN, MODEL_SIZE, WHOLE_MODEL
 from benchmark.pages.scores import Leaderboard, Row
 from benchmark.pages.trials import Trial, trials_of
 from benchmark.protocol import AXES, Protocol, bare
@@ -253,7 +253,10 @@ def command_of(protocol: Protocol, point: Mapping[str, Any], metric: str, seeds:
 
 
 def compared_with(protocol: Protocol, point: Mapping[str, Any], metric: str) -> list[dict[str, Any]]:
-    """The points of the grid whose scores a gain, a change or a share of bytes needs besides its own."""
+    """The points of the grid whose scores a gain, a change or a share of bytes or of a model needs besides
+    its own."""
+    if metric == MODEL_SIZE:
+        return [{**point, "method": WHOLE_MODEL}]
     for start in (GAIN, COMMUNICATION):
         if metric.startswith(start):
             return [{**point, "method": metric.removeprefix(start)}]

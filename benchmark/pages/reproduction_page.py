@@ -85,6 +85,8 @@ def markdown(entries: Sequence[Entry], runs: Mapping[str, Sequence[Run]]) -> str
         "## Undecided, and why more seeds alone would not do, or were not run",
         _left_open(entries),
         "## Not measured",
+        "What a seed takes is what the campaign (`--campaign`) reckons by other records: of one core, of all "
+        "the cells that the figure needs and that are not on record.",
         _missing(entries),
         "## Cannot be measured here",
         _not_measurable(entries),
@@ -149,18 +151,19 @@ def _name(entry: Entry) -> str:
 
 
 def _missing(entries: Iterable[Entry]) -> str:
-    """Table, graph and clients → methods whose figure has no record."""
-    found: dict[tuple[str, str], list[str]] = {}
+    """Table, graph and clients, and the reason → methods whose figure has no record."""
+    found: dict[tuple[str, str, str], list[str]] = {}
     for entry in entries:
         if entry.level.word == NOT_MEASURED:
             _, _, *where, method, backbone, _ = entry.figure.place
             name = " ".join(filter(None, [method, backbone]))
-            found.setdefault((entry.table, " · ".join(filter(None, where))), []).append(name)
+            place = " · ".join(filter(None, where))
+            found.setdefault((entry.table, place, entry.level.reason), []).append(name)
     lines = [
-        [table, where, str(len(methods)), ", ".join(dict.fromkeys(methods))]
-        for (table, where), methods in found.items()
+        [table, where, str(len(methods)), ", ".join(dict.fromkeys(methods)), escape(reason)]
+        for (table, where, reason), methods in found.items()
     ]
-    return markdown_table(["table", "place", "figures", "methods"], lines) if lines else "None."
+    return markdown_table(["table", "place", "figures", "methods", "reason"], lines) if lines else "None."
 
 
 def _left_open(entries: Sequence[Entry]) -> str:

@@ -14,9 +14,13 @@ from benchmark.pages.metrics import (
     CHANGE,
     COMMUNICATION,
     GAIN,
+    MODEL_SIZE,
+    WHOLE_MODEL,
     bytes_sent,
     main_value,
+    model_sent,
     more_is_better,
+    share_if_whole,
     value_of,
     was_fedavg,
 )
@@ -229,9 +233,14 @@ def _values(metric: str, row: Row, others: Iterable[Row]) -> list[float | None]:
     if metric.startswith(CHANGE):
         return _changes(metric.removeprefix(CHANGE), row, others)
     found = [value_of(record, metric) for record in row.records]
-    if metric.startswith(COMMUNICATION) and not any(value is not None for value in found):
+    if any(value is not None for value in found):
+        return found
+    if metric.startswith(COMMUNICATION):
         name = metric.removeprefix(COMMUNICATION)
         return _against(name, row, others, bytes_sent, lambda own, base: 100 * own / base)
+    if metric == MODEL_SIZE:
+        # Methods without masks do not count it; what they send tells.
+        return _against(WHOLE_MODEL, row, others, model_sent, share_if_whole)
     return found
 
 
@@ -240,7 +249,7 @@ def _against(
     row: Row,
     others: Iterable[Row],
     read: Callable[[Record], float | None],
-    compare: Callable[[float, float], float],
+    compare: Callable[[float, float], float | None],
 ) -> list[float | None]:
     """Seed by seed, what `compare` makes of a figure and that of the method `baseline` in the same place."""
     if row.outdated:

@@ -13,6 +13,7 @@ from typing import Any
 
 from scipy import stats
 
+from benchmark.campaign import Grids
 from benchmark.pages.reproduction import Entry, make_entries
 from benchmark.pages.scores import Leaderboard
 from benchmark.pages.tables import markdown_table
@@ -28,6 +29,7 @@ from benchmark.performance.costs import (
     costs_of,
     told,
     told_in_hours,
+    total_in_words,
 )
 from benchmark.performance.measurements import Measurements, is_failure, machine_of
 from benchmark.performance.targets import ROUND, TARGETS
@@ -65,16 +67,18 @@ Measured = Mapping[str, Any]
 
 
 def write_performance_page(
-    results: Path, runs: Records | None = None, entries: Sequence[Entry] | None = None
+    results: Path,
+    runs: Records | None = None,
+    entries: Sequence[Entry] | None = None,
+    grids: Grids | None = None,
 ) -> Path:
     """Write the page from the records in the results folder, measuring nothing; returns its path. Records of
-    cells, `runs`, and the printed figures that they answer are read unless they are given."""
+    cells, `runs`, the printed figures that they answer, and the grids of all tables are read unless they are
+    given."""
     runs = runs or Records(results)
+    grids = grids or [(each, grid_cells(each)) for each in map(load_protocol, names())]
     if entries is None:
-        tables = map(load_protocol, names())
-        entries = make_entries(
-            Leaderboard(each, runs.of_table(each.name, grid_cells(each))) for each in tables
-        )
+        entries = make_entries(Leaderboard(each, runs.of_table(each.name, cells)) for each, cells in grids)
     peers, rounds, trained = (
         Measurements(results, name).records() for name in ("peers", "roofline", "trained")
     )
@@ -115,6 +119,7 @@ def write_performance_page(
         "# What the figures of a paper cost",
         BY_PAPER,
         _table(["paper", "figures"], machines, by_paper(entries), told_in_hours),
+        total_in_words(entries, grids, runs) if costs else "",
         "# What every table costs",
         HOW_COUNTED,
         _table(["table", "on"], machines, by_graph(costs), told),

@@ -231,6 +231,50 @@ def test_an_undecided_gain_asks_for_seeds_of_its_row_and_of_the_baseline(tmp_pat
     assert [{cell.method for cell in step.cells} for step in steps] == [{"fedavg", "local"}, {"fedavg"}]
 
 
+def test_seconds_of_a_shared_core_are_measured_again_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of three seeds one had its core to itself; of those that are run again one has."""
+    protocol = load_protocol("fedcog-3")
+    (cell,) = (cell for cell in grid_cells(protocol) if cell.dataset.text == "dblp")
+    extras = {"propagation_seconds": 1.0, "propagation_seconds_central": 0.7, "update_seconds": 0.5}
+    store = Store(tmp_path, protocol.name)
+    for seed, share in enumerate((1.0, 0.5, 0.6)):
+        store.append(measured(cell, seed, 80.0, core_share=share, extras=extras))
+    argv = ["--campaign", "--table", protocol.name, "--dataset", "dblp", "--engine", "in-process"]
+    argv += ["--results", str(tmp_path)]
+    ran: list[int] = []
+
+    def work(cell: Cell) -> Record:
+        ran.append(cell.seed)
+        share = 1.0 if cell.seed == 1 else 0.7
+        return measured(cell, cell.seed, 80.0, core_share=share, extras=extras)
+
+    assert main(parse([*argv, "--dry-run"]), work) == 0
+    assert "; 2 cells to go" in capsys.readouterr().err
+    assert main(parse(argv), work) == 0
+    assert ran == [1, 2]
+    # The next campaign tries the one that is left, and no more.
+    assert main(parse(argv), work) == 0
+    assert ran == [1, 2, 2]
+    records = [Records(tmp_path).get(dataclasses.replace(cell, seed=seed)) for seed in range(3)]
+    assert [record and record.result.core_share for record in records] == [1.0, 1.0, 0.7]
+
+
+def test_scores_that_are_no_seconds_count_on_a_shared_core(tmp_path: Path) -> None:
+    protocol = load_protocol(TABLE)
+    cells = grid_cells(protocol)
+    figures = figures_of([(protocol, cells)])
+    assert not any(figure.timed for figure in figures)
+    store = Store(tmp_path, protocol.name)
+    for cell in cells:
+        for seed in range(3):
+            store.append(measured(cell, seed, 60.0, core_share=0.5))
+    assert not first_steps(figures, Records(tmp_path), Estimate([]))
+    timed = [dataclasses.replace(figure, timed=True) for figure in figures]
+    assert sum(len(step.cells) for step in first_steps(timed, Records(tmp_path), Estimate([]))) == 3 * 24
+
+
 def test_when_its_hours_are_over_it_begins_nothing(tmp_path: Path) -> None:
     ran: list[Cell] = []
 
@@ -329,6 +373,34 @@ def test_an_undecided_claim_goes_on_to_ten_seeds_of_both_sides(
     assert not steps()
 
 
+@pytest.mark.parametrize(("spread", "planned"), [(0.266, True), (0.05, False), (3.0, False)])
+def test_what_decides_by_itself_goes_on_where_that_decides_the_claim(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spread: float, planned: bool
+) -> None:
+    """Of four columns three hold and one fails: −0.6 ± 0.266 with three seeds at 3 %, which is too little for
+    one of four, and with ten at far less. With a spread of 0.05 three seeds refute the claim, with one of 3
+    no ten do."""
+    protocol = load_protocol("fedpub-fig7")
+    grids = [(protocol, grid_cells(protocol))]
+    (claim,) = (claim for claim in load_claims() if claim.says.startswith("Similarity alone and masks alone"))
+    monkeypatch.setattr(campaign, "load_claims", lambda: (claim,))
+    store = Store(tmp_path, protocol.name)
+    failing = ("metis", "fedpub[masks=false]")
+    for cell in grids[0][1]:
+        for seed in range(3):
+            # FedAvg's seeds differ, or they would be copies of one run; what is paired with them too.
+            score = 60.0 + seed
+            if (cell.partition.text, cell.variant) == failing:
+                score += -0.6 + spread * (seed - 1)
+            elif cell.method != "fedavg":
+                score += 5 + 0.01 * (seed - 1)
+            store.append(measured(cell, seed, score))
+    steps = claim_steps(grids, Records(tmp_path), Estimate([]))
+    wanted = {(cell.partition.text, cell.variant, cell.seed) for step in steps for cell in step.cells}
+    both = (failing, ("metis", "fedavg"))
+    assert wanted == {(*place, seed) for place in both for seed in range(3, 10) if planned}
+
+
 def test_a_claim_that_no_record_answers_gets_its_first_seeds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -395,3 +467,21 @@ def test_a_claim_on_average_takes_every_column(tmp_path: Path, monkeypatch: pyte
     for step in steps:
         assert {(cell.dataset.text, cell.clients) for cell in step.cells} == columns
         assert {cell.seed for cell in step.cells} == set(range(3, 10))
+
+
+def test_a_mean_over_some_columns_gets_the_first_seeds_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    protocol = load_protocol("fedpub-1")
+    grids = [(protocol, grid_cells(protocol))]
+    (claim,) = (claim for claim in load_claims() if claim.says.startswith("Personalised models"))
+    monkeypatch.setattr(campaign, "load_claims", lambda: (claim,))
+    store = Store(tmp_path, protocol.name)
+    lacking = [cell for cell in grids[0][1] if (cell.dataset.text, cell.clients) == ("cora", 30)]
+    for cell in grids[0][1]:
+        for seed in range(3) if cell not in lacking else ():
+            store.append(measured(cell, seed, 60.0 + seed + 5 * (cell.method in claim.method)))
+    steps = claim_steps(grids, Records(tmp_path), Estimate([]))
+    found = {(cell.clients, cell.variant, cell.seed) for step in steps for cell in step.cells}
+    methods = ("fedper", "gcfl", "fedgnn", "fedsage+")
+    assert found == {(30, method, seed) for method in methods for seed in range(3)}

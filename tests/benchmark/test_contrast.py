@@ -201,6 +201,20 @@ def test_how_many_seeds_would_decide(direction: str, margin: float, most: int, e
     assert found.seeds_needed(most) == expected
 
 
+def test_what_more_seeds_would_make_of_it() -> None:
+    found = compare(DIFFERENCES, HIGHER)
+    # Five with mean 2 and standard deviation 1, too.
+    five = compare([2 - 2**0.5, 2.0, 2.0, 2.0, 2 + 2**0.5], HIGHER)
+    assert found is not None
+    assert five is not None
+    then = found.at(5)
+    assert (then.seeds, then.holds, then.fails) == (5, pytest.approx(five.holds), pytest.approx(five.fails))
+    assert found.at(3) is found
+    one = compare([1.0], HIGHER)
+    assert one is not None
+    assert one.at(10) is one
+
+
 def test_one_seed_does_not_tell_how_many_would_decide() -> None:
     found = compare([1.0], HIGHER)
     assert found is not None

@@ -211,6 +211,30 @@ def test_the_figures_of_a_paper_cost_what_their_records_took_once(tmp_path: Path
     assert re.search(r"^\| these four \| .* \| 3 cells: 1\.50 h \|$", text, re.MULTILINE)
 
 
+def test_the_total_adds_what_the_campaign_reckons_for_the_rest(tmp_path: Path) -> None:
+    """Five seeds of one row, of an hour each, of which three count."""
+    asked = ["--table", "fedpub-2", "--dataset", "cora", "--clients", "10", "--seeds", "5"]
+    store = Store(tmp_path, "fedpub-2")
+    for cell in make_plan(parse([*asked, "--method", "local"])).cells:
+        store.append(make_record(cell, 66.0, seconds={"train": 3600.0}))
+    text = write_performance_page(tmp_path).read_text()
+    found = re.search(
+        r"^With three seeds the (\S+) measurable figures of these four take (\S+) core-hours, 3\.0 on record "
+        r"for (\d) of them and about (\S+), as the campaign reckons, for the (\S+) cells that are left, beside "
+        r"an aim of 20; those of all papers take (\S+), of which (\S+) are left\.$",
+        text,
+        re.MULTILINE,
+    )
+    assert found is not None
+    assert f"| these four | {found[3]} of {found[1]} |" in text
+    total, left, cells, whole, whole_left = (float(found[k].replace(",", "")) for k in (2, 4, 5, 6, 7))
+    assert total == pytest.approx(3 + left, abs=0.11)
+    assert whole == pytest.approx(3 + whole_left, abs=0.11)
+    assert whole_left > left > 100
+    assert cells > 1000
+    assert cells % 3 == 0
+
+
 def test_intervals_hold_the_mean_and_shrink_to_one_value() -> None:
     low, mean, high = geometric_mean([2.0, 8.0, 4.0])
     assert mean == pytest.approx(4.0)

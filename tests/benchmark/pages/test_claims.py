@@ -157,3 +157,16 @@ def test_a_column_says_what_leaves_it_open(tmp_path: Path) -> None:
     records = records_of("fedpub-2", SCORES, *PLACE, **same)
     shared = find([claim], {"fedpub-2": make_rows(load_protocol("fedpub-2"), records)})
     assert "undecided (all seeds share one draw of the clients" in markdown(shared)
+
+
+def test_a_mean_says_how_many_columns_leave_it_open(tmp_path: Path) -> None:
+    """Its seeds draw anew and differ: what is left open is left so by what is not measured."""
+    columns = "columns = 'on average'\nonly = { dataset = ['cora'], clients = [5, 10, 20] }"
+    claim = claim_of(tmp_path, columns)
+    finding = found(claim, SCORES, "--dataset", "cora", "--clients", "10", "20")
+    assert finding.average is not None
+    assert finding.average.lacking == (1, 1)
+    assert "undecided (1 column is not measured)" in markdown([finding])
+    page = markdown([found(claim, SCORES, *PLACE)])
+    assert "undecided (2 columns are not measured)" in page
+    assert "share one draw" not in page

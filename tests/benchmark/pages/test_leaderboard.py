@@ -248,6 +248,29 @@ def test_extras_bytes_and_units_stand_beside_scores() -> None:
     assert head == ["method", "accuracy %", "communication of fedavg %", "propagation s", *COSTS]
 
 
+def test_a_model_s_size_is_told_by_what_is_sent_where_the_method_does_not_count_it() -> None:
+    """By FedAvg's whole model. Fewer bytes may be of a part that stays, more of what goes beside it."""
+    methods = {"fedavg": 100.0, "gcfl": 100.0, "fedper": 90.0, "fedgta": 110.0, "local": 0.0, "fedpub": 40.0}
+    own = {"fedpub": {"model_size_pct": 25.0}}
+    records = [
+        make_record(
+            current_cell(method=method, label=method, seed=seed),
+            bytes={"up": up, "down": 100.0, "once": 0.0},
+            extras=own.get(method, {}),
+        )
+        for method, up in methods.items()
+        for seed in range(2)
+    ]
+    rows = make_rows(toy(["accuracy", "model_size_pct"], [*methods]), records)
+    sizes = {row.method: row.scores.get("model_size_pct") for row in rows}
+    found = {method: size.mean for method, size in sizes.items() if size is not None}
+    assert found == {"fedavg": 100.0, "gcfl": 100.0, "fedpub": 25.0}
+    (alone,) = make_rows(
+        toy(["model_size_pct"], ["gcfl"]), [each for each in records if each.cell.method == "gcfl"]
+    )[:1]
+    assert "model_size_pct" not in alone.scores
+
+
 def test_a_report_remakes_everything_alike_and_escapes(tmp_path: Path) -> None:
     store = Store(tmp_path, "quick")
     for seed in range(2):

@@ -102,7 +102,7 @@ def planned_by(entry: Entry) -> dict[str, Cell]:
 
 def test_a_command_runs_the_cells_of_its_figure_and_no_others(entries: list[Entry]) -> None:
     """One figure of every method of every table; those of scores that compare cells come next."""
-    compared = ("gain_over", "change_from", "communication")
+    compared = ("gain_over", "change_from", "communication", "model_size")
     chosen = {
         (entry.protocol, entry.point["method"]): entry
         for entry in entries
@@ -174,6 +174,18 @@ def test_a_method_that_is_its_baseline_in_every_run_gains_exactly_nothing() -> N
     ]
     assert gain is not None
     assert (gain.word, gain.reason) == (UNDECIDED, SAME_RUNS)
+
+
+def test_a_whole_model_is_measured_by_what_is_sent() -> None:
+    """FED-PUB's Table 3 prints 100.00 ± 0.00 for the methods without masks."""
+    scores = dict.fromkeys(("fedavg", "fedgnn", "fedsage+", "gcfl"), (70.0, 71.0, 72.0))
+    entries = entries_of(fedpub_3=records_of("fedpub-3", scores, *PLACE))
+    for name in ("FedAvg", "FedGNN", "FedSage+", "GCFL"):
+        size = entry_of(
+            entries, "FED-PUB", "3", "Cora", "metis-overlapping", "10", name, "", "model_size_pct"
+        )
+        assert (size.level.word, size.level.difference) == (AGREES, 0.0)
+        assert {cell.label for cell in planned_by(size).values()} == {"fedavg", size.point["method"]}
 
 
 def test_a_figure_that_differs_says_why() -> None:
