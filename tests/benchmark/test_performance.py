@@ -220,8 +220,8 @@ def test_the_total_adds_what_the_campaign_reckons_for_the_rest(tmp_path: Path) -
     text = write_performance_page(tmp_path).read_text()
     found = re.search(
         r"^With three seeds the (\S+) measurable figures of these four take (\S+) core-hours, 3\.0 on record "
-        r"for (\d) of them and about (\S+), as the campaign reckons, for the (\S+) cells that are left, beside "
-        r"an aim of 20; those of all papers take (\S+), of which (\S+) are left\.$",
+        r"for (\d) of them and about (\S+), as the campaign reckons, for the (\S+) cells that are left, "
+        r"beside an aim of 20; those of all papers take (\S+), of which (\S+) are left\.$",
         text,
         re.MULTILINE,
     )
