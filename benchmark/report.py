@@ -8,10 +8,10 @@ from pathlib import Path
 
 from benchmark.authors.comparison import by_work
 from benchmark.authors.records import load
+from benchmark.missing import with_reasons
 from benchmark.pages.authors import write_authors_page
 from benchmark.pages.claims import write_claims
 from benchmark.pages.leaderboard import write_leaderboard
-from benchmark.pages.missing import with_reasons
 from benchmark.pages.reproduction import make_entries
 from benchmark.pages.reproduction_page import write_reproduction
 from benchmark.pages.scores import Leaderboard

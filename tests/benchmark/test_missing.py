@@ -11,7 +11,7 @@ import pytest
 
 from benchmark import campaign
 from benchmark.cell import Cell
-from benchmark.pages.missing import CANNOT_RUN, NO_SCORE, SHARED_CORE, with_reasons
+from benchmark.missing import CANNOT_RUN, NO_SCORE, SHARED_CORE, with_reasons
 from benchmark.pages.reproduction import Entry, make_entries
 from benchmark.pages.reproduction_page import markdown
 from benchmark.pages.scores import Leaderboard
