@@ -138,7 +138,7 @@ def test_the_page_tells_ratios_failures_and_targets(tmp_path: Path) -> None:
     assert "lowest 2.00× (adafgl cora 10): **not met** |" in text
     assert "| a round beside FedGB's | 4.5× (4.5–4.5), least 4.5× |" in text
     assert "## Beside FedGB The peer: FedGB 7557f37." in text
-    assert "shared with FedGB: ≥ 4× FedGB | 4.50×: not yet measured in" in text
+    assert "shared with FedGB, Cora, 5 and 10 clients: ≥ 4× FedGB | 4.50×: not yet measured" in text
     assert "| GCFL+ | the peer cannot run it |" in text
     assert "| FedAvg | cora | | 4.5× (4.0–5.0), 1500 ms |" in text
     assert "The peer's GCFL+ fails on cora (10): `IndexError: mask`" in text
