@@ -41,8 +41,7 @@ def trials_of(row: Row, others: Iterable[Row], metric: str, baseline: str) -> tu
     """What was run otherwise in the place of a row, of whose `metric` a paper prints a figure; nothing where
     the row has no such score.
 
-    Scores that are not judged in points have none: their settings are what the figure counts. What gives the
-    row's own score to the digit with every seed that both have is no trial: what was changed does not act.
+    Scores that are not judged in points have none: their settings are what the figure counts.
     """
     if metric not in row.scores or not is_in_points(metric):
         return ()
@@ -52,16 +51,13 @@ def trials_of(row: Row, others: Iterable[Row], metric: str, baseline: str) -> tu
         changed = _changed(row, other)
         if changed and not other.outdated and metric in other.scores:
             score, own = other.scores[metric], row.scores[metric].by_seed
-            moved = differences_of(score.by_seed, own)
-            if moved and not any(moved.values()):
-                continue
             below = _baseline(near, baseline, other, metric)
             found.append(
                 Trial(
                     changed,
                     score.mean,
                     len(score.by_seed),
-                    _mean(moved),
+                    _mean(differences_of(score.by_seed, own)),
                     _mean(differences_of(score.by_seed, below)),
                 )
             )

@@ -41,20 +41,6 @@ def test_other_options_are_a_trial_of_their_method_alone() -> None:
     assert entry_of(entries, *TABLE_2, "FedAvg").trials == ()
 
 
-def test_a_change_that_does_not_act_is_no_trial() -> None:
-    """Two runs are the row's to the digit; one that differs with one of its seeds is a trial."""
-    idle = records_of("fedpub-2", {"fedprox[mu=0.5]": (80.0, 81.0)}, *PLACE)
-    acting = records_of("fedpub-2", {"fedprox[mu=0.7]": (80.0, 81.0001)}, *PLACE)
-    found = entry_of(entries_with(idle, acting), *TABLE_2, "FedProx")
-    assert [trial.changed for trial in found.trials] == ["mu=0.7"]
-    # Without a seed that both have nothing tells.
-    (row,) = (entry.row for entry in entries_with() if entry.row and entry.row.method == "fedprox")
-    later = [each for each in idle if each.cell.seed == 1]
-    first = [each for each in row.records if each.cell.seed == 0]
-    (entry,) = (entry for entry in entries_of(fedpub_2=[*first, *later]) if entry.row is not None)
-    assert [trial.changed for trial in entry.trials] == ["mu=0.5"]
-
-
 def test_what_differs_says_what_was_tried_and_otherwise_that_nothing_was() -> None:
     variant = records_of("fedpub-2", {"fedprox[mu=0.5]": (70.0,)}, *PLACE)
     alone = records_of("fedpub-2", {"fedprox": (99.0, 99.1, 99.2)}, *PLACE)
