@@ -125,9 +125,15 @@ def label_counts(dataset: Dataset, partition: Partition) -> np.ndarray:
     return counts.reshape(partition.clients, dataset.classes)
 
 
+def label_shares(counts: np.ndarray) -> np.ndarray:
+    """Each class's share of a client's labelled nodes, (K, C) float64; zeros for a client without any."""
+    shares: np.ndarray = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    return shares
+
+
 def label_divergences(counts: np.ndarray) -> np.ndarray:
     """Jensen–Shannon distance, in nats, of every two rows of `counts` (K, C); (K, K) float64."""
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    shares = label_shares(counts)
     first, second = np.triu_indices(len(shares), k=1)
     middle = (shares[first] + shares[second]) / 2
     divergence = (rel_entr(shares[first], middle) + rel_entr(shares[second], middle)).sum(axis=1) / 2
@@ -138,14 +144,13 @@ def label_divergences(counts: np.ndarray) -> np.ndarray:
 
 def label_distance(counts: np.ndarray, overall: np.ndarray) -> float:
     """Mean over clients of the L1 distance of label shares; `counts` (K, C), `overall` (C,)."""
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    shares = label_shares(counts)
     return float(np.abs(shares - overall / max(overall.sum(), 1)).sum(axis=1).mean())
 
 
 def pairwise_label_distance(counts: np.ndarray) -> float | None:
     """Mean over pairs of two clients of the L1 distance of label shares, `counts` (K, C); None for one."""
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    return float(pdist(shares, "cityblock").mean()) if len(shares) > 1 else None
+    return float(pdist(label_shares(counts), "cityblock").mean()) if len(counts) > 1 else None
 
 
 def local_clustering(adjacency: sp.csr_matrix) -> np.ndarray:
