@@ -86,6 +86,12 @@ class Step:
     seconds: float
 
 
+def estimate_of(grids: Grids, records: Records) -> Estimate:
+    """What cells take by the records of tables with printed figures: what else was run moves no page."""
+    tables = {protocol.name for protocol, _ in grids if protocol.published}
+    return Estimate(record for record in records.every() if record.cell.protocol in tables)
+
+
 def figures_of(grids: Grids, here: bool = True) -> list[Figure]:
     """Every printed figure that a cell answers whose graph is at hand where the records in git are made, and
     `here` too if that is asked."""

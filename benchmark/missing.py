@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from benchmark.campaign import FIRST_SEEDS, Figure, Grids, figures_of
+from benchmark.campaign import FIRST_SEEDS, Figure, Grids, estimate_of, figures_of
 from benchmark.cell import Cell
 from benchmark.estimate import Estimate, duration
 from benchmark.pages.reproduction import Entry, Identity
@@ -23,7 +23,7 @@ def with_reasons(entries: Iterable[Entry], grids: Grids, records: Records) -> li
     Whether a graph lies on this machine does not count: the page is the same on each.
     """
     figures = {figure.identity: figure for figure in figures_of(grids, here=False)}
-    estimate = Estimate(records.every())
+    estimate = estimate_of(grids, records)
     return [_with_reason(entry, figures, records, estimate) for entry in entries]
 
 

@@ -7,10 +7,11 @@ from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
-from benchmark.campaign import FIRST_SEEDS, Figure, Grids, figures_of, first_steps
+from benchmark.campaign import FIRST_SEEDS, Figure, Grids, estimate_of, figures_of, first_steps
 from benchmark.estimate import Estimate
 from benchmark.pages.reproduction import Entry
 from benchmark.performance.measurements import machine_of
+from benchmark.plan import QUICK
 from benchmark.protocol import load_protocol, names
 from benchmark.record import OK, Record
 from benchmark.records import Records, run_once
@@ -45,8 +46,10 @@ class Cost(NamedTuple):
 
 
 def costs_of(runs: Records) -> Iterator[Cost]:
-    """What every cell that succeeded cost."""
+    """What every cell that succeeded cost, but for those of the quick table, which everybody runs anew."""
     for name in names():
+        if name == QUICK:
+            continue
         for record in runs.store(name).records():
             if record.status == OK:
                 machine = machine_of({"made": record.environment})
@@ -99,7 +102,7 @@ def _behind(entries: Iterable[Entry]) -> list[Record]:
 def total_in_words(entries: Sequence[Entry], grids: Grids, runs: Records) -> str:
     """What all measurable figures cost with three seeds: those on record, and what the campaign reckons for
     the rest; of the four papers beside the aim, and of all. Whichever graphs lie on this machine."""
-    figures, estimate = figures_of(grids, here=False), Estimate(runs.every())
+    figures, estimate = figures_of(grids, here=False), estimate_of(grids, runs)
     measurable, measured = _measurable(entries, FOUR)
     all_papers = {entry.figure.paper for entry in entries}
     (spent, left, cells), whole = (

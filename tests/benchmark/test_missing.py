@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmark import campaign
+from benchmark.campaign import estimate_of
 from benchmark.cell import Cell
+from benchmark.estimate import Estimate
 from benchmark.missing import CANNOT_RUN, NO_SCORE, SHARED_CORE, with_reasons
 from benchmark.pages.reproduction import Entry, make_entries
 from benchmark.pages.reproduction_page import markdown
@@ -98,3 +101,17 @@ def test_a_cell_that_cannot_be_run_is_named(tmp_path: Path) -> None:
     found = reasons(tmp_path, "fedpub-2", cells=[])
     assert found
     assert {entry.level.reason for entry in found} == {CANNOT_RUN}
+
+
+def test_what_a_user_ran_besides_moves_no_estimate(tmp_path: Path) -> None:
+    """As the quick table of `make bench`, after which the pages in git are compared with the records."""
+    protocol = load_protocol("fedpub-2")
+    grids = [(protocol, grid_cells(protocol))]
+    (cell, *_) = (cell for cell in grids[0][1] if cell.method == "local")
+    Store(tmp_path, "fedpub-2").append(make_record(cell, 66.0, seconds={"train": 10.0}))
+    before = estimate_of(grids, Records(tmp_path)).seconds(cell)
+    own = replace(cell, protocol="quick")
+    Store(tmp_path, "quick").append(make_record(own, 66.0, seconds={"train": 9000.0}))
+    records = Records(tmp_path)
+    assert estimate_of(grids, records).seconds(cell) == before
+    assert Estimate(records.every()).seconds(cell) != before

@@ -20,9 +20,12 @@ RESULTS = ROOT / "results"
 def test_pages_in_git_are_those_that_the_records_give(tmp_path: Path) -> None:
     for folder in ("runs", "authors", "notes", "performance"):
         shutil.copytree(RESULTS / folder, tmp_path / folder)
+    # As after `make bench`, which runs in the same folder.
+    Store(tmp_path, "quick").append(make_record(make_cell(protocol="quick"), seconds={"train": 9000.0}))
     report.write_report(tmp_path)
     pages = ["performance.md", "reproduction.md", "reproduction.json", "claims.md", "authors.md"]
-    pages += [f"leaderboards/{path.name}" for path in RESULTS.glob("leaderboards/*.md")]
+    boards = [path.name for path in RESULTS.glob("leaderboards/*.md") if path.stem != "quick"]
+    pages += [f"leaderboards/{name}" for name in boards]
     assert len(pages) > 20
     stale = [page for page in pages if (tmp_path / page).read_bytes() != (RESULTS / page).read_bytes()]
     assert not stale, "run make results"
