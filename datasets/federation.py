@@ -25,7 +25,7 @@ class Federation:
     """K clients, n nodes in all (copies counted), sorted by client; d features, C classes."""
 
     source: Dataset
-    """The graph that was divided."""
+    """The graph that was divided, with the edges that the partition adds."""
     graph: dgl.DGLGraph
     """n nodes, the intra-edges of every client in both directions; block-diagonal."""
     inter: dgl.DGLGraph
@@ -129,7 +129,7 @@ def split_edges(
 
 
 def federate(dataset: Dataset, partition: Partition, split: Split) -> Federation:
-    """Lay the clients of `partition` side by side, with the roles of `split`.
+    """Lay the clients of `partition` side by side, with the roles of `split` and the edges that it adds.
 
     Raises UserError if no client holds a training node, or none a test node.
     """
@@ -137,6 +137,7 @@ def federate(dataset: Dataset, partition: Partition, split: Split) -> Federation
         raise UserError("the split leaves no node to train on: raise its training share")
     if not split.test.any():
         raise UserError("the split leaves no node to test on: raise its test share")
+    dataset = partition.completed(dataset)
     origin, client = partition.origin, partition.client
     intra, inter = split_edges(dataset.adjacency(), origin, client)
     rows = torch.from_numpy(origin)

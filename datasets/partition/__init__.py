@@ -2,7 +2,8 @@
 
 A scheme is a file beside this one, called as the scheme is but for `_` in place of `-`, with a function
 `partition(dataset, clients, seed, *, option=default, …)` that returns a client per node, (n,) integers
-with −1 for a node left out, or a list with each client's node ids. Others plug in through the entry point
+with −1 for a node left out, or a list with each client's node ids; `Drawn` holds either beside edges that the
+scheme adds to the graph. Others plug in through the entry point
 group `fedsub.partitions` or by the path of a .py file in place of the scheme's name. A scheme that comes to
 draw other clients for a seed says so in its `VERSION` (1 where it says nothing).
 """
@@ -20,7 +21,7 @@ SCHEMES = Kind(
     function="partition",
     group="fedsub.partitions",
     package=__name__,
-    shared=("balance", "base", "histograms", "plot", "statistics"),
+    shared=("balance", "base", "histograms", "plot", "random_edges", "statistics"),
     given=3,
 )
 

@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from datasets.errors import UserError
-from datasets.graph import Dataset
+from datasets.graph import Dataset, make_graph
 from datasets.sets import distinct
+
+
+def _no_edges() -> np.ndarray:
+    return np.empty((2, 0), dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """What a scheme returns that adds edges to the graph."""
+
+    clients: np.ndarray | Sequence[np.ndarray]
+    """A client per node, or a list of node arrays."""
+    edges: np.ndarray
+    """(2, m) int64 ids of nodes, each pair once: edges that the graph lacks."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +39,8 @@ class Partition:
     """Name with the options that differ from their defaults, e.g. `metis[recursive=true]`."""
     nodes: tuple[np.ndarray, ...]
     """One (n_k,) int64 array a client: distinct ids in the dataset, ascending, never empty."""
+    added: np.ndarray = field(default_factory=_no_edges)
+    """(2, m) int64 ids in the dataset, each pair once: edges that the graph lacks and the scheme gives it."""
 
     @property
     def clients(self) -> int:
@@ -51,6 +67,15 @@ class Partition:
         """Whether a node belongs to more than one client."""
         origin = self.origin
         return len(distinct(origin)) < len(origin)
+
+    def completed(self, dataset: Dataset) -> Dataset:
+        """The dataset with the edges of `added`, in both directions; the same object where there are none."""
+        if not self.added.size:
+            return dataset
+        source, target = (end.numpy() for end in dataset.graph.edges())
+        one, other = self.added
+        ends = (np.concatenate([source, one, other]), np.concatenate([target, other, one]))
+        return replace(dataset, graph=make_graph(*ends, dataset.nodes))
 
     def assignment(self, nodes: int) -> np.ndarray:
         """Client of each of the dataset's n nodes, −1 where it has none; (n,) int64.
@@ -89,13 +114,16 @@ def of_component(dataset: Dataset, assignment: np.ndarray, called: str) -> np.nd
 
 
 def as_partition(
-    scheme: str, result: np.ndarray | Sequence[np.ndarray], nodes: int, clients: int
+    scheme: str, result: np.ndarray | Sequence[np.ndarray] | Drawn, nodes: int, clients: int
 ) -> Partition:
     """Check what a scheme returned, a client per node or a list of node arrays, and wrap it.
 
     Raises UserError if it is not one integer per node, names a client or node that does not exist,
-    repeats a node within a client, or leaves a client empty.
+    repeats a node within a client, or leaves a client empty; or if edges that it adds are none.
     """
+    if isinstance(result, Drawn):
+        added = _checked_edges(scheme, result.edges, nodes)
+        return replace(as_partition(scheme, result.clients, nodes, clients), added=added)
     if hasattr(result, "__array__") and not isinstance(result, np.ndarray):
         # A tensor.
         result = np.asarray(result)
@@ -136,6 +164,17 @@ def _checked_assignment(scheme: str, assignment: np.ndarray, nodes: int, clients
             f" use 0 to {clients - 1} (or -1 for a node left out), or ask for {highest + 1} clients"
         )
     return assignment
+
+
+def _checked_edges(scheme: str, edges: np.ndarray, nodes: int) -> np.ndarray:
+    edges = np.asarray(edges)
+    if edges.ndim != 2 or len(edges) != 2 or not np.issubdtype(edges.dtype, np.integer):
+        raise UserError(
+            f"{scheme} adds edges as {edges.dtype} of shape {edges.shape}: give two rows of node ids"
+        )
+    if edges.size and (edges.min() < 0 or edges.max() >= nodes or (edges[0] == edges[1]).any()):
+        raise UserError(f"{scheme} adds an edge that does not join two of the nodes 0…{nodes - 1}")
+    return edges.astype(np.int64, copy=False)
 
 
 def _integers(scheme: str, values: np.ndarray) -> np.ndarray:

@@ -1,8 +1,7 @@
 """`dirichlet`: label skew: of every class, each client gets a share drawn from a Dirichlet distribution.
 
 Hsu et al., Measuring the Effects of Non-Identical Data Distribution, 2019; over nodes as in OpenFGL's code
-(`subgraph_fl_label_skew`) and FedGCN's. A client is the subgraph induced by its nodes; the random edge that
-OpenFGL gives to one without edges is left out.
+(`subgraph_fl_label_skew`) and FedGCN's. A client is the subgraph induced by its nodes.
 """
 
 from __future__ import annotations
@@ -12,18 +11,27 @@ import numpy as np
 from datasets.errors import UserError
 from datasets.graph import Dataset
 from datasets.limits import Count, Positive
+from datasets.partition.base import Drawn
+from datasets.partition.random_edges import with_random_edges
 from datasets.seeding import stream
 
 
 def partition(
-    dataset: Dataset, clients: int, seed: int, *, alpha: Positive = 10.0, least: Count = 5, draws: Count = 100
-) -> np.ndarray:
+    dataset: Dataset,
+    clients: int,
+    seed: int,
+    *,
+    alpha: Positive = 10.0,
+    least: Count = 5,
+    draws: Count = 100,
+    random_edge: bool = True,
+) -> np.ndarray | Drawn:
     """A client per node, (n,) int64.
 
     `alpha`: concentration of the shares: the smaller, the fewer classes a client holds. A client that has
     n/K nodes gets none of the classes that follow, but for a node that rounding leaves. `least`: nodes of the
     smallest client; the whole draw is made anew until it has them, `draws` times at most. All labels are
-    used, those of test nodes too.
+    used, those of test nodes too. `random_edge`: as in `louvain-openfgl`.
     Raises UserError where no draw gives every client `least` nodes.
     """
     generator = stream(seed, "dirichlet partition")
@@ -31,7 +39,7 @@ def partition(
     for _ in range(draws):
         found = _drawn(labels, clients, alpha, generator)
         if np.bincount(found, minlength=clients).min() >= least:
-            return found
+            return with_random_edges(dataset, found, clients, seed) if random_edge else found
     raise UserError(
         f"none of {draws} draws of dirichlet[alpha={alpha:g}] gives each of {clients} clients {least} of the"
         f" {len(labels)} nodes of {dataset.name}: raise alpha or draws, lower least, or ask for fewer clients"

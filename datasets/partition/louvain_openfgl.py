@@ -2,7 +2,7 @@
 
 After OpenFGL's code (`subgraph_fl_louvain`). Deviations: Louvain visits the nodes in an order drawn from the
 seed, there in their own; where a community fits no client, the smallest open one gets it, there an arbitrary
-one; the random edge given there to a client without edges is left out.
+one.
 """
 
 from __future__ import annotations
@@ -13,17 +13,26 @@ from datasets.errors import UserError
 from datasets.graph import Dataset
 from datasets.limits import Positive, Size
 from datasets.partition import louvain
+from datasets.partition.base import Drawn
+from datasets.partition.random_edges import with_random_edges
 
 VERSION = louvain.VERSION
 
 
 def partition(
-    dataset: Dataset, clients: int, seed: int, *, delta: Size = 20, resolution: Positive = 1.0
-) -> np.ndarray:
+    dataset: Dataset,
+    clients: int,
+    seed: int,
+    *,
+    delta: Size = 20,
+    resolution: Positive = 1.0,
+    random_edge: bool = True,
+) -> np.ndarray | Drawn:
     """A client per node, (n,) int64.
 
     `delta`: communities are cut at ⌊n/K⌋ − delta nodes, and clients hold fewer than ⌊n/K⌋ + delta unless a
-    community fits none. `resolution`: Louvain's; higher for smaller communities.
+    community fits none. `resolution`: Louvain's; higher for smaller communities. `random_edge`: whether a
+    client without edges is given one between two of its nodes.
     Raises UserError if `delta` leaves no room for a community, or a client stays empty.
     """
     share = dataset.nodes // clients
@@ -39,7 +48,7 @@ def partition(
             f"louvain-openfgl fills {filled} of {clients} clients with the communities of {dataset.name}:"
             " lower delta or ask for fewer clients"
         )
-    return home[piece]
+    return with_random_edges(dataset, home[piece], clients, seed) if random_edge else home[piece]
 
 
 def cut(groups: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray]:

@@ -63,6 +63,7 @@ class PartitionStatistics:
 
 def describe(dataset: Dataset, partition: Partition) -> PartitionStatistics:
     """All statistics of a partition of `dataset`."""
+    dataset = partition.completed(dataset)
     member = membership(partition, dataset.nodes)
     upper = sp.triu(dataset.adjacency(), k=1, format="coo")
     source, target = upper.row.astype(np.int64), upper.col.astype(np.int64)
@@ -111,6 +112,7 @@ def client_edges(dataset: Dataset, partition: Partition) -> np.ndarray:
     The diagonal holds each client's own edges. Where clients overlap, an edge counts once for each
     pair of copies of its ends.
     """
+    dataset = partition.completed(dataset)
     member = membership(partition, dataset.nodes)
     between = np.asarray((member.T @ dataset.adjacency() @ member).todense()).round().astype(np.int64)
     np.fill_diagonal(between, between.diagonal() // 2)

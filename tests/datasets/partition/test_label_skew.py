@@ -10,13 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datasets.errors import UserError
+from datasets.federation import federate
 from datasets.graph import Dataset, build_dataset
 from datasets.partition import partition
-from datasets.partition.base import Partition
+from datasets.partition.base import Drawn, Partition, as_partition
 from datasets.partition.histograms import histograms
 from datasets.partition.louvain_openfgl import cut, place
+from datasets.partition.statistics import describe
 from datasets.registry import load
-from tests.datasets.partition.test_partition import graphs
+from datasets.splits import make_split
+from tests.datasets.partition.test_partition import graph, graphs
 
 SCHEMES = (
     "dirichlet",
@@ -46,6 +49,59 @@ def test_every_node_has_one_client_or_a_sentence_says_why_not(scheme, case, seed
     assert found.clients == clients
     assert sorted(found.origin) == list(range(dataset.nodes))
     assert found.sizes.min() >= (5 if scheme == "dirichlet" else 1)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@given(case=graphs(least=2), seed=st.integers(0, 2**40))
+@settings(max_examples=25, deadline=None)
+def test_a_client_without_edges_is_given_one_and_no_other_is(scheme, case, seed):
+    dataset, clients = case
+    try:
+        with_edges = partition(dataset, scheme, clients, seed)
+        without = partition(dataset, scheme, clients, seed, random_edge=False)
+    except UserError:
+        return
+    assert np.array_equal(with_edges.assignment(dataset.nodes), without.assignment(dataset.nodes))
+    assert not without.added.size
+    split = make_split(dataset, without, "ratio[train=0.4,validation=0.2,test=0.4]", seed)
+    if not (split.train.any() and split.test.any()):
+        return
+    before, after = (federate(dataset, parts, split) for parts in (without, with_edges))
+    counts = np.bincount(before.client[before.graph.edges()[0]].numpy(), minlength=clients)
+    lonely = np.flatnonzero((counts == 0) & (with_edges.sizes > 1))
+    found = np.bincount(after.client[after.graph.edges()[0]].numpy(), minlength=clients)
+    expected = counts.copy()
+    expected[lonely] = 2
+    assert np.array_equal(found, expected)
+    assert np.array_equal(with_edges.assignment(dataset.nodes)[with_edges.added], np.tile(lonely, (2, 1)))
+    assert after.inter.num_edges() == before.inter.num_edges()
+    # in both directions, in the graph that was divided too
+    matrix = after.source.adjacency()
+    assert matrix.nnz == dataset.adjacency().nnz + 2 * len(lonely)
+    assert (matrix != matrix.T).nnz == 0
+    assert describe(dataset, with_edges).edges_min == found.min() // 2
+
+
+def test_random_edges_are_drawn_with_the_seed():
+    dataset = graph(40, 0, 1)
+    ends = [partition(dataset, "dirichlet", 3, 5).added for _ in range(2)]
+    assert ends[0].shape == (2, 3)
+    assert np.array_equal(*ends)
+    assert not np.array_equal(partition(dataset, "dirichlet", 3, 6).added, ends[0])
+
+
+@pytest.mark.parametrize(
+    ("edges", "says"),
+    [
+        (np.array([0, 1]), "give two rows"),
+        (np.array([[0.0], [1.0]]), "give two rows"),
+        (np.array([[0], [9]]), "does not join two of the nodes 0…3"),
+        (np.array([[2], [2]]), "does not join two of the nodes 0…3"),
+    ],
+)
+def test_edges_that_a_scheme_adds_must_be_edges(edges, says):
+    with pytest.raises(UserError, match=says):
+        as_partition("mine", Drawn(np.array([0, 0, 1, 1]), edges), 4, 2)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

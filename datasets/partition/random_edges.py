@@ -1,0 +1,28 @@
+"""A random edge for every client without one (`add_random_edge` in OpenFGL's code)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from datasets.graph import Dataset
+from datasets.partition.base import Drawn
+from datasets.seeding import stream
+
+
+def with_random_edges(
+    dataset: Dataset, assignment: np.ndarray, clients: int, seed: int
+) -> np.ndarray | Drawn:
+    """A client per node, (n,), with an edge for each client of two nodes or more that holds none.
+
+    Its ends are two nodes of the client, drawn uniformly. Handed back as it is where each client has an edge.
+    """
+    source, target = (end.numpy() for end in dataset.graph.edges())
+    inside = assignment[source] == assignment[target]
+    edges = np.bincount(assignment[source[inside]], minlength=clients)
+    sizes = np.bincount(assignment, minlength=clients)
+    lonely = np.flatnonzero((edges == 0) & (sizes > 1))
+    if not len(lonely):
+        return assignment
+    generator = stream(seed, "random edges")
+    pairs = [generator.choice(np.flatnonzero(assignment == client), 2, replace=False) for client in lonely]
+    return Drawn(assignment, np.stack(pairs, axis=1))
