@@ -20,6 +20,8 @@ from datasets.partition import balance
 from datasets.seeding import stream
 
 VERSION = 1
+SLACK = 20
+"""Nodes beyond n/K that a client may hold, in FedStruct's reference code."""
 """Also that of the schemes that are made of its communities."""
 
 
@@ -28,16 +30,18 @@ def partition(
     clients: int,
     seed: int,
     *,
-    slack: Size = 20,
+    slack: Size = SLACK,
     merge: Literal["packed", "random"] = "packed",
 ) -> np.ndarray:
     """Louvain communities, cut at n/K + slack nodes and merged into K clients.
 
-    `slack`: nodes that a client may hold beyond n/K; 20 in FedStruct's reference code, 0 in its paper.
+    `slack`: nodes that a client may hold beyond n/K; 0 in FedStruct's paper.
     `merge=random`: whole communities, as many to each client as to any other or one more, whatever their
     sizes; `slack` plays no part. Where there are fewer communities than clients, the largest are cut.
-    Returns a client per node, (n,) int64.
+    Returns a client per node, (n,) int64. Raises UserError for a `slack` that plays no part.
     """
+    if merge == "random" and slack != SLACK:
+        raise UserError(f"louvain's slack={slack} has no effect with merge=random: leave it out")
     adjacency = dataset.adjacency()
     found = communities(adjacency, seed)
     if merge == "packed":

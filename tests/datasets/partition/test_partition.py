@@ -223,6 +223,11 @@ def test_louvain_deals_whole_communities_at_random():
     assert np.array_equal(again.assignment(75), client)
 
 
+def test_slack_that_plays_no_part_is_refused():
+    with pytest.raises(UserError, match="slack=0 has no effect with merge=random"):
+        partition(graph(40, 80, 1), "louvain[merge=random,slack=0]", 3, 0)
+
+
 def test_kmeans_finds_separate_clusters():
     centres = np.repeat(np.eye(3) * 10, 20, axis=0)
     features = centres + np.random.default_rng(0).normal(size=centres.shape) * 0.1
