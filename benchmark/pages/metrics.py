@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import statistics
+from collections.abc import Iterable, Sequence
 
 from benchmark.protocol import AT_CLIENTS, AT_ROUND
 from benchmark.record import ALONE, Record
@@ -80,6 +82,24 @@ def value_of(record: Record, metric: str) -> float | None:
         return dict(enumerate(by_round, start=1)).get(int(number))
     rounds, test = record.curve.get("round", []), record.curve.get("test", [])
     return dict(zip(rounds, test, strict=True)).get(int(number)) if name == _kept(record) else None
+
+
+def misspelt(metrics: Iterable[str], records: Sequence[Record]) -> dict[str, list[str]]:
+    """The scores that a table names and none of its `records` has, each with the names there that are nearly
+    the same. Methods may report scores that no list holds, so that a name alone tells nothing."""
+    reported = {
+        name
+        for record in records
+        for kept in (record.result.partition_statistics, record.extras, record.metrics)
+        for name in kept
+    }
+    named = {metric.partition(AT_ROUND)[0].partition(AT_CLIENTS)[0] for metric in metrics}
+    near = {
+        name: difflib.get_close_matches(name, sorted(reported), cutoff=0.8)
+        for name in sorted(named - reported)
+        if not name.startswith((GAIN, CHANGE, COMMUNICATION)) and name != MODEL_SIZE
+    }
+    return {name: found for name, found in near.items() if found}
 
 
 def _kept(record: Record) -> str:

@@ -250,6 +250,29 @@ def test_a_protocol_of_ones_own_has_its_page(tmp_path: Path) -> None:
     assert (tmp_path / "leaderboards" / "mine.md").read_text().startswith("# Mine\n")
 
 
+def test_a_misspelt_score_is_named_with_the_one_that_runs_have(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = """
+metrics = ["accuracy", "acuracy", "macro_f1@round2", "gain_over_fedavg", "update_mb"]
+
+[grid]
+dataset = ["community"]
+partition = ["metis"]
+clients = [3]
+method = ["fedavg"]
+backbone = ["gcn"]
+
+[settings]
+split = "ratio"
+rounds = 2
+"""
+    (tmp_path / "mine.toml").write_text(content)
+    assert run(tmp_path, "--table", str(tmp_path / "mine.toml"), "--engine", "in-process") == 0
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("no run has the score")]
+    assert said == ["no run has the score 'acuracy': did you mean accuracy?"]
+
+
 def test_a_results_folder_that_cannot_be_written_is_found_before_any_cell_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
