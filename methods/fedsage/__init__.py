@@ -66,6 +66,7 @@ from methods.fedsage.training import GeneratorTraining, Phase, client_chunks
 from methods.stacked.backbones import Inputs
 from methods.stacked.features import Features, NormalisedFeatures, is_dense
 from methods.stacked.growth import Grown, grow
+from methods.stacked.memory import return_freed_memory
 from methods.stacked.mixing import weighted_mean
 from methods.stacked.segments import Segments
 
@@ -212,16 +213,9 @@ class FedSagePlus(MendedFedAvg):
         phase, federation = self.phase(), self.federation
         found, predicted = [], []
         for chosen in client_chunks(federation.clients, federation.width, self.options):
-            training = GeneratorTraining(phase, chosen)
-            loss = torch.zeros(())
-            for _ in range(self.options.generator_epochs):
-                loss = training.epoch()
-            if not math.isfinite(float(loss)):
-                raise DivergedError(
-                    "fedsage+'s neighbour generator diverged: lower generator_learning_rate "
-                    f"(now {self.options.generator_learning_rate})"
-                )
-            generated, missing = training.whole_graph()
+            generated, missing = self._train_run(phase, chosen)
+            # More rows are generated in every epoch: what the earlier ones left free is in too small pieces.
+            return_freed_memory()
             predicted.append(missing)
             if generated is not None:
                 found.append(generated)
@@ -232,6 +226,19 @@ class FedSagePlus(MendedFedAvg):
         if self.options.generated == "row-normalised":
             features = functional.normalize(features, p=1.0)
         return Generated(features, torch.cat([part.owner for part in found]))
+
+    def _train_run(self, phase: Phase, chosen: range) -> tuple[Generated | None, Tensor]:
+        """Of a run of clients, whose generators are gone before those of the next are made."""
+        training = GeneratorTraining(phase, chosen)
+        loss = torch.zeros(())
+        for _ in range(self.options.generator_epochs):
+            loss = training.epoch()
+        if not math.isfinite(float(loss)):
+            raise DivergedError(
+                "fedsage+'s neighbour generator diverged: lower generator_learning_rate "
+                f"(now {self.options.generator_learning_rate})"
+            )
+        return training.whole_graph()
 
 
 @dataclass(frozen=True)
