@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from benchmark.cell import Cell
 from benchmark.record import OK, Record
+from datasets.catalogue import REGISTRY
 
 UNKNOWN_SECONDS = 10.0
 """Of a cell when no record says what any cell takes."""
@@ -27,7 +28,8 @@ class Estimate:
 
     A method's options may make it another one: what has the same is asked first. Where no record has it on
     this graph, but one on another, the logarithms of both times are each taken as one term of the graph and
-    one of the variant, fitted to all pairs that have records.
+    one of the variant, fitted to all pairs that have records. Set-up costs a node no less than on any graph
+    that has fewer nodes and no more features: that of a few methods grows otherwise than the others'.
     """
 
     def __init__(self, records: Iterable[Record]) -> None:
@@ -48,7 +50,30 @@ class Estimate:
         else:
             fits = self._setups_fitted, self._epochs_fitted
             setup, an_epoch = (fit.seconds(cell.dataset.text, variant) for fit in fits)
+            setup = max([setup, *self._setups_of_smaller(cell.dataset.text, variant)])
         return setup + an_epoch * _epochs(cell)
+
+    def _setups_of_smaller(self, graph: str, variant: _Variant) -> Iterator[float]:
+        """What the variant takes to set up on each smaller graph, a node, times the nodes of this one."""
+        here = REGISTRY.get(graph)
+        if here is None:
+            return
+        for other, setup in self._setups.get(variant, {}).items():
+            there = REGISTRY.get(other)
+            if there is not None and there.nodes < here.nodes and there.features <= here.features:
+                yield setup * here.nodes / there.nodes
+
+    @cached_property
+    def _setups(self) -> Mapping[_Variant, Mapping[str, float]]:
+        """Variant → graph → seconds of the last set-ups."""
+        found: dict[_Variant, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        for cell, setup, _ in self._taken:
+            graph, variant = _pair(cell)
+            found[variant][graph].append(setup)
+        return {
+            variant: {graph: _recent(setups) for graph, setups in graphs.items()}
+            for variant, graphs in found.items()
+        }
 
     @cached_property
     def _taken(self) -> list[tuple[Cell, float, float]]:

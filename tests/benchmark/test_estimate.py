@@ -83,6 +83,22 @@ def test_set_up_is_the_methods_times_the_graphs() -> None:
         assert estimate.seconds(elsewhere) == pytest.approx(setup + 2)
 
 
+def test_set_up_costs_a_node_no_less_than_on_a_smaller_graph() -> None:
+    """FedSage+'s grows faster from graph to graph than those of the methods that tell what one costs."""
+    took = (
+        ("cora", "fedavg", 0.1), ("coauthor_cs", "fedavg", 1.0), ("coauthor_physics", "fedavg", 2.0),
+        ("cora", "fedsage+", 4.0), ("coauthor_cs", "fedsage+", 400.0), ("pubmed", "fedavg", 0.5),
+    )  # fmt: skip
+    estimate = Estimate(
+        make_record(make_cell(rounds=1, dataset=graph, method=method), seconds={"setup": setup, "train": 2.0})
+        for graph, method, setup in took
+    )
+    wanted = make_cell(rounds=1, dataset="coauthor_physics", method="fedsage+")
+    assert estimate.seconds(wanted) == pytest.approx(400 * 34493 / 18333 + 2)
+    # PubMed has more nodes than Cora and CS, but fewer features: they tell nothing of it.
+    assert estimate.seconds(make_cell(rounds=1, dataset="pubmed", method="fedsage+")) < 400
+
+
 def test_cells_of_as_many_clients_and_of_the_task_are_asked_first() -> None:
     link = "link-prediction"
     taken = [(make_cell(clients=5), 10.0), (make_cell(clients=20), 50.0), (make_cell(task=link), 700.0)]
