@@ -13,7 +13,6 @@ import numpy as np
 
 from benchmark.cell import Cell
 from benchmark.record import OK, Record
-from datasets.catalogue import REGISTRY
 
 UNKNOWN_SECONDS = 10.0
 """Of a cell when no record says what any cell takes."""
@@ -55,6 +54,9 @@ class Estimate:
 
     def _setups_of_smaller(self, graph: str, variant: _Variant) -> Iterator[float]:
         """What the variant takes to set up on each smaller graph, a node, times the nodes of this one."""
+        # Heavy, and asked for a graph alone that is new to its variant.
+        from datasets.catalogue import REGISTRY
+
         here = REGISTRY.get(graph)
         if here is None:
             return
