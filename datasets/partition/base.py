@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from datasets.errors import UserError
-from datasets.graph import Dataset, make_graph
+from datasets.graph import Dataset, clean_edges, make_graph
 from datasets.sets import distinct
 
 
@@ -24,7 +24,7 @@ class Drawn:
     clients: np.ndarray | Sequence[np.ndarray]
     """A client per node, or a list of node arrays."""
     edges: np.ndarray
-    """(2, m) int64 ids of nodes, each pair once: edges that the graph lacks."""
+    """(2, m) int64 ids of nodes, edges that the graph lacks."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class Partition:
     nodes: tuple[np.ndarray, ...]
     """One (n_k,) int64 array a client: distinct ids in the dataset, ascending, never empty."""
     added: np.ndarray = field(default_factory=_no_edges)
-    """(2, m) int64 ids in the dataset, each pair once: edges that the graph lacks and the scheme gives it."""
+    """(2, m) int64 ids in the dataset, edges that the graph lacks and the scheme gives it."""
 
     @property
     def clients(self) -> int:
@@ -72,9 +72,10 @@ class Partition:
         """The dataset with the edges of `added`, in both directions; the same object where there are none."""
         if not self.added.size:
             return dataset
-        source, target = (end.numpy() for end in dataset.graph.edges())
-        one, other = self.added
-        ends = (np.concatenate([source, one, other]), np.concatenate([target, other, one]))
+        known = np.stack([end.numpy() for end in dataset.graph.edges()])
+        # An edge that is there already, or is added twice, stays one.
+        source, target = np.concatenate([known, self.added], axis=1)
+        ends = clean_edges(source, target, dataset.nodes)
         return replace(dataset, graph=make_graph(*ends, dataset.nodes))
 
     def assignment(self, nodes: int) -> np.ndarray:

@@ -104,6 +104,12 @@ def test_edges_that_a_scheme_adds_must_be_edges(edges, says):
         as_partition("mine", Drawn(np.array([0, 0, 1, 1]), edges), 4, 2)
 
 
+def test_an_edge_that_is_there_or_is_added_twice_stays_one():
+    dataset = build_dataset("path", np.array([0, 1]), np.array([1, 2]), np.ones((4, 1)), np.arange(4))
+    parts = as_partition("mine", Drawn(np.zeros(4, dtype=int), np.array([[0, 2, 3], [1, 3, 2]])), 4, 1)
+    assert parts.completed(dataset).graph.num_edges() == 6
+
+
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_graph_with_room_is_divided_and_the_seed_decides(scheme, monkeypatch, tmp_path):
     dataset = load("community[nodes=800]")
