@@ -28,7 +28,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 
 import dgl
 import torch
@@ -36,8 +35,9 @@ from torch import Tensor
 
 from datasets.limits import Count, ShareBelowOne, Size
 from methods.core.base import FederatedMethod, Options, register
+from methods.fedlit.channels import sum_of_activated
 from methods.fedlit.clustering import EdgeClustering, align, regroup
-from methods.stacked.activation import Dropout, activate, add_bias
+from methods.stacked.activation import Dropout, add_bias
 from methods.stacked.parameters import Parameters, glorot, linear_start, prefixed, stack, unprefixed
 from methods.stacked.propagation import (
     mean_weight,
@@ -46,7 +46,7 @@ from methods.stacked.propagation import (
     use_kernel,
     with_self_loops,
 )
-from methods.stacked.segments import Segments, ranks, segment_product
+from methods.stacked.segments import ranks, segment_product
 
 
 @dataclass(frozen=True)
@@ -81,28 +81,17 @@ class FedLITOptions(Options):
     exchanges="model parameters and centroids of link types",
 )
 class FedLIT(FederatedMethod):
-    """K·T channels as K·T segments of one graph of T·n nodes: row (k, t, v) is node v in channel t.
-
-    With SGC, which has no segments of its own, rows are (v, t).
-    """
+    """The channels of all clients as one graph of T·n nodes: row T·v + t is node v in channel t."""
 
     options: FedLITOptions
     unshared = ("channels",)
-    channels: Segments
-    """K·T segments, client k's channels side by side."""
-    rows: Tensor
-    """(n, T) row of each node in each channel."""
-    node: Tensor
-    """(T·n,) node of each row."""
+    drawn: Tensor
+    """(T·n,) place of each row's dropout mask: masks are drawn channel after channel of each client."""
     clustering: EdgeClustering
     kind: Tensor
     """(m,) type of each undirected edge."""
-    heard: Tensor | None = None
-    """(l,) rows that have an edge, with GraphSAGE: no message reaches the others. None: every row."""
-    heard_channels: Segments
-    """The same l rows, by channel."""
     graph: dgl.DGLGraph
-    """T·n nodes, or those l, each edge in the channel of its type."""
+    """T·n nodes, each edge in the channel of its type."""
     edge_weight: Tensor
     """(edges of `graph`,)."""
     centroids: Tensor
@@ -117,7 +106,7 @@ class FedLIT(FederatedMethod):
     def build(self) -> None:
         """Network, first clustering and channel graph."""
         options = self.options
-        self._lay_out()
+        self.drawn = _by_channel(self.federation.sizes, options.types).to(self.device)
         super().build()
         self.dropout = Dropout(options.dropout, self.setting.seed, self.device)
         source, target = self.federation.graph.edges()
@@ -138,21 +127,6 @@ class FedLIT(FederatedMethod):
     def linear(self) -> bool:
         """Whether nothing but the classes' outputs need be propagated: with SGC."""
         return self.setting.architecture.backbone == "sgc"
-
-    def _lay_out(self) -> None:
-        types, federation = self.options.types, self.federation
-        if self.linear:
-            self.rows = torch.arange(federation.nodes * types, device=self.device).view(-1, types)
-            return
-        self.channels = Segments(federation.sizes.repeat_interleave(types), self.device)
-        sizes = federation.sizes
-        start = (sizes.cumsum(0) - sizes)[federation.client]
-        channel = torch.arange(types).unsqueeze(0)
-        rows = (start * types + ranks(sizes)).unsqueeze(1) + channel * sizes[federation.client].unsqueeze(1)
-        self.rows = rows.to(self.device)
-        self.node = torch.empty(rows.numel(), dtype=torch.int64)
-        self.node[rows.flatten()] = torch.arange(federation.nodes).repeat_interleave(types)
-        self.node = self.node.to(self.device)
 
     def initial_parameters(self) -> Parameters:
         """The same start for every client."""
@@ -181,18 +155,12 @@ class FedLIT(FederatedMethod):
     def set_types(self, kind: Tensor) -> None:
         """Spread the edges over the channels by their types, (m,)."""
         self.kind = kind
-        near = self.rows[self.clustering.source, kind]
-        far = self.rows[self.clustering.target, kind]
-        ends, rows = torch.cat([near, far]), self.rows.numel()
-        graphsage = self.backbone.architecture.backbone == "graphsage"
-        if graphsage:
-            self.heard, ends = ends.unique(return_inverse=True)
-            rows = len(self.heard)
-            held = torch.bincount(self.channels.client[self.heard], minlength=self.channels.clients)
-            self.heard_channels = Segments(held, self.device)
-        ends = ends.cpu()
+        near, far = (
+            self.options.types * end + kind for end in (self.clustering.source, self.clustering.target)
+        )
+        ends, rows = torch.cat([near, far]).cpu(), self.options.types * self.federation.nodes
         graph = use_kernel(dgl.graph((ends, ends.roll(len(near))), num_nodes=rows), self.setting.kernel)
-        if graphsage:
+        if self.backbone.architecture.backbone == "graphsage":
             self.graph, self.edge_weight = graph, mean_weight(graph).to(self.device)
             return
         self.graph = with_self_loops(graph) if self.options.self_loops else graph
@@ -242,32 +210,27 @@ class FedLIT(FederatedMethod):
 
     def _summed_channels(self, h: Tensor, weight: Tensor) -> Tensor:
         """SGC's Σ_t Â_t^hops h W_t, (n, width), of weights (K, T, inner, width)."""
-        width = weight.shape[3]
-        product = segment_product(h, weight.transpose(1, 2).flatten(2), self.inputs.segments).view(-1, width)
-        spread = self.backbone.propagate(partial(propagate, self.graph, weight=self.edge_weight), product)
-        return spread.view(len(h), -1, width).sum(dim=1)
+        spread = self.backbone.propagate(self._propagate, self._product(h, weight))
+        return spread.view(len(h), self.options.types, -1).sum(dim=1)
+
+    def _product(self, h: Tensor, weight: Tensor) -> Tensor:
+        """h W_t of every channel side by side, (n, T·width), of weights (K, T, inner, width)."""
+        return segment_product(h, weight.transpose(1, 2).flatten(2), self.inputs.segments)
+
+    def _propagate(self, h: Tensor) -> Tensor:
+        """Â_t h_t of channels side by side, (n, T·width)."""
+        rows = h.view(self.options.types * len(h), -1)
+        return propagate(self.graph, rows, self.edge_weight).view_as(h)
 
     def _layer(self, h: Tensor, prefix: str, dropout: Dropout | None) -> Tensor:
         """Σ_t channel t, (n, width) → (n, width)."""
-        every = h.index_select(0, self.node)
-
-        def product(rows: Tensor, part: str, channels: Segments) -> Tensor:
-            return segment_product(rows, self.parameters[f"{prefix}.{part}"].flatten(0, 1), channels)
 
         def times(part: str) -> Tensor:
-            return product(every, part, self.channels)
+            return self._product(h, self.parameters[f"{prefix}.{part}"])
 
-        def spread(part: str) -> Tensor:
-            if self.heard is None:
-                return propagate(self.graph, times(part), self.edge_weight)
-            sent = product(h.index_select(0, self.node[self.heard]), part, self.heard_channels)
-            arrived = propagate(self.graph, sent, self.edge_weight)
-            return torch.zeros_like(every).index_copy(0, self.heard, arrived)
-
-        out = self.backbone.convolve(times, spread)
-        bias = self.parameters[f"{prefix}.bias"].flatten(0, 1)
-        out = activate(out, bias, self.channels, dropout)
-        return torch.zeros_like(h).index_add(0, self.node, out)
+        out = self.backbone.convolve(times, lambda part: self._propagate(times(part)))
+        dropout = None if dropout is None else dropout.among(self.drawn, len(self.drawn))
+        return sum_of_activated(out, self.parameters[f"{prefix}.bias"], self.inputs.segments, dropout)
 
     @contextmanager
     def models_of(self, model: Tensor) -> Iterator[None]:
@@ -313,6 +276,12 @@ class FedLIT(FederatedMethod):
                 own = self.parameters[name]
                 own.copy_(self.renewed(mean[match], own, self.receiving))
         self.channel.down(*sent)
+
+
+def _by_channel(sizes: Tensor, types: int) -> Tensor:
+    """Where row T·v + t stands once rows are sorted by client, channel and node, (T·n,); `sizes` (K,)."""
+    first = (types * (sizes.cumsum(0) - sizes)).repeat_interleave(sizes) + ranks(sizes)
+    return (first.unsqueeze(1) + torch.arange(types) * sizes.repeat_interleave(sizes).unsqueeze(1)).flatten()
 
 
 def average_channels(values: Tensor, match: Tensor, occupied: Tensor, previous: Tensor) -> Tensor:
