@@ -28,8 +28,22 @@ def digest(matrix: sp.csr_matrix) -> str:
 
 
 def folder(room: str) -> Path:
-    """Where arrays of one room are kept: `partitions` or `structure` in the user's cache."""
+    """Where arrays of one room are kept: `partitions`, `structure` or `authors` in the user's cache."""
     return user_cache() / room
+
+
+def cached(room: str, kind: str, matrix: sp.csr_matrix, parameters: Mapping[str, object]) -> Path:
+    """The file of what these describe; it need not exist."""
+    text = json.dumps([kind, digest(matrix), dict(parameters)], sort_keys=True, default=str)
+    return folder(room) / f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:32]}.npz"
+
+
+def keep(path: Path, content: bytes | memoryview) -> None:
+    """Write a file of the cache; where that cannot be, a warning is logged."""
+    try:
+        write_atomically(path, content)
+    except OSError as error:
+        logger.warning("cannot cache in %s (%s): going on without", path.parent, error)
 
 
 def remember(
@@ -47,8 +61,7 @@ def remember(
     rows and `dimensions`, is computed again and rewritten, with a logged warning; so is a folder that
     cannot be written: the cache is never a reason to fail.
     """
-    text = json.dumps([kind, digest(matrix), dict(parameters)], sort_keys=True, default=str)
-    path = folder(room) / f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:32]}.npz"
+    path = cached(room, kind, matrix, parameters)
     if path.exists():
         try:
             with np.load(path, allow_pickle=False) as content:
@@ -61,10 +74,7 @@ def remember(
     values = compute()
     content = io.BytesIO()
     np.savez_compressed(content, values=values)
-    try:
-        write_atomically(path, content.getbuffer())
-    except OSError as error:
-        logger.warning("cannot cache in %s (%s): going on without", path.parent, error)
+    keep(path, content.getbuffer())
     return values
 
 

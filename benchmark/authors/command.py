@@ -12,6 +12,7 @@ from typing import Any
 from benchmark.arguments import Arguments
 from benchmark.authors.checkout import FOLDER, INSTALL, VARIABLE, check_python, chosen, version_of
 from benchmark.authors.grid import PublicCode, plan
+from benchmark.authors.handover import KEPT
 from benchmark.authors.records import AuthorsRuns, Run
 from benchmark.availability import keep_available
 from benchmark.cell import Cell
@@ -20,12 +21,15 @@ from benchmark.leases import Leases
 from benchmark.peers.clients import write_clients
 from benchmark.peers.worker import Worker, WorkerError, available_memory
 from benchmark.runner import make_clients
+from datasets.cache import cached, keep
 from datasets.errors import UserError
 from methods.core import registry
 
 LONGEST = 6 * 3600.0
 """Seconds after which a run is given up."""
 MISSING = "ModuleNotFoundError"
+ROOM = "authors"
+"""In the user's cache, of what a code keeps of a graph from one run to the next."""
 
 
 def run_authors(arguments: Arguments) -> int:
@@ -92,19 +96,22 @@ def run_one(code: PublicCode, checkout: Path, version: str, cell: Cell, python: 
     """Hand the clients of our cell over and have the code train on them. Raises WorkerError."""
     with tempfile.TemporaryDirectory(prefix="fedsub-authors-", ignore_cleanup_errors=True) as folder:
         exchange = Path(folder) / "clients.npz"
-        written = write_clients(make_clients(cell)[2], exchange)
+        federation = make_clients(cell)[2]
+        written = write_clients(federation, exchange)
+        options = asdict(registry.make_options(cell.method, dict(cell.options)))
+        kept = cached(ROOM, code.name, federation.source.adjacency(), {"commit": version, **options})
         task = {
-            "cell": {
-                **cell.to_dict(),
-                "options": asdict(registry.make_options(cell.method, dict(cell.options))),
-            },
+            "cell": {**cell.to_dict(), "options": options},
             "checkout": str(checkout),
             "exchange": str(exchange),
             "folder": folder,
+            "kept": str(kept),
             "memory": available_memory(0.9),
         }
         with Worker(code.name, python, code.worker, LONGEST) as worker:
             answer = worker.ask(task)
+        if (found := Path(folder) / KEPT).exists():
+            keep(kept, found.read_bytes())
     if answer["counts"] != written:
         raise WorkerError(code.name, f"read {answer['counts']} where {written} was written")
     return _run(code, version, cell, answer)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmark.authors.handover import Timer, run
+from benchmark.authors.handover import KEPT, Timer, run
 from benchmark.peers.clients import WrittenClients
 from benchmark.peers.extensions import stand_in_for_missing_extensions, stand_in_for_walks
 
@@ -51,9 +51,12 @@ def train(clients: WrittenClients, task: dict[str, Any], timer: Timer) -> dict[s
             found = server.train_fedSage_plus(model="GA", **quiet)["GA"]
         elif method == "fedstruct":
             kind = FEATURES[options["features"]]
+            saved = Path("models", FILES[cell["dataset"]], kind, f"{kind}_model.pkl")
+            _lay_out(saved, Path(task["kept"]), clients.origin)
             found = server.joint_train_g(
                 data_type="f+s", smodel_type="DGCN", fmodel_type="DGCN", structure_type=kind, **quiet
             )
+            _keep(saved, clients.origin)
         else:
             found = server.joint_train_g(FL=method != "local", **network, **quiet)
         tested = [int(clients.mask("test", rows).sum()) for rows in clients.rows]
@@ -61,6 +64,24 @@ def train(clients: WrittenClients, task: dict[str, Any], timer: Timer) -> dict[s
     # The code averages clients by their nodes; by their test nodes it is the accuracy over all of them.
     right = sum(count * found[f"Client{number}"]["Test Acc"] for number, count in enumerate(tested) if count)
     return {"accuracy": 100 * float(right) / sum(tested)}
+
+
+def _lay_out(saved: Path, kept: Path, origin: torch.Tensor) -> None:
+    """Put a graph's structure features, if an earlier run has made them, where the code looks for those that
+    it has saved itself; `origin` (n,) are the nodes' numbers in the graph, by which they are kept."""
+    if kept.exists():
+        saved.parent.mkdir(parents=True)
+        with np.load(kept, allow_pickle=False) as file:
+            torch.save(torch.from_numpy(file["values"])[origin], saved)
+
+
+def _keep(saved: Path, origin: torch.Tensor) -> None:
+    """Leave what the code has saved, graphlet counts or node2vec's embedding, for later runs."""
+    if saved.exists():
+        features = torch.load(saved, weights_only=True)
+        rows = torch.empty_like(features)
+        rows[origin] = features
+        np.savez_compressed(KEPT, values=rows.numpy())
 
 
 def _time_after(server: Any, step: str, timer: Timer) -> None:

@@ -18,6 +18,8 @@ import torch
 from benchmark.peers.clients import WrittenClients
 from benchmark.peers.pipe import Rounds, serve
 
+KEPT = "kept.npz"
+"""What a worker leaves in its folder for later runs on the same graph."""
 PACKAGES = ("torch", "torch-geometric", "numpy", "scipy")
 
 

@@ -39,6 +39,7 @@ def write_clients(federation: Federation, path: Path) -> dict[str, int]:
         between_target=between[1].numpy(),
         labels=federation.labels.numpy(),
         sizes=federation.sizes.numpy(),
+        origin=federation.origin.numpy(),
         classes=np.array(federation.classes),
         **masks,
     )
@@ -80,6 +81,11 @@ class WrittenClients:
         """The nodes of every client."""
         ends = np.concatenate([[0], np.cumsum(self.arrays["sizes"])]).tolist()
         return [slice(first, last) for first, last in pairwise(ends)]
+
+    @property
+    def origin(self) -> torch.Tensor:
+        """(n,) the node of the graph that each is."""
+        return torch.from_numpy(self.arrays["origin"])
 
     @cached_property
     def edges(self) -> np.ndarray:

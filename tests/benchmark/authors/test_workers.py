@@ -15,6 +15,7 @@ import torch
 
 from benchmark.authors.fedpub_worker import reported
 from benchmark.authors.grid import CODES
+from benchmark.authors.handover import KEPT
 from benchmark.cell import Cell
 from benchmark.peers.clients import write_clients
 from benchmark.peers.worker import Worker
@@ -27,6 +28,7 @@ from tests.methods.federations import small_federation
 
 CHECKOUTS = Path(__file__).parent / "checkouts"
 ROUNDS = 3
+NONE = Path("no-such-folder")
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +36,9 @@ def federation() -> Federation:
     return small_federation(clients=4)
 
 
-def answer(federation: Federation, folder: Path, code: str, method: str, **changed: Any) -> dict[str, Any]:
+def answer(
+    federation: Federation, folder: Path, code: str, method: str, kept: Path = NONE, **changed: Any
+) -> dict[str, Any]:
     """What the worker of a code answers for a cell with this method."""
     usual = Cell(
         protocol="any",
@@ -53,6 +57,7 @@ def answer(federation: Federation, folder: Path, code: str, method: str, **chang
         "checkout": str(CHECKOUTS / code),
         "exchange": str(folder / "clients.npz"),
         "folder": str(folder),
+        "kept": str(kept),
         "memory": 10**11,
     }
     with Worker(code, sys.executable, CODES[code].worker, 120) as worker:
@@ -114,7 +119,7 @@ def test_fedpubs_best_round_is_the_first_to_a_hundredth_of_a_percent() -> None:
 def test_fedspray_takes_rounds_backbone_and_lambda_from_the_cell(
     federation: Federation, tmp_path: Path
 ) -> None:
-    settings = {"backbone": "sgc", "options": {"lambda1": 4.0}}
+    settings: dict[str, Any] = {"backbone": "sgc", "options": {"lambda1": 4.0}}
     found = answer(federation, tmp_path, "fedspray", "fedspray", **settings)
     guesses = commonest(federation, alone=True)
     assert found["metrics"]["accuracy"] == pytest.approx(100 * pooled(federation, guesses))
@@ -143,7 +148,7 @@ def test_fedsprays_local_has_no_soft_targets(federation: Federation, tmp_path: P
 def test_fedstruct_is_called_as_its_simulations_call_it(
     federation: Federation, tmp_path: Path, method: str, options: dict[str, Any], called: str
 ) -> None:
-    settings = {"learning_rate": 0.004, "dropout": 0.25, "options": options}
+    settings: dict[str, Any] = {"learning_rate": 0.004, "dropout": 0.25, "options": options}
     found = answer(federation, tmp_path, "fedstruct", method, **settings)
     guesses = commonest(federation, alone=method == "local")
     assert found["metrics"]["accuracy"] == pytest.approx(100 * pooled(federation, guesses))
@@ -157,6 +162,23 @@ def test_fedstruct_is_called_as_its_simulations_call_it(
     assert text.endswith(f" {2 * federation.inter.num_edges()}")
     # Set-up, an hour by the clock there, is in no seconds of ours.
     assert found["seconds"] < 3600
+
+
+@pytest.mark.parametrize("features", ["gdv", "n2v"])
+def test_fedstructs_structure_features_serve_other_clients_of_the_graph(
+    federation: Federation, tmp_path: Path, features: str
+) -> None:
+    """The played code makes one number of each node's features and, where it finds them saved, holds them to
+    its own: in the second run the nodes stand in another order."""
+    other = small_federation(clients=3)
+    assert not np.array_equal(other.origin, federation.origin)
+    found = []
+    for number, (clients, kept) in enumerate([(federation, NONE), (other, tmp_path / "0" / KEPT)]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        answer(clients, folder, "fedstruct", "fedstruct", kept, options={"features": features})
+        found.append((folder / "structure.txt").read_text())
+    assert found == ["made", "read"]
 
 
 def test_the_whole_graph_is_central(federation: Federation, tmp_path: Path) -> None:
