@@ -17,7 +17,6 @@ from torch import Tensor
 
 from methods.core.base import FederatedMethod, register
 from methods.core.channel import size_of
-from methods.core.tasks import NodeClassification
 from methods.stacked.backbones import Inputs
 from methods.stacked.parameters import Parameters, stack
 
@@ -27,35 +26,57 @@ class FedSGD(FederatedMethod):
     """Gradients go up, parameters come down, once per epoch."""
 
     reads_labelled_alone = True
-    task: NodeClassification
+
+    @property
+    def one_model(self) -> bool:
+        """Whether there is one model; where a subclass says no, the clients' models are averaged."""
+        return True
+
+    def model_sizes(self, sizes: Tensor) -> Tensor:
+        """Rows that each set of parameters reads, (1 or K,), of clients with `sizes` (K,) rows."""
+        return sizes.sum().view(1) if self.one_model else sizes
 
     def make_inputs(self) -> Inputs:
         """All clients' graphs side by side, read with one set of parameters."""
-        federation, sizes = self.federation, torch.tensor([self.federation.nodes])
-        return self.prepare(federation.graph, federation.features, sizes, read=self.read)
+        federation = self.federation
+        return self.prepare(
+            federation.graph, federation.features, self.model_sizes(federation.sizes), read=self.read
+        )
 
     def initial_parameters(self) -> Parameters:
         """One start, with a leading axis of length 1."""
+        if not self.one_model:
+            return super().initial_parameters()
         return stack(self.draw_start(), 1, self.device)
 
     def make_optimiser(self, parameters: list[Tensor]) -> torch.optim.Optimizer:
         """The server's."""
+        if not self.one_model:
+            return super().make_optimiser(parameters)
         return self.make_server_optimiser(parameters)
 
     def objective(self, logits: Tensor) -> Tensor:
         """Σ_k p_k L_k, (); its gradient is the server's average of the clients' gradients."""
+        if not self.one_model:
+            return super().objective(logits)
         return torch.dot(self.weights_among(self.working), self.task.client_loss(logits))
 
     def local_epoch(self) -> Tensor:
         """One step of the server; the loss is scaled so that the record's mean over clients is Σ p_k L_k."""
-        return super().local_epoch() * self.federation.clients
+        loss = super().local_epoch()
+        return loss * self.federation.clients if self.one_model else loss
 
     def average(self) -> Parameters:
         """The server's parameters: there is nothing to average; name → (1, …)."""
+        if not self.one_model:
+            return super().average()
         return {name: value.detach().clone() for name, value in self.parameters.items()}
 
     def exchange(self, round_number: int) -> None:
         """Each epoch of the round cost every client one gradient up and one model down."""
+        if not self.one_model:
+            super().exchange(round_number)
+            return
         sent = int(self.epochs.sum()) * size_of(*self.parameters.values())
         self.channel.up(sent)
         self.channel.down(sent)

@@ -52,6 +52,7 @@ from datasets.limits import Count, NonNegative, Size
 from datasets.seeding import stream
 from methods.core.base import Options, register
 from methods.core.channel import FLOAT
+from methods.core.tasks import NodeClassification
 from methods.fedlap.spectrum import misread_eigenpairs, roughness, smallest_eigenpairs
 from methods.fedsgd import FedSGD
 from methods.stacked.activation import Dropout
@@ -133,6 +134,7 @@ class FedLap(FedSGD):
     """One model over the clients' own features and learned features of every node."""
 
     reads_labelled_alone = False
+    task: NodeClassification
     adjacency: sp.csr_matrix
     """(m, m) of the global graph: all nodes that some client holds."""
     position: Tensor

@@ -115,7 +115,7 @@ def sum_of_activated(h: Tensor, bias: Tensor, segments: Segments, dropout: Dropo
         mask, scale = dropout.mask((channels * len(h), width)).view(h.shape), dropout.scale
     if kernels.compiled(h):
         return _ActivatedSum.apply(h, bias.flatten(1), segments, mask, scale, width)
-    out = (h + bias.flatten(1).index_select(0, segments.client)).clamp(min=0)
+    out = (h + bias.flatten(1).index_select(0, segments.client)).relu()
     if mask.numel():
         out = out * mask * scale
     return out.view(-1, channels, width).sum(dim=1)

@@ -47,14 +47,7 @@ from torch import Tensor
 
 from datasets.federation import Federation
 from datasets.graph import select_features
-from methods.core.base import (
-    BOTH_TASKS,
-    PAPER_COMMUNICATION,
-    SAME_AS_FEDAVG,
-    FederatedMethod,
-    Options,
-    register,
-)
+from methods.core.base import BOTH_TASKS, PAPER_COMMUNICATION, SAME_AS_FEDAVG, Options, register
 from methods.core.channel import FLOAT, size_of
 from methods.core.training import DivergedError
 from methods.fedavg import FedAvg
@@ -63,11 +56,11 @@ from methods.fedsage.impair import choose_hidden
 from methods.fedsage.matching import OtherClients
 from methods.fedsage.mending import mended_inputs
 from methods.fedsage.training import GeneratorTraining, Phase, client_chunks
+from methods.fedsgd import FedSGD
 from methods.stacked.backbones import Inputs
 from methods.stacked.features import Features, NormalisedFeatures, is_dense
 from methods.stacked.growth import Grown, grow
 from methods.stacked.memory import return_freed_memory
-from methods.stacked.mixing import weighted_mean
 from methods.stacked.segments import Segments
 
 PAPER = "Zhang et al. 2021"
@@ -79,42 +72,19 @@ class FedSage(FedAvg):
     """FedAvg of GraphSAGE; absent clients as there."""
 
 
-class MendedFedAvg(FederatedMethod):
-    """FedAvg on graphs with additional nodes.
+class Mended(FedSGD):
+    """FedAvg, or with averaged gradients FedSGD, on graphs with additional nodes.
 
-    Graphs are mended before the first round, by all clients, whoever is absent later. With averaged gradients
-    there is one model; an absent client adds none in that round, as in FedSGD.
+    Graphs are mended before the first round, by all clients, whoever is absent later.
     """
-
-    reads_labelled_alone = True
 
     mended: Grown | None = None
     """None where nothing was added."""
 
-    def make_optimiser(self, parameters: list[Tensor]) -> torch.optim.Optimizer:
-        """The clients', or that of the one model."""
-        if self.options.average == "gradients":
-            return self.make_server_optimiser(parameters)
-        return super().make_optimiser(parameters)
-
-    def step(self) -> None:
-        """A step of every client on its own gradient, or on the average of all."""
-        if self.options.average == "gradients":
-            weights = self.weights_among(self.working)
-            for value in self.parameters.values():
-                if value.grad is not None:
-                    value.grad.copy_(weighted_mean(value.grad, weights))
-        super().step()
-
-    def exchange(self, round_number: int) -> None:
-        """Models are averaged once a round; gradients went up and models down in every epoch."""
-        if self.options.average == "models":
-            super().exchange(round_number)
-            return
-        size = int(self.epochs.sum()) * size_of(*self.parameters.values()) // self.federation.clients
-        self.channel.up(size)
-        self.channel.down(size)
-        self.received = {name: value.detach()[:1].clone() for name, value in self.parameters.items()}
+    @property
+    def one_model(self) -> bool:
+        """Averaged gradients move one model."""
+        return bool(self.options.average == "gradients")
 
 
 @dataclass(frozen=True)
@@ -149,7 +119,7 @@ class FedSagePlusOptions(GeneratorOptions):
     exchanges="model parameters; before training, generated features and gradients for them",
     version=2,
 )
-class FedSagePlus(MendedFedAvg):
+class FedSagePlus(Mended):
     """FedAvg on graphs mended with generated neighbours."""
 
     options: FedSagePlusOptions
@@ -166,22 +136,24 @@ class FedSagePlus(MendedFedAvg):
             return super().make_inputs()
         federation = self.federation
         self.mended = mended = generated.mend(federation.graph, federation.sizes)
+        sizes = self.model_sizes(mended.sizes)
         if is_dense(federation.features):
             known = federation.features
             known = known.to_dense() if known.layout is torch.sparse_csr else known
             features = torch.cat([known, generated.features.cpu()])[mended.order]
-            return self.prepare(
-                mended.graph, features, mended.sizes, position=mended.position, read=self.read
-            )
+            return self.prepare(mended.graph, features, sizes, position=mended.position, read=self.read)
         kind = NormalisedFeatures if self.setting.architecture.input_norm else Features
-        own = kind(federation.features, Segments(federation.sizes, self.device), self.device)
-        return mended_inputs(self.backbone, mended, own, generated.features, self.task.width)
+        own = kind(
+            federation.features, Segments(self.model_sizes(federation.sizes), self.device), self.device
+        )
+        return mended_inputs(self.backbone, mended, own, generated.features, self.task.width, sizes)
 
     def finish(self) -> None:
         """`paper_communication_pct`, FED-PUB's Table 3: besides the model both ways the feature rows of the
         training nodes in four transfers of every round. (Its 276.84 is 1 + 4·124·1,433 / (2·200,967): 124
         training nodes a client.) Here features cross before training alone, and the channel counts them."""
-        model = 2 * size_of(*self.parameters.values())
+        models = self.federation.clients if self.one_model else 1
+        model = 2 * models * size_of(*self.parameters.values())
         rows = 4 * int(self.federation.train.sum()) * self.federation.width * FLOAT
         self.extras[PAPER_COMMUNICATION] = 100 * (1 + rows / model)
 
@@ -259,7 +231,7 @@ class FedSageTrueOptions(Options):
     exchanges="model parameters; before training, features of the missing neighbours",
     breaks_privacy="clients receive the true features of other clients' nodes",
 )
-class FedSageTrue(MendedFedAvg):
+class FedSageTrue(Mended):
     """FedAvg on graphs mended with the nodes at the far ends of the inter-edges."""
 
     options: FedSageTrueOptions
@@ -272,8 +244,15 @@ class FedSageTrue(MendedFedAvg):
         # From the owner to the server, and on to the client.
         self.channel.once(2 * size_of(select_features(federation.features, source.numpy())))
         self.extras["stand_ins"] = float(len(source))
-        features = select_features(federation.features, mended.rows(source).numpy())
-        return self.prepare(mended.graph, features, mended.sizes, position=mended.position, read=self.read)
+        rows = mended.rows(source)
+        return self.prepare(
+            mended.graph,
+            federation.features if self.one_model else select_features(federation.features, rows.numpy()),
+            self.model_sizes(mended.sizes),
+            position=mended.position,
+            read=self.read,
+            copied=rows if self.one_model else None,
+        )
 
 
 def missing_neighbours(federation: Federation) -> tuple[Tensor, Tensor, Tensor]:

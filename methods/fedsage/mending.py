@@ -37,18 +37,26 @@ class MendedFeatures:
 
 
 def mended_inputs(
-    backbone: Backbone, mended: Grown, own: Features, generated: Tensor, classes: int
+    backbone: Backbone,
+    mended: Grown,
+    own: Features,
+    generated: Tensor,
+    classes: int,
+    sizes: Tensor | None = None,
 ) -> Inputs:
     """What a backbone reads of a mended graph with `generated` features, (m, d).
 
     They are in the order of the additional nodes' ids, which must ascend with their client.
+    `sizes`, (1 or K,), are the rows that each model reads; None: those of each client.
     """
     device = generated.device
-    runs = Segments(torch.bincount(mended.client, minlength=len(mended.sizes)), device)
+    sizes = mended.sizes if sizes is None else sizes
+    added_to = mended.client if len(sizes) > 1 else torch.zeros_like(mended.client)
+    runs = Segments(torch.bincount(added_to, minlength=len(sizes)), device)
     kind = NormalisedFeatures if isinstance(own, NormalisedFeatures) else DenseFeatures
     added = kind(generated, runs, device)
     return Inputs(
-        segments=Segments(mended.sizes, device),
+        segments=Segments(sizes, device),
         features=cast(Features, MendedFeatures(own, added, mended.order.to(device))),
         convolution=backbone.convolution(mended.graph, device),
         classes=classes,

@@ -46,6 +46,7 @@ from datasets.federation import Federation, as_graph
 from methods.core.base import register
 from methods.core.participation import local_epochs
 from methods.core.setting import Setting, with_backbone
+from methods.core.tasks import NodeClassification
 from methods.fedsgd import FedSGD
 from methods.fedstruct.bytes import Traffic
 from methods.fedstruct.options import FedStructOptions
@@ -79,6 +80,7 @@ class FedStruct(FedSGD):
     reads_labelled_alone = False
 
     options: FedStructOptions
+    task: NodeClassification
 
     adjacency: sp.csr_matrix
     """(m, m) of the global graph: all nodes that some client holds."""

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import dgl
 import torch
@@ -21,7 +21,7 @@ from datasets.errors import UserError, unknown
 from datasets.graph import select_features
 from methods.stacked.activation import Dropout, activate, add_bias
 from methods.stacked.architecture import Architecture
-from methods.stacked.features import Features, NormalisedFeatures, is_dense
+from methods.stacked.features import CopiedFeatures, Features, NormalisedFeatures, is_dense
 from methods.stacked.parameters import Parameters, Weights, glorot, linear_start, prefixed
 from methods.stacked.propagation import mean_weight, normalised_edges, propagate
 from methods.stacked.receptive_field import restricted, within
@@ -103,12 +103,14 @@ class Backbone(ABC):
         convolution: Convolution | None = None,
         position: Tensor | None = None,
         read: Tensor | None = None,
+        copied: Tensor | None = None,
     ) -> Inputs:
         """Inputs on a block-diagonal graph; features (n, d) dense or CSR, `sizes` (K,).
 
         `convolution` replaces the backbone's own propagation over `graph`; `position` as in `Inputs`. `read`,
         (t,), are the outputs that training reads, if not all: `Inputs.receptive_field` is then set where it
-        is worth it. It holds for the backbone's own propagation alone.
+        is worth it. It holds for the backbone's own propagation alone. With `copied`, (n,), which is for one
+        model alone, node i has row `copied[i]` of the features, of which there may then be fewer.
         """
         segments = Segments(sizes, device)
         kind = NormalisedFeatures if self.architecture.input_norm else Features
@@ -119,10 +121,14 @@ class Backbone(ABC):
             # every round is spared two propagations and their gradient.
             if self.folds and not self.architecture.input_norm and is_dense(features):
                 dense = features.to_dense() if features.layout is torch.sparse_csr else features
-                spread = convolution(dense.to(device))
+                spread = convolution((dense if copied is None else dense[copied]).to(device))
         propagated = None if spread is None else Features(spread, segments, device)
         position = None if position is None else position.to(device)
-        own = kind(features, segments, device)
+        if copied is None:
+            own = kind(features, segments, device)
+        else:
+            distinct = kind(features, Segments(torch.tensor([len(features)]), device), device)
+            own = cast(Features, CopiedFeatures(distinct, copied.to(device)))
         inputs = Inputs(segments, own, convolution, classes, propagated, position)
         if read is None:
             return inputs
@@ -139,10 +145,14 @@ class Backbone(ABC):
             return None
         device = inputs.segments.client.device
         segments = inputs.segments.among(rows)
+        if isinstance(inputs.features, CopiedFeatures):
+            own = cast(Features, inputs.features.among(rows.to(device)))
+        else:
+            own = type(inputs.features)(select_features(features, rows.numpy()), segments, device)
         part = replace(
             inputs,
             segments=segments,
-            features=type(inputs.features)(select_features(features, rows.numpy()), segments, device),
+            features=own,
             convolution=self.convolution(graph, device, rows),
             propagated=None if spread is None else Features(spread[rows.to(device)], segments, device),
             position=torch.searchsorted(rows, places).to(device),

@@ -137,6 +137,30 @@ class Features:
         return out
 
 
+class CopiedFeatures:
+    """Rows of which many are copies of one, read by one model: their product is computed once.
+
+    Stands where `Features` stands.
+    """
+
+    def __init__(self, distinct: Features, copied: Tensor) -> None:
+        """Row i is row `copied[i]`, (n,), of `distinct`."""
+        self.distinct, self.copied = distinct, copied
+        self.rows, self.width = len(copied), distinct.width
+
+    def times(self, weight: Tensor) -> Tensor:
+        """X W; (1, d, width) → (n, width)."""
+        return self.distinct.times(weight).index_select(0, self.copied)
+
+    def renew_gradients(self) -> None:
+        """As `Features.renew_gradients`."""
+        self.distinct.renew_gradients()
+
+    def among(self, rows: Tensor) -> CopiedFeatures:
+        """Some of the rows, (r,)."""
+        return CopiedFeatures(self.distinct, self.copied[rows])
+
+
 class DenseFeatures(Features):
     """X of all clients as it is, dense and differentiable whatever its entries; (n, d)."""
 

@@ -19,8 +19,11 @@ def _outputs(dtype: torch.dtype, probability: float | None) -> list[Tensor]:
     """The sum and its gradients: float32 goes through the compiled pass, float64 through torch."""
     generator = torch.Generator().manual_seed(1)
     nodes = int(SIZES.sum())
-    h = torch.randn(nodes, TYPES * WIDTH, generator=generator).to(dtype).requires_grad_()
-    bias = torch.randn(len(SIZES), TYPES, WIDTH, generator=generator).to(dtype).requires_grad_()
+    h = torch.randn(nodes, TYPES * WIDTH, generator=generator).to(dtype)
+    bias = torch.randn(len(SIZES), TYPES, WIDTH, generator=generator).to(dtype)
+    # A node without an edge of a type, before its channel has learned a bias: zero passes nothing back.
+    h[:2, :WIDTH] = bias[0, 0] = 0
+    h.requires_grad_(), bias.requires_grad_()
     slope = torch.randn(nodes, WIDTH, generator=generator).to(dtype)
     dropout = None
     if probability is not None:

@@ -23,6 +23,7 @@ from methods.fedsage.mending import mended_inputs
 from methods.stacked.backbones import make_backbone
 from methods.stacked.features import Features, NormalisedFeatures
 from methods.stacked.growth import grow
+from methods.stacked.mixing import weighted_mean
 from methods.stacked.parameters import stack
 from methods.stacked.segments import Segments
 from tests.methods.federations import SPLIT, small_dataset, small_federation
@@ -227,15 +228,34 @@ def test_the_papers_counting_has_four_transfers_of_the_training_nodes_features()
     assert ("same_as_fedavg" in outcome.extras) == (outcome.extras["generated_neighbours"] == 0)
 
 
-def test_averaged_gradients_keep_clients_equal():
-    for name, options in (("fedsage-true", {}), ("fedsage+", SMALL)):
-        setting = _setting(weighting="nodes", evaluate="received", rounds=2)
-        method = registry.create(name, options | {"average": "gradients"}, setting)
-        outcome = train(method)
-        for value in method.parameters.values():
-            assert torch.equal(value, value[:1].expand_as(value))
-        size = sum(value.numel() * 4 for value in method.parameters.values())
-        assert outcome.bytes["up"] == outcome.bytes["down"] == size
+@pytest.mark.parametrize("task", ["node-classification", "link-prediction"])
+@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize("name", ["fedsage-true", "fedsage+"])
+def test_averaged_gradients_move_one_model_as_they_move_a_copy_at_every_client(
+    name: str, norm: bool, task: str
+):
+    options = SMALL if name == "fedsage+" else {}
+    architecture = Architecture(backbone="graphsage", hidden=(8, 6), dropout=0.5, input_norm=norm)
+    schedule = Schedule(rounds=3, weighting="nodes", evaluate="received", weight_decay=1e-3)
+    setting = make_setting(small_federation(4, seed=1), architecture, schedule, seed=3, task=task)
+    method = registry.create(name, options | {"average": "gradients"}, setting)
+    outcome = train(method)
+    assert {len(value) for value in method.parameters.values()} == {1}
+    size = sum(value.numel() * 4 for value in method.parameters.values())
+    assert outcome.bytes["up"] == outcome.bytes["down"] == 4 * size
+
+    copies = registry.create(name, options | {"average": "models"}, setting)
+    copies.build()
+    for number in range(3):
+        copies.attend(number + 1)
+        copies.optimiser.zero_grad(set_to_none=True)
+        copies.objective(copies.logits(copies.dropout)).backward()
+        for value in copies.parameters.values():
+            if value.grad is not None:
+                value.grad.copy_(weighted_mean(value.grad, copies.client_weights()))
+        copies.optimiser.step()
+    for key, value in copies.parameters.items():
+        torch.testing.assert_close(method.parameters[key].expand_as(value), value, rtol=1e-4, atol=1e-5)
 
 
 def test_averaged_gradients_without_mending_are_fedsgd():
@@ -247,8 +267,7 @@ def test_averaged_gradients_without_mending_are_fedsgd():
     plus = train(method)
     assert plus.curve["test"] == pytest.approx(expected.curve["test"])
     for name, value in sgd.parameters.items():
-        for client in method.parameters[name]:
-            torch.testing.assert_close(client, value[0], rtol=0, atol=1e-6)
+        torch.testing.assert_close(method.parameters[name], value, rtol=0, atol=1e-6)
 
 
 def test_fedsage_is_graphsage_and_true_is_flagged():

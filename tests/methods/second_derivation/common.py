@@ -93,13 +93,18 @@ def copied(parameters: Mapping[str, Tensor]) -> Parameters:
 
 def leaves(stacked: Mapping[str, Tensor], client: int) -> Parameters:
     """One client's own parameters to train."""
-    return {name: value[client].clone().requires_grad_() for name, value in stacked.items()}
+    return {name: part(value, client).clone().requires_grad_() for name, value in stacked.items()}
+
+
+def part(value: Tensor, client: int) -> Tensor:
+    """One client's part of stacked values, (K, …), or what all have in common, (1, …)."""
+    return value[client if len(value) > 1 else 0]
 
 
 def gap(stacked: Mapping[str, Tensor], models: Sequence[Mapping[str, Tensor]]) -> float:
     """Largest absolute difference between stacked parameters and the clients' own."""
     return max(
-        float((value[client] - model[name]).detach().abs().max())
+        float((part(value, client) - model[name]).detach().abs().max())
         for name, value in stacked.items()
         for client, model in enumerate(models)
     )
