@@ -20,8 +20,10 @@ _ALIGNMENT = 4
 _NARROW = 12
 """Up to this many outputs, those of a classifier, numba's product beats torch's grouped one: with its
 gradient at a fifth of the nodes 3 times at ten, 5 times at seven outputs (`tests/performance`)."""
-_LARGE = 5e7
-"""From this many floating-point operations a client on, a call of oneDNN for each client is worth it."""
+_LARGE = 8e6
+"""From this many floating-point operations a client on, a call of oneDNN for each client is worth it: 250
+rows of 128 by 128 take 0.6 of the time, their gradient 0.8, half as many rows about the same
+(`tests/performance`)."""
 
 
 class Segments:

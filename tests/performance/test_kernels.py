@@ -90,11 +90,11 @@ def test_dense_layer(benchmark: Any, federation: Federation, segments: Segments,
 
 
 @pytest.mark.parametrize("least", [0.0, float("inf")], ids=["onednn", "mkl"])
-@pytest.mark.parametrize(("rows", "inner", "outer"), [(1378, 767, 128), (4900, 300, 256)])
+@pytest.mark.parametrize(("rows", "inner", "outer"), [(250, 128, 128), (1378, 767, 128), (4900, 300, 256)])
 def test_large_layer(
     benchmark: Any, monkeypatch: pytest.MonkeyPatch, rows: int, inner: int, outer: int, least: float
 ) -> None:
-    """Clients as large as those of Amazon-Computers and Amazon-Ratings."""
+    """Clients as large as those of Cora, of Amazon-Computers and of Amazon-Ratings."""
     monkeypatch.setattr("methods.stacked.segments._LARGE", least)
     segments = Segments(torch.full((5,), rows))
     h, weight = leaf(5 * rows, inner), leaf(5, inner, outer)
