@@ -35,6 +35,8 @@ class Figure:
     drawn_once: bool = False
     baseline: str = ""
     reference: str = ""
+    scale: float = 1.0
+    """What the printed figure was multiplied by to stand in our unit."""
 
     @property
     def paper(self) -> str:
@@ -46,7 +48,7 @@ class Figure:
         if factor == 1:
             return self
         std = None if self.std is None else factor * self.std
-        return replace(self, mean=factor * self.mean, std=std)
+        return replace(self, mean=factor * self.mean, std=std, scale=factor)
 
 
 @cache

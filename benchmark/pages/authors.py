@@ -89,7 +89,7 @@ def markdown(
         )
         parts.append(
             f"{len(own)} runs of {code.repository}, commit {escape(', '.join(commits))}. What is known of "
-            f"the differences stands in the notes of {pages}. {_missing(cells, own)}".rstrip()
+            f"the differences stands in the notes of {pages}. {code.lacks} {_missing(cells, own)}".rstrip()
         )
         found = [each for each in comparisons if each.code == code.name]
         tables = Counter((each.deviations, each.place is None) for each in found)

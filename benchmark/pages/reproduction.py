@@ -21,6 +21,7 @@ from benchmark.verdict import (
     CANNOT,
     DIFFERS,
     NOT_MEASURED,
+    ONE_DRAW,
     Verdict,
 )
 
@@ -69,6 +70,8 @@ class Entry:
     """See `Protocol.chosen_for`."""
     trials: tuple[Trial, ...] = ()
     """What else was run in its place, or in another table's for the same cells."""
+    gain_of_draws: Verdict | None = None
+    """What the gain would be where one draw in print leaves it open, if draws cancelled in it wholly."""
 
     @property
     def table(self) -> str:
@@ -113,8 +116,10 @@ class Entry:
             "protocol": self.protocol,
             "score": self.metric,
             "printed": {
-                "mean": _rounded(self.figure.mean),
-                "std": _rounded(self.figure.std),
+                "mean": _rounded(self.figure.mean / self.figure.scale),
+                "std": None if self.figure.std is None else _rounded(self.figure.std / self.figure.scale),
+                # Times this it is in the unit of what is measured here, and of the verdicts.
+                "scale": self.figure.scale,
                 # A protocol says these of the figures that it answers.
                 "runs": self.figure.runs if self.protocol else None,
                 "drawn_once": self.figure.drawn_once if self.protocol else None,
@@ -130,13 +135,14 @@ class Entry:
                 **_compared(self.gain),
                 **_verdict(self.gain),
                 "seeds": self.gain.count,
+                "if_draws_cancel": None if self.gain_of_draws is None else self.gain_of_draws.word,
                 "cause": self.gain_cause,
             },
             "authors": self.authors(runs),
             "chosen": [*self.chosen],
             "cause": self.cause,
             "trials": [_tried(trial) for trial in self.trials],
-            "records": [] if self.row is None else [record.stored_key for record in self.row.records],
+            "records": [] if self.row is None else _in_mean(self.row, self.metric),
             "command": self.command,
         }
 
@@ -158,7 +164,7 @@ def make_entries(leaderboards: Iterable[Leaderboard]) -> list[Entry]:
         methods[protocol.name] = len(protocol.grid["method"])
         for entry in _planned(protocol):
             planned.setdefault(_identity(entry.figure), entry)
-        for entry in _measured(protocol, leaderboard.rows):
+        for entry in measured_on(protocol, leaderboard.rows):
             measured.setdefault(_identity(entry.figure), []).append(entry)
         for row in leaderboard.rows:
             equal_work.setdefault(_first(row), []).append((row, leaderboard.rows))
@@ -194,6 +200,12 @@ def _identity(figure: Figure) -> Identity:
     return figure.place, figure.note
 
 
+def _in_mean(row: Row, metric: str) -> list[str]:
+    """Keys of a row's records that enter the mean of a score."""
+    seeds = row.scores[metric].by_seed
+    return [record.stored_key for record in row.records if record.cell.seed in seeds]
+
+
 def _first(row: Row) -> str:
     """The work of its first run, also where two tables have run it each."""
     return min(row.records, key=lambda record: record.cell.seed).cell.work_key
@@ -227,16 +239,29 @@ def _planned(protocol: Protocol) -> Iterator[Entry]:
                 yield Entry(figure, protocol.name, metric, None, level, None, where, command, chosen)
 
 
-def _measured(protocol: Protocol, rows: Sequence[Row]) -> Iterator[Entry]:
+def measured_on(protocol: Protocol, rows: Sequence[Row]) -> Iterator[Entry]:
+    """An entry for each printed figure that a row of a protocol's answers."""
     for row in rows:
         if row.deviations:
             continue
         for metric in row.scores:
             for figure in answered_figures(protocol, metric, **row.point):
-                level = level_of(protocol, row, metric, figure)
                 gain = gain_of(protocol, row, rows, metric, figure)
-                command = command_of(protocol, row.point, metric, [*row.scores[metric].by_seed])
-                yield Entry(figure, protocol.name, metric, row, level, gain, row.point, command, row.chosen)
+                of_draws = None
+                if gain is not None and gain.reason.endswith(ONE_DRAW):
+                    of_draws = gain_of(protocol, row, rows, metric, replace(figure, drawn_once=False))
+                yield Entry(
+                    figure,
+                    protocol.name,
+                    metric,
+                    row,
+                    level_of(protocol, row, metric, figure),
+                    gain,
+                    row.point,
+                    command_of(protocol, row.point, metric, [*row.scores[metric].by_seed]),
+                    row.chosen,
+                    gain_of_draws=of_draws,
+                )
 
 
 def command_of(protocol: Protocol, point: Mapping[str, Any], metric: str, seeds: Sequence[int]) -> str:

@@ -66,7 +66,7 @@ def markdown(entries: Sequence[Entry], runs: Mapping[str, Sequence[Run]]) -> str
         "# What the papers print, and what is measured here",
         RULE,
         f"One draw in print leaves {len(once)} levels and {len(gains)} gains open; on the clients of "
-        f"{answered} of these levels the public code was run.",
+        f"{answered} of these levels the public code was run. {_if_draws_cancelled(gains)}",
         markdown_table(HEAD, [*lines, ["all", *_counts(entries)]]),
         "More seeds decide: those of the undecided which some number of seeds would decide if difference "
         "and spreads stay what they are. Hours are those of the records, one thread each; a record that "
@@ -78,7 +78,7 @@ def markdown(entries: Sequence[Entry], runs: Mapping[str, Sequence[Run]]) -> str
         "difference. The authors' code is their public code on the same clients. Where no cause was found, "
         "what was run in the figure's place with other settings or options stands with its mean and how far "
         "it is from the row on the same seeds; for a gain, with the gain over the baseline under the same "
-        "settings, or under the table's where the baseline was not run so.",
+        "settings.",
         _levels(entries, runs),
         "## Gains that differ",
         _gains(entries),
@@ -92,6 +92,16 @@ def markdown(entries: Sequence[Entry], runs: Mapping[str, Sequence[Run]]) -> str
         _not_measurable(entries),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _if_draws_cancelled(gains: Sequence[Entry]) -> str:
+    """What the gains that one draw in print leaves open would be, were that draw no part of them."""
+    found = Counter(entry.gain_of_draws.word for entry in gains if entry.gain_of_draws is not None)
+    return (
+        "What a draw does to all methods alike cancels in a gain; what it does to one of them and not to the "
+        "baseline does not, so that a gain too has the spread between draws added once. Without that "
+        f"{found[AGREES]} of these gains would agree, {found[DIFFERS]} differ, {found[UNDECIDED]} stay open."
+    )
 
 
 def _table(entry: Entry) -> str:

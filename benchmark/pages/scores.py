@@ -251,7 +251,8 @@ def _against(
     read: Callable[[Record], float | None],
     compare: Callable[[float, float], float | None],
 ) -> list[float | None]:
-    """Seed by seed, what `compare` makes of a figure and that of the method `baseline` in the same place."""
+    """Seed by seed, what `compare` makes of a figure and that of the method `baseline` in the same place
+    under the same settings."""
     if row.outdated:
         # The other stands on other draws, or is outdated too.
         return []
@@ -259,7 +260,7 @@ def _against(
     base = {
         record.cell.seed: read(record)
         for other in others
-        if other.point == place and not other.deviations
+        if other.point == place and other.deviations == row.deviations
         for record in other.records
     }
     pairs = [(read(record), base.get(record.cell.seed)) for record in row.records]
@@ -267,7 +268,8 @@ def _against(
 
 
 def _changes(scheme: str, row: Row, others: Iterable[Row]) -> list[float | None]:
-    """Seed by seed, what the main score has gained over the same method's on partition `scheme`."""
+    """Seed by seed, what the main score has gained over the same method's on partition `scheme`, under
+    the same settings."""
     if row.outdated or bare(row.point["partition"]) == scheme:
         return []
     sources = [
@@ -275,7 +277,7 @@ def _changes(scheme: str, row: Row, others: Iterable[Row]) -> list[float | None]
         for other in others
         if bare(other.point["partition"]) == scheme
         and {**other.point, "partition": row.point["partition"]} == row.point
-        and not other.deviations
+        and other.deviations == row.deviations
     ]
     base = {record.cell.seed: main_value(record) for other in sources for record in other.records}
     pairs = [(main_value(record), base.get(record.cell.seed)) for record in row.records]

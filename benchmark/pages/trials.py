@@ -24,8 +24,8 @@ class Trial:
     level: float | None
     """Points above the figure's row, over the seeds that both have; None where they share none."""
     gain: float | None
-    """Points above the printed table's baseline, over the seeds that both have: under the same settings, or
-    the table's where it was not run under them. None where they share none."""
+    """Points above the printed table's baseline under the same settings, over the seeds that both have; None
+    where they share none."""
 
     def said(self, kind: str) -> str:
         """What it gave, as a page says it of a `level` or a `gain`."""
@@ -77,13 +77,13 @@ def _changed(row: Row, other: Row) -> str:
 
 
 def _baseline(near: Sequence[Row], baseline: str, trial: Row, metric: str) -> Mapping[int, float]:
-    """Seed by seed, the baseline under the trial's settings, else under the table's."""
+    """Seed by seed, the baseline under the trial's settings."""
     found = {
         other.deviations: other.scores[metric].by_seed
         for other in near
         if other.method == baseline and metric in other.scores
     }
-    return found.get(trial.deviations) or found.get("", {})
+    return found.get(trial.deviations, {})
 
 
 def _mean(differences: Mapping[int, float]) -> float | None:

@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from benchmark.pages.leaderboard import LEGEND, leaderboard_path, notes_on
-from benchmark.pages.reproduction import Entry
+from benchmark.pages.reproduction import Entry, measured_on
 from benchmark.pages.reproduction_page import RULE
 from benchmark.pages.scores import Leaderboard
 from benchmark.pages.site.clients import SIDE, draw_clients
@@ -56,7 +56,7 @@ def write_site(
     for leaderboard in leaderboards:
         notes = notes_on(results, leaderboard.protocol)
         if leaderboard.records or notes:
-            sections.append(_section(results, leaderboard, notes, entries, rounds))
+            sections.append(_section(results, leaderboard, notes, rounds))
     counts = count_tables(entries)
     further = {
         name: (title, render(path.read_text(encoding="utf-8"), identity=name))
@@ -106,7 +106,6 @@ def _section(
     results: Path,
     leaderboard: Leaderboard,
     notes: str,
-    entries: Sequence[Entry],
     rounds: Rounds,
 ) -> Section:
     """What the protocol's own page says, and what its plots are drawn from."""
@@ -117,7 +116,7 @@ def _section(
     text = text.removeprefix(f"# {protocol.title}\n").removesuffix(f"{notes.strip()}\n")
     # The legend is the same on every page: here it stands once.
     introduction, heading, tables = text.replace(f"{LEGEND}\n\n", "").partition("\n## ")
-    differences = forest([entry for entry in entries if entry.protocol == protocol.name and entry.row])
+    differences = forest([*measured_on(protocol, rows)])
     return Section(
         protocol.name,
         protocol.title,

@@ -183,6 +183,20 @@ def test_a_run_with_other_settings_is_nothing_to_gain_over() -> None:
     assert "change_from_metis" not in alone[moved.key].scores
 
 
+def test_a_run_with_other_settings_gains_over_the_baseline_under_these() -> None:
+    protocol = toy(["accuracy", "gain_over_fedavg", "change_from_metis"], ["fedavg", "fedper"])
+    plain = make_record(current_cell(label="fedavg"), 50.0)
+    slow = make_record(current_cell(label="fedavg", learning_rate=0.5), 20.0)
+    better = make_record(current_cell(method="fedper", label="fedper", learning_rate=0.5), 26.0)
+    moved = make_record(current_cell(label="fedavg", partition="random", learning_rate=0.5), 17.0)
+    rows = {row.cell.key: row for row in make_rows(protocol, [plain, slow, better, moved])}
+    assert rows[better.key].scores["gain_over_fedavg"].mean == 6.0
+    assert rows[moved.key].scores["change_from_metis"].mean == -3.0
+    alone = {row.cell.key: row for row in make_rows(protocol, [plain, better, moved])}
+    assert "gain_over_fedavg" not in alone[better.key].scores
+    assert "change_from_metis" not in alone[moved.key].scores
+
+
 def test_changes_between_partitions_and_scores_of_some_clients() -> None:
     scores = ["accuracy", "change_from_metis", "accuracy@clients1-3", "label_distance"]
     protocol = toy([*scores, "minority_accuracy@clients1-2"], ["fedavg"])

@@ -346,7 +346,7 @@ def test_the_files_are_the_same_for_records_in_any_order(tmp_path: Path) -> None
         for entry in listed
         if entry["measured"] and entry["method"] == "Local" and entry["table"] == "2"
     )
-    assert found["printed"] == {"mean": 79.94, "std": 0.24, "runs": 3, "drawn_once": True}
+    assert found["printed"] == {"mean": 79.94, "std": 0.24, "scale": 1.0, "runs": 3, "drawn_once": True}
     assert found["measured"] == {"mean": 80.0, "std": 0.1, "seeds": 3}
     assert found["level"]["verdict"] == AGREES
     assert found["records"] == [record.key for record in records if record.cell.method == "local"]
