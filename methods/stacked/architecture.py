@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from datasets.errors import UserError, check_at_least, check_choice
 
-HEADS = ("linear", "convolution")
+HEADS = ("linear", "convolution", "bare")
+OUTPUTS = ("logits", "probabilities")
 
 
 @dataclass(frozen=True)
@@ -19,17 +20,22 @@ class Architecture:
     """Widths of the hidden layers; sgc has none."""
     head: str = "linear"
     """`linear`: every hidden layer convolves and a linear classifier follows; `convolution`: the
-    classifier is itself a convolution."""
+    classifier is itself a convolution; `bare`: linear, but the last hidden layer goes to it without ReLU
+    and dropout, as in FedStruct's public code."""
     dropout: float = 0.5
     """Applied after every hidden layer."""
     input_norm: bool = False
     """Layer normalisation of the input, with a learned gain and bias."""
     hops: int = 2
     """Propagations of sgc."""
+    outputs: str = field(default="logits", metadata={"omit_default": True})
+    """`probabilities`: a softmax follows, and the cross-entropy applies its own to what that gives, as in
+    FedStruct's public code. Networks that a method brings itself end in logits."""
 
     def __post_init__(self) -> None:
         """Raises UserError for a head that does not exist and for a number that cannot be."""
         check_choice("head", self.head, HEADS)
+        check_choice("outputs", self.outputs, OUTPUTS)
         for width in self.hidden:
             check_at_least("every width in hidden", width, 1)
         if not 0 <= self.dropout < 1:

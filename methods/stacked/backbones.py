@@ -207,8 +207,10 @@ class Backbone(ABC):
         return h if inputs.position is None else h.index_select(0, inputs.position)
 
     def forward(self, inputs: Inputs, parameters: Weights, dropout: Dropout | None = None) -> Tensor:
-        """Logits, (n, C); `dropout` None evaluates."""
+        """Logits, or their softmax, (n, C); `dropout` None evaluates."""
         logits = self.classify(inputs, self.embed(inputs, parameters, dropout), parameters)
+        if self.architecture.outputs == "probabilities":
+            logits = logits.softmax(dim=1)
         return logits if inputs.position is None else logits.index_select(0, inputs.position)
 
     def forward_to_read(self, inputs: Inputs, parameters: Weights, dropout: Dropout | None = None) -> Tensor:
@@ -266,7 +268,7 @@ class _Layered(Backbone):
         return parameters | prefixed("head", start)
 
     def embed(self, inputs: Inputs, parameters: Weights, dropout: Dropout | None) -> Tensor:
-        return self._hidden(inputs, parameters, dropout, linear=False)
+        return self._hidden(inputs, parameters, dropout, linear=self.architecture.head == "bare")
 
     def embed_linear(self, inputs: Inputs, parameters: Weights) -> Tensor:
         return self._hidden(inputs, parameters, None, linear=True)

@@ -21,6 +21,7 @@ OTHER = {
     "hidden": [64],
     "features": "row-normalised",
     "head": "convolution",
+    "outputs": "probabilities",
     "optimiser": "sgd",
     "weighting": "uniform",
     "evaluate": "received",
