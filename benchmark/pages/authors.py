@@ -87,10 +87,9 @@ def markdown(
         pages = sentence_list(
             [f"[{name}](leaderboards/{name}.md)" for name in sorted({run.protocol for run in own})]
         )
-        parts.append(
-            f"{len(own)} runs of {code.repository}, commit {escape(', '.join(commits))}. What is known of "
-            f"the differences stands in the notes of {pages}. {code.lacks} {_missing(cells, own)}".rstrip()
-        )
+        said = f"What is known of the differences stands in the notes of {pages}."
+        lead = f"{len(own)} runs of {code.repository}, commit {escape(', '.join(commits))}."
+        parts.append(" ".join(filter(None, (lead, said, code.lacks, _missing(cells, own)))))
         found = [each for each in comparisons if each.code == code.name]
         tables = Counter((each.deviations, each.place is None) for each in found)
         for changed, place in dict.fromkeys((each.deviations, each.place) for each in found):
