@@ -243,8 +243,19 @@ def _with_base(content: dict[str, Any], seen: set[str]) -> dict[str, Any]:
             merged[key] = {**theirs, **own}
     own = content.get("override", [])
     if isinstance(own, list):
-        merged["override"] = [*base.get("override", []), *own]
+        theirs = [_left_of(override, content) for override in base.get("override", [])]
+        merged["override"] = [*theirs, *own]
     return merged
+
+
+def _left_of(override: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
+    """What is left of an override of the base: not what the file that extends it says for all its cells."""
+    left = dict(override)
+    for key in ("grid", "settings"):
+        said = content.get(key, {})
+        if key in left and isinstance(said, dict):
+            left[key] = {name: value for name, value in left[key].items() if name not in said}
+    return left
 
 
 def parse_protocol(name: str, content: Mapping[str, Any]) -> Protocol:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import pickle
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     import pandas
 
 NODES, EDGES = "nodes.csv", "edges.csv"
+_LIKE_ID = re.compile(r"(?i)(^|[^a-z])id$|^node$")
+"""Names of columns that are meant as `id`."""
 FEATURES = ("x", "feat", "feature", "features", "attr")
 """What the features are called, the first that is there."""
 LABELS = ("y", "label", "labels", "class")
@@ -336,6 +339,10 @@ def _from_tables(nodes: Path, edges: Path) -> Dataset:
     if pairs.shape[1] < 2:
         raise UserError(f"{edges} has {pairs.shape[1]} columns: its first two are the ends of an edge")
     named = "id" in table
+    if not named and (meant := [column for column in table if _LIKE_ID.search(str(column))]):
+        raise UserError(
+            f"{nodes} has a column {str(meant[0])!r} and none called id: call that of the nodes' ids id"
+        )
     pairs = pairs.iloc[:, :2]
     if named and not all(map(pandas.api.types.is_numeric_dtype, (table["id"], *pairs.dtypes))):
         # As written, where one column holds names: in another all of them may look like numbers.

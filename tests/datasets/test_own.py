@@ -340,6 +340,8 @@ ENDS = "source,target\n0,1\n1,2\n2,3\n"
         (NODES, "0,1\n1,2\n2,3\n", "", "edges.csv begins with an edge"),
         (NODES, ",source,target\n0,0,1\n1,1,2\n2,2,3\n", "", "first column of .*edges.csv has no name"),
         (",id,label,f1\n0,0,0,1.5\n1,1,1,2\n", ENDS, "", "first column of .*nodes.csv has no name"),
+        ("node_id,label,f1\n1,0,1.5\n0,1,2\n", ENDS, "", "column 'node_id' and none called id"),
+        ("ID,label,f1\n1,0,1.5\n0,1,2\n", ENDS, "", "column 'ID' and none called id"),
         (NODES, ENDS, "nodes.csv", "nodes.csv holds the nodes alone"),
         (NODES.replace("f1", "y"), ENDS, "", "labels called y and label"),
         (NODES.replace("1.5", ""), ENDS, "", "has nodes without f1"),

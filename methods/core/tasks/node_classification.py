@@ -79,18 +79,31 @@ class NodeClassification(Task):
         rows = mask.nonzero().squeeze(1).to(self.labels.device)
         return Items(self.labels[rows], self.client[rows], self.clients, rows, self.majority)
 
+    def _check(self, output: Tensor) -> None:
+        # The compiled passes would read and write beside the array.
+        if output.shape != (len(self.labels), self.width):
+            shape = " × ".join(map(str, output.shape))
+            raise UserError(
+                f"the method's outputs are {shape}, not one row for each of the {len(self.labels)} nodes and "
+                f"one column for each of the {self.width} classes: mend its logits()"
+            )
+
     def loss(self, output: Tensor) -> Tensor:
-        """Σ_k mean over client k's training nodes of the cross-entropy; a client with none adds 0."""
+        """Σ_k mean over client k's training nodes of the cross-entropy; a client with none adds 0. Raises
+        UserError for outputs that are not (n, C)."""
+        self._check(output)
         return cross_entropy(output, self.train, self.train_labels, self.train_weight)
 
     def client_loss(self, output: Tensor) -> Tensor:
-        """Each client's mean training cross-entropy, (K,)."""
+        """Each client's mean training cross-entropy, (K,). Raises UserError as `loss` does."""
+        self._check(output)
         losses = functional.cross_entropy(output[self.train], self.train_labels, reduction="none")
         total = torch.zeros(self.clients, device=output.device)
         return total.index_add(0, self.client[self.train], losses * self.train_weight)
 
     def evaluate(self, output: Tensor) -> Evaluation:
-        """The validation loss is the pooled cross-entropy."""
+        """The validation loss is the pooled cross-entropy. Raises UserError as `loss` does."""
+        self._check(output)
         loss, held = float("nan"), self.validation
         if len(held.rows):
             loss = float(cross_entropy(output.detach(), held.rows, held.labels, self.validation_weight))

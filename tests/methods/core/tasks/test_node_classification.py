@@ -72,3 +72,16 @@ def test_a_clients_loss_and_class_means_are_over_its_own_training_nodes() -> Non
 def test_it_takes_no_options() -> None:
     with pytest.raises(UserError, match="takes no options"):
         make_setting(small_federation(), task="node-classification[width=3]")
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(0, -1), (0, 1), (-1, 0), (1, 0)])
+def test_outputs_of_another_shape_are_refused(rows: int, columns: int) -> None:
+    """The compiled passes would read and write beside them."""
+    federation = small_federation(3)
+    task = NodeClassification(federation)
+    output = torch.zeros(federation.nodes + rows, federation.classes + columns)
+    for read in (task.loss, task.client_loss, task.evaluate):
+        with pytest.raises(
+            UserError, match=f"are {federation.nodes + rows} × {federation.classes + columns}, not"
+        ):
+            read(output)
