@@ -58,8 +58,8 @@ CODES = {
             ("local", "fedspray"),
             ("pubmed", "coauthor_physics"),
             (("fedspray-2", ()),),
-            lacks="It has no FedAvg. Of its 500 rounds 100 are run of most cells, since all take minutes "
-            "each on a processor, and Physics' 8,415 features, which it keeps dense, some hours.",
+            lacks="It has no FedAvg. It is slow on a processor, so that of its 500 rounds 100 are run of "
+            "most cells, and it keeps Physics' 8,415 features dense.",
         ),
         PublicCode(
             "fedstruct",
