@@ -91,6 +91,7 @@ def run(
     """
     given = _Given()
     _check_counts(workers, threads, checkpoint)
+    _check_callbacks(callbacks)
     replaced = tuple(f"{name}={_text(value)}" for name, value in settings.items())
     for setting in replaced:
         setting_from_text(setting, "run")
@@ -254,6 +255,12 @@ def _check_counts(workers: int, threads: int, checkpoint: float) -> None:
             raise UserError(f"{name} must be a whole number of at least 1, not {count!r}")
     if not isinstance(checkpoint, Real) or not checkpoint >= 0:
         raise UserError(f"checkpoint must be a number of seconds, or 0 for none, not {checkpoint!r}")
+
+
+def _check_callbacks(callbacks: Any) -> None:
+    """Raises UserError unless it is a list of functions."""
+    if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
+        raise UserError(f"callbacks must be a list of functions that take a round, not {callbacks!r}")
 
 
 def _clients_count(given: Any) -> int:

@@ -82,6 +82,8 @@ _TASKS = (
 )
 """What a command can be asked for in the place of a run; only options of one line go together."""
 _RUN_NOTHING = ("list", "report", "export", "forget", "rename")
+_RUNNING = ("workers", "threads", "engine", "slurm_config", "save", "rerun", "timeout", "checkpoint", "pdb")
+"""How cells are run."""
 _GRID = ("table", "dataset", "partition", "clients", "method", "backbone")
 _SETTINGS = ("seeds", "set", "rounds", "task", "kernel", "device")
 _CHOOSING = (*_GRID, *_SETTINGS, "shard")
@@ -211,8 +213,13 @@ def _check_together(parser: argparse.ArgumentParser, given: argparse.Namespace) 
         parser.error(f"{_spelt(commands[0])} does not choose by {_spelt(unheard[0])}: drop one of them")
     if "all" in named and "table" in named and not commands:
         parser.error("--all takes every table: drop it or --table")
-    if "dry_run" in named and (idle := [name for name in _RUN_NOTHING if name in named]):
-        parser.error(f"{_spelt(idle[0])} runs no cell, which --dry-run could list: drop one of them")
+    if idle := [name for name in _RUN_NOTHING if name in named]:
+        if "dry_run" in named:
+            parser.error(f"{_spelt(idle[0])} runs no cell, which --dry-run could list: drop one of them")
+        if vain := [name for name in _RUNNING if name in named]:
+            parser.error(
+                f"{_spelt(idle[0])} runs no cell, which {_spelt(vain[0])} is about: drop one of them"
+            )
 
 
 def _spelt(name: str) -> str:

@@ -77,10 +77,12 @@ class Cell:
     """The method as its table spells it; for display alone, outside the key."""
 
     def __post_init__(self) -> None:
-        """Raises UserError for less than one client and a feature transform that does not exist."""
+        """Raises UserError for less than one client, a feature transform that does not exist, and a client
+        that leaves and is none."""
         if self.clients < 1:
             raise UserError(f"clients must be at least 1, not {self.clients}")
         check_choice("feature transform", self.feature_transform, TRANSFORMS)
+        self.schedule.check_clients(self.clients)
 
     def to_dict(self) -> dict[str, Any]:
         """Every setting, flat and JSON-ready, by the name under which it is stored."""

@@ -313,7 +313,7 @@ def _protocol_of(arguments: Arguments, name: str) -> Protocol:
 
 def _show(arguments: Arguments, protocols: dict[str, Protocol], selected: Sequence[Record]) -> None:
     from benchmark.pages.leaderboard import leaderboard_path, print_leaderboard
-    from benchmark.pages.metrics import misspelt
+    from benchmark.pages.metrics import unreported
     from benchmark.pages.scores import Leaderboard
 
     if arguments.format == "json":
@@ -326,8 +326,11 @@ def _show(arguments: Arguments, protocols: dict[str, Protocol], selected: Sequen
     for name, protocol in protocols.items():
         print(f"page: {leaderboard_path(arguments.results, name)}", file=sys.stderr)
         own = [item for item in selected if item.cell.protocol == name]
-        for metric, near in misspelt(protocol.metrics, own).items():
-            print(f"no run has the score {metric!r}: did you mean {', '.join(near)}?", file=sys.stderr)
+        for metric, near in unreported(protocol.metrics, own).items():
+            # A part of a table of the benchmark lacks scores of the methods that are left out.
+            if near or name not in names():
+                hint = f": did you mean {', '.join(near)}?" if near else ", which its table names"
+                print(f"no run has the score {metric!r}{hint}", file=sys.stderr)
 
 
 def _say_unsaved(arguments: Arguments, known: Sequence[Record]) -> None:

@@ -20,7 +20,7 @@ from benchmark.environment import ROOT, digest_of_sources
 from benchmark.jsonl import parse_line
 from datasets.errors import UserError, check_choice, unknown
 from datasets.files import user_cache, write_atomically
-from datasets.options import OptionValue, Spec, defaults_in_words, defaults_of
+from datasets.options import OptionValue, Spec, defaults_in_words, defaults_of, format_name
 from datasets.paths import PLUGIN
 from datasets.plugins import anything_handed
 
@@ -171,6 +171,33 @@ def check_partition(scheme: str) -> None:
     from datasets.partition import SCHEMES
 
     SCHEMES.check(scheme)
+
+
+@_remembered
+def plain_dataset(graph: str) -> str:
+    """A generated graph's name with the options that differ from its defaults, in alphabetical order; the
+    name of any other as it is. Raises UserError as `check_dataset` does."""
+    from datasets import registry
+    from datasets.synthetic import GENERATORS
+
+    checked = registry.check(graph)
+    name = Spec(graph).name
+    return _plain(name, checked, defaults_of(GENERATORS[name].options)) if name in GENERATORS else graph
+
+
+@_remembered
+def plain_partition(scheme: str) -> str:
+    """A partition scheme's name with the options that differ from its defaults, in alphabetical order.
+
+    Raises UserError as `check_partition` does."""
+    from datasets.partition import SCHEMES
+
+    name = Spec(scheme).name
+    return _plain(name, SCHEMES.check(scheme), SCHEMES.options_of(name))
+
+
+def _plain(name: str, options: Mapping[str, OptionValue], defaults: Mapping[str, OptionValue]) -> str:
+    return format_name(name, {key: value for key, value in options.items() if value != defaults.get(key)})
 
 
 @_remembered

@@ -6,9 +6,12 @@ import argparse
 import difflib
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
+
+from datasets.streams import close_output
 
 # argparse has no public name for what `add_argument_group` returns.
 _Group = argparse._ArgumentGroup
@@ -64,7 +67,10 @@ class _Completion(argparse.Action):
         except ModuleNotFoundError:
             parser.error("completion needs shtab: install the extra with pip install -e '.[completion]'")
         parser.prog = "fedsub"
-        print(shtab.complete(parser, shell))
+        with suppress(BrokenPipeError):
+            print(shtab.complete(parser, shell), flush=True)
+            parser.exit()
+        close_output()
         parser.exit()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +22,15 @@ from datasets.plugins import handed_over
 
 DEFAULT = "default"
 QUICK = "quick"
+
+
+_READ_WITH: Mapping[str, tuple[str, Callable[[Cell], bool]]] = {
+    "hops": ("backbone sgc", lambda cell: cell.architecture.backbone == "sgc"),
+    "labels_stratified": ("labels_kept below 1", lambda cell: cell.quality.labels_kept < 1),
+    "privacy_delta": ("privacy_noise", lambda cell: cell.schedule.privacy_noise > 0),
+    "error_feedback": ("top_k or quantise", lambda cell: cell.schedule.compresses),
+}
+"""Setting → what it takes to have an effect, in words and of a cell."""
 
 
 @dataclass(frozen=True)
@@ -94,10 +103,19 @@ def make_plan(arguments: Arguments, handed: Mapping[tuple[str, str], str] | None
                 cells.setdefault(cell.key, cell)
     if not cells:
         raise UserError("nothing to run: " + "; ".join(f"{skip.what}: {skip.reason}" for skip in skipped))
+    _check_effects(replaced, cells.values())
     for cell in {_named(cell): cell for cell in cells.values()}.values():
         with handed_over(handed_by(cell)):
             _check_names_of(cell)
     return Plan(tuple(_in_shard(cells.values(), arguments.shard)), tuple(skipped))
+
+
+def _check_effects(replaced: Iterable[str], cells: Collection[Cell]) -> None:
+    """Raises UserError for a setting that was asked for and that no cell reads: it would make other cells of
+    the same results."""
+    for name, (needed, is_read) in _READ_WITH.items():
+        if name in replaced and not any(map(is_read, cells)):
+            raise UserError(f"{name} has no effect here: it needs {needed}; leave it out")
 
 
 def _in_shard(cells: Iterable[Cell], shard: tuple[int, int] | None) -> Iterator[Cell]:
@@ -202,13 +220,22 @@ def _versioned(cell: Cell) -> Iterator[tuple[str, str, Callable[[str], int]]]:
 
 def _expand(protocol: Protocol, arguments: Arguments, replaced: Mapping[str, Any]) -> Iterator[Cell | Skip]:
     seeds = arguments.seeds or tuple(range(protocol.seeds))
-    for dataset in arguments.dataset or protocol.grid["dataset"]:
+    for dataset in _spelt(arguments.dataset, protocol.grid["dataset"], known.plain_dataset):
         for variant in _variants(protocol, dataset, arguments.method):
             if not variant.in_grid or _registered(variant.name):
                 yield from _cells(protocol, dataset, variant, arguments, seeds, replaced)
             else:
                 reason = unknown("method", variant.name, known.methods(), f" in table {protocol.name}")
-                yield Skip(variant.name, str(reason))
+                yield Skip(variant.name, str(reason), is_fault=True)
+
+
+def _spelt(asked: Sequence[str], listed: Sequence[str], plain: Callable[[str], str]) -> Sequence[str]:
+    """The names asked for as the grid spells them, others without options at their defaults: what is the
+    same under two spellings would be two cells. All that are listed where none is asked for."""
+    if not asked:
+        return listed
+    by_meaning = {plain(text): text for text in listed if "[" in text}
+    return [text if text in listed else by_meaning.get(plain(text), plain(text)) for text in asked]
 
 
 def _registered(name: str) -> bool:
@@ -245,7 +272,9 @@ def _cells(
     replaced: Mapping[str, Any],
 ) -> Iterator[Cell | Skip]:
     info = known.describe(variant.name)
-    axes = (arguments.partition, arguments.clients, arguments.backbone)
+    schemes = protocol.grid_for(dataset=dataset, method=variant.text)["partition"]
+    partitions = _spelt(arguments.partition, schemes, known.plain_partition) if arguments.partition else ()
+    axes = (partitions, arguments.clients, arguments.backbone)
     for scheme, clients, backbone in protocol.points(dataset, variant.text, *axes):
         point: dict[str, Any] = {
             "dataset": dataset,

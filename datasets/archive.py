@@ -39,7 +39,7 @@ def read_archive(path: Path) -> tuple[RawGraph, dict[str, Any]]:
     Raises MalformedFileError if it is truncated, lacks an array, or its arrays do not fit together.
     """
     with open_npz(path) as content:
-        if "feat" in content:
+        if "feat" in content or "feat_data" not in content:
             features: Features = content["feat"]
         else:
             parts = [content[f"feat_{part}"] for part in ("data", "indices", "indptr")]

@@ -38,7 +38,7 @@ def check_at_least(name: str, value: float, least: int) -> None:
         raise UserError(f"{name} {wanted}, and finite; it is {value}")
 
 
-def broken(what: str, error: Exception) -> UserError:
+def broken(what: str, error: BaseException) -> UserError:
     """The error for code from outside the tree that raised `error`: its cause and its line.
 
     `what` begins the sentence: 'the plug-in x.py cannot be imported'. To be called where `error` is

@@ -133,10 +133,13 @@ def federate(dataset: Dataset, partition: Partition, split: Split) -> Federation
 
     Raises UserError if no client holds a training node, or none a test node.
     """
+    fix = "raise its share in the split, or keep the nodes that have this role among the clients'"
+    if dataset.component is not None:
+        fix += " (largest_component=false keeps all of the graph)"
     if not split.train.any():
-        raise UserError("the split leaves no node to train on: raise its training share")
+        raise UserError(f"no client has a node to train on: {fix}")
     if not split.test.any():
-        raise UserError("the split leaves no node to test on: raise its test share")
+        raise UserError(f"no client has a node to test on: {fix}")
     dataset = partition.completed(dataset)
     origin, client = partition.origin, partition.client
     intra, inter = split_edges(dataset.adjacency(), origin, client)

@@ -65,7 +65,7 @@ def load_entry_point(point: importlib.metadata.EntryPoint) -> Any:
     """The object an entry point names. Raises UserError if it cannot be imported."""
     try:
         return point.load()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise broken(f"the plug-in {point.name} cannot be imported from {point.value}", error) from error
 
 
@@ -92,7 +92,7 @@ def load_file(noun: str, path: Path) -> ModuleType:
         exec(compile(source, str(path), "exec"), module.__dict__)
     except BaseException as error:
         del sys.modules[name]
-        if isinstance(error, Exception):
+        if isinstance(error, (Exception, SystemExit)):
             raise broken(f"the {noun} {path} cannot be imported", error) from error
         raise
     return module
@@ -195,7 +195,7 @@ class Kind:
             return function(*given, **options)
         except UserError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if name in self.built_in():
                 raise
             raise broken(f"{self.function}() of the plug-in {name} fails", error) from error

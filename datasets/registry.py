@@ -109,6 +109,10 @@ def check(name: str | Spec, **parameters: OptionValue) -> dict[str, Any]:
     if path in REGISTRY:
         return checked_options(path, _binary, options)
     if not path.endswith(PLUGIN) and path not in entry_points(PLUGINS.group):
+        if Path(path).expanduser().is_dir():
+            raise UserError(
+                f"{path} is no graph of the benchmark: to read the folder of that name write ./{path}"
+            )
         raise unknown("dataset", path, names())
     return PLUGINS.check(spec, **parameters)
 

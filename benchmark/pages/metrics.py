@@ -84,7 +84,7 @@ def value_of(record: Record, metric: str) -> float | None:
     return dict(zip(rounds, test, strict=True)).get(int(number)) if name == _kept(record) else None
 
 
-def misspelt(metrics: Iterable[str], records: Sequence[Record]) -> dict[str, list[str]]:
+def unreported(metrics: Iterable[str], records: Sequence[Record]) -> dict[str, list[str]]:
     """The scores that a table names and none of its `records` has, each with the names there that are nearly
     the same. Methods may report scores that no list holds, so that a name alone tells nothing."""
     reported = {
@@ -94,12 +94,11 @@ def misspelt(metrics: Iterable[str], records: Sequence[Record]) -> dict[str, lis
         for name in kept
     }
     named = {metric.partition(AT_ROUND)[0].partition(AT_CLIENTS)[0] for metric in metrics}
-    near = {
+    return {
         name: difflib.get_close_matches(name, sorted(reported), cutoff=0.8)
         for name in sorted(named - reported)
         if not name.startswith((GAIN, CHANGE, COMMUNICATION)) and name != MODEL_SIZE
     }
-    return {name: found for name, found in near.items() if found}
 
 
 def _kept(record: Record) -> str:

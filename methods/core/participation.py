@@ -43,11 +43,8 @@ class Attendance:
         """
         generator = stream(seed, "participation")
         leaving = np.full(clients, schedule.rounds + 1)
+        schedule.check_clients(clients)
         for client, number in schedule.departures.items():
-            if client >= clients:
-                raise UserError(
-                    f"leavers names client {client}: clients are numbered from 0 to {clients - 1}"
-                )
             leaving[client] = number
         if (leaving <= schedule.rounds).all():
             raise UserError("leavers leaves rounds without any client: let one stay")

@@ -117,6 +117,14 @@ class Schedule:
             found[int(client)] = int(number)
         return found
 
+    def check_clients(self, clients: int) -> None:
+        """Raises UserError if one leaves that is none of so many clients."""
+        for client in self.departures:
+            if client >= clients:
+                raise UserError(
+                    f"leavers names client {client}: clients are numbered from 0 to {clients - 1}"
+                )
+
     @property
     def partial(self) -> bool:
         """Whether some client does less than the others in some round."""

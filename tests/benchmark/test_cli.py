@@ -254,7 +254,7 @@ def test_a_misspelt_score_is_named_with_the_one_that_runs_have(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     content = """
-metrics = ["accuracy", "acuracy", "macro_f1@round2", "gain_over_fedavg", "update_mb"]
+metrics = ["accuracy", "acuracy", "macro_f1@round2", "gain_over_fedavg", "update_mb", "sparkle"]
 
 [grid]
 dataset = ["community"]
@@ -270,7 +270,13 @@ rounds = 2
     (tmp_path / "mine.toml").write_text(content)
     assert run(tmp_path, "--table", str(tmp_path / "mine.toml"), "--engine", "in-process") == 0
     said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("no run has the score")]
-    assert said == ["no run has the score 'acuracy': did you mean accuracy?"]
+    assert said == [
+        "no run has the score 'acuracy': did you mean accuracy?",
+        *(
+            f"no run has the score {name!r}, which its table names"
+            for name in ("macro_f1", "sparkle", "update_mb")
+        ),
+    ]
 
 
 def test_a_results_folder_that_cannot_be_written_is_found_before_any_cell_runs(

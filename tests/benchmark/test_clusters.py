@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import subprocess
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from benchmark.arguments import parse
 from benchmark.cell import Cell
 from benchmark.engines import RayEngine, SlurmEngine
 from benchmark.engines.slurm import read_config
+from benchmark.environment import ROOT
 from benchmark.record import Record
 from benchmark.records import Records
 from benchmark.store import Store
@@ -289,3 +291,13 @@ def test_the_shell_learns_to_complete_every_option(capsys: pytest.CaptureFixture
     assert "complete " in script
     assert " fedsub\n" in script
     assert "--slurm-config" in script
+
+
+def test_a_script_of_which_only_the_start_is_read_ends_in_peace() -> None:
+    command = [sys.executable, "-m", "benchmark", "--print-completion", "bash"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0

@@ -12,8 +12,11 @@ from benchmark import protocol as protocols
 from benchmark.arguments import parse
 from benchmark.cell import Cell
 from benchmark.plan import differing_options, make_plan, versions_of
+from benchmark.protocol import load_protocol
 from benchmark.runner import run
 from datasets.errors import UserError
+from datasets.options import defaults_of
+from datasets.synthetic import GENERATORS
 from methods.core import registry
 from methods.core.schedule import AVERAGINGS, MOMENTS
 from methods.stacked.architecture import HEADS, Architecture
@@ -25,7 +28,7 @@ seeds = 2
 dataset = ["community"]
 partition = ["metis"]
 clients = [3, 4]
-method = ["fedprox[mu=0.5]", "fedprox[mu=0.7]", "fedavg", "nosuch"]
+method = ["fedprox[mu=0.5]", "fedprox[mu=0.7]", "fedavg"]
 backbone = ["gcn"]
 [settings]
 rounds = 5
@@ -66,8 +69,7 @@ def test_a_grid_is_the_product_of_its_axes(toy: str) -> None:
     plan = make_plan(parse(["--table", toy]))
     assert len(plan.cells) == 3 * 2 * 2
     assert len({cell.key for cell in plan.cells}) == len(plan.cells)
-    assert [skip.what for skip in plan.skipped] == ["nosuch"]
-    assert plan.skipped[0].reason.startswith("unknown method 'nosuch' in table toy: choose from adafgl")
+    assert not plan.skipped
     assert {cell.schedule.rounds for cell in plan.cells if cell.method == "fedprox"} == {6}
     assert {cell.schedule.rounds for cell in plan.cells if cell.method == "fedavg"} == {5}
 
@@ -106,7 +108,7 @@ def test_an_option_at_its_default_is_the_same_cell() -> None:
 
 def test_a_tables_own_variants_run_whatever_has_no_effect_in_them(tmp_path: Path) -> None:
     path = tmp_path / "toy.toml"
-    path.write_text(TOY.replace("nosuch", "fedpub[lambda2=0.1]"))
+    path.write_text(TOY.replace('"fedavg"]', '"fedavg", "fedpub[lambda2=0.1]"]'))
     assert cells("--table", str(path), "--method", "fedpub[lambda2=0.1]")
     assert cells("--method", "fedpub[lambda2=0.1,regularizer=printed]", "fedpub[lambda2=0.001]")
 
@@ -179,7 +181,7 @@ def test_filters_may_leave_the_grid(toy: str) -> None:
 
 def test_a_method_whose_backbone_is_not_the_tables_is_left_out_with_the_reason(tmp_path: Path) -> None:
     path = tmp_path / "toy.toml"
-    path.write_text(TOY.replace('["gcn"]', '["gcn", "mlp"]').replace("nosuch", "fedspray"))
+    path.write_text(TOY.replace('["gcn"]', '["gcn", "mlp"]').replace('"fedavg"]', '"fedavg", "fedspray"]'))
     plan = make_plan(parse(["--table", str(path)]))
     assert ("fedspray with mlp") in [skip.what for skip in plan.skipped]
     assert {cell.architecture.backbone for cell in plan.cells if cell.method == "fedspray"} == {"gcn"}
@@ -254,8 +256,8 @@ def test_bad_input_is_one_sentence_with_the_nearest_names(argv: list[str], words
         # Of one method, beside those that are split well.
         (("rounds = 6", 'split = "ratio[train=2]"'), "ratio's train must be in"),
         (
-            ('"fedprox[mu=0.5]", "fedprox[mu=0.7]", "fedavg", "nosuch"', '"fedavgg"'),
-            "nothing to run: fedavgg: unknown method 'fedavgg' in table toy: did you mean fedavg",
+            ('"fedavg"', '"fedavgg"'),
+            "fedavgg: unknown method 'fedavgg' in table toy: did you mean fedavg",
         ),
     ],
 )
@@ -356,3 +358,52 @@ def test_a_plug_in_that_cannot_be_imported_stops_no_plan_without_it(monkeypatch:
     assert cells("--method", "fedavg", "--backbone", "sgc", "--task", "link-prediction")
     with pytest.raises(UserError, match="the plug-in theirs cannot be imported from no_such_package:Theirs"):
         cells("--method", "theirs")
+
+
+@pytest.mark.parametrize(
+    ("asked", "spelt"),
+    [
+        ("metis[recursive=false]", "metis"),
+        ("metis[recursive=True]", "metis[recursive=true]"),
+        ("louvain[ merge = random, slack=0.1 ]", None),
+        ("dirichlet[alpha=0.50]", "dirichlet[alpha=0.5]"),
+    ],
+)
+def test_a_scheme_is_one_cell_under_every_spelling(asked: str, spelt: str | None, toy: str) -> None:
+    if spelt is None:
+        with pytest.raises(UserError, match="slack"):
+            cells("--table", toy, "--partition", asked)
+        return
+    first, second = (cells("--table", toy, "--partition", text) for text in (asked, spelt))
+    assert {cell.partition.text for cell in first} == {spelt}
+    assert [cell.key for cell in first] == [cell.key for cell in second]
+
+
+def test_a_generated_graph_is_one_cell_under_every_spelling() -> None:
+    (plain,) = cells("--dataset", "community", "--method", "fedavg")
+    nodes = defaults_of(GENERATORS["community"].options)["nodes"]
+    (spelt,) = cells("--dataset", f"community[nodes={nodes}]", "--method", "fedavg")
+    assert spelt.key == plain.key
+    (binary,) = cells("--dataset", "coauthor_cs[binary=false]", "--method", "fedavg")
+    assert binary.dataset.text == "coauthor_cs[binary=false]"
+
+
+def test_a_table_keeps_its_own_spelling() -> None:
+    listed = load_protocol("fedcog-fig3").grid_for(dataset="citeseer")["partition"]
+    asked = "--partition", "kmeans[starts=10,balanced=false]"
+    found = cells("--table", "fedcog-fig3", "--dataset", "citeseer", *asked)
+    assert {cell.partition.text for cell in found} == {*listed}
+
+
+@pytest.mark.parametrize(
+    ("setting", "with_effect"),
+    [
+        ("hops=3", "--backbone gcn,sgc"),
+        ("labels_stratified=true", "--set labels_kept=0.5"),
+        ("privacy_delta=0.001", "--set privacy_noise=1 privacy_clip=1"),
+    ],
+)
+def test_a_setting_without_effect_is_refused(setting: str, with_effect: str) -> None:
+    with pytest.raises(UserError, match=f"{setting.partition('=')[0]} has no effect here: it needs"):
+        cells("--method", "fedavg", "--set", setting)
+    assert cells("--method", "fedavg", "--set", setting, *with_effect.split())

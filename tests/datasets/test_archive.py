@@ -144,6 +144,15 @@ def test_any_flipped_byte_is_noticed_or_harmless(tmp_path_factory, data: st.Data
         np.testing.assert_array_equal(raw.labels, formats.LABELS)
 
 
+def test_an_archive_without_features_is_told_so(tmp_path: Path):
+    path = tmp_path / "tiny.npz"
+    write_archive(path, tiny(), {})
+    with np.load(path) as content:
+        np.savez(path, **{name: content[name] for name in content if not name.startswith("feat")})
+    with pytest.raises(UserError, match="the array 'feat' is missing"):
+        read_archive(path)
+
+
 @pytest.mark.parametrize("length", [0, 1, 30, 500, -1])
 def test_truncated_archive(tmp_path: Path, length: int):
     path = tmp_path / "tiny.npz"

@@ -272,6 +272,13 @@ def test_a_path_to_nothing_is_no_misspelt_name(name: str, tmp_path: Path) -> Non
         datasets.load(str(tmp_path / name))
 
 
+def test_the_name_of_a_folder_is_told_to_be_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine").mkdir()
+    with pytest.raises(UserError, match=r"mine is no graph .* write \./mine$"):
+        datasets.load("mine")
+
+
 def test_a_file_of_no_known_kind_is_a_sentence(tmp_path: Path) -> None:
     path = tmp_path / "edges.txt"
     path.write_text("0,1\n")

@@ -105,6 +105,7 @@ def test_a_dataclass_with_postponed_annotations_works_in_every_kind(kind: str, t
     [
         ("import no_such_package", r"ModuleNotFoundError: .*, own.py line 1\): mend"),
         ("x = 1\nx / 0", r"ZeroDivisionError: .*, own.py line 2\): mend"),
+        ("import sys\nsys.exit(3)", r"SystemExit: 3, own.py line 2\): mend"),
         ("def load(:", r"SyntaxError: .*\(own.py, line 1\)\): mend"),
         (b"\xff\xfe", r"cannot be imported \(SyntaxError"),
         (None, "check the path"),

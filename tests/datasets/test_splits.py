@@ -321,7 +321,7 @@ def test_a_federation_has_nodes_to_train_and_to_test_on(nodes, train, seed):
         assert federation.train.any()
         assert federation.test.any()
         return
-    with pytest.raises(UserError, match=r"leaves no node to (train|test) on: raise its"):
+    with pytest.raises(UserError, match=r"no client has a node to (train|test) on: raise its"):
         federate(dataset, whole(nodes), split)
 
 
