@@ -244,10 +244,8 @@ def _compared(
 ) -> Iterator[tuple[_Where, _Compared]]:
     """All comparisons of a claim; one of the average takes the cells of every column."""
     for number, measured in enumerate(finding.judged_by):
-        of_all = [each.column for each in finding.columns]
-        columns = [measured.column] if finding.average is None else of_all
         for rival, comparison in enumerate(measured.comparisons):
-            sides = [side for column in columns for side in (column.ours, column.theirs[rival])]
+            sides = [side for column in measured.columns for side in (column.ours, column.theirs[rival])]
             cells = tuple(rows[side.table][_at(dict(side.point))] for side in sides if side.value is None)
             timed = any(is_seconds(side.metric) for side in sides)
             if measured.lacking and measured.lacking[rival]:

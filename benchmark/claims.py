@@ -1,9 +1,12 @@
-"""The papers' own claims (claims.toml): what each says, and the contrast of cells that tests it.
+"""The papers' own claims (claims.toml): what each says, and the contrasts of cells that test it.
 
-A claim names a table, a method in it and what that is `against`, a metric, a direction and a margin. Its
+A contrast names a table, a method in it and what that is `against`, a metric, a direction and a margin. Its
 columns are all cells of the method in the table's grid, less those that `only` leaves out; against each
 stands the same cell with a method, or another axis, table or metric, replaced, or a fixed value. In how many
 columns it must hold is said by `columns`: `every`, `all but N`, or `on average`.
+
+A claim of one contrast gives its keys itself; one of several, which must all hold, has a block `contrast` for
+each, on top of the keys that they share.
 """
 
 from __future__ import annotations
@@ -24,10 +27,8 @@ from datasets.files import read_toml
 
 FILE = Path(__file__).parent / "claims.toml"
 EVERY, ON_AVERAGE, ALL_BUT = "every", "on average", "all but "
-_TYPES: Mapping[str, Any] = {
-    "paper": str,
-    "place": str,
-    "says": str,
+_OF_CLAIM: Mapping[str, Any] = {"paper": str, "place": str, "says": str, "note": str}
+_OF_CONTRAST: Mapping[str, Any] = {
     "table": list[str],
     "method": list[str],
     "metric": list[str],
@@ -37,7 +38,6 @@ _TYPES: Mapping[str, Any] = {
     "columns": str,
     "only": dict[str, list[Any]],
     "without": list[dict[str, Any]],
-    "note": str,
 }
 _SIDE = (*AXES, "table", "metric", "value")
 _DEFAULTS: Mapping[str, Any] = {
@@ -46,7 +46,6 @@ _DEFAULTS: Mapping[str, Any] = {
     "columns": EVERY,
     "only": {},
     "without": [],
-    "note": "",
 }
 
 
@@ -71,13 +70,9 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Claim:
-    """What a paper says, in our words, and what tests it."""
+class Contrast:
+    """What tests a claim, or a part of it."""
 
-    paper: str
-    place: str
-    """Where the paper says it: section, table or figure."""
-    says: str
     table: tuple[str, ...]
     method: tuple[str, ...]
     metric: tuple[str, ...]
@@ -89,8 +84,6 @@ class Claim:
     only: Mapping[str, tuple[Any, ...]] | None = None
     without: tuple[Mapping[str, Any], ...] = ()
     """Places that the paper itself names as exceptions: axes with their values, all of which must be met."""
-    note: str = ""
-    """What a reader of the verdict must know: why columns are left out, what the runs cannot tell."""
 
     def __post_init__(self) -> None:
         """Raises UserError for a direction, rule, table, metric or cell that does not exist."""
@@ -171,6 +164,30 @@ class Claim:
         return Side(other, tuple(matching[0].items()), str(change.get("metric", metric)))
 
 
+@dataclass(frozen=True)
+class Claim:
+    """What a paper says, in our words, and what tests it."""
+
+    paper: str
+    place: str
+    """Where the paper says it: section, table or figure."""
+    says: str
+    contrasts: tuple[Contrast, ...]
+    """All of which must hold."""
+    note: str = ""
+    """What a reader of the verdict must know: why columns are left out, what the runs cannot tell."""
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Those of all its contrasts."""
+        return tuple(column for contrast in self.contrasts for column in contrast.columns)
+
+    @cached_property
+    def tables(self) -> frozenset[str]:
+        """Those that have a side of it."""
+        return frozenset().union(*(contrast.tables for contrast in self.contrasts))
+
+
 def _is_at(point: Mapping[str, Any], place: Mapping[str, Any]) -> bool:
     return all(value in (point[axis], bare(point[axis])) for axis, value in place.items())
 
@@ -213,11 +230,26 @@ def load_claims(path: Path = FILE) -> tuple[Claim, ...]:
 
 def _claim(block: Mapping[str, Any]) -> Claim:
     for key in block:
-        if key not in _TYPES:
-            raise unknown("key", key, _TYPES)
+        if key not in (known := (*_OF_CLAIM, *_OF_CONTRAST, "contrast")):
+            raise unknown("key", key, known)
+    own = {key: checked(key, value, _OF_CLAIM[key]) for key, value in block.items() if key in _OF_CLAIM}
+    for key in ("paper", "place", "says"):
+        if key not in own:
+            raise UserError(f"a claim must have {key}")
+    shared = {key: value for key, value in block.items() if key not in (*_OF_CLAIM, "contrast")}
+    parts = checked("contrast", block.get("contrast", [{}]), list[dict[str, Any]])
+    if not parts:
+        raise UserError("contrast is empty: leave it out or give a block for each contrast")
+    return Claim(**own, contrasts=tuple(_contrast({**shared, **part}) for part in parts))
+
+
+def _contrast(block: Mapping[str, Any]) -> Contrast:
+    for key in block:
+        if key not in _OF_CONTRAST:
+            raise unknown("key of a contrast", key, _OF_CONTRAST)
     lists = {key: [block[key]] for key in ("table", "method", "metric") if isinstance(block.get(key), str)}
     values = {**_DEFAULTS, **block, **lists}
-    for key, hint in _TYPES.items():
+    for key, hint in _OF_CONTRAST.items():
         if key not in values:
             raise UserError(f"a claim must have {key}")
         if key not in ("against", "only"):
@@ -229,10 +261,7 @@ def _claim(block: Mapping[str, Any]) -> Claim:
     for axis in (*values["only"], *(axis for place in values["without"] for axis in place)):
         if axis not in AXES:
             raise unknown("axis", axis, AXES)
-    return Claim(
-        paper=values["paper"],
-        place=values["place"],
-        says=values["says"],
+    return Contrast(
         table=tuple(values["table"]),
         method=tuple(values["method"]),
         metric=tuple(values["metric"]),
@@ -242,5 +271,4 @@ def _claim(block: Mapping[str, Any]) -> Claim:
         rule=values["columns"],
         only={axis: tuple(listed) for axis, listed in values["only"].items()},
         without=tuple(dict(place) for place in values["without"]),
-        note=values["note"],
     )

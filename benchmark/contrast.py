@@ -14,6 +14,9 @@ and says in how many columns, k of n, it must hold. It holds where that many do,
 fail; both are tests of a partial conjunction (Benjamini and Heller 2008): the k-th smallest of n p-values,
 n − k + 1 times. So one noisy column of a hundred does not refute a claim on all, and luck in one does not
 prove a claim on some.
+
+Some claims are of several contrasts, m of them, each with columns of its own: such a claim holds where all
+hold (the largest of their p-values), and fails where one does (m times the smallest).
 """
 
 from __future__ import annotations
@@ -138,13 +141,23 @@ def word_of_column(comparisons: Sequence[Comparison | None]) -> str:
     return _word(*_column(comparisons)) if any(comparisons) else NOT_MEASURED
 
 
-def judge_columns(columns: Sequence[Sequence[Comparison | None]], needed: int) -> str:
-    """The verdict on a claim that must hold in `needed` of its columns."""
-    measured = [_column(column) for column in columns if any(column)]
+def judge(contrasts: Sequence[tuple[Sequence[Sequence[Comparison | None]], int]]) -> str:
+    """The verdict on a claim, from the columns of each of its contrasts and in how many it must hold."""
+    found = [_contrast(columns, needed) for columns, needed in contrasts]
+    measured = [values for values in found if values is not None]
     if not measured:
         return NOT_MEASURED
+    holds = max(holds for holds, _ in measured) if len(measured) == len(found) else 1.0
+    return _word(holds, min(1.0, len(measured) * min(fails for _, fails in measured)))
+
+
+def _contrast(columns: Sequence[Sequence[Comparison | None]], needed: int) -> tuple[float, float] | None:
+    """The p-values of holding in `needed` of the columns, and of failing to; None where none is measured."""
+    measured = [_column(column) for column in columns if any(column)]
+    if not measured:
+        return None
     refuting = len(columns) - needed + 1
-    return _word(
+    return (
         _partial_conjunction([holds for holds, _ in measured], needed),
         _partial_conjunction([fails for _, fails in measured], refuting),
     )

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
-from benchmark.claims import ALL_BUT, EVERY, ON_AVERAGE, Claim, Column, Side, load, load_claims
+from benchmark.claims import ALL_BUT, EVERY, ON_AVERAGE, Claim, Column, Contrast, Side, load, load_claims
 from benchmark.contrast import (
     EQUAL,
     FAILS,
@@ -20,7 +20,7 @@ from benchmark.contrast import (
     Comparison,
     compare,
     differences_of,
-    judge_columns,
+    judge,
     mean_over_columns,
     repeats,
     word_of_column,
@@ -44,7 +44,9 @@ RULE = (
     "**fails** where it lies on the other, and is **undecided** otherwise. A column holds if all its "
     "comparisons do. A claim on n columns says in how many, k, it must hold: it holds where k columns do "
     "and fails where n − k + 1 fail, each at a level that allows for how many columns there were to "
-    "choose from (partial conjunction, Benjamini and Heller 2008; `benchmark/contrast.py`). On average "
+    "choose from (partial conjunction, Benjamini and Heller 2008; `benchmark/contrast.py`). A claim of "
+    "several contrasts holds where all do, and fails where one does, at a level that allows for how many "
+    "there were. On average "
     "means one comparison of the mean over all columns. Columns that are not measured can neither carry a "
     "claim nor refute it; those on graphs that are not at hand where the records are made are left out "
     "and counted apart. Three seeds come first. Where a claim is then undecided, all ten are run at once "
@@ -71,9 +73,9 @@ Rows = Mapping[str, Sequence[Row]]
 
 @dataclass(frozen=True)
 class Measured:
-    """A column and what the records give for it."""
+    """A column, or the mean of several, and what the records give for it."""
 
-    column: Column
+    columns: tuple[Column, ...]
     comparisons: tuple[Comparison | None, ...]
     """One for each of `theirs`; None where one side has no records."""
     printed: tuple[float | None, ...]
@@ -94,71 +96,96 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Finding:
-    """A claim and its verdict."""
+class Part:
+    """A contrast of a claim and what the records give for it."""
 
-    claim: Claim
+    contrast: Contrast
     columns: tuple[Measured, ...]
     """Those on graphs at hand."""
     away: int
     """How many are on graphs that are not at hand, without records."""
     average: Measured | None = None
-    """The comparison of the means, where the claim is one on average."""
+    """The comparison of the means, where the contrast is one on average."""
+
+    @property
+    def judged_by(self) -> tuple[Measured, ...]:
+        """What decides: the average where the contrast is one on average, else every column."""
+        return self.columns if self.average is None else (self.average,)
+
+    @property
+    def needed(self) -> int:
+        """How many of those must hold."""
+        return 1 if self.average is not None else max(self.contrast.needed(len(self.columns)), 1)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A claim and its verdict."""
+
+    claim: Claim
+    parts: tuple[Part, ...]
+    """One for each contrast."""
+
+    @property
+    def columns(self) -> tuple[Measured, ...]:
+        """Those of all contrasts, on graphs at hand."""
+        return tuple(column for part in self.parts for column in part.columns)
+
+    @property
+    def judged_by(self) -> tuple[Measured, ...]:
+        """What decides, of all contrasts."""
+        return tuple(measured for part in self.parts for measured in part.judged_by)
 
     @property
     def word(self) -> str:
         """The verdict."""
         return self.judged([measured.comparisons for measured in self.judged_by]) if self.columns else CANNOT
 
-    @property
-    def judged_by(self) -> tuple[Measured, ...]:
-        """What decides: the average where the claim is one on average, else every column."""
-        return self.columns if self.average is None else (self.average,)
-
     def judged(self, comparisons: Sequence[Sequence[Comparison | None]]) -> str:
         """The verdict that these would give, in the order of `judged_by`."""
-        if self.average is not None:
-            return word_of_column(comparisons[0])
-        return judge_columns(comparisons, max(self.claim.needed(len(self.columns)), 1))
+        left = iter(comparisons)
+        return judge([([*islice(left, len(p.judged_by))], p.needed) for p in self.parts if p.columns])
 
 
 def find(claims: Iterable[Claim], rows: Rows) -> list[Finding]:
     """Every claim with its verdict from the rows of the tables it names."""
-    return [_find(claim, rows) for claim in claims]
+    return [Finding(claim, tuple(_find(each, rows) for each in claim.contrasts)) for claim in claims]
 
 
-def _find(claim: Claim, rows: Rows) -> Finding:
+def _find(contrast: Contrast, rows: Rows) -> Part:
     kept: list[Measured] = []
     differences: list[list[tuple[dict[int, float], bool]]] = []
     away = 0
-    for column in claim.columns:
+    for column in contrast.columns:
         pairs = [_differences(column.ours, side, rows) for side in column.theirs]
-        comparisons = tuple(_compare(claim, *pair) for pair in pairs)
+        comparisons = tuple(_compare(contrast, *pair) for pair in pairs)
         if not any(comparisons) and _is_away(column.ours):
             away += 1
             continue
-        kept.append(
-            Measured(column, comparisons, tuple(_printed(column.ours, side) for side in column.theirs))
-        )
+        printed = tuple(_printed(column.ours, side) for side in column.theirs)
+        kept.append(Measured((column,), comparisons, printed))
         differences.append(pairs)
-    average = _average(claim, kept, differences) if claim.rule == ON_AVERAGE and kept else None
-    return Finding(claim, tuple(kept), away, average)
+    average = _average(contrast, kept, differences) if contrast.rule == ON_AVERAGE and kept else None
+    return Part(contrast, tuple(kept), away, average)
 
 
 def _average(
-    claim: Claim, columns: Sequence[Measured], differences: Sequence[Sequence[tuple[dict[int, float], bool]]]
+    contrast: Contrast,
+    columns: Sequence[Measured],
+    differences: Sequence[Sequence[tuple[dict[int, float], bool]]],
 ) -> Measured:
     """The comparisons of the means over the columns; undecided while one of them is not measured."""
-    places = range(len(claim.against))
+    places = range(len(contrast.against))
     comparisons: list[Comparison | None] = []
     lacking: list[int] = []
     for place in places:
         pairs = [column[place] for column in differences if column[place][0]]
         lacking.append(len(columns) - len(pairs))
         sound = not lacking[place] and all(sound for _, sound in pairs)
-        comparisons.append(_compare(claim, mean_over_columns([found for found, _ in pairs]), sound))
+        comparisons.append(_compare(contrast, mean_over_columns([found for found, _ in pairs]), sound))
     printed = tuple(_mean([column.printed[place] for column in columns]) for place in places)
-    return Measured(columns[0].column, tuple(comparisons), printed, tuple(lacking))
+    stands_on = tuple(column for measured in columns for column in measured.columns)
+    return Measured(stands_on, tuple(comparisons), printed, tuple(lacking))
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -166,9 +193,9 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return sum(found) / len(found) if found and len(found) == len(values) else None
 
 
-def _compare(claim: Claim, differences: Mapping[int, float], sound: bool) -> Comparison | None:
+def _compare(contrast: Contrast, differences: Mapping[int, float], sound: bool) -> Comparison | None:
     """The comparison; undecided where the differences are not `sound`."""
-    found = compare([*differences.values()], claim.direction, claim.margin)
+    found = compare([*differences.values()], contrast.direction, contrast.margin)
     return found if found is None or sound else replace(found, holds=1.0, fails=1.0, spread=math.inf)
 
 
@@ -260,37 +287,38 @@ def _line(number: int, finding: Finding) -> list[str]:
     words = Counter(column.word for column in columns)
     shown = [column for column in columns if column.hardest is not None]
     measured = [_difference(column) for column in shown]
-    printed = [value for column in columns if (value := _hardest_printed(claim, column)) is not None]
+    hardest = (_hardest_printed(part.contrast, column) for part in finding.parts for column in part.columns)
+    printed = [value for value in hardest if value is not None]
     seeds = [item.seeds for column in shown for item in column.comparisons if item]
     return [
         f"{number}. {claim.says}",
         claim.place,
-        _test(claim),
+        "; and ".join(map(_test, claim.contrasts)),
         _span(printed),
         _span(measured),
         *(str(words[word]) for word in _WORDS),
-        str(finding.away),
+        str(sum(part.away for part in finding.parts)),
         " to ".join(map(str, dict.fromkeys((min(seeds), max(seeds))))) if seeds else "–",
         f"**{finding.word}**",
     ]
 
 
-def _test(claim: Claim) -> str:
+def _test(contrast: Contrast) -> str:
     """The contrast in words."""
-    sides = ", ".join(map(_side, claim.against))
-    margin = f"{abs(claim.margin):g}"
-    above, below = ("above", "below") if claim.direction == HIGHER else ("below", "above")
-    if claim.direction == EQUAL:
+    sides = ", ".join(map(_side, contrast.against))
+    margin = f"{abs(contrast.margin):g}"
+    above, below = ("above", "below") if contrast.direction == HIGHER else ("below", "above")
+    if contrast.direction == EQUAL:
         relation = f"within {margin} of"
-    elif claim.margin < 0:
+    elif contrast.margin < 0:
         relation = f"no more than {margin} {below}"
     else:
-        relation = f"more than {margin} {above}" if claim.margin else above
+        relation = f"more than {margin} {above}" if contrast.margin else above
     rule = {EVERY: "in every column", ON_AVERAGE: "on average"}
-    columns = rule.get(claim.rule, f"in all but {claim.rule.removeprefix(ALL_BUT)} columns")
-    for axis, values in (claim.only or {}).items():
+    columns = rule.get(contrast.rule, f"in all but {contrast.rule.removeprefix(ALL_BUT)} columns")
+    for axis, values in (contrast.only or {}).items():
         columns += f"; {axis} {', '.join(map(str, values))}"
-    return f"{', '.join(claim.metric)}: {', '.join(claim.method)} {relation} {sides}, {columns}"
+    return f"{', '.join(contrast.metric)}: {', '.join(contrast.method)} {relation} {sides}, {columns}"
 
 
 def _side(change: Mapping[str, Any]) -> str:
@@ -302,32 +330,38 @@ def _side(change: Mapping[str, Any]) -> str:
 
 
 def _column_lines(finding: Finding) -> Iterator[list[str]]:
-    columns = [(_place(finding.claim, column.column), column) for column in finding.columns]
-    if finding.average is not None:
-        columns.append(("mean", finding.average))
-    for name, column in columns:
-        place = column.hardest
-        comparison = None if place is None else column.comparisons[place]
-        if place is None or comparison is None:
-            continue
-        printed, interval = column.printed[place], comparison.interval
-        yield [
-            name,
-            _side(finding.claim.against[place]),
-            "–" if printed is None else f"{printed:+.2f}",
-            f"{comparison.difference:+.2f}",
-            "–" if interval is None else f"{interval[0]:+.2f} to {interval[1]:+.2f}",
-            str(comparison.seeds),
-            f"{column.word}{_why_open(finding.claim, column, place, comparison)}",
-        ]
+    for part in finding.parts:
+        columns = [(_place(finding.claim, column.columns[0]), column) for column in part.columns]
+        if part.average is not None:
+            columns.append(("mean", part.average))
+        for name, column in columns:
+            yield from _column_line(part.contrast, name, column)
 
 
-def _why_open(claim: Claim, column: Measured, place: int, comparison: Comparison) -> str:
+def _column_line(contrast: Contrast, name: str, column: Measured) -> Iterator[list[str]]:
+    place = column.hardest
+    comparison = None if place is None else column.comparisons[place]
+    if place is None or comparison is None:
+        return
+    printed, interval = column.printed[place], comparison.interval
+    yield [
+        name,
+        _side(contrast.against[place]),
+        "–" if printed is None else f"{printed:+.2f}",
+        f"{comparison.difference:+.2f}",
+        "–" if interval is None else f"{interval[0]:+.2f} to {interval[1]:+.2f}",
+        str(comparison.seeds),
+        f"{column.word}{_why_open(contrast, column, place, comparison)}",
+    ]
+
+
+def _why_open(contrast: Contrast, column: Measured, place: int, comparison: Comparison) -> str:
     """What leaves a column undecided whatever its interval, in brackets; empty if nothing does. `place` is
     that of the comparison in it."""
     if column.word != UNDECIDED:
         return ""
-    missing = [_side(claim.against[place]) for place, found in enumerate(column.comparisons) if found is None]
+    sides = zip(contrast.against, column.comparisons, strict=True)
+    missing = [_side(side) for side, found in sides if found is None]
     if missing:
         return f" ({', '.join(missing)} not measured)"
     if column.lacking and (count := column.lacking[place]):
@@ -338,13 +372,19 @@ def _why_open(claim: Claim, column: Measured, place: int, comparison: Comparison
 
 
 def _place(claim: Claim, column: Column) -> str:
+    """Where a column stands, and whatever else tells it from the claim's others."""
     point = dict(column.ours.point)
     point["partition"] = partition_title(str(point["partition"]))
     parts = [str(point[axis]) for axis in AXES if axis != "method"]
-    parts += [column.ours.table] if len(claim.table) > 1 else []
-    parts += [str(point["method"])] if len(claim.method) > 1 else []
-    parts += [column.ours.metric] if len(claim.metric) > 1 else []
+    parts += [column.ours.table] if len(_all(claim, "table")) > 1 else []
+    parts += [str(point["method"])] if len(_all(claim, "method")) > 1 else []
+    parts += [column.ours.metric] if len(_all(claim, "metric")) > 1 else []
     return " · ".join(parts)
+
+
+def _all(claim: Claim, what: str) -> set[str]:
+    """The tables, methods or metrics of all its contrasts."""
+    return {name for contrast in claim.contrasts for name in getattr(contrast, what)}
 
 
 def _difference(column: Measured) -> float:
@@ -354,13 +394,13 @@ def _difference(column: Measured) -> float:
     return comparison.difference
 
 
-def _hardest_printed(claim: Claim, column: Measured) -> float | None:
+def _hardest_printed(contrast: Contrast, column: Measured) -> float | None:
     found = [value for value in column.printed if value is not None]
     if not found:
         return None
-    if claim.direction == EQUAL:
+    if contrast.direction == EQUAL:
         return max(found, key=abs)
-    return min(found) if claim.direction == HIGHER else max(found)
+    return min(found) if contrast.direction == HIGHER else max(found)
 
 
 def _span(values: Sequence[float]) -> str:

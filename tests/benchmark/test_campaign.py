@@ -416,7 +416,7 @@ def test_a_claim_that_no_record_answers_gets_its_first_seeds(
             (method, seed) for method in ("fedpub", "fedgnn", "fedsage+", "fedper") for seed in range(done, 3)
         }
         for cell in wanted:
-            scores = dict.fromkeys(claim.metric, 80.0 + 9 * (cell.method == "fedpub"))
+            scores = dict.fromkeys(claim.contrasts[0].metric, 80.0 + 9 * (cell.method == "fedpub"))
             if cell.seed == done or done == 1:
                 store.append(measured(cell, cell.seed, 80.0, metrics=scores))
     assert not claim_steps(grids, Records(tmp_path), Estimate([]))
@@ -460,7 +460,7 @@ def test_a_claim_on_average_takes_every_column(tmp_path: Path, monkeypatch: pyte
     for cell in grids[0][1]:
         for seed in range(3):
             ours, theirs = 62 + 4 * (seed - 1), 60 + (seed - 1)
-            store.append(measured(cell, seed, ours if cell.method in claim.method else theirs))
+            store.append(measured(cell, seed, ours if cell.method in claim.contrasts[0].method else theirs))
     steps = claim_steps(grids, Records(tmp_path), Estimate([]))
     columns = {(cell.dataset.text, cell.clients) for cell in grids[0][1]}
     assert steps
@@ -480,7 +480,7 @@ def test_a_mean_over_some_columns_gets_the_first_seeds_of_the_others(
     lacking = [cell for cell in grids[0][1] if (cell.dataset.text, cell.clients) == ("cora", 30)]
     for cell in grids[0][1]:
         for seed in range(3) if cell not in lacking else ():
-            store.append(measured(cell, seed, 60.0 + seed + 5 * (cell.method in claim.method)))
+            store.append(measured(cell, seed, 60.0 + seed + 5 * (cell.method in claim.contrasts[0].method)))
     steps = claim_steps(grids, Records(tmp_path), Estimate([]))
     found = {(cell.clients, cell.variant, cell.seed) for step in steps for cell in step.cells}
     methods = ("fedper", "gcfl", "fedgnn", "fedsage+")

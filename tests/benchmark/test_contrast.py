@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,7 +17,7 @@ from benchmark.contrast import (
     compare,
     differences_of,
     interval_of,
-    judge_columns,
+    judge,
     mean_over_columns,
     repeats,
     word_of_column,
@@ -29,6 +31,11 @@ DIFFERENCES = [1.0, 2.0, 3.0]
 def made(holds: float, fails: float) -> Comparison:
     """A comparison of these p-values."""
     return Comparison(0.0, None, holds, fails, 3)
+
+
+def judged(columns: Sequence[Sequence[Comparison | None]], needed: int) -> str:
+    """The verdict on a claim of one contrast."""
+    return judge([(columns, needed)])
 
 
 def word(differences: list[float], direction: str, margin: float = 0.0) -> str:
@@ -150,24 +157,37 @@ def test_a_column_holds_if_all_its_comparisons_do() -> None:
     ],
 )
 def test_k_of_n_columns_by_hand(holds: list[float], needed: int, expected: str) -> None:
-    assert judge_columns([[made(value, 1 - value)] for value in holds], needed) == expected
+    assert judged([[made(value, 1 - value)] for value in holds], needed) == expected
 
 
 def test_one_noisy_column_of_a_hundred_refutes_nothing() -> None:
     columns = [[made(0.3, 0.7)]] * 99 + [[made(0.99, 0.01)]]
-    assert judge_columns(columns, 100) == UNDECIDED
-    assert judge_columns([*columns[:-1], [made(0.9996, 0.0004)]], 100) == FAILS
+    assert judged(columns, 100) == UNDECIDED
+    assert judged([*columns[:-1], [made(0.9996, 0.0004)]], 100) == FAILS
 
 
 def test_columns_that_are_not_measured_carry_nothing() -> None:
     good, bad = [made(0.001, 0.999)], [made(0.999, 0.001)]
-    assert judge_columns([good, [None]], 2) == UNDECIDED
-    assert judge_columns([bad, [None]], 2) == FAILS
-    assert judge_columns([bad, [None]], 1) == UNDECIDED
-    assert judge_columns([[None], [None]], 2) == NOT_MEASURED
+    assert judged([good, [None]], 2) == UNDECIDED
+    assert judged([bad, [None]], 2) == FAILS
+    assert judged([bad, [None]], 1) == UNDECIDED
+    assert judged([[None], [None]], 2) == NOT_MEASURED
     # Of a column that is measured in part a comparison can fail.
-    assert judge_columns([[*bad, None]], 1) == FAILS
-    assert judge_columns([[*good, None]], 1) == UNDECIDED
+    assert judged([[*bad, None]], 1) == FAILS
+    assert judged([[*good, None]], 1) == UNDECIDED
+
+
+def test_of_several_contrasts_all_must_hold_and_one_must_fail_beyond_their_number() -> None:
+    good, open_, bad = ([[made(value, 1 - value)]] for value in (0.04, 0.4, 0.97))
+    worse = [[made(0.99, 0.01)]]
+    assert judge([(good, 1), (good, 1)]) == HOLDS
+    assert judge([(good, 1), (open_, 1)]) == UNDECIDED
+    # 0.03 twice is above 5 %, 0.01 twice is not.
+    assert judge([(bad, 1)]) == FAILS
+    assert judge([(good, 1), (bad, 1)]) == UNDECIDED
+    assert judge([(good, 1), (worse, 1)]) == FAILS
+    assert judge([(good, 1), ([[None]], 1)]) == UNDECIDED
+    assert judge([([[None]], 1), ([[None]], 1)]) == NOT_MEASURED
 
 
 def test_sides_are_paired_by_seed() -> None:
