@@ -324,13 +324,14 @@ def _answer_equal(cells: Sequence[Cell], records: dict[str, Record], kept: Recor
     """Add what others finished meanwhile, and the records of equal work, for cells that have none."""
     if kept is not None:
         kept.refresh()
-    missing = [cell for cell in cells if cell.key not in records]
-    if kept is not None:
-        records |= {cell.key: found for cell in missing if (found := kept.get(cell)) is not None}
-    for cell in missing:
-        if cell.key not in records:
-            equal = (record for record in records.values() if answers(record.cell, cell))
-            records[cell.key] = next(equal).answering(cell)
+    made = [*records.values()]
+    for cell in (cell for cell in cells if cell.key not in records):
+        equal = next((record for record in made if answers(record.cell, cell)), None)
+        found = kept.get(cell) if equal is None and kept is not None else None
+        if equal is not None:
+            records[cell.key] = equal.answering(cell)
+        elif found is not None:
+            records[cell.key] = found
 
 
 @contextmanager

@@ -76,8 +76,10 @@ def rename(results: Path, old: str, new: str) -> list[str]:
     on each record. What records say of their runs stays; their keys are those of the new name, and
     so are the names of what lies beside them.
 
-    Raises UserError if no record has it, and if either name is the benchmark's.
+    Raises UserError if no record has it, if both names are one, and if either is the benchmark's.
     """
+    if old == new:
+        raise UserError(f"{old} is its name already: give another one")
     for name in (old, new):
         if any(name in known_names(part) for part in NOUNS):
             raise UserError(f"{name} is a name of the benchmark: only parts of one's own can be renamed")

@@ -233,7 +233,7 @@ _WRITERS = {".tex": _latex, ".md": _markdown, ".csv": _csv, ".parquet": _parquet
 
 
 def _sign(values: str) -> int:
-    if values == MAIN or more_is_better(values) or values.startswith("macro_f1"):
+    if values == MAIN or more_is_better(values):
         return 1
     return -1 if values.startswith(LESS_IS_BETTER) else 0
 

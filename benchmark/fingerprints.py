@@ -37,7 +37,7 @@ def of_file(path: Path) -> str:
                 # Whoever runs it says what is wrong.
                 found[each] = content
                 continue
-            waiting += _imported(tree, each.parent)
+            waiting += _imported(tree, each.parent, path.parent)
             found[each] = _code(tree)
     return _digest(found[each] for each in sorted(found))
 
@@ -102,14 +102,24 @@ def _is_text(node: ast.AST) -> bool:
     )
 
 
-def _imported(tree: ast.Module, folder: Path) -> Iterator[Path]:
+def _imported(tree: ast.Module, folder: Path, top: Path) -> Iterator[Path]:
+    """The files of all modules that one in `folder` imports from there or from `top`, the folder of the file
+    that is run, with the packages that they lie in."""
     for node in ast.walk(tree):
         names: list[str] = []
+        places = dict.fromkeys((folder, top))
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             base = [node.module] if node.module else []
             names = [".".join([*base, alias.name]) for alias in node.names] + base
-        for name in names:
-            place = folder.joinpath(*name.split("."))
+            if node.level:
+                places = {[folder, *folder.parents][min(node.level - 1, len(folder.parents))]: None}
+        for place in (place.joinpath(*part) for name in names for part in _parts(name) for place in places):
             yield from filter(Path.is_file, (place.with_name(f"{place.name}.py"), place / "__init__.py"))
+
+
+def _parts(name: str) -> Iterator[list[str]]:
+    """`a.b.c` → a, a.b and a.b.c, each as a list."""
+    parts = name.split(".")
+    yield from (parts[:count] for count in range(1, len(parts) + 1))

@@ -103,7 +103,6 @@ class MethodFacts:
     backbones: Sequence[str]
     exchanges: str
     breaks_privacy: str
-    merged: bool
     version: int
 
 

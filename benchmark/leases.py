@@ -12,6 +12,7 @@ import json
 import os
 import platform
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -38,7 +39,8 @@ class Leases:
     def __init__(self, results: Path, lifetime: float = LIFETIME, heartbeat: float = HEARTBEAT) -> None:
         self._folder = results / "leases"
         self._lifetime, self._heartbeat = lifetime, heartbeat
-        self._held: set[str] = set()
+        self._held: Counter[str] = Counter()
+        """Of each lease, how many of this process's cells it is for."""
         self._ended = threading.Event()
         self._touching = threading.Thread(target=self._touch, daemon=True)
 
@@ -52,6 +54,7 @@ class Leases:
         self._ended.set()
         self._touching.join()
         for work in [*self._held]:
+            self._held[work] = 1
             self.give_back(work)
 
     def claim(self, work: str) -> bool:
@@ -60,20 +63,23 @@ class Leases:
         Raises StoreError if the folder cannot be written.
         """
         if work in self._held:
+            self._held[work] += 1
             return True
         path = self._path(work)
         with explained_to_user("write", path), self._alone():
             if path.exists() and not self._has_run_out(path):
                 return False
             path.write_text(json.dumps(_holder()))
-        self._held.add(work)
+        self._held[work] = 1
         return True
 
     def give_back(self, work: str) -> None:
-        """Let others have the lease, if it is held here."""
-        if work not in self._held:
+        """Let others have the lease, if it is held here and for no other cell."""
+        if self._held[work] > 1:
+            self._held[work] -= 1
             return
-        self._held.discard(work)
+        if not self._held.pop(work, 0):
+            return
         with suppress(OSError), self._alone():
             path = self._path(work)
             # Of a process that slept too long another has taken it over.

@@ -240,22 +240,31 @@ def _with_base(content: dict[str, Any], seen: set[str]) -> dict[str, Any]:
     for key in ("grid", "settings"):
         own, theirs = content.get(key, {}), base.get(key, {})
         if isinstance(own, dict):
-            merged[key] = {**theirs, **own}
+            merged[key] = {**_without(theirs, own), **own}
     own = content.get("override", [])
     if isinstance(own, list):
-        theirs = [_left_of(override, content) for override in base.get("override", [])]
-        merged["override"] = [*theirs, *own]
+        left = [_left_of(override, content) for override in base.get("override", [])]
+        merged["override"] = [*filter(None, left), *own]
     return merged
 
 
-def _left_of(override: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
-    """What is left of an override of the base: not what the file that extends it says for all its cells."""
+def _left_of(override: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What is left of an override of the base: not what the file that extends it says for all its cells, and
+    where that is a setting that was chosen, not that it was. None if nothing is left."""
     left = dict(override)
     for key in ("grid", "settings"):
-        said = content.get(key, {})
-        if key in left and isinstance(said, dict):
-            left[key] = {name: value for name, value in left[key].items() if name not in said}
-    return left
+        own = content.get(key, {})
+        if key in left and isinstance(own, dict):
+            left[key] = _without(left[key], own)
+            if key == "settings" and left[key] != override[key]:
+                left.pop("chosen", None)
+    return left if any(left.get(part) for part in ("grid", "settings", "options", "chosen")) else None
+
+
+def _without(settings: Mapping[str, Any], said: Iterable[str]) -> dict[str, Any]:
+    """The settings but for those that are `said`, under whichever of their names."""
+    named = {_ALSO.get(name, name) for name in said}
+    return {name: value for name, value in settings.items() if _ALSO.get(name, name) not in named}
 
 
 def parse_protocol(name: str, content: Mapping[str, Any]) -> Protocol:

@@ -31,7 +31,7 @@ class Records:
         """The store of a table, read once; the table need not have records."""
         if protocol not in self._stores:
             self._stores[protocol] = Store(self._folder, protocol)
-            self._seeds = None
+            self._seeds = self._peaks = None
         return self._stores[protocol]
 
     def every(self) -> Iterator[Record]:
@@ -48,7 +48,7 @@ class Records:
         """Take in what was written meanwhile, here or by other processes."""
         for store in self._stores.values():
             store.refresh()
-        self._seeds = None
+        self._seeds = self._peaks = None
 
     def get(self, cell: Cell) -> Record | None:
         """The record that counts for a cell: its own success, one of equal work, its own failure.

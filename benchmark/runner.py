@@ -113,7 +113,7 @@ def _run(cell: Cell, **beside: Unpack[Beside]) -> Record:
     method = make_method()
     checkpoints = beside.get("checkpoints")
     checkpoint = None if checkpoints is None else checkpoints.of(cell)
-    setup = time.perf_counter() - started
+    setup, worked = time.perf_counter() - started, time.process_time() - processor
     check_unchanged(cell)
     on_round = _calling(cell, beside.get("callbacks", ()))
     try:
@@ -132,7 +132,8 @@ def _run(cell: Cell, **beside: Unpack[Beside]) -> Record:
     result = Result(
         metrics=_percent({**outcome.metrics, **_over_clients(outcome)}),
         seconds={**outcome.seconds, "setup": setup + outcome.seconds.get("setup", 0.0)},
-        core_share=round((time.process_time() - processor) / (time.perf_counter() - started), 3),
+        # Of these seconds alone: callbacks, checkpoints and files saved beside may wait.
+        core_share=round((worked + outcome.processor_seconds) / (setup + sum(outcome.seconds.values())), 3),
         selected_round=outcome.selected_round,
         peak_memory_mb=peak_memory_mb(),
         bytes=dict(outcome.bytes),

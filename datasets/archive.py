@@ -96,7 +96,8 @@ def write_archive(path: Path, raw: RawGraph, meta: Mapping[str, Any]) -> None:
 
 
 def _compact(values: np.ndarray) -> np.ndarray:
-    """The smallest type that holds the values exactly: uint8 for 0…255, else as stored or float32."""
+    """uint8 where that holds the values exactly (0…255), else as stored or rounded to float32, as all graphs
+    are read."""
     if values.dtype.kind in "bu" and values.dtype.itemsize == 1:
         return values.astype(np.uint8)
     with np.errstate(invalid="ignore"):

@@ -38,7 +38,9 @@ def user_cache() -> Path:
 
 
 def locate(name: str, data_directory: Path | None = None) -> Path | None:
-    """The archive of a published graph, in `data_directory` (else FEDSUB_DATA), then in the user cache."""
+    """The archive of a published graph, in `data_directory` (else FEDSUB_DATA), then in the user cache.
+
+    Raises UserError where that folder is none."""
     paths = (folder / f"{name}.npz" for folder in _folders(data_directory))
     return next(filter(Path.is_file, paths), None)
 

@@ -72,6 +72,21 @@ def check_dataset(dataset: Dataset) -> None:
         raise UserError(
             f"the labels of {dataset.name} must be int64 from 0 to {dataset.classes - 1}, or -1 for none"
         )
+    for name, values in dataset.attributes.items():
+        if values.shape != (nodes,) or values.dtype.kind not in "biuU":
+            raise UserError(
+                f"the attribute {name} of {dataset.name} is {values.dtype} of shape {values.shape}: give one "
+                "whole number or text for each node"
+            )
+    official = dataset.official
+    if official is not None:
+        if official.dtype.kind != "b" or official.ndim != 3 or official[:, 0].shape != (3, nodes):
+            raise UserError(
+                f"the official splits of {dataset.name} are {official.dtype} of shape {official.shape}: give "
+                f"masks, bool of shape (3, splits, {nodes})"
+            )
+        if official.sum(axis=0).max() > 1:
+            raise UserError(f"an official split of {dataset.name} gives a node two roles: leave it in one")
     source, target = (end.numpy().astype(np.int64) for end in dataset.graph.edges())
     keys, mirrored = source * nodes + target, target * nodes + source
     if (source == target).any():

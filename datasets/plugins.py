@@ -69,8 +69,16 @@ def load_entry_point(point: importlib.metadata.EntryPoint) -> Any:
         raise broken(f"the plug-in {point.name} cannot be imported from {point.value}", error) from error
 
 
+LOADED = "fedsub_plugin_"
+"""Begins the names of modules from files."""
+OURS = ("benchmark", "datasets", "methods", "tests")
+_BESIDE: dict[str, dict[str, tuple[int, int] | None]] = {}
+"""Module from a file → those that it found in its folder, as they were; of the process, as `sys.modules`."""
+
+
 def load_file(noun: str, path: Path) -> ModuleType:
-    """The module in a .py file, executed once for each content it has had.
+    """The module in a .py file, executed once for each content that it, and what it imports from its folder,
+    has had.
 
     `noun` says in errors what it should have been. The module is entered into `sys.modules`: dataclasses
     and type hints look theirs up by its name.
@@ -82,9 +90,13 @@ def load_file(noun: str, path: Path) -> ModuleType:
     with explained("read", path, "check its permissions"):
         source = path.read_bytes()
     digest = hashlib.sha256(str(path.resolve()).encode() + b"\0" + source).hexdigest()
-    name = f"fedsub_plugin_{digest[:16]}"
+    name = f"{LOADED}{digest[:16]}"
     if name in sys.modules:
-        return sys.modules[name]
+        changed = [each for each, state in _BESIDE.get(name, {}).items() if _state(each) != state]
+        if not changed:
+            return sys.modules[name]
+        for each in changed:
+            sys.modules.pop(each, None)
     module = ModuleType(name)
     module.__file__ = str(path)
     sys.modules[name] = module
@@ -95,7 +107,24 @@ def load_file(noun: str, path: Path) -> ModuleType:
         if isinstance(error, (Exception, SystemExit)):
             raise broken(f"the {noun} {path} cannot be imported", error) from error
         raise
+    _BESIDE[name] = {each: _state(each) for each in [*sys.modules] if _is_beside(each, path.parent)}
     return module
+
+
+def _is_beside(name: str, folder: Path) -> bool:
+    """Whether a module that is imported is of the user's own and lies in a folder."""
+    place = getattr(sys.modules[name], "__file__", None)
+    own = name.partition(".")[0] not in OURS and not name.startswith(LOADED)
+    return own and place is not None and Path(place).resolve().is_relative_to(folder.resolve())
+
+
+def _state(name: str) -> tuple[int, int] | None:
+    """What tells that the file of a module that is imported was changed; None without one."""
+    try:
+        found = Path(str(sys.modules[name].__file__)).stat()
+    except (KeyError, OSError):
+        return None
+    return found.st_mtime_ns, found.st_size
 
 
 def modules_of(package: str, shared: tuple[str, ...] = ()) -> dict[str, str]:

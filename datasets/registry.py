@@ -122,7 +122,9 @@ def _binary(binary: bool = True) -> None:
 
 
 def is_available(name: str | Spec, data_directory: Path | None = None) -> bool:
-    """Whether `load` needs no network: an archive is here, or the graph is generated or a file or plug-in."""
+    """Whether `load` needs no network: an archive is here, or the graph is generated or a file or plug-in.
+
+    Raises UserError where the folder of archives is none."""
     base = Spec.of(name).name
     return base not in REGISTRY or locate(base, data_directory) is not None
 

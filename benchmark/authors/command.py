@@ -21,6 +21,7 @@ from benchmark.leases import Leases
 from benchmark.peers.clients import write_clients
 from benchmark.peers.worker import Worker, WorkerError, available_memory
 from benchmark.runner import make_clients
+from benchmark.store import StoreError
 from datasets.cache import cached, keep
 from datasets.errors import UserError
 from methods.core import registry
@@ -86,7 +87,14 @@ def _kept_run(
         # Its clients cannot be made: those of others may be.
         print(f"  failed: {error}", file=sys.stderr)
         return False
-    kept.add(run)
+    try:
+        kept.add(run)
+    except StoreError:
+        raise
+    except UserError as error:
+        # A score that is no number.
+        print(f"  failed: {error}", file=sys.stderr)
+        return False
     scores = ", ".join(f"{name} {value:.2f}" for name, value in run.metrics.items())
     print(f"  {scores} in {run.seconds:.0f} s", file=sys.stderr, flush=True)
     return True

@@ -100,7 +100,8 @@ def by_work(runs: Mapping[str, Sequence[Run]], records: Records) -> dict[str, Se
 
 def beside(records: Sequence[Record], metric: str, runs: Mapping[str, Sequence[Run]]) -> Comparison | None:
     """The runs of the authors' code on the clients of these records, repetitions of one cell; None where it
-    was not run on any, or does not give the metric. `runs` is by the work of our cell, the latest last."""
+    was not run on any, or does not give the metric. `runs` is by the work of our cell,
+    of a code the latest last."""
     each = [(runs.get(record.cell.work_key), record) for record in records]
     found = [Pair(same[-1], record) for same, record in each if same]
     pairs = [pair for pair in found if pair.has(metric)]

@@ -28,8 +28,9 @@ class Sender:
         """Send one round on."""
         figures = {name: getattr(done, name) for name in ("losses", "scores", "bytes", "seconds")}
         message = json.dumps([done.cell.key, done.round, done.rounds, figures]).encode()
-        if len(message) <= LARGEST:
-            self.pipe.send_bytes(message)
+        if len(message) > LARGEST:
+            raise ValueError(f"a round is told in {len(message)} bytes, of {LARGEST} that a pipe takes whole")
+        self.pipe.send_bytes(message)
 
 
 @contextmanager

@@ -212,7 +212,9 @@ def footnotes(rows: Iterable[Row]) -> list[str]:
             notes[note] = None
         for record in row.records:
             if record.note:
-                notes[f"Note on {row.block[0]}: {record.note}"] = None
+                # It may come from an archive of anyone's: no link, no image.
+                note = record.note.replace("\\", "\\\\").replace("[", "\\[")
+                notes[f"Note on {row.block[0]}: {note}"] = None
     marked = [
         f"{PRIVACY} {sentence_list(list(methods))} break{'s' if len(methods) == 1 else ''} privacy: {why}."
         for why, methods in breaking.items()
@@ -226,8 +228,9 @@ def footnotes(rows: Iterable[Row]) -> list[str]:
 
 def _epsilon(row: Row) -> str | None:
     """How private its updates are, by the least private of its runs; None without noise."""
-    found = [record.extras for record in row.records if "epsilon" in record.extras]
-    if not found:
+    # A method of one's own may report anything under that name.
+    found = [record.extras for record in row.records if {"epsilon", "epsilon_server"} <= record.extras.keys()]
+    if not (row.cell.schedule.privacy_noise and found):
         return None
     averages, server = (max(extras[name] for extras in found) for name in ("epsilon", "epsilon_server"))
     delta = row.cell.schedule.privacy_delta

@@ -27,7 +27,13 @@ _UNITS = {"correlation": "", "ratio": "", "distance": "", "mb": "MB", "seconds":
 """The word in a score's name that gives its unit; a score without one is a percentage."""
 _UNSPOKEN = ("pct", "mb", "seconds")
 """Words that a heading leaves out: its unit says them."""
-_MORE_IS_BETTER = ("accuracy", "minority_accuracy", "roc_auc", GAIN)
+_BEYOND_FEDAVG = {
+    "fedgnn": "added_nodes",
+    **dict.fromkeys(("fedsage", "fedsage+"), "generated_neighbours"),
+    **dict.fromkeys(("gcfl", "gcfl+"), "first_split"),
+}
+"""Method → what it counts of all that it does beyond FedAvg."""
+_MORE_IS_BETTER = ("accuracy", "minority_accuracy", "macro_f1", "roc_auc", GAIN)
 """How the names of those scores begin of which more is better; no other is a contest."""
 
 
@@ -78,7 +84,8 @@ def value_of(record: Record, metric: str) -> float | None:
         value = {**record.result.partition_statistics, **record.extras, **record.metrics}.get(metric)
         # A method's own extras may be anything; only numbers can be averaged.
         return value if isinstance(value, (int, float)) else None
-    if (by_round := record.extras.get("by_round", {}).get(name)) is not None:
+    kept = record.extras.get("by_round")
+    if isinstance(kept, dict) and isinstance(by_round := kept.get(name), list):
         return dict(enumerate(by_round, start=1)).get(int(number))
     rounds, test = record.curve.get("round", []), record.curve.get("test", [])
     return dict(zip(rounds, test, strict=True)).get(int(number)) if name == _kept(record) else None
@@ -132,11 +139,11 @@ def share_if_whole(own: float, whole: float) -> float | None:
 
 def was_fedavg(record: Record) -> bool:
     """Whether the run did nothing beyond FedAvg; records from before methods said so tell it by what they
-    count (no node added, no neighbour generated, no cluster split), FedProx by its one local step."""
+    count, FedProx by its one local step."""
     if (said := record.extras.get(SAME_AS_FEDAVG)) is not None:
         return bool(said)
     if record.cell.method == "fedprox":
         return bool(record.cell.schedule.local_epochs == 1)
-    counts = (record.extras.get(name) for name in ("added_nodes", "generated_neighbours", "first_split"))
+    counted = _BEYOND_FEDAVG.get(record.cell.method)
     # FedSage+ that averages gradients is not FedAvg even then.
-    return 0 in counts and record.options.get("average") != "gradients"
+    return record.extras.get(counted) == 0 and record.options.get("average") != "gradients"

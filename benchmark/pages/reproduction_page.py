@@ -12,7 +12,7 @@ from benchmark.authors.records import Run
 from benchmark.pages.leaderboard import CHOSEN
 from benchmark.pages.metrics import heading_of
 from benchmark.pages.reproduction import Entry
-from benchmark.pages.tables import escape, markdown_table, with_spread
+from benchmark.pages.tables import markdown_table, with_spread
 from benchmark.pages.writing import write_page
 from benchmark.verdict import (
     AGREES,
@@ -170,7 +170,7 @@ def _missing(entries: Iterable[Entry]) -> str:
             place = " · ".join(filter(None, where))
             found.setdefault((entry.table, place, entry.level.reason), []).append(name)
     lines = [
-        [table, where, str(len(methods)), ", ".join(dict.fromkeys(methods)), escape(reason)]
+        [table, where, str(len(methods)), ", ".join(dict.fromkeys(methods)), reason]
         for (table, where, reason), methods in found.items()
     ]
     return markdown_table(["table", "place", "figures", "methods", "reason"], lines) if lines else "None."
@@ -180,7 +180,7 @@ def _left_open(entries: Sequence[Entry]) -> str:
     levels = _reasons((entry.table, entry.level) for entry in entries)
     gains = _reasons((entry.table, entry.gain) for entry in entries if entry.gain is not None)
     lines = [
-        [table, str(levels[table, reason]), str(gains[table, reason]), escape(reason)]
+        [table, str(levels[table, reason]), str(gains[table, reason]), reason]
         for table, reason in sorted(levels | gains)
     ]
     return markdown_table(["table", "levels", "gains", "reason"], lines) if lines else "None."
@@ -188,7 +188,7 @@ def _left_open(entries: Sequence[Entry]) -> str:
 
 def _not_measurable(entries: Sequence[Entry]) -> str:
     reasons = _reasons(((entry.table, entry.level) for entry in entries), CANNOT)
-    lines = [[table, str(count), escape(reason)] for (table, reason), count in sorted(reasons.items())]
+    lines = [[table, str(count), reason] for (table, reason), count in sorted(reasons.items())]
     return markdown_table(["table", "figures", "reason"], lines) if lines else "None."
 
 

@@ -115,6 +115,9 @@ class Row:
     @property
     def left_alone(self) -> tuple[int, int]:
         """The fewest and most nodes in a run whose features LNNC could not protect (Theorem 2 of FedCog)."""
+        if self.cell.method != "fedcog":
+            # What others report under that name is their own.
+            return 0, 0
         alone = [int(record.extras.get("lnnc_alone", 0)) for record in self.records]
         return min(alone), max(alone)
 

@@ -32,7 +32,10 @@ class Measurements:
         self._lines = JsonLines(results / "performance" / f"{part}.jsonl", self._take, self._found.clear)
 
     def _take(self, record: dict[str, Any]) -> bool:
-        if "key" not in record or "made" not in record:
+        made = record.get("made")
+        if not (
+            isinstance(record.get("key"), str) and isinstance(made, dict) and isinstance(made.get("cpu"), str)
+        ):
             return False
         self._found[machine_of(record), record["key"]] = record
         return True

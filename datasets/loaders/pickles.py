@@ -8,7 +8,9 @@ before it is checked.
 from __future__ import annotations
 
 import collections
+import io
 import pickle
+import pickletools
 import re
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -115,6 +117,9 @@ _ALLOWED: dict[tuple[str, str], Any] = {
 }
 
 
+_KEPT_UNDER = ("PUT", "BINPUT", "LONG_BINPUT")
+
+
 class RestrictedUnpickler(pickle.Unpickler):
     """An unpickler that knows the names in `_ALLOWED` and refuses every other."""
 
@@ -135,10 +140,13 @@ def load_pickle(stream: BinaryIO, path: Path) -> Any:
 
     Raises MalformedFileError if it is damaged or names anything else.
     """
+    content = stream.read()
     try:
-        return RestrictedUnpickler(stream, fix_imports=False, encoding="latin1").load()
-    except MemoryError:
-        raise
+        for code, argument, _ in pickletools.genops(content):
+            # Room is made for as many entries as the largest number under which one is kept.
+            if code.name in _KEPT_UNDER and int(argument or 0) > len(content):
+                raise pickle.UnpicklingError(f"an entry is kept under the number {argument}")
+        return RestrictedUnpickler(io.BytesIO(content), fix_imports=False, encoding="latin1").load()
     except Exception as error:
         # a damaged pickle may raise nearly any exception: all mean the same to the reader
         raise malformed(path, f"not a pickle of arrays ({error})") from error

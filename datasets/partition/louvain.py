@@ -20,9 +20,9 @@ from datasets.partition import balance
 from datasets.seeding import stream
 
 VERSION = 1
+"""Also that of the schemes that are made of its communities."""
 SLACK = 20
 """Nodes beyond n/K that a client may hold, in FedStruct's reference code."""
-"""Also that of the schemes that are made of its communities."""
 
 
 def partition(

@@ -38,9 +38,10 @@ class Outcome:
     """`round`, `validation`, `test`, `loss`: one entry per evaluation."""
     selected_round: int
     """The reported round; for `per-client` selection the median of the rounds of the clients that chose."""
-    rounds: int
     seconds: dict[str, float]
     """`setup` (the method's build), `train` (local epochs and exchanges), `evaluate`."""
+    processor_seconds: float
+    """Of these, what the processor worked for this process."""
     bytes: dict[str, float]
     """`up` and `down`: mean per round, summed over clients; `once`: in all."""
     extras: dict[str, Any]
@@ -58,6 +59,8 @@ class _Progress:
     done: int = 0
     """Rounds."""
     seconds: dict[str, float] = field(default_factory=lambda: {"setup": 0.0, "train": 0.0, "evaluate": 0.0})
+    processor_seconds: float = 0.0
+    """In all of these phases."""
     rounds: list[int] = field(default_factory=list)
     """Those that were evaluated."""
     evaluations: list[Evaluation] = field(default_factory=list)
@@ -67,13 +70,14 @@ class _Progress:
 
 @contextmanager
 def _watch(phase: str, progress: _Progress, device: torch.device) -> Iterator[None]:
-    """Add the wall-clock seconds of the block to those of its phase."""
-    start = time.perf_counter()
+    """Add the wall-clock seconds of the block to those of its phase, and the processor's."""
+    start, worked = time.perf_counter(), time.process_time()
     yield
     if device.type == "cuda":
         # CUDA works behind the program's back: what a phase started belongs to it.
         torch.cuda.synchronize(device)
     progress.seconds[phase] += time.perf_counter() - start
+    progress.processor_seconds += time.process_time() - worked
 
 
 def train(
@@ -134,7 +138,7 @@ def train(
     method.finish()
     sizes = task.federation.sizes.numpy()
     history = History.of(progress.rounds, progress.evaluations, progress.losses, sizes)
-    return _outcome(method, task, history, progress.seconds, progress.spent)
+    return _outcome(method, task, history, progress)
 
 
 def _check_selects(schedule: Schedule, name: str) -> None:
@@ -198,13 +202,7 @@ def _diverged(method: FederatedMethod, what: str, number: int) -> DivergedError:
     return DivergedError(f"{method.info.name} diverged: {what} in round {number}; {fix}")
 
 
-def _outcome(
-    method: FederatedMethod,
-    task: Task,
-    history: History,
-    seconds: dict[str, float],
-    spent: dict[str, list[float]],
-) -> Outcome:
+def _outcome(method: FederatedMethod, task: Task, history: History, progress: _Progress) -> Outcome:
     schedule = method.schedule
     chosen = history.select(schedule.selection)
     main, *others = task.metrics
@@ -232,8 +230,8 @@ def _outcome(
         metrics=metrics,
         curve=curve,
         selected_round=selected,
-        rounds=schedule.rounds,
-        seconds=seconds,
+        seconds=progress.seconds,
+        processor_seconds=progress.processor_seconds,
         bytes={
             "up": channel.bytes_up / schedule.rounds,
             "down": channel.bytes_down / schedule.rounds,
@@ -241,5 +239,5 @@ def _outcome(
         },
         extras=extras,
         test_by_client=history.test.value[chosen, range(len(chosen))].tolist(),
-        spent=spent,
+        spent=progress.spent,
     )

@@ -101,6 +101,12 @@ def test_a_file_of_before_gets_a_name(folder: Path) -> None:
     assert "old[mu=1]" in labels
 
 
+def test_a_part_is_not_renamed_to_its_own_name(folder: Path) -> None:
+    with pytest.raises(UserError, match="mine is its name already"):
+        rename(folder, "mine", "mine")
+    assert len(Store(folder, "toy").records()) == 6
+
+
 def test_names_of_the_benchmark_stay(folder: Path) -> None:
     for names in (("fedavg", "mine2"), ("mine", "fedavg"), ("mine", "cora")):
         with pytest.raises(UserError, match="is a name of the benchmark"):

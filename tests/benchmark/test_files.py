@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+import datasets
 from benchmark.arguments import parse
 from benchmark.cell import Cell
 from benchmark.cli import main
 from benchmark.plan import make_plan
 from benchmark.runner import attempt
+from datasets.partition import partition
 from tests.benchmark.fakes import quick_run, stored
 
 METHOD = """
@@ -95,6 +97,45 @@ def test_a_module_beside_counts_as_the_file_that_imports_it(write: Callable[[str
     finally:
         sys.path.remove("")
         sys.modules.pop("helper", None)
+
+
+@pytest.mark.parametrize("edited", ["pkg/__init__.py", "pkg/mod.py", "pkg/part.py", "helper.py"])
+def test_all_that_a_package_beside_runs_counts(
+    edited: str, write: Callable[[str], tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filters = write("scheme.py")
+    Path("pkg").mkdir()
+    Path("pkg/__init__.py").write_text("one = 1\n")
+    Path("pkg/mod.py").write_text("import helper\nfrom .part import two\n")
+    Path("pkg/part.py").write_text("two = 2\n")
+    Path("helper.py").write_text("three = 3\n")
+    Path("scheme.py").write_text("from pkg.mod import two\n" + Path("scheme.py").read_text())
+    monkeypatch.syspath_prepend("")
+    before = cell_of(*filters).key
+    Path(edited).write_text(Path(edited).read_text() + "four = 4\n")
+    assert cell_of(*filters).key != before
+    for name in ("pkg", "pkg.mod", "pkg.part", "helper"):
+        sys.modules.pop(name, None)
+
+
+def test_an_edited_module_beside_is_loaded_anew_in_one_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "shifting.py").write_text("shift = 1\n")
+    scheme = tmp_path / "scheme.py"
+    scheme.write_text(
+        "import numpy as np\nfrom shifting import shift\n"
+        "def partition(dataset, clients, seed):\n"
+        "    return (np.arange(dataset.nodes) + shift) % clients\n"
+    )
+    graph = datasets.load("community[nodes=60]")
+    first = partition(graph, str(scheme), 3, 0)
+    assert partition(graph, str(scheme), 3, 0).client.tolist() == first.client.tolist()
+    assert first.nodes[1][0] == 0
+    (tmp_path / "shifting.py").write_text("shift = 10 + 1\n")
+    assert partition(graph, str(scheme), 3, 0).nodes[2][0] == 0
+    sys.modules.pop("shifting", None)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,9 @@ def test_a_lease_has_one_holder_until_it_is_given_back(tmp_path: Path) -> None:
         assert second.claim("b")
         assert not second.claim("a")
         first.give_back("a")
+        # Two cells of equal work were run: the other one still is.
+        assert not second.claim("a")
+        first.give_back("a")
         assert second.claim("a")
         assert not first.claim("a")
         first.give_back("a")

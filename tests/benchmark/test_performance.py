@@ -77,6 +77,14 @@ def test_measurements_are_taken_once_and_resumed(tmp_path: Path) -> None:
     assert len(list(kept.missing(keys, rerun=True))) == 2
 
 
+def test_a_line_without_a_machine_is_passed_over(tmp_path: Path) -> None:
+    measured = Measurements(tmp_path, "rounds")
+    measured.add("a", {"seconds": 1.0})
+    with (tmp_path / "performance" / "rounds.jsonl").open("a") as file:
+        file.write('{"key":"b","made":{}}\n{"key":"c","made":3}\n{"key":["d"],"made":{"cpu":"x"}}\n')
+    assert [record["key"] for record in Measurements(tmp_path, "rounds").records()] == ["a"]
+
+
 def test_a_failure_on_this_side_is_measured_again(tmp_path: Path) -> None:
     kept = Measurements(tmp_path, "things")
     kept.add("a", {"status": "ours failed", "error": "no"})

@@ -37,10 +37,35 @@ def test_a_protocol_that_extends_another_says_only_what_differs(tmp_path: Path) 
     assert mine.overrides[-1].options == {"tau": 9.0}
     # What it says for all its cells, the base's overrides do not take back.
     assert any("rounds" in each.settings for each in base.overrides)
-    for own, theirs in zip(mine.overrides, base.overrides, strict=False):
-        assert own.settings == {key: value for key, value in theirs.settings.items() if key != "rounds"}
-        assert own.grid == {key: value for key, value in theirs.grid.items() if key != "clients"}
-        assert (own.when, own.options, own.chosen) == (theirs.when, theirs.options, theirs.chosen)
+    left = []
+    for each in base.overrides:
+        settings = {key: value for key, value in each.settings.items() if key != "rounds"}
+        grid = {key: value for key, value in each.grid.items() if key != "clients"}
+        whole = settings == each.settings
+        chosen = each.chosen if whole else ""
+        if settings or grid or each.options or chosen:
+            left.append((each.when, grid, settings, each.options, chosen))
+    assert left == [(o.when, o.grid, o.settings, o.options, o.chosen) for o in mine.overrides[:-1]]
+
+
+def test_a_choice_that_a_table_takes_back_is_not_said_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('extends = "fedcog-fig3"\n[settings]\noptimiser = "adam"\nlearning_rate = 0.003')
+    point = {"partition": "kmeans[balanced=false]", "clients": 100, "method": "fedcog", "backbone": "sgc"}
+    base, mine = load_protocol("fedcog-fig3"), load_protocol(str(path))
+    assert any("Plain gradient descent" in chosen for chosen in base.chosen_for(dataset="cora", **point))
+    assert mine.settings_for(dataset="cora", **point)["learning_rate"] == 0.003
+    assert mine.chosen_for(dataset="cora", **point) == ()
+
+
+@pytest.mark.parametrize("name", ["features", "feature_transform"])
+def test_a_setting_of_a_table_counts_under_both_of_its_names(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(f'extends = "fedpub-2"\n[settings]\n{name} = "row-normalised"')
+    point = {"partition": "metis", "clients": 5, "method": "fedpub", "backbone": "gcn"}
+    base, mine = load_protocol("fedpub-2"), load_protocol(str(path))
+    assert base.settings_for(dataset="ogbn_arxiv", **point)["features"] == "raw"
+    assert mine.settings_for(dataset="ogbn_arxiv", **point)["features"] == "row-normalised"
 
 
 @pytest.mark.parametrize(

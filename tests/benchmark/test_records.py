@@ -91,6 +91,18 @@ def test_a_record_of_another_table_answers_and_says_whence(tmp_path: Path) -> No
     assert not (tmp_path / "runs" / "second.jsonl").exists()
 
 
+def test_the_memory_expected_is_that_of_the_records_as_they_come(tmp_path: Path) -> None:
+    cell, records = make_cell(), Records(tmp_path)
+    assert records.peak_memory(cell) == 0
+    records.store("toy").append(make_record(cell, peak_memory_mb=512.5))
+    records.refresh()
+    assert records.peak_memory(cell) == 512.5
+    other = with_settings(cell, protocol="other")
+    Store(tmp_path, "other").append(make_record(other, peak_memory_mb=600.5))
+    records.store("other")
+    assert records.peak_memory(cell) == 600.5
+
+
 def test_a_cells_own_success_comes_first_and_its_own_failure_last(tmp_path: Path) -> None:
     cell, asked = make_cell(protocol="first"), make_cell(protocol="second")
     records = Records(tmp_path)

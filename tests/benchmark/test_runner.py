@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 import torch
 
+from benchmark import runner
 from benchmark.record import FAILED, Failure, Record
 from benchmark.runner import attempt, prepare, run
 from datasets.errors import UserError
+from methods.core import training
 from methods.core.base import FederatedMethod
 from methods.core.tasks import LinkPrediction
 from methods.core.training import Outcome, train
@@ -28,6 +30,34 @@ MEASURED = ("seconds", "peak_memory_mb", "core_share")
 def comparable(record: Record) -> dict[str, Any]:
     found = {name: value for name, value in record.to_dict().items() if name not in MEASURED}
     return found | {"curve": {name: found["curve"][name] for name in found["curve"] if name not in MEASURED}}
+
+
+class PlayedTime:
+    """Both clocks tick at every look at one of them; the one on the wall goes on while something waits."""
+
+    def __init__(self) -> None:
+        self.worked = self.waited = 0
+
+    def process_time(self) -> float:
+        self.worked += 1
+        return float(self.worked)
+
+    def perf_counter(self) -> float:
+        return self.process_time() + self.waited
+
+    def wait(self, done: object) -> None:
+        self.waited += 1000
+
+
+def test_the_share_of_a_core_is_of_the_seconds_on_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits beside them, a callback here, has no part in it."""
+    time = PlayedTime()
+    for module in (runner, training):
+        monkeypatch.setattr(module, "time", time)
+    record = run(SMALL, callbacks=[time.wait])
+    assert time.waited == 3000
+    assert record.result.core_share == 1.0
+    assert sum(record.seconds.values()) < 1000
 
 
 def test_a_record_holds_what_came_out() -> None:

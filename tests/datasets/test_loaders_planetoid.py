@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 from dataclasses import replace
@@ -25,6 +26,12 @@ PYTHON2_ARRAY = (
     b"\x89U\x08\x01\x00\x00\x00\xfe\xff\xff\xfftb."
 )
 """What Python 2 wrote for numpy.array([1, -2], dtype='int32'): content as a string, not bytes."""
+
+
+@pytest.mark.parametrize("number", [b"\xff\xff\xff\x0f", b"\xff\xff\xff\x7f", b"\xff\x00\x00\x00"])
+def test_a_pickle_that_asks_for_more_room_than_it_fills_is_refused(number: bytes, tmp_path: Path):
+    with pytest.raises(MalformedFileError, match="kept under the number"):
+        load_pickle(io.BytesIO(b"\x80\x02]r" + number + b"."), tmp_path / "x")
 
 
 def test_shuffled_test_rows_come_back_in_node_order(tmp_path: Path):

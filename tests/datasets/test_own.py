@@ -272,6 +272,22 @@ def test_a_path_to_nothing_is_no_misspelt_name(name: str, tmp_path: Path) -> Non
         datasets.load(str(tmp_path / name))
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"attributes": {"c": np.array([None] * 60)}}, "the attribute c of .* is object"),
+        ({"attributes": {"c": np.arange(7)}}, r"the attribute c of .* of shape \(7,\)"),
+        ({"official": np.zeros((3, 60), dtype=bool)}, r"official splits of .* of shape \(3, 60\)"),
+        ({"official": np.zeros((3, 2, 60), dtype=int)}, "official splits of .* are int64"),
+        ({"official": np.ones((3, 2, 60), dtype=bool)}, "gives a node two roles"),
+    ],
+)
+def test_a_graph_that_is_handed_over_is_checked(given: dict[str, Any], said: str) -> None:
+    graph = replace(datasets.load("community[nodes=60]"), name="mine", **given)
+    with pytest.raises(UserError, match=said):
+        as_own(graph)
+
+
 def test_the_name_of_a_folder_is_told_to_be_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("mine").mkdir()

@@ -35,7 +35,7 @@ from datasets.errors import UserError
 from tests.benchmark.fakes import make_cell, make_record, quick_run
 
 CHECKOUTS = Path(__file__).parent / "checkouts"
-GRAPH = "community[nodes=200,communities=6,features=40]"
+GRAPH = "community[communities=6,features=40,nodes=200]"
 PLAYED = ("--authors", f"fedpub={CHECKOUTS / 'fedpub'}", "--authors-python", sys.executable)
 CELLS = ("--method", "local", "--seeds", "2", "--clients", "5", "--set", "rounds=2")
 
@@ -224,6 +224,15 @@ def test_torn_and_foreign_lines_are_passed_over_and_the_latest_run_counts(tmp_pa
     assert not again.done(make_cell().key, "ghi")
     with pytest.raises(UserError, match="no result"):
         again.add(make_run(1, math.nan))
+
+
+def test_a_run_without_a_number_fails_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "run_one", lambda *given: make_run(0, math.nan))
+    kept = AuthorsRuns(tmp_path, "fedpub")
+    assert not command._kept_run(CODES["fedpub"], tmp_path, "abc", make_cell(), Path(sys.executable), kept)
+    assert "no result" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from rich.console import Console
 from benchmark.arguments import parse
 from benchmark.cell import Cell
 from benchmark.pages.leaderboard import COSTS, markdown, print_leaderboard, table_of, write_leaderboard
+from benchmark.pages.metrics import value_of
 from benchmark.pages.scores import Leaderboard, make_rows
 from benchmark.plan import make_plan, versions_of
 from benchmark.protocol import Protocol, load_protocol, parse_protocol
@@ -129,6 +130,16 @@ def test_notes_on_a_dataset_are_carried(protocol: Protocol) -> None:
     cell = current_cell(protocol="fedpub-2", label="fedavg")
     page = page_of(protocol, [make_record(cell, note="1.2 % of the edges are missing")])
     assert page.count("Note on cora: 1.2 % of the edges are missing") == 1
+
+
+def test_what_a_method_of_ones_own_reports_is_its_own(protocol: Protocol) -> None:
+    """Under names that methods of the benchmark have for something else."""
+    extras = {"epsilon": 0.3, "lnnc_alone": None, "by_round": 3, "added_nodes": 0, "first_split": 0}
+    cell = current_cell(protocol="fedpub-2", label="mine", method="mine.py")
+    page = page_of(protocol, [make_record(cell, extras=extras)])
+    assert "ε" not in page
+    assert "nothing beyond FedAvg" not in page
+    assert value_of(make_record(cell, extras=extras), "mask_sparsity_pct@round2") is None
 
 
 def test_epsilon_is_said_of_every_private_row(protocol: Protocol) -> None:
@@ -299,6 +310,19 @@ def test_a_report_remakes_everything_alike_and_escapes(tmp_path: Path) -> None:
     assert '<section id="quick"' in page
 
 
+def test_a_note_from_an_archive_brings_no_link_and_no_image(tmp_path: Path) -> None:
+    note = (
+        "see ![x](http://tracker.example/p.png), \\[here](http://evil.example) and [a]: http://evil.example"
+    )
+    cell = make_cell(protocol="quick", label="fedavg")
+    Store(tmp_path, "quick").append(make_record(cell, note=note))
+    write_report(tmp_path)
+    shown = (tmp_path / "index.html").read_text()
+    assert "tracker.example" in shown
+    assert "<img" not in shown
+    assert 'href="http://evil' not in shown
+
+
 def test_what_a_record_says_has_no_meaning_on_the_page(tmp_path: Path) -> None:
     evil = "x\\|\n\n# y\n<script>&amp;"
     harmless = "x\\&#124; # y &lt;script>&amp;amp;"
@@ -310,7 +334,7 @@ def test_what_a_record_says_has_no_meaning_on_the_page(tmp_path: Path) -> None:
     assert f"## {harmless}, {harmless}, 5 clients\n" in page
     assert f"| {harmless} † " in page
     assert f"breaks privacy: {harmless}.\n" in page
-    assert f"Note on {harmless}: {harmless}\n" in page
+    assert f"Note on {harmless}: {harmless}\n".replace(": x\\", ": x\\\\") in page
     assert f"Made on {harmless}, " in page
     assert "<script" not in page
     assert "<script>&" not in (tmp_path / "index.html").read_text()

@@ -309,10 +309,11 @@ def test_label_similarity_is_one_minus_the_jensen_shannon_divergence():
 
 def test_the_record_reports_the_masks_of_the_selected_round():
     """Appendix B.3 of the paper: all is reported at the epoch of the best validation."""
-    outcome = train(create(Schedule(rounds=8, learning_rate=0.05), clients=4, lambda1=0.9))
-    assert outcome.selected_round < outcome.rounds
+    schedule = Schedule(rounds=8, learning_rate=0.05)
+    outcome = train(create(schedule, clients=4, lambda1=0.9))
+    assert outcome.selected_round < schedule.rounds
     sparsity = outcome.extras["by_round"]["mask_sparsity_pct"]
-    assert len(sparsity) == outcome.rounds
+    assert len(sparsity) == schedule.rounds
     assert len(set(sparsity)) > 1
     assert outcome.extras["mask_sparsity_pct"] == pytest.approx(
         sparsity[outcome.selected_round - 1], abs=1e-4
