@@ -88,8 +88,10 @@ def markdown(
             [f"[{name}](leaderboards/{name}.md)" for name in sorted({run.protocol for run in own})]
         )
         said = f"What is known of the differences stands in the notes of {pages}."
-        lead = f"{len(own)} runs of {code.repository}, commit {escape(', '.join(commits))}."
-        parts.append(" ".join(filter(None, (lead, said, code.lacks, _missing(cells, own)))))
+        made = f"{code.repository}, commit {escape(', '.join(commits))}"
+        lead = f"{len(own)} runs of {made}; of one that was repeated the latest."
+        waiting = _waiting(run for run in own if run.key not in of_record)
+        parts.append(" ".join(filter(None, (lead, said, code.lacks, _missing(cells, own), waiting))))
         found = [each for each in comparisons if each.code == code.name]
         tables = Counter((each.deviations, each.place is None) for each in found)
         for changed, place in dict.fromkeys((each.deviations, each.place) for each in found):
@@ -104,10 +106,13 @@ def markdown(
                 title = ", ".join(filter(None, (block_title(place), changed)))
                 parts.append(f"### {escape(f'{code.title}: {title}')}")
             parts.append(markdown_table(HEAD, map(_line, here)))
-        waiting = len({run.key for run in own} - of_record.keys())
-        if waiting:
-            parts.append(f"{waiting} of their runs wait for our record of the same cell.")
     return "\n\n".join(parts) + "\n"
+
+
+def _waiting(runs: Iterable[Run]) -> str:
+    """Which of their runs have no record of ours beside them, in a sentence; empty if all have one."""
+    found = [f"{run.method} on {run.dataset} with {run.clients} clients, seed {run.seed}" for run in runs]
+    return escape(f"Without a record of ours on the same clients: {'; '.join(found)}.") if found else ""
 
 
 def _missing(planned: Sequence[Cell], runs: Iterable[Run]) -> str:

@@ -42,9 +42,11 @@ LEGEND = (
     f"difference exceeds δ, and is undecided otherwise. δ is {POINTS:g} points for accuracies and areas, "
     f"{SHARE:.0%} of the published figure for all else, a factor of {FACTOR:g} for seconds, which are "
     "compared as ratios to those of a reference (`reproduction.md` has the rule and the intervals). "
-    "Difference of gain is the same for what a method has over the table's baseline, paired by seed. "
+    "Difference of gain is the same for what a method has over the table's baseline, paired by seed, with "
+    "the number of pairs in brackets where that is not the row's number of seeds. "
     "Seconds per round are training and evaluation, total seconds include set-up; megabytes (10⁶ bytes) "
-    "are summed over clients."
+    "are summed over clients: up and down in the mean of the rounds, and once, both ways, what is exchanged "
+    "outside them, such as neighbours' features, structure and the training of generators."
 )
 COSTS = ("s/round", "s total", "MB up/round", "MB down/round", "MB once", "seeds")
 """The last columns of every table."""
@@ -125,6 +127,11 @@ def table_of(
     several = len({row.backbone for row in rows}) > 1
     columns = [["method", *(_name(row, several) for row in rows)]]
     seconds: dict[int, float] = {}
+    compared = [
+        metric
+        for metric in metrics_of(protocol, rows)
+        if any(metric in row.scores and row.scores[metric].published is not None for row in rows)
+    ]
     for metric in metrics_of(protocol, rows):
         best = best_of(rows, metric)
         scores = [row.scores.get(metric) for row in rows]
@@ -132,13 +139,18 @@ def table_of(
             _measured(score, bold if row is best else "") for row, score in zip(rows, scores, strict=True)
         ]
         columns.append([heading_of(metric), *measured])
-        if any(score is not None and score.published is not None for score in scores):
-            columns.append(["published", *map(_published, scores)])
+        if metric in compared:
+            # Where several scores are in print, a heading says of which it is.
+            of = f", {heading_of(metric)}" if len(compared) > 1 else ""
+            columns.append([f"published{of}", *map(_published, scores)])
             levels = [_level(protocol, row, metric) for row in rows]
             gains = [_gain(protocol, row, rows, metric) for row in rows]
-            columns.append(["difference", *map(_verdict, levels)])
+            columns.append([f"difference{of}", *map(_verdict, levels)])
             if any(gain is not None for gain in gains):
-                columns.append([GAINS, *map(_verdict, gains)])
+                shown = [
+                    _verdict(gain, row.scores.get(metric)) for gain, row in zip(gains, rows, strict=True)
+                ]
+                columns.append([f"{GAINS}{of}", *shown])
         answers = [beside(row.records, metric, theirs) for row in rows]
         if any(answers):
             columns.append([THEIRS, *map(_theirs, answers)])
@@ -194,8 +206,12 @@ def _gain(protocol: Protocol, row: Row, rows: Iterable[Row], metric: str) -> Ver
     return None if figure is None else gain_of(protocol, row, rows, metric, figure)
 
 
-def _verdict(verdict: Verdict | None) -> str:
-    return "–" if verdict is None or verdict.difference is None else f"{verdict.shown} {verdict.word}"
+def _verdict(verdict: Verdict | None, score: Score | None = None) -> str:
+    """The difference and the word, with how many seeds were compared where `score` has another number."""
+    if verdict is None or verdict.difference is None:
+        return "–"
+    fewer = score is not None and verdict.count != len(score.by_seed)
+    return f"{verdict.shown} {verdict.word}{f' ({verdict.count})' * fewer}"
 
 
 def footnotes(rows: Iterable[Row]) -> list[str]:
@@ -255,15 +271,15 @@ def verdicts_in_words(protocol: Protocol, rows: Sequence[Row]) -> str:
     """One sentence: the verdicts on the published figures measured here, and how many of those that agree
     are not by the method with the paper's own settings."""
     judged = [
-        (row, verdict.word)
+        (row, metric, verdict.word)
         for row in rows
         for metric in row.scores
         if (verdict := _level(protocol, row, metric)) is not None and verdict.difference is not None
     ]
     if not judged:
         return "No published figure answers these cells."
-    words = [word for _, word in judged]
-    agreeing = [row for row, word in judged if word == AGREES]
+    words = [word for *_, word in judged]
+    agreeing = [row for row, _, word in judged if word == AGREES]
     counts = {
         f"with settings chosen on this table, {CHOSEN}": sum(bool(row.chosen) for row in agreeing),
         "by runs that did nothing beyond FedAvg": sum(
@@ -271,13 +287,24 @@ def verdicts_in_words(protocol: Protocol, rows: Sequence[Row]) -> str:
         ),
     }
     notes = "; ".join(f"{count} {what}" for what, count in counts.items() if count)
-    agree, differ, rest = len(agreeing), words.count(DIFFERS), words.count(UNDECIDED)
-    return (
-        f"Of the {len(judged)} published figure{'s' * (len(judged) > 1)} measured here {agree} "
-        f"agree{'s' * (agree == 1)}{f' ({notes})' if notes else ''}, {differ} differ{'s' * (differ == 1)} "
-        f"and {rest} {'is' if rest == 1 else 'are'} undecided; "
-        f"the table's grid answers {answerable(protocol)}."
-    )
+    own = [word for row, metric, word in judged if _source(row, metric) == protocol.own_table]
+    theirs = f"; {len(own)} are the table's own: {_counted(own)}" if 0 < len(own) < len(judged) else ""
+    counted = f"Of the {len(judged)} published figure{'s' * (len(judged) > 1)} measured here "
+    counted += f"{_counted(words, notes)}{theirs}"
+    return f"{counted}; the table's grid answers {answerable(protocol)}."
+
+
+def _counted(words: Sequence[str], notes: str = "") -> str:
+    """How many verdicts are which; `notes` on those that agree."""
+    agree, differ, rest = (words.count(word) for word in (AGREES, DIFFERS, UNDECIDED))
+    said = f"{agree} agree{'s' * (agree == 1)}{f' ({notes})' if notes else ''}, "
+    return f"{said}{differ} differ{'s' * (differ == 1)} and {rest} {'is' if rest == 1 else 'are'} undecided"
+
+
+def _source(row: Row, metric: str) -> str:
+    """The printed table that a score is compared with."""
+    figure = row.scores[metric].published
+    return "" if figure is None else figure.source
 
 
 def provenance(rows: Sequence[Row]) -> str:
@@ -346,8 +373,13 @@ def _dispensable(head: Sequence[str]) -> list[int]:
     seeds, then scores from the right; never the method and its main score."""
     *costs, seeds = COSTS
     order = [*costs[::-1], GAINS, seeds]
-    named = [place for name in order for place in range(len(head)) if head[place] == name]
+    named = [place for name in order for place in range(len(head)) if _is(head[place], name)]
     return [*named, *(place for place in range(len(head) - 1, 1, -1) if place not in named)]
+
+
+def _is(heading: str, name: str) -> bool:
+    """Whether a column is called so, or so of one score."""
+    return heading == name or heading.startswith(f"{name}, ")
 
 
 def _terminal_table(

@@ -45,13 +45,15 @@ HOW_MADE = (
 )
 SHORT = (
     "Beside a peer: times as fast, geometric mean over methods, graphs and numbers of clients, its 95 % "
-    "interval, and the least. Beside the machine's limit (its roofline): seconds of a round of FedAvg over "
-    "those that it allows, geometric mean (least–greatest). A table: set-up, training and evaluation of its "
-    "cells on record, all seeds, in minutes of one core, median (least–greatest); N processes share them."
+    "interval, and the least. Accuracy: of methods that learn. Beside the machine's limit (its roofline): "
+    "seconds of a round of FedAvg over those that it allows, geometric mean (least–greatest). A table: "
+    "set-up, training and evaluation of its cells on record, all seeds, in minutes of one core, median "
+    "(least–greatest); N processes share them."
 )
 FASTER = (
     "Times as fast as the round of openfgl-lib, or of the peer in brackets: geometric mean over the graphs "
-    "and numbers of clients that were timed, which stand below; its 95 % interval, and the least of them."
+    "and numbers of clients that were timed, which stand below; its 95 % interval, and the least of them; of "
+    "fewer than four the values themselves."
 )
 NEAR = (
     "Seconds of a round of FedAvg over the machine's limit: geometric mean over 5 to 100 clients "
@@ -199,6 +201,10 @@ def ratios(record: Measured, phase: str = ROUND) -> list[float]:
     return [peer / ours for ours, peer in zip(timed.get("ours", []), timed.get("peer", []), strict=False)]
 
 
+FEW = 4
+"""With fewer values an interval says next to nothing: they are shown themselves."""
+
+
 def geometric_mean(values: Sequence[float]) -> tuple[float, float, float]:
     """The mean between the ends of its 95 % interval (Student's t of the logarithms)."""
     logs = [math.log(value) for value in values]
@@ -236,6 +242,8 @@ def _speedup(comparisons: list[list[float]]) -> str:
     medians = [median(pairs) for pairs in comparisons if pairs]
     if not medians:
         return "the peer cannot run it"
+    if len(medians) < FEW:
+        return " and ".join(f"{value:.1f}×" for value in sorted(medians))
     low, mean, high = geometric_mean(medians)
     return f"{mean:.1f}× ({low:.1f}–{high:.1f}), least {min(medians):.1f}×"
 
@@ -344,7 +352,9 @@ def _trained_alike(records: Sequence[Measured]) -> Iterator[tuple[list[str], str
 def _judged(where: list[str], scored: Sequence[Mapping[str, float]]) -> tuple[list[str], str]:
     ours, theirs = ([100 * each[name] for each in scored] for name in ("ours", "peer"))
     spread = stdev(theirs) if len(theirs) > 1 else 0.0
-    # A method that learns nothing predicts the largest class with every seed.
+    # A method that learns nothing predicts the largest class with every seed: that tells nothing of it.
+    if len({*ours, *theirs}) == 1:
+        return [*where, f"{ours[0]:.1f}", f"{theirs[0]:.1f}", "one class for all nodes, with every seed"], ""
     verdict = judge(ours, Printed(fmean(theirs), (spread,), len(theirs)), POINTS, may_repeat=True)
     shown = f"{verdict.shown} ({verdict.shown_interval})" if verdict.interval else verdict.shown
     return [*where, f"{fmean(ours):.1f}", f"{fmean(theirs):.1f}", f"{shown}: {verdict.word}"], verdict.word
