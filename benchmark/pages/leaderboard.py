@@ -139,9 +139,9 @@ def table_of(
             _measured(score, bold if row is best else "") for row, score in zip(rows, scores, strict=True)
         ]
         columns.append([heading_of(metric), *measured])
+        # Where several scores are in print, a heading says of which it is.
+        of = f", {heading_of(metric)}" if len(compared) > 1 else ""
         if metric in compared:
-            # Where several scores are in print, a heading says of which it is.
-            of = f", {heading_of(metric)}" if len(compared) > 1 else ""
             columns.append([f"published{of}", *map(_published, scores)])
             levels = [_level(protocol, row, metric) for row in rows]
             gains = [_gain(protocol, row, rows, metric) for row in rows]
@@ -153,7 +153,7 @@ def table_of(
                 columns.append([f"{GAINS}{of}", *shown])
         answers = [beside(row.records, metric, theirs) for row in rows]
         if any(answers):
-            columns.append([THEIRS, *map(_theirs, answers)])
+            columns.append([f"{THEIRS}{of}", *map(_theirs, answers)])
         seconds |= {place: found.seconds_per_round for place, found in enumerate(answers) if found}
     if seconds:
         listed = (seconds.get(place) for place in range(len(rows)))

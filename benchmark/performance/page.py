@@ -152,7 +152,7 @@ def _short(
             scored = [each for each in _beside(trained, peer) if machine_of(each) == machine]
             words = Counter(word for _, word in _trained_alike(scored) if word)
             if words:
-                counted = ", ".join(f"{words[word]} {word}" for word in JUDGED if words[word])
+                counted = ", ".join(f"{word}: {words[word]}" for word in JUDGED if words[word])
                 yield (f"accuracy beside {peer.title}'s, methods",), machine, counted
     for machine in machines:
         shares = [each["seconds"] / each["limit"] for each in rounds if machine_of(each) == machine]

@@ -15,7 +15,7 @@ here the masked ones are really absent, the average runs over those clients that
 client keeps its own value of one that it masks out. SGC has no hidden layer: its embedding is its mean
 logits without the bias. Their proxy graph has no edges between blocks where the paper says 0.01; here
 0.01. Their masked classifier starts at Glorot's values, bias included, unlike that of their FedAvg: worth
-two points on Cora with 20 clients (`classifier`).
+two points on Cora with 20 METIS clients (`classifier`).
 
 Where sparsity comes from, with `reference`: a mask entry of a feature that a client's nodes do not
 have gets no gradient but the weight decay's 1e-6 μ, which Adam blows up to a step of the learning
