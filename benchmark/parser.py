@@ -11,8 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from datasets.streams import close_output
-
 # argparse has no public name for what `add_argument_group` returns.
 _Group = argparse._ArgumentGroup
 _UNITS = {"s": 1, "m": 60, "h": 3600}
@@ -70,6 +68,9 @@ class _Completion(argparse.Action):
         with suppress(BrokenPipeError):
             print(shtab.complete(parser, shell), flush=True)
             parser.exit()
+        # Before the command line is read another package may stand under that name.
+        from datasets.streams import close_output
+
         close_output()
         parser.exit()
 

@@ -103,7 +103,7 @@ def stopped(method: FederatedMethod, after: int = STOPPED) -> Kept:
 
 
 def comparable(outcome: Outcome) -> Any:
-    found = {**asdict(outcome), "seconds": None, "spent": outcome.spent["bytes"]}
+    found = {**asdict(outcome), "seconds": None, "processor_seconds": None, "spent": outcome.spent["bytes"]}
     found["extras"] = {name: value for name, value in outcome.extras.items() if "seconds" not in name}
     return _plain(found)
 
