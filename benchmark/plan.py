@@ -28,7 +28,6 @@ _READ_WITH: Mapping[str, tuple[str, Callable[[Cell], bool]]] = {
     "hops": ("backbone sgc", lambda cell: cell.architecture.backbone == "sgc"),
     "labels_stratified": ("labels_kept below 1", lambda cell: cell.quality.labels_kept < 1),
     "privacy_delta": ("privacy_noise", lambda cell: cell.schedule.privacy_noise > 0),
-    "error_feedback": ("top_k or quantise", lambda cell: cell.schedule.compresses),
 }
 """Setting → what it takes to have an effect, in words and of a cell."""
 

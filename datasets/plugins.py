@@ -92,10 +92,11 @@ def load_file(noun: str, path: Path) -> ModuleType:
     digest = hashlib.sha256(str(path.resolve()).encode() + b"\0" + source).hexdigest()
     name = f"{LOADED}{digest[:16]}"
     if name in sys.modules:
-        changed = [each for each, state in _BESIDE.get(name, {}).items() if _state(each) != state]
-        if not changed:
+        beside = _BESIDE.get(name, {})
+        if all(_state(each) == state for each, state in beside.items()):
             return sys.modules[name]
-        for each in changed:
+        # All of them: those that are as they were may hold what the others were.
+        for each in beside:
             sys.modules.pop(each, None)
     module = ModuleType(name)
     module.__file__ = str(path)
@@ -112,10 +113,13 @@ def load_file(noun: str, path: Path) -> ModuleType:
 
 
 def _is_beside(name: str, folder: Path) -> bool:
-    """Whether a module that is imported is of the user's own and lies in a folder."""
+    """Whether a module that is imported is of the user's own and lies in a folder: no library, nor the script
+    that runs."""
     place = getattr(sys.modules[name], "__file__", None)
-    own = name.partition(".")[0] not in OURS and not name.startswith(LOADED)
-    return own and place is not None and Path(place).resolve().is_relative_to(folder.resolve())
+    own = name.partition(".")[0] not in (*OURS, "__main__") and not name.startswith(LOADED)
+    if not own or place is None or Path(place).is_relative_to(sys.prefix):
+        return False
+    return Path(place).resolve().is_relative_to(folder.resolve())
 
 
 def _state(name: str) -> tuple[int, int] | None:

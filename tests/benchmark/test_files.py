@@ -122,7 +122,8 @@ def test_an_edited_module_beside_is_loaded_anew_in_one_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "shifting.py").write_text("shift = 1\n")
+    (tmp_path / "numbers_of_mine.py").write_text("one = 1\n")
+    (tmp_path / "shifting.py").write_text("from numbers_of_mine import one\nshift = one\n")
     scheme = tmp_path / "scheme.py"
     scheme.write_text(
         "import numpy as np\nfrom shifting import shift\n"
@@ -133,9 +134,11 @@ def test_an_edited_module_beside_is_loaded_anew_in_one_program(
     first = partition(graph, str(scheme), 3, 0)
     assert partition(graph, str(scheme), 3, 0).client.tolist() == first.client.tolist()
     assert first.nodes[1][0] == 0
-    (tmp_path / "shifting.py").write_text("shift = 10 + 1\n")
+    # Of what the file imports one module is as it was, and holds what another one was.
+    (tmp_path / "numbers_of_mine.py").write_text("one = 10 + 1\n")
     assert partition(graph, str(scheme), 3, 0).nodes[2][0] == 0
-    sys.modules.pop("shifting", None)
+    for name in ("shifting", "numbers_of_mine"):
+        sys.modules.pop(name, None)
 
 
 @pytest.mark.parametrize(
