@@ -243,7 +243,7 @@ def _speedup(comparisons: list[list[float]]) -> str:
     if not medians:
         return "the peer cannot run it"
     if len(medians) < FEW:
-        return " and ".join(f"{value:.1f}×" for value in sorted(medians))
+        return sentence_list([f"{value:.1f}×" for value in sorted(medians)])
     low, mean, high = geometric_mean(medians)
     return f"{mean:.1f}× ({low:.1f}–{high:.1f}), least {min(medians):.1f}×"
 
