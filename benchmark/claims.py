@@ -229,8 +229,9 @@ def load_claims(path: Path = FILE) -> tuple[Claim, ...]:
 
 
 def _claim(block: Mapping[str, Any]) -> Claim:
+    known = (*_OF_CLAIM, *_OF_CONTRAST, "contrast")
     for key in block:
-        if key not in (known := (*_OF_CLAIM, *_OF_CONTRAST, "contrast")):
+        if key not in known:
             raise unknown("key", key, known)
     own = {key: checked(key, value, _OF_CLAIM[key]) for key, value in block.items() if key in _OF_CLAIM}
     for key in ("paper", "place", "says"):

@@ -78,21 +78,16 @@ def _kept_run(
     """Run and keep it; whether that worked. Raises UserError where no run can work."""
     try:
         run = run_one(code, checkout, version, cell, python)
+        kept.add(run)
     except WorkerError as error:
         if error.reason.startswith(MISSING):
             raise UserError(f"{python} lacks a package ({error.reason}): {INSTALL}") from error
         print(f"  failed: {error.reason}", file=sys.stderr)
         return False
-    except UserError as error:
-        # Its clients cannot be made: those of others may be.
-        print(f"  failed: {error}", file=sys.stderr)
-        return False
-    try:
-        kept.add(run)
     except StoreError:
         raise
     except UserError as error:
-        # A score that is no number.
+        # Its clients cannot be made, or a score is no number: those of others may be.
         print(f"  failed: {error}", file=sys.stderr)
         return False
     scores = ", ".join(f"{name} {value:.2f}" for name, value in run.metrics.items())

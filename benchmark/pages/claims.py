@@ -144,7 +144,8 @@ class Finding:
     def judged(self, comparisons: Sequence[Sequence[Comparison | None]]) -> str:
         """The verdict that these would give, in the order of `judged_by`."""
         left = iter(comparisons)
-        return judge([([*islice(left, len(p.judged_by))], p.needed) for p in self.parts if p.columns])
+        shown = [part for part in self.parts if part.columns]
+        return judge([([*islice(left, len(part.judged_by))], part.needed) for part in shown])
 
 
 def find(claims: Iterable[Claim], rows: Rows) -> list[Finding]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -99,7 +99,7 @@ def markdown(
     if not rows:
         parts.append("No finished cell yet.")
     else:
-        parts += [LEGEND, *map(escape, footnotes(rows)), verdicts_in_words(protocol, rows)]
+        parts += [LEGEND, *map(escape, footnotes(rows, _without_links)), verdicts_in_words(protocol, rows)]
         if any(THEIRS in part for part in parts):
             parts.append(ABOUT_THEIRS)
         parts.append(escape(provenance(rows)))
@@ -147,10 +147,7 @@ def table_of(
             gains = [_gain(protocol, row, rows, metric) for row in rows]
             columns.append([f"difference{of}", *map(_verdict, levels)])
             if any(gain is not None for gain in gains):
-                shown = [
-                    _verdict(gain, row.scores.get(metric)) for gain, row in zip(gains, rows, strict=True)
-                ]
-                columns.append([f"{GAINS}{of}", *shown])
+                columns.append([f"{GAINS}{of}", *map(_verdict, gains, scores)])
         answers = [beside(row.records, metric, theirs) for row in rows]
         if any(answers):
             columns.append([f"{THEIRS}{of}", *map(_theirs, answers)])
@@ -210,12 +207,18 @@ def _verdict(verdict: Verdict | None, score: Score | None = None) -> str:
     """The difference and the word, with how many seeds were compared where `score` has another number."""
     if verdict is None or verdict.difference is None:
         return "–"
-    fewer = score is not None and verdict.count != len(score.by_seed)
-    return f"{verdict.shown} {verdict.word}{f' ({verdict.count})' * fewer}"
+    unlike = score is not None and verdict.count != len(score.by_seed)
+    return f"{verdict.shown} {verdict.word}{f' ({verdict.count})' * unlike}"
 
 
-def footnotes(rows: Iterable[Row]) -> list[str]:
-    """What the marks of the rows mean, and what their datasets need said."""
+def _without_links(text: str) -> str:
+    """The text with no link and no image in Markdown."""
+    return text.replace("\\", "\\\\").replace("[", "\\[")
+
+
+def footnotes(rows: Iterable[Row], quoted: Callable[[str], str] = str) -> list[str]:
+    """What the marks of the rows mean, and what their datasets need said; `quoted` makes text that may come
+    from an archive of anyone's harmless where the notes are shown."""
     breaking: dict[str, dict[str, None]] = {}
     choices: dict[str, dict[str, None]] = {}
     notes: dict[str, None] = {}
@@ -228,9 +231,7 @@ def footnotes(rows: Iterable[Row]) -> list[str]:
             notes[note] = None
         for record in row.records:
             if record.note:
-                # It may come from an archive of anyone's: no link, no image.
-                note = record.note.replace("\\", "\\\\").replace("[", "\\[")
-                notes[f"Note on {row.block[0]}: {note}"] = None
+                notes[f"Note on {row.block[0]}: {quoted(record.note)}"] = None
     marked = [
         f"{PRIVACY} {sentence_list(list(methods))} break{'s' if len(methods) == 1 else ''} privacy: {why}."
         for why, methods in breaking.items()
