@@ -47,7 +47,14 @@ CODES = {
             "benchmark.authors.fedpub_worker",
             ("local", "fedavg", "fedpub"),
             ("cora", "citeseer", "pubmed"),
-            (("fedpub-2", (5, 10, 20)), ("fedpub-1", (10, 30)), ("fedpub-6", (10,)), ("fedpub-8", (3,))),
+            (
+                ("fedpub-2", (5, 10, 20)),
+                ("fedpub-1", (10, 30, 50)),
+                ("fedpub-6", (10,)),
+                ("fedpub-7", (10,)),
+                ("fedpub-8", (3,)),
+                ("fedpub-fig12", (10,)),
+            ),
         ),
         PublicCode(
             "fedspray",
