@@ -1,11 +1,10 @@
 """Which cells answer printed figures, and in what order they are best run.
 
-A figure is measured by the cells of one row: the row whose clients are drawn anew for every seed before one
-that draws them once, that of the figure's own table before another's. Every measurable figure gets its first
+A figure is measured by the cells of one row (`published.precedence`). Every measurable one gets its first
 three seeds, those rows first that answer most figures per second; then undecided figures go on to as many
-seeds as would decide them, ten at most, in the order of what that costs, and those whose difference lies too
-near δ to all ten; last, claims of the papers that are undecided go on to ten seeds where those would decide a
-comparison, or the claim.
+seeds as would decide them, ten at most, in the order of what that costs, and those whose difference lies
+too near δ to all ten; last, claims of the papers that are undecided go on to ten seeds where those would
+decide a comparison, or the claim.
 
 Runs that shared their core count for no figure in seconds: such cells are run again, once a campaign.
 """
@@ -36,7 +35,7 @@ from benchmark.pages.reproduction import NOT_AT_HAND, Entry, Identity, compared_
 from benchmark.pages.scores import Leaderboard
 from benchmark.plan import grid_cells, load_protocols
 from benchmark.protocol import AXES, Protocol, names
-from benchmark.published import answered_figures
+from benchmark.published import answered_figures, precedence
 from benchmark.record import FAILED, Record
 from benchmark.records import Records, run_once
 from benchmark.verdict import AGREES, CANNOT, DIFFERS, JUDGED, NOT_MEASURED, UNDECIDED, is_seconds
@@ -95,7 +94,7 @@ def estimate_of(grids: Grids, records: Records) -> Estimate:
 def figures_of(grids: Grids, here: bool = True) -> list[Figure]:
     """Every printed figure that a cell answers whose graph is at hand where the records in git are made, and
     `here` too if that is asked."""
-    found: dict[Identity, tuple[tuple[bool, bool], Figure]] = {}
+    found: dict[Identity, tuple[tuple[int, ...], Figure]] = {}
     for protocol, cells in grids:
         rows: dict[tuple[Any, ...], Cell] = {}
         if protocol.published:
@@ -107,7 +106,7 @@ def figures_of(grids: Grids, here: bool = True) -> list[Figure]:
                 for figure in answered_figures(protocol, metric, *_place(cell)):
                     if str(figure.place[2]) in NOT_AT_HAND:
                         continue
-                    rank = (cell.data_seed < 0, figure.source == protocol.own_table)
+                    rank = precedence(protocol, figure, cell.data_seed < 0)
                     identity = figure.place, figure.note
                     if identity not in found or found[identity][0] < rank:
                         point = dict(zip(AXES, _place(cell), strict=True))

@@ -98,6 +98,13 @@ def answered_figures(
                 break
 
 
+def precedence(protocol: Protocol, figure: Figure, draws_anew: bool) -> tuple[int, ...]:
+    """Which of several rows answers a figure, the greatest: the one whose data are drawn anew for every seed
+    before one that draws them once, then that of the figure's own table, then that of the table itself
+    rather than of one that gathers several."""
+    return draws_anew, figure.source == protocol.own_table, -len(protocol.grid["method"])
+
+
 def published_figure(
     protocol: Protocol, metric: str, dataset: str, partition: str, clients: int, method: str, backbone: str
 ) -> Figure | None:

@@ -16,11 +16,10 @@ import numpy as np
 import torch
 
 from benchmark.peers.clients import WrittenClients
-from benchmark.peers.pipe import Rounds, serve
+from benchmark.peers.pipe import PACKAGES, Rounds, serve
 
 KEPT = "kept.npz"
 """What a worker leaves in its folder for later runs on the same graph."""
-PACKAGES = ("torch", "torch-geometric", "numpy", "scipy")
 
 
 class Timer:

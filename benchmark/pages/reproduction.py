@@ -16,7 +16,7 @@ from benchmark.pages.metrics import CHANGE, COMMUNICATION, GAIN, MODEL_SIZE, WHO
 from benchmark.pages.scores import Leaderboard, Row
 from benchmark.pages.trials import Trial, trials_of
 from benchmark.protocol import AXES, Protocol, bare
-from benchmark.published import PLACE, Figure, Place, answered_figures, figures, grid_points
+from benchmark.published import PLACE, Figure, Place, answered_figures, figures, grid_points, precedence
 from benchmark.verdict import (
     CANNOT,
     DIFFERS,
@@ -151,17 +151,16 @@ def make_entries(leaderboards: Iterable[Leaderboard]) -> list[Entry]:
     """One entry per printed figure, in the order of the list of figures.
 
     `leaderboards` are of all protocols, those without records too. Where several rows answer a figure, the
-    one whose data are drawn anew for every seed counts, then that of the figure's own table, then that of
-    the most seeds.
+    one that `precedence` puts first counts, of equal ones that of the most seeds; a row of one seed draws
+    nothing anew.
     """
     measured: dict[Identity, list[Entry]] = {}
     planned: dict[Identity, Entry] = {}
-    own_tables, methods = {}, {}
+    protocols = {}
     equal_work: dict[str, list[tuple[Row, Sequence[Row]]]] = {}
     for leaderboard in leaderboards:
         protocol = leaderboard.protocol
-        own_tables[protocol.name] = protocol.own_table
-        methods[protocol.name] = len(protocol.grid["method"])
+        protocols[protocol.name] = protocol
         for entry in _planned(protocol):
             planned.setdefault(_identity(entry.figure), entry)
         for entry in measured_on(protocol, leaderboard.rows):
@@ -171,21 +170,16 @@ def make_entries(leaderboards: Iterable[Leaderboard]) -> list[Entry]:
 
     def rank(entry: Entry) -> tuple[int, ...]:
         assert entry.row is not None
-        cell = entry.row.cell
-        several = len(entry.row.scores[entry.metric].by_seed) > 1
-        return (
-            several and cell.data_seed < 0,
-            entry.table == own_tables[entry.protocol],
-            # Rather the table itself than one that gathers several.
-            -methods[entry.protocol],
-        )
+        seeds = _seeds(entry)
+        draws_anew = seeds > 1 and entry.row.cell.data_seed < 0
+        return *precedence(protocols[entry.protocol], entry.figure, draws_anew), seeds
 
     found = []
     for printed in (figure for group in figures().values() for figure in group):
         identity = _identity(printed)
         candidates = measured.get(identity, [])
         if candidates:
-            best = max(candidates, key=lambda entry: (rank(entry), _seeds(entry)))
+            best = max(candidates, key=rank)
             found.append(replace(best, trials=_trials(best, equal_work)))
         elif identity in planned:
             found.append(planned[identity])

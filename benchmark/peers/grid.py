@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
+from benchmark.peers.pipe import PACKAGES
 from datasets.errors import UserError, unknown
 from datasets.options import OptionValue
 from methods.core import registry
@@ -46,11 +47,10 @@ class Peer:
     """Whose versions are recorded."""
 
 
-ENVIRONMENT = ("torch", "torch-geometric", "numpy", "scipy")
 OPENFGL = Peer(
-    "openfgl", "openfgl-lib", "openfgl.flcore.trainer", "openfgl.config", ("openfgl-lib", *ENVIRONMENT)
+    "openfgl", "openfgl-lib", "openfgl.flcore.trainer", "openfgl.config", ("openfgl-lib", *PACKAGES)
 )
-FEDGB = Peer("fedgb", "FedGB", "fedgb.training.trainer", "fedgb.legacy_config", ENVIRONMENT)
+FEDGB = Peer("fedgb", "FedGB", "fedgb.training.trainer", "fedgb.legacy_config", PACKAGES)
 """Brought by the user: github.com/SuperYeYu/FedGB."""
 PEERS = {peer.name: peer for peer in (OPENFGL, FEDGB)}
 

@@ -14,6 +14,8 @@ from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 ERROR_LENGTH = 300
+PACKAGES = ("torch", "torch-geometric", "numpy", "scipy")
+"""Of an environment that is not ours, whose versions are recorded."""
 
 Rounds = Callable[[str, int], dict[str, Any]]
 """Runs so many rounds of a phase; the answer: `seconds` of each, `accuracy` after the last."""

@@ -83,7 +83,7 @@ def _roofline(arguments: Arguments) -> Measures:
         f"{dataset} {clients}": partial(one, dataset, clients)
         for dataset in roofline.DATASETS
         if not arguments.dataset or dataset in arguments.dataset
-        for clients in arguments.clients or roofline.CLIENTS
+        for clients in arguments.clients or grid.CLIENTS
     }
 
 

@@ -28,7 +28,6 @@ from methods.core.base import FederatedMethod
 from methods.stacked.segments import large_product
 
 DATASETS = ("cora", "pubmed", "amazon_computers")
-CLIENTS = (5, 10, 20, 50, 100)
 FLOAT = INDEX = 4
 """Bytes of a number and of an index."""
 COPY_BYTES = tuple(2**power for power in range(17, 31))

@@ -157,8 +157,8 @@ def test_each_code_is_asked_for_cells_of_its_tables() -> None:
         return [(cell.partition.name, cell.label, cell.clients) for cell in cells]
 
     everywhere = planned("fedpub", "--dataset", "cora")
-    assert len(everywhere) == 3 * 7
-    assert {("metis-overlapping", "fedpub", 10), ("louvain", "local", 10), ("metis", "local", 3)} <= {
+    assert len(everywhere) == 3 * 10
+    assert {("metis-overlapping", "fedpub", 50), ("louvain", "local", 10), ("metis", "local", 3)} <= {
         *everywhere
     }
     assert planned(
