@@ -142,18 +142,27 @@ def _device_of(settings: Sequence[str]) -> str:
 
 
 def parse_seeds(values: Sequence[str]) -> tuple[int, ...]:
-    """`N` is the seeds 0…N−1; several values, or a list with commas, are the seeds themselves.
+    """`N` is the seeds 0…N−1; several values, or a list with commas, are the seeds themselves, `A-B` all from
+    A to B.
 
     Raises ValueError, in words, for anything else.
     """
     items = [item for value in values for item in split_list(value)]
-    if not items or not all(item.isdecimal() for item in items):
-        raise ValueError(f"--seeds takes a count or a list of whole numbers, not {' '.join(values)!r}")
-    if len(items) == 1 and "," not in values[0]:
+    ranges = [item.split("-") for item in items]
+    if not items or not all(len(ends) <= 2 and all(map(str.isdecimal, ends)) for ends in ranges):
+        wanted = "a count, or a list of whole numbers and of ranges such as 3-9"
+        raise ValueError(f"--seeds takes {wanted}, not {' '.join(values)!r}")
+    if len(items) == 1 and items[0].isdecimal() and "," not in values[0]:
         if int(items[0]) < 1:
             raise ValueError("--seeds takes a count of at least 1: 1 is seed 0 alone, and 3, is seed 3")
         return tuple(range(int(items[0])))
-    return tuple(dict.fromkeys(int(item) for item in items))
+    found: dict[int, None] = {}
+    for item, ends in zip(items, ranges, strict=True):
+        first, last = int(ends[0]), int(ends[-1])
+        if first > last:
+            raise ValueError(f"--seeds takes ranges from the lower seed to the higher, not {item!r}")
+        found |= dict.fromkeys(range(first, last + 1))
+    return tuple(found)
 
 
 def parse(argv: Sequence[str]) -> Arguments:

@@ -128,9 +128,11 @@ def _at(point: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(point[axis] for axis in AXES)
 
 
-def standing(grids: Grids, records: Records) -> Standing:
-    """What the records of all tables say of every printed figure."""
+def standing(grids: Grids, records: Records, asked: Container[Identity] | None = None) -> Standing:
+    """What the records of all tables say of every printed figure, or of those that are `asked` for."""
     entries = {(each.figure.place, each.figure.note): each for each in make_entries(_boards(grids, records))}
+    if asked is not None:
+        entries = {identity: entry for identity, entry in entries.items() if identity in asked}
     words = Counter(entry.level.word for entry in entries.values())
     measured = sum(words[word] for word in JUDGED)
     return Standing(len(entries) - words[CANNOT], measured, words[AGREES] + words[DIFFERS], entries)
@@ -331,6 +333,9 @@ class _Campaign:
                 "no printed figure on a graph that is at hand answers what is asked for, and no claim: name "
                 "less, or another --table, or set FEDSUB_DATA to the folder with the graphs"
             )
+        chosen = any(getattr(arguments, axis) for axis in AXES)
+        self.counted = {figure.identity for figure in self.figures} if chosen else None
+        """The figures that it tells of; None: all of its tables, also those on graphs that are not here."""
         self.failures: dict[tuple[Any, ...], Record] = {}
         """By what was done: a cell of another table that does the same would fail as well."""
         self.again: dict[str, int] = {}
@@ -398,9 +403,9 @@ class _Campaign:
     def say(self, cells: Sequence[Cell]) -> None:
         """How far the records are, and how long these cells will take."""
         remaining = duration(sum(map(self.estimate.seconds, cells)) / self.workers)
+        counts = standing(self.grids, self.records, self.counted)
         print(
-            f"campaign: {standing(self.grids, self.records)}; {len(cells)} cells to go, about {remaining} "
-            f"with {self.workers} worker(s)",
+            f"campaign: {counts}; {len(cells)} cells to go, about {remaining} with {self.workers} worker(s)",
             file=sys.stderr,
         )
 

@@ -102,7 +102,7 @@ def _add_what_to_run(group: _Group) -> None:
         ("partition", "P", "partition schemes"),
         ("clients", "K", "numbers of clients"),
         ("backbone", "B", "gcn, sgc, graphsage or mlp"),
-        ("seeds", "N", "how many seeds, 0…N−1; or the seeds themselves: 0,3,5"),
+        ("seeds", "N", "how many seeds, 0…N−1; or the seeds themselves: 0,3-5"),
         ("set", "NAME=VALUE", "replace settings of the protocol: learning_rate=0.001 hidden=64,64"),
     ):
         group.add_argument(f"--{name}", **_SEVERAL, metavar=letter, help=text)

@@ -84,16 +84,25 @@ def test_the_time_between_checkpoints(given: tuple[str, ...], seconds: float) ->
 
 @pytest.mark.parametrize(
     ("values", "seeds"),
-    [(["3"], (0, 1, 2)), (["3,"], (3,)), (["0,2,2"], (0, 2)), (["4", "7"], (4, 7)), (["1"], (0,))],
+    [
+        (["3"], (0, 1, 2)),
+        (["3,"], (3,)),
+        (["0,2,2"], (0, 2)),
+        (["4", "7"], (4, 7)),
+        (["1"], (0,)),
+        (["3-5"], (3, 4, 5)),
+        (["0,2-4", "3"], (0, 2, 3, 4)),
+        (["7-7"], (7,)),
+    ],
 )
 def test_seeds(values: list[str], seeds: tuple[int, ...]) -> None:
     assert parse_seeds(values) == seeds
 
 
-@pytest.mark.parametrize("values", [["0"], ["-1"], ["a"], ["1,b"], [","], ["1.5"]])
-def test_seeds_that_cannot_be(values: list[str]) -> None:
+@pytest.mark.parametrize("text", ["0", "-1", "a", "1,b", ",", "1.5", "5-3", "1-2-3", "3-", "-"])
+def test_seeds_that_cannot_be(text: str) -> None:
     with pytest.raises(ValueError, match="--seeds takes"):
-        parse_seeds(values)
+        parse_seeds([text])
 
 
 @pytest.mark.parametrize(
