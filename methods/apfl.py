@@ -89,9 +89,9 @@ class APFL(TwinMethod):
         self.optimiser.zero_grad(set_to_none=True)
         self.inputs.renew_gradients()
         blended = {name: value.requires_grad_() for name, value in self.blended().items()}
-        forward = self.backbone.forward_to_read
-        shared = self.task.loss(forward(self.inputs, self.parameters, self.dropout))
-        loss = self.personal_task.loss(forward(self.inputs, blended, self.personal_dropout))
+        forward, outputs_of = self.backbone.forward_to_read, self.outputs_of
+        shared = self.task.loss(outputs_of(forward(self.inputs, self.parameters, self.dropout)))
+        loss = self.personal_task.loss(outputs_of(forward(self.inputs, blended, self.personal_dropout)))
         (shared + loss).backward()
         with torch.no_grad():
             slope = self._pass_on(blended)

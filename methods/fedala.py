@@ -83,6 +83,11 @@ class FedALA(FederatedMethod):
     mixing_task: Task
     """Of W's losses: pairs that they draw are not taken from the training's."""
 
+    @property
+    def same_as_fedavg(self) -> bool:
+        """Where every client takes the server's model as it is."""
+        return self.options.rate == 0
+
     def build(self) -> None:
         """FedAvg's set-up, and W at 1."""
         super().build()
@@ -129,7 +134,8 @@ class FedALA(FederatedMethod):
             for name, value in trained.items()
         }
         with torch.enable_grad():
-            losses = self._losses(self.backbone.forward_to_read(self.inputs, lower | mixed), rows)
+            logits = self.backbone.forward_to_read(self.inputs, lower | mixed)
+            losses = self._losses(self.outputs_of(logits), rows)
             gradients = torch.autograd.grad(losses.sum(), list(mixed.values()), allow_unused=True)
         for (name, weight), gradient in zip(self.mixture.items(), gradients, strict=True):
             if gradient is not None:
@@ -162,7 +168,7 @@ class FedALA(FederatedMethod):
         """Mean of W, and the first round's steps."""
         entries = torch.cat([value.flatten() for value in self.mixture.values()])
         self.extras["mixture_mean"] = float(entries.mean())
-        self.extras["first_steps"] = self.steps_taken
+        self.extras["steps_taken"] = self.steps_taken
 
 
 def layer_of(name: str) -> str:

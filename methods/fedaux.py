@@ -144,5 +144,6 @@ class FedAux(FederatedMethod):
             server = mix(matrix.float(), sent)
         self.receive(self.of_those_present(server))
         self.channel.down(*sent.values())
-        others = similarity.fill_diagonal_(0).sum() / max(len(similarity) * (len(similarity) - 1), 1)
-        self.by_round.setdefault("vector_cosine", []).append(float(others))
+        among = similarity.fill_diagonal_(0)[self.present][:, self.present]
+        mean = among.sum() / max(len(among) * (len(among) - 1), 1)
+        self.by_round.setdefault("vector_cosine", []).append(float(mean))

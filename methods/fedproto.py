@@ -154,9 +154,9 @@ class FedProto(FederatedMethod):
         self.channel.down(self.channel.receivers * size_of(found[self.known]))
 
     def predict(self) -> Tensor:
-        """Logits, or −‖h − P_c‖² to every class's prototype; (n, C)."""
-        logits = super().predict()
-        if self.options.predict == "classifier" or self.prototypes is None:
-            return logits
+        """The classifier's outputs, or −‖h − P_c‖² to every class's prototype once there is one; (n, C)."""
+        outputs = super().predict()
+        if self.options.predict == "classifier" or self.prototypes is None or not self.known.any():
+            return outputs
         gap = torch.cdist(self.hidden.detach(), self.prototypes).square()
         return -torch.where(self.known, gap, gap[:, self.known].max() + FAR)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from datasets.limits import NonNegative
-from methods.core.base import BOTH_TASKS, SAME_AS_FEDAVG, Options, register
+from methods.core.base import BOTH_TASKS, Options, register
 from methods.fedavg import FedAvg
 from methods.stacked.distance import squared_distance
 
@@ -41,8 +41,7 @@ class FedProx(FedAvg):
             drift = drift + squared_distance(self.parameters[name], server)
         return super().objective(logits) + 0.5 * self.options.mu * drift
 
-    def finish(self) -> None:
-        """Say where the proximal term never acted."""
-        super().finish()
-        if self.setting.schedule.local_epochs == 1 or self.options.mu == 0:
-            self.extras[SAME_AS_FEDAVG] = 1.0
+    @property
+    def same_as_fedavg(self) -> bool:
+        """Where the proximal term never acts."""
+        return self.setting.schedule.local_epochs == 1 or self.options.mu == 0

@@ -75,7 +75,10 @@ class FedSprayOptions(Options):
     """Start of the GNN: the backbone's own, or every entry uniform in [0, 1] (public code)."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
-        """Proxies held at zero are not learned, and the same for all."""
+        """Without λ₁ no encoder moves the GNN; proxies held at zero are not learned, and the same for all."""
+        if self.lambda1 == 0:
+            others = ("lambda2", "confidence", "targets", "projector", "proxy_learning_rate")
+            return dict.fromkeys(others, "lambda1 above 0")
         return {} if self.proxies else dict.fromkeys(("proxy_learning_rate", "targets"), "proxies=true")
 
 

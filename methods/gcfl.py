@@ -45,7 +45,7 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from datasets.limits import Limit, NonNegative, Size
-from methods.core.base import BOTH_TASKS, SAME_AS_FEDAVG, FederatedMethod, Options, register
+from methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
 from methods.core.setting import Setting
 from methods.stacked.mixing import cosine, gram, mix
 from methods.stacked.parameters import Parameters
@@ -203,8 +203,11 @@ class GCFL(FederatedMethod):
         self.extras["largest_cluster"] = float(torch.bincount(self.clusters).max())
         self.extras["first_split"] = float(self.first_split)
         self.extras["splits"] = float(self.clusters.max())
-        if not self.first_split:
-            self.extras[SAME_AS_FEDAVG] = 1.0
+
+    @property
+    def same_as_fedavg(self) -> bool:
+        """While no cluster has split."""
+        return not self.first_split
 
 
 @register(

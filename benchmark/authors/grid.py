@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from benchmark.arguments import Arguments
 from benchmark.cell import Cell
@@ -34,6 +36,16 @@ class PublicCode:
     """Each with the numbers of clients that are run, all that it lists if empty."""
     lacks: str = ""
     """What of its paper's tables it cannot run, or hardly here, and why."""
+
+    def has(self, table: str, point: Mapping[str, Any]) -> bool:
+        """Whether it can run the cell at this place of a table's grid."""
+        numbers = dict(self.tables).get(table)
+        return (
+            numbers is not None
+            and (not numbers or point["clients"] in numbers)
+            and point["method"] in self.methods
+            and point["dataset"] in self.datasets
+        )
 
 
 CODES = {

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
+from benchmark.authors.grid import CODES
 from benchmark.authors.records import Run
 from benchmark.pages.leaderboard import CHOSEN
 from benchmark.pages.metrics import heading_of
@@ -60,13 +61,15 @@ def markdown(entries: Sequence[Entry], runs: Mapping[str, Sequence[Run]]) -> str
     once = [entry for entry in entries if entry.level.reason.endswith(ONE_DRAW)]
     gains = [entry for entry in entries if entry.gain and entry.gain.reason.endswith(ONE_DRAW)]
     answered = sum(entry.authors(runs) is not None for entry in once)
+    able = sum(_is_in_public_code(entry) and entry.authors(runs) is None for entry in once)
     tables = [(table, [*group]) for table, group in groupby(sorted(entries, key=_table), key=_table)]
     lines = [[table, *_counts(group)] for table, group in tables]
     parts = [
         "# What the papers print, and what is measured here",
         RULE,
         f"One draw in print leaves {len(once)} levels and {len(gains)} gains open; on the clients of "
-        f"{answered} of these levels the public code was run. {_if_draws_cancelled(gains)}",
+        f"{answered} of these levels the public code was run; it has method and graph of {able} more. "
+        f"{_if_draws_cancelled(gains)}",
         markdown_table(HEAD, [*lines, ["all", *_counts(entries)]]),
         "More seeds decide: those of the undecided which some number of seeds would decide if difference "
         "and spreads stay what they are. Hours are those of the records, one thread each; a record that "
@@ -92,6 +95,10 @@ def markdown(entries: Sequence[Entry], runs: Mapping[str, Sequence[Run]]) -> str
         _not_measurable(entries),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _is_in_public_code(entry: Entry) -> bool:
+    return any(code.has(entry.protocol, entry.point) for code in CODES.values())
 
 
 def _if_draws_cancelled(gains: Sequence[Entry]) -> str:

@@ -48,7 +48,7 @@ from datasets.errors import UserError
 from datasets.limits import Count, PositiveShare, Share
 from methods.adafgl.homophily import homophily
 from methods.adafgl.personal import Heads, Personal, personal_start
-from methods.core.base import SAME_AS_FEDAVG, FederatedMethod, Options, register
+from methods.core.base import FederatedMethod, Options, register
 from methods.core.channel import FLOAT, size_of
 from methods.core.metrics.accuracy import accuracy
 from methods.core.tasks import NodeClassification
@@ -223,7 +223,7 @@ class AdaFGL(FederatedMethod):
         if scored.any() and reached > self.best:
             self.best, self.kept = reached, self.received
 
-    def finish(self) -> None:
-        """Say so where the second step had no round."""
-        if self.federated_rounds >= self.schedule.rounds:
-            self.extras[SAME_AS_FEDAVG] = 1.0
+    @property
+    def same_as_fedavg(self) -> bool:
+        """Where the second step has no round."""
+        return self.federated_rounds >= self.schedule.rounds

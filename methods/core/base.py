@@ -298,7 +298,7 @@ class FederatedMethod:
         """One full-batch step of every client; returns the loss, ()."""
         self.optimiser.zero_grad(set_to_none=True)
         self.inputs.renew_gradients()
-        loss = self.objective(self.logits(self.dropout))
+        loss = self.objective(self.outputs_of(self.logits(self.dropout)))
         loss.backward()
         self.step()
         return loss.detach()
@@ -308,14 +308,18 @@ class FederatedMethod:
         self.optimiser.step()
 
     def logits(self, dropout: Dropout | None) -> Tensor:
-        """The clients' outputs with their present parameters, (n, C)."""
+        """The clients' logits with their present parameters, (n, C)."""
         if trains(dropout):
             return self.backbone.forward_to_read(self.inputs, self.parameters, dropout)
         return self.backbone.forward(self.inputs, self.parameters, dropout)
 
+    def outputs_of(self, logits: Tensor) -> Tensor:
+        """What is trained on and scored, (n, C), as the setting's architecture says."""
+        return self.setting.architecture.outputs_of(logits)
+
     def objective(self, logits: Tensor) -> Tensor:
-        """Sum over clients of each client's local loss, (); parameters are disjoint, so one backward
-        gives every client exactly its own gradient."""
+        """Sum over clients of each client's local loss, (), of the outputs; parameters are disjoint, so one
+        backward gives every client exactly its own gradient."""
         return self.task.loss(logits)
 
     def shared(self) -> list[str]:
@@ -376,7 +380,7 @@ class FederatedMethod:
         schedule keeps it on."""
         dropout = self.dropout.scoring() if self.schedule.evaluate_dropout else None
         with torch.no_grad():
-            outputs, rows = self.logits(dropout), self.setting.rows
+            outputs, rows = self.outputs_of(self.logits(dropout)), self.setting.rows
             return outputs if rows is None else outputs[rows]
 
     def node_embedding(self) -> Tensor:
@@ -401,6 +405,11 @@ class FederatedMethod:
             yield
         finally:
             self.parameters = own
+
+    @property
+    def same_as_fedavg(self) -> bool:
+        """Whether the run so far did nothing beyond FedAvg, so that its result is FedAvg's."""
+        return False
 
     def finish(self) -> None:
         """Called once after the last round: add figures to `extras`."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from datasets.errors import UserError
 from datasets.federation import Federation
-from methods.core.base import FederatedMethod
+from methods.core.base import SAME_AS_FEDAVG, FederatedMethod
 from methods.core.checkpoint import Checkpoint, State
 from methods.core.metrics import Metric
 from methods.core.rounds import Round
@@ -160,14 +160,14 @@ def _averaging(metric: Metric, schedule: Schedule) -> str:
 def _round(
     method: FederatedMethod, number: int, loss: Tensor, last: Evaluation | None, seconds: dict[str, float]
 ) -> Round:
-    kind, channel = _averaging(method.setting.scoring.metrics[0], method.schedule), method.channel
+    scoring, channel = method.setting.scoring, method.channel
+    kind, sizes = _averaging(scoring.metrics[0], method.schedule), scoring.federation.sizes.numpy()
     losses, scores = {"train": float(loss) / method.federation.clients}, {}
     if last is not None:
         losses["validation"] = last.validation_loss
         roles = {"validation": last.validation, "test": last.test}
         scores = {
-            role: 100 * float(Curve.of([score], method.federation.sizes.numpy()).averaged(kind)[0])
-            for role, score in roles.items()
+            role: 100 * float(Curve.of([score], sizes).averaged(kind)[0]) for role, score in roles.items()
         }
     sent = {"up": channel.bytes_up, "down": channel.bytes_down, "once": channel.bytes_once}
     return Round(
@@ -223,6 +223,8 @@ def _outcome(method: FederatedMethod, task: Task, history: History, progress: _P
     channel = method.channel
     selected = int(history.rounds[history.median(chosen)])
     extras = dict(method.extras)
+    if method.same_as_fedavg:
+        extras[SAME_AS_FEDAVG] = 1.0
     if method.by_round:
         extras |= {name: values[selected - 1] for name, values in method.by_round.items()}
         extras["by_round"] = {name: [round(value, 4) for value in v] for name, v in method.by_round.items()}

@@ -28,7 +28,7 @@ import torch
 
 from datasets.graph import select_features
 from datasets.limits import Cosine, Size
-from methods.core.base import PAPER_COMMUNICATION, SAME_AS_FEDAVG, Options, register
+from methods.core.base import PAPER_COMMUNICATION, Options, register
 from methods.core.channel import FLOAT, size_of
 from methods.fedavg import FedAvg
 from methods.fedgnn.augmentation import Augmentation, by_neighbourhood, by_similarity
@@ -75,11 +75,14 @@ class FedGNN(FedAvg):
         grown = grow(federation.graph, federation.sizes, len(node), ends)
         self.extras["added_nodes"] = float(len(augmentation.node))
         self.extras["added_edges"] = float(len(augmentation.local))
-        if not len(augmentation.node):
-            self.extras[SAME_AS_FEDAVG] = 1.0
         self._count(augmentation)
         features = select_features(federation.features, grown.rows(node).numpy())
         return self.prepare(grown.graph, features, grown.sizes, position=grown.position, read=self.read)
+
+    @property
+    def same_as_fedavg(self) -> bool:
+        """Where no node arrived."""
+        return not self.extras["added_nodes"]
 
     def finish(self) -> None:
         """`paper_communication_pct`: the model both ways and the features of every added node in every round.

@@ -84,6 +84,8 @@ class FedGTAOptions(Options):
         idle = dict.fromkeys(("hops", "hop_weights"), "network=gamlp")
         if self.network == "gamlp":
             idle = {"backbone": "network=backbone"}
+            if self.hops == 0:
+                idle["hop_weights"] = "hops above 0"
         if self.threshold == 1:
             others = ("steps", "spread", "temperature", "propagation")
             return idle | dict.fromkeys(others, "threshold below 1")

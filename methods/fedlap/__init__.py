@@ -22,16 +22,16 @@ denominator.
 Departures: the paper was read in summaries and in its authors' code (github.com/JavadAliakbari/FedLap). λ, r,
 d_s, L, the layers and the iteration's steps are that code's for Cora, the one graph on which it is set up for
 this method. In it a client's part of R is weighted by p_k as its loss is, so that λ is divided by about K
-(`parts = "weighted"`, FedLap alone); cross-entropy is taken of softmax outputs (`loss = "softmax"`); the
-iteration runs on I − D̃⁻¹(A + I), which is not symmetric, and its matrix is read as if it were (`basis =
-"reference"`). On Cora the 200 vectors then have a mean roughness uᵀLu of 0.22 with 500 steps, 0.73 with 200,
-the true ones 0.042 (`extras`: `roughness`). Which Laplacian FedLap+ has in print was not read: here it is the
-symmetric one, with the eigenvalues of the code's, since only for orthonormal U is tr(Wᵀ Λ W) what tr(Sᵀ L S)
-is for S = U W. True eigenvectors are those that enough steps find; the bytes are of `steps`, from a first
-vector that every client can draw. Of equal eigenvalues the vectors, and of every vector the sign, are picked
-by drawn ones (see `spectrum.chosen_basis`). There are at most as many vectors as nodes, and at least as many
-steps as vectors. Paper and code have node classification alone; links are not predicted, since the Laplacian
-that every client sees holds the edges that would be scored.
+(`parts = "weighted"`, FedLap alone); cross-entropy is taken of softmax outputs (the setting's `outputs =
+"probabilities"`); the iteration runs on I − D̃⁻¹(A + I), which is not symmetric, and its matrix is read as if
+it were (`basis = "reference"`). On Cora the 200 vectors then have a mean roughness uᵀLu of 0.22 with 500
+steps, 0.73 with 200, the true ones 0.042 (`extras`: `roughness`). Which Laplacian FedLap+ has in print was
+not read: here it is the symmetric one, with the eigenvalues of the code's, since only for orthonormal U is
+tr(Wᵀ Λ W) what tr(Sᵀ L S) is for S = U W. True eigenvectors are those that enough steps find; the bytes are
+of `steps`, from a first vector that every client can draw. Of equal eigenvalues the vectors, and of every
+vector the sign, are picked by drawn ones (see `spectrum.chosen_basis`). There are at most as many vectors as
+nodes, and at least as many steps as vectors. Paper and code have node classification alone; links are not
+predicted, since the Laplacian that every client sees holds the edges that would be scored.
 """
 
 from __future__ import annotations
@@ -86,8 +86,6 @@ class SmoothOptions(Options):
     """Hidden layers of g, widths joined by +."""
     structure_width: Count = 512
     """d_s."""
-    loss: Literal["logits", "softmax"] = "logits"
-    """What cross-entropy takes for logits: those, or their softmax (the authors' code)."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
         """The backbone with the decoupled network, and that network's options without it."""
@@ -236,8 +234,6 @@ class FedLap(FedSGD):
 
     def objective(self, logits: Tensor) -> Tensor:
         """Σ_k p_k CE_k + λ R, ()."""
-        if self.options.loss == "softmax":
-            logits = logits.softmax(dim=1)
         loss = super().objective(logits)
         return loss + self.options.smoothing * self.regulariser() if self.options.smoothing else loss
 

@@ -153,6 +153,11 @@ class FedPub(FederatedMethod):
 
     # ------------------------------------------------------------------ set-up
 
+    @property
+    def same_as_fedavg(self) -> bool:
+        """Without masks and similarities."""
+        return not self.options.masks and self.options.similarity == "none"
+
     def build(self) -> None:
         """FedAvg's set-up, the proxy graph and what similarity needs of it."""
         super().build()

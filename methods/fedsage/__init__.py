@@ -47,7 +47,7 @@ from torch import Tensor
 
 from datasets.federation import Federation
 from datasets.graph import select_features
-from methods.core.base import BOTH_TASKS, PAPER_COMMUNICATION, SAME_AS_FEDAVG, Options, register
+from methods.core.base import BOTH_TASKS, PAPER_COMMUNICATION, Options, register
 from methods.core.channel import FLOAT, size_of
 from methods.core.training import DivergedError
 from methods.fedavg import FedAvg
@@ -124,6 +124,11 @@ class FedSagePlus(Mended):
 
     options: FedSagePlusOptions
 
+    @property
+    def same_as_fedavg(self) -> bool:
+        """Where no neighbour was generated and models are averaged."""
+        return not self.extras["generated_neighbours"] and self.options.average == "models"
+
     def make_inputs(self) -> Inputs:
         """Train the generators, then mend every client's graph."""
         start = time.perf_counter()
@@ -131,8 +136,6 @@ class FedSagePlus(Mended):
         self.extras["generator_seconds"] = time.perf_counter() - start
         self.extras["generated_neighbours"] = 0.0 if generated is None else float(len(generated.owner))
         if generated is None:
-            if self.options.average == "models":
-                self.extras[SAME_AS_FEDAVG] = 1.0
             return super().make_inputs()
         federation = self.federation
         self.mended = mended = generated.mend(federation.graph, federation.sizes)

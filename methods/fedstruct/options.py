@@ -104,4 +104,6 @@ class FedStructOptions(Options):
             idle["rows_limit_gb"] = "version=b"
         if not self.pruning:
             idle["pruning_of"] = "pruning"
+        elif self.pruning_of == "rows":
+            idle["rows_limit_gb"] = "pruning_of=blocks, or no pruning"
         return idle

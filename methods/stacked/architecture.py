@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from datasets.errors import UserError, check_at_least, check_choice
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 HEADS = ("linear", "convolution", "bare")
 OUTPUTS = ("logits", "probabilities")
@@ -29,8 +33,8 @@ class Architecture:
     hops: int = 2
     """Propagations of sgc."""
     outputs: str = field(default="logits", metadata={"omit_default": True})
-    """`probabilities`: a softmax follows, and the cross-entropy applies its own to what that gives, as in
-    FedStruct's public code. Networks that a method brings itself end in logits."""
+    """`probabilities`: a softmax follows a method's logits, and the cross-entropy applies its own to what
+    that gives, as in FedStruct's public code."""
 
     def __post_init__(self) -> None:
         """Raises UserError for a head that does not exist and for a number that cannot be."""
@@ -41,6 +45,10 @@ class Architecture:
         if not 0 <= self.dropout < 1:
             raise UserError(f"dropout must be at least 0 and less than 1, not {self.dropout}")
         check_at_least("hops", self.hops, 0)
+
+    def outputs_of(self, logits: Tensor) -> Tensor:
+        """What is trained on and scored, (n, C): the logits, or their softmax."""
+        return logits.softmax(dim=1) if self.outputs == "probabilities" else logits
 
 
 def layer_widths(text: str) -> tuple[int, ...]:

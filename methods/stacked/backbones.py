@@ -207,10 +207,8 @@ class Backbone(ABC):
         return h if inputs.position is None else h.index_select(0, inputs.position)
 
     def forward(self, inputs: Inputs, parameters: Weights, dropout: Dropout | None = None) -> Tensor:
-        """Logits, or their softmax, (n, C); `dropout` None evaluates."""
+        """Logits, (n, C); `dropout` None evaluates."""
         logits = self.classify(inputs, self.embed(inputs, parameters, dropout), parameters)
-        if self.architecture.outputs == "probabilities":
-            logits = logits.softmax(dim=1)
         return logits if inputs.position is None else logits.index_select(0, inputs.position)
 
     def forward_to_read(self, inputs: Inputs, parameters: Weights, dropout: Dropout | None = None) -> Tensor:

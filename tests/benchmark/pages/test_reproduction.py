@@ -229,6 +229,29 @@ def test_the_authors_code_stands_beside_our_figures(tmp_path: Path) -> None:
     assert entry_of(entries, *TABLE_2, "FedAvg").authors(theirs) is None
 
 
+def test_levels_of_one_draw_are_counted_by_what_the_public_code_has(entries: list[Entry]) -> None:
+    """What is printed, but with a spread between draws of three points: one draw leaves all open. FED-PUB's
+    public code has no FedPer."""
+    printed = {
+        method: entry_of(entries, *TABLE_2, name).figure.mean
+        for method, name in {"local": "Local", "fedavg": "FedAvg", "fedper": "FedPer"}.items()
+    }
+    spread = {method: (mean - 3, mean, mean + 3) for method, mean in printed.items()}
+    records = records_of("fedpub-2", spread, *PLACE)
+    entries = entries_of(fedpub_2=records)
+    page = markdown(entries, {})
+    assert "One draw in print leaves 3 levels" in page
+    assert (
+        "on the clients of 0 of these levels the public code was run; it has method and graph of 2 more"
+        in page
+    )
+    local = next(record for record in records if record.cell.method == "local")
+    place = ("fedpub-2", "cora", "metis", 10, "local", "gcn")
+    run = Run("fedpub", "c0ffee", local.key, *place, 0, 0, {"accuracy": 79.0}, 100, 50.0, 0.99)
+    page = markdown(entries, {local.cell.work_key: [run]})
+    assert "of 1 of these levels the public code was run; it has method and graph of 1 more" in page
+
+
 def test_levels_and_gains_are_judged(entries: list[Entry]) -> None:
     local, fedavg, fedpub = (entry_of(entries, *TABLE_2, name) for name in ("Local", "FedAvg", "FED-PUB"))
     assert (local.level.word, fedavg.level.word, fedpub.level.word) == (AGREES, UNDECIDED, AGREES)

@@ -32,8 +32,10 @@ SMALL = {"structure_width": 8, "structure_hidden": "7", "feature_hidden": "9"}
 PLUS = {"rank": 12, "steps": 30}
 
 
-def create(name, federation=None, schedule=SCHEDULE, backbone="gcn", dropout=0.0, **options) -> Any:
-    architecture = Architecture(backbone, (8, 6), dropout=dropout)
+def create(
+    name, federation=None, schedule=SCHEDULE, backbone="gcn", dropout=0.0, outputs="logits", **options
+) -> Any:
+    architecture = Architecture(backbone, (8, 6), dropout=dropout, outputs=outputs)
     setting = make_setting(federation or community_federation(), architecture, schedule, seed=2)
     return registry.create(name, options, setting)
 
@@ -139,7 +141,7 @@ def loop(method, start, options, backbone) -> Parameters:
             learned = model[LEARNED]
             s = learned[mine] if eigen is None else (eigen[0][mine] @ learned).relu()
             logits = own + perceptron(s, model, "structure.")
-            if options.get("loss") == "softmax":
+            if method.setting.architecture.outputs == "probabilities":
                 logits = logits.softmax(1)
             loss = share * functional.cross_entropy(logits[part["train"]], part["labels"][part["train"]])
             # As they are, clients' parts of FedLap's regulariser add up to the whole; W's is at each client.
@@ -156,12 +158,12 @@ def loop(method, start, options, backbone) -> Parameters:
 
 CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("fedlap", "gcn", {}),
-    ("fedlap", "gcn", {"parts": "weighted", "loss": "softmax", "hops": 1}),
+    ("fedlap", "gcn", {"parts": "weighted", "outputs": "probabilities", "hops": 1}),
     ("fedlap", "gcn", {"smoothing": 0.0}),
     ("fedlap", "graphsage", {"network": "backbone", "smoothing": 0.5}),
     ("fedlap+", "gcn", PLUS),
     ("fedlap+", "gcn", PLUS | {"basis": "reference", "smoothing": 2.0}),
-    ("fedlap+", "sgc", PLUS | {"network": "backbone", "loss": "softmax"}),
+    ("fedlap+", "sgc", PLUS | {"network": "backbone", "outputs": "probabilities"}),
 ]
 
 

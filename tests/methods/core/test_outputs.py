@@ -1,0 +1,61 @@
+"""`outputs = "probabilities"`: every method trains on and is scored by the softmax of its logits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from methods.core import registry
+from methods.core.base import Architecture, FederatedMethod, Schedule
+from methods.core.setting import make_setting
+from methods.core.training import train
+from tests.methods.core.test_participation import CASES
+from tests.methods.federations import community_federation, small_federation
+
+SCHEDULE = Schedule(rounds=3, local_epochs=2, learning_rate=0.02)
+
+
+def built(name: str, options: dict[str, Any], outputs: str) -> FederatedMethod:
+    network = Architecture(registry.describe(name).backbones[0], (8, 8), dropout=0.0, outputs=outputs)
+    federation = community_federation(clients=4, nodes=100)
+    merged = registry.describe(name).merged
+    method = registry.create(
+        name, options, make_setting(federation, network, SCHEDULE, seed=1, merged=merged)
+    )
+    method.build()
+    method.attend(1)
+    return method
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_outputs_are_the_softmax_of_the_logits(name: str, options: dict[str, Any]) -> None:
+    found, plain = (built(name, options, outputs) for outputs in ("probabilities", "logits"))
+    torch.testing.assert_close(found.predict(), plain.predict().softmax(dim=1))
+    # The loss too: of a step that has not moved anything yet.
+    with torch.no_grad():
+        expected = plain.task.loss(plain.logits(plain.dropout).softmax(dim=1))
+        loss = found.task.loss(found.outputs_of(found.logits(found.dropout)))
+    torch.testing.assert_close(loss, expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "same"),
+    [
+        ("moon", {"mu": 0.0, "projection": False}, "fedavg"),
+        ("fedprox", {"mu": 0.0}, "fedavg"),
+        ("fedala", {"rate": 0.0}, "fedavg"),
+        ("fedproto", {"strength": 0.0}, "local"),
+        ("fedsage+", {"neighbours": 0}, "fedavg"),
+    ],
+)
+def test_a_method_that_does_no_more_than_another_is_the_other(
+    name: str, options: dict[str, Any], same: str
+) -> None:
+    def losses(name: str, options: dict[str, Any]) -> list[float]:
+        network = Architecture("graphsage", (8, 8), dropout=0.5, outputs="probabilities")
+        setting = make_setting(small_federation(3), network, SCHEDULE, seed=1)
+        return train(registry.create(name, options, setting)).curve["loss"]
+
+    assert losses(name, options) == losses(same, {})
