@@ -9,6 +9,7 @@ from torch import Tensor
 from datasets.federation import Federation
 from methods.core.tasks import NodeClassification
 from methods.stacked.backbones import normalised_adjacency
+from methods.stacked.propagation import spread_labels
 from methods.stacked.segments import ranks
 
 STEPS = 10
@@ -30,10 +31,8 @@ def homophily(
     labels = functional.one_hot(task.train_labels[seed], task.width).float()
     start = torch.full((federation.nodes, task.width), 1 / task.width, device=device)
     start = start.index_copy(0, rows, labels)
-    convolution, spread = normalised_adjacency(federation.graph, device), start
-    for _ in range(STEPS):
-        spread = SPREAD * convolution(spread) + (1 - SPREAD) * start
-        spread = spread.index_add(0, rows, labels)
+    convolution = normalised_adjacency(federation.graph, device)
+    spread = spread_labels(convolution, start, rows, labels, STEPS, SPREAD)
     right = spread[task.train[held_out]].argmax(dim=1) == task.train_labels[held_out]
     client = task.client[task.train[held_out]]
     count = torch.bincount(client, minlength=federation.clients)

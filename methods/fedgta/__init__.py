@@ -46,7 +46,7 @@ from methods.stacked.architecture import Architecture
 from methods.stacked.backbones import Convolution, Inputs, normalised_adjacency
 from methods.stacked.mixing import cosine, gram, mix
 from methods.stacked.parameters import Parameters, stack
-from methods.stacked.propagation import propagate, symmetric_weight
+from methods.stacked.propagation import propagate, spread_labels, symmetric_weight
 from methods.stacked.segments import Segments
 
 SMALLEST = 1e-8
@@ -203,11 +203,12 @@ class FedGTA(FederatedMethod):
         authors = options.propagation == "authors"
         start = prediction if authors else torch.zeros_like(prediction)
         seeds = self.labels if authors else prediction[rows]
-        start = start.index_copy(0, rows, seeds)
-        spread = start
+        spread = start = start.index_copy(0, rows, seeds)
+        if authors:
+            return spread_labels(self.convolution, start, rows, seeds, options.steps, options.spread)
         for _ in range(options.steps):
             spread = options.spread * self.convolution(spread) + (1 - options.spread) * start
-            spread = spread.index_add(0, rows, seeds) if authors else spread.clamp(0, 1)
+            spread = spread.clamp(0, 1)
         return spread
 
     def _powers(self, h: Tensor) -> list[Tensor]:

@@ -56,7 +56,7 @@ from methods.core.tasks import NodeClassification
 from methods.fedlap.spectrum import misread_eigenpairs, roughness, smallest_eigenpairs
 from methods.fedsgd import FedSGD
 from methods.stacked.activation import Dropout
-from methods.stacked.architecture import Architecture, layer_widths
+from methods.stacked.architecture import Architecture
 from methods.stacked.backbones import Backbone, Inputs, make_backbone
 from methods.stacked.features import DenseFeatures
 from methods.stacked.parameters import Parameters, prefixed, stack, unprefixed
@@ -158,13 +158,7 @@ class FedLap(FedSGD):
         """f, or the setting's own."""
         if self.options.network == "backbone":
             return super().architecture()
-        return self._perceptron(self.options.feature_hidden)
-
-    def _perceptron(self, hidden: str) -> Architecture:
-        widths = layer_widths(hidden)
-        return replace(
-            self.setting.architecture, backbone="mlp", hidden=widths, head="linear", input_norm=True
-        )
+        return self.setting.architecture.perceptron(self.options.feature_hidden)
 
     def make_inputs(self) -> Inputs:
         """The clients' features and graphs; besides, the global graph's nodes."""
@@ -177,7 +171,9 @@ class FedLap(FedSGD):
         seen = federation.client[target] * nodes + row[source]
         of_client = seen.unique() // nodes
         self.neighbours = torch.bincount(of_client, minlength=federation.clients)
-        self.structure_backbone = make_backbone(self._perceptron(self.options.structure_hidden))
+        self.structure_backbone = make_backbone(
+            self.setting.architecture.perceptron(self.options.structure_hidden)
+        )
         return super().make_inputs()
 
     def initial_parameters(self) -> Parameters:

@@ -17,9 +17,8 @@ from torch import Tensor
 
 from methods.core.channel import FLOAT, INDEX
 from methods.stacked.backbones import Backbone, Inputs
-from methods.stacked.features import Features
+from methods.stacked.features import SharedFeatures
 from methods.stacked.propagation import propagate, symmetric_weight, use_kernel, with_self_loops
-from methods.stacked.segments import Segments
 
 BLOCKS = 5
 BLOCK_NODES = 100
@@ -59,20 +58,6 @@ def make_proxy(kind: str, width: int, generator: np.random.Generator) -> Proxy:
     ends = (np.concatenate([source, target]), np.concatenate([target, source]))
     features = generator.standard_normal((nodes, width), dtype=np.float32)
     return Proxy(dgl.graph(ends, num_nodes=nodes), torch.from_numpy(features))
-
-
-class SharedFeatures(Features):
-    """One X (m, d) for all K clients: the rows of client k are k·m … (k+1)·m − 1."""
-
-    def __init__(self, features: Tensor, clients: int, device: torch.device | str = "cpu") -> None:
-        self.segments = Segments(torch.full((clients,), len(features)), device)
-        self.rows, self.width = clients * len(features), int(features.shape[1])
-        self.shared = features.to(device)
-
-    def times(self, weight: Tensor) -> Tensor:
-        """X W_k for each client; (K, d, width) → (K·m, width)."""
-        clients, _, width = weight.shape
-        return torch.bmm(self.shared.expand(clients, -1, -1), weight).view(-1, width)
 
 
 class FunctionalEmbedding:

@@ -7,11 +7,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from methods.stacked.propagation import propagate
-from methods.stacked.segments import Segments
-
-CHUNK_ENTRIES = 2**25
-"""Entries of the widest dense matrix at a time (128 MB)."""
+from methods.structure.walks import return_probabilities
 
 
 def structure_encoding(graph: dgl.DGLGraph, sizes: Tensor, degrees: int, steps: int) -> Tensor:
@@ -25,36 +21,3 @@ def structure_encoding(graph: dgl.DGLGraph, sizes: Tensor, degrees: int, steps: 
     degree = graph.in_degrees().clamp(max=degrees)
     one_hot = functional.one_hot(degree, degrees + 1)[:, 1:].float()
     return torch.cat([one_hot, return_probabilities(graph, sizes, steps)], dim=1)
-
-
-def return_probabilities(graph: dgl.DGLGraph, sizes: Tensor, steps: int) -> Tensor:
-    """Chance that a random walk from v stands on v after 1…steps steps, (n, steps) float32.
-
-    They are the diagonals of (D⁻¹A)^t, hence of N^t with the symmetric N = D^−½ A D^−½, and
-    diag(N^(a+b)) sums the entries of N^a ∘ N^b by columns: half the powers suffice. A block of
-    columns is propagated at a time, the same local columns of all clients side by side, so that
-    no (n, n) matrix ever stands in memory.
-    """
-    segments = Segments(sizes)
-    nodes = segments.rows
-    first = torch.cat([torch.zeros(1, dtype=torch.int64), segments.sizes.cumsum(0)[:-1]])
-    local = torch.arange(nodes) - first[segments.client]
-    source, target = graph.edges()
-    scale = graph.in_degrees().clamp(min=1).float().rsqrt()
-    weight = scale[source] * scale[target]
-    result = torch.zeros(nodes, steps)
-    largest = int(segments.sizes.max())
-    width = max(1, min(largest, CHUNK_ENTRIES // nodes))
-    for start in range(0, largest, width):
-        rows = ((local >= start) & (local < start + width)).nonzero().squeeze(1)
-        cell = (segments.client[rows], local[rows] - start)
-        power = torch.zeros(nodes, width)
-        power[rows, cell[1]] = 1.0
-        for step in range(1, steps + 1):
-            if step % 2:
-                half, power = power, propagate(graph, power, weight)
-                product = half * power
-            else:
-                product = power * power
-            result[rows, step - 1] = segments.sum(product)[cell]
-    return result

@@ -52,7 +52,7 @@ from methods.fedstruct.bytes import Traffic
 from methods.fedstruct.options import FedStructOptions
 from methods.fedstruct.rows import acquisition_bytes, combined_rows, hop_weights, pruned_blocks, pruned_rows
 from methods.stacked.activation import Dropout, trains
-from methods.stacked.architecture import Architecture, layer_widths
+from methods.stacked.architecture import Architecture
 from methods.stacked.backbones import Backbone, Inputs, make_backbone
 from methods.stacked.features import DenseFeatures
 from methods.stacked.parameters import Parameters, prefixed, stack, unprefixed
@@ -142,9 +142,7 @@ class FedStruct(FedSGD):
 
     def _network(self, hidden: str) -> Architecture:
         kind = "graphsage" if self.options.network == "graphsage" else "mlp"
-        return replace(
-            super().architecture(), backbone=kind, hidden=layer_widths(hidden), head="linear", input_norm=True
-        )
+        return super().architecture().perceptron(hidden, kind)
 
     def make_inputs(self) -> Inputs:
         """Client features for f; besides, everything that the structure part reads."""

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from methods.fedpub.proxy import SharedFeatures
 from methods.stacked.activation import Dropout
 from methods.stacked.backbones import Backbone, Convolution, Inputs
+from methods.stacked.features import SharedFeatures
 from methods.stacked.parameters import Parameters, Weights, linear_start, prefixed
 from methods.stacked.propagation import use_kernel
 

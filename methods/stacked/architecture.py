@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from datasets.errors import UserError, check_at_least, check_choice
@@ -45,6 +45,11 @@ class Architecture:
         if not 0 <= self.dropout < 1:
             raise UserError(f"dropout must be at least 0 and less than 1, not {self.dropout}")
         check_at_least("hops", self.hops, 0)
+
+    def perceptron(self, hidden: str, kind: str = "mlp") -> Architecture:
+        """A network of a method's own on the same dropout, with its widths as options write them (`128+64`)
+        and its input layer-normalised."""
+        return replace(self, backbone=kind, hidden=layer_widths(hidden), head="linear", input_norm=True)
 
     def outputs_of(self, logits: Tensor) -> Tensor:
         """What is trained on and scored, (n, C): the logits, or their softmax."""

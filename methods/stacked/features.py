@@ -221,3 +221,17 @@ class NormalisedFeatures(Features):
         """X̂ W; (K, d, width) → (n, width)."""
         total = weight.sum(dim=1).index_select(0, self.segments.client)
         return super().times(weight) - self.shift.unsqueeze(1) * total
+
+
+class SharedFeatures(Features):
+    """One X (m, d) for all K clients: the rows of client k are k·m … (k+1)·m − 1."""
+
+    def __init__(self, features: Tensor, clients: int, device: torch.device | str = "cpu") -> None:
+        self.segments = Segments(torch.full((clients,), len(features)), device)
+        self.rows, self.width = clients * len(features), int(features.shape[1])
+        self.shared = features.to(device)
+
+    def times(self, weight: Tensor) -> Tensor:
+        """X W_k for each client; (K, d, width) → (K·m, width)."""
+        clients, _, width = weight.shape
+        return torch.bmm(self.shared.expand(clients, -1, -1), weight).view(-1, width)

@@ -6,6 +6,7 @@ torch's product with a CSR matrix (MKL on the CPU, cuSPARSE on CUDA): the same s
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import dgl
@@ -204,3 +205,22 @@ def mean_weight(graph: dgl.DGLGraph) -> Tensor:
     """1/d_v for each edge (u, v), so that propagation is the mean of the neighbours; (edges,)."""
     _, target = graph.edges()
     return graph.in_degrees().clamp(min=1).float().reciprocal()[target]
+
+
+def spread_labels(
+    convolution: Callable[[Tensor], Tensor],
+    start: Tensor,
+    rows: Tensor,
+    labels: Tensor,
+    steps: int,
+    share: float,
+) -> Tensor:
+    """Label propagation: `steps` times Y ← share · Â Y + (1 − share) Y⁰, then Y[rows] += labels; (n, C).
+
+    `start` is Y⁰, (n, C); `labels` are of the rows that have one, (r, C).
+    """
+    spread = start
+    for _ in range(steps):
+        spread = share * convolution(spread) + (1 - share) * start
+        spread = spread.index_add(0, rows, labels)
+    return spread

@@ -11,8 +11,9 @@ from methods.core.base import Architecture, Schedule
 from methods.core.setting import Setting, make_setting
 from methods.core.training import train
 from methods.fedstar import FedStar
-from methods.fedstar import encoding as fedstar_encoding
-from methods.fedstar.encoding import return_probabilities, structure_encoding
+from methods.fedstar.encoding import structure_encoding
+from methods.structure import walks
+from methods.structure.walks import return_probabilities
 from tests.methods.federations import small_federation
 
 
@@ -23,7 +24,7 @@ def _setting(clients: int = 4, backbone: str = "gcn", head: str = "linear", **sc
 
 @pytest.mark.parametrize("entries", [2**25, 300])
 def test_return_probabilities_against_dense_powers(entries: int, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(fedstar_encoding, "CHUNK_ENTRIES", entries)
+    monkeypatch.setattr(walks, "CHUNK_ENTRIES", entries)
     federation = small_federation(clients=3, nodes=70, seed=1)
     found = return_probabilities(federation.graph, federation.sizes, 7)
     adjacency = federation.graph.adj_external(scipy_fmt="csr").toarray()
