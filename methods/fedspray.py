@@ -22,7 +22,8 @@ tables take both; on the same clients the code's figures come out with them and 
 (results/notes/fedspray-2.md).
 
 A client that is absent in a round keeps θ, ω and its s_i; it is in no mean, and an s_c that no client present
-holds stays as it was.
+holds stays as it was. Who is present sends C proxies, also of the classes that it does not hold (Algorithm 1,
+line 24), and their bytes count.
 """
 
 from __future__ import annotations

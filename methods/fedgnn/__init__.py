@@ -106,7 +106,8 @@ class FedGNN(FedAvg):
         return self.options.rule == "neighbourhood" or (self.options.rule == "auto" and shared)
 
     def _count(self, augmentation: Augmentation) -> None:
-        """What nodes are matched by goes to the server, the arrivals' features to their new clients.
+        """What nodes are matched by goes to the server, the arrivals' features to their new clients; an edge
+        is two ids of 8 bytes, global ones, where an index into what a client holds takes 4 in other methods.
 
         Similarity needs every node's features, neighbourhoods every edge, after which the server asks for
         the features of those nodes alone that arrive somewhere.

@@ -274,7 +274,8 @@ class FedPub(FederatedMethod):
         all parameters that is left; `communication_pct_of_fedavg`: both ways, by the shorter of a message's
         two encodings, and its mean; `paper_communication_pct`: with every entry named by an index, 3/2 of the
         model's size, as Table 3 counts also where all values would be shorter;
-        `similarity_label_correlation`: with the label similarity, over pairs of clients.
+        `similarity_label_correlation`: with the label similarity, over pairs of clients, the absent ones with
+        what they keep.
         """
         whole = self.federation.clients * self.size
         maskable = sum(mask.numel() for mask in unprefixed(PREFIX, self.parameters).values())

@@ -43,7 +43,8 @@ def _entropy(shares: Tensor) -> Tensor:
 
 
 def correlation(first: Tensor, second: Tensor) -> float:
-    """Pearson's correlation over the pairs of different clients of two (K, K) matrices; NaN for K < 3."""
+    """Pearson's correlation over the pairs of different clients of two (K, K) matrices; NaN for K < 3, and
+    where all pairs of one are alike."""
     clients = len(first)
     if clients < 3:
         return float("nan")

@@ -137,6 +137,18 @@ def test_weights_and_vectors_travel_and_masks_do_not():
     assert clients.run("fedaux")[1].bytes == {"up": size, "down": size, "once": 0}
 
 
+def test_the_mean_cosine_is_over_clients_that_send_their_vector():
+    """Of four clients the last two are gone before the first round."""
+    method = Clients(replace(SCHEDULE, leavers="2@1+3@1"), clients=4).create("fedaux")
+    method.build()
+    method.attend(1)
+    method.train_round(1)
+    first, second = method.parameters[VECTOR].detach().flatten(1)[:2].clone()
+    method.exchange(1)
+    expected = float(functional.cosine_similarity(first, second, dim=0))
+    assert method.by_round["vector_cosine"] == [pytest.approx(expected, abs=1e-6)]
+
+
 @pytest.mark.parametrize("head", ["linear", "convolution"])
 def test_it_predicts_links_and_takes_both_classifiers(head):
     architecture = Architecture(hidden=WIDTHS, dropout=0.0, head=head)

@@ -123,6 +123,19 @@ def test_the_nearest_prototype_may_predict():
         assert predicted[method.federation.client == k].tolist() == nearest
 
 
+def test_the_classifier_predicts_until_a_class_is_known():
+    """Of three clients only the first, which has no training node, takes part."""
+    federation = small_federation()
+    federation = replace(federation, train=federation.train & (federation.client != 0))
+    schedule = replace(SCHEDULE, leavers="1@1+2@1")
+    found, plain = (
+        Clients(schedule, federation=federation).run("fedproto", predict=predict)[0]
+        for predict in ("prototypes", "classifier")
+    )
+    assert not found.known.any()
+    assert torch.equal(found.predict(), plain.predict())
+
+
 def test_a_class_without_training_nodes_is_never_predicted_by_prototypes():
     federation = small_federation()
     federation = replace(federation, train=federation.train & (federation.labels != 1))
