@@ -9,7 +9,7 @@ from torch import Tensor
 
 from datasets.federation import Federation
 from datasets.graph import as_scipy
-from methods.structure.walks import return_probabilities
+from methods.stacked.walks import return_probabilities
 
 STEPS = 5
 """Longest walk."""

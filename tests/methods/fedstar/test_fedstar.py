@@ -12,8 +12,8 @@ from methods.core.setting import Setting, make_setting
 from methods.core.training import train
 from methods.fedstar import FedStar
 from methods.fedstar.encoding import structure_encoding
-from methods.structure import walks
-from methods.structure.walks import return_probabilities
+from methods.stacked import walks
+from methods.stacked.walks import return_probabilities
 from tests.methods.federations import small_federation
 
 

@@ -1,4 +1,4 @@
-"""What random walks tell of a node's surroundings, whatever its features are."""
+"""What random walks tell of the surroundings of every client's nodes."""
 
 from __future__ import annotations
 
