@@ -95,7 +95,7 @@ def test_lower_layers_are_the_servers_and_upper_ones_each_clients_own():
     for name, value in method.parameters.items():
         assert torch.equal(value[0], value[1]) is (name not in method.mixture)
     assert 0 < outcome.extras["mixture_mean"] < 1
-    assert outcome.extras["first_steps"] == 11
+    assert outcome.extras["steps_taken"] == 11
 
 
 @pytest.mark.parametrize("share", [0.8, 0.3, 0.01])

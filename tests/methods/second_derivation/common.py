@@ -41,10 +41,11 @@ def created(
     options: Mapping[str, Any],
     backbone: str = "gcn",
     hidden: tuple[int, ...] = (16, 12),
+    outputs: str = "logits",
     **schedule: Any,
 ) -> FederatedMethod:
     """The stacked method, not yet built, without dropout."""
-    architecture = Architecture(backbone=backbone, hidden=hidden, dropout=0.0)
+    architecture = Architecture(backbone=backbone, hidden=hidden, dropout=0.0, outputs=outputs)
     return registry.create(name, options, make_setting(federation, architecture, Schedule(**schedule)))
 
 

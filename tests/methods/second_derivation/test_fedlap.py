@@ -17,7 +17,7 @@ eigenvectors of a Laplacian to its r least eigenvalues Λ, and every client adds
 
 The clients' gradients are averaged in every epoch, with weights p_k, and one step of Adam is taken. The R_k
 are added up as they are; in the public code they too have weights p_k (`parts=weighted`), and cross-entropy
-takes softmax(logits) for logits (`loss=softmax`).
+takes softmax(logits) for logits (the setting's `outputs=probabilities`).
 
 The Laplacian is I − D̃^−½ (A + I) D̃^−½, whose U is orthonormal, so that tr(WᵀΛW) is tr(SᵀLS) for S = UW; a
 column is turned round where its product with a drawn vector is negative, and that of the eigenvalue 0 is
@@ -45,6 +45,7 @@ from datasets.federation import Federation
 from datasets.graph import largest_component
 from datasets.registry import load
 from datasets.seeding import stream
+from methods.stacked.architecture import OUTPUTS
 from methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, numbers
 from tests.methods.oracle import client_parts, forward
@@ -62,7 +63,7 @@ from tests.methods.second_derivation.common import (
 
 CLIENTS, RANK = 4, 7
 WIDTHS = {"feature_hidden": "9", "structure_hidden": "11", "structure_width": 10}
-DEFAULTS = {"network": "decoupled", "hops": 2, "smoothing": 10.0, "loss": "logits", **WIDTHS}
+DEFAULTS = {"network": "decoupled", "hops": 2, "smoothing": 10.0, **WIDTHS}
 
 
 def perceptron(x: Tensor, model: Parameters, prefix: str = "") -> Tensor:
@@ -118,14 +119,15 @@ class Loop:
         name: str,
         options: dict[str, Any],
         backbone: str = "gcn",
+        outputs: str = "logits",
         **schedule: Any,
     ) -> None:
-        self.federation, self.name, self.backbone = federation, name, backbone
+        self.federation, self.name, self.backbone, self.outputs = federation, name, backbone, outputs
         kind = {"parts": "whole"} if name == "fedlap" else {"rank": RANK, "steps": 40}
         self.options = {**DEFAULTS, **kind, **options}
         self.weighting = schedule.get("weighting", "training-nodes")
         schedule = {"weight_decay": 1e-3, "learning_rate": 0.02, **schedule}
-        self.method: Any = created(federation, name, self.options, backbone, **schedule)
+        self.method: Any = created(federation, name, self.options, backbone, outputs=outputs, **schedule)
         self.method.build()
         self.model = leaves(copied(self.method.parameters), 0)
         self.optimiser = torch.optim.Adam(
@@ -171,7 +173,7 @@ class Loop:
     def cross_entropy(self, client: int) -> Tensor:
         """Mean over the client's training nodes, ()."""
         part, output = self.parts[client], self.logits(client)
-        if self.options["loss"] == "softmax":
+        if self.outputs == "probabilities":
             output = torch.softmax(output, dim=1)
         return functional.cross_entropy(output[part["train"]], part["labels"][part["train"]])
 
@@ -266,10 +268,10 @@ def connected() -> Federation:
 
 
 @pytest.mark.parametrize("parts", ["whole", "weighted"])
-@pytest.mark.parametrize("loss", ["logits", "softmax"])
+@pytest.mark.parametrize("outputs", OUTPUTS)
 @pytest.mark.parametrize("weighting", ["training-nodes", "nodes"])
-def test_fedlap_agrees(federation: Federation, parts: str, loss: str, weighting: str) -> None:
-    loop = Loop(federation, "fedlap", {"parts": parts, "loss": loss}, weighting=weighting)
+def test_fedlap_agrees(federation: Federation, parts: str, outputs: str, weighting: str) -> None:
+    loop = Loop(federation, "fedlap", {"parts": parts}, outputs=outputs, weighting=weighting)
     for number in (1, 2, 3):
         loop.play(number)
 
@@ -300,10 +302,10 @@ def test_fedlap_agrees_with_absent_clients(federation: Federation, parts: str) -
         loop.play(number)
 
 
-@pytest.mark.parametrize("loss", ["logits", "softmax"])
+@pytest.mark.parametrize("outputs", OUTPUTS)
 @pytest.mark.parametrize("weighting", ["training-nodes", "nodes"])
-def test_fedlap_plus_agrees(connected: Federation, loss: str, weighting: str) -> None:
-    loop = Loop(connected, "fedlap+", {"loss": loss}, weighting=weighting)
+def test_fedlap_plus_agrees(connected: Federation, outputs: str, weighting: str) -> None:
+    loop = Loop(connected, "fedlap+", {}, outputs=outputs, weighting=weighting)
     loop.take_exact()
     for number in (1, 2, 3):
         loop.play(number)
