@@ -1,9 +1,9 @@
 """A table for a paper from records: LaTeX, Markdown, CSV or Parquet.
 
-In every block (a column, with everything that was run alike) the best mean is bold, and so is every other
-mean that cannot be told from it: the two are compared by a paired one-sided t test over the seeds that both
-have, each of which draws clients and split, and the p values of a block are corrected by Holm (1979). What
-breaks privacy is no rival, as on the leaderboards.
+In every block (a column, or a row where methods stand in the columns, with everything that was run alike) the
+best mean is bold, and so is every other mean that cannot be told from it: the two are compared by a paired
+one-sided t test over the seeds that both have, each of which draws clients and split, and the p values of a
+block are corrected by Holm (1979). What breaks privacy is no rival, as on the leaderboards.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pandas
 from scipy.stats import ttest_rel
 
 from benchmark.arguments import Arguments
-from benchmark.frame import MAIN, OPTIONS, Results, averaged
+from benchmark.frame import MAIN, Results, averaged, axes, competes
 from benchmark.pages.metrics import more_is_better
 from benchmark.pages.tables import markdown_table
 from benchmark.plan import grid_cells, outdated_parts
@@ -31,9 +31,6 @@ from datasets.files import explained, write_atomically
 
 ENDINGS = (".tex", ".md", ".csv", ".parquet")
 LEVEL = 0.05
-OF_THE_ROW = ("backbone", "files", "versions", OPTIONS)
-"""How the names of the settings begin that belong to what competes; all others must be alike for two rows to
-be compared."""
 MARK = " †"
 LESS_IS_BETTER = ("seconds", "bytes", "peak_memory")
 """How the names of those figures begin of which less is better."""
@@ -45,8 +42,8 @@ class Table:
     """Means by row and column."""
 
     figures: pandas.DataFrame
-    """One row for each of both: their names, `mean`, `std`, `runs`, `rival` (whether it keeps to privacy),
-    `bold`, and `rank` in its block."""
+    """One row for each of both: their names, `mean`, `std`, `runs` (seeds), `rival` (whether it keeps to
+    privacy), `bold`, `rank` in its block, and `p_value` (`against_best`)."""
     levels: tuple[str, ...]
     """The columns of `figures` that name a row, that which was asked for first."""
     column: str
@@ -56,16 +53,38 @@ class Table:
 
     @property
     def note(self) -> str:
-        """The rule behind the bold figures."""
-        direction = "highest" if _sign(self.values) > 0 else "lowest"
-        said = (
-            f"Mean and standard deviation over seeds. Bold: the {direction} mean of a column among what was "
-            "run alike, and every mean that cannot be told from it (paired one-sided t test over the seeds "
-            "of both, each with its own draw of clients and split; Holm's correction; level "
-            f"{LEVEL:g}): with few seeds little can be told apart, with one nothing is tested. Mean rank: "
-            "over the columns in which every row has a figure."
-        )
-        return said if self.figures["rival"].all() else f"{said} †: breaks privacy, and is no rival."
+        """How many seeds, and the rule behind the bold figures."""
+        runs = self.figures["runs"]
+        least, most = int(runs.min()), int(runs.max())
+        seeds = f"{most} seed{'s' * (most != 1)}" if least == most else f"{least} to {most} seeds"
+        said = [f"Mean and standard deviation over {seeds}."]
+        if _sign(self.values):
+            said.append(
+                f"Bold: the {'highest' if _sign(self.values) > 0 else 'lowest'} mean of a "
+                f"{'row' if self.across else 'column'} among what was run alike, and every mean that cannot "
+                "be told from it (paired one-sided t test over the seeds of both, each with its own draw of "
+                f"clients and split; Holm's correction; level {LEVEL:g}): with few seeds little can be told "
+                "apart, with one nothing is tested."
+            )
+        if self.ranked:
+            said.append("Mean rank: over the columns in which every row that was run alike has a figure.")
+        if not self.figures["rival"].all():
+            said.append("†: breaks privacy, and is no rival.")
+        return " ".join(said)
+
+    @property
+    def across(self) -> bool:
+        """Whether what competes stands in the columns."""
+        return axes(self.levels[0], self.column)[0] == self.column
+
+    @property
+    def ranked(self) -> bool:
+        """Whether rows have a mean rank: there is a column with a figure of each."""
+        return bool(np.isfinite(self.mean_ranks(self._index())).any())
+
+    def _index(self) -> pandas.Index:
+        rows = self.figures[list(self.levels)].drop_duplicates()
+        return pandas.MultiIndex.from_frame(rows) if len(self.levels) > 1 else pandas.Index(rows.iloc[:, 0])
 
     def shown(self, bold: str, plain: str, alone: str) -> pandas.DataFrame:
         """The table as text: the forms are those of a bold and a plain `mean` and `std`, and of what stands
@@ -75,20 +94,21 @@ class Table:
             _cell(mean, std, bold if best else plain, alone)
             for mean, std, best in zip(rows["mean"], rows["std"], rows["bold"], strict=True)
         ]
-        first = rows[self.levels[0]]
+        names = [*self.levels, self.column]
+        index = [rows[name] for name in names]
         if not rows["rival"].all():
-            first = first.where(rows["rival"], first + MARK)
-        index = [first, *(rows[name] for name in (*self.levels[1:], self.column))]
+            place = len(index) - 1 if self.across else 0
+            index[place] = index[place].where(rows["rival"], index[place] + MARK)
         table = pandas.Series(text, index=pandas.MultiIndex.from_arrays(index)).unstack(-1, sort=False)
-        if _sign(self.values):
+        if self.ranked:
             table[RANK] = [_rank(found) for found in self.mean_ranks(table.index)]
         return table.fillna("").rename_axis(columns=None)
 
     def mean_ranks(self, index: pandas.Index) -> list[float]:
         """The mean rank of every row of the table; NaN where no column has a figure for each row."""
-        shared = [name for name in self.levels[1:] if not name.startswith(OF_THE_ROW)]
+        shared = [name for name in self.levels[1:] if not competes(name)]
         rows = self.figures[self.figures["rival"]]
-        if rows.empty:
+        if rows.empty or self.across or not _sign(self.values):
             return [np.nan] * len(index)
         size = rows.groupby([*shared, self.column], dropna=False)["rank"].transform("size")
         row = rows[list(self.levels)].astype(str).agg("|".join, axis=1)
@@ -108,43 +128,50 @@ def make_table(results: Results, rows: str = "method", columns: str = "dataset",
         raise UserError("there is no result to export: name the folder and the tables of records that exist")
     found, levels, frame = averaged(results, rows, columns, values)
     figures = found.reset_index()
-    keeps = frame["privacy"] == "" if rows == "method" else pandas.Series(True, index=frame.index)
+    of_methods = "method" in (rows, columns)
+    keeps = frame["privacy"] == "" if of_methods else pandas.Series(True, index=frame.index)
     keys = [frame[name] for name in (*levels, columns)]
     figures["rival"] = keeps.groupby(keys, sort=False, dropna=False).all().to_numpy()
-    figures["bold"], figures["rank"] = False, np.nan
-    shared = [name for name in levels[1:] if not name.startswith(OF_THE_ROW)]
-    rival = [name for name in levels if name not in shared]
+    figures["bold"], figures["rank"], figures["p_value"] = False, np.nan, np.nan
+    across, apart = axes(rows, columns)
+    shared = [apart, *(name for name in levels[1:] if not competes(name))]
+    rival = [across, *(name for name in levels[1:] if name not in shared)]
     sign = _sign(values)
-    for key, members in figures[figures["rival"]].groupby([*shared, columns], dropna=False, sort=False):
-        inside = frame[_matches(frame, dict(zip([*shared, columns], key, strict=True)))]
+    for key, members in figures[figures["rival"]].groupby(shared, dropna=False, sort=False):
+        inside = frame[_matches(frame, dict(zip(shared, key, strict=True)))]
         # By the position of a row in `figures`.
         own = {place: inside[_matches(inside, row[rival].to_dict())] for place, row in members.iterrows()}
         wide = pandas.DataFrame({place: each.groupby("seed")[values].mean() for place, each in own.items()})
-        figures.loc[indistinguishable(wide, sign), "bold"] = True
+        found = against_best(wide, sign)
+        figures.loc[list(found), "p_value"] = list(found.values())
+        figures.loc[[place for place, p in found.items() if p >= LEVEL], "bold"] = True
         if sign:
             figures.loc[members.index, "rank"] = (-sign * members["mean"]).rank()
     return Table(figures, tuple(levels), columns, values)
 
 
-def indistinguishable(values: pandas.DataFrame, sign: int) -> list[Hashable]:
-    """The column of `values` (seeds by methods) with the best mean, and those that cannot be told from it;
-    `sign`: 1 if more is better, -1 if less is, 0 if it is no contest, which nobody wins."""
+def against_best(values: pandas.DataFrame, sign: int) -> dict[Hashable, float]:
+    """Column of `values` (seeds by methods) → corrected p value of the test that the best column by its mean
+    is better; 1 of that column itself, NaN without two common seeds. Empty where nobody wins.
+
+    `sign`: 1 if more is better, -1 if less is, 0 if it is no contest.
+    """
     means = sign * values.mean()
     if not sign or means.isna().all():
-        return []
+        return {}
     best = means.idxmax()
     others = [name for name in values.columns if name != best]
     found = {name: _p_value(sign * values[[best, name]].dropna().to_numpy()) for name in others}
-    return [best, *(name for name, p in holm(found).items() if p >= LEVEL)]
+    return {best: 1.0, **holm(found)}
 
 
 def holm(p_values: Mapping[Hashable, float]) -> dict[Hashable, float]:
     """The p values corrected for their number, step down (Holm 1979); those that are NaN are no test and
-    count as 0."""
+    stay so."""
     ordered = sorted(
         (name for name in p_values if p_values[name] == p_values[name]), key=p_values.__getitem__
     )
-    corrected, largest = dict.fromkeys(p_values, 0.0), 0.0
+    corrected, largest = dict.fromkeys(p_values, float("nan")), 0.0
     for position, name in enumerate(ordered):
         largest = max(largest, min(1.0, (len(ordered) - position) * p_values[name]))
         corrected[name] = largest
@@ -152,13 +179,14 @@ def holm(p_values: Mapping[Hashable, float]) -> dict[Hashable, float]:
 
 
 def export(
-    results: Results, path: Path, rows: str = "method", columns: str = "dataset", values: str = MAIN
+    results: Results, path: str | Path, rows: str = "method", columns: str = "dataset", values: str = MAIN
 ) -> Path:
     """Write the table to `path`, in the format that its ending names; returns the path.
 
     `.tex` needs the package booktabs; `.csv` and `.parquet` have a line for each row and column.
     Raises UserError as `make_table`, for another ending, and where the file cannot be written.
     """
+    path = Path(path)
     if path.suffix not in ENDINGS:
         raise UserError(f"cannot export to {path}: the file's name must end in {', '.join(ENDINGS)}")
     table = make_table(results, rows, columns, values)

@@ -13,12 +13,15 @@ from benchmark.pages.metrics import main_value
 from benchmark.pages.tables import with_spread
 from benchmark.record import FAILED, OK, Record
 from datasets.errors import UserError, check_choice
+from methods.core.schedule import SELECTED_BESIDES
 
 if TYPE_CHECKING:
     import pandas
 
 MAIN = "score"
 """The column of accuracy or, of a link predictor, of the area under the curve."""
+VALIDATION = "validation"
+"""The column of the score by which rounds and hyper-parameters are chosen."""
 OPTIONS = "options."
 """Begins the names of the columns of options."""
 _LEFT_OUT = (
@@ -32,6 +35,30 @@ _LEFT_OUT = (
 )
 """What is no figure of a record's row, or has rows of its own."""
 
+
+OF_A_METHOD = (
+    "method",
+    "backbone",
+    "hidden",
+    "head",
+    "dropout",
+    "input_norm",
+    "hops",
+    "outputs",
+    "local_epochs",
+    "learning_rate",
+    "weight_decay",
+    "optimiser",
+    "weighting",
+    "evaluate",
+    "files",
+    "versions",
+    OPTIONS,
+)
+"""How the names of the settings begin that belong to what competes; in all others two results must be alike
+to be compared."""
+_DIGITS = 8
+"""Of the content of files, in tables."""
 
 _PLACE = ("key", "protocol", "dataset", "partition", "clients", "method", "backbone", "seed", "status")
 
@@ -59,9 +86,11 @@ class Results:
         return tuple(record for record in self.records if record.status == OK)
 
     def frame(self) -> pandas.DataFrame:
-        """One row a record: what was run, by the names of a protocol's settings; its scores in percent, with
-        the main one as `score`; seconds, bytes, options and a method's own figures as `seconds.train`,
-        `bytes.up`, `options.mu`, `extras.epsilon`."""
+        """One row a record: what was run, by the names of a protocol's settings; its test scores in percent,
+        with the main one as `score`, and the clients' mean `validation` score in the selected round, by
+        which hyper-parameters are chosen; seconds, bytes, options and a method's own figures as
+        `seconds.train`, `bytes.up`, `options.mu`, `extras.epsilon`. `accuracy.selected_by_last` is the test
+        score had that rule chosen the round."""
         import pandas
 
         return pandas.DataFrame([_row(record) for record in self.records])
@@ -79,6 +108,18 @@ class Results:
             parts.append(part)
         return pandas.concat(parts, ignore_index=True) if parts else pandas.DataFrame()
 
+    def by_client(self) -> pandas.DataFrame:
+        """One row a client of each cell: the cell, `client`, and its `test` score in percent in the selected
+        round; NaN without test nodes. Records from before there were such scores have no rows."""
+        import pandas
+
+        rows = [
+            {**_place(record), "client": client, "test": score}
+            for record in self.successes
+            for client, score in enumerate(record.extras.get("test_by_client", ()))
+        ]
+        return pandas.DataFrame(rows)
+
     def pivot(
         self, rows: str = "method", columns: str = "dataset", values: str = MAIN, text: bool = True
     ) -> pandas.DataFrame:
@@ -86,7 +127,9 @@ class Results:
         columns `mean`, `std` and `runs`.
 
         A setting or option that is in neither `rows` nor `columns` but differs within one of their fields
-        becomes a level of the rows: what was run differently is never averaged. Raises UserError without a
+        becomes a level of the rows: what was run differently is never averaged. So does one that must be
+        alike for two methods to be compared, as the number of clients, where it differs within a column.
+        Raises UserError without a
         result, for a column that `frame` lacks, one that is rows and columns, and values that are text.
         """
         import pandas
@@ -128,7 +171,8 @@ def _place(record: Record) -> dict[str, Any]:
 def _row(record: Record) -> dict[str, Any]:
     values = record.to_dict()
     row: dict[str, Any] = {**_place(record), "status": record.status}
-    row |= {MAIN: main_value(record), **values.pop("metrics", {})}
+    scores = {_score_name(name): value for name, value in values.pop("metrics", {}).items()}
+    row |= {MAIN: main_value(record), VALIDATION: _validation(record), **scores}
     for name, value in values.items():
         if name in _LEFT_OUT or name in _PLACE:
             continue
@@ -142,12 +186,40 @@ def _row(record: Record) -> dict[str, Any]:
     return row | {f"extras.{name}": value for name, value in figures.items()}
 
 
+def _score_name(name: str) -> str:
+    """The column of a score: the round's selection by another rule is no score of its own."""
+    for rule in SELECTED_BESIDES:
+        ending = f"_{rule.replace('-', '_')}"
+        if name.endswith(ending):
+            return f"{name.removesuffix(ending)}.selected_by_{rule}"
+    return name
+
+
+def _validation(record: Record) -> float | None:
+    """The clients' mean validation score in the selected round, in percent; None of a failure."""
+    if record.status != OK:
+        return None
+    result, curve = record.result, record.curve
+    found = dict(zip(curve.get("round", ()), curve.get("validation", ()), strict=False))
+    return found.get(result.selected_round)
+
+
+def competes(name: str) -> bool:
+    """Whether a setting belongs to what competes, as the method and its options do."""
+    return name.startswith(OF_A_METHOD)
+
+
+def axes(rows: str, columns: str) -> tuple[str, str]:
+    """Which of the two competes, and which one holds apart what does not."""
+    return (columns, rows) if competes(columns) and not competes(rows) else (rows, columns)
+
+
 def averaged(
     results: Results, rows: str, columns: str, values: str
 ) -> tuple[pandas.DataFrame, list[str], pandas.DataFrame]:
     """`mean`, `std` and `runs` of a figure over seeds, by the levels of the rows and the column; the levels,
-    `rows` and every setting or option that differs within a row and column; and the frame of the results, in
-    which options that are levels are text.
+    `rows` and every setting or option that differs within a row and column, or within what is compared and
+    must be alike there; and the frame of the results, in which options that are levels are text.
 
     Raises UserError without a result, for a column that the frame lacks, for one that is both rows and
     columns, and for values that are text.
@@ -161,7 +233,14 @@ def averaged(
         check_choice("column", name, tuple(frame.columns))
     if not all(isinstance(value, Real) for value in frame[values].dropna()):
         raise UserError(f"{values} cannot be averaged: it is no number")
-    levels = [rows, *_varying(frame, [rows, columns])]
+    if "files" in frame:
+        frame["files"] = frame["files"].str[:_DIGITS]
+    rival, apart = axes(rows, columns)
+    unlike = set(_varying(frame, [rows, columns]))
+    if competes(rival):
+        # In the order of a cell's settings.
+        unlike |= {name for name in _varying(frame, [apart]) if not competes(name)}
+    levels = [rows, *(item.field.name for item in FIELDS.values() if item.field.name in unlike - {columns})]
     for name in _varying_options(results, frame, [*levels, columns]):
         # Of methods that have no such option nothing is said.
         frame[name] = frame[name].astype(str).where(frame[name].notna(), "")

@@ -25,6 +25,8 @@ RULES = (
     "pooled-validation-loss",
     LAST,
 )
+SELECTED_BESIDES = ("mean-validation", "per-client", LAST)
+"""The rules whose rounds' test scores a record has beside the one reported."""
 AVERAGINGS = ("client-mean", "pooled", "node-weighted")
 OMIT: Mapping[str, Any] = {"omit_default": True}
 """Of settings that were added later: the keys of records from before stay as they are."""

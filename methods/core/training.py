@@ -19,7 +19,7 @@ from methods.core.base import SAME_AS_FEDAVG, FederatedMethod
 from methods.core.checkpoint import Checkpoint, State
 from methods.core.metrics import Metric
 from methods.core.rounds import Round
-from methods.core.schedule import LAST, Schedule
+from methods.core.schedule import LAST, SELECTED_BESIDES, Schedule
 from methods.core.selection import Curve, History
 from methods.core.tasks.base import Evaluation, Task
 
@@ -210,7 +210,7 @@ def _outcome(method: FederatedMethod, task: Task, history: History, progress: _P
     name = main.name
     metrics = {name: history.score(chosen, kind)}
     metrics |= {each.name: history.score(chosen, _averaging(each, schedule), each.name) for each in others}
-    for rule in ("mean-validation", "per-client", "last"):
+    for rule in SELECTED_BESIDES:
         metrics[f"{name}_{rule.replace('-', '_')}"] = history.score(history.select(rule), kind)
     metrics[f"{name}_pooled"] = history.score(chosen, "pooled")
     metrics[f"{name}_client_mean"] = history.score(chosen, "client-mean")

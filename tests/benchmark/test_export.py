@@ -16,7 +16,7 @@ from pylatexenc.latexwalker import LatexEnvironmentNode, LatexMacroNode, LatexNo
 
 from benchmark.arguments import parse
 from benchmark.cli import main
-from benchmark.export import export, holm, indistinguishable, make_table
+from benchmark.export import LEVEL, against_best, export, holm, make_table
 from benchmark.frame import Results
 from benchmark.plan import grid_cells, versions_of
 from benchmark.protocol import load_protocol
@@ -162,6 +162,52 @@ def test_what_was_run_differently_is_no_rival() -> None:
     assert make_table(results).figures["bold"].tolist() == [True, True]
 
 
+@pytest.mark.parametrize(("name", "values"), [("clients", (5, 10)), ("rounds", (50, 100))])
+def test_methods_that_were_run_unlike_stand_apart(name: str, values: tuple[int, int], tmp_path: Path) -> None:
+    """Also where each of them was run in one way: no row of its own would tell."""
+    records = [
+        make_record(make_cell(method=method, seed=seed, **{name: value}), score + seed)
+        for method, value, score in zip(("fedavg", "local"), values, (50.0, 60.0), strict=True)
+        for seed in range(3)
+    ]
+    results = Results(tuple(records))
+    table = make_table(results)
+    assert table.levels == ("method", name)
+    assert table.figures["bold"].all()
+    assert table.figures["p_value"].tolist() == [1.0, 1.0]
+    assert [*results.pivot().index] == [("fedavg", values[0]), ("local", values[1])]
+    # What belongs to a method, as its learning rate, does not keep it from competing.
+    tuned = [
+        make_record(make_cell(method=method, learning_rate=rate, seed=seed), score + seed)
+        for method, rate, score in (("fedavg", 0.01, 50.0), ("local", 0.1, 60.0))
+        for seed in range(3)
+    ]
+    assert make_table(Results(tuple(tuned))).figures["bold"].tolist() == [False, True]
+
+
+def test_where_methods_stand_in_the_columns_a_row_is_what_is_compared(tmp_path: Path) -> None:
+    across = make_table(some_results(), rows="dataset", columns="method").figures
+    along = make_table(some_results()).figures
+    for name in ("bold", "rank", "p_value"):
+        found, wanted = (each.set_index(["dataset", "method"])[name] for each in (across, along))
+        pandas.testing.assert_series_equal(found.sort_index(), wanted.sort_index())
+    page = export(some_results(), tmp_path / "t.md", rows="dataset", columns="method").read_text()
+    assert page.startswith("| dataset | fedavg | fedprox | local |\n")
+    assert "mean of a row" in page
+    assert "Mean rank" not in page
+
+
+def test_a_table_says_over_how_many_seeds_and_ranks_where_it_can(tmp_path: Path) -> None:
+    page = export(some_results(), str(tmp_path / "t.md")).read_text()
+    assert "over 5 seeds." in page
+    assert "Mean rank" in page
+    apart = [make_record(make_cell(method="fedavg"), 80.0)]
+    apart += [make_record(make_cell(method="local", dataset="pubmed", seed=seed), 70.0) for seed in (0, 1)]
+    page = export(Results(tuple(apart)), tmp_path / "t.md").read_text()
+    assert "over 1 to 2 seeds." in page
+    assert not {"Mean rank", "mean rank"} & {*re.findall("[Mm]ean rank", page)}
+
+
 def test_what_was_run_with_other_options_under_one_name_is_never_averaged(tmp_path: Path) -> None:
     """A table gives methods options that their names do not say, and may have given others before."""
     records = [
@@ -190,6 +236,10 @@ def test_what_was_run_with_other_options_under_one_name_is_never_averaged(tmp_pa
     assert [*Results(tuple(records)).pivot().index] == [*shown.index]
 
 
+def indistinguishable(values: pandas.DataFrame, sign: int) -> list[object]:
+    return [name for name, p in against_best(values, sign).items() if p >= LEVEL]
+
+
 def test_one_common_seed_tests_nothing() -> None:
     assert indistinguishable(pandas.DataFrame({"a": [80.0], "b": [79.9]}), 1) == ["a"]
     assert indistinguishable(pandas.DataFrame({"a": [80.0], "b": [79.9]}), -1) == ["b"]
@@ -206,7 +256,7 @@ def test_equal_values_cannot_be_told_apart() -> None:
 
 def test_holm_by_hand() -> None:
     corrected = holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": float("nan")})
-    assert corrected == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06, "d": 0.0})
+    assert corrected == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06, "d": float("nan")}, nan_ok=True)
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8))

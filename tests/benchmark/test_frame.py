@@ -59,6 +59,36 @@ def test_settings_have_their_names_in_the_code_and_scores_those_of_records() -> 
     assert not {"curve", "extras", "environment", "chosen", "label"} & {*row.index}
 
 
+def test_hyper_parameters_are_chosen_by_the_validation_score_of_the_selected_round() -> None:
+    record = make_record(make_cell(), 50.0)
+    curve = {"round": [1.0, 2.0], "validation": [40.0, 41.5], "test": [49.0, 50.0]}
+    metrics = {**record.metrics, "accuracy_mean_validation": 50.0, "accuracy_per_client": 51.0}
+    result = replace(record.result, curve=curve, selected_round=2, metrics=metrics)
+    frame = results(replace(record, outcome=result), failed(make_cell(seed=1), "it was told to fail")).frame()
+    assert frame["validation"].iloc[0] == 41.5
+    assert frame["validation"].isna().tolist() == [False, True]
+    # No score that was taken on test nodes is called one of validation.
+    assert {name for name in frame if "validation" in name} == {
+        "validation",
+        "accuracy.selected_by_mean-validation",
+    }
+    assert frame["accuracy.selected_by_per-client"].iloc[0] == 51.0
+
+
+def test_scores_by_client_are_rows_of_their_own() -> None:
+    record = make_record(make_cell(), 50.0)
+    result = replace(record.result, extras={"test_by_client": [40.0, None, 60.0]})
+    found = results(replace(record, outcome=result), *scores(70.0)).by_client()
+    assert found["client"].tolist() == [0, 1, 2]
+    assert found["test"].fillna(-1).tolist() == [40.0, -1.0, 60.0]
+    assert set(found["method"]) == {"fedavg"}
+
+
+def test_contents_of_files_are_told_apart_by_a_few_digits() -> None:
+    first, second = (make_record(make_cell(files=letter * 64), 50.0) for letter in "ab")
+    assert [*results(first, second).pivot().index] == [("fedavg", "a" * 8), ("fedavg", "b" * 8)]
+
+
 def test_versions_of_a_part_are_never_averaged() -> None:
     first = scores(50.0, 52.0)
     second = [replace(each, cell=replace(each.cell, versions="metis=2")) for each in scores(60.0, 62.0)]
