@@ -34,7 +34,8 @@ from benchmark.protocol import setting_from_text
 from benchmark.queue import Queue
 from benchmark.record import OK, Record
 from benchmark.records import Records, answers, run_once
-from benchmark.runner import attempt, failed
+from benchmark.runner import Beside, attempt, failed
+from benchmark.saving import Saving
 from datasets import registry as graphs
 from datasets.errors import UserError
 from datasets.graph import Dataset
@@ -62,6 +63,7 @@ def run(
     callbacks: Sequence[Callback] = (),
     rerun: bool = False,
     checkpoint: float = 600.0,
+    save: str | Sequence[str] = (),
     **settings: Any,
 ) -> Results:
     """Run every combination of what is given, and return the records.
@@ -82,6 +84,8 @@ def run(
       workers on a thread beside them;
     - `checkpoint`: with `results`, seconds after which a cell that runs so long is kept, and kept again; one
       that was interrupted goes on from there; 0 keeps none;
+    - `save`: with `results`, what a cell leaves there in `saved/KEY`: predictions, model, embeddings
+      (`benchmark.saving.Saving` says what is in each); a finished cell leaves nothing without `rerun`;
     - `settings`: those of a protocol: `rounds`, `local_epochs`, `learning_rate`, `weight_decay`, `hidden`,
       `dropout`, `split`, `task`, `largest_component`, `features`, `device`, …
 
@@ -92,6 +96,7 @@ def run(
     given = _Given()
     _check_counts(workers, threads, checkpoint)
     _check_callbacks(callbacks)
+    saving = _saving(results, save)
     replaced = tuple(f"{name}={_text(value)}" for name, value in settings.items())
     for setting in replaced:
         setting_from_text(setting, "run")
@@ -112,6 +117,9 @@ def run(
         cells = _cells(arguments, given)
         kept = None if results is None else Records(Path(results))
         records = {} if rerun or kept is None else _done(kept, cells)
+        if saving is not None and (count := sum(map(saving.lacks, records.values()))):
+            sentence = f"{count} finished cells were run without {'+'.join(saving.kinds)}: give rerun=True"
+            warnings.warn(sentence, stacklevel=2)
         waiting = run_once(cell for cell in cells if cell.key not in records)
         _check_can_run(waiting, kept)
         spread = workers > 1 and len(waiting) > 1
@@ -119,9 +127,10 @@ def run(
             checkpoints = None
             if results is not None and checkpoint:
                 checkpoints = Checkpoints(Path(results).resolve(), checkpoint)
-            work = RunWithObjects(
-                given.objects, partial(attempt, callbacks=tuple(told), checkpoints=checkpoints)
-            )
+            beside: Beside = {"callbacks": tuple(told), "checkpoints": checkpoints}
+            if saving is not None:
+                beside["save"] = saving
+            work = RunWithObjects(given.objects, partial(attempt, **beside))
             engine = create_engine("process" if spread else "in-process", workers, threads, len(waiting))
             with closing(_made(engine, work, waiting, kept, arguments)) as made:
                 records |= {record.key: record for record in made}
@@ -261,6 +270,16 @@ def _check_callbacks(callbacks: Any) -> None:
     """Raises UserError unless it is a list of functions."""
     if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
         raise UserError(f"callbacks must be a list of functions that take a round, not {callbacks!r}")
+
+
+def _saving(results: str | Path | None, save: str | Sequence[str]) -> Saving | None:
+    """What cells leave in the results folder. Raises UserError for what cannot be, and without a folder."""
+    kinds = tuple(_listed(save))
+    if not kinds:
+        return None
+    if results is None:
+        raise UserError("save needs results: name the folder in which the files are to lie")
+    return Saving(Path(results).resolve(), kinds)
 
 
 def _clients_count(given: Any) -> int:

@@ -19,9 +19,9 @@ from methods.core.base import FederatedMethod
 KINDS = ("predictions", "model", "embeddings")
 
 
-def folder_of(results: Path, key: str) -> Path:
+def folder_of(results: str | Path, key: str) -> Path:
     """Where the saved files of a cell lie in the results folder."""
-    return results / "saved" / key
+    return Path(results) / "saved" / key
 
 
 @dataclass(frozen=True)

@@ -80,9 +80,13 @@ class FedAux(FederatedMethod):
     """
 
     options: FedAuxOptions
-    unshared = (PREFIX,)
     # The softmax is over those who took part.
     tells_attendance = True
+
+    @property
+    def unshared(self) -> tuple[str, ...]:
+        """Masks, where there are any."""
+        return (PREFIX,) if self.options.masks else ()
 
     def initial_parameters(self) -> Parameters:
         """FedAvg's start with a classifier of twice the inputs; the same a for all, masks of ones."""

@@ -29,7 +29,14 @@ from methods.stacked.architecture import Architecture
 from methods.stacked.backbones import Backbone, Inputs, make_backbone
 from methods.stacked.mixing import column, weighted_mean
 from methods.stacked.optimiser import MaskedOptimiser, make_adam
-from methods.stacked.parameters import Parameters, check_stacked, stack
+from methods.stacked.parameters import (
+    Parameters,
+    begins_with,
+    check_averages,
+    check_begins,
+    check_stacked,
+    stack,
+)
 from methods.stacked.propagation import use_kernel
 
 BOTH_TASKS = (tasks.NodeClassification.name, tasks.LinkPrediction.name)
@@ -69,8 +76,6 @@ class FederatedMethod:
     """
 
     info: ClassVar[MethodInfo]
-    unshared: ClassVar[tuple[str, ...]] = ()
-    """First parts of the names of parameters that clients keep to themselves: `personal` of `personal.…`."""
     tells_attendance: ClassVar[bool] = False
     """Whether who sees the averaged models sees in them who took part in a round."""
     reads_labelled_alone: ClassVar[bool] = False
@@ -150,6 +155,7 @@ class FederatedMethod:
         self.dropout = Dropout(self.setting.architecture.dropout, self.setting.seed, self.device)
         self.parameters = self.initial_parameters()
         check_stacked(self.info.name, self.parameters, self.shared(), federation.clients)
+        check_begins(self.info.name, self.parameters, self.unshared)
         self.optimiser = self.make_optimiser(list(self.parameters.values()))
         self.shares = self.client_weights().to(self.device)
         self.attend(1)
@@ -322,9 +328,15 @@ class FederatedMethod:
         backward gives every client exactly its own gradient."""
         return self.task.loss(logits)
 
+    @property
+    def unshared(self) -> tuple[str, ...]:
+        """Whole parts with which the names of parameters begin that clients keep to themselves: `personal` of
+        `personal.…`, `layers.0` of `layers.0.weight` and `layers.0.bias`; mostly a class's constant."""
+        return ()
+
     def shared(self) -> list[str]:
         """Names of the parameters that are averaged."""
-        return [name for name in self.parameters if name.partition(".")[0] not in self.unshared]
+        return [name for name in self.parameters if not begins_with(name, self.unshared)]
 
     def average(self) -> Parameters:
         """Σ_k p_k w_k of every shared parameter; name → (1, …)."""
@@ -339,6 +351,7 @@ class FederatedMethod:
                 f"{self.info.name}'s average() leaves out {missing[0]}: return every parameter of shared() or"
                 " name in `unshared` the first part of what stays with the clients"
             )
+        check_averages(self.info.name, server, self.parameters)
         self.receive(server)
         self.channel.down(*[self.parameters[name] for name in self.shared()])
 

@@ -98,10 +98,14 @@ class FedIIH(FederatedMethod):
     """
 
     options: FedIIHOptions
-    unshared = (PRIOR,)
     route: Routing
     center: Tensor
     """m⁰, (F, D)."""
+
+    @property
+    def unshared(self) -> tuple[str, ...]:
+        """The prior's means, where there are any."""
+        return (PRIOR,) if self.options.variational > 0 else ()
 
     def build(self) -> None:
         """FedAvg's set-up, routing and the prior."""

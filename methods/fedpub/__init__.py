@@ -126,7 +126,6 @@ class FedPub(FederatedMethod):
     """Masks are parameters named `mask.<weight>`, trained with the weights and never sent."""
 
     options: FedPubOptions
-    unshared = (PREFIX,)
     pruning: Pruning
     embedding: FunctionalEmbedding | None = None
     """What makes h̃ of a proxy; None where clients are not compared by one."""
@@ -176,6 +175,11 @@ class FedPub(FederatedMethod):
                 self.backbone, proxy, federation.clients, self.task.width, self.device, self.setting.kernel
             )
             self.channel.once(federation.clients * proxy.size)
+
+    @property
+    def unshared(self) -> tuple[str, ...]:
+        """Masks, where there are any."""
+        return (PREFIX,) if self.options.masks else ()
 
     def initial_parameters(self) -> Parameters:
         """FedAvg's start but for the classifier, with masks of ones."""

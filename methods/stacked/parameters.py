@@ -69,3 +69,30 @@ def check_stacked(method: str, parameters: Weights, shared: Iterable[str], clien
     for name in shared:
         if name not in parameters:
             raise unknown("parameter", name, parameters, f" in shared() of {method}")
+
+
+def begins_with(name: str, words: Iterable[str]) -> bool:
+    """Whether a parameter's name is, or begins with the whole parts of, one of the words."""
+    return f"{name}.".startswith(tuple(f"{word}." for word in words))
+
+
+def check_begins(method: str, parameters: Weights, words: Iterable[str]) -> None:
+    """Raises UserError, beginning with the method's name, for a word of `unshared` with which no parameter's
+    name begins: what it means would be shared."""
+    for word in words:
+        if not any(begins_with(name, [word]) for name in parameters):
+            raise unknown("parameter", word, parameters, f" in unshared of {method}")
+
+
+def check_averages(method: str, averages: Weights, parameters: Weights) -> None:
+    """Raises UserError, beginning with the method's name, for an average of no parameter, and for one of
+    another shape than its parameter's, with one slice for all or one for each."""
+    for name, value in averages.items():
+        if name not in parameters:
+            raise unknown("parameter", name, parameters, f" in average() of {method}")
+        wanted = parameters[name].shape
+        if value.dim() != len(wanted) or value.shape[1:] != wanted[1:] or len(value) not in (1, wanted[0]):
+            raise UserError(
+                f"{method}'s average() gives {name} the shape {tuple(value.shape)}: it must be "
+                f"{(1, *wanted[1:])}, one slice for all clients, or {tuple(wanted)}"
+            )

@@ -19,6 +19,7 @@ import datasets
 from benchmark import Results, results, run
 from benchmark.leases import Leases
 from benchmark.plan import Skip
+from benchmark.saving import folder_of
 from benchmark.store import Store
 from datasets.errors import UserError
 from datasets.graph import largest_component
@@ -93,6 +94,24 @@ def test_what_was_run_differently_is_never_averaged() -> None:
     assert len(table.pivot()) == 2
 
 
+def test_the_page_on_studies_runs_as_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/studies.md").read_text("utf-8"), re.DOTALL)
+    assert len(blocks) == 3
+    monkeypatch.chdir(tmp_path)
+    study: dict[str, Any] = {}
+    for block in blocks:
+        exec(block, study)
+    chosen, shares = capsys.readouterr().out.splitlines()
+    assert chosen in {f"fedprox[mu={mu}]" for mu in (0.1, 1.0, 10.0)}
+    assert len(shares.strip("[]").split()) == 3
+    table = pandas.read_csv(tmp_path / "table.csv")
+    assert table["method"].tolist() == ["local", "fedavg", chosen]
+    assert {"mean", "std", "runs", "rival", "bold", "rank", "p_value"} <= {*table}
+    assert "over 5 seeds" in (tmp_path / "table.md").read_text()
+
+
 def test_a_kept_cell_is_not_run_again(tmp_path: Path) -> None:
     seen: list[object] = []
     first = run(dataset=GRAPH, method=MyMethod, results=tmp_path, callbacks=[seen.append], **SMALL)
@@ -101,6 +120,20 @@ def test_a_kept_cell_is_not_run_again(tmp_path: Path) -> None:
     pandas.testing.assert_frame_equal(first.frame(), again.frame())
     run(dataset=GRAPH, method=MyMethod, results=tmp_path, callbacks=[seen.append], rerun=True, **SMALL)
     assert len(seen) == 4
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_cells_leave_beside_their_records_is_asked_for_by_name(tmp_path: Path, workers: int) -> None:
+    seeds = {**SMALL, "seeds": 2, "workers": workers}
+    found = run(dataset=GRAPH, method=MyMethod, results=tmp_path, save="predictions", **seeds)
+    for record in found:
+        with np.load(folder_of(tmp_path, record.key) / "predictions.npz") as saved:
+            assert len(saved["output"]) == len(saved["role"])
+    # What was run before has no embeddings, and no run of this call makes them.
+    with pytest.warns(UserWarning, match="2 finished cells were run without embeddings: give rerun=True"):
+        run(dataset=GRAPH, method=MyMethod, results=tmp_path, save=["embeddings"], **seeds)
+    run(dataset=GRAPH, method=MyMethod, results=tmp_path, save=["embeddings"], rerun=True, **seeds)
+    assert all((folder_of(tmp_path, record.key) / "embeddings.npz").is_file() for record in found)
 
 
 def test_what_is_on_record_needs_no_graph(
@@ -199,6 +232,8 @@ def test_graphs_and_partitions_may_be_objects() -> None:
         ({"threads": 0}, "threads must be a whole number of at least 1"),
         ({"workers": 0}, "workers must be a whole number of at least 1"),
         ({"workers": "2"}, "workers must be a whole number of at least 1"),
+        ({"save": "model"}, "save needs results"),
+        ({"save": "modle", "results": "x"}, "unknown thing to save 'modle': did you mean model"),
         ({"checkpoint": -3}, "checkpoint must be a number of seconds"),
         ({"callbacks": print}, "callbacks must be a list of functions"),
         ({"callbacks": ["print"]}, "callbacks must be a list of functions"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
@@ -60,6 +62,38 @@ def test_an_average_without_a_shared_parameter_is_refused(monkeypatch: pytest.Mo
     monkeypatch.setattr(FedAvg, "average", shortened)
     with pytest.raises(UserError, match=r"fedavg's average\(\) leaves out layers\.0\.weight"):
         method.exchange(1)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            lambda server: {n: v[0] for n, v in server.items()},
+            r"average\(\) gives layers\.0\.weight the shape",
+        ),
+        (
+            lambda server: {**server, "layer": server["head.bias"]},
+            r"unknown parameter 'layer' in average\(\)",
+        ),
+    ],
+)
+def test_an_average_of_another_shape_or_of_nothing_is_refused(
+    change: Callable[[Parameters], Parameters], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be spread over what it does not fit, or end in torch's words."""
+    method = built()
+    monkeypatch.setattr(FedAvg, "average", lambda self: change(FederatedMethod.average(self)))
+    with pytest.raises(UserError, match=words):
+        method.exchange(1)
+
+
+def test_unshared_takes_whole_parts_of_names_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FedAvg, "unshared", ("layers.0", "head.bias"))
+    assert {*built().shared()} & {"layers.0.weight", "layers.0.bias", "head.bias"} == set()
+    assert "head.weight" in built().shared()
+    monkeypatch.setattr(FedAvg, "unshared", ("lay",))
+    with pytest.raises(UserError, match="unknown parameter 'lay' in unshared of fedavg"):
+        built()
 
 
 def test_predictions_that_are_no_numbers_are_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
