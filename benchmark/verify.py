@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,36 +62,41 @@ def draw(
         of_them = f" of {', '.join(tables)}" if tables else ""
         other = "folder with --results or table with --table" if tables else "folder with --results"
         raise UserError(f"{results} holds no records{of_them}: name another {other}")
-    records = [
-        record
-        for record in chosen(every)
-        if record.status == OK and sum(record.seconds.values()) <= max_seconds
-    ]
+    successes = [record for record in chosen(every) if record.status == OK]
+    records = [record for record in successes if sum(record.seconds.values()) <= max_seconds]
     random.Random(0).shuffle(records)
     files = NamedFiles()
     found: list[Record] = []
+    hindered = Counter({f"took longer than {max_seconds:g} seconds": len(successes) - len(records)})
     for record in records:
-        if len(found) < count and _can_run(record.cell, files):
+        if len(found) == count:
+            break
+        if reason := _hindrance(record.cell, files):
+            hindered[reason] += 1
+        else:
             found.append(record)
     if not found:
+        reasons = "; ".join(f"{many} {reason}" for reason, many in (+hindered).most_common())
         raise UserError(
-            f"no record that was asked for in {results} can be run again here: get its data, or name another "
-            "folder or longer --max-seconds"
+            f"no record that was asked for in {results} can be run again here: {reasons or 'there is none'}"
         )
     return found
 
 
-def _can_run(cell: Cell, files: NamedFiles) -> bool:
+def _hindrance(cell: Cell, files: NamedFiles) -> str:
+    """Why a cell cannot be run again, after "3 records …"; empty if it can."""
     try:
         with handed_over(handed_by(cell)):
             check_device(cell.device, cell.kernel)
-            return (
-                graphs.is_available(cell.dataset.text)
-                and files.digest(cell) == cell.files
-                and versions_of(cell) == cell.versions
-            )
-    except UserError:
-        return False
+            if not graphs.is_available(cell.dataset.text):
+                return f"on {cell.dataset}, which is not at hand (python -m datasets fetch)"
+            if files.digest(cell) != cell.files:
+                return "of files of one's own that hold something else now"
+            if versions_of(cell) != cell.versions:
+                return "of earlier versions of the code"
+    except UserError as error:
+        return f"that cannot be made: {error}"
+    return ""
 
 
 @dataclass(frozen=True)

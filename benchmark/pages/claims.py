@@ -55,7 +55,8 @@ RULE = (
     "margin itself both looks together decide wrongly, either way, in 7 of 100 rather than in 5 "
     "(`tests/benchmark/test_contrast.py`). Margins, columns and sides: `benchmark/claims.toml`. Differences "
     "are ours minus theirs, in the unit of the score; of a column, that to the rival that is hardest to hold "
-    "against."
+    "against here, whose spread counts too: it need not be the closest by its mean. The printed span of a "
+    "claim is over the rivals that were closest in print, which may be others than those of its columns."
 )
 _WORDS = (HOLDS, FAILS, UNDECIDED, NOT_MEASURED)
 _HEAD = (

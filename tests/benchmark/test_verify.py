@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from benchmark.runner import failed
 from benchmark.store import Store
 from benchmark.verify import SCORE_TOLERANCE, START_TOLERANCE, draw
 from datasets.errors import UserError
+from datasets.options import Spec
 
 CELLS = ("--dataset", "community[nodes=200]", "--method", "fedavg,local", "--clients", "3", "--rounds", "3")
 HERE = ("--engine", "in-process")
@@ -132,7 +134,7 @@ def test_records_of_earlier_versions_and_long_ones_are_not_drawn(
     (short,) = draw(tmp_path, 5, max_seconds=5.0)
     assert short.seconds["train"] < 5
     assert main(parse([*command, "--max-seconds", "0.000001"])) == 2
-    assert "longer --max-seconds" in capsys.readouterr().err
+    assert "2 took longer than 1e-06 seconds" in capsys.readouterr().err
     old = replace(short.cell, versions="")
     assert old.key != short.key
     write(tmp_path, machine, {**short.to_dict(), **old.to_dict(), "options": {}, "key": old.key})
@@ -207,7 +209,7 @@ def test_a_record_of_a_device_that_is_missing_is_not_drawn(made: list[str], tmp_
     (first, *_), elsewhere = Store(tmp_path, "default").records(), tmp_path / "elsewhere"
     cell = replace(first.cell, device="cuda")
     Store(elsewhere, "default").append(replace(first, cell=cell))
-    with pytest.raises(UserError, match="can be run again here"):
+    with pytest.raises(UserError, match="here: 1 that cannot be made: no CUDA device"):
         draw(elsewhere, 5)
 
 
@@ -219,3 +221,29 @@ def test_records_run_again_on_the_engine_that_was_asked_for(
     command = ["--verify", "1", "--results", str(tmp_path), "--engine"]
     assert main(parse([*command, "slurm", "--slurm-config", str(tmp_path / "nowhere.yml")])) == 2
     assert "nowhere.yml" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changes", "limit", "words"),
+    [
+        ({"files": "a" * 64}, math.inf, "1 of files of one's own that hold something else now"),
+        ({"versions": "metis=1"}, math.inf, "1 of earlier versions of the code"),
+        ({"dataset": Spec("cora")}, math.inf, "1 on cora, which is not at hand"),
+        ({}, 0.0, "1 took longer than 0 seconds"),
+    ],
+)
+def test_why_none_can_be_run_again_is_said(
+    changes: dict[str, Any],
+    limit: float,
+    words: str,
+    made: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for folder in ("FEDSUB_DATA", "FEDSUB_CACHE"):
+        monkeypatch.setenv(folder, str(tmp_path))
+    write(tmp_path, made[0], *map(json.loads, made[1:]))
+    (first, *_), elsewhere = Store(tmp_path, "default").records(), tmp_path / "elsewhere"
+    Store(elsewhere, "default").append(replace(first, cell=replace(first.cell, **changes)))
+    with pytest.raises(UserError, match=f"can be run again here: {words}"):
+        draw(elsewhere, 1, max_seconds=limit)
