@@ -181,8 +181,11 @@ def parse(argv: Sequence[str]) -> Arguments:
     settings = list(given.set)
     for name in ("rounds", "kernel", "device", "task"):
         value = getattr(given, name)
-        if value is not None:
-            settings.append(f"{name}={value}")
+        if value is None:
+            continue
+        if another := next((text for text in given.set if text.partition("=")[0].strip() == name), None):
+            parser.error(f"--{name} {value} and --set {another} both set {name}: give one of them")
+        settings.append(f"{name}={value}")
     values: dict[str, Any] = {item.name: getattr(given, item.name, None) for item in fields(Arguments)}
     values |= listed
     values["authors"] = tuple(given.authors)

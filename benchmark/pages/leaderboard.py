@@ -34,20 +34,29 @@ CROWDED = (
 )
 CHOSEN = "‡"
 """Beside a method whose settings were chosen on the table itself."""
-LEGEND = (
+_BEST = (
     f"Best of a block in bold ({PRIVACY} methods, deviations from the protocol, methods that in some run "
     "were no more than FedAvg, and FedCog where LNNC left nodes exposed do not compete). ± is the sample "
-    "standard deviation over seeds. Difference is measured minus published; it agrees where "
+    "standard deviation over seeds."
+)
+_VERDICTS = (
+    "Difference is measured minus published; it agrees where "
     f"its {LEVEL:.0%} interval lies inside ± δ, differs where the interval leaves out 0 and the "
     f"difference exceeds δ, and is undecided otherwise. δ is {POINTS:g} points for accuracies and areas, "
     f"{SHARE:.0%} of the published figure for all else, a factor of {FACTOR:g} for seconds, which are "
     "compared as ratios to those of a reference (`reproduction.md` has the rule and the intervals). "
     "Difference of gain is the same for what a method has over the table's baseline, paired by seed, with "
-    "the number of pairs in brackets where that is not the row's number of seeds. "
+    "the number of pairs in brackets where that is not the row's number of seeds."
+)
+_COSTS = (
     "Seconds per round are training and evaluation, total seconds include set-up; megabytes (10⁶ bytes) "
     "are summed over clients: up and down in the mean of the rounds, and once, both ways, what is exchanged "
     "outside them, such as neighbours' features, structure and the training of generators."
 )
+LEGEND = f"{_BEST} {_VERDICTS} {_COSTS}"
+PLAIN_LEGEND = f"{_BEST} {_COSTS}"
+"""Of a page without published figures."""
+NONE_PUBLISHED = "No published figure answers these cells."
 COSTS = ("s/round", "s total", "MB up/round", "MB down/round", "MB once", "seeds")
 """The last columns of every table."""
 GAINS = "difference of gain"
@@ -99,7 +108,9 @@ def markdown(
     if not rows:
         parts.append("No finished cell yet.")
     else:
-        parts += [LEGEND, *map(escape, footnotes(rows, _without_links)), verdicts_in_words(protocol, rows)]
+        verdicts = verdicts_in_words(protocol, rows)
+        legend = PLAIN_LEGEND if verdicts == NONE_PUBLISHED else LEGEND
+        parts += [legend, *map(escape, footnotes(rows, _without_links)), verdicts]
         if any(THEIRS in part for part in parts):
             parts.append(ABOUT_THEIRS)
         parts.append(escape(provenance(rows)))
@@ -278,7 +289,7 @@ def verdicts_in_words(protocol: Protocol, rows: Sequence[Row]) -> str:
         if (verdict := _level(protocol, row, metric)) is not None and verdict.difference is not None
     ]
     if not judged:
-        return "No published figure answers these cells."
+        return NONE_PUBLISHED
     words = [word for *_, word in judged]
     agreeing = [row for row, _, word in judged if word == AGREES]
     counts = {

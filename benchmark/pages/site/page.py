@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from benchmark.pages.leaderboard import LEGEND, leaderboard_path, notes_on
+from benchmark.pages.leaderboard import LEGEND, PLAIN_LEGEND, leaderboard_path, notes_on
 from benchmark.pages.reproduction import Entry, measured_on
 from benchmark.pages.reproduction_page import RULE
 from benchmark.pages.scores import Leaderboard
@@ -115,7 +115,9 @@ def _section(
     text = path.read_text(encoding="utf-8") if has_run else "No cell of it has run yet.\n"
     text = text.removeprefix(f"# {protocol.title}\n").removesuffix(f"{notes.strip()}\n")
     # The legend is the same on every page: here it stands once.
-    introduction, heading, tables = text.replace(f"{LEGEND}\n\n", "").partition("\n## ")
+    for legend in (LEGEND, PLAIN_LEGEND):
+        text = text.replace(f"{legend}\n\n", "")
+    introduction, heading, tables = text.partition("\n## ")
     differences = forest([*measured_on(protocol, rows)])
     return Section(
         protocol.name,

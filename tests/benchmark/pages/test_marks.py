@@ -192,6 +192,8 @@ def test_an_earlier_version_is_no_current_figure() -> None:
     assert "**" not in page.split("Best of a block")[0]
     assert "agrees" not in page.split("Best of a block")[0]
     assert "No published figure answers these cells." in page
+    # Nor is there a rule for what is not there.
+    assert "δ" not in page
     half = [replace(record, cell=replace(record.cell, versions="split=2")) for record in records]
     assert "earlier version (kmeans) " in page_of(protocol, half)
 
