@@ -357,8 +357,10 @@ def _short(commit: str) -> str:
 
 
 def print_leaderboard(leaderboard: Leaderboard, console: Console) -> None:
-    """The page's tables for a terminal, with as many columns as it has room for."""
+    """The page's tables for a terminal, with as many columns as it has room for; nothing without a result."""
     protocol, rows = leaderboard.protocol, leaderboard.rows
+    if not rows:
+        return
     console.print(protocol.title, style="bold", markup=False)
     missing: dict[str, None] = {}
     for block, listed in blocks_of(rows):
@@ -375,9 +377,8 @@ def print_leaderboard(leaderboard: Leaderboard, console: Console) -> None:
         console.print(table)
     if missing:
         console.print(f"Left out for want of room: {', '.join(missing)}; --wide shows all.", markup=False)
-    if rows:
-        for line in (*footnotes(rows), verdicts_in_words(protocol, rows)):
-            console.print(line, markup=False, highlight=False)
+    for line in (*footnotes(rows), verdicts_in_words(protocol, rows)):
+        console.print(line, markup=False, highlight=False)
 
 
 def _dispensable(head: Sequence[str]) -> list[int]:

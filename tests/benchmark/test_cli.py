@@ -41,6 +41,17 @@ def test_json_goes_to_standard_output_and_all_else_to_standard_error(
     assert set(wanted.split()) <= set(records[0])
 
 
+def test_a_table_without_a_result_is_not_headed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    refused = ["--set", "split=official", "--engine", "in-process", "--results", str(tmp_path)]
+    assert (
+        main(parse(["--dataset", "community[nodes=200]", "--method", "fedavg", "--clients", "3", *refused]))
+        == 1
+    )
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "came without an official split" in captured.err
+
+
 def test_the_table_is_printed_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tmp_path, *ONE) == 0
     assert "fedavg" in capsys.readouterr().out
