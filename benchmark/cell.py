@@ -71,7 +71,7 @@ class Cell:
     further_metrics: tuple[str, ...] = field(default=(), metadata={"omit_default": True})
     """Scored besides the task's own metrics, because the protocol names them."""
     versions: str = field(default="", metadata={"omit_default": True})
-    """Versions of the method, partition scheme and split that are not their first, as `metis=2,split=2`:
+    """Versions of method, partition scheme, split and task that are not their first, as `metis=2,split=2`:
     a part that gives other numbers than before makes other cells."""
     label: str = field(default="", compare=False)
     """The method as its table spells it; for display alone, outside the key."""

@@ -256,6 +256,14 @@ def version_of_split(split: str) -> int:
 
 
 @_remembered
+def version_of_task(task: str) -> int:
+    """The version of a task. Raises UserError if there is none of this name."""
+    from methods.core import tasks
+
+    return tasks.find(task).version
+
+
+@_remembered
 def listed(kind: str) -> list[list[str]]:
     """Name, options and one line on every one of the `partition` schemes or the `split`s; of one that cannot
     be used, why."""

@@ -190,7 +190,7 @@ def versions_of(cell: Cell) -> str:
 
 
 def outdated_parts(cell: Cell) -> tuple[str, ...]:
-    """What of method, partition scheme and split the cell has in another version than the present one.
+    """What of method, partition scheme, split and task the cell has in another version than the present one.
 
     A plug-in that is gone is taken to be as it was, and so is a file: its digest tells its states apart,
     and no page runs it.
@@ -211,6 +211,7 @@ def _versioned(cell: Cell) -> Iterator[tuple[str, str, Callable[[str], int]]]:
         "method": (cell.method, cell.method, lambda name: known.describe(name).version),
         "partition": (scheme, scheme, known.version_of_partition),
         "split": ("split", split, known.version_of_split),
+        "task": ("task", cell.task.name, known.version_of_task),
     }
     for part, (known_as, name, version) in candidates.items():
         if part not in paths_of(cell) and not name.endswith(PLUGIN):

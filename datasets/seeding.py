@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 
 from datasets.errors import UserError
 
@@ -17,3 +18,8 @@ def stream(seed: int, purpose: str) -> np.random.Generator:
     if seed < 0:
         raise UserError(f"seed {seed} is negative: give a seed of at least 0")
     return np.random.default_rng([seed, *purpose.encode()])
+
+
+def torch_stream(seed: int, purpose: str) -> torch.Generator:
+    """The same of torch. Raises UserError for a negative seed."""
+    return torch.Generator().manual_seed(int(stream(seed, purpose).integers(2**63)))

@@ -160,9 +160,7 @@ def test_two_tables_of_one_name_are_refused(toy: str, tmp_path: Path) -> None:
         cells(*argv)
 
 
-def test_an_option_of_its_own_counts_before_the_same_in_set() -> None:
-    (cell, *_) = cells("--method", "fedavg", "--set", "rounds=7", "rounds=9", "--rounds", "5")
-    assert cell.schedule.rounds == 5
+def test_of_one_setting_the_last_counts() -> None:
     (cell, *_) = cells("--method", "fedavg", "--set", "rounds=7", "rounds=9")
     assert cell.schedule.rounds == 9
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from datasets.errors import UserError
 from datasets.partition import partition
-from datasets.seeding import stream
+from datasets.seeding import stream, torch_stream
 from datasets.splits import make_split
 from tests.methods.federations import small_dataset
 
@@ -36,3 +37,11 @@ def test_random_clients_hold_every_class_and_every_role(seed):
         stop = start + len(nodes)
         assert 0.2 < split.train[start:stop].mean() < 0.6
         start = stop
+
+
+def test_torch_has_streams_of_its_own_too() -> None:
+    first = torch.rand(5, generator=torch_stream(3, "pairs"))
+    assert torch.equal(first, torch.rand(5, generator=torch_stream(3, "pairs")))
+    # A generator that is seeded by the number alone, as a method's first weights have it, draws others.
+    for other in (torch_stream(3, "masks"), torch_stream(4, "pairs"), torch.Generator().manual_seed(3)):
+        assert not torch.equal(first, torch.rand(5, generator=other))

@@ -39,6 +39,9 @@ class Task(ABC):
     default: ClassVar[tuple[str, ...]]
     """Metrics of every record; the first one selects the round, unless the protocol names another."""
 
+    version: ClassVar[int] = 1
+    """Raised where the task gives other figures than before: its cells are then others."""
+
     federation: Federation
     """What a method may see of the clients."""
     metrics: tuple[Metric, ...]

@@ -17,8 +17,12 @@ from torch import Tensor
 from datasets.federation import Federation
 from datasets.links import NAME, LinkOptions, Links, Pairs, draw_links, merged_links
 from datasets.options import Spec
+from datasets.seeding import torch_stream
 from methods.core.metrics import Items
 from methods.core.tasks.base import Evaluation, Task
+
+NEGATIVES = "pairs drawn in training"
+"""Purpose of the stream that draws them."""
 
 
 class LinkPrediction(Task):
@@ -26,6 +30,7 @@ class LinkPrediction(Task):
 
     name = NAME
     default = ("roc_auc",)
+    version = 2
 
     def __init__(
         self, data: Links, further: Iterable[str] = (), seed: int = 0, device: torch.device | str = "cpu"
@@ -111,7 +116,7 @@ class Sampler:
 
     def __init__(self, links: Links, seed: int, device: torch.device | str = "cpu") -> None:
         federation = links.federation
-        self.generator = torch.Generator().manual_seed(seed)
+        self.generator = torch_stream(seed, NEGATIVES)
         self.device = device
         self.positives = links.train.ends[:, links.train.joined > 0]
         owner = federation.client[self.positives[0]]

@@ -23,9 +23,11 @@ import torch
 from torch import Tensor
 
 from datasets.federation import Federation
+from datasets.seeding import torch_stream
 from methods.core import registry
 from methods.core.base import Architecture, Schedule
 from methods.core.setting import make_setting
+from methods.core.tasks.link_prediction import NEGATIVES
 from methods.core.training import train
 from tests.methods.loops import mean, optimiser_of
 from tests.methods.oracle import client_parts, forward
@@ -68,7 +70,8 @@ class Loop:
             for each in (links.train, links.validation, links.test)
         )
         self.edges = links.train.ends[:, links.train.joined > 0].T.tolist()
-        self.generator = torch.Generator().manual_seed(SEED)
+        # What is drawn is the method's choice; this is how it draws.
+        self.generator = torch_stream(SEED, NEGATIVES)
         held = links.validation.ends.T.tolist() + links.test.ends.T.tolist()
         self.closed = {frozenset(pair) for pair in torch.stack(given.graph.edges()).T.tolist() + held}
 
