@@ -35,10 +35,10 @@ from torch import Tensor
 
 from datasets.limits import NonNegative, Positive
 from methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
-from methods.fedpub.masks import PREFIX, apply_masks, with_masks
 from methods.stacked.activation import Dropout, add_bias
 from methods.stacked.backbones import make_backbone
 from methods.stacked.gaussian import gaussian_means
+from methods.stacked.masks import PREFIX, apply_masks, with_masks
 from methods.stacked.mixing import cosine, gram, mix
 from methods.stacked.parameters import Parameters, stack
 from methods.stacked.segments import segment_product

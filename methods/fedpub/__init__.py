@@ -43,20 +43,18 @@ from datasets.errors import UserError
 from datasets.limits import NonNegative
 from methods.core.base import BOTH_TASKS, PAPER_COMMUNICATION, FederatedMethod, Options, register
 from methods.core.channel import FLOAT
-from methods.fedpub.masks import (
-    PREFIX,
+from methods.fedpub.proxy import FunctionalEmbedding, make_proxy
+from methods.fedpub.pruning import (
     Pruning,
-    apply_masks,
     indexed_size,
     kept_counts,
     message_sizes,
     mix_kept,
-    with_masks,
 )
-from methods.fedpub.proxy import FunctionalEmbedding, make_proxy
 from methods.fedpub.similarity import class_shares, correlation, label_similarity, mixing_matrix
 from methods.stacked.activation import Dropout, trains
 from methods.stacked.distance import squared_distance
+from methods.stacked.masks import PREFIX, apply_masks, with_masks
 from methods.stacked.mixing import cosine, gram
 from methods.stacked.parameters import Parameters, glorot, unprefixed
 

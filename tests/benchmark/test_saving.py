@@ -26,9 +26,9 @@ from methods.fedaux import FedAux
 from methods.fedavg import FedAvg
 from methods.fedlap import FedLap
 from methods.fedpub import FedPub
-from methods.fedpub.masks import apply_masks
 from methods.stacked.activation import Dropout
 from methods.stacked.architecture import Architecture
+from methods.stacked.masks import apply_masks
 
 CELL = Cell(
     protocol="default",

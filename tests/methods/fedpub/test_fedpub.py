@@ -23,8 +23,8 @@ from methods.core.base import Architecture, Schedule
 from methods.core.setting import make_setting
 from methods.core.training import train
 from methods.fedpub import FedPub
-from methods.fedpub.masks import message_sizes
 from methods.fedpub.proxy import FunctionalEmbedding, make_proxy
+from methods.fedpub.pruning import message_sizes
 from methods.fedpub.similarity import class_shares, correlation, label_similarity, mixing_matrix
 from methods.stacked.backbones import Inputs, make_backbone
 from methods.stacked.features import SharedFeatures

@@ -1,4 +1,4 @@
-"""FED-PUB's weight masks: which parameters a client keeps, and what the others' absence saves."""
+"""FED-PUB's pruning: which parameters a client keeps, and what the others' absence saves."""
 
 from __future__ import annotations
 
@@ -10,17 +10,9 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from methods.core.channel import FLOAT, INDEX
+from methods.stacked.masks import PREFIX, apply_masks
 from methods.stacked.mixing import mix
-from methods.stacked.parameters import Parameters, Weights, prefixed, unprefixed
-
-PREFIX = "mask"
-
-
-def with_masks(parameters: Weights) -> Parameters:
-    """The parameters, and masks of ones, `mask.<name>`, of the weight matrices (K, in, out); biases and gains
-    have none."""
-    ones = {name: torch.ones_like(value) for name, value in parameters.items() if value.dim() == 3}
-    return {**parameters, **prefixed(PREFIX, {name: mask.requires_grad_() for name, mask in ones.items()})}
+from methods.stacked.parameters import Parameters, Weights, unprefixed
 
 
 @dataclass(frozen=True)
@@ -74,19 +66,6 @@ class Pruning:
         if mask.aminmax().min > self.threshold:
             return mask
         return functional.hardshrink(mask, self.threshold)
-
-
-def apply_masks(parameters: Weights, masks: Weights | None = None) -> Parameters:
-    """w ⊙ μ for every parameter with a mask (by the parameter's name), the others as they are.
-
-    `masks` None: those among the parameters.
-    """
-    masks = unprefixed(PREFIX, parameters) if masks is None else masks
-    return {
-        name: value * masks[name] if name in masks else value
-        for name, value in parameters.items()
-        if not name.startswith(f"{PREFIX}.")
-    }
 
 
 def kept_counts(weights: Weights, kept: Mapping[str, Tensor]) -> Tensor:
