@@ -8,7 +8,8 @@ from typing import Any
 
 from benchmark.arguments import Arguments
 from benchmark.cell import Cell
-from benchmark.plan import make_plan
+from benchmark.plan import grid_cells, make_plan
+from benchmark.protocol import load_protocol
 from datasets.errors import UserError
 from datasets.options import parse_name
 
@@ -118,7 +119,7 @@ def plan(code: PublicCode, arguments: Arguments) -> list[Cell]:
         asked = replace(
             arguments,
             table=(table,),
-            dataset=code.datasets,
+            dataset=_datasets(code, table),
             method=methods,
             partition=(),
             backbone=(),
@@ -136,6 +137,12 @@ def plan(code: PublicCode, arguments: Arguments) -> list[Cell]:
             f"{', '.join(code.datasets)} in the tables {', '.join(dict(code.tables))}"
         )
     return list(cells.values())
+
+
+def _datasets(code: PublicCode, table: str) -> tuple[str, ...]:
+    """The code's graphs that the table has."""
+    present = {cell.dataset.text for cell in grid_cells(load_protocol(table))}
+    return tuple(name for name in code.datasets if name in present)
 
 
 def _methods(code: PublicCode, asked: tuple[str, ...]) -> tuple[str, ...]:

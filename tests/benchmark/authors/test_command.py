@@ -17,7 +17,7 @@ from benchmark.arguments import parse
 from benchmark.authors import command
 from benchmark.authors.checkout import chosen, version_of
 from benchmark.authors.comparison import by_work, compare
-from benchmark.authors.grid import CODES, plan
+from benchmark.authors.grid import CODES, PublicCode, plan
 from benchmark.authors.records import AuthorsRuns, Run, load
 from benchmark.cell import Cell
 from benchmark.cli import main
@@ -35,14 +35,14 @@ from datasets.errors import UserError
 from tests.benchmark.fakes import make_cell, make_record, quick_run
 
 CHECKOUTS = Path(__file__).parent / "checkouts"
-GRAPH = "community[communities=6,features=40,nodes=200]"
+TABLE, GRAPH = "quick", "community"
 PLAYED = ("--authors", f"fedpub={CHECKOUTS / 'fedpub'}", "--authors-python", sys.executable)
 CELLS = ("--method", "local", "--seeds", "2", "--clients", "5", "--set", "rounds=2")
 
 
 @pytest.fixture
 def _small_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    small = replace(CODES["fedpub"], datasets=(GRAPH,), tables=(("fedpub-2", (5,)),))
+    small = replace(CODES["fedpub"], datasets=(GRAPH,), tables=((TABLE, (5,)),))
     monkeypatch.setitem(CODES, "fedpub", small)
 
 
@@ -76,15 +76,15 @@ def test_runs_are_kept_not_repeated_and_shown_beside_ours(
     assert path.read_bytes() == first
     assert "2 runs, 0 of them to run" in capsys.readouterr().err
 
-    ours = ["--table", "fedpub-2", "--dataset", GRAPH, "--engine", "in-process", *CELLS, *results]
+    ours = ["--table", TABLE, "--dataset", GRAPH, "--engine", "in-process", *CELLS, *results]
     assert main(parse(ours), quick_run) == 0
-    runs, records = load(tmp_path), Store(tmp_path, "fedpub-2").records()
+    runs, records = load(tmp_path), Store(tmp_path, TABLE).records()
     assert {record.key for record in records} == set(runs)
     overall, local = compare(runs, records)
     assert (overall.place, local.place) == (None, (GRAPH, "metis", 5))
     expected = [50.0 + line["seed"] - line["metrics"]["accuracy"] for line in lines]
     assert overall.differences == pytest.approx(expected)
-    page = (tmp_path / "leaderboards" / "fedpub-2.md").read_text()
+    page = (tmp_path / "leaderboards" / f"{TABLE}.md").read_text()
     assert "authors' code here" in page
     assert main(parse(["--report", *results])) == 0
     assert (tmp_path / "authors.md").is_file()
@@ -131,6 +131,13 @@ def test_what_another_process_runs_is_left_to_it(
     assert len((tmp_path / "authors" / "fedpub.jsonl").read_text().splitlines()) == 1
 
 
+@pytest.mark.parametrize("code", CODES.values(), ids=CODES.keys())
+def test_only_cells_that_its_tables_have_are_run(code: PublicCode) -> None:
+    """A graph that a table does not have gives no record of ours to compare with."""
+    present = {replace(c, seed=0).key for table, _ in code.tables for c in grid_cells(load_protocol(table))}
+    assert {replace(cell, seed=0).key for cell in plan(code, parse([]))} <= present
+
+
 @pytest.mark.usefixtures("_small_graph")
 def test_a_dry_run_lists_and_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(parse([*PLAYED, *CELLS, "--dry-run", "--results", str(tmp_path)])) == 0
@@ -156,7 +163,7 @@ def test_each_code_is_asked_for_cells_of_its_tables() -> None:
         cells = plan(CODES[name], parse(["--seeds", "1", *argv]))
         return [(cell.partition.name, cell.label, cell.clients) for cell in cells]
 
-    everywhere = planned("fedpub", "--dataset", "cora")
+    everywhere = planned("fedpub", "--dataset", "citeseer")
     assert len(everywhere) == 3 * 10
     assert {("metis-overlapping", "fedpub", 50), ("louvain", "local", 10), ("metis", "local", 3)} <= {
         *everywhere
@@ -179,7 +186,7 @@ def test_each_code_is_asked_for_cells_of_its_tables() -> None:
         planned("fedstruct", "--dataset", "amazon_photo")
     with pytest.raises(UserError, match="runs none of these cells"):
         planned("fedspray", *sprayed, "apfl")
-    assert len(plan(CODES["fedpub"], parse(["--dataset", "cora"]))) == 5 * len(everywhere)
+    assert len(plan(CODES["fedpub"], parse(["--dataset", "citeseer"]))) == 5 * len(everywhere)
 
 
 def test_checkouts_are_checked_before_anything_runs(tmp_path: Path) -> None:
