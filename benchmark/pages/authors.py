@@ -111,18 +111,21 @@ def markdown(
 
 def _waiting(runs: Iterable[Run]) -> str:
     """Which of their runs have no record of ours beside them, in a sentence; empty if all have one."""
-    found = [f"{run.method} on {run.dataset} with {run.clients} clients, seed {run.seed}" for run in runs]
+    found = [
+        f"{run.method} on {block_title((run.dataset, run.partition, run.clients))}, seed {run.seed}"
+        for run in runs
+    ]
     return escape(f"Without a record of ours on the same clients: {'; '.join(found)}.") if found else ""
 
 
 def _missing(planned: Sequence[Cell], runs: Iterable[Run]) -> str:
-    """Which cells have no run, in a sentence; empty if all have one."""
+    """Which cells of `--authors` have no run, in a sentence; empty if all have one."""
     made = {run.key for run in runs}
     left = Counter(cell.variant for cell in planned if cell.key not in made)
     if not left:
         return ""
     listed = sentence_list([f"{name} ({count})" for name, count in left.items()])
-    return f"Not run of the {len(planned)} that `--authors` lists: {escape(listed)}."
+    return f"Not run of the {len(planned)} cells with the tables' own settings: {escape(listed)}."
 
 
 def _line(comparison: Comparison) -> list[str]:

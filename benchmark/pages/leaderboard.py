@@ -23,7 +23,7 @@ from benchmark.pages.wording import partition_title, sentence_list
 from benchmark.pages.writing import write_page
 from benchmark.plan import outdated_parts
 from benchmark.protocol import Protocol
-from benchmark.published import answerable
+from benchmark.published import answerable, grid_points
 from benchmark.record import ALONE, OK, Record
 from benchmark.verdict import AGREES, DIFFERS, FACTOR, LEVEL, POINTS, SHARE, UNDECIDED, Verdict
 
@@ -64,7 +64,8 @@ THEIRS = "authors' code here"
 THEIR_SECONDS = "authors' s/round"
 ABOUT_THEIRS = (
     f"{THEIRS.capitalize()}: the public code on the clients and splits of the row's own runs, or of some of "
-    "them; [authors.md](../authors.md) pairs the two. Its seconds may be of a core that was shared."
+    "them, how many in brackets; [authors.md](../authors.md) compares the two on the same ones. Its seconds "
+    "may be of a core that was shared."
 )
 LONGEST_NAME = 24
 """Letters in a line of a method's name where a terminal has no room for all columns."""
@@ -174,7 +175,8 @@ def _theirs(found: Comparison | None) -> str:
     if found is None:
         return "–"
     scores = found.theirs
-    return with_spread(statistics.fmean(scores), statistics.stdev(scores) if scores[1:] else None)
+    spread = statistics.stdev(scores) if scores[1:] else None
+    return f"{with_spread(statistics.fmean(scores), spread)} ({len(scores)})"
 
 
 def _name(row: Row, several_backbones: bool) -> str:
@@ -302,6 +304,9 @@ def verdicts_in_words(protocol: Protocol, rows: Sequence[Row]) -> str:
     own = [word for row, metric, word in judged if _source(row, metric) == protocol.own_table]
     theirs = f"; {len(own)} are the table's own: {_counted(own)}" if 0 < len(own) < len(judged) else ""
     counted = f"Of the {len(judged)} published figure{'s' * (len(judged) > 1)} measured here "
+    grid = {*grid_points(protocol)}
+    if outside := sum(tuple(row.point.values()) not in grid for row, *_ in judged):
+        theirs += f"; {outside} {'is' if outside == 1 else 'are'} of rows outside the table's grid"
     counted += f"{_counted(words, notes)}{theirs}"
     return f"{counted}; the table's grid answers {answerable(protocol)}."
 

@@ -51,7 +51,8 @@ RULE = (
     "the difference lies too near δ. Seeds that stop where they decide favour decisions: of figures that are "
     "off by δ itself, two to three times as many come out as agreeing as by ten seeds fixed before "
     "(`tests/benchmark/test_verdict.py`). Rows that are one run, as of FedAvg and a FedProx that does no "
-    "more, may have different numbers of seeds, each as many as its own figure asked for."
+    "more, may have different numbers of seeds, each as many as its own figure asked for. A figure that a "
+    "paper prints in several tables counts in each."
 )
 
 
@@ -138,10 +139,12 @@ def _levels(entries: Iterable[Entry], runs: Mapping[str, Sequence[Run]]) -> str:
         ratios = [f" (×{value:.2f})" if entry.level.is_ratio else "" for value in entry.level.compared or ()]
         shown = with_spread(score.mean, score.std), with_spread(entry.figure.mean, entry.figure.std)
         measured, printed = map("".join, zip(shown, ratios, strict=True))
-        beside = "–" if theirs is None else with_spread(theirs["mean"], theirs["std"])
+        beside = "–"
+        if theirs is not None:
+            beside = f"{with_spread(theirs['mean'], theirs['std'])} ({theirs['seeds']})"
         seeds = len(score.by_seed)
         lines.append([_name(entry), printed, measured, *_judged(seeds, entry.level), beside, entry.cause])
-    head = ["figure", "printed", "measured", *_JUDGED, "authors' code", "cause"]
+    head = ["figure", "printed", "measured", *_JUDGED, "authors' code (draws)", "cause"]
     return markdown_table(head, lines) if lines else "None."
 
 

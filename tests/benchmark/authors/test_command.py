@@ -324,9 +324,9 @@ def test_runs_without_our_record_wait() -> None:
     assert "Not run" not in markdown({"key": [make_run(0, 50.0)]}, [], {"fedpub": [make_cell(seed=0)]})
     lacking = [make_cell(seed=seed) for seed in range(3)]
     page = markdown({"key": [make_run(0, 50.0)]}, [], {"fedpub": lacking, "fedspray": lacking})
-    assert "Not run of the 3 that `--authors` lists: fedavg (2)." in page
+    assert "Not run of the 3 cells with the tables' own settings: fedavg (2)." in page
     assert "xbfu/FedSpray has been run on none of the 3 cells of `--authors`." in page
-    assert "Without a record of ours on the same clients: fedavg on cora with 5 clients, seed 0." in markdown(
+    assert "Without a record of ours on the same clients: fedavg on cora, metis, 5 clients, seed 0." in markdown(
         {"key": [make_run(0, 50.0)]}, [], {}
     )
 
@@ -363,7 +363,7 @@ def test_a_record_of_equal_work_in_another_table_answers_a_run(tmp_path: Path) -
     # So it does in the other table, of which the run was not asked.
     board = Leaderboard(load_protocol("fedstruct-7"), records.of_table("fedstruct-7", [equal]))
     leaderboard = write_leaderboard(tmp_path, board, by_work(load(tmp_path), records)).read_text()
-    assert "| 65.00 | 0.3000 |" in leaderboard
+    assert "| 65.00 (1) | 0.3000 |" in leaderboard
 
 
 def test_the_run_that_was_made_last_counts(tmp_path: Path) -> None:
