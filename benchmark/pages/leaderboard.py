@@ -308,7 +308,9 @@ def verdicts_in_words(protocol: Protocol, rows: Sequence[Row]) -> str:
     if outside := sum(tuple(row.point.values()) not in grid for row, *_ in judged):
         theirs += f"; {outside} {'is' if outside == 1 else 'are'} of rows outside the table's grid"
     counted += f"{_counted(words, notes)}{theirs}"
-    return f"{counted}; the table's grid answers {answerable(protocol)}."
+    references = dict.fromkeys(heading_of(block.reference) for block in protocol.published if block.reference)
+    ratios = f" Other seconds are compared as ratios to {', '.join(references)}." if references else ""
+    return f"{counted}; the table's grid answers {answerable(protocol)}.{ratios}"
 
 
 def _counted(words: Sequence[str], notes: str = "") -> str:

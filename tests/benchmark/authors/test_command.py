@@ -326,8 +326,9 @@ def test_runs_without_our_record_wait() -> None:
     page = markdown({"key": [make_run(0, 50.0)]}, [], {"fedpub": lacking, "fedspray": lacking})
     assert "Not run of the 3 cells with the tables' own settings: fedavg (2)." in page
     assert "xbfu/FedSpray has been run on none of the 3 cells of `--authors`." in page
-    assert "Without a record of ours on the same clients: fedavg on cora, metis, 5 clients, seed 0." in markdown(
-        {"key": [make_run(0, 50.0)]}, [], {}
+    assert (
+        "Without a record of ours on the same clients: fedavg on cora, metis, 5 clients, seed 0."
+        in markdown({"key": [make_run(0, 50.0)]}, [], {})
     )
 
 

@@ -15,9 +15,10 @@ from benchmark.authors.comparison import by_work
 from benchmark.authors.records import AuthorsRuns, Run, load
 from benchmark.cell import Cell
 from benchmark.pages.comparison import SAME_RUNS
+from benchmark.pages.leaderboard import verdicts_in_words
 from benchmark.pages.reproduction import Entry, make_entries
 from benchmark.pages.reproduction_page import markdown, write_reproduction
-from benchmark.pages.scores import Leaderboard
+from benchmark.pages.scores import Leaderboard, make_rows
 from benchmark.plan import make_plan
 from benchmark.protocol import AXES, load_protocol, names
 from benchmark.published import figures
@@ -333,6 +334,9 @@ def test_seconds_are_divided_by_those_of_the_reference(factor: float, word: str)
     assert entry_of(entries, *place, "FedAvg", "SGC", "propagation_ms").level.word == AGREES
     central = entry_of(entries, *place, "Centralized").level
     assert (central.word, central.difference) == (CANNOT, None)
+    protocol = load_protocol("fedcog-3")
+    rows = make_rows(protocol, [seconds_record(seed, factor) for seed in range(3)])
+    assert "compared as ratios to propagation central s." in verdicts_in_words(protocol, rows)
 
 
 def test_a_row_that_deviates_answers_nothing() -> None:
