@@ -85,7 +85,8 @@ def run(
     - `checkpoint`: with `results`, seconds after which a cell that runs so long is kept, and kept again; one
       that was interrupted goes on from there; 0 keeps none;
     - `save`: with `results`, what a cell leaves there in `saved/KEY`: predictions, model, embeddings
-      (`benchmark.saving.Saving` says what is in each); a finished cell leaves nothing without `rerun`;
+      (`benchmark.saving.Saving` says what is in each; KEY is `Record.stored_key`); a finished cell leaves
+      nothing without `rerun`;
     - `settings`: those of a protocol: `rounds`, `local_epochs`, `learning_rate`, `weight_decay`, `hidden`,
       `dropout`, `split`, `task`, `largest_component`, `features`, `device`, …
 
@@ -118,7 +119,7 @@ def run(
         kept = None if results is None else Records(Path(results))
         records = {} if rerun or kept is None else _done(kept, cells)
         if saving is not None and (count := sum(map(saving.lacks, records.values()))):
-            sentence = f"{count} finished cells were run without {'+'.join(saving.kinds)}: give rerun=True"
+            sentence = f"{count} finished cells lack some of {', '.join(saving.kinds)}: give rerun=True"
             warnings.warn(sentence, stacklevel=2)
         waiting = run_once(cell for cell in cells if cell.key not in records)
         _check_can_run(waiting, kept)
@@ -274,9 +275,9 @@ def _check_callbacks(callbacks: Any) -> None:
 
 def _saving(results: str | Path | None, save: str | Sequence[str]) -> Saving | None:
     """What cells leave in the results folder. Raises UserError for what cannot be, and without a folder."""
-    kinds = tuple(_listed(save))
-    if not kinds:
+    if not save:
         return None
+    kinds = tuple(_listed(save))
     if results is None:
         raise UserError("save needs results: name the folder in which the files are to lie")
     return Saving(Path(results).resolve(), kinds)

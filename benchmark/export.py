@@ -61,16 +61,21 @@ class Table:
         if _sign(self.values):
             said.append(
                 f"Bold: the {'highest' if _sign(self.values) > 0 else 'lowest'} mean of a "
-                f"{'row' if self.across else 'column'} among what was run alike, and every mean that cannot "
-                "be told from it (paired one-sided t test over the seeds of both, each with its own draw of "
-                f"clients and split; Holm's correction; level {LEVEL:g}): with few seeds little can be told "
-                "apart, with one nothing is tested."
+                f"{'row' if self.across else 'column'} among what was run alike{self._further}, and every "
+                "mean that cannot be told from it (paired one-sided t test over the seeds of both, each with "
+                f"its own draw of clients and split; Holm's correction; level {LEVEL:g}): with few seeds "
+                "little can be told apart, with one nothing is tested."
             )
         if self.ranked:
             said.append("Mean rank: over the columns in which every row that was run alike has a figure.")
         if not self.figures["rival"].all():
             said.append("†: breaks privacy, and is no rival.")
         return " ".join(said)
+
+    @property
+    def _further(self) -> str:
+        several = self.across and any(map(competes, self.levels[1:]))
+        return " (also in rows that differ in nothing but what belongs to a method)" if several else ""
 
     @property
     def across(self) -> bool:
@@ -97,7 +102,7 @@ class Table:
         names = [*self.levels, self.column]
         index = [rows[name] for name in names]
         if not rows["rival"].all():
-            place = len(index) - 1 if self.across else 0
+            place = names.index("method")
             index[place] = index[place].where(rows["rival"], index[place] + MARK)
         table = pandas.Series(text, index=pandas.MultiIndex.from_arrays(index)).unstack(-1, sort=False)
         if self.ranked:
@@ -110,7 +115,7 @@ class Table:
         rows = self.figures[self.figures["rival"]]
         if rows.empty or self.across or not _sign(self.values):
             return [np.nan] * len(index)
-        size = rows.groupby([*shared, self.column], dropna=False)["rank"].transform("size")
+        size = rows.groupby([*shared, self.column], dropna=False)["rank"].transform("count")
         row = rows[list(self.levels)].astype(str).agg("|".join, axis=1)
         kinds = [rows[name] for name in shared]
         wanted = row.groupby(kinds, dropna=False).transform("nunique") if kinds else row.nunique()

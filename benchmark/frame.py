@@ -51,12 +51,14 @@ OF_A_METHOD = (
     "optimiser",
     "weighting",
     "evaluate",
+    "evaluate_every",
     "files",
     "versions",
-    OPTIONS,
 )
-"""How the names of the settings begin that belong to what competes; in all others two results must be alike
-to be compared."""
+"""The settings that belong to what competes, besides options; in all others two results must be alike to be
+compared."""
+_OF_THE_MEASUREMENT = ("further_metrics", "kernel")
+"""Settings that change no figure."""
 _DIGITS = 8
 """Of the content of files, in tables."""
 
@@ -87,8 +89,9 @@ class Results:
 
     def frame(self) -> pandas.DataFrame:
         """One row a record: what was run, by the names of a protocol's settings; its test scores in percent,
-        with the main one as `score`, and the clients' mean `validation` score in the selected round, by
-        which hyper-parameters are chosen; seconds, bytes, options and a method's own figures as
+        with the main one as `score`, and the `validation` score in the selected round, averaged as the test
+        score is (where each client has a round of its own, of their median), by which hyper-parameters are
+        chosen; seconds, bytes, options and a method's own figures as
         `seconds.train`, `bytes.up`, `options.mu`, `extras.epsilon`. `accuracy.selected_by_last` is the test
         score had that rule chosen the round."""
         import pandas
@@ -196,7 +199,7 @@ def _score_name(name: str) -> str:
 
 
 def _validation(record: Record) -> float | None:
-    """The clients' mean validation score in the selected round, in percent; None of a failure."""
+    """The validation score in the selected round, in percent; None of a failure."""
     if record.status != OK:
         return None
     result, curve = record.result, record.curve
@@ -206,7 +209,7 @@ def _validation(record: Record) -> float | None:
 
 def competes(name: str) -> bool:
     """Whether a setting belongs to what competes, as the method and its options do."""
-    return name.startswith(OF_A_METHOD)
+    return name in OF_A_METHOD or name.startswith(OPTIONS)
 
 
 def axes(rows: str, columns: str) -> tuple[str, str]:
@@ -239,7 +242,8 @@ def averaged(
     unlike = set(_varying(frame, [rows, columns]))
     if competes(rival):
         # In the order of a cell's settings.
-        unlike |= {name for name in _varying(frame, [apart]) if not competes(name)}
+        aside = (rival, *_OF_THE_MEASUREMENT)
+        unlike |= {name for name in _varying(frame, [apart]) if not (competes(name) or name in aside)}
     levels = [rows, *(item.field.name for item in FIELDS.values() if item.field.name in unlike - {columns})]
     for name in _varying_options(results, frame, [*levels, columns]):
         # Of methods that have no such option nothing is said.

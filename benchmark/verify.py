@@ -90,6 +90,8 @@ def _hindrance(cell: Cell, files: NamedFiles) -> str:
             check_device(cell.device, cell.kernel)
             if not graphs.is_available(cell.dataset.text):
                 return f"on {cell.dataset}, which is not at hand (python -m datasets fetch)"
+            if cell.files and not cell.paths:
+                return "of a method, graph or partition that was handed over from Python"
             if files.digest(cell) != cell.files:
                 return "of files of one's own that hold something else now"
             if versions_of(cell) != cell.versions:

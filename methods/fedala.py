@@ -104,6 +104,8 @@ class FedALA(FederatedMethod):
         receiving = self.receiving if who is None else who
         trained = {name: self.parameters[name].detach().clone() for name in self.mixture}
         super().receive(server, receiving)
+        if self.options.rate == 0:
+            return
         change = {name: server[name] - value for name, value in trained.items()}
         rows = self._draw()
         losses: list[Tensor] = []

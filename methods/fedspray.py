@@ -229,7 +229,8 @@ class FedSpray(FederatedMethod):
     def train_encoder(self) -> None:
         """Phase 2, eqs. (11)–(13): E epochs on ω and the training nodes' proxies."""
         with torch.no_grad():
-            predicted = functional.log_softmax(self.logits(None)[self.task.train], dim=1)
+            outputs = self.outputs_of(self.logits(None))
+            predicted = functional.log_softmax(outputs[self.task.train], dim=1)
             if self.options.projector == "classifier":
                 for part in ("weight", "bias"):
                     own = self.encoder[f"projector.{part}"]

@@ -351,7 +351,7 @@ class FederatedMethod:
                 f"{self.info.name}'s average() leaves out {missing[0]}: return every parameter of shared() or"
                 " name in `unshared` the first part of what stays with the clients"
             )
-        check_averages(self.info.name, server, self.parameters)
+        check_averages(self.info.name, server, {name: self.parameters[name] for name in self.shared()})
         self.receive(server)
         self.channel.down(*[self.parameters[name] for name in self.shared()])
 

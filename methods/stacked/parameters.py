@@ -77,20 +77,24 @@ def begins_with(name: str, words: Iterable[str]) -> bool:
 
 
 def check_begins(method: str, parameters: Weights, words: Iterable[str]) -> None:
-    """Raises UserError, beginning with the method's name, for a word of `unshared` with which no parameter's
-    name begins: what it means would be shared."""
+    """Raises UserError for a word of `unshared` with which no parameter's name begins: what it means would be
+    shared."""
+    if isinstance(words, str):
+        raise UserError(f"{method}'s unshared must be a tuple of names: write ({words!r},)")
     for word in words:
         if not any(begins_with(name, [word]) for name in parameters):
             raise unknown("parameter", word, parameters, f" in unshared of {method}")
 
 
-def check_averages(method: str, averages: Weights, parameters: Weights) -> None:
-    """Raises UserError, beginning with the method's name, for an average of no parameter, and for one of
-    another shape than its parameter's, with one slice for all or one for each."""
+def check_averages(method: str, averages: Weights, shared: Weights) -> None:
+    """Raises UserError for an average of what is no shared parameter, and for one of another shape than its
+    parameter's, with one slice for all or one for each."""
     for name, value in averages.items():
-        if name not in parameters:
-            raise unknown("parameter", name, parameters, f" in average() of {method}")
-        wanted = parameters[name].shape
+        if name not in shared:
+            raise unknown("shared parameter", name, shared, f" in average() of {method}")
+        if not isinstance(value, Tensor):
+            raise UserError(f"{method}'s average() gives {name} as a {type(value).__name__}: give a tensor")
+        wanted = shared[name].shape
         if value.dim() != len(wanted) or value.shape[1:] != wanted[1:] or len(value) not in (1, wanted[0]):
             raise UserError(
                 f"{method}'s average() gives {name} the shape {tuple(value.shape)}: it must be "

@@ -130,7 +130,7 @@ def test_what_cells_leave_beside_their_records_is_asked_for_by_name(tmp_path: Pa
         with np.load(folder_of(tmp_path, record.key) / "predictions.npz") as saved:
             assert len(saved["output"]) == len(saved["role"])
     # What was run before has no embeddings, and no run of this call makes them.
-    with pytest.warns(UserWarning, match="2 finished cells were run without embeddings: give rerun=True"):
+    with pytest.warns(UserWarning, match="2 finished cells lack some of embeddings: give rerun=True"):
         run(dataset=GRAPH, method=MyMethod, results=tmp_path, save=["embeddings"], **seeds)
     run(dataset=GRAPH, method=MyMethod, results=tmp_path, save=["embeddings"], rerun=True, **seeds)
     assert all((folder_of(tmp_path, record.key) / "embeddings.npz").is_file() for record in found)
@@ -233,6 +233,7 @@ def test_graphs_and_partitions_may_be_objects() -> None:
         ({"workers": 0}, "workers must be a whole number of at least 1"),
         ({"workers": "2"}, "workers must be a whole number of at least 1"),
         ({"save": "model"}, "save needs results"),
+        ({"save": 7, "results": "x"}, "unknown thing to save '7'"),
         ({"save": "modle", "results": "x"}, "unknown thing to save 'modle': did you mean model"),
         ({"checkpoint": -3}, "checkpoint must be a number of seconds"),
         ({"callbacks": print}, "callbacks must be a list of functions"),

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas
@@ -17,7 +18,7 @@ from pylatexenc.latexwalker import LatexEnvironmentNode, LatexMacroNode, LatexNo
 from benchmark.arguments import parse
 from benchmark.cli import main
 from benchmark.export import LEVEL, against_best, export, holm, make_table
-from benchmark.frame import Results
+from benchmark.frame import OF_A_METHOD, Results
 from benchmark.plan import grid_cells, versions_of
 from benchmark.protocol import load_protocol
 from benchmark.store import Store
@@ -39,6 +40,23 @@ SCORES: dict[str, dict[str, list[float]]] = {
 }
 
 
+OF_METHODS: dict[str, tuple[Any, Any]] = {
+    "backbone": ("gcn", "sgc"),
+    "hidden": ([8], [16]),
+    "head": ("linear", "convolution"),
+    "dropout": (0.0, 0.5),
+    "input_norm": (False, True),
+    "hops": (1, 2),
+    "outputs": ("logits", "probabilities"),
+    "local_epochs": (1, 2),
+    "learning_rate": (0.01, 0.1),
+    "weight_decay": (0.0, 0.1),
+    "optimiser": ("adam", "sgd"),
+    "weighting": ("uniform", "nodes"),
+    "evaluate": ("local", "received"),
+    "evaluate_every": (1, 10),
+}
+"""Setting that belongs to what competes → two values."""
 PRESENT = versions_of(make_cell())
 """Records of earlier versions are left out."""
 
@@ -140,6 +158,51 @@ def test_what_breaks_privacy_is_marked_and_no_rival(tmp_path: Path) -> None:
     assert "breaks privacy" in text
 
 
+def test_the_mark_of_what_breaks_privacy_is_beside_the_method(tmp_path: Path) -> None:
+    central = [
+        make_record(make_cell(method="central", backbone="sgc", seed=seed), 99.0, privacy="all in one place")
+        for seed in (0, 1)
+    ]
+    plain = [make_record(make_cell(backbone="sgc", seed=seed), 80.0 + seed) for seed in (0, 1)]
+    for rows in ("backbone", "dataset", "dropout"):
+        results = Results((*central, *plain))
+        page = export(results, tmp_path / "t.md", rows=rows, columns="method").read_text()
+        assert "| central † | fedavg |" in page
+        assert len(page.split("\n\n", maxsplit=1)[0].splitlines()) == 3
+    assert make_table(results, "dataset", "method").figures["bold"].tolist() == [False, True]
+
+
+def test_a_column_without_every_rows_figure_ranks_nobody() -> None:
+    scores: dict[str, dict[str, float | None]] = {
+        "cora": {"a": 80.0, "b": 70.0, "c": None},
+        "pubmed": {"a": 60.0, "b": 70.0, "c": 65.0},
+    }
+    records = [
+        make_record(make_cell(dataset=dataset, method="fedavg", label=name), value)
+        for dataset, methods in scores.items()
+        for name, value in methods.items()
+    ]
+    shown = make_table(Results(tuple(records))).shown("{mean}", "{mean}", "{mean}")
+    assert shown["mean rank"].to_dict() == {"a": "3.00", "b": "1.00", "c": "2.00"}
+
+
+def test_what_is_no_contest_has_no_winner() -> None:
+    records = [make_record(make_cell(method=method), 50.0) for method in ("fedavg", "local")]
+    table = make_table(Results(tuple(records)), values="rounds")
+    assert not table.figures["bold"].any()
+    assert table.figures["rank"].isna().all()
+    assert not {"Bold", "rank"} & {*re.findall("Bold|rank", table.note)}
+
+
+def test_axes_that_are_no_method_are_shown_as_they_are() -> None:
+    records = [
+        make_record(make_cell(dataset=dataset, clients=clients, rounds=rounds), 50.0)
+        for dataset, rounds in (("cora", 50), ("pubmed", 100))
+        for clients in (5, 10)
+    ]
+    assert make_table(Results(tuple(records)), "dataset", "clients").levels == ("dataset",)
+
+
 def test_backbones_compete_and_numbers_of_clients_do_not() -> None:
     records = [
         make_record(make_cell(backbone=backbone, clients=clients, seed=seed), value + seed)
@@ -162,7 +225,9 @@ def test_what_was_run_differently_is_no_rival() -> None:
     assert make_table(results).figures["bold"].tolist() == [True, True]
 
 
-@pytest.mark.parametrize(("name", "values"), [("clients", (5, 10)), ("rounds", (50, 100))])
+@pytest.mark.parametrize(
+    ("name", "values"), [("clients", (5, 10)), ("rounds", (50, 100)), ("selection", ("last", "per-client"))]
+)
 def test_methods_that_were_run_unlike_stand_apart(name: str, values: tuple[int, int], tmp_path: Path) -> None:
     """Also where each of them was run in one way: no row of its own would tell."""
     records = [
@@ -176,13 +241,28 @@ def test_methods_that_were_run_unlike_stand_apart(name: str, values: tuple[int, 
     assert table.figures["bold"].all()
     assert table.figures["p_value"].tolist() == [1.0, 1.0]
     assert [*results.pivot().index] == [("fedavg", values[0]), ("local", values[1])]
-    # What belongs to a method, as its learning rate, does not keep it from competing.
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        *((name, values) for name, values in OF_METHODS.items()),
+        # They change no figure.
+        ("further_metrics", ([], ["macro_f1"])),
+        ("kernel", ("auto", "dgl")),
+    ],
+)
+def test_what_belongs_to_a_method_does_not_keep_it_from_competing(name: str, values: tuple[Any, Any]) -> None:
     tuned = [
-        make_record(make_cell(method=method, learning_rate=rate, seed=seed), score + seed)
-        for method, rate, score in (("fedavg", 0.01, 50.0), ("local", 0.1, 60.0))
+        make_record(make_cell(method=method, seed=seed, **{name: value}), score + seed)
+        for method, value, score in zip(("fedavg", "local"), values, (50.0, 60.0), strict=True)
         for seed in range(3)
     ]
     assert make_table(Results(tuple(tuned))).figures["bold"].tolist() == [False, True]
+
+
+def test_all_that_belongs_to_a_method_is_tried() -> None:
+    assert {*OF_METHODS} == {*OF_A_METHOD} - {"method", "files", "versions"}
 
 
 def test_where_methods_stand_in_the_columns_a_row_is_what_is_compared(tmp_path: Path) -> None:

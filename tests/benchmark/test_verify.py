@@ -226,7 +226,12 @@ def test_records_run_again_on_the_engine_that_was_asked_for(
 @pytest.mark.parametrize(
     ("changes", "limit", "words"),
     [
-        ({"files": "a" * 64}, math.inf, "1 of files of one's own that hold something else now"),
+        (
+            {"files": "a" * 64},
+            math.inf,
+            "1 of a method, graph or partition that was handed over from Python$",
+        ),
+        ({"files": "a" * 64, "paths": ("method=x.py",)}, math.inf, "1 that cannot be made: cannot read x.py"),
         ({"versions": "metis=1"}, math.inf, "1 of earlier versions of the code"),
         ({"dataset": Spec("cora")}, math.inf, "1 on cora, which is not at hand"),
         ({}, 0.0, "1 took longer than 0 seconds"),

@@ -73,8 +73,10 @@ def test_an_average_without_a_shared_parameter_is_refused(monkeypatch: pytest.Mo
         ),
         (
             lambda server: {**server, "layer": server["head.bias"]},
-            r"unknown parameter 'layer' in average\(\)",
+            r"unknown shared parameter 'layer' in average\(\)",
         ),
+        (lambda server: {n: torch.cat([v, v]) for n, v in server.items()}, "one slice for all clients, or"),
+        (lambda server: {n: v.detach().numpy() for n, v in server.items()}, "as a ndarray: give a tensor"),
     ],
 )
 def test_an_average_of_another_shape_or_of_nothing_is_refused(
@@ -94,6 +96,22 @@ def test_unshared_takes_whole_parts_of_names_that_there_are(monkeypatch: pytest.
     monkeypatch.setattr(FedAvg, "unshared", ("lay",))
     with pytest.raises(UserError, match="unknown parameter 'lay' in unshared of fedavg"):
         built()
+    monkeypatch.setattr(FedAvg, "unshared", "head")
+    with pytest.raises(UserError, match=r"unshared must be a tuple of names: write \('head',\)"):
+        built()
+
+
+def test_what_is_unshared_is_not_averaged_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be sent, uncounted, and every client's own would be lost."""
+    monkeypatch.setattr(FedAvg, "unshared", ("head",))
+
+    def everything(self: FederatedMethod) -> Parameters:
+        return {name: value.mean(dim=0, keepdim=True) for name, value in self.parameters.items()}
+
+    method = built()
+    monkeypatch.setattr(FedAvg, "average", everything)
+    with pytest.raises(UserError, match="unknown shared parameter 'head"):
+        method.exchange(1)
 
 
 def test_predictions_that_are_no_numbers_are_no_result(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,28 +16,33 @@ from tests.methods.federations import small_federation
 
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("fedprox", {"mu": 0.0}),
+    ("fedprox", {"local_epochs": 1}),
     ("moon", {"mu": 0.0, "projection": False}),
     ("fedtad", {"server_rounds": 0}),
     ("fedgcn", {"hops": 0}),
     ("fedala", {"rate": 0.0}),
+    ("fedala", {"rate": 0.0, "layers": 0}),
     ("fedpub", {"masks": False, "similarity": "none"}),
+    ("fedpub", {"masks": False, "similarity": "none", "regularizer": "printed", "local_epochs": 1}),
     ("fedsage+", {"neighbours": 0}),
     ("gcfl", {"epsilon2": 1e9}),
     ("adafgl", {"federated": 1.0}),
 ]
 
 
-def trained(name: str, options: dict[str, Any]) -> tuple[Outcome, Tensor]:
-    setting = make_setting(
-        small_federation(3), Architecture(hidden=(8, 8)), Schedule(rounds=3, local_epochs=2), seed=1
-    )
+def trained(name: str, given: dict[str, Any]) -> tuple[Outcome, Tensor]:
+    """`given` are options, and the number of local epochs, which is 2 otherwise."""
+    options = dict(given)
+    schedule = Schedule(rounds=3, local_epochs=options.pop("local_epochs", 2))
+    setting = make_setting(small_federation(3), Architecture(hidden=(8, 8)), schedule, seed=1)
     method = registry.create(name, options, setting)
     return train(method), method.predict()
 
 
 @pytest.mark.parametrize(("name", "options"), CASES)
 def test_a_run_that_is_fedavg_says_so(name: str, options: dict[str, Any]) -> None:
-    (found, predicted), (plain, expected) = trained(name, options), trained("fedavg", {})
+    epochs = {key: value for key, value in options.items() if key == "local_epochs"}
+    (found, predicted), (plain, expected) = trained(name, options), trained("fedavg", epochs)
     assert found.extras[SAME_AS_FEDAVG] == 1
     assert torch.equal(predicted, expected)
     assert found.curve["loss"] == plain.curve["loss"]
@@ -55,6 +60,8 @@ def test_a_run_that_is_fedavg_says_so(name: str, options: dict[str, Any]) -> Non
         ("fedala", {}),
         ("fedpub", {"masks": False}),
         ("fedpub", {"similarity": "none"}),
+        ("fedpub", {"masks": False, "similarity": "none", "regularizer": "printed", "lambda2": 1.0}),
+        ("fedsage+", {"neighbours": 0, "average": "gradients"}),
         ("adafgl", {}),
     ],
 )
