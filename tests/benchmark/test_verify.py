@@ -14,7 +14,7 @@ from benchmark.arguments import parse
 from benchmark.cli import main
 from benchmark.runner import failed
 from benchmark.store import Store
-from benchmark.verify import SCORE_TOLERANCE, START_TOLERANCE, draw
+from benchmark.verify import FEW_TOLERANCE, SCORE_TOLERANCE, START_TOLERANCE, draw
 from datasets.errors import UserError
 from datasets.options import Spec
 
@@ -112,16 +112,19 @@ def test_another_processor_version_or_code_may_round_otherwise(
         machine["environment"][name] = "another"
     records[0]["metrics"]["accuracy"] += SCORE_TOLERANCE - 0.01
     records[0]["metrics"]["accuracy_worst_client"] += 3 * SCORE_TOLERANCE
+    records[0]["metrics"]["minority_accuracy"] += FEW_TOLERANCE - 0.01
     records[0]["extras"]["test_by_client"][0] += 1.0
     assert main(parse(write(tmp_path, json.dumps(machine), *records))) == 0
     assert "no differences, 1 to the digit" in (said := capsys.readouterr().err)
     assert "2 made elsewhere or by earlier code" in said
     records[0]["metrics"]["accuracy"] += 0.02
+    records[0]["metrics"]["minority_accuracy"] += 0.02
     records[1]["curve"]["loss"][0] *= 1 + 2 * START_TOLERANCE
     assert main(parse(write(tmp_path, json.dumps(machine), *records))) == 1
-    first, second = sorted(capsys.readouterr().out.splitlines(), key=lambda line: "loss" in line)
-    assert "metrics accuracy was" in first
-    assert "loss in round 1 was" in second
+    found = capsys.readouterr().out.splitlines()
+    for words in ("metrics accuracy was", "metrics minority_accuracy was", "loss in round 1 was"):
+        assert sum(words in line for line in found) == 1
+    assert len(found) == 3
 
 
 def test_records_of_earlier_versions_and_long_ones_are_not_drawn(
