@@ -123,8 +123,8 @@ def compare(records: Sequence[Record], engine: Engine, work: RunCell) -> Iterato
     Figures must agree to the digit where processor, versions and the code of graphs and methods are those of
     the record. Otherwise a sum may be put in another order and round otherwise, which training amplifies:
     then scores, but for OF_ONE_CLIENT, must agree to within SCORE_TOLERANCE, those of FEW_NODES to within
-    FEW_TOLERANCE, and the loss of the first rounds to within START_TOLERANCE. Code that gives other numbers for another reason raises its version, and its
-    earlier records are not drawn.
+    FEW_TOLERANCE, and the loss of the first rounds to within START_TOLERANCE. Code that gives other numbers
+    for another reason raises its version, and its earlier records are not drawn.
     """
     before = {record.key: record for record in records}
     for again in engine.map(work, [record.cell for record in records], failed):
