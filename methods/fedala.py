@@ -102,10 +102,11 @@ class FedALA(FederatedMethod):
     def receive(self, server: Mapping[str, Tensor], who: Tensor | None = None) -> None:
         """Lower layers are the server's, upper ones θ̂ with W as learned here."""
         receiving = self.receiving if who is None else who
+        if self.options.rate == 0:
+            super().receive(server, receiving)
+            return
         trained = {name: self.parameters[name].detach().clone() for name in self.mixture}
         super().receive(server, receiving)
-        if self.options.rate == 0:
-            return
         change = {name: server[name] - value for name, value in trained.items()}
         rows = self._draw()
         losses: list[Tensor] = []

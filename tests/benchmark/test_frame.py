@@ -62,9 +62,9 @@ def test_settings_have_their_names_in_the_code_and_scores_those_of_records() -> 
 def test_hyper_parameters_are_chosen_by_the_validation_score_of_the_selected_round() -> None:
     record = make_record(make_cell(), 50.0)
     curve: dict[str, list[float | None]] = {
-        "round": [1.0, 2.0],
-        "validation": [40.0, 41.5],
-        "test": [49.0, 50.0],
+        "round": [1.0, 2.0, 3.0],
+        "validation": [40.0, 41.5, 41.0],
+        "test": [49.0, 50.0, 51.0],
     }
     metrics = {**record.metrics, "accuracy_mean_validation": 50.0, "accuracy_per_client": 51.0}
     result = replace(record.result, curve=curve, selected_round=2, metrics=metrics)
