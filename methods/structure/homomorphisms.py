@@ -3,9 +3,10 @@
 A homomorphism maps a pattern's nodes to a graph's so that edges fall on edges; two nodes may share an
 image. A pattern that becomes a forest when one node p is left out is counted by messages from leaves to
 root, (n, 1) vectors or, where p matters, (n, n) matrices with a column for each image of p, a block of
-columns at a time: every step is a sparse product. The others hold a K4 or a wheel; with one node of them
-fixed, the rest is counted inside the graph that its neighbours induce. All numbers are integers below
-2^53, exact in double precision.
+columns at a time: every step is a sparse product. Such a message is zero but for a few steps around p, so
+that a block, of nodes that lie near each other, takes the rows around them alone. The others hold a K4 or a
+wheel; with one node of them fixed, the rest is counted inside the graph that its neighbours induce. All
+numbers are integers below 2^53, exact in double precision.
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from numba import njit
+from scipy.sparse.csgraph import reverse_cuthill_mckee
 from torch import Tensor
 
 from datasets.graph import csr_tensor
 
-BLOCK_BYTES = 2**24
-"""Memory of one (n, block) message."""
+BLOCK = 64
+"""Images of p that are counted side by side."""
+WAITING = 2**24
+"""Entries of paths that are kept before they are summed."""
 
 Key = tuple[bool, tuple["Key", ...]]
 """A rooted tree of a pattern without p: whether its root is joined to p, and its subtrees."""
@@ -43,17 +47,32 @@ class Tree:
     @property
     def products(self) -> set[Key]:
         """The subtrees whose message takes a product with a dense matrix."""
-        trees = self.others if self.own is None else (self.own, *self.others)
-        return set().union(*(_below(tree) for tree in trees)) if trees else set()
+        return set(filter(_joined, self.subtrees))
+
+    @property
+    def trees(self) -> tuple[Key, ...]:
+        """All of them."""
+        return self.others if self.own is None else (self.own, *self.others)
+
+    @property
+    def subtrees(self) -> set[Key]:
+        """What is below the roots."""
+        return set().union(*map(_below, self.trees))
 
 
 def _below(tree: Key) -> set[Key]:
-    return {each for child in tree[1] for each in {child} | _below(child) if _joined(each)}
+    return {each for child in tree[1] for each in {child} | _below(child)}
 
 
 def _joined(tree: Key) -> bool:
     """Whether any node of the tree is joined to p."""
     return tree[0] or any(map(_joined, tree[1]))
+
+
+def _steps(tree: Key) -> int:
+    """Between the images of the root and of p, by way of the node that is joined to p and nearest to the
+    root: where there are more, the tree has no image."""
+    return 1 if tree[0] else 1 + min(_steps(child) for child in tree[1] if _joined(child))
 
 
 def decompositions(edges: Edges, root: int) -> Iterator[Tree]:
@@ -88,10 +107,11 @@ def _rooted(node: int, parent: int, near: Mapping[int, set[int]], p: int, joined
 
 
 def images(tree: Key, adjacency: Tensor, columns: Tensor, spread: dict[Key, Tensor]) -> Tensor:
-    """For the root's image x and p's image q the number of images of the tree, (n, block) or (n, 1).
+    """For the root's image x and p's image q the number of images of the tree, (r, block) or (r, 1).
 
-    `adjacency` is (n, n) sparse CSR float64, `columns` its part for the block of q, (n, block) and dense;
-    `spread` keeps the messages of this block, subtree → (n, block) or (n, 1).
+    `adjacency` is (r, r) sparse CSR float64 of the rows around a block of q, `columns` its part for the
+    block, (r, block) and dense; `spread` keeps the messages of this block, subtree → (r, block), and holds
+    those in which p has no part, (r, 1), for which all rows count.
     """
     out = columns if tree[0] else torch.ones(len(columns), 1, dtype=torch.float64)
     for child in tree[1]:
@@ -101,8 +121,8 @@ def images(tree: Key, adjacency: Tensor, columns: Tensor, spread: dict[Key, Tens
     return out
 
 
-def by_messages(adjacency: sp.csr_matrix, patterns: Mapping[int, tuple[Edges, int]]) -> dict[int, np.ndarray]:
-    """Images of each pattern's root, name → (n,) float64; patterns without a decomposition are left out."""
+def _plans(patterns: Mapping[int, tuple[Edges, int]]) -> dict[int, Tree]:
+    """How each is counted, with few products in all; patterns without a decomposition are left out."""
     plans: dict[int, Tree] = {}
     planned: set[Key] = set()
     for name, (edges, root) in patterns.items():
@@ -110,27 +130,59 @@ def by_messages(adjacency: sp.csr_matrix, patterns: Mapping[int, tuple[Edges, in
         if ways:
             plans[name] = min(ways, key=lambda way: len(way.products - planned))
             planned |= plans[name].products
-    nodes = adjacency.shape[0]
-    parts = (adjacency.indptr, adjacency.indices)
-    pointer, column = (torch.from_numpy(part.astype(np.int64)) for part in parts)
-    matrix = csr_tensor(pointer, column, torch.ones(adjacency.nnz, dtype=torch.float64), adjacency.shape)
+    return plans
+
+
+def by_messages(adjacency: sp.csr_matrix, patterns: Mapping[int, tuple[Edges, int]]) -> dict[int, np.ndarray]:
+    """Images of each pattern's root, name → (n,) float64; patterns without a decomposition are left out."""
+    plans = _plans(patterns)
+    whole, nodes = _tensor(adjacency), adjacency.shape[0]
+    free: dict[Key, Tensor] = {}
+    message = partial(images, adjacency=whole, columns=torch.empty(nodes, 0), spread=free)
+    for subtree in set().union(*(plan.subtrees - plan.products for plan in plans.values())):
+        free[subtree] = torch.mm(whole, message(subtree))
     counts = {name: torch.zeros(nodes, dtype=torch.float64) for name in plans}
-    width = max(1, BLOCK_BYTES // (8 * nodes))
-    for start in range(0, nodes, width):
-        stop = min(nodes, start + width)
-        columns = torch.from_numpy(adjacency[:, start:stop].toarray().astype(np.float64))
-        message = partial(images, adjacency=matrix, columns=columns, spread={})
-        for name, plan in plans.items():
-            rest = torch.ones(1, stop - start, dtype=torch.float64)
+    around_p: dict[int, Tree] = {}
+    for name, plan in plans.items():
+        if plan.own is None or _joined(plan.own):
+            around_p[name] = plan
+        else:
+            counts[name] = message(plan.own)[:, 0]
+    joined = set().union(*({*plan.trees} | plan.products for plan in around_p.values()))
+    steps = max(map(_steps, joined), default=0)
+    order = reverse_cuthill_mckee(adjacency, symmetric_mode=True)
+    for start in range(0, nodes if around_p else 0, BLOCK):
+        block = np.sort(order[start : start + BLOCK])
+        around = _around(adjacency, block, steps)
+        near = adjacency[around][:, around]
+        columns = torch.from_numpy(near[:, np.searchsorted(around, block)].toarray().astype(np.float64))
+        spread = {subtree: values[around] for subtree, values in free.items()}
+        message = partial(images, adjacency=_tensor(near), columns=columns, spread=spread)
+        for name, plan in around_p.items():
+            rest = torch.ones(1, len(block), dtype=torch.float64)
             for tree in plan.others:
                 rest = rest * message(tree).sum(dim=0, keepdim=True)
             if plan.own is None:
-                counts[name][start:stop] = rest[0]
-            elif not plan.others and not _joined(plan.own):
-                counts[name] = message(plan.own)[:, 0]
+                counts[name][block] = rest[0]
             else:
-                counts[name] += (message(plan.own) * rest).sum(dim=1)
+                counts[name][around] += (message(plan.own) * rest).sum(dim=1)
     return {name: count.numpy() for name, count in counts.items()}
+
+
+def _tensor(matrix: sp.csr_matrix) -> Tensor:
+    """A 0/1 matrix as torch has it, float64."""
+    pointer, column = (torch.from_numpy(part.astype(np.int64)) for part in (matrix.indptr, matrix.indices))
+    return csr_tensor(pointer, column, torch.ones(matrix.nnz, dtype=torch.float64), matrix.shape)
+
+
+def _around(adjacency: sp.csr_matrix, block: np.ndarray, steps: int) -> np.ndarray:
+    """The nodes that are no more than `steps` from one of the block's, ascending."""
+    reached = np.zeros(adjacency.shape[0])
+    reached[block] = 1
+    for _ in range(steps):
+        reached = reached + adjacency @ reached
+    found: np.ndarray = reached.nonzero()[0]
+    return found
 
 
 def by_neighbourhoods(adjacency: sp.csr_matrix, orbits: int) -> dict[int, np.ndarray]:
@@ -173,7 +225,7 @@ def by_neighbourhoods(adjacency: sp.csr_matrix, orbits: int) -> dict[int, np.nda
             row, place = np.nonzero(twice)
             waiting.append((near[row], near[place], twice[row, place]))
             entries += len(row)
-            if h == nodes - 1 or entries > BLOCK_BYTES:
+            if h == nodes - 1 or entries > WAITING:
                 rows, columns, values = (np.concatenate(part) for part in zip(*waiting, strict=True))
                 paths = paths + sp.csr_matrix((values, (rows, columns)), shape=adjacency.shape)
                 waiting, entries = [], 0

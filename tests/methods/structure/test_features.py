@@ -101,8 +101,9 @@ def test_graphlets_of_hubs_and_of_many_blocks_equal_orcas(monkeypatch: pytest.Mo
         nx.to_scipy_sparse_array(nx.barabasi_albert_graph(150, 6, seed=1), dtype=np.float32)
     )
     expected = orca_orbits(graph, 73)
-    for block in (8 * 150, 8 * 150 * 7, 2**24):
-        monkeypatch.setattr(homomorphisms, "BLOCK_BYTES", block)
+    for block, waiting in ((1, 1000), (7, 8 * 150 * 7), (150, 2**24)):
+        monkeypatch.setattr(homomorphisms, "BLOCK", block)
+        monkeypatch.setattr(homomorphisms, "WAITING", waiting)
         np.testing.assert_array_equal(count_orbits(graph, 73), expected)
 
 
