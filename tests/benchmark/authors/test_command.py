@@ -138,6 +138,18 @@ def test_only_cells_that_its_tables_have_are_run(code: PublicCode) -> None:
     assert {replace(cell, seed=0).key for cell in plan(code, parse([]))} <= present
 
 
+def test_a_code_has_the_methods_graphs_and_clients_that_it_was_made_to_run() -> None:
+    code = CODES["fedpub"]
+    point = {"dataset": "cora", "method": "fedavg", "clients": 10}
+    assert code.has("fedpub-2", point)
+    for other in ({"clients": 30}, {"method": "gcfl"}, {"dataset": "computers"}):
+        assert not code.has("fedpub-2", point | other)
+    assert code.has("fedpub-1", point | {"clients": 30})
+    assert not code.has("fedspray-2", point)
+    # FedSpray's lists no numbers: the graph's own division has one.
+    assert CODES["fedspray"].has("fedspray-2", {"dataset": "pubmed", "method": "local", "clients": 7})
+
+
 @pytest.mark.usefixtures("_small_graph")
 def test_a_dry_run_lists_and_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(parse([*PLAYED, *CELLS, "--dry-run", "--results", str(tmp_path)])) == 0

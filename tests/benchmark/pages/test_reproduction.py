@@ -295,6 +295,21 @@ def test_clients_that_are_drawn_once_here_decide_nothing_and_come_second() -> No
     assert entry_of(both, *TABLE_2, "FED-PUB").protocol == "fedpub-2"
 
 
+def test_a_row_of_one_seed_draws_nothing_anew() -> None:
+    once = records_of("fedpub-2-once", SCORES, *PLACE)
+    one = {method: scores[:1] for method, scores in SCORES.items()}
+    both = entries_of(fedpub_2_once=once, fedpub_2=records_of("fedpub-2", one, *PLACE))
+    assert entry_of(both, *TABLE_2, "FED-PUB").protocol == "fedpub-2-once"
+
+
+def test_a_figures_own_table_answers_before_a_smaller_one_that_repeats_the_cell() -> None:
+    scores, place = {"fedspray": (88.0, 88.1)}, ("--dataset", "pubmed", "--backbone", "gcn")
+    both = {name: records_of(name.replace("_", "-"), scores, *place) for name in ("fedspray_3", "fedspray_2")}
+    printed = ("FedSpray", "2", "PubMed", "louvain-largest", "7", "FedSpray", "GCN", "accuracy")
+    assert entry_of(entries_of(**both), *printed).protocol == "fedspray-2"
+    assert entry_of(entries_of(fedspray_3=both["fedspray_3"]), *printed).protocol == "fedspray-3"
+
+
 def test_what_is_not_measured_says_why(entries: list[Entry]) -> None:
     assert entry_of(
         entries, "FedCog", "3", "DBLP", "metis or kmeans (unsaid)", "100", "Centralized"
