@@ -49,8 +49,8 @@ from datasets.limits import Size
 from methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
 from methods.core.channel import FLOAT, INDEX
 from methods.stacked.architecture import Architecture
-from methods.stacked.backbones import Convolution, Inputs
 from methods.stacked.features import Features
+from methods.stacked.inputs import Convolution, Inputs
 from methods.stacked.propagation import kernel_of, propagate, symmetric_weight, use_kernel, with_self_loops
 from methods.stacked.segments import Segments
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from methods.core.base import FederatedMethod, register
 from methods.core.channel import size_of
-from methods.stacked.backbones import Inputs
+from methods.stacked.inputs import Inputs
 from methods.stacked.parameters import Parameters, stack
 
 

@@ -83,6 +83,38 @@ class FedSprayOptions(Options):
         return {} if self.proxies else dict.fromkeys(("proxy_learning_rate", "targets"), "proxies=true")
 
 
+@dataclass(frozen=True)
+class Targets:
+    """Class probabilities p to which the outputs ŷ of n nodes are drawn, by a weighted sum of divergences.
+
+    Σ_i w_i KL(p_i ‖ ŷ_i) = Σ_ic w_i p_ic log p_ic − Σ_ic w_i p_ic log ŷ_ic: cross-entropy where p is a label.
+    """
+
+    share: Tensor
+    """(C, n) w_i p_ic."""
+    constant: Tensor
+    """() Σ_ic w_i p_ic log p_ic, zero where p is a label."""
+
+    @classmethod
+    def of(cls, outputs: Tensor, weight: Tensor) -> Targets:
+        """p of outputs (n, C), w (n,)."""
+        log_p = log_shares(outputs)
+        share = log_p.exp() * weight
+        return cls(share, torch.dot(share.flatten(), log_p.flatten()))
+
+    def divergence(self, outputs: Tensor) -> Tensor:
+        """The sum, (), for outputs (n, C)."""
+        return self.constant - torch.dot(self.share.flatten(), log_shares(outputs).flatten())
+
+
+def log_shares(outputs: Tensor) -> Tensor:
+    """log softmax of each row, (n, C) → (C, n): along a short last axis torch takes several times as long."""
+    if outputs.requires_grad:
+        # The gradient comes back transposed: copied once here, no pass before copies it for itself.
+        outputs.register_hook(Tensor.contiguous)
+    return functional.log_softmax(outputs.t(), dim=0)
+
+
 @register(
     "fedspray",
     title="FedSpray",
@@ -114,12 +146,10 @@ class FedSpray(FederatedMethod):
     proxy_optimiser: torch.optim.Optimizer | None = None
     """None where all proxies are held at zero."""
 
-    reliable: Tensor
-    """(r,) rows of the nodes that guide this round's phase 1."""
-    targets: Tensor
-    """(r, C) their log p."""
-    reliable_share: Tensor
-    """(r,) 1 / such nodes of the node's client."""
+    labels: Targets
+    """y of the training nodes, in their clients' means."""
+    targets: Targets
+    """What phase 1 draws ŷ to: the same, and λ₁ p of the nodes that are reliable."""
 
     def shared(self) -> list[str]:
         """No part of the GNN."""
@@ -144,6 +174,9 @@ class FedSpray(FederatedMethod):
         held, count = self.task.held.float(), self.task.train_count.to(self.device)
         self.class_share = held / count.clamp(min=1).unsqueeze(1)
         self.channel.once(self.class_share)
+        truth = functional.one_hot(self.task.train_labels, self.task.width).t().contiguous()
+        share = truth * self.task.train_weight
+        self.labels = Targets(share, share.new_zeros(()))
         self._build_encoder()
 
     def _build_encoder(self) -> None:
@@ -185,16 +218,7 @@ class FedSpray(FederatedMethod):
 
     def objective(self, logits: Tensor) -> Tensor:
         """Σ_k CE + λ₁ KL(p ‖ ŷ), eq. (7)."""
-        loss = super().objective(logits)
-        if self.options.lambda1 == 0:
-            return loss
-        divergence = functional.kl_div(
-            functional.log_softmax(logits[self.reliable], dim=1),
-            self.targets,
-            reduction="none",
-            log_target=True,
-        )
-        return loss + self.options.lambda1 * torch.dot(divergence.sum(dim=1), self.reliable_share)
+        return super().objective(logits) if self.options.lambda1 == 0 else self.targets.divergence(logits)
 
     def embed(self, features: Features, segments: Segments) -> Tensor:
         """e of every row, (rows, d_s)."""
@@ -207,30 +231,30 @@ class FedSpray(FederatedMethod):
         return add_bias(product, self.encoder[f"{name}.bias"], segments)
 
     def set_targets(self) -> None:
-        """log p of the nodes that guide this round's phase 1 and their weight in their client's mean."""
+        """What guides this round's phase 1."""
         segments = self.inputs.segments
         with torch.no_grad():
             if self.options.targets == "aligned" and self.options.proxies:
                 aligned, client = self.class_proxies[self.task.train_labels], self.train_segments.client
                 self.node_proxies.copy_(self.renewed(aligned, self.node_proxies, self.present[client]))
             embedding = self.embed(self.inputs.features, segments)
-            guess = self.apply("projector", embedding, segments).softmax(dim=1)
-            proxies = guess @ self.class_proxies
+            guess = log_shares(self.apply("projector", embedding, segments)).exp_()
+            proxies = guess.t() @ self.class_proxies
             proxies[self.task.train] = self.node_proxies
-            logits = self.apply("classifier", embedding + proxies, segments)
-            trusted = guess.max(dim=1).values > self.options.confidence
-            trusted[self.task.train] = True
-            self.reliable = trusted.nonzero().squeeze(1)
-            self.targets = functional.log_softmax(logits[self.reliable], dim=1)
-            client = segments.client[self.reliable]
-            count = torch.bincount(client, minlength=self.federation.clients)
-            self.reliable_share = (1 / count.clamp(min=1).float())[client]
+            logits = self.apply("classifier", proxies.add_(embedding), segments)
+            reliable = (guess.amax(dim=0) > self.options.confidence).float()
+            reliable[self.task.train] = 1
+            count = segments.sum(reliable.unsqueeze(1)).squeeze(1).clamp(min=1)
+            weight = self.options.lambda1 * reliable / count[segments.client]
+            self.targets = Targets.of(logits, weight)
+            self.targets.share[:, self.task.train] += self.labels.share
 
     def train_encoder(self) -> None:
         """Phase 2, eqs. (11)–(13): E epochs on ω and the training nodes' proxies."""
         with torch.no_grad():
             outputs = self.outputs_of(self.logits(None))
-            predicted = functional.log_softmax(outputs[self.task.train], dim=1)
+            weight = self.options.lambda2 * self.task.train_weight
+            predicted = Targets.of(outputs[self.task.train], weight)
             if self.options.projector == "classifier":
                 for part in ("weight", "bias"):
                     own = self.encoder[f"projector.{part}"]
@@ -245,17 +269,13 @@ class FedSpray(FederatedMethod):
             if self.proxy_optimiser is not None:
                 self.proxy_optimiser.step()
 
-    def encoder_loss(self, predicted: Tensor) -> Tensor:
-        """Σ_k CE(y, q) + λ₂ KL(ŷ ‖ p), (); `predicted` log ŷ, (training nodes, C)."""
+    def encoder_loss(self, predicted: Targets) -> Tensor:
+        """Σ_k CE(y, q) + λ₂ KL(ŷ ‖ p), (); `predicted` λ₂ ŷ of training nodes, in their clients' means."""
         segments = self.train_segments
         embedding = self.embed(self.train_features, segments)
         guess = self.apply("projector", embedding, segments)
-        losses = functional.cross_entropy(guess, self.task.train_labels, reduction="none")
         logits = self.apply("classifier", embedding + self.node_proxies, segments)
-        divergence = functional.kl_div(
-            functional.log_softmax(logits, dim=1), predicted, reduction="none", log_target=True
-        )
-        return torch.dot(losses + self.options.lambda2 * divergence.sum(dim=1), self.task.train_weight)
+        return self.labels.divergence(guess) + predicted.divergence(logits)
 
     def exchange(self, round_number: int) -> None:
         """Encoders are averaged, proxies aligned."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from methods.adafgl.messages import SMALLEST, Messages, alike_pairs
 from methods.adafgl.smoothing import Smoothing
 from methods.stacked.activation import Dropout, add_bias, trains
-from methods.stacked.backbones import Inputs
+from methods.stacked.inputs import Inputs
 from methods.stacked.parameters import Parameters, Weights, glorot
 from methods.stacked.segments import segment_product
 

@@ -26,7 +26,8 @@ from methods.core.tasks import Task
 from methods.core.uplink import Uplink
 from methods.stacked.activation import Dropout, trains
 from methods.stacked.architecture import Architecture
-from methods.stacked.backbones import Backbone, Inputs, make_backbone
+from methods.stacked.backbones import Backbone, make_backbone
+from methods.stacked.inputs import Inputs
 from methods.stacked.mixing import column, weighted_mean
 from methods.stacked.optimiser import MaskedOptimiser, make_adam
 from methods.stacked.parameters import (

@@ -62,7 +62,7 @@ from methods.feddyn import DynamicRegularisation
 from methods.fedopt import AdaptiveServer, FedAdagradOptions, FedAdamOptions
 from methods.stacked.activation import Dropout, trains
 from methods.stacked.architecture import Architecture
-from methods.stacked.backbones import Inputs
+from methods.stacked.inputs import Inputs
 from methods.stacked.parameters import Parameters, stack
 
 MEBI = 2**20

@@ -32,8 +32,8 @@ from methods.core.base import PAPER_COMMUNICATION, Options, register
 from methods.core.channel import FLOAT, size_of
 from methods.fedavg import FedAvg
 from methods.fedgnn.augmentation import Augmentation, by_neighbourhood, by_similarity
-from methods.stacked.backbones import Inputs
 from methods.stacked.growth import grow
+from methods.stacked.inputs import Inputs
 
 
 @dataclass(frozen=True)

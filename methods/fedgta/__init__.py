@@ -43,7 +43,8 @@ from methods.core.tasks import NodeClassification
 from methods.fedgta.gamlp import GAMLP
 from methods.stacked.activation import Dropout
 from methods.stacked.architecture import Architecture
-from methods.stacked.backbones import Convolution, Inputs, normalised_adjacency
+from methods.stacked.backbones import normalised_adjacency
+from methods.stacked.inputs import Convolution, Inputs
 from methods.stacked.mixing import cosine, gram, mix
 from methods.stacked.parameters import Parameters, stack
 from methods.stacked.propagation import propagate, spread_labels, symmetric_weight

@@ -57,8 +57,9 @@ from methods.fedlap.spectrum import misread_eigenpairs, roughness, smallest_eige
 from methods.fedsgd import FedSGD
 from methods.stacked.activation import Dropout
 from methods.stacked.architecture import Architecture
-from methods.stacked.backbones import Backbone, Inputs, make_backbone
+from methods.stacked.backbones import Backbone, make_backbone
 from methods.stacked.features import DenseFeatures
+from methods.stacked.inputs import Inputs
 from methods.stacked.parameters import Parameters, prefixed, stack, unprefixed
 from methods.stacked.propagation import mean_weight, propagate, use_kernel, with_self_loops
 from methods.structure.global_graph import global_graph

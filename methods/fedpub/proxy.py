@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from methods.core.channel import FLOAT, INDEX
-from methods.stacked.backbones import Backbone, Inputs
+from methods.stacked.backbones import Backbone
 from methods.stacked.features import SharedFeatures
+from methods.stacked.inputs import Inputs
 from methods.stacked.propagation import propagate, symmetric_weight, use_kernel, with_self_loops
 
 BLOCKS = 5

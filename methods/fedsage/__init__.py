@@ -57,9 +57,9 @@ from methods.fedsage.matching import OtherClients
 from methods.fedsage.mending import mended_inputs
 from methods.fedsage.training import GeneratorTraining, Phase, client_chunks
 from methods.fedsgd import FedSGD
-from methods.stacked.backbones import Inputs
 from methods.stacked.features import Features, NormalisedFeatures, is_dense
 from methods.stacked.growth import Grown, grow
+from methods.stacked.inputs import Inputs
 from methods.stacked.memory import return_freed_memory
 from methods.stacked.segments import Segments
 

@@ -20,8 +20,9 @@ from datasets.limits import Count, NonNegative, Share, Size
 from methods.core.base import Options
 from methods.stacked.activation import Dropout, activate, add_bias
 from methods.stacked.architecture import Architecture
-from methods.stacked.backbones import GraphSAGE, Inputs
+from methods.stacked.backbones import GraphSAGE
 from methods.stacked.growth import Grown, grow
+from methods.stacked.inputs import Inputs
 from methods.stacked.optimiser import make_adam
 from methods.stacked.parameters import Parameters, linear_start, prefixed, stack
 from methods.stacked.segments import Segments, aligned, segment_product

@@ -7,9 +7,10 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from methods.stacked.backbones import Backbone, Inputs
+from methods.stacked.backbones import Backbone
 from methods.stacked.features import DenseFeatures, Features, NormalisedFeatures
 from methods.stacked.growth import Grown
+from methods.stacked.inputs import Inputs
 from methods.stacked.segments import Segments
 
 

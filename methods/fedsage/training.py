@@ -31,8 +31,9 @@ from methods.fedsage.matching import OtherClients, nearest_hidden
 from methods.fedsage.mending import mended_inputs
 from methods.stacked.activation import Dropout
 from methods.stacked.architecture import Architecture
-from methods.stacked.backbones import Backbone, GraphSAGE, Inputs
+from methods.stacked.backbones import Backbone, GraphSAGE
 from methods.stacked.features import Features
+from methods.stacked.inputs import Inputs
 from methods.stacked.parameters import Parameters, stack
 from methods.stacked.propagation import kernel_of, use_kernel
 from methods.stacked.segments import Segments

@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as functional
 from torch import Tensor
 
 from datasets.limits import Count
@@ -25,9 +26,10 @@ from methods.core.base import Options, register
 from methods.fedavg import FedAvg
 from methods.fedstar.encoding import structure_encoding
 from methods.stacked.activation import Dropout, activate, add_bias
-from methods.stacked.backbones import Convolution, normalised_adjacency
+from methods.stacked.backbones import normalised_adjacency
+from methods.stacked.inputs import Convolution
 from methods.stacked.parameters import Parameters, glorot, linear_start, prefixed, stack
-from methods.stacked.segments import segment_product
+from methods.stacked.segments import aligned, segment_product
 
 SHARED = "structure."
 """Prefix of the parameters that are averaged."""
@@ -54,7 +56,9 @@ class FedStar(FedAvg):
     reads_labelled_alone = False
     options: FedStarOptions
     encoding: Tensor
-    """e, (n, degrees + steps)."""
+    """[e ‖ 1 ‖ 0 …], (n, inner), as wide as products are fastest."""
+    smooth_encoding: Tensor
+    """Â times it."""
     smooth: Convolution
     """Multiplication by Â."""
     layers: int
@@ -64,10 +68,13 @@ class FedStar(FedAvg):
         """The encodings, then the rest."""
         options = self.options
         graph, sizes = self.federation.graph, self.federation.sizes
-        self.encoding = structure_encoding(graph, sizes, options.degrees, options.steps).to(self.device)
+        encoding = structure_encoding(graph, sizes, options.degrees, options.steps).to(self.device)
         self.layers = len(self.layer_widths())
         super().build()
         self.smooth = normalised_adjacency(graph, self.device)
+        encoding = functional.pad(encoding, (0, 1), value=1.0)
+        self.encoding = functional.pad(encoding, (0, aligned(encoding.shape[1]) - encoding.shape[1]))
+        self.smooth_encoding = self.smooth(self.encoding)
 
     def layer_widths(self) -> tuple[int, ...]:
         """Widths of the feature encoder's hidden layers; SGC has none."""
@@ -137,24 +144,35 @@ class FedStar(FedAvg):
         return h, structure[-1]
 
     def _structure(self) -> list[Tensor]:
-        """s⁰ … s^L, each (n, width)."""
+        """s⁰ … s^L, each (n, width); for s⁰ stands `encoding`."""
         segments, parameters = self.inputs.segments, self.parameters
-        product = segment_product(self.encoding, parameters["structure.0.weight"], segments)
-        states = [add_bias(product, parameters["structure.0.bias"], segments)]
+        states = [self.encoding]
         for index in range(1, self.structure_layers() + 1):
-            product = segment_product(states[-1], parameters[f"structure.{index}.weight"], segments)
-            summed = add_bias(self.smooth(product), parameters[f"structure.{index}.bias"], segments)
-            states.append(torch.tanh(summed))
+            weight = parameters[f"structure.{index}.weight"]
+            if index == 1:
+                # All is linear up to the first tanh, Â s⁰ U¹ = (Â [e ‖ 1]) ([U₀ ; c₀] U¹): none to propagate.
+                summed = segment_product(self.smooth_encoding, self._from_encoding(weight), segments)
+            else:
+                summed = self.smooth(segment_product(states[-1], weight, segments))
+            states.append(torch.tanh(add_bias(summed, parameters[f"structure.{index}.bias"], segments)))
         return states
+
+    def _from_encoding(self, weight: Tensor) -> Tensor:
+        """The matrix with which `encoding` gives s⁰ W, (K, inner, outer), for W (K, width, outer)."""
+        start = [self.parameters["structure.0.weight"], self.parameters["structure.0.bias"].unsqueeze(1)]
+        product = torch.cat(start, dim=1) @ weight
+        return functional.pad(product, (0, 0, 0, self.encoding.shape[1] - product.shape[1]))
 
     def _times(self, h: Tensor | None, structure: Tensor, name: str) -> Tensor:
         """[h ‖ s] W; `h` None stands for the input features."""
-        segments = self.inputs.segments
+        segments, weight = self.inputs.segments, self.parameters[f"{name}.structure"]
         if h is None:
             product = self.backbone.first(self.inputs, self.parameters, name)
         else:
             product = segment_product(h, self.parameters[name], segments)
-        return product + segment_product(structure, self.parameters[f"{name}.structure"], segments)
+        if structure is self.encoding:
+            weight = self._from_encoding(weight)
+        return product + segment_product(structure, weight, segments)
 
     def _convolve(self, h: Tensor | None, structure: Tensor, prefix: str) -> Tensor:
         """The backbone's convolution of [h ‖ s] W, before bias."""

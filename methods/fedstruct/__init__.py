@@ -53,8 +53,9 @@ from methods.fedstruct.options import FedStructOptions
 from methods.fedstruct.rows import acquisition_bytes, combined_rows, hop_weights, pruned_blocks, pruned_rows
 from methods.stacked.activation import Dropout, trains
 from methods.stacked.architecture import Architecture
-from methods.stacked.backbones import Backbone, Inputs, make_backbone
+from methods.stacked.backbones import Backbone, make_backbone
 from methods.stacked.features import DenseFeatures
+from methods.stacked.inputs import Inputs
 from methods.stacked.parameters import Parameters, prefixed, stack, unprefixed
 from methods.stacked.propagation import mean_weight, propagate, use_kernel, with_self_loops
 from methods.structure.degree import one_hot_degrees

@@ -10,8 +10,9 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from methods.stacked.activation import Dropout
-from methods.stacked.backbones import Backbone, Convolution, Inputs
+from methods.stacked.backbones import Backbone
 from methods.stacked.features import SharedFeatures
+from methods.stacked.inputs import Convolution, Inputs
 from methods.stacked.parameters import Parameters, Weights, linear_start, prefixed
 from methods.stacked.propagation import use_kernel
 

@@ -25,31 +25,41 @@ _MOVED = "_fedsub_moved"
 
 
 class Adjacency:
-    """The edges of a DGL graph in compressed rows, forwards and backwards, values set by `weighted`."""
+    """The edges of a DGL graph or block in compressed rows, forwards and backwards, values set by
+    `weighted`."""
 
     def __init__(self, graph: dgl.DGLGraph, device: torch.device) -> None:
         source, target = graph.edges()
-        self.nodes = int(graph.num_nodes())
+        self.shape = int(graph.num_dst_nodes()), int(graph.num_src_nodes())
         self.edges = len(source)
-        self.forward = _compress(target, source, self.nodes, device)
-        self.backward = _compress(source, target, self.nodes, device)
+        self.forward = _compress(target, source, self.shape, device)
+        self.backward = _compress(source, target, self.shape[::-1], device)
         self.device = device
 
     def weighted(self, weight: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The (n, n) matrices W and Wᵀ with out = W h; `weight` is (edges,) or None for ones."""
-        return self._matrix(self.forward, weight), self._matrix(self.backward, weight)
+        """The matrices W, (targets, sources), and Wᵀ: out = W h; `weight` is (edges,) or None for ones."""
+        (targets, sources), forward, backward = self.shape, self.forward, self.backward
+        return (
+            self._matrix(forward, weight, (targets, sources)),
+            self._matrix(backward, weight, (sources, targets)),
+        )
 
-    def _matrix(self, rows: tuple[Tensor, Tensor, Tensor], weight: Tensor | None) -> Tensor:
+    def _matrix(
+        self, rows: tuple[Tensor, Tensor, Tensor], weight: Tensor | None, shape: tuple[int, int]
+    ) -> Tensor:
         pointer, column, edge = rows
         values = torch.ones(self.edges, device=self.device) if weight is None else weight.detach()[edge]
-        return csr_tensor(pointer, column, values, (self.nodes, self.nodes))
+        return csr_tensor(pointer, column, values, shape)
 
 
-def _compress(row: Tensor, column: Tensor, nodes: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+def _compress(
+    row: Tensor, column: Tensor, shape: tuple[int, ...], device: torch.device
+) -> tuple[Tensor, Tensor, Tensor]:
     """Row pointers, column ids (32-bit: MKL takes them as they are) and edge ids, sorted by row."""
-    order = torch.argsort(row.long() * nodes + column.long())
-    pointer = torch.zeros(nodes + 1, dtype=torch.int64)
-    pointer[1:] = torch.bincount(row.long(), minlength=nodes).cumsum(0)
+    rows, columns = shape
+    order = torch.argsort(row.long() * columns + column.long())
+    pointer = torch.zeros(rows + 1, dtype=torch.int64)
+    pointer[1:] = torch.bincount(row.long(), minlength=rows).cumsum(0)
     return pointer.to(device, torch.int32), column[order].to(device, torch.int32), order.to(device)
 
 
@@ -127,8 +137,9 @@ def propagate(
     """Sum of weighted messages over incoming edges.
 
     `h` is (n, width), `weight` (edges,) in the graph's edge order or None for ones; returns
-    (n, width). Differentiable in `h` and `weight`. `kernel` is `dgl`, `torch`, or `auto`: torch's,
-    which on every graph tried was the faster one (results/performance.md).
+    (n, width), of a block one row for each target. Differentiable in `h` and `weight`. `kernel` is
+    `dgl`, `torch`, or `auto`: torch's, which on every graph tried was the faster one
+    (results/performance.md).
     The compressed rows are kept with the graph, the weighted ones for the last weight seen.
     """
     kernel = kernel or kernel_of(graph)

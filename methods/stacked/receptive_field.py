@@ -32,3 +32,19 @@ def restricted(graph: dgl.DGLGraph, weight: Tensor, rows: Tensor) -> tuple[dgl.D
     kept = (source >= 0) & (target >= 0)
     part = dgl.graph((source[kept], target[kept]), num_nodes=len(rows))
     return use_kernel(part, kernel_of(graph)), weight[kept]
+
+
+def narrowed(
+    graph: dgl.DGLGraph, weight: Tensor, sources: Tensor, count: int, targets: Tensor
+) -> tuple[dgl.DGLGraph, Tensor]:
+    """The edges to `targets`, (r,) ascending ids, as a block, and their weights.
+
+    `sources`, (n,), are the rows, of `count`, that the nodes are read from.
+    """
+    place = torch.full((graph.num_nodes(),), -1, dtype=torch.int64)
+    place[targets] = torch.arange(len(targets))
+    source, target = (end.long() for end in graph.edges())
+    kept = place[target] >= 0
+    ends = sources[source[kept]], place[target[kept]]
+    block = dgl.create_block(ends, num_src_nodes=count, num_dst_nodes=len(targets))
+    return use_kernel(block, kernel_of(graph)), weight[kept]

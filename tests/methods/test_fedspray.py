@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from torch.nn.functional import cross_entropy, log_softmax, softmax
+from torch.nn.functional import cross_entropy, kl_div, log_softmax, one_hot, softmax
 
 from datasets.errors import UserError
 from datasets.federation import Federation
@@ -13,7 +13,7 @@ from methods.core import registry
 from methods.core.base import Architecture, Schedule
 from methods.core.setting import Setting, make_setting
 from methods.core.training import train
-from methods.fedspray import FedSpray, align
+from methods.fedspray import FedSpray, Targets, align
 from tests.methods.federations import small_federation
 
 
@@ -60,6 +60,31 @@ def test_class_shares_and_local_proxies_are_those_of_the_training_nodes():
                 assert torch.allclose(local[k, c], method.node_proxies[own].mean(dim=0), atol=1e-6)
 
 
+def test_divergence_and_its_gradient_are_torchs():
+    """From probabilities, from labels and from both at once; a node without weight has no gradient."""
+    generator = torch.Generator().manual_seed(0)
+    outputs, other = (5 * torch.randn(2, 40, 3, generator=generator, dtype=torch.float64)).unbind()
+    weight = torch.rand(40, generator=generator, dtype=torch.float64)
+    weight[7] = 0
+    labels = torch.randint(3, (40,), generator=generator)
+    soft = Targets.of(other, weight)
+    hard = Targets((one_hot(labels, 3) * weight.unsqueeze(1)).t(), torch.zeros(()))
+    outputs.requires_grad_()
+    kl = kl_div(log_softmax(outputs, dim=1), log_softmax(other, dim=1), reduction="none", log_target=True)
+    divergence = torch.dot(kl.sum(dim=1), weight)
+    entropy = torch.dot(cross_entropy(outputs, labels, reduction="none"), weight)
+    for targets, expected in (
+        (soft, divergence),
+        (hard, entropy),
+        (Targets(soft.share + hard.share, soft.constant), divergence + entropy),
+    ):
+        loss = targets.divergence(outputs)
+        torch.testing.assert_close(loss, expected)
+        (gradient,) = torch.autograd.grad(loss, outputs)
+        torch.testing.assert_close(gradient, torch.autograd.grad(expected, outputs, retain_graph=True)[0])
+        assert not gradient[7].any()
+
+
 def test_targets_against_one_client_at_a_time():
     """Soft targets and both losses equal a plain loop over clients."""
     federation = small_federation(clients=2)
@@ -72,8 +97,7 @@ def test_targets_against_one_client_at_a_time():
     method.set_targets()
     logits = torch.randn(federation.nodes, federation.classes)
     phase1 = method.objective(logits)
-    predicted = log_softmax(logits, dim=1)
-    phase2 = method.encoder_loss(predicted[federation.train])
+    phase2 = method.encoder_loss(Targets.of(logits[federation.train], 2.0 * method.task.train_weight))
 
     first = second = torch.zeros(())
     own = torch.zeros(federation.nodes, 4)
@@ -152,7 +176,7 @@ def test_projector_and_targets_follow_their_options():
     before = method.encoder["projector.weight"].clone()
     method.set_targets()
     assert torch.equal(method.node_proxies, method.class_proxies[method.task.train_labels])
-    assert len(method.reliable) == federation.nodes
+    assert (method.targets.share.sum(dim=0) > 0).all()
     method.train_encoder()
     moved = (method.encoder["projector.weight"] - before).abs().max()
     assert moved < 3 * method.schedule.learning_rate * method.schedule.local_epochs

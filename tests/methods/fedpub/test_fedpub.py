@@ -26,8 +26,9 @@ from methods.fedpub import FedPub
 from methods.fedpub.proxy import FunctionalEmbedding, make_proxy
 from methods.fedpub.pruning import message_sizes
 from methods.fedpub.similarity import class_shares, correlation, label_similarity, mixing_matrix
-from methods.stacked.backbones import Inputs, make_backbone
+from methods.stacked.backbones import make_backbone
 from methods.stacked.features import SharedFeatures
+from methods.stacked.inputs import Inputs
 from methods.stacked.parameters import stack
 from tests.methods.federations import small_federation
 from tests.methods.oracle import client_parts, forward

@@ -20,6 +20,7 @@ from methods.core.training import train
 from methods.fedsage import FedSagePlus, FedSageTrue, missing_neighbours
 from methods.fedsage.generator import NeighbourGenerator
 from methods.fedsage.mending import mended_inputs
+from methods.stacked import backbones
 from methods.stacked.backbones import make_backbone
 from methods.stacked.features import Features, NormalisedFeatures
 from methods.stacked.growth import grow
@@ -231,15 +232,19 @@ def test_the_papers_counting_has_four_transfers_of_the_training_nodes_features()
 @pytest.mark.parametrize("task", ["node-classification", "link-prediction"])
 @pytest.mark.parametrize("norm", [False, True])
 @pytest.mark.parametrize("name", ["fedsage-true", "fedsage+"])
+@pytest.mark.parametrize("left_out", [0, 10**9])
 def test_averaged_gradients_move_one_model_as_they_move_a_copy_at_every_client(
-    name: str, norm: bool, task: str
+    name: str, norm: bool, task: str, left_out: int, monkeypatch: pytest.MonkeyPatch
 ):
+    """Where layers leave out the rows that no later one needs, and where not."""
     options = SMALL if name == "fedsage+" else {}
     architecture = Architecture(backbone="graphsage", hidden=(8, 6), dropout=0.5, input_norm=norm)
     schedule = Schedule(rounds=3, weighting="nodes", evaluate="received", weight_decay=1e-3)
     setting = make_setting(small_federation(4, seed=1), architecture, schedule, seed=3, task=task)
     method = registry.create(name, options | {"average": "gradients"}, setting)
-    outcome = train(method)
+    with monkeypatch.context() as patched:
+        patched.setattr(backbones, "LEFT_OUT", left_out)
+        outcome = train(method)
     assert {len(value) for value in method.parameters.values()} == {1}
     size = sum(value.numel() * 4 for value in method.parameters.values())
     assert outcome.bytes["up"] == outcome.bytes["down"] == 4 * size

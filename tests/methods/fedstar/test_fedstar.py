@@ -103,7 +103,8 @@ def test_feature_layers_read_the_structure(backbone: str, head: str):
             return own + mean @ times(h, s, f"{prefix}.neighbour")
         return smooth @ own
 
-    s = method.encoding[mine] @ p["structure.0.weight"] + p["structure.0.bias"]
+    encoding = structure_encoding(federation.graph, federation.sizes, 16, 16)
+    s = encoding[mine] @ p["structure.0.weight"] + p["structure.0.bias"]
     states = [s]
     for i in range(2):
         s = torch.tanh(smooth @ (s @ p[f"structure.{i + 1}.weight"]) + p[f"structure.{i + 1}.bias"])

@@ -50,13 +50,19 @@ def test_a_part_of_a_graph_runs_through_the_graphs_kernel():
     assert kernel_of(part) == "dgl"
 
 
+@pytest.mark.parametrize("left_out", [0, 10**9])
+@pytest.mark.parametrize("worth", [1.0, 0.0])
 @pytest.mark.parametrize("head", ["linear", "convolution"])
 @pytest.mark.parametrize("input_norm", [False, True])
 @pytest.mark.parametrize("share", [0.1, 0.9])
 @pytest.mark.parametrize("backbone", ["gcn", "sgc", "graphsage", "mlp"])
-def test_outputs_gradients_and_draws_are_those_of_all_rows(backbone, share, input_norm, head, monkeypatch):
-    """Three clients, sparse and dense features; a share of dense ones are folded into the first layer."""
-    monkeypatch.setattr(backbones, "WORTH", 1.0)
+def test_outputs_gradients_and_draws_are_those_of_all_rows(
+    backbone, share, input_norm, head, worth, left_out, monkeypatch
+):
+    """Three clients, sparse and dense features; a share of dense ones are folded into the first layer. Layers
+    compute all rows of the part, or level by level what is needed, of the part or of all."""
+    monkeypatch.setattr(backbones, "WORTH", worth)
+    monkeypatch.setattr(backbones, "LEFT_OUT", left_out)
     generator = torch.Generator().manual_seed(3)
     graph, sizes = dgl.batch([drawn_graph(size, size // 2, size) for size in (40, 1, 25)]), [40, 1, 25]
     features = torch.rand(66, 9, generator=generator)
@@ -66,8 +72,12 @@ def test_outputs_gradients_and_draws_are_those_of_all_rows(backbone, share, inpu
         Architecture(backbone=backbone, hidden=(8, 4), head=head, dropout=0.3, input_norm=input_norm)
     )
     inputs = network.prepare(graph, features, torch.tensor(sizes), 3, read=read)
-    assert inputs.receptive_field is not None
-    assert len(read) <= len(inputs.receptive_field.rows) < 66
+    if inputs.receptive_field is None:
+        assert worth < 1
+        return
+    assert len(read) <= len(inputs.receptive_field.rows)
+    assert (len(inputs.receptive_field.rows) < 66) == (worth == 1)
+    assert bool(inputs.receptive_field.inputs.levels) == (not left_out and backbone in ("gcn", "graphsage"))
     results = []
     for whole in (True, False):
         parameters = stack(network.initial(9, 3, torch.Generator().manual_seed(1)), 3)
@@ -112,16 +122,20 @@ def created(kind: str | type[FederatedMethod], local_epochs: int = 2) -> Federat
 
 @pytest.mark.parametrize("name", READ_LABELLED)
 def test_a_method_trains_to_the_same_models(name, monkeypatch):
+    """On all rows, on those of a part, and level by level of the part or of all."""
     results = []
-    for worth in (0.0, 1.0):
+    for worth, left_out in ((0.0, 10**9), (1.0, 10**9), (1.0, 0), (0.0, 0)):
         monkeypatch.setattr(backbones, "WORTH", worth)
+        monkeypatch.setattr(backbones, "LEFT_OUT", left_out)
         method = created(name)
         losses = train(method).curve["loss"]
-        assert (method.inputs.receptive_field is not None) == (worth > 0)
+        if left_out:
+            assert (method.inputs.receptive_field is not None) == (worth > 0)
         results.append((losses, {key: value.detach() for key, value in method.parameters.items()}))
-    (losses, parameters), (few_losses, few) = results
-    assert few_losses == pytest.approx(losses, rel=1e-4)
-    torch.testing.assert_close(few, parameters, atol=1e-4, rtol=1e-3)
+    losses, parameters = results[0]
+    for few_losses, few in results[1:]:
+        assert few_losses == pytest.approx(losses, rel=1e-4)
+        torch.testing.assert_close(few, parameters, atol=1e-4, rtol=1e-3)
 
 
 class Smooth(FedAvg):
