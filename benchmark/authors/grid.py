@@ -79,7 +79,7 @@ CODES = {
             ("pubmed", "coauthor_physics"),
             (("fedspray-2", ()),),
             lacks="It has no FedAvg. It is slow on a processor, so that of its 500 rounds 100 are run of "
-            "most cells, and it keeps Physics' 8,415 features dense.",
+            "most cells.",
         ),
         PublicCode(
             "fedstruct",
