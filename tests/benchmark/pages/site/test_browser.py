@@ -39,6 +39,7 @@ def test_figures_are_filtered_searched_and_sorted(window: Window) -> None:
     heading = page.locator("#all-figures thead th", has_text="difference").get_by_role("button")
     heading.focus()
     page.keyboard.press("Enter")
+    page.wait_for_selector("#all-figures thead th[aria-sort=ascending]")
     differences = [float(row[DIFFERENCE].replace("−", "-")) for row in window.rows()]
     assert len(differences) > 1
     assert differences == sorted(differences)
