@@ -90,7 +90,7 @@ class Targets:
     Σ_i w_i KL(p_i ‖ ŷ_i) = Σ_ic w_i p_ic log p_ic − Σ_ic w_i p_ic log ŷ_ic: cross-entropy where p is a label.
     """
 
-    share: Tensor
+    weighted: Tensor
     """(C, n) w_i p_ic."""
     constant: Tensor
     """() Σ_ic w_i p_ic log p_ic, zero where p is a label."""
@@ -98,16 +98,16 @@ class Targets:
     @classmethod
     def of(cls, outputs: Tensor, weight: Tensor) -> Targets:
         """p of outputs (n, C), w (n,)."""
-        log_p = log_shares(outputs)
-        share = log_p.exp() * weight
-        return cls(share, torch.dot(share.flatten(), log_p.flatten()))
+        log_p = log_probabilities(outputs)
+        weighted = log_p.exp() * weight
+        return cls(weighted, torch.dot(weighted.flatten(), log_p.flatten()))
 
     def divergence(self, outputs: Tensor) -> Tensor:
         """The sum, (), for outputs (n, C)."""
-        return self.constant - torch.dot(self.share.flatten(), log_shares(outputs).flatten())
+        return self.constant - torch.dot(self.weighted.flatten(), log_probabilities(outputs).flatten())
 
 
-def log_shares(outputs: Tensor) -> Tensor:
+def log_probabilities(outputs: Tensor) -> Tensor:
     """log softmax of each row, (n, C) → (C, n): along a short last axis torch takes several times as long."""
     if outputs.requires_grad:
         # The gradient comes back transposed: copied once here, no pass before copies it for itself.
@@ -175,8 +175,8 @@ class FedSpray(FederatedMethod):
         self.class_share = held / count.clamp(min=1).unsqueeze(1)
         self.channel.once(self.class_share)
         truth = functional.one_hot(self.task.train_labels, self.task.width).t().contiguous()
-        share = truth * self.task.train_weight
-        self.labels = Targets(share, share.new_zeros(()))
+        weighted = truth * self.task.train_weight
+        self.labels = Targets(weighted, weighted.new_zeros(()))
         self._build_encoder()
 
     def _build_encoder(self) -> None:
@@ -238,7 +238,7 @@ class FedSpray(FederatedMethod):
                 aligned, client = self.class_proxies[self.task.train_labels], self.train_segments.client
                 self.node_proxies.copy_(self.renewed(aligned, self.node_proxies, self.present[client]))
             embedding = self.embed(self.inputs.features, segments)
-            guess = log_shares(self.apply("projector", embedding, segments)).exp_()
+            guess = log_probabilities(self.apply("projector", embedding, segments)).exp_()
             proxies = guess.t() @ self.class_proxies
             proxies[self.task.train] = self.node_proxies
             logits = self.apply("classifier", proxies.add_(embedding), segments)
@@ -247,7 +247,7 @@ class FedSpray(FederatedMethod):
             count = segments.sum(reliable.unsqueeze(1)).squeeze(1).clamp(min=1)
             weight = self.options.lambda1 * reliable / count[segments.client]
             self.targets = Targets.of(logits, weight)
-            self.targets.share[:, self.task.train] += self.labels.share
+            self.targets.weighted[:, self.task.train] += self.labels.weighted
 
     def train_encoder(self) -> None:
         """Phase 2, eqs. (11)–(13): E epochs on ω and the training nodes' proxies."""

@@ -18,25 +18,17 @@ import torch
 from torch import Tensor
 
 from datasets.errors import UserError, unknown
-from datasets.graph import select_features
 from methods.stacked.activation import Dropout, activate, add_bias
 from methods.stacked.architecture import Architecture
 from methods.stacked.features import CopiedFeatures, Features, NormalisedFeatures, is_dense
 from methods.stacked.inputs import Convolution, Inputs, Level, ReceptiveField
 from methods.stacked.parameters import Parameters, Weights, glorot, linear_start, prefixed
 from methods.stacked.propagation import mean_weight, normalised_edges, propagate
-from methods.stacked.receptive_field import narrowed, restricted, within
+from methods.stacked.receptive_field import receptive_field, restricted
 from methods.stacked.segments import Segments, segment_product
 
 Product = Callable[[str], Tensor]
 """Name of a layer's weight matrix → the product of the layer's input with it, (n, width)."""
-
-WORTH = 0.7
-"""Up to this share of all nodes what a loss depends on is computed by itself."""
-LEFT_OUT = 5_000
-"""From this many rows on, summed over layers, that no later layer needs, every layer computes the others
-alone. Of the processor time of 30 to 60 rounds FedSage-true on Amazon Photo (98,000 left out) then takes a
-third, FedAvg on PubMed (10 clients of METIS) 0.71, Local on Photo 0.77; on Cora nothing is won."""
 
 
 def normalised_adjacency(graph: dgl.DGLGraph, device: torch.device | str) -> Convolution:
@@ -48,6 +40,8 @@ def normalised_adjacency(graph: dgl.DGLGraph, device: torch.device | str) -> Con
 class Backbone(ABC):
     """A network: how inputs are prepared, where parameters start, what they compute."""
 
+    layered: ClassVar[bool] = False
+    """Whether each of its propagations is that of a layer, which can leave out rows."""
     folds: ClassVar[bool] = False
     """Whether the first layer can read propagated features in place of propagating its product."""
     weights: ClassVar[tuple[str, ...]] = ("weight",)
@@ -98,55 +92,13 @@ class Backbone(ABC):
             distinct = kind(features, Segments(torch.tensor([len(features)]), device), device)
             own = cast(Features, CopiedFeatures(distinct, copied.to(device)))
         inputs = Inputs(segments, own, convolution, classes, propagated, position)
-        field = partial(self._receptive_field, graph, features, spread, inputs)
+        field = partial(receptive_field, self, graph, features, spread, inputs)
         scored = None if position is None or not convolved else field(torch.arange(len(position)))
         return replace(
             inputs,
             receptive_field=None if read is None else field(read),
             scored=scored if scored is not None and scored.inputs.levels else None,
         )
-
-    def _receptive_field(
-        self, graph: dgl.DGLGraph, features: Tensor, spread: Tensor | None, inputs: Inputs, read: Tensor
-    ) -> ReceptiveField | None:
-        """The part of `inputs`, made of X and S X, that the outputs `read` depend on; None where that is most
-        of it."""
-        places = (read if inputs.position is None else inputs.position[read]).cpu()
-        rows, device = within(graph, places, self.hops - (spread is not None)), inputs.segments.client.device
-        part = inputs
-        if len(rows) <= WORTH * inputs.segments.rows:
-            part = replace(
-                self._of_rows(inputs, features, rows),
-                convolution=self.convolution(graph, device, rows),
-                position=torch.searchsorted(rows, places).to(device),
-            )
-            if spread is not None:
-                own = Features(spread[rows.to(device)], part.segments, device)
-                part = replace(part, propagated=own)
-        else:
-            rows = torch.arange(inputs.segments.rows)
-        levels = self._levels(graph, features, inputs, rows, places)
-        if levels:
-            last = levels[-1].rows.cpu()
-            part = replace(part, levels=levels, position=torch.searchsorted(last, places).to(device))
-        return None if part is inputs else ReceptiveField(part, rows.to(device), read.to(device))
-
-    def _of_rows(self, inputs: Inputs, features: Tensor, rows: Tensor) -> Inputs:
-        """`inputs`, made of X, with the features of some of the rows, (r,) ascending."""
-        device = inputs.segments.client.device
-        segments = inputs.segments.among(rows)
-        if isinstance(inputs.features, CopiedFeatures):
-            own = cast(Features, inputs.features.among(rows.to(device)))
-        else:
-            own = type(inputs.features)(select_features(features, rows.numpy()), segments, device)
-        return replace(inputs, segments=segments, features=own)
-
-    def _levels(
-        self, graph: dgl.DGLGraph, features: Tensor, inputs: Inputs, rows: Tensor, places: Tensor
-    ) -> tuple[Level, ...]:
-        """What each layer computes of the `rows`, (r,) ascending, that the first starts from, for the outputs
-        at `places`; none where it computes all of them, or nearly."""
-        return ()
 
     def messages(self, graph: dgl.DGLGraph) -> tuple[dgl.DGLGraph, Tensor]:
         """The graph over which this backbone propagates, and its edges' weights, (edges,)."""
@@ -237,6 +189,8 @@ class Backbone(ABC):
 class _Layered(Backbone):
     """Hidden layers, then a head; layer i reads `layers.i.*`, the head `head.*`."""
 
+    layered = True
+
     @property
     def hops(self) -> int:
         return len(self.architecture.hidden) + (self.architecture.head == "convolution")
@@ -320,44 +274,6 @@ class _Layered(Backbone):
             return segment_product(level.convolution(h), parameters[name], level.segments)
 
         return self.convolve(times, spread)
-
-    def _levels(
-        self, graph: dgl.DGLGraph, features: Tensor, inputs: Inputs, rows: Tensor, places: Tensor
-    ) -> tuple[Level, ...]:
-        reached = [within(graph, places, hops) for hops in reversed(range(self.hops))]
-        if sum(len(rows) - len(after) for after in reached) < LEFT_OUT:
-            return ()
-        count, device = inputs.segments.rows, inputs.segments.client.device
-        messages, weight = self.messages(graph)
-        levels = []
-        for number, after in enumerate(reached):
-            first, own, heard = number == 0, None, None
-            if first and inputs.propagated is not None:
-                after = rows
-            elif first:
-                own = self._of_rows(inputs, features, after)
-            source = torch.zeros(count, dtype=torch.int64)
-            source[rows] = torch.arange(len(rows))
-            sources = len(rows)
-            if first and isinstance(inputs.features, CopiedFeatures):
-                # Neighbours are summed from what they are copies of.
-                distinct = inputs.features.distinct
-                source, sources = inputs.features.copied.cpu(), distinct.rows
-                heard = replace(inputs, features=distinct, segments=distinct.segments)
-            block, part = narrowed(messages, weight, source, sources, after)
-            levels.append(
-                Level(
-                    rows=after.to(device),
-                    count=count,
-                    place=torch.searchsorted(rows, after).to(device),
-                    segments=inputs.segments.among(after),
-                    convolution=partial(propagate, block, weight=part.to(device)),
-                    own=own,
-                    heard=heard,
-                )
-            )
-            rows = after
-        return tuple(levels)
 
 
 class GCN(_Layered):

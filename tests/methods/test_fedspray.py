@@ -76,7 +76,7 @@ def test_divergence_and_its_gradient_are_torchs():
     for targets, expected in (
         (soft, divergence),
         (hard, entropy),
-        (Targets(soft.share + hard.share, soft.constant), divergence + entropy),
+        (Targets(soft.weighted + hard.weighted, soft.constant), divergence + entropy),
     ):
         loss = targets.divergence(outputs)
         torch.testing.assert_close(loss, expected)
@@ -176,7 +176,7 @@ def test_projector_and_targets_follow_their_options():
     before = method.encoder["projector.weight"].clone()
     method.set_targets()
     assert torch.equal(method.node_proxies, method.class_proxies[method.task.train_labels])
-    assert (method.targets.share.sum(dim=0) > 0).all()
+    assert (method.targets.weighted.sum(dim=0) > 0).all()
     method.train_encoder()
     moved = (method.encoder["projector.weight"] - before).abs().max()
     assert moved < 3 * method.schedule.learning_rate * method.schedule.local_epochs

@@ -20,7 +20,7 @@ from methods.core.training import train
 from methods.fedsage import FedSagePlus, FedSageTrue, missing_neighbours
 from methods.fedsage.generator import NeighbourGenerator
 from methods.fedsage.mending import mended_inputs
-from methods.stacked import backbones
+from methods.stacked import receptive_field
 from methods.stacked.backbones import make_backbone
 from methods.stacked.features import Features, NormalisedFeatures
 from methods.stacked.growth import grow
@@ -243,7 +243,7 @@ def test_averaged_gradients_move_one_model_as_they_move_a_copy_at_every_client(
     setting = make_setting(small_federation(4, seed=1), architecture, schedule, seed=3, task=task)
     method = registry.create(name, options | {"average": "gradients"}, setting)
     with monkeypatch.context() as patched:
-        patched.setattr(backbones, "LEFT_OUT", left_out)
+        patched.setattr(receptive_field, "LEFT_OUT", left_out)
         outcome = train(method)
     assert {len(value) for value in method.parameters.values()} == {1}
     size = sum(value.numel() * 4 for value in method.parameters.values())
