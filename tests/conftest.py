@@ -7,6 +7,13 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# Several processes whose threads outnumber the cores take ten times as long. Read when torch is imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+# The first example of a test may compile a kernel, and machines differ: timings are for benchmarks.
+settings.register_profile("suite", deadline=None)
+settings.load_profile("suite")
 
 NO_BROWSER = "no Chromium is installed"
 """How the reason begins for which tests in a browser skip."""

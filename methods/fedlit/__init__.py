@@ -35,9 +35,10 @@ from torch import Tensor
 
 from datasets.limits import Count, ShareBelowOne, Size
 from methods.core.base import FederatedMethod, Options, register
-from methods.fedlit.channels import sum_of_activated
+from methods.fedlit.channels import channel_sum
 from methods.fedlit.clustering import EdgeClustering, align, regroup
-from methods.stacked.activation import Dropout, add_bias
+from methods.fedlit.layers import Layer, Messages, layers_to_read
+from methods.stacked.activation import Dropout, add_bias, trains
 from methods.stacked.parameters import Parameters, glorot, linear_start, prefixed, stack, unprefixed
 from methods.stacked.propagation import (
     mean_weight,
@@ -46,7 +47,7 @@ from methods.stacked.propagation import (
     use_kernel,
     with_self_loops,
 )
-from methods.stacked.segments import ranks, segment_product
+from methods.stacked.segments import segment_product
 
 
 @dataclass(frozen=True)
@@ -85,8 +86,12 @@ class FedLIT(FederatedMethod):
 
     options: FedLITOptions
     unshared = ("channels",)
-    drawn: Tensor
-    """(T·n,) place of each row's dropout mask: masks are drawn channel after channel of each client."""
+    reads_labelled_alone = True
+    LEFT_OUT_OF_CHECKPOINTS = ("messages",)
+    every: Layer
+    """All nodes, which every layer computes in evaluation; not with SGC."""
+    trained: list[Layer]
+    """What each layer computes in training, the last one the training nodes; not with SGC."""
     clustering: EdgeClustering
     kind: Tensor
     """(m,) type of each undirected edge."""
@@ -94,6 +99,8 @@ class FedLIT(FederatedMethod):
     """T·n nodes, each edge in the channel of its type."""
     edge_weight: Tensor
     """(edges of `graph`,)."""
+    messages: dict[tuple[Layer, Layer], Messages]
+    """Layer and the one before → what it reads of that: those asked for since edges changed types."""
     centroids: Tensor
     """(K, T, 2·width)."""
     server_centroids: Tensor | None = None
@@ -106,7 +113,6 @@ class FedLIT(FederatedMethod):
     def build(self) -> None:
         """Network, first clustering and channel graph."""
         options = self.options
-        self.drawn = _by_channel(self.federation.sizes, options.types).to(self.device)
         super().build()
         self.dropout = Dropout(options.dropout, self.setting.seed, self.device)
         source, target = self.federation.graph.edges()
@@ -114,6 +120,9 @@ class FedLIT(FederatedMethod):
         self.clustering = EdgeClustering(
             source[once].to(self.device), target[once].to(self.device), self.inputs.segments, options.types
         )
+        if not self.linear:
+            self.every = Layer(self.inputs.segments, options.types)
+            self.trained = layers_to_read(self.federation.graph, self.every, self.read, self.layers())
         channels = prefixed("channels", unprefixed("channels", self.parameters))
         self.server_channels = {name: value.detach()[0].clone() for name, value in channels.items()}
         linked = (self.clustering.edges > 0).nonzero().squeeze(1)
@@ -154,7 +163,7 @@ class FedLIT(FederatedMethod):
 
     def set_types(self, kind: Tensor) -> None:
         """Spread the edges over the channels by their types, (m,)."""
-        self.kind = kind
+        self.kind, self.messages = kind, {}
         near, far = (
             self.options.types * end + kind for end in (self.clustering.source, self.clustering.target)
         )
@@ -179,24 +188,26 @@ class FedLIT(FederatedMethod):
         return super().train_round(round_number)
 
     def logits(self, dropout: Dropout | None) -> Tensor:
-        """Outputs of every node, (n, C)."""
+        """Outputs of every node, (n, C); in training NaN where the loss does not read them."""
         if self.linear:
             return self._linear_logits(self.project())
-        h = self._embed(dropout)
-        product = segment_product(h, self.parameters["head.weight"], self.inputs.segments)
-        return add_bias(product, self.parameters["head.bias"], self.inputs.segments)
+        layers = self.trained if trains(dropout) else [self.every] * self.layers()
+        h, last = self._embed(dropout, layers), layers[-1]
+        product = segment_product(h, self.parameters["head.weight"], last.segments)
+        return last.among_all(add_bias(product, self.parameters["head.bias"], last.segments))
 
-    def _embed(self, dropout: Dropout | None) -> Tensor:
-        """The last layer's sum over channels, (n, width); not of SGC."""
-        h = self.project()
-        for index in range(self.layers()):
-            h = self._layer(h, f"channels.{index}", dropout)
+    def _embed(self, dropout: Dropout | None, layers: list[Layer]) -> Tensor:
+        """The last layer's sum over channels, (r, width) of its r nodes; not of SGC."""
+        h, before = self.project(), self.every
+        for index, layer in enumerate(layers):
+            h = self._layer(h, f"channels.{index}", before, layer, dropout)
+            before = layer
         return h
 
     def node_embedding(self) -> Tensor:
         """What the classifier reads, (n, width)."""
         if not self.linear:
-            return self._embed(None)
+            return self._embed(None, [self.every] * self.layers())
         spread = self._summed_channels(self.project(), self.parameters["channels.0.weight"])
         return add_bias(spread, self.parameters["channels.0.bias"].sum(dim=1), self.inputs.segments)
 
@@ -222,15 +233,18 @@ class FedLIT(FederatedMethod):
         rows = h.view(self.options.types * len(h), -1)
         return propagate(self.graph, rows, self.edge_weight).view_as(h)
 
-    def _layer(self, h: Tensor, prefix: str, dropout: Dropout | None) -> Tensor:
-        """Σ_t channel t, (n, width) → (n, width)."""
+    def _layer(self, h: Tensor, prefix: str, before: Layer, layer: Layer, dropout: Dropout | None) -> Tensor:
+        """Σ_t dropout(relu((Â_t h) W_t + b_t)), h of the layer before, (b, width) → (r, width).
 
-        def times(part: str) -> Tensor:
-            return self._product(h, self.parameters[f"{prefix}.{part}"])
-
-        out = self.backbone.convolve(times, lambda part: self._propagate(times(part)))
-        dropout = None if dropout is None else dropout.among(self.drawn, len(self.drawn))
-        return sum_of_activated(out, self.parameters[f"{prefix}.bias"], self.inputs.segments, dropout)
+        Neighbours are added up before they are multiplied: products are of the r nodes alone.
+        """
+        if (layer, before) not in self.messages:
+            self.messages[layer, before] = Messages(
+                layer, before, self.graph, self.edge_weight, itself=len(self.backbone.weights) > 1
+            )
+        read = self.messages[layer, before](h)
+        weight = [self.parameters[f"{prefix}.{part}"] for part in self.backbone.weights]
+        return channel_sum(read, torch.cat(weight, dim=2), self.parameters[f"{prefix}.bias"], layer, dropout)
 
     @contextmanager
     def models_of(self, model: Tensor) -> Iterator[None]:
@@ -276,12 +290,6 @@ class FedLIT(FederatedMethod):
                 own = self.parameters[name]
                 own.copy_(self.renewed(mean[match], own, self.receiving))
         self.channel.down(*sent)
-
-
-def _by_channel(sizes: Tensor, types: int) -> Tensor:
-    """Where row T·v + t stands once rows are sorted by client, channel and node, (T·n,); `sizes` (K,)."""
-    first = (types * (sizes.cumsum(0) - sizes)).repeat_interleave(sizes) + ranks(sizes)
-    return (first.unsqueeze(1) + torch.arange(types) * sizes.repeat_interleave(sizes).unsqueeze(1)).flatten()
 
 
 def average_channels(values: Tensor, match: Tensor, occupied: Tensor, previous: Tensor) -> Tensor:

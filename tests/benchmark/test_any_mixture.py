@@ -132,7 +132,7 @@ def check(folder: Path, ways: Sequence[str], *engine: str) -> None:
     assert Store(folder, "default").unreadable == []
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     ways=st.lists(
         st.sampled_from([way for way in NAMES if way not in ("killed", "endless")]), min_size=1, max_size=8

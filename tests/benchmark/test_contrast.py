@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmark.contrast import (
@@ -109,7 +109,6 @@ def test_without_spread_the_difference_is_exact_and_one_seed_tells_nothing() -> 
     assert compare([], HIGHER) is None
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.integers(-20, 20), min_size=2, max_size=6),
     st.sampled_from([HIGHER, LOWER, EQUAL]),

@@ -26,9 +26,7 @@ from tests.benchmark.fakes import append_many, make_cell, make_record
 
 OLD = Path(__file__).with_name("old_records.jsonl")
 RUNS = Path(__file__).resolve().parents[2] / "results" / "runs"
-relaxed = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+relaxed = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def record(seed: int, accuracy: float = 50.0, status: str = "ok") -> Record:

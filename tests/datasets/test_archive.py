@@ -98,7 +98,7 @@ def test_half_precision_in_a_sparse_matrix_becomes_single(tmp_path: Path):
     np.testing.assert_array_equal(read_archive(path)[0].features.toarray(), formats.DENSE)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     nodes=st.integers(1, 12),
     pairs=st.lists(st.tuples(st.integers(0, 11), st.integers(0, 11)), max_size=30),
@@ -126,7 +126,7 @@ def test_more_classes_than_a_short_integer_holds_survive(tmp_path: Path):
     assert np.array_equal(read_archive(tmp_path / "many.npz")[0].labels, labels)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_any_flipped_byte_is_noticed_or_harmless(tmp_path_factory, data: st.DataObject):
     path = tmp_path_factory.mktemp("flip") / "tiny.npz"
@@ -225,7 +225,7 @@ NUMBERS = st.one_of(
 PAIRS = st.lists(st.lists(NUMBERS, min_size=2, max_size=2))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     key=st.sampled_from(
         ["feat", "feat_data", "feat_indices", "feat_indptr", "feat_shape", "edge_src", "edge_dst", "label"]

@@ -69,7 +69,7 @@ def test_the_seed_decides(kind: str) -> None:
 
 
 @given(share=shares, seed=seeds, sparse=st.booleans())
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_a_share_of_each_nodes_features_is_removed(share: float, seed: int, sparse: bool) -> None:
     dataset = row_normalised(small_dataset(sparse=sparse))
     found, _ = after(dataset, seed, features_removed=share)
@@ -81,7 +81,7 @@ def test_a_share_of_each_nodes_features_is_removed(share: float, seed: int, spar
 
 
 @given(share=shares, seed=seeds, normalised=st.booleans())
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_a_share_of_all_entries_is_flipped(share: float, seed: int, normalised: bool) -> None:
     dataset = small_dataset()
     dataset = row_normalised(dataset) if normalised else dataset
@@ -109,7 +109,7 @@ def test_noise_has_the_standard_deviation_asked_for() -> None:
 
 
 @given(share=shares, seed=seeds)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_a_share_of_the_edges_is_removed_both_ways(share: float, seed: int) -> None:
     dataset = small_dataset()
     found, _ = after(dataset, seed, edges_removed=share)
@@ -122,7 +122,7 @@ def test_a_share_of_the_edges_is_removed_both_ways(share: float, seed: int) -> N
 
 
 @given(share=shares, seed=seeds)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_edges_inside_classes_go_and_those_between_stay(share: float, seed: int) -> None:
     dataset = small_dataset()
     found = weakened(dataset, Quality(class_edges_removed=share), seed)
@@ -141,7 +141,7 @@ def test_nodes_without_a_label_are_no_class() -> None:
 
 
 @given(share=shares, seed=seeds, stratified=st.booleans())
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_a_share_of_the_training_labels_is_kept(share: float, seed: int, stratified: bool) -> None:
     dataset = small_dataset()
     parts, split = clients(dataset)
@@ -162,7 +162,7 @@ def test_a_share_of_the_training_labels_is_kept(share: float, seed: int, stratif
 
 
 @given(share=shares, seed=seeds)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_a_share_of_the_training_labels_is_wrong_and_no_other(share: float, seed: int) -> None:
     dataset = small_dataset()
     parts, split = clients(dataset)

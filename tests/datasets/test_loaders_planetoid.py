@@ -157,7 +157,7 @@ def test_a_test_index_beyond_64_bits(tmp_path: Path):
         parse(files)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     part=st.sampled_from(["allx", "ally", "tx", "ty"]),
     content=arrays(

@@ -457,7 +457,7 @@ def test_shares_are_of_the_labelled_nodes(scheme: str, stratified: bool) -> None
             assert split.train.any()
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(
     share=st.floats(0.05, 0.8),
     seed=st.integers(0, 2**16),

@@ -42,7 +42,7 @@ def roles(split) -> np.ndarray:
 
 
 @given(case=partitions(), seed=st.integers(0, 2**40))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_copies_share_their_role_where_it_is_drawn_before_partitioning(case, seed):
     labels, partition = case
     assume(np.bincount(labels).max() > 3)
@@ -55,7 +55,7 @@ def test_copies_share_their_role_where_it_is_drawn_before_partitioning(case, see
 
 
 @given(nodes=st.integers(1, 300), train=st.floats(0.05, 0.9), seed=st.integers(0, 1000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_ratio_counts(nodes, train, seed):
     labels = np.zeros(nodes, dtype=int)
     test = (1 - train) / 2
@@ -91,7 +91,7 @@ def test_fed_pub_counts():
 
 
 @given(case=partitions(), seed=st.integers(0, 1000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_ratio_per_client_holds_inside_each_client(case, seed):
     labels, partition = case
     found = roles(make_split(labels, partition, "ratio-per-client", seed, 4))
@@ -104,7 +104,7 @@ def test_ratio_per_client_holds_inside_each_client(case, seed):
 
 
 @given(case=partitions(), seed=st.integers(0, 1000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_stratified_shares_hold_inside_each_class(case, seed):
     labels, partition = case
     found = roles(make_split(labels, whole(len(labels)), "ratio[stratified=true]", seed, 4))
@@ -251,7 +251,7 @@ def test_a_split_file_that_cannot_be_is_one_clear_sentence(tmp_path, arrays, mes
 
 
 @given(case=partitions(), train=st.integers(1, 30), seed=st.integers(0, 1000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_per_class_takes_as_many_of_each_class_and_of_the_rest(case, train, seed):
     labels, _ = case
     sizes = np.bincount(labels, minlength=4)
@@ -309,7 +309,7 @@ def test_bad_requests_are_one_clear_sentence(scheme, message):
 
 
 @given(nodes=st.integers(1, 40), train=st.floats(0.01, 0.98), seed=st.integers(0, 1000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_federation_has_nodes_to_train_and_to_test_on(nodes, train, seed):
     """Shares that round to no node at all are refused where the clients are laid side by side."""
     labels = np.zeros(nodes, dtype=int)

@@ -62,7 +62,7 @@ def test_the_catalogue_states_the_true_size(name: str):
     assert dataset.classes == generator.classes
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     nodes=st.integers(30, 300),
     classes=st.integers(1, 7),

@@ -39,7 +39,7 @@ def cache_folder(tmp_path_factory, monkeypatch):
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @given(case=graphs(), seed=st.integers(0, 2**40))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_every_node_has_one_client_or_a_sentence_says_why_not(scheme, case, seed):
     dataset, clients = case
     try:
@@ -53,7 +53,7 @@ def test_every_node_has_one_client_or_a_sentence_says_why_not(scheme, case, seed
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @given(case=graphs(least=2), seed=st.integers(0, 2**40))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_a_client_without_edges_is_given_one_and_no_other_is(scheme, case, seed):
     dataset, clients = case
     try:

@@ -85,7 +85,7 @@ def limit(scheme: str, nodes: int, clients: int) -> int:
 @pytest.mark.filterwarnings("ignore:Number of distinct clusters")
 @pytest.mark.parametrize("scheme", COMPLETE)
 @given(case=graphs(), seed=st.integers(0, 2**40))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_every_node_has_one_client_and_no_client_is_empty_or_too_large(scheme, case, seed):
     dataset, clients = case
     found = partition(dataset, scheme, clients, seed)
@@ -98,7 +98,7 @@ def test_every_node_has_one_client_and_no_client_is_empty_or_too_large(scheme, c
 
 
 @given(case=graphs(least=5), seed=st.integers(0, 1000))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_overlapping_clients_are_random_halves_of_metis_parts(case, seed):
     dataset, count = case
     count = max(1, count // 5)
@@ -120,7 +120,7 @@ def test_overlapping_halves_of_one_part_differ():
 
 
 @given(case=graphs(), seed=st.integers(0, 1000))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_louvain_largest_keeps_whole_communities_largest_first(case, seed):
     dataset, clients = case
     whole = communities(dataset.adjacency(), seed)

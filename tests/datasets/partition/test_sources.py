@@ -308,7 +308,7 @@ def test_files_that_unpack_to_too_much_are_not_read(dataset, tmp_path, monkeypat
 
 
 @pytest.mark.filterwarnings("ignore:Reading .* required additional header parsing")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @drawn(data=st.data())
 def test_no_flipped_byte_of_a_cache_file_is_a_reason_to_fail(tmp_path_factory, data):
     matrix = sp.eye(40, format="csr")
@@ -328,7 +328,7 @@ def test_no_flipped_byte_of_a_cache_file_is_a_reason_to_fail(tmp_path_factory, d
 
 @pytest.mark.filterwarnings("ignore:Reading .* required additional header parsing")
 @pytest.mark.parametrize("ending", ["npy", "npz", "compressed.npz"])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @drawn(data=st.data())
 def test_any_flipped_byte_of_a_partition_file_is_one_sentence_or_harmless(tmp_path_factory, ending, data):
     dataset = build_dataset("four", np.arange(3), np.arange(1, 4), np.ones((4, 2)), np.zeros(4, dtype=int))

@@ -44,7 +44,7 @@ def as_networkx(dataset: Dataset) -> nx.Graph:
 
 
 @given(case=cases())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_statistics_equal_a_direct_count(case):
     dataset, partition = case
     graph, labels = as_networkx(dataset), dataset.labels.tolist()

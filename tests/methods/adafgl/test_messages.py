@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -37,7 +37,6 @@ def heard(z: Tensor, prior: Tensor, slope: Tensor, beta: float) -> Tensor:
 
 @pytest.mark.parametrize("compiled", [True, False])
 # The first example waits for the compiler.
-@settings(deadline=None)
 @given(
     st.lists(st.integers(1, 25), min_size=1, max_size=4),
     st.sampled_from([0.0, 0.2, 1.0]),

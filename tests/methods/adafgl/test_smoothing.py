@@ -5,7 +5,7 @@ from __future__ import annotations
 import dgl
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from methods.adafgl.smoothing import Smoothing
@@ -15,7 +15,6 @@ from methods.stacked.segments import Segments
 
 @pytest.mark.parametrize("compiled", [True, False])
 # The first example waits for the compiler.
-@settings(deadline=None)
 @given(
     st.lists(st.integers(1, 30), min_size=1, max_size=4),
     st.sampled_from([0.0, 0.1, 0.6, 1.0]),

@@ -271,7 +271,7 @@ def test_the_masked_optimiser_is_each_clients_own(adam: bool) -> None:
     torch.testing.assert_close(stacked.detach(), torch.stack([value.detach() for value in single]))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     clients=st.integers(2, 9),
     participation=st.floats(0.05, 1.0),

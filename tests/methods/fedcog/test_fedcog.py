@@ -107,7 +107,7 @@ def test_one_propagation_is_the_whole_graphs(medium: Dataset, scheme: str, clien
         torch.testing.assert_close(coupled, whole, rtol=0, atol=1e-5)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(nodes=st.integers(2, 40), clients=st.integers(2, 8), seed=st.integers(0, 1000))
 def test_any_graph_and_any_partition(nodes: int, clients: int, seed: int) -> None:
     generator = np.random.default_rng(seed)
@@ -121,7 +121,7 @@ def test_any_graph_and_any_partition(nodes: int, clients: int, seed: int) -> Non
         torch.testing.assert_close(coupled, whole, rtol=0, atol=1e-5)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(nodes=st.integers(4, 40), clients=st.integers(2, 5), seed=st.integers(0, 1000), isolated=st.booleans())
 def test_lnnc_leaves_no_node_with_only_external_neighbours(
     nodes: int, clients: int, seed: int, isolated: bool

@@ -1,4 +1,4 @@
-"""The pass over all channels against torch's own operations, and the order in which masks are drawn."""
+"""The sum over channels against a loop, that of some nodes against that of all, and the order of masks."""
 
 from __future__ import annotations
 
@@ -6,43 +6,64 @@ import pytest
 import torch
 from torch import Tensor
 
-from methods.fedlit import _by_channel
-from methods.fedlit.channels import sum_of_activated
+from methods.core import registry
+from methods.core.base import Architecture, Schedule
+from methods.core.setting import make_setting
+from methods.core.training import train
+from methods.fedlit import FedLIT, channels, layers
+from methods.fedlit.channels import channel_sum
+from methods.fedlit.layers import Layer, by_channel
+from methods.stacked import kernels
 from methods.stacked.activation import Dropout
 from methods.stacked.segments import Segments
+from tests.methods.federations import small_federation
 
 SIZES = torch.tensor([5, 0, 3, 8])
-TYPES, WIDTH = 3, 6
+TYPES, INNER, WIDTH = 3, 4, 6
+SOME = torch.tensor([0, 3, 4, 6, 7, 9, 15])
+"""Nodes of all clients that have any."""
 
 
-def _outputs(dtype: torch.dtype, probability: float | None) -> list[Tensor]:
-    """The sum and its gradients: float32 goes through the compiled pass, float64 through torch."""
-    generator = torch.Generator().manual_seed(1)
-    nodes = int(SIZES.sum())
-    h = torch.randn(nodes, TYPES * WIDTH, generator=generator).to(dtype)
-    bias = torch.randn(len(SIZES), TYPES, WIDTH, generator=generator).to(dtype)
-    # A node without an edge of a type, before its channel has learned a bias: zero passes nothing back.
-    h[:2, :WIDTH] = bias[0, 0] = 0
-    h.requires_grad_(), bias.requires_grad_()
-    slope = torch.randn(nodes, WIDTH, generator=generator).to(dtype)
-    dropout = None
-    if probability is not None:
-        drawn = _by_channel(SIZES, TYPES)
-        dropout = Dropout(probability, seed=2).among(drawn, len(drawn))
-    out = sum_of_activated(h, bias, Segments(SIZES), dropout)
-    return [out, *torch.autograd.grad(out, [h, bias], slope)]
+def _by_loop(read: Tensor, weight: Tensor, bias: Tensor, layer: Layer, dropout: Dropout | None) -> Tensor:
+    """Σ_t relu(read_t W_t + b_t) · mask_t · scale, node by node."""
+    mask, total = None, torch.zeros(layer.segments.rows, WIDTH)
+    if dropout is not None:
+        mask = dropout.mask((int(TYPES * SIZES.sum()), WIDTH)) * dropout.scale
+    place, client = by_channel(SIZES, TYPES), Segments(SIZES).client
+    for row, node in enumerate(range(len(client)) if layer.rows is None else layer.rows.tolist()):
+        for channel in range(TYPES):
+            own = client[node], channel
+            out = (read[int(layer.cell[node, channel])] @ weight[own] + bias[own]).relu()
+            total[row] = total[row] + (out if mask is None else out * mask[place[node, channel]])
+    return total
 
 
+@pytest.mark.parametrize("rows", [None, SOME])
+@pytest.mark.parametrize("way", ["one by one", "at once", "torch"])
 @pytest.mark.parametrize("probability", [None, 0.0, 0.3, 0.5])
-def test_the_compiled_pass_is_torch_s(probability: float | None) -> None:
-    for found, expected in zip(
-        _outputs(torch.float32, probability), _outputs(torch.float64, probability), strict=True
-    ):
-        torch.testing.assert_close(found, expected.float(), rtol=1e-5, atol=1e-6)
+def test_a_sum_over_channels_against_a_loop(
+    probability: float | None, way: str, rows: Tensor | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channels, "LARGE", 0 if way == "one by one" else torch.inf)
+    if way == "torch":
+        monkeypatch.setattr(kernels, "compiled", lambda h: False)
+    layer, generator = Layer(Segments(SIZES), TYPES, rows), torch.Generator().manual_seed(1)
+    read = torch.randn(layer.channels.rows, INNER, generator=generator)
+    weight = torch.randn(len(SIZES), TYPES, INNER, WIDTH, generator=generator)
+    bias = torch.randn(len(SIZES), TYPES, WIDTH, generator=generator)
+    # A node without an edge of a type, before its channel has learned a bias: zero passes nothing back.
+    read[:2] = bias[0, 0] = 0
+    slope = torch.randn(layer.segments.rows, WIDTH, generator=generator)
+    given = [value.requires_grad_() for value in (read, weight, bias)]
+    results = []
+    for run in (channel_sum, _by_loop):
+        out = run(read, weight, bias, layer, None if probability is None else Dropout(probability, seed=2))
+        results.append([out, *torch.autograd.grad(out, given, slope)])
+    torch.testing.assert_close(*results, rtol=1e-5, atol=1e-5)
 
 
 def test_masks_are_drawn_channel_after_channel_of_each_client() -> None:
-    """Row T·v + t has the mask that a loop over clients, channels and nodes draws for it."""
+    """Node v has in channel t the mask that a loop over clients, channels and nodes draws for it."""
     order: dict[tuple[int, int], int] = {}
     first = 0
     for size in SIZES.tolist():
@@ -50,5 +71,64 @@ def test_masks_are_drawn_channel_after_channel_of_each_client() -> None:
             for node in range(first, first + size):
                 order[node, channel] = len(order)
         first += size
-    expected = [order[node, channel] for node in range(first) for channel in range(TYPES)]
-    assert _by_channel(SIZES, TYPES).tolist() == expected
+    expected = [[order[node, channel] for channel in range(TYPES)] for node in range(first)]
+    assert by_channel(SIZES, TYPES).tolist() == expected
+    layer = Layer(Segments(SIZES), TYPES, SOME)
+    for node in SOME.tolist():
+        assert layer.drawn[layer.cell[node].tolist()].tolist() == expected[node]
+
+
+def _training(backbone: str, kernel: str = "torch", **options: object) -> FedLIT:
+    """On few training nodes, so that all layers leave nodes out."""
+    federation = small_federation(nodes=300, clients=6, split="ratio[train=0.1,validation=0.2,test=0.5]")
+    setting = make_setting(
+        federation, Architecture(backbone=backbone), Schedule(rounds=2, local_epochs=2), seed=1, kernel=kernel
+    )
+    method = registry.create("fedlit", {"types": 3, "width": 8, **options}, setting)
+    assert isinstance(method, FedLIT)
+    return method
+
+
+@pytest.mark.parametrize("kernel", ["torch", "dgl"])
+@pytest.mark.parametrize("self_loops", [True, False])
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("backbone", ["gcn", "graphsage"])
+def test_training_computes_what_it_reads_and_no_more(
+    backbone: str, depth: int, self_loops: bool, kernel: str
+) -> None:
+    """Outputs, gradients and draws are those of the computation of all rows with the same masks."""
+    method = _training(backbone, kernel, layers=depth, self_loops=self_loops)
+    method.build()
+    with torch.no_grad():
+        for value in method.parameters.values():
+            value.normal_(std=0.5, generator=torch.Generator().manual_seed(len(value.shape)))
+    own, read = method.trained, method.task.read
+    assert read is not None
+    computed = [layer.segments.rows for layer in own]
+    assert computed == sorted(computed, reverse=True)
+    assert computed[-1] == len(read) < computed[0] or depth == 1
+    results = []
+    for chosen in (own, [method.every] * depth):
+        method.trained = chosen
+        dropout = Dropout(0.3, seed=5)
+        outputs = method.logits(dropout)
+        loss = outputs[read].square().sum()
+        gradients = torch.autograd.grad(loss, list(method.parameters.values()))
+        results.append((outputs.detach(), gradients, dropout.source.random_raw()))
+    (few, few_gradients, few_draw), (every, gradients, draw) = results
+    torch.testing.assert_close(few[read], every[read], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(few_gradients, gradients, rtol=1e-4, atol=1e-4)
+    assert few_draw == draw
+    others = torch.ones(len(few), dtype=torch.bool).index_fill(0, read, value=False)
+    assert few[others].isnan().all()
+    assert not every.isnan().any()
+    assert not method.predict().isnan().any()
+
+
+@pytest.mark.parametrize("backbone", ["gcn", "graphsage"])
+def test_rounds_are_those_of_all_rows(backbone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    losses = train(_training(backbone)).curve["loss"]
+    monkeypatch.setattr(layers, "WORTH", 0.0)
+    whole = _training(backbone)
+    assert train(whole).curve["loss"] == pytest.approx(losses, rel=1e-4)
+    assert whole.trained == [whole.every] * 2

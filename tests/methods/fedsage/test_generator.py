@@ -43,7 +43,7 @@ def _training(
 
 
 @given(seed=st.integers(0, 1000), share=st.floats(0, 1))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_each_client_hides_its_share(seed: int, share: float):
     random = np.random.default_rng(seed)
     client = torch.from_numpy(np.sort(random.integers(0, 4, 50)))
@@ -160,7 +160,7 @@ def test_nearest_hidden_takes_the_earliest_of_equals(search):
     assert nearest.tolist() == [0, 2]
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(rows=st.integers(1, 20), width=st.integers(1, 9), seed=st.integers(0, 99))
 def test_nearest_hidden_by_either_search(rows, width, seed):
     """Features of whole numbers, so that many are equally near and no sum rounds."""

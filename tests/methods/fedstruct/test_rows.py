@@ -81,7 +81,7 @@ def test_rows_equal_the_global_ones_and_the_papers_loop(kind: str, clients: int,
     np.testing.assert_allclose(built, algorithm_3(adjacency, client, weights)[rows], atol=1e-6)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(2, 25), st.floats(0, 0.6), st.integers(1, 6), st.integers(1, 5), st.integers(0, 10**6))
 def test_rows_equal_the_global_ones_on_any_graph(
     nodes: int, share: float, clients: int, hops: int, seed: int

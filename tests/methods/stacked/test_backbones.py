@@ -46,7 +46,7 @@ def plain(part: dict[str, Tensor], weights: Parameters, architecture: Architectu
 
 
 @pytest.mark.parametrize("backbone", BACKBONES)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     hidden=st.lists(st.integers(1, 6), min_size=1, max_size=3),
     hops=st.integers(0, 4),

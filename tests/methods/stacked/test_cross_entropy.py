@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from methods.stacked.cross_entropy import cross_entropy
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(1, 30),
     st.integers(1, 9),

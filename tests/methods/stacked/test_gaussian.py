@@ -28,7 +28,7 @@ def drawn(sizes: list[int], spread: float, offset: float = 0.0) -> tuple[Tensor,
     return torch.randn(rows, 4, generator=generator, dtype=torch.float64), places
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     sizes=st.lists(st.integers(1, 120), min_size=1, max_size=4),
     spread=st.floats(0, 40),

@@ -17,7 +17,7 @@ def stacked(clients: int, seed: int) -> dict[str, torch.Tensor]:
     }
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(clients=st.integers(1, 6), seed=st.integers(0, 99), still=st.sets(st.integers(0, 5)))
 def test_similarities_are_those_of_whole_vectors(clients: int, seed: int, still: set[int]) -> None:
     parameters = stacked(clients, seed)

@@ -33,7 +33,7 @@ def drawn_graph(nodes: int, edges: int, seed: int) -> dgl.DGLGraph:
     return dgl.to_simple(dgl.to_bidirected(dgl.graph((ends[0], ends[1]), num_nodes=nodes)))
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(nodes=st.integers(1, 30), edges=st.integers(0, 40), hops=st.integers(0, 4), seed=st.integers(0, 99))
 def test_what_lies_within_some_hops_is_as_networkx_says(nodes, edges, hops, seed):
     graph = drawn_graph(nodes, edges, seed)

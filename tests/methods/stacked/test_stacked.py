@@ -76,7 +76,7 @@ def test_an_unknown_kernel_is_refused():
         use_kernel(small_dataset().graph, "cuda")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(1, 40),
     st.floats(0, 1),
@@ -93,7 +93,7 @@ def test_the_sparse_product_overwrites_what_was_in_memory(rows, density, width, 
     torch.testing.assert_close(sparse_product(matrix, h), matrix.to_dense() @ h, atol=1e-5, rtol=1e-5)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     SIZES,
     st.integers(1, 9),
@@ -116,7 +116,7 @@ def test_segment_product_is_each_clients_product(sizes, inner, outer, seed, prod
         torch.testing.assert_close(left, right, atol=1e-4, rtol=1e-4)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(SIZES, st.integers(0, 1000))
 def test_segment_sum_and_mean(sizes, seed):
     segments = Segments(torch.tensor(sizes))

@@ -89,7 +89,7 @@ def orca_orbits(adjacency: sp.csr_matrix, orbits: int) -> np.ndarray:
     return np.asarray(orca_nodes(edges, num_nodes=adjacency.shape[0], graphlet_size=LARGEST_GRAPHLET[orbits]))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 24), st.floats(0, 1), st.integers(0, 10**6), st.sampled_from([15, 73]))
 def test_graphlets_equal_orcas_on_any_graph(nodes: int, share: float, seed: int, orbits: int) -> None:
     graph = random_graph(nodes, share, seed)

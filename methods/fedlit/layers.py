@@ -1,0 +1,154 @@
+"""What each layer computes, channel by channel: all nodes, or those that the outputs of a few depend on."""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import Any
+
+import dgl
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from methods.stacked.features import as_feature_tensor
+from methods.stacked.propagation import kernel_of
+from methods.stacked.receptive_field import within
+from methods.stacked.segments import Segments, ranks
+from methods.stacked.sparse import sparse_product
+
+WORTH = 0.9
+"""Up to this share of all nodes a layer computes those alone that are needed."""
+
+
+class Layer:
+    """The r nodes, of n, that a layer computes. They have T·r cells, in order of client, channel and node."""
+
+    def __init__(self, every: Segments, types: int, rows: Tensor | None = None) -> None:
+        """`every` are all nodes, `rows` (r,) ids ascending; None: all."""
+        device, kept = every.client.device, torch.arange(every.rows) if rows is None else rows.cpu()
+        self.types, self.nodes = types, every.rows
+        self.rows = None if rows is None else rows.to(device)
+        self.segments = every if rows is None else every.among(rows)
+        self.channels = Segments(self.segments.sizes.repeat_interleave(types), device)
+        """K·T runs of cells, one a channel of a client."""
+        own, among = by_channel(self.segments.sizes, types), by_channel(every.sizes, types)[kept]
+        self.number = np.full(every.rows, -1, dtype=np.int32)
+        """(n,) a node's place among the r, −1 where it has none."""
+        self.number[kept] = np.arange(len(kept))
+        self.cell = np.full((every.rows, types), -1, dtype=np.int32)
+        """(n, T) the cell of each node and channel, −1 where there is none."""
+        self.cell[kept] = own
+        self.drawn = torch.empty(own.numel(), dtype=torch.int64).index_copy(0, own.flatten(), among.flatten())
+        """(T·r,) places of the cells' dropout masks, which are drawn for the cells of all nodes."""
+        self.drawn = self.drawn.to(device)
+        self.by_node = own.flatten().to(device)
+        """(T·r,) the cells node after node."""
+
+    @cached_property
+    def runs(self) -> list[tuple[slice, slice]]:
+        """Of each channel of a client its cells, and its rows among the r."""
+        sizes, cells = self.channels.sizes, self.channels.sizes.cumsum(0)
+        rows = self.segments.sizes.cumsum(0).repeat_interleave(self.types)
+        ends = zip(cells.tolist(), rows.tolist(), sizes.tolist(), strict=True)
+        return [(slice(cell - size, cell), slice(row - size, row)) for cell, row, size in ends]
+
+    def among_all(self, outputs: Tensor) -> Tensor:
+        """Outputs (r, C) as (n, C), NaN where there are none."""
+        if self.rows is None:
+            return outputs
+        every = outputs.new_full((self.nodes, outputs.shape[1]), math.nan)
+        return every.index_copy_(0, self.rows, outputs)
+
+
+def by_channel(sizes: Tensor, types: int) -> Tensor:
+    """Where node v in channel t stands once sorted by client, channel and node, (n, T); `sizes` (K,)."""
+    first = (types * (sizes.cumsum(0) - sizes)).repeat_interleave(sizes) + ranks(sizes)
+    return first.unsqueeze(1) + torch.arange(types) * sizes.repeat_interleave(sizes).unsqueeze(1)
+
+
+def layers_to_read(graph: dgl.DGLGraph, every: Layer, read: Tensor | None, count: int) -> list[Layer]:
+    """`count` layers, first to last, for the outputs of `read`, (t,) nodes, alone; None: of all.
+
+    A layer of most nodes is `every`, that of all.
+    """
+    layers: list[Layer] = []
+    for hops in range(count):
+        rows = None if read is None else within(graph, read, hops)
+        if rows is None or len(rows) > WORTH * every.nodes:
+            return [every] * (count - hops) + layers
+        layers.insert(0, Layer(every.segments, every.types, rows))
+    return layers
+
+
+class Messages:
+    """What the cells of a layer read of the layer before, once edges have their types.
+
+    The cell of node v in channel t reads (Â_t h)_v; with GraphSAGE, `itself`, it reads two parts:
+    [h_v ‖ mean of h over v's neighbours of type t].
+    """
+
+    def __init__(
+        self, layer: Layer, before: Layer, graph: dgl.DGLGraph, weight: Tensor, itself: bool
+    ) -> None:
+        """`graph` has node v in channel t as T·v + t, `weight` is (edges,)."""
+        self.layer, self.before, self.graph, self.weight, self.itself = layer, before, graph, weight, itself
+
+    def __call__(self, h: Tensor) -> Tensor:
+        """h (b, width) of the layer before → what cells read, (T·r, parts·width)."""
+        if kernel_of(self.graph) == "dgl":
+            block, weight = self._block
+            read = dgl.ops.u_mul_e_sum(block, h, weight.unsqueeze(1))
+        else:
+            read = _Product.apply(h, *self._matrices)
+        return read.view(self.layer.channels.rows, -1)
+
+    def _entries(self) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray], tuple[int, int]]:
+        """Values (e,), rows and columns of the matrix S with S h what cells read, part by part; its shape."""
+        layer, parts = self.layer, 1 + self.itself
+        source, target = (end.numpy() for end in self.graph.edges())
+        value, row = self.weight.cpu().numpy(), layer.cell.ravel()[target]
+        if layer.rows is not None:
+            kept = np.flatnonzero(row >= 0)
+            value, row, source = value[kept], row[kept], source[kept]
+        row, column = parts * row + self.itself, self.before.number[source // layer.types]
+        if self.itself:
+            nodes = np.flatnonzero(layer.number >= 0)
+            row = np.append(row, parts * layer.cell[nodes].ravel())
+            column = np.append(column, self.before.number[nodes].repeat(layer.types))
+            value = np.append(value, np.ones(len(nodes) * layer.types, dtype=np.float32))
+        return value, (row, column), (parts * layer.channels.rows, self.before.segments.rows)
+
+    @cached_property
+    def _matrices(self) -> tuple[Tensor, Tensor]:
+        """S and Sᵀ."""
+        value, places, shape = self._entries()
+        matrix = sp.coo_matrix((value, places), shape=shape)
+        # No two entries have one place: scipy need not look for them.
+        matrix.has_canonical_format = True
+        matrix = matrix.tocsr()
+        device = self.weight.device
+        return as_feature_tensor(matrix).to(device), as_feature_tensor(matrix.T.tocsr()).to(device)
+
+    @cached_property
+    def _block(self) -> tuple[dgl.DGLGraph, Tensor]:
+        """S as DGL has it, and its edges' weights."""
+        value, (row, column), (rows, columns) = self._entries()
+        block = dgl.create_block(
+            (torch.from_numpy(column), torch.from_numpy(row)), num_src_nodes=columns, num_dst_nodes=rows
+        )
+        return block.to(self.weight.device), torch.from_numpy(value).to(self.weight.device)
+
+
+class _Product(torch.autograd.Function):
+    """S h, whose gradient is Sᵀ g."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, matrix: Tensor, transpose: Tensor) -> Tensor:
+        ctx.transpose = transpose
+        return sparse_product(matrix, h)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return sparse_product(ctx.transpose, gradient.contiguous()), None, None
