@@ -19,7 +19,10 @@ from methods.stacked.segments import Segments, ranks
 from methods.stacked.sparse import sparse_product
 
 WORTH = 0.9
-"""Up to this share of all nodes a layer computes those alone that are needed."""
+"""Up to this share of all nodes a layer computes those alone that are needed. On PubMed, where the first
+layer needs 0.78 and the last 0.4, 20 rounds then take 0.81 (GCN) and 0.77 (GraphSAGE) of the processor time
+of two layers of all nodes, 0.87 and 0.81 where the first computes all (by hand at 9da7279, a `WORTH` of 0.9,
+0.7 and 0 in turn)."""
 
 
 class Layer:
