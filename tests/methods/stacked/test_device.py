@@ -53,8 +53,9 @@ def trained(name: str, options: dict[str, Any], task: str, device: str) -> tuple
     backbones = registry.describe(name).backbones
     backbone = "gcn" if "gcn" in backbones else backbones[0]
     schedule = Schedule(rounds=3, local_epochs=2)
-    if name == "fediih":
-        # Adam makes steps of rounding where a gradient is as small as its ε, as are many behind the routing.
+    if name in ("fediih", "fedsage+"):
+        # Adam makes steps of rounding where a gradient is as small as its ε, as are many behind the routing
+        # and some of generated neighbours.
         schedule = dataclasses.replace(schedule, optimiser="sgd", learning_rate=0.1)
     setting = make_setting(
         federation,

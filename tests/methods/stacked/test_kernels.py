@@ -1,0 +1,23 @@
+"""What compiled passes may not do."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from methods.stacked import kernels
+
+
+@kernels.compile_pass
+def _divide(above: np.ndarray, below: np.ndarray, out: np.ndarray) -> None:
+    """out = above / √below, entry by entry."""
+    for place in range(len(above)):
+        out[place] = above[place] / np.sqrt(below[place])
+
+
+def test_a_pass_divides_as_every_processor_does() -> None:
+    """By an estimate, whole registers would be rounded otherwise than what is left over behind them."""
+    generator = np.random.default_rng(0)
+    above, below = generator.random((2, 1003), dtype=np.float32) + np.float32(0.5)
+    out = np.empty_like(above)
+    _divide(above, below, out)
+    np.testing.assert_array_equal(out, above / np.sqrt(below))
