@@ -179,6 +179,27 @@ def _judge(
     return replace(bare, interval=interval, seeds=seeds, reason=reason)
 
 
+def judge_groups(groups: Sequence[Sequence[float]], tolerance: float) -> Verdict:
+    """Whether the mean of the groups' means is 0: every group counts the same, however many values it has.
+
+    Each has two or more; variances are their own, with Satterthwaite's degrees of freedom.
+    """
+    difference = statistics.fmean(map(statistics.fmean, groups))
+    parts = [statistics.variance(values) / len(values) / len(groups) ** 2 for values in groups]
+    variance = sum(parts)
+    below = sum(part**2 / (len(values) - 1) for part, values in zip(parts, groups, strict=True))
+    half = math.sqrt(variance) * float(student.ppf((1 + LEVEL) / 2, variance**2 / below)) if below else 0.0
+    word = UNDECIDED
+    if abs(difference) + half <= tolerance:
+        word = AGREES
+    elif abs(difference) > max(half, tolerance):
+        word = DIFFERS
+    interval = (difference - half, difference + half)
+    return Verdict(
+        word, (difference, 0.0), difference, interval, tolerance, count=sum(len(values) for values in groups)
+    )
+
+
 def judge_seconds(ratios: Sequence[float], printed: float, runs: int = 1) -> Verdict:
     """Compare ratios of seconds, one a seed, with a printed ratio; all must be above 0 to be compared."""
     if min((printed, *ratios), default=0.0) <= 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from statistics import fmean
 from types import MappingProxyType
@@ -14,7 +14,7 @@ from benchmark.plan import grid_cells
 from benchmark.protocol import load_protocol, names
 from benchmark.record import ALONE, OK, Record
 from benchmark.records import Records
-from benchmark.verdict import Printed, Verdict, judge
+from benchmark.verdict import Printed, Verdict, judge, judge_groups
 
 TOLERANCE = 1.0
 """Points that the 90 % interval of ours − theirs must lie within."""
@@ -65,9 +65,30 @@ class Comparison:
         return [ours - theirs for ours, theirs in zip(self.ours, self.theirs, strict=True)]
 
     @property
+    def samples(self) -> list[list[Pair]]:
+        """The pairs of each place that has two draws or more; all as one sample where there are not two such
+        places."""
+        by_place: dict[Place, list[Pair]] = {}
+        for pair in self.pairs:
+            run = pair.run
+            by_place.setdefault((run.dataset, run.partition, run.clients), []).append(pair)
+        several = [pairs for pairs in by_place.values() if len(pairs) > 1]
+        return several if len(several) > 1 else [self.pairs]
+
+    @property
+    def means(self) -> tuple[float, float]:
+        """Ours and theirs, in percent, over the samples."""
+        samples = [replace(self, pairs=pairs) for pairs in self.samples]
+        return fmean(fmean(each.ours) for each in samples), fmean(fmean(each.theirs) for each in samples)
+
+    @property
     def verdict(self) -> Verdict:
-        """Whether their mean is 0 to within ± TOLERANCE, by Student's interval over the draws."""
-        return judge(self.differences, Printed(0.0, (0.0,)), TOLERANCE, may_repeat=True)
+        """Whether the mean difference is 0 to within ± TOLERANCE: of one sample by Student's interval over
+        its draws, of several by that of the mean of their means."""
+        samples = [replace(self, pairs=pairs).differences for pairs in self.samples]
+        if len(samples) > 1:
+            return judge_groups(samples, TOLERANCE)
+        return judge(samples[0], Printed(0.0, (0.0,)), TOLERANCE, may_repeat=True)
 
     @property
     def seconds_per_round(self) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 
 from benchmark.arguments import parse
 from benchmark.authors.comparison import TOLERANCE, Comparison, compare
@@ -38,7 +37,9 @@ HEAD = (
 INTRODUCTION = (
     "The public code of a paper, with its own client, server and training, on the graph, clients and split "
     "of our cells (`docs/authors.md` says how, and what is replaced). Ours − theirs in points, paired by "
-    f"draw of clients and split; the {LEVEL:.0%} interval is Student's over the draws. It agrees where the "
+    f"draw of clients and split; the {LEVEL:.0%} interval is Student's over the draws. Over several places "
+    "(a graph and its clients) it is that of the mean of their means: each counts the same, for those that "
+    "spread most were drawn most often, and one that was drawn once is left out. It agrees where the "
     f"interval lies inside ± {TOLERANCE:g}, differs where it leaves out 0 and the difference exceeds "
     f"{TOLERANCE:g}, and is undecided otherwise; in brackets how many draws would decide it if difference "
     "and spread stayed what they are. Their seconds per round are of one thread, on a core that a run may "
@@ -129,14 +130,14 @@ def _missing(planned: Sequence[Cell], runs: Iterable[Run]) -> str:
 
 
 def _line(comparison: Comparison) -> list[str]:
-    verdict = comparison.verdict
+    verdict, (ours, theirs) = comparison.verdict, comparison.means
     name = f"{comparison.method} · {comparison.backbone}"
     return [
         name,
         heading_of(comparison.metric),
-        str(len(comparison.pairs)),
-        f"{fmean(comparison.ours):.2f}",
-        f"{fmean(comparison.theirs):.2f}",
+        str(verdict.count),
+        f"{ours:.2f}",
+        f"{theirs:.2f}",
         verdict.shown,
         verdict.shown_interval or "–",
         verdict.word + (f" ({verdict.seeds} draws)" if verdict.seeds else ""),

@@ -21,6 +21,7 @@ from benchmark.verdict import (
     Printed,
     is_seconds,
     judge,
+    judge_groups,
     judge_seconds,
     tolerance_of,
 )
@@ -290,3 +291,25 @@ def test_seeds_that_stop_where_they_decide_agree_two_to_three_times_as_often() -
         stopped += found.word == AGREES
         fixed += judge(values, printed, 2.0).word == AGREES
     assert 1.5 < stopped / fixed < 4.5
+
+
+@given(st.lists(st.floats(-5, 5), min_size=3, max_size=9, unique=True), st.floats(0.5, 5))
+def test_one_group_is_judged_as_its_values_are(values: list[float], tolerance: float) -> None:
+    alone = judge(values, Printed(0.0, (0.0,)), tolerance, may_repeat=True)
+    found = judge_groups([values], tolerance)
+    assert found.interval == pytest.approx(alone.interval, abs=1e-6)
+    assert (found.word, found.count) == (alone.word, alone.count)
+
+
+@pytest.mark.parametrize(
+    ("groups", "word"),
+    [
+        ([[0.1, 0.3], [-0.2, 0.0], [0.1, 0.2]], AGREES),
+        ([[3.0, 3.2], [2.9, 3.1]], DIFFERS),
+        ([[3.0, 3.2], [-1.0, 1.0]], UNDECIDED),
+        ([[0.5, 0.5], [0.5, 0.5]], AGREES),
+        ([[1.5, 1.5], [1.5, 1.5]], DIFFERS),
+    ],
+)
+def test_groups_are_judged_by_the_mean_of_their_means(groups: list[list[float]], word: str) -> None:
+    assert judge_groups(groups, 1.0).word == word

@@ -286,6 +286,26 @@ def test_an_undecided_difference_says_how_many_draws_would_decide_it() -> None:
     assert f"{UNDECIDED} (15 draws)" in markdown(runs, rows_of(records), {})
 
 
+def test_every_place_counts_the_same_over_all() -> None:
+    """Of 0 and 1 with 5 clients the mean is 0.5, its variance 0.5 / 2, of four 2 with 10 clients they are
+    2 and 0; a single 9 with 20 clients is left out. The mean of means is 1.25, its variance 0.25 / 4,
+    with one degree of freedom: t(0.95, 1) = 6.314, half-width 6.314 · 0.25 = 1.578. The mean of the six
+    is 1.5."""
+    places = {5: (0.0, 1.0), 10: (2.0,) * 4, 20: (9.0,)}
+    cells = {
+        (n, seed): make_cell(clients=n, seed=seed)
+        for n, draws in places.items()
+        for seed in range(len(draws))
+    }
+    runs = {cell.key: [make_run(seed, 50.0, key=cell.key, clients=n)] for (n, seed), cell in cells.items()}
+    records = [make_record(cell, 50.0 + places[n][seed]) for (n, seed), cell in cells.items()]
+    overall = compare(runs, records)[0]
+    assert overall.means == (51.25, 50.0)
+    assert overall.verdict.interval == pytest.approx((1.25 - 1.578, 1.25 + 1.578), abs=1e-3)
+    assert (overall.verdict.word, overall.verdict.count) == (UNDECIDED, 6)
+    assert "| 6 | 51.25 | 50.00 | +1.25" in markdown(runs, rows_of(records), {})
+
+
 def test_runs_of_other_settings_are_compared_apart() -> None:
     """Two draws as the table has them, at two places, three of fewer rounds, at one of them."""
     asked = ("--table", "fedpub-2", "--dataset", "cora", "--method", "fedavg", "--clients")
