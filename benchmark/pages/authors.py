@@ -41,9 +41,9 @@ INTRODUCTION = (
     "(a graph and its clients) it is that of the mean of their means: each counts the same, for those that "
     "spread most were drawn most often, and one that was drawn once is left out. It agrees where the "
     f"interval lies inside ± {TOLERANCE:g}, differs where it leaves out 0 and the difference exceeds "
-    f"{TOLERANCE:g}, and is undecided otherwise; in brackets how many draws would decide it if difference "
-    "and spread stayed what they are. Their seconds per round are of one thread, on a core that a run may "
-    "have shared; speed is theirs over ours, over the pairs in which both had a core of their own."
+    f"{TOLERANCE:g}, and is undecided otherwise; in brackets how many draws of one place would decide it if "
+    "difference and spread stayed what they are. Their seconds per round are of one thread, on a core that a "
+    "run may have shared; speed is theirs over ours, over the pairs in which both had a core of their own."
 )
 
 
