@@ -171,9 +171,9 @@ def _judge(
     interval = (comparison.difference - half, comparison.difference + half)
     if one_draw_here:
         return replace(bare, interval=interval, reason="all seeds share one draw of the clients here")
-    for word, earned in ((AGREES, comparison.agrees(halves)), (DIFFERS, comparison.differs(halves))):
-        if earned[0] and (len(values) >= LEAST or not comparison.spread):
-            return replace(bare, word=word, interval=interval)
+    word = comparison.word(halves)
+    if word != UNDECIDED and (len(values) >= LEAST or not comparison.spread):
+        return replace(bare, word=word, interval=interval)
     seeds = comparison.seeds(len(values))
     reason = "" if seeds else comparison.obstacle(len(values))
     return replace(bare, interval=interval, seeds=seeds, reason=reason)
@@ -189,11 +189,7 @@ def judge_groups(groups: Sequence[Sequence[float]], tolerance: float) -> Verdict
     variance = sum(parts)
     below = sum(part**2 / (len(values) - 1) for part, values in zip(parts, groups, strict=True))
     half = math.sqrt(variance) * float(student.ppf((1 + LEVEL) / 2, variance**2 / below)) if below else 0.0
-    word = UNDECIDED
-    if abs(difference) + half <= tolerance:
-        word = AGREES
-    elif abs(difference) > max(half, tolerance):
-        word = DIFFERS
+    word = _Comparison(difference, tolerance, 0.0, Printed(0.0)).word(np.array([half]))
     interval = (difference - half, difference + half)
     return Verdict(
         word, (difference, 0.0), difference, interval, tolerance, count=sum(len(values) for values in groups)
@@ -246,6 +242,10 @@ class _Comparison:
         """Whether it leaves out 0, and the difference exceeds δ."""
         distance = abs(self.difference)
         return (distance > half) & (distance > self.tolerance)
+
+    def word(self, half: np.ndarray[Any, Any]) -> str:
+        """The verdict by an interval of that half-width, (1,)."""
+        return AGREES if self.agrees(half)[0] else DIFFERS if self.differs(half)[0] else UNDECIDED
 
     def seeds(self, present: int) -> int | None:
         """The smallest number of seeds above the present one that decides; None if none does."""
