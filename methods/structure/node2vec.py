@@ -17,8 +17,10 @@ import scipy.sparse as sp
 from numba import njit
 
 from datasets import cache
+from methods.stacked.kernels import compile_pass
+from methods.stacked.rows import TOGETHER, fetch_rows, multiply_rows, spread_rows
 
-VERSION = 1
+VERSION = 2
 """Raise when the vectors of a seed change."""
 
 
@@ -76,27 +78,19 @@ def _train(adjacency: sp.csr_matrix, settings: Node2VecSettings, seed: int) -> n
     pointer, column = _rows(adjacency)
     nodes = adjacency.shape[0]
     table = generator.standard_normal((nodes, settings.width), dtype=np.float32)
-    state = np.zeros((3, nodes, settings.width), dtype=np.float32)
+    gradient, mean, square = np.zeros((3, nodes, settings.width), dtype=np.float32)
+    touched = np.zeros(nodes, dtype=np.bool_)
+    walks = np.empty((settings.batch, settings.walks, 1 + settings.negatives, settings.walk_length), np.int64)
     step = 0
     for _ in range(settings.epochs):
         order = generator.permutation(nodes)
-        step = _epoch(
-            pointer,
-            column,
-            order,
-            table,
-            state,
-            step,
-            generator,
-            settings.walk_length,
-            settings.context,
-            settings.walks,
-            settings.p,
-            settings.q,
-            settings.negatives,
-            settings.learning_rate,
-            settings.batch,
-        )
+        for begin in range(0, nodes, settings.batch):
+            chosen = order[begin : begin + settings.batch]
+            drawn = walks[: len(chosen)]
+            _draw(pointer, column, chosen, settings.p, settings.q, generator, drawn, touched)
+            _add_gradient(drawn, settings.context, table, gradient)
+            step += 1
+            _adam(table, gradient, mean, square, touched, step, settings.learning_rate)
     return table
 
 
@@ -141,94 +135,76 @@ def _walk(pointer, column, start, p, q, generator, walk):  # type: ignore[no-unt
         walk[position] = following
 
 
-@njit("void(float32[::1], float32[::1], float32[::1], float32[::1], float32)", cache=True, fastmath=True)
-def _adam_row(row, gradient, mean, square, rate):  # type: ignore[no-untyped-def]
-    for item in range(row.shape[0]):
-        slope = gradient[item]
-        gradient[item] = np.float32(0.0)
-        mean[item] = np.float32(0.9) * mean[item] + np.float32(0.1) * slope
-        square[item] = np.float32(0.999) * square[item] + np.float32(0.001) * slope * slope
-        row[item] -= rate * mean[item] / (np.sqrt(square[item]) + np.float32(1e-8))
+@njit(cache=True)
+def _draw(pointer, column, chosen, p, q, generator, walks, touched):  # type: ignore[no-untyped-def]
+    """Fill `walks`, (len(chosen), walks, 1 + negatives, length): each walk from a chosen node and, behind it,
+    the random ones against it. Mark their nodes in `touched`."""
+    for item in range(len(chosen)):
+        for true in range(walks.shape[1]):
+            drawn = walks[item, true]
+            _walk(pointer, column, chosen[item], p, q, generator, drawn[0])
+            for negative in range(1, len(drawn)):
+                drawn[negative, 0] = chosen[item]
+                for position in range(1, drawn.shape[1]):
+                    drawn[negative, position] = int(generator.random() * len(touched))
+    for node in walks.flat:
+        touched[node] = True
 
 
 # Unsigned indices cannot count from the end, and spare the inner loops the test for it.
-@njit(cache=True, fastmath=True)
-def _add_gradient(walk, context, label, share, table, gradient, vectors, slopes):  # type: ignore[no-untyped-def]
-    """Add to `gradient` that of share · Σ over the walk's pairs of the logistic loss against `label`."""
-    length, window, width = np.uint64(len(walk)), np.uint64(context), np.uint64(table.shape[1])
-    one = np.uint64(1)
-    for position in range(length):
-        node = np.uint64(walk[position])
-        for item in range(width):
-            vectors[position, item] = table[node, item]
-            slopes[position, item] = np.float32(0.0)
-    for first in range(length - window + one):
-        for second in range(first + one, first + window):
-            score = np.float32(0.0)
+@compile_pass
+def _add_gradient(walks, context, table, gradient):  # type: ignore[no-untyped-def]
+    """Add to `gradient` (n, width) that of the objective; z the rows of `table`, walks as `_draw` fills them.
+
+    It is the mean over the pairs of true walks of -log σ(z_i · z_j) and that over those of random walks of
+    -log(1 - σ(z_i · z_j)).
+    """
+    length, width = walks.shape[3], np.uint64(table.shape[1])
+    windows = length - context + 1
+    per_true = walks.shape[2]
+    each = walks.reshape((-1, length))
+    share = np.float32(1 / (walks.shape[0] * walks.shape[1] * windows * (context - 1)))
+    vectors = np.empty((length, table.shape[1]), dtype=np.float32)
+    places = np.arange(length)
+    scores = np.empty(length, dtype=np.float32)
+    # Slopes of the pairs' losses by their scores, for one of a pair and the other.
+    slopes = np.zeros((length, length), dtype=np.float32)
+    for index in range(len(each)):
+        walk = each[index]
+        if index + 1 < len(each):
+            fetch_rows(0, length, each[index + 1], table)
+            fetch_rows(0, length, each[index + 1], gradient)
+        for position in range(np.uint64(length)):
+            node = np.uint64(walk[position])
             for item in range(width):
-                score += vectors[first, item] * vectors[second, item]
-            slope = np.float32(share * (1.0 / (1.0 + np.exp(-score)) - label))
-            for item in range(width):
-                slopes[first, item] += slope * vectors[second, item]
-            for item in range(width):
-                slopes[second, item] += slope * vectors[first, item]
-    for position in range(length):
-        node = np.uint64(walk[position])
-        for item in range(width):
-            gradient[node, item] += slopes[position, item]
+                vectors[position, item] = table[node, item]
+        label = np.float32(index % per_true == 0)
+        weight = share if index % per_true == 0 else share / np.float32(per_true - 1)
+        for first in range(windows):
+            end = first + context
+            multiply_rows(first + 1, end, places, vectors, vectors, first, scores)
+            for second in range(first + 1, end):
+                slope = weight * (np.float32(1) / (np.float32(1) + np.exp(-scores[second])) - label)
+                slopes[first, second] = slope
+                slopes[second, first] = slope
+        for start in range(0, length, TOGETHER):
+            # Only those that a pair joins to one of these: a pair's first opens a window.
+            end = min(start + TOGETHER, length)
+            low = max(0, start - context + 1)
+            high = min(end + context - 1, length) if start < windows else windows
+            spread_rows(start, end, walk, slopes[: high - low], vectors, low, gradient)
 
 
-@njit(cache=True, fastmath=True)
-def _adam(table, state, touched, step, learning_rate):  # type: ignore[no-untyped-def]
+@compile_pass
+def _adam(table, gradient, mean, square, touched, step, learning_rate):  # type: ignore[no-untyped-def]
     """Adam on the rows touched; moments of the others rest. Clears the gradient and the marks."""
     rate = np.float32(learning_rate * np.sqrt(1.0 - 0.999**step) / (1.0 - 0.9**step))
-    for node in range(len(table)):
-        if touched[node]:
-            touched[node] = False
-            _adam_row(table[node], state[0][node], state[1][node], state[2][node], rate)
-
-
-@njit(cache=True)
-def _epoch(  # type: ignore[no-untyped-def]
-    pointer,
-    column,
-    order,
-    table,
-    state,
-    step,
-    generator,
-    length,
-    context,
-    walks,
-    p,
-    q,
-    negatives,
-    learning_rate,
-    batch,
-):
-    """One pass over all nodes; returns the number of steps taken so far."""
-    nodes, width = table.shape
-    walk = np.empty(length, dtype=np.int64)
-    vectors = np.empty((length, width), dtype=np.float32)
-    slopes = np.empty((length, width), dtype=np.float32)
-    touched = np.zeros(nodes, dtype=np.bool_)
-    pairs = (length - context + 1) * (context - 1)
-    for begin in range(0, nodes, batch):
-        chosen = order[begin : begin + batch]
-        share = 1.0 / (len(chosen) * walks * pairs)
-        for start in chosen:
-            for _ in range(walks):
-                _walk(pointer, column, start, p, q, generator, walk)
-                for node in walk:
-                    touched[node] = True
-                _add_gradient(walk, context, 1.0, share, table, state[0], vectors, slopes)
-                for _ in range(negatives):
-                    walk[0] = start
-                    for position in range(1, length):
-                        walk[position] = int(generator.random() * nodes)
-                    for node in walk:
-                        touched[node] = True
-                    _add_gradient(walk, context, 0.0, share / negatives, table, state[0], vectors, slopes)
-        step += 1
-        _adam(table, state, touched, step, learning_rate)
-    return step
+    for row in range(np.uint64(len(table))):
+        if touched[row]:
+            touched[row] = False
+            for item in range(np.uint64(table.shape[1])):
+                slope = gradient[row, item]
+                gradient[row, item] = np.float32(0)
+                mean[row, item] = np.float32(0.9) * mean[row, item] + np.float32(0.1) * slope
+                square[row, item] = np.float32(0.999) * square[row, item] + np.float32(0.001) * slope * slope
+                table[row, item] -= rate * mean[row, item] / (np.sqrt(square[row, item]) + np.float32(1e-8))

@@ -71,26 +71,44 @@ def test_walks_use_edges_and_stay_where_there_are_none() -> None:
     assert np.array_equal(walks, random_walks(graph, np.arange(6), 12, 0.5, 2.0, seed=1))
 
 
-def test_gradient_of_a_walk_equals_autograd() -> None:
+def test_each_walk_has_its_random_ones_behind_it() -> None:
+    graph = paw_with_tail()
+    pointer, column = module._rows(graph)
+    chosen = np.array([3, 1, 5])
+    walks, touched = np.empty((3, 4, 3, 6), dtype=np.int64), np.zeros(6, dtype=np.bool_)
+    module._draw(pointer, column, chosen, 1.0, 1.0, np.random.default_rng(0), walks, touched)
+    assert (walks[..., 0] == chosen[:, None, None]).all()
+    stays = np.eye(6)[5] * np.eye(6)[5][:, None]
+    assert (graph.toarray() + stays)[walks[:, :, 0, :-1], walks[:, :, 0, 1:]].all()
+    assert touched.tolist() == np.isin(np.arange(6), walks).tolist()
+
+    many = np.empty((1, 4000, 2, 6), dtype=np.int64)
+    module._draw(pointer, column, chosen[:1], 1.0, 1.0, np.random.default_rng(1), many, touched)
+    assert chisquare(np.bincount(many[0, :, 1, 1:].ravel(), minlength=6)).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("negatives", [0, 1, 3])
+@pytest.mark.parametrize(("length", "context", "width"), [(9, 4, 5), (20, 10, 32), (6, 6, 17), (5, 2, 3)])
+def test_gradient_of_walks_equals_autograd(negatives: int, length: int, context: int, width: int) -> None:
     generator = np.random.default_rng(0)
-    table = generator.standard_normal((7, 5)).astype(np.float32)
-    walk = generator.integers(0, 7, 9)
-    context, length = 4, len(walk)
-    for label in (1.0, 0.0):
-        gradient = np.zeros_like(table)
-        scratch = np.empty((2, length, 5), dtype=np.float32)
-        module._add_gradient(walk, context, label, 0.5, table, gradient, scratch[0], scratch[1])
-        leaf = torch.tensor(table, requires_grad=True)
-        rows = leaf[torch.from_numpy(walk)]
-        loss = torch.zeros(())
+    table = 0.3 * generator.standard_normal((7, width), dtype=np.float32)
+    walks = generator.integers(0, 7, (2, 3, 1 + negatives, length))
+    gradient = np.zeros_like(table)
+    module._add_gradient(walks, context, table, gradient)
+
+    leaf = torch.tensor(table, requires_grad=True)
+    losses = []
+    for kind in range(1 + negatives):
+        rows = leaf[torch.from_numpy(walks[:, :, kind])]
+        label = torch.tensor(1.0 if kind == 0 else 0.0)
         for start in range(length - context + 1):
-            scores = rows[start + 1 : start + context] @ rows[start]
-            loss = loss + functional.binary_cross_entropy_with_logits(
-                scores, torch.full_like(scores, label), reduction="sum"
-            )
-        (0.5 * loss).backward()
-        assert leaf.grad is not None
-        torch.testing.assert_close(torch.from_numpy(gradient), leaf.grad, rtol=1e-4, atol=1e-5)
+            partners = rows[:, :, start + 1 : start + context]
+            scores = (rows[:, :, start, None] * partners).sum(-1)
+            loss = functional.binary_cross_entropy_with_logits(scores, label.expand_as(scores))
+            losses.append(loss / (1 if kind == 0 else negatives) / (length - context + 1))
+    torch.stack(losses).sum().backward()
+    assert leaf.grad is not None
+    torch.testing.assert_close(torch.from_numpy(gradient), leaf.grad, rtol=1e-4, atol=1e-5)
 
 
 def test_adam_on_touched_rows_equals_torch_sparse_adam() -> None:
@@ -98,17 +116,17 @@ def test_adam_on_touched_rows_equals_torch_sparse_adam() -> None:
     table = generator.standard_normal((6, 4)).astype(np.float32)
     leaf = torch.nn.Parameter(torch.tensor(table))
     optimiser = torch.optim.SparseAdam([leaf], lr=0.01)
-    state = np.zeros((3, 6, 4), dtype=np.float32)
+    gradient, mean, square = np.zeros((3, 6, 4), dtype=np.float32)
     for step in range(1, 5):
         rows = np.sort(generator.choice(6, 3, replace=False))
         values = generator.standard_normal((3, 4)).astype(np.float32)
-        state[0, rows] = values
+        gradient[rows] = values
         touched = np.isin(np.arange(6), rows)
-        module._adam(table, state, touched, step, 0.01)
+        module._adam(table, gradient, mean, square, touched, step, 0.01)
         leaf.grad = torch.sparse_coo_tensor(torch.from_numpy(rows)[None], torch.from_numpy(values), (6, 4))
         optimiser.step()
         assert not touched.any()
-        assert not state[0].any()
+        assert not gradient.any()
     np.testing.assert_allclose(table, leaf.detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
