@@ -288,7 +288,7 @@ class FedStruct(FedSGD):
         """g(S), (m, C), before propagation."""
         inputs = self.structure_inputs
         if self.options.features == "h2v":
-            learned = self.parameters["hop2vec"][0]
+            learned = self.parameters["hop2vec"].squeeze(0)
             if self.options.transform == "none":
                 return learned
             normalised = functional.layer_norm(learned, learned.shape[1:])

@@ -132,6 +132,8 @@ def _rows_product(h: Tensor, weight: Tensor, segments: Segments) -> Tensor:
     """h[i] W[client(i)], (n, in) and (K, in, out) → (n, out)."""
     if not _is_large(weight.shape[1], weight.shape[2], segments):
         return functional.grouped_mm(h, weight, offs=segments.ends)
+    if segments.clients == 1:
+        return large_product(h, weight[0])
     runs = h.split(segments.sizes.tolist())
     return torch.cat([large_product(rows, own) for rows, own in zip(runs, weight, strict=True)])
 
@@ -213,18 +215,16 @@ def segment_product(h: Tensor, weight: Tensor, segments: Segments) -> Tensor:
     `h` is (n, in), `weight` (K, in, out); returns (n, out). On the CPU through torch's grouped product
     where this torch has one, else through `dgl.ops.segment_mm`, but large ones through oneDNN and those of
     few outputs through a compiled pass; on other devices, where the grouped product takes no float32, as
-    one padded batched product. One client needs none of these but oneDNN.
+    one padded batched product. One client needs neither groups nor padding.
     """
     alone, on_cpu = segments.clients == 1, h.device.type == "cpu"
     groups = on_cpu and hasattr(functional, "grouped_mm")
-    if groups and alone and _is_large(weight.shape[1], weight.shape[2], segments):
-        return _SegmentProduct.apply(h, weight, segments)
-    if alone:
+    if weight.shape[2] <= _NARROW and kernels.compiled(h):
+        return _NarrowProduct.apply(h, weight, segments)
+    if alone and not (groups and _is_large(weight.shape[1], weight.shape[2], segments)):
         return h @ weight[0]
     if not on_cpu:
         return padded_product(h, weight, segments)
-    if weight.shape[2] <= _NARROW and kernels.compiled(h):
-        return _NarrowProduct.apply(h, weight, segments)
     if groups:
         return _SegmentProduct.apply(h, weight, segments)
     return dgl.ops.segment_mm(h, weight, segments.sizes)
