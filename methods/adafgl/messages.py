@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
+from methods.compiled.passes import compile_pass
 from methods.stacked import kernels
 from methods.stacked.segments import Segments
 
@@ -172,7 +173,7 @@ def _across(h: Tensor) -> np.ndarray:
     return np.ascontiguousarray(h.detach().numpy().T)
 
 
-@kernels.compile_pass
+@compile_pass
 def _make_row(
     unit: np.ndarray,
     across: np.ndarray,
@@ -196,7 +197,7 @@ def _make_row(
     row[node - first] = np.float32(0)
 
 
-@kernels.compile_pass
+@compile_pass
 def _find_highest(
     unit: np.ndarray,
     across: np.ndarray,
@@ -224,7 +225,7 @@ def _find_highest(
                 other[client] = place + row[place:].argmax()
 
 
-@kernels.compile_pass
+@compile_pass
 def _part(row: np.ndarray, mean: np.float32, near: np.ndarray, far: np.ndarray) -> None:
     """R − μ where R > μ to `near`, R elsewhere to `far`, zeros besides; (m,) each."""
     for other in range(len(row)):
@@ -233,7 +234,7 @@ def _part(row: np.ndarray, mean: np.float32, near: np.ndarray, far: np.ndarray) 
         far[other] = np.float32(0) if is_near else row[other]
 
 
-@kernels.compile_pass
+@compile_pass
 def _sum_messages(
     unit: np.ndarray,
     across: np.ndarray,
@@ -265,7 +266,7 @@ def _sum_messages(
             above[index, column], below[index, column] = high, low
 
 
-@kernels.compile_pass
+@compile_pass
 def _sum_messages_backward(
     unit: np.ndarray,
     across: np.ndarray,

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from datasets.graph import csr_tensor
+from methods.compiled.passes import compile_pass
 from methods.stacked import kernels
 from methods.stacked.propagation import propagate, with_self_loops
 from methods.stacked.segments import Segments
@@ -100,7 +101,7 @@ def _most_similar_next(distance: np.ndarray) -> np.ndarray:
     return order
 
 
-@kernels.compile_pass
+@compile_pass
 def _sum_along(
     sizes: np.ndarray,
     order: np.ndarray,

@@ -18,7 +18,7 @@ from datasets.paths import PLUGIN
 from methods.core.base import FederatedMethod, MethodInfo, Options
 from methods.core.setting import Setting
 
-SHARED = ("core", "stacked", "structure")
+SHARED = ("compiled", "core", "stacked", "structure")
 """The packages of `methods/` that hold no method."""
 GROUP = "fedsub.methods"
 NOUN = "method"

@@ -22,9 +22,10 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
+from methods.compiled.passes import compile_pass
+from methods.compiled.rows import multiply_rows, spread_rows, sum_rows
 from methods.stacked import kernels
 from methods.stacked.propagation import Adjacency
-from methods.stacked.rows import multiply_rows, spread_rows, sum_rows
 
 SHORTEST = 1e-12
 """What a shorter vector is divided by, as torch's `normalize` does."""
@@ -86,7 +87,7 @@ def _arrays(*tensors: Tensor) -> list[np.ndarray]:
     return [tensor.detach().numpy() for tensor in tensors]
 
 
-@kernels.compile_pass
+@compile_pass
 def _scale(given: np.ndarray, at: int, units: np.ndarray, lengths: np.ndarray, row: int) -> None:
     """Row `at` of given, (…, D), at length one to a row of units, (…, D), and its length to lengths, (…,)."""
     square = np.float32(0)
@@ -98,7 +99,7 @@ def _scale(given: np.ndarray, at: int, units: np.ndarray, lengths: np.ndarray, r
         units[row, position] = given[at, position] * scale
 
 
-@kernels.compile_pass
+@compile_pass
 def _scale_backward(
     gradient: np.ndarray, at: int, units: np.ndarray, lengths: np.ndarray, row: int, out: np.ndarray, to: int
 ) -> None:
@@ -116,7 +117,7 @@ SERIES = tuple(np.float32(1 / math.factorial(power)) for power in range(10, -1, 
 """The exponential's, highest power first: between −1 and 1 the rest is below float32's rounding."""
 
 
-@kernels.compile_pass
+@compile_pass
 def _exponential(value: np.float32) -> np.float32:
     """Of a product of two vectors no longer than one; many are made side by side, which `np.exp` is not."""
     total = np.float32(0)
@@ -125,7 +126,7 @@ def _exponential(value: np.float32) -> np.float32:
     return total
 
 
-@kernels.compile_pass
+@compile_pass
 def _assign(
     pointer: np.ndarray,
     neighbour: np.ndarray,
@@ -175,7 +176,7 @@ def _assign(
                     u[factor, position] = units[row, position]
 
 
-@kernels.compile_pass
+@compile_pass
 def _assign_backward(
     pointer: np.ndarray,
     neighbour: np.ndarray,

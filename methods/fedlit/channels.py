@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from methods.compiled.passes import compile_pass
 from methods.fedlit.layers import Layer
 from methods.stacked import kernels
 from methods.stacked.activation import Dropout
@@ -19,7 +20,7 @@ what one pass wrote is in the processor's cache when the next reads it. With the
 rows of 64 by 64, 5e6 each, then take half the time, of 320 rows as much, of 80 rows twice the time."""
 
 
-@kernels.compile_pass
+@compile_pass
 def add_activated(
     h: np.ndarray,
     bias: np.ndarray,
@@ -50,7 +51,7 @@ def add_activated(
                 total[column] += scale * value
 
 
-@kernels.compile_pass
+@compile_pass
 def add_activated_backward(
     gradient: np.ndarray, passed: np.ndarray, scale: np.float32, to_h: np.ndarray, to_bias: np.ndarray
 ) -> None:
@@ -64,7 +65,7 @@ def add_activated_backward(
             to_bias[column] += value
 
 
-@kernels.compile_pass
+@compile_pass
 def activated_sum(
     h: np.ndarray,
     bias: np.ndarray,
@@ -96,7 +97,7 @@ def activated_sum(
         row += size
 
 
-@kernels.compile_pass
+@compile_pass
 def activated_sum_backward(
     gradient: np.ndarray,
     passed: np.ndarray,

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from datasets.graph import csr_tensor
+from methods.compiled.passes import compile_pass
 from methods.stacked import kernels
 from methods.stacked.features import DENSE_BYTES
 from methods.stacked.segments import large_product
@@ -39,7 +40,7 @@ def nearest_hidden(
     return nearest
 
 
-@kernels.compile_pass
+@compile_pass
 def _nearest_hidden(
     generated: np.ndarray,
     first: np.ndarray,

@@ -7,23 +7,12 @@ runs on CUDA and which the tests hold equal.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 import torch
 from torch import Tensor
 
-from methods.stacked.rows import sum_rows
-
-FREE = {"nnan", "ninf", "nsz", "contract", "reassoc"}
-"""What the compiler may do to sums. It may not divide by an estimate, as it does where it vectorises a loop:
-that hangs on where in memory the arrays lie, so that of equal runs some would round otherwise."""
-
-compile_pass = numba.njit(cache=True, fastmath=FREE, nogil=True, error_model="numpy")
-"""How every pass is compiled: those here, and one that a single method needs beside that method.
-
-What numba compiled is kept for as long as the pass's own file stays: who changes `rows.py` touches the files
-of the passes that call it.
-"""
+from methods.compiled.passes import compile_pass
+from methods.compiled.rows import sum_rows
 
 
 def compiled(h: Tensor) -> bool:

@@ -17,8 +17,8 @@ import scipy.sparse as sp
 from numba import njit
 
 from datasets import cache
-from methods.stacked.kernels import compile_pass
-from methods.stacked.rows import TOGETHER, fetch_rows, multiply_rows, spread_rows
+from methods.compiled.passes import compile_pass
+from methods.compiled.rows import TOGETHER, fetch_rows, multiply_rows, spread_rows
 
 VERSION = 2
 """Raise when the vectors of a seed change."""

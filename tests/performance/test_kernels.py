@@ -89,6 +89,14 @@ def test_dense_layer(benchmark: Any, federation: Federation, segments: Segments,
     benchmark(forward_and_backward(partial(segment_product, h, weight, segments), [h, weight]))
 
 
+@pytest.mark.usefixtures("kernel")
+def test_classifier_of_one_model(benchmark: Any, federation: Federation) -> None:
+    """One model of all clients, as FedStruct's."""
+    segments = Segments(torch.tensor([federation.nodes]))
+    h, weight = leaf(federation.nodes, WIDTH), leaf(1, WIDTH, 7)
+    benchmark(forward_and_backward(partial(segment_product, h, weight, segments), [h, weight]))
+
+
 @pytest.mark.parametrize("least", [0.0, float("inf")], ids=["onednn", "mkl"])
 @pytest.mark.parametrize(("rows", "inner", "outer"), [(250, 128, 128), (1378, 767, 128), (4900, 300, 256)])
 def test_large_layer(

@@ -15,6 +15,7 @@ from datasets.graph import Dataset
 from datasets.partition import partition
 from datasets.registry import is_available, load
 from datasets.splits import make_split
+from methods.structure.node2vec import Node2VecSettings, node2vec
 from tests.performance.conftest import CLIENTS, GENERATED
 
 
@@ -60,3 +61,12 @@ def test_split_and_federate(benchmark: Any, dataset: Dataset) -> None:
 
 def test_build(benchmark: Any, federation: Federation) -> None:
     benchmark(lambda: make_method(federation).build())
+
+
+def test_node2vec(benchmark: Any, nothing_cached: Callable[[], None], dataset: Dataset) -> None:
+    """One epoch of the fifty that FedStruct's features take."""
+    settings = Node2VecSettings(
+        width=256, walk_length=20, context=10, walks=10, p=1.0, q=1.0, negatives=1, epochs=1
+    )
+    work = partial(node2vec, dataset.adjacency(), settings, 0)
+    benchmark.pedantic(work, setup=nothing_cached, rounds=3, warmup_rounds=1)

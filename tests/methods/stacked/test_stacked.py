@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datasets.graph import as_feature_tensor, row_normalised
+from methods.compiled.rows import LANES
 from methods.stacked import segments as segments_module
 from methods.stacked.activation import Dropout, activate
 from methods.stacked.distance import squared_distance
@@ -23,7 +24,6 @@ from methods.stacked.propagation import (
     use_kernel,
     with_self_loops,
 )
-from methods.stacked.rows import LANES
 from methods.stacked.segments import Segments, padded_product, segment_product
 from methods.stacked.sparse import NARROW, sparse_product
 from tests.methods.federations import small_dataset, small_federation

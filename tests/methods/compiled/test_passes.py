@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from methods.stacked import kernels
+from methods.compiled.passes import compile_pass
 
 
-@kernels.compile_pass
+@compile_pass
 def _divide(above: np.ndarray, below: np.ndarray, out: np.ndarray) -> None:
     """out = above / √below, entry by entry."""
     for place in range(len(above)):

@@ -1,0 +1,1 @@
+"""What passes over memory that numba compiles are made with."""
