@@ -95,7 +95,7 @@ class _Rows:
         """Ask for the line of an array's number, for reading, to be kept as near as can be."""
         byte, whole = ir.IntType(8).as_pointer(), ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [byte, whole, whole, whole])
-        ask = cgutils.get_or_insert_function(self.builder.module, kind, "llvm.prefetch.p0")
+        ask = self.builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
         place = self.builder.bitcast(self.builder.gep(array.data, [entry]), byte)
         self.builder.call(ask, [place, whole(0), whole(3), whole(1)])
 
