@@ -16,7 +16,6 @@ TOX := .venv-tox
 PEERS := .venv-peers
 RUN := $(VENV)/bin/python
 
-export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 ifdef TORCH_INDEX
 export PIP_EXTRA_INDEX_URL := $(strip $(PIP_EXTRA_INDEX_URL) $(TORCH_INDEX))
