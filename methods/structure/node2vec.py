@@ -178,8 +178,8 @@ def _add_gradient(walks, context, table, gradient):  # type: ignore[no-untyped-d
             node = np.uint64(walk[position])
             for item in range(width):
                 vectors[position, item] = table[node, item]
-        label = np.float32(index % per_true == 0)
-        weight = share if index % per_true == 0 else share / np.float32(per_true - 1)
+        true = index % per_true == 0
+        label, weight = np.float32(true), share if true else share / np.float32(per_true - 1)
         for first in range(windows):
             end = first + context
             multiply_rows(first + 1, end, places, vectors, vectors, first, scores)
