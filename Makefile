@@ -78,7 +78,7 @@ peers: $(VENV)/.ready $(PEERS)/.ready
 perf: $(VENV)/.ready
 	$(RUN) -m pytest tests/performance --benchmark-autosave $(ARGS)
 
-# A list of the packages alone: setup.py refuses the wheel that pip would make of the project itself.
+# A list of the packages alone.
 wheelhouse: $(VENV)/.ready
 	$(RUN) -c 'from configparser import ConfigParser as C; c = C(); c.read("setup.cfg"); \
 	print(c["options"]["install_requires"], c["options.extras_require"]["completion"], "setuptools>=70.1", \
@@ -106,7 +106,7 @@ $(TOX)/.ready: setup.cfg
 	@touch $@
 
 # openfgl-lib's own environment, beside ours.
-$(PEERS)/.ready: benchmark/peers/requirements.txt
+$(PEERS)/.ready: benchmark/studies/peers/requirements.txt
 	$(call create-environment,$(PEERS))
 	$(PEERS)/bin/python -m pip install --quiet --requirement $<
 	@touch $@

@@ -16,36 +16,36 @@ import cloudpickle
 import numpy as np
 import torch
 
-from benchmark import fingerprints
-from benchmark.arguments import Arguments, parse
-from benchmark.availability import keep_available
-from benchmark.callbacks.base import Callback
-from benchmark.callbacks.loggers import CellLogger
-from benchmark.callbacks.relay import relayed
-from benchmark.cell import Cell
-from benchmark.checkpoints import Checkpoints
-from benchmark.engines import Engine, RunCell, create_engine
-from benchmark.files import NOUNS
-from benchmark.frame import Results
-from benchmark.grid import run_queue
-from benchmark.leases import Leases
-from benchmark.plan import make_plan
-from benchmark.protocol import setting_from_text
-from benchmark.queue import Queue
-from benchmark.record import OK, Record
-from benchmark.records import Records, answers, run_once
-from benchmark.runner import Beside, attempt, failed
-from benchmark.saving import Saving
-from datasets import registry as graphs
-from datasets.errors import UserError
-from datasets.graph import Dataset
-from datasets.options import Spec, format_value
-from datasets.own import as_own
-from datasets.partition import SCHEMES, Partition
-from datasets.partition.base import of_component
-from datasets.plugins import Handed, handed_over
-from methods.core import registry
-from methods.core.base import FederatedMethod
+from fedsub.benchmark.analysis.frame import Results
+from fedsub.benchmark.cli.arguments import Arguments, parse
+from fedsub.benchmark.execution.artifacts import Saving
+from fedsub.benchmark.execution.availability import keep_available
+from fedsub.benchmark.execution.callbacks.base import Callback
+from fedsub.benchmark.execution.callbacks.loggers import CellLogger
+from fedsub.benchmark.execution.callbacks.relay import relayed
+from fedsub.benchmark.execution.checkpoints import Checkpoints
+from fedsub.benchmark.execution.engines import Engine, RunCell, create_engine
+from fedsub.benchmark.execution.leases import Leases
+from fedsub.benchmark.execution.queue import Queue
+from fedsub.benchmark.execution.runner import Beside, attempt, failed
+from fedsub.benchmark.execution.scheduler import run_queue
+from fedsub.benchmark.records.folder import Records, answers, run_once
+from fedsub.benchmark.records.record import OK, Record
+from fedsub.benchmark.spec import fingerprints
+from fedsub.benchmark.spec.cell import Cell
+from fedsub.benchmark.spec.custom import NOUNS
+from fedsub.benchmark.spec.plan import make_plan
+from fedsub.benchmark.spec.protocol import setting_from_text
+from fedsub.datasets import registry as graphs
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.graph import Dataset
+from fedsub.datasets.options import Spec, format_value
+from fedsub.datasets.own import as_own
+from fedsub.datasets.partition import SCHEMES, Partition
+from fedsub.datasets.partition.base import of_component
+from fedsub.datasets.plugins import Handed, handed_over
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import FederatedMethod
 
 
 def run(

@@ -6,13 +6,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from datasets.errors import UserError
-    from datasets.federation import Federation, federate
-    from datasets.graph import Dataset
-    from datasets.own import from_dgl, from_networkx, from_pyg
-    from datasets.partition import Partition
-    from datasets.registry import load
-    from datasets.splits import Split, make_split
+    from fedsub.datasets.errors import UserError
+    from fedsub.datasets.federation import Federation, federate
+    from fedsub.datasets.graph import Dataset
+    from fedsub.datasets.own import from_dgl, from_networkx, from_pyg
+    from fedsub.datasets.partition import Partition
+    from fedsub.datasets.registry import load
+    from fedsub.datasets.splits import Split, make_split
 
 __all__ = [
     "Dataset",

@@ -2,6 +2,6 @@
 
 import sys
 
-from datasets.cli import main
+from fedsub.datasets.cli import main
 
 sys.exit(main())

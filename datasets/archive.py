@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from datasets.files import explained, write_atomically
-from datasets.graph import Dataset, as_array, build_dataset
-from datasets.loaders.npz import NpzReader, open_npz
-from datasets.loaders.raw import Features, RawGraph, checked, csr, malformed, masks_of
+from fedsub.datasets.files import explained, write_atomically
+from fedsub.datasets.graph import Dataset, as_array, build_dataset
+from fedsub.datasets.loaders.npz import NpzReader, open_npz
+from fedsub.datasets.loaders.raw import Features, RawGraph, checked, csr, malformed, masks_of
 
 SPLITS = ("split_train", "split_validation", "split_test")
 ATTRIBUTE = "attribute_"

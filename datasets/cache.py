@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from datasets.files import user_cache, write_atomically
-from datasets.loaders.raw import DAMAGE
+from fedsub.datasets.files import user_cache, write_atomically
+from fedsub.datasets.loaders.raw import DAMAGE
 
 logger = logging.getLogger(__name__)
 

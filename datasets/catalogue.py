@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from datasets.fetch import Source
-from datasets.files import read_toml
-from datasets.loaders.planetoid import PARTS
+from fedsub.datasets.fetch import Source
+from fedsub.datasets.files import read_toml
+from fedsub.datasets.loaders.planetoid import PARTS
 
 
 @dataclass(frozen=True)

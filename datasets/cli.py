@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 from tabulate import tabulate
 
-from datasets import registry
-from datasets.archive import as_raw, write_archive
-from datasets.errors import UserError
-from datasets.files import explained, user_cache
-from datasets.graph import BETA_NOTICE, Dataset, largest_component, valued
-from datasets.options import Spec, defaults_in_words, defaults_of
-from datasets.streams import close_output
-from datasets.summary import summarise
-from datasets.synthetic import GENERATORS
+from fedsub.datasets import registry
+from fedsub.datasets.archive import as_raw, write_archive
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.files import explained, user_cache
+from fedsub.datasets.graph import BETA_NOTICE, Dataset, largest_component, valued
+from fedsub.datasets.options import Spec, defaults_in_words, defaults_of
+from fedsub.datasets.streams import close_output
+from fedsub.datasets.summary import summarise
+from fedsub.datasets.synthetic import GENERATORS
 
 _FIGURES = (
     "title", "nodes", "undirected_edges", "features", "classes", "homophily", "largest_component", "metric",
@@ -218,9 +218,9 @@ def _export(options: argparse.Namespace) -> None:
 
 
 def _partition(options: argparse.Namespace) -> None:
-    from datasets.partition import SCHEMES
-    from datasets.partition import partition as divide
-    from datasets.partition.statistics import describe
+    from fedsub.datasets.partition import SCHEMES
+    from fedsub.datasets.partition import partition as divide
+    from fedsub.datasets.partition.statistics import describe
 
     # Before a graph is downloaded for nothing.
     SCHEMES.check(options.scheme)
@@ -245,7 +245,7 @@ def _partition(options: argparse.Namespace) -> None:
             np.save(stream, clients)
         print(f"written: {options.output}", file=sys.stderr)
     if options.plot:
-        from datasets.partition.plot import draw_client_graph
+        from fedsub.datasets.partition.plot import draw_client_graph
 
         draw_client_graph(dataset, partition, options.plot)
         print(f"drawn: {options.plot}", file=sys.stderr)

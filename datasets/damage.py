@@ -15,12 +15,12 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from datasets.errors import UserError
-from datasets.graph import Dataset, as_array, as_feature_tensor, as_scipy, make_graph, scaled_rows
-from datasets.partition.base import Partition
-from datasets.quality import Quality
-from datasets.seeding import stream
-from datasets.splits.base import Split
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.graph import Dataset, as_array, as_feature_tensor, as_scipy, make_graph, scaled_rows
+from fedsub.datasets.partition.base import Partition
+from fedsub.datasets.quality import Quality
+from fedsub.datasets.seeding import stream
+from fedsub.datasets.splits.base import Split
 
 
 def weakened(dataset: Dataset, quality: Quality, seed: int) -> Dataset:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from datasets.errors import UserError
+from fedsub.datasets.errors import UserError
 
 
 def needed(module: str, extra: str, by: str, otherwise: str = "") -> Any:

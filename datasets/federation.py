@@ -11,13 +11,13 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from datasets.errors import UserError
-from datasets.graph import Dataset, as_graph, induced, ones_at, select_features
-from datasets.sets import distinct
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.graph import Dataset, as_graph, induced, ones_at, select_features
+from fedsub.datasets.sets import distinct
 
 if TYPE_CHECKING:
-    from datasets.partition.base import Partition
-    from datasets.splits import Split
+    from fedsub.datasets.partition.base import Partition
+    from fedsub.datasets.splits import Split
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pooch
 import requests
 
-from datasets.errors import UserError
-from datasets.files import write_atomically
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.files import write_atomically
 
 SECONDS_TO_ANSWER = 30
 

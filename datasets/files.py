@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import pooch
 
-from datasets.errors import UserError
+from fedsub.datasets.errors import UserError
 
 
 def find_data(noun: str, path: str) -> Path:

@@ -12,8 +12,8 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from datasets.errors import UserError
-from datasets.sets import distinct
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.sets import distinct
 
 
 @dataclass(frozen=True, eq=False)

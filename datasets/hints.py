@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from datasets.errors import UserError
+from fedsub.datasets.errors import UserError
 
 
 @lru_cache(maxsize=256)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
-from datasets.errors import UserError
-from datasets.hints import hints_of
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.hints import hints_of
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from datasets.errors import UserError
-from datasets.federation import Federation, split_edges
-from datasets.graph import as_graph, make_graph
-from datasets.limits import Count, ShareBelowOne
-from datasets.options import Spec, checked_options
-from datasets.sets import among, distinct
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.federation import Federation, split_edges
+from fedsub.datasets.graph import as_graph, make_graph
+from fedsub.datasets.limits import Count, ShareBelowOne
+from fedsub.datasets.options import Spec, checked_options
+from fedsub.datasets.sets import among, distinct
 
 NAME = "link-prediction"
 _SMALL = 2000

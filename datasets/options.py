@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from datasets.errors import UserError, unknown
-from datasets.hints import hints_of
-from datasets.limits import check_limit
+from fedsub.datasets.errors import UserError, unknown
+from fedsub.datasets.hints import hints_of
+from fedsub.datasets.limits import check_limit
 
 OptionValue = bool | int | float | str
 

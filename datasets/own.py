@@ -21,13 +21,13 @@ import networkx
 import numpy as np
 import torch
 
-from datasets.archive import ATTRIBUTE, as_dataset
-from datasets.errors import UserError
-from datasets.files import explained
-from datasets.graph import Dataset, check_dataset
-from datasets.loaders.raw import DAMAGE, MalformedFileError, RawGraph, checked, masks_of
-from datasets.paths import ARCHIVE, GRAPHML, PLUGIN, TABLE, TENSORS
-from datasets.tables import read_table
+from fedsub.datasets.archive import ATTRIBUTE, as_dataset
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.files import explained
+from fedsub.datasets.graph import Dataset, check_dataset
+from fedsub.datasets.loaders.raw import DAMAGE, MalformedFileError, RawGraph, checked, masks_of
+from fedsub.datasets.paths import ARCHIVE, GRAPHML, PLUGIN, TABLE, TENSORS
+from fedsub.datasets.tables import read_table
 
 if TYPE_CHECKING:
     # Slow to import, and needed for tables alone.

@@ -21,10 +21,10 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, cast
 
-from datasets.errors import UserError, broken, unknown
-from datasets.files import explained
-from datasets.options import OptionValue, Spec, checked_options, defaults_of
-from datasets.paths import PLUGIN
+from fedsub.datasets.errors import UserError, broken, unknown
+from fedsub.datasets.files import explained
+from fedsub.datasets.options import OptionValue, Spec, checked_options, defaults_of
+from fedsub.datasets.paths import PLUGIN
 
 Handed = Mapping[tuple[str, str], Any]
 """Noun and name → what a program hands over under that name: a path, or the object itself."""
@@ -71,7 +71,7 @@ def load_entry_point(point: importlib.metadata.EntryPoint) -> Any:
 
 LOADED = "fedsub_plugin_"
 """Begins the names of modules from files."""
-OURS = ("benchmark", "datasets", "methods", "tests")
+OURS = ("fedsub", "benchmark", "datasets", "methods", "tests")
 _BESIDE: dict[str, dict[str, tuple[int, int] | None]] = {}
 """Module from a file → those that it found in its folder, as they were; of the process, as `sys.modules`."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from datasets.limits import NonNegative, PositiveShare, Share, check_limits
+from fedsub.datasets.limits import NonNegative, PositiveShare, Share, check_limits
 
 _UNSET = {"omit_default": True}
 

@@ -13,20 +13,20 @@ from typing import Any
 
 from filelock import FileLock
 
-from datasets import own
-from datasets.archive import as_dataset, read_archive, write_archive
-from datasets.catalogue import REGISTRY, DatasetInfo
-from datasets.errors import UserError, unknown
-from datasets.fetch import fetch, forget
-from datasets.files import explained, locate, user_cache
-from datasets.graph import Dataset, binarised, check_dataset
-from datasets.loaders import PARSERS, planetoid
-from datasets.loaders.raw import MalformedFileError
-from datasets.options import OptionValue, Spec, checked_options, format_name
-from datasets.paths import ARCHIVE, PLUGIN, is_path
-from datasets.plugins import Kind, entry_points, handed
-from datasets.summary import summarise
-from datasets.synthetic import GENERATORS
+from fedsub.datasets import own
+from fedsub.datasets.archive import as_dataset, read_archive, write_archive
+from fedsub.datasets.catalogue import REGISTRY, DatasetInfo
+from fedsub.datasets.errors import UserError, unknown
+from fedsub.datasets.fetch import fetch, forget
+from fedsub.datasets.files import explained, locate, user_cache
+from fedsub.datasets.graph import Dataset, binarised, check_dataset
+from fedsub.datasets.loaders import PARSERS, planetoid
+from fedsub.datasets.loaders.raw import MalformedFileError
+from fedsub.datasets.options import OptionValue, Spec, checked_options, format_name
+from fedsub.datasets.paths import ARCHIVE, PLUGIN, is_path
+from fedsub.datasets.plugins import Kind, entry_points, handed
+from fedsub.datasets.summary import summarise
+from fedsub.datasets.synthetic import GENERATORS
 
 PLUGINS = Kind("dataset", function="load", group="fedsub.datasets")
 

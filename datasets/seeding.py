@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from datasets.errors import UserError
+from fedsub.datasets.errors import UserError
 
 
 def stream(seed: int, purpose: str) -> np.random.Generator:

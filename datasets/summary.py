@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from scipy.sparse.csgraph import connected_components
 
-from datasets.graph import Dataset
+from fedsub.datasets.graph import Dataset
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from functools import partial
 import numpy as np
 import scipy.sparse as sp
 
-from datasets.errors import UserError
-from datasets.graph import Dataset, build_dataset, ones_at
-from datasets.limits import Count, NonNegative, Positive, Share, Size, check_limits
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.graph import Dataset, build_dataset, ones_at
+from fedsub.datasets.limits import Count, NonNegative, Positive, Share, Size, check_limits
 
 
 @dataclass(frozen=True)

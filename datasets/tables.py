@@ -6,8 +6,8 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from datasets.errors import UserError
-from datasets.loaders.raw import DAMAGE
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.loaders.raw import DAMAGE
 
 if TYPE_CHECKING:
     import pandas

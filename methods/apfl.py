@@ -20,12 +20,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from datasets.limits import NonNegative, Share
-from methods.core.base import BOTH_TASKS, Options, register
-from methods.core.twin import PREFIX, TwinMethod
-from methods.stacked.activation import Dropout
-from methods.stacked.mixing import column
-from methods.stacked.parameters import Parameters
+from fedsub.datasets.limits import NonNegative, Share
+from fedsub.methods.core.base import BOTH_TASKS, Options, register
+from fedsub.methods.core.twin import PREFIX, TwinMethod
+from fedsub.methods.stacked.activation import Dropout
+from fedsub.methods.stacked.mixing import column
+from fedsub.methods.stacked.parameters import Parameters
 
 
 @dataclass(frozen=True)

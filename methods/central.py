@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from methods.core.base import BOTH_TASKS, register
-from methods.local import Local
+from fedsub.methods.core.base import BOTH_TASKS, register
+from fedsub.methods.local import Local
 
 
 @register(

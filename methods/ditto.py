@@ -18,11 +18,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from datasets.limits import NonNegative
-from methods.core.base import BOTH_TASKS, Options, register
-from methods.core.twin import TwinMethod
-from methods.stacked.activation import Dropout
-from methods.stacked.distance import squared_distance
+from fedsub.datasets.limits import NonNegative
+from fedsub.methods.core.base import BOTH_TASKS, Options, register
+from fedsub.methods.core.twin import TwinMethod
+from fedsub.methods.stacked.activation import Dropout
+from fedsub.methods.stacked.distance import squared_distance
 
 
 @dataclass(frozen=True)

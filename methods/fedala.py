@@ -30,12 +30,12 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from datasets.limits import Count, NonNegative, PositiveShare, Size
-from methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
-from methods.core.tasks import NodeClassification, Task
-from methods.stacked.mixing import column
-from methods.stacked.parameters import Parameters
-from methods.stacked.segments import ranks
+from fedsub.datasets.limits import Count, NonNegative, PositiveShare, Size
+from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
+from fedsub.methods.core.tasks import NodeClassification, Task
+from fedsub.methods.stacked.mixing import column
+from fedsub.methods.stacked.parameters import Parameters
+from fedsub.methods.stacked.segments import ranks
 
 
 @dataclass(frozen=True)

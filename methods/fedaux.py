@@ -33,15 +33,15 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from datasets.limits import NonNegative, Positive
-from methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
-from methods.stacked.activation import Dropout, add_bias
-from methods.stacked.backbones import make_backbone
-from methods.stacked.gaussian import gaussian_means
-from methods.stacked.masks import PREFIX, apply_masks, with_masks
-from methods.stacked.mixing import cosine, gram, mix
-from methods.stacked.parameters import Parameters, stack
-from methods.stacked.segments import segment_product
+from fedsub.datasets.limits import NonNegative, Positive
+from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
+from fedsub.methods.stacked.activation import Dropout, add_bias
+from fedsub.methods.stacked.backbones import make_backbone
+from fedsub.methods.stacked.gaussian import gaussian_means
+from fedsub.methods.stacked.masks import PREFIX, apply_masks, with_masks
+from fedsub.methods.stacked.mixing import cosine, gram, mix
+from fedsub.methods.stacked.parameters import Parameters, stack
+from fedsub.methods.stacked.segments import segment_product
 
 VECTOR = "auxiliary"
 SMALLEST = 1e-8

@@ -7,7 +7,7 @@ McMahan et al., Communication-Efficient Learning of Deep Networks from Decentral
 
 from __future__ import annotations
 
-from methods.core.base import BOTH_TASKS, FederatedMethod, register
+from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, register
 
 
 @register("fedavg", title="FedAvg", paper="McMahan et al. 2017", tasks=BOTH_TASKS)

@@ -23,12 +23,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from datasets.limits import Positive
-from methods.core.base import BOTH_TASKS, Options, register
-from methods.core.server_rules import ServedMethod, ServerRule
-from methods.stacked.distance import squared_distance
-from methods.stacked.mixing import column, weighted_mean
-from methods.stacked.parameters import Parameters
+from fedsub.datasets.limits import Positive
+from fedsub.methods.core.base import BOTH_TASKS, Options, register
+from fedsub.methods.core.server_rules import ServedMethod, ServerRule
+from fedsub.methods.stacked.distance import squared_distance
+from fedsub.methods.stacked.mixing import column, weighted_mean
+from fedsub.methods.stacked.parameters import Parameters
 
 
 @dataclass(frozen=True)

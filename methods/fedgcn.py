@@ -42,17 +42,23 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from datasets.errors import UserError
-from datasets.federation import Federation
-from datasets.graph import as_array, as_feature_tensor, ones_at, select_features
-from datasets.limits import Size
-from methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
-from methods.core.channel import FLOAT, INDEX
-from methods.stacked.architecture import Architecture
-from methods.stacked.features import Features
-from methods.stacked.inputs import Convolution, Inputs
-from methods.stacked.propagation import kernel_of, propagate, symmetric_weight, use_kernel, with_self_loops
-from methods.stacked.segments import Segments
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.federation import Federation
+from fedsub.datasets.graph import as_array, as_feature_tensor, ones_at, select_features
+from fedsub.datasets.limits import Size
+from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
+from fedsub.methods.core.channel import FLOAT, INDEX
+from fedsub.methods.stacked.architecture import Architecture
+from fedsub.methods.stacked.features import Features
+from fedsub.methods.stacked.inputs import Convolution, Inputs
+from fedsub.methods.stacked.propagation import (
+    kernel_of,
+    propagate,
+    symmetric_weight,
+    use_kernel,
+    with_self_loops,
+)
+from fedsub.methods.stacked.segments import Segments
 
 
 @dataclass(frozen=True)

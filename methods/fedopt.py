@@ -19,11 +19,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from datasets.limits import Positive, ShareBelowOne
-from methods.core.base import BOTH_TASKS, Options, register
-from methods.core.server_rules import ServedMethod, ServerRule
-from methods.stacked.mixing import weighted_mean
-from methods.stacked.parameters import Parameters
+from fedsub.datasets.limits import Positive, ShareBelowOne
+from fedsub.methods.core.base import BOTH_TASKS, Options, register
+from fedsub.methods.core.server_rules import ServedMethod, ServerRule
+from fedsub.methods.stacked.mixing import weighted_mean
+from fedsub.methods.stacked.parameters import Parameters
 
 
 @dataclass(frozen=True)

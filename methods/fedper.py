@@ -6,8 +6,8 @@ With SGC, whose only layer is its classifier, nothing is left to share and FedPe
 
 from __future__ import annotations
 
-from methods.core.base import BOTH_TASKS, register
-from methods.fedavg import FedAvg
+from fedsub.methods.core.base import BOTH_TASKS, register
+from fedsub.methods.fedavg import FedAvg
 
 
 @register(

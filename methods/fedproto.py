@@ -32,11 +32,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from datasets.limits import NonNegative
-from methods.core.base import FederatedMethod, Options, register
-from methods.core.channel import size_of
-from methods.core.tasks import NodeClassification
-from methods.stacked.activation import Dropout
+from fedsub.datasets.limits import NonNegative
+from fedsub.methods.core.base import FederatedMethod, Options, register
+from fedsub.methods.core.channel import size_of
+from fedsub.methods.core.tasks import NodeClassification
+from fedsub.methods.stacked.activation import Dropout
 
 FAR = 1e6
 """By which the prototype of a class that no client trains on is further than the furthest, squared."""

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from datasets.limits import NonNegative
-from methods.core.base import BOTH_TASKS, Options, register
-from methods.fedavg import FedAvg
-from methods.stacked.distance import squared_distance
+from fedsub.datasets.limits import NonNegative
+from fedsub.methods.core.base import BOTH_TASKS, Options, register
+from fedsub.methods.fedavg import FedAvg
+from fedsub.methods.stacked.distance import squared_distance
 
 
 @dataclass(frozen=True)

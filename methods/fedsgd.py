@@ -15,10 +15,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from methods.core.base import FederatedMethod, register
-from methods.core.channel import size_of
-from methods.stacked.inputs import Inputs
-from methods.stacked.parameters import Parameters, stack
+from fedsub.methods.core.base import FederatedMethod, register
+from fedsub.methods.core.channel import size_of
+from fedsub.methods.stacked.inputs import Inputs
+from fedsub.methods.stacked.parameters import Parameters, stack
 
 
 @register("fedsgd", title="FL GNN", paper="McMahan et al. 2017", exchanges="gradients of the parameters")

@@ -37,16 +37,16 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from datasets.graph import select_features
-from datasets.limits import Count, NonNegative, Share
-from methods.core.base import FederatedMethod, Options, register
-from methods.core.tasks import NodeClassification
-from methods.stacked.activation import activate, add_bias
-from methods.stacked.features import Features
-from methods.stacked.mixing import weighted_mean
-from methods.stacked.optimiser import MaskedOptimiser, make_adam
-from methods.stacked.parameters import Parameters, stack, uniform
-from methods.stacked.segments import Segments, segment_product
+from fedsub.datasets.graph import select_features
+from fedsub.datasets.limits import Count, NonNegative, Share
+from fedsub.methods.core.base import FederatedMethod, Options, register
+from fedsub.methods.core.tasks import NodeClassification
+from fedsub.methods.stacked.activation import activate, add_bias
+from fedsub.methods.stacked.features import Features
+from fedsub.methods.stacked.mixing import weighted_mean
+from fedsub.methods.stacked.optimiser import MaskedOptimiser, make_adam
+from fedsub.methods.stacked.parameters import Parameters, stack, uniform
+from fedsub.methods.stacked.segments import Segments, segment_product
 
 
 @dataclass(frozen=True)

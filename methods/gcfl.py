@@ -44,11 +44,11 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from datasets.limits import Limit, NonNegative, Size
-from methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
-from methods.core.setting import Setting
-from methods.stacked.mixing import cosine, gram, mix
-from methods.stacked.parameters import Parameters
+from fedsub.datasets.limits import Limit, NonNegative, Size
+from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
+from fedsub.methods.core.setting import Setting
+from fedsub.methods.stacked.mixing import cosine, gram, mix
+from fedsub.methods.stacked.parameters import Parameters
 
 SMALLEST_DEVIATION = 1e-9
 """Of a sequence, in its largest value."""

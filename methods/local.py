@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from methods.core.base import BOTH_TASKS, FederatedMethod, register
+from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, register
 
 
 @register("local", title="Local", paper="no communication", exchanges="nothing", tasks=BOTH_TASKS)

@@ -29,14 +29,14 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from datasets.errors import UserError
-from datasets.limits import NonNegative, Positive
-from methods.core.base import BOTH_TASKS, Options, register
-from methods.core.tasks import NodeClassification
-from methods.fedavg import FedAvg
-from methods.stacked.activation import Dropout, activate, add_bias
-from methods.stacked.parameters import Parameters, linear_start, prefixed, stack
-from methods.stacked.segments import Segments, segment_product
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.limits import NonNegative, Positive
+from fedsub.methods.core.base import BOTH_TASKS, Options, register
+from fedsub.methods.core.tasks import NodeClassification
+from fedsub.methods.fedavg import FedAvg
+from fedsub.methods.stacked.activation import Dropout, activate, add_bias
+from fedsub.methods.stacked.parameters import Parameters, linear_start, prefixed, stack
+from fedsub.methods.stacked.segments import Segments, segment_product
 
 
 @dataclass(frozen=True)

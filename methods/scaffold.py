@@ -29,11 +29,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from datasets.limits import Positive
-from methods.core.base import BOTH_TASKS, Options, register
-from methods.core.corrected import CorrectedMethod
-from methods.stacked.mixing import weighted_mean
-from methods.stacked.parameters import Parameters
+from fedsub.datasets.limits import Positive
+from fedsub.methods.core.base import BOTH_TASKS, Options, register
+from fedsub.methods.core.corrected import CorrectedMethod
+from fedsub.methods.stacked.mixing import weighted_mean
+from fedsub.methods.stacked.parameters import Parameters
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmark.store import Store
+from fedsub.benchmark.records.store import Store
 
 ROOT = Path(__file__).resolve().parents[1]
 FENCED = re.compile(

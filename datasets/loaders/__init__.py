@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from datasets.loaders import am_gcn, gnn_benchmark, graphsaint, heterophilous, ogb, planetoid, wikics
-from datasets.loaders.raw import MalformedFileError, RawGraph
+from fedsub.datasets.loaders import am_gcn, gnn_benchmark, graphsaint, heterophilous, ogb, planetoid, wikics
+from fedsub.datasets.loaders.raw import MalformedFileError, RawGraph
 
 __all__ = ["PARSERS", "MalformedFileError", "Parser", "RawGraph"]
 

@@ -16,7 +16,7 @@ from typing import IO
 import numpy as np
 import scipy.sparse as sp
 
-from datasets.loaders.raw import RawGraph, checked, malformed, open_zip, sole_member
+from fedsub.datasets.loaders.raw import RawGraph, checked, malformed, open_zip, sole_member
 
 _ROWS_AT_ONCE = 128
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import scipy.sparse as sp
 
-from datasets.loaders.npz import NpzReader, open_npz
-from datasets.loaders.raw import RawGraph, checked, csr, edges_of
+from fedsub.datasets.loaders.npz import NpzReader, open_npz
+from fedsub.datasets.loaders.raw import RawGraph, checked, csr, edges_of
 
 
 def parse(files: Mapping[str, Path]) -> RawGraph:

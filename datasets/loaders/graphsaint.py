@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.loaders.npz import open_npz
-from datasets.loaders.raw import RawGraph, checked, csr, edges_of, open_zip, single, sole_member
+from fedsub.datasets.loaders.npz import open_npz
+from fedsub.datasets.loaders.raw import RawGraph, checked, csr, edges_of, open_zip, single, sole_member
 
 
 def parse(files: Mapping[str, Path]) -> RawGraph:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from datasets.loaders.npz import open_npz
-from datasets.loaders.raw import RawGraph, checked, malformed, masks_of
+from fedsub.datasets.loaders.npz import open_npz
+from fedsub.datasets.loaders.raw import RawGraph, checked, malformed, masks_of
 
 MASKS = ("train_masks", "val_masks", "test_masks")
 

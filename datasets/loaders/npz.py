@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from datasets.loaders.raw import DAMAGE, MalformedFileError, check_size, malformed
+from fedsub.datasets.loaders.raw import DAMAGE, MalformedFileError, check_size, malformed
 
 
 class NpzReader:

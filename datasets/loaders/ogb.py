@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.loaders.raw import DAMAGE, MalformedFileError, RawGraph, checked, malformed, sole_member
+from fedsub.datasets.loaders.raw import DAMAGE, MalformedFileError, RawGraph, checked, malformed, sole_member
 
 MEMBERS = (
     "edge.csv.gz",

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import scipy.sparse as sp
 
-from datasets.loaders.raw import csr, malformed, single
+from fedsub.datasets.loaders.raw import csr, malformed, single
 
 _NUMERIC = re.compile(r"[biuf](1|2|4|8)")
 

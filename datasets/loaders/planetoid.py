@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from datasets.loaders.pickles import as_array, as_matrix, load_pickle
-from datasets.loaders.raw import RawGraph, checked, malformed, single
+from fedsub.datasets.loaders.pickles import as_array, as_matrix, load_pickle
+from fedsub.datasets.loaders.raw import RawGraph, checked, malformed, single
 
 PARTS = ("allx", "ally", "tx", "ty", "graph", "test.index")
 """The files needed; x and y are contained in allx and ally."""

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 
-from datasets.errors import UserError
+from fedsub.datasets.errors import UserError
 
 MAXIMUM_MEMBER_BYTES = 8 * 2**30
 """A larger member of a zip file is taken for a decompression bomb."""

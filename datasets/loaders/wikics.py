@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.loaders.raw import RawGraph, checked, malformed
+from fedsub.datasets.loaders.raw import RawGraph, checked, malformed
 
 
 def parse(files: Mapping[str, Path]) -> RawGraph:

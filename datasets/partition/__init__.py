@@ -10,11 +10,11 @@ draw other clients for a seed says so in its `VERSION` (1 where it says nothing)
 
 from __future__ import annotations
 
-from datasets.errors import UserError
-from datasets.graph import Dataset
-from datasets.options import OptionValue, Spec, format_name
-from datasets.partition.base import Partition, as_partition
-from datasets.plugins import Kind
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.graph import Dataset
+from fedsub.datasets.options import OptionValue, Spec, format_name
+from fedsub.datasets.partition.base import Partition, as_partition
+from fedsub.datasets.plugins import Kind
 
 SCHEMES = Kind(
     "partition scheme",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from datasets.errors import UserError
-from datasets.graph import Dataset, valued
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.graph import Dataset, valued
 
 
 def partition(dataset: Dataset, clients: int, seed: int, *, key: str = "") -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from datasets.errors import UserError
+from fedsub.datasets.errors import UserError
 
 
 def near_order(adjacency: sp.csr_matrix) -> np.ndarray:

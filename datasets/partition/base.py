@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from datasets.errors import UserError
-from datasets.graph import Dataset, clean_edges, make_graph
-from datasets.sets import distinct
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.graph import Dataset, clean_edges, make_graph
+from fedsub.datasets.sets import distinct
 
 
 def _no_edges() -> np.ndarray:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from datasets.errors import UserError
-from datasets.graph import Dataset
-from datasets.limits import Count, Positive
-from datasets.partition.base import Drawn
-from datasets.partition.random_edges import with_random_edges
-from datasets.seeding import stream
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.graph import Dataset
+from fedsub.datasets.limits import Count, Positive
+from fedsub.datasets.partition.base import Drawn
+from fedsub.datasets.partition.random_edges import with_random_edges
+from fedsub.datasets.seeding import stream
 
 
 def partition(

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.errors import UserError
-from datasets.files import find_data
-from datasets.graph import Dataset
-from datasets.loaders.npz import NpzReader, open_npz
-from datasets.loaders.raw import DAMAGE, MalformedFileError
-from datasets.partition.base import of_component
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.files import find_data
+from fedsub.datasets.graph import Dataset
+from fedsub.datasets.loaders.npz import NpzReader, open_npz
+from fedsub.datasets.loaders.raw import DAMAGE, MalformedFileError
+from fedsub.datasets.partition.base import of_component
 
 
 def check_options(*, path: str, **others: object) -> None:

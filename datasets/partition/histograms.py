@@ -7,9 +7,9 @@ import warnings
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from datasets.errors import UserError
-from datasets.graph import Dataset
-from datasets.seeding import stream
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.graph import Dataset
+from fedsub.datasets.seeding import stream
 
 
 def histograms(groups: np.ndarray, labels: np.ndarray, classes: int) -> np.ndarray:

@@ -14,10 +14,10 @@ import numpy as np
 import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
-from datasets.cache import remember_groups
-from datasets.graph import Dataset, as_scipy
-from datasets.limits import Count, Size
-from datasets.partition import balance
+from fedsub.datasets.cache import remember_groups
+from fedsub.datasets.graph import Dataset, as_scipy
+from fedsub.datasets.limits import Count, Size
+from fedsub.datasets.partition import balance
 
 VERSION = 2
 """2: degenerate clusterings are drawn anew."""

@@ -12,12 +12,12 @@ from typing import Literal
 import numpy as np
 import scipy.sparse as sp
 
-from datasets.cache import remember_groups
-from datasets.errors import UserError
-from datasets.graph import Dataset
-from datasets.limits import Size
-from datasets.partition import balance
-from datasets.seeding import stream
+from fedsub.datasets.cache import remember_groups
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.graph import Dataset
+from fedsub.datasets.limits import Size
+from fedsub.datasets.partition import balance
+from fedsub.datasets.seeding import stream
 
 VERSION = 1
 """Also that of the schemes that are made of its communities."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from datasets.errors import UserError
-from datasets.graph import Dataset
-from datasets.partition import louvain
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.graph import Dataset
+from fedsub.datasets.partition import louvain
 
 VERSION = louvain.VERSION
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from datasets.errors import UserError
-from datasets.graph import Dataset
-from datasets.limits import Positive, Size
-from datasets.partition import louvain
-from datasets.partition.base import Drawn
-from datasets.partition.random_edges import with_random_edges
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.graph import Dataset
+from fedsub.datasets.limits import Positive, Size
+from fedsub.datasets.partition import louvain
+from fedsub.datasets.partition.base import Drawn
+from fedsub.datasets.partition.random_edges import with_random_edges
 
 VERSION = louvain.VERSION
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from datasets.graph import Dataset
-from datasets.limits import Positive
-from datasets.partition import louvain
-from datasets.partition.base import Drawn
-from datasets.partition.histograms import merged
-from datasets.partition.random_edges import with_random_edges
+from fedsub.datasets.graph import Dataset
+from fedsub.datasets.limits import Positive
+from fedsub.datasets.partition import louvain
+from fedsub.datasets.partition.base import Drawn
+from fedsub.datasets.partition.histograms import merged
+from fedsub.datasets.partition.random_edges import with_random_edges
 
 VERSION = louvain.VERSION
 

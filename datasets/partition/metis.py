@@ -13,11 +13,11 @@ import numpy as np
 import pymetis
 import scipy.sparse as sp
 
-from datasets.cache import remember_groups
-from datasets.errors import UserError
-from datasets.graph import Dataset, ones_at
-from datasets.partition import balance
-from datasets.seeding import stream
+from fedsub.datasets.cache import remember_groups
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.graph import Dataset, ones_at
+from fedsub.datasets.partition import balance
+from fedsub.datasets.seeding import stream
 
 VERSION = 2
 """2: METIS draws from a seed of `stream`; before, seeds 0 and 1 gave the same parts."""

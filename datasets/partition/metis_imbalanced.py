@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from datasets.errors import UserError
-from datasets.graph import Dataset
-from datasets.limits import Count
-from datasets.partition import metis
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.graph import Dataset
+from fedsub.datasets.limits import Count
+from fedsub.datasets.partition import metis
 
 VERSION = metis.VERSION
 

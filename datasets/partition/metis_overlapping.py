@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from datasets.errors import UserError
-from datasets.graph import Dataset
-from datasets.limits import Count, PositiveShare
-from datasets.partition import metis
-from datasets.partition.base import group
-from datasets.seeding import stream
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.graph import Dataset
+from fedsub.datasets.limits import Count, PositiveShare
+from fedsub.datasets.partition import metis
+from fedsub.datasets.partition.base import group
+from fedsub.datasets.seeding import stream
 
 VERSION = metis.VERSION
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from datasets.errors import UserError
-from datasets.graph import Dataset
-from datasets.limits import Count
-from datasets.partition import metis
-from datasets.partition.base import Drawn
-from datasets.partition.histograms import merged
-from datasets.partition.random_edges import with_random_edges
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.graph import Dataset
+from fedsub.datasets.limits import Count
+from fedsub.datasets.partition import metis
+from fedsub.datasets.partition.base import Drawn
+from fedsub.datasets.partition.histograms import merged
+from fedsub.datasets.partition.random_edges import with_random_edges
 
 VERSION = metis.VERSION - 1
 """One behind: it came with the second of `metis`."""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from datasets.errors import UserError
-from datasets.graph import Dataset
-from datasets.options import parse_name
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.graph import Dataset
+from fedsub.datasets.options import parse_name
 
 
 def partition(dataset: Dataset, clients: int, seed: int) -> np.ndarray:
@@ -18,7 +18,7 @@ def partition(dataset: Dataset, clients: int, seed: int) -> np.ndarray:
     Raises UserError for a graph that is not made of clients, and for another number of them.
     """
     # Graphs are what partitions divide: imported here, so that real graphs need no generator.
-    from datasets.synthetic import GENERATORS
+    from fedsub.datasets.synthetic import GENERATORS
 
     name, _ = parse_name(dataset.name)
     generator = GENERATORS.get(name)

@@ -9,10 +9,10 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from datasets.files import explained
-from datasets.graph import Dataset
-from datasets.partition.base import Partition
-from datasets.partition.statistics import client_edges, label_counts
+from fedsub.datasets.files import explained
+from fedsub.datasets.graph import Dataset
+from fedsub.datasets.partition.base import Partition
+from fedsub.datasets.partition.statistics import client_edges, label_counts
 
 LABELLED = 60
 """Up to this many clients carry their number."""

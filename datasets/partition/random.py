@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from datasets.graph import Dataset
-from datasets.partition import balance
-from datasets.seeding import stream
+from fedsub.datasets.graph import Dataset
+from fedsub.datasets.partition import balance
+from fedsub.datasets.seeding import stream
 
 
 def partition(dataset: Dataset, clients: int, seed: int, *, balanced: bool = False) -> np.ndarray:

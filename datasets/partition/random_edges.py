@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from datasets.graph import Dataset
-from datasets.partition.base import Drawn
-from datasets.seeding import stream
+from fedsub.datasets.graph import Dataset
+from fedsub.datasets.partition.base import Drawn
+from fedsub.datasets.seeding import stream
 
 
 def with_random_edges(

@@ -9,8 +9,8 @@ import scipy.sparse as sp
 from scipy.spatial.distance import pdist
 from scipy.special import rel_entr
 
-from datasets.graph import Dataset, ones_at
-from datasets.partition.base import Partition
+from fedsub.datasets.graph import Dataset, ones_at
+from fedsub.datasets.partition.base import Partition
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,13 @@ import inspect
 import numpy as np
 from torch import Tensor
 
-from datasets.errors import UserError
-from datasets.graph import Dataset
-from datasets.options import Spec, format_name
-from datasets.partition.base import Partition
-from datasets.plugins import Kind
-from datasets.seeding import stream
-from datasets.splits.base import TEST, TRAIN, UNUSED, VALIDATION, Split, checked_roles
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.graph import Dataset
+from fedsub.datasets.options import Spec, format_name
+from fedsub.datasets.partition.base import Partition
+from fedsub.datasets.plugins import Kind
+from fedsub.datasets.seeding import stream
+from fedsub.datasets.splits.base import TEST, TRAIN, UNUSED, VALIDATION, Split, checked_roles
 
 SCHEMES = Kind("split", function="split", group="fedsub.splits", package=__name__, shared=("base",), given=3)
 

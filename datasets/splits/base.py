@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from datasets.errors import UserError
+from fedsub.datasets.errors import UserError
 
 TRAIN, VALIDATION, TEST, UNUSED = range(4)
 Rounding = Literal["nearest", "floor", "cumulative"]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from datasets.errors import UserError
-from datasets.files import find_data
-from datasets.graph import Dataset
-from datasets.limits import Size
-from datasets.loaders.npz import NpzReader, open_npz
-from datasets.loaders.raw import MalformedFileError
-from datasets.partition.base import Partition
-from datasets.splits.official import as_roles
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.files import find_data
+from fedsub.datasets.graph import Dataset
+from fedsub.datasets.limits import Size
+from fedsub.datasets.loaders.npz import NpzReader, open_npz
+from fedsub.datasets.loaders.raw import MalformedFileError
+from fedsub.datasets.partition.base import Partition
+from fedsub.datasets.splits.official import as_roles
 
 ROLES = ("train", "validation", "test")
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from datasets.catalogue import REGISTRY
-from datasets.errors import UserError
-from datasets.graph import Dataset
-from datasets.limits import Size
-from datasets.partition.base import Partition
-from datasets.splits.base import UNUSED
+from fedsub.datasets.catalogue import REGISTRY
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.graph import Dataset
+from fedsub.datasets.limits import Size
+from fedsub.datasets.partition.base import Partition
+from fedsub.datasets.splits.base import UNUSED
 
 WITH_SPLITS = ("planetoid", "ogb", "heterophilous")
 """Loaders of files that hold a split."""

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from datasets.errors import UserError
-from datasets.limits import Count
-from datasets.partition.base import Partition
-from datasets.splits.base import TEST, TRAIN, VALIDATION
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.limits import Count
+from fedsub.datasets.partition.base import Partition
+from fedsub.datasets.splits.base import TEST, TRAIN, VALIDATION
 
 VERSION = 2
 """2: drawn from seed and partition; before, all partitions of a graph shared their splits."""

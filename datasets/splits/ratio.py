@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from datasets.limits import Share
-from datasets.partition.base import Partition
-from datasets.splits.base import UNUSED, Shares, check_shares
+from fedsub.datasets.limits import Share
+from fedsub.datasets.partition.base import Partition
+from fedsub.datasets.splits.base import UNUSED, Shares, check_shares
 
 VERSION = 2
 """2: drawn from seed and partition; before, all partitions of a graph shared their splits."""

@@ -44,17 +44,17 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from datasets.errors import UserError
-from datasets.limits import Count, PositiveShare, Share
-from methods.adafgl.homophily import homophily
-from methods.adafgl.personal import Heads, Personal, personal_start
-from methods.core.base import FederatedMethod, Options, register
-from methods.core.channel import FLOAT, size_of
-from methods.core.metrics.accuracy import accuracy
-from methods.core.tasks import NodeClassification
-from methods.core.twin import PREFIX
-from methods.stacked.activation import Dropout
-from methods.stacked.parameters import Parameters, prefixed, stack, unprefixed
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.limits import Count, PositiveShare, Share
+from fedsub.methods.adafgl.homophily import homophily
+from fedsub.methods.adafgl.personal import Heads, Personal, personal_start
+from fedsub.methods.core.base import FederatedMethod, Options, register
+from fedsub.methods.core.channel import FLOAT, size_of
+from fedsub.methods.core.metrics.accuracy import accuracy
+from fedsub.methods.core.tasks import NodeClassification
+from fedsub.methods.core.twin import PREFIX
+from fedsub.methods.stacked.activation import Dropout
+from fedsub.methods.stacked.parameters import Parameters, prefixed, stack, unprefixed
 
 
 @dataclass(frozen=True)

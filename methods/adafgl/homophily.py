@@ -6,11 +6,11 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from datasets.federation import Federation
-from methods.core.tasks import NodeClassification
-from methods.stacked.backbones import normalised_adjacency
-from methods.stacked.propagation import spread_labels
-from methods.stacked.segments import ranks
+from fedsub.datasets.federation import Federation
+from fedsub.methods.core.tasks import NodeClassification
+from fedsub.methods.stacked.backbones import normalised_adjacency
+from fedsub.methods.stacked.propagation import spread_labels
+from fedsub.methods.stacked.segments import ranks
 
 STEPS = 10
 SPREAD = 0.5

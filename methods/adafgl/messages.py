@@ -19,9 +19,9 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from methods.compiled.passes import compile_pass
-from methods.stacked import kernels
-from methods.stacked.segments import Segments
+from fedsub.methods.compiled.passes import compile_pass
+from fedsub.methods.stacked import kernels
+from fedsub.methods.stacked.segments import Segments
 
 ALIKE = 0.999
 """Cosine above which two predictions are the same."""

@@ -8,12 +8,12 @@ import dgl
 import torch
 from torch import Tensor
 
-from methods.adafgl.messages import SMALLEST, Messages, alike_pairs
-from methods.adafgl.smoothing import Smoothing
-from methods.stacked.activation import Dropout, add_bias, trains
-from methods.stacked.inputs import Inputs
-from methods.stacked.parameters import Parameters, Weights, glorot
-from methods.stacked.segments import segment_product
+from fedsub.methods.adafgl.messages import SMALLEST, Messages, alike_pairs
+from fedsub.methods.adafgl.smoothing import Smoothing
+from fedsub.methods.stacked.activation import Dropout, add_bias, trains
+from fedsub.methods.stacked.inputs import Inputs
+from fedsub.methods.stacked.parameters import Parameters, Weights, glorot
+from fedsub.methods.stacked.segments import segment_product
 
 Heads = dict[str, Tensor]
 """Outputs of the parts, (n, C) each: `homophilous` z, `features` z₁, `smoothed` z₂, `messages` z₃."""

@@ -16,12 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from datasets.graph import csr_tensor
-from methods.compiled.passes import compile_pass
-from methods.stacked import kernels
-from methods.stacked.propagation import propagate, with_self_loops
-from methods.stacked.segments import Segments
-from methods.stacked.sparse import sparse_product
+from fedsub.datasets.graph import csr_tensor
+from fedsub.methods.compiled.passes import compile_pass
+from fedsub.methods.stacked import kernels
+from fedsub.methods.stacked.propagation import propagate, with_self_loops
+from fedsub.methods.stacked.segments import Segments
+from fedsub.methods.stacked.sparse import sparse_product
 
 
 class Smoothing:

@@ -13,24 +13,24 @@ import dgl
 import torch
 from torch import Tensor
 
-from datasets.errors import UserError
-from datasets.federation import Federation
-from methods.core import tasks
-from methods.core.channel import Channel
-from methods.core.info import MethodInfo
-from methods.core.info import Options as Options
-from methods.core.participation import Attendance, local_epochs
-from methods.core.schedule import Schedule
-from methods.core.setting import Setting
-from methods.core.tasks import Task
-from methods.core.uplink import Uplink
-from methods.stacked.activation import Dropout, trains
-from methods.stacked.architecture import Architecture
-from methods.stacked.backbones import Backbone, make_backbone
-from methods.stacked.inputs import Inputs
-from methods.stacked.mixing import column, weighted_mean
-from methods.stacked.optimiser import MaskedOptimiser, make_adam
-from methods.stacked.parameters import (
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.federation import Federation
+from fedsub.methods.core import tasks
+from fedsub.methods.core.channel import Channel
+from fedsub.methods.core.info import MethodInfo
+from fedsub.methods.core.info import Options as Options
+from fedsub.methods.core.participation import Attendance, local_epochs
+from fedsub.methods.core.schedule import Schedule
+from fedsub.methods.core.setting import Setting
+from fedsub.methods.core.tasks import Task
+from fedsub.methods.core.uplink import Uplink
+from fedsub.methods.stacked.activation import Dropout, trains
+from fedsub.methods.stacked.architecture import Architecture
+from fedsub.methods.stacked.backbones import Backbone, make_backbone
+from fedsub.methods.stacked.inputs import Inputs
+from fedsub.methods.stacked.mixing import column, weighted_mean
+from fedsub.methods.stacked.optimiser import MaskedOptimiser, make_adam
+from fedsub.methods.stacked.parameters import (
     Parameters,
     begins_with,
     check_averages,
@@ -38,7 +38,7 @@ from methods.stacked.parameters import (
     check_stacked,
     stack,
 )
-from methods.stacked.propagation import use_kernel
+from fedsub.methods.stacked.propagation import use_kernel
 
 BOTH_TASKS = (tasks.NodeClassification.name, tasks.LinkPrediction.name)
 SAME_AS_FEDAVG = "same_as_fedavg"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from datasets.errors import UserError
+from fedsub.datasets.errors import UserError
 
 FLOAT = INDEX = 4
 """Bytes of a float32 value, and of a place among others, a 32-bit number."""

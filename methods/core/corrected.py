@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from datasets.errors import UserError
-from methods.core.base import FederatedMethod
-from methods.stacked.mixing import column
+from fedsub.datasets.errors import UserError
+from fedsub.methods.core.base import FederatedMethod
+from fedsub.methods.stacked.mixing import column
 
 
 class CorrectedMethod(FederatedMethod):

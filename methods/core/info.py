@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from datasets.limits import check_limits
+from fedsub.datasets.limits import check_limits
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from datasets.errors import UserError
-from datasets.seeding import stream
-from methods.core.schedule import Schedule
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.seeding import stream
+from fedsub.methods.core.schedule import Schedule
 
 
 @dataclass(frozen=True, eq=False)

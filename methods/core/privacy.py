@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from datasets.extras import needed
+from fedsub.datasets.extras import needed
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
-from datasets import plugins
-from datasets.errors import UserError, unknown
-from datasets.options import checked_options
-from datasets.paths import PLUGIN
-from methods.core.base import FederatedMethod, MethodInfo, Options
-from methods.core.setting import Setting
+from fedsub.datasets import plugins
+from fedsub.datasets.errors import UserError, unknown
+from fedsub.datasets.options import checked_options
+from fedsub.datasets.paths import PLUGIN
+from fedsub.methods.core.base import FederatedMethod, MethodInfo, Options
+from fedsub.methods.core.setting import Setting
 
 SHARED = ("compiled", "core", "stacked", "structure")
 """The packages of `methods/` that hold no method."""
@@ -28,7 +28,7 @@ NOUN = "method"
 def _built_in() -> Mapping[str, type[FederatedMethod]]:
     """Name → class, in alphabetical order of the files."""
     found: dict[str, type[FederatedMethod]] = {}
-    for module in plugins.modules_of("methods", SHARED).values():
+    for module in plugins.modules_of("fedsub.methods", SHARED).values():
         _collect(importlib.import_module(module), found)
     return types.MappingProxyType(found)
 

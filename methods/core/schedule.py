@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from datasets.errors import UserError, check_choice
-from datasets.limits import Count, NonNegative, PositiveShare, Share, Size, check_limits
+from fedsub.datasets.errors import UserError, check_choice
+from fedsub.datasets.limits import Count, NonNegative, PositiveShare, Share, Size, check_limits
 
 OPTIMISERS = ("adam", "sgd")
 WEIGHTINGS = ("training-nodes", "uniform", "nodes")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from methods.core.metrics import Score
-from methods.core.tasks.base import Evaluation
+from fedsub.methods.core.metrics import Score
+from fedsub.methods.core.tasks.base import Evaluation
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from methods.core.base import FederatedMethod
-from methods.stacked.mixing import weighted_mean
-from methods.stacked.parameters import Parameters
+from fedsub.methods.core.base import FederatedMethod
+from fedsub.methods.stacked.mixing import weighted_mean
+from fedsub.methods.stacked.parameters import Parameters
 
 
 class ServerRule:

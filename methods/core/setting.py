@@ -8,12 +8,12 @@ from typing import Any
 
 from torch import Tensor
 
-from datasets.federation import Federation
-from datasets.options import Spec
-from methods.core import tasks
-from methods.core.schedule import Schedule
-from methods.core.tasks import Task
-from methods.stacked.architecture import Architecture
+from fedsub.datasets.federation import Federation
+from fedsub.datasets.options import Spec
+from fedsub.methods.core import tasks
+from fedsub.methods.core.schedule import Schedule
+from fedsub.methods.core.tasks import Task
+from fedsub.methods.stacked.architecture import Architecture
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,15 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from datasets.errors import UserError
-from datasets.federation import Federation
-from methods.core.base import SAME_AS_FEDAVG, FederatedMethod
-from methods.core.checkpoint import Checkpoint, State
-from methods.core.metrics import Metric
-from methods.core.rounds import Round
-from methods.core.schedule import LAST, SELECTED_BESIDES, Schedule
-from methods.core.selection import Curve, History
-from methods.core.tasks.base import Evaluation, Task
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.federation import Federation
+from fedsub.methods.core.base import SAME_AS_FEDAVG, FederatedMethod
+from fedsub.methods.core.checkpoint import Checkpoint, State
+from fedsub.methods.core.metrics import Metric
+from fedsub.methods.core.rounds import Round
+from fedsub.methods.core.schedule import LAST, SELECTED_BESIDES, Schedule
+from fedsub.methods.core.selection import Curve, History
+from fedsub.methods.core.tasks.base import Evaluation, Task
 
 
 class DivergedError(UserError):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from methods.core.base import FederatedMethod
-from methods.core.tasks import Task
-from methods.stacked.activation import Dropout
-from methods.stacked.parameters import Parameters, prefixed, unprefixed
+from fedsub.methods.core.base import FederatedMethod
+from fedsub.methods.core.tasks import Task
+from fedsub.methods.stacked.activation import Dropout
+from fedsub.methods.stacked.parameters import Parameters, prefixed, unprefixed
 
 PREFIX = "personal"
 

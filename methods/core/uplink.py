@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from datasets.seeding import stream
-from methods.core.channel import FLOAT
-from methods.core.compression import Compression
-from methods.core.participation import Attendance
-from methods.core.privacy import GaussianMechanism, epsilon
-from methods.core.schedule import Schedule
-from methods.stacked.mixing import column
+from fedsub.datasets.seeding import stream
+from fedsub.methods.core.channel import FLOAT
+from fedsub.methods.core.compression import Compression
+from fedsub.methods.core.participation import Attendance
+from fedsub.methods.core.privacy import GaussianMechanism, epsilon
+from fedsub.methods.core.schedule import Schedule
+from fedsub.methods.stacked.mixing import column
 
 
 @dataclass(frozen=True)

@@ -42,12 +42,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from datasets.graph import select_features
-from methods.core.base import BOTH_TASKS, register
-from methods.core.channel import size_of
-from methods.core.server_rules import ServedMethod, ServerRule
-from methods.fedcog.coupling import CoupledConvolution, Coupling, couple
-from methods.fedcog.features import (
+from fedsub.datasets.graph import select_features
+from fedsub.methods.core.base import BOTH_TASKS, register
+from fedsub.methods.core.channel import size_of
+from fedsub.methods.core.server_rules import ServedMethod, ServerRule
+from fedsub.methods.fedcog.coupling import CoupledConvolution, Coupling, couple
+from fedsub.methods.fedcog.features import (
     FeaturePropagation,
     Matrix,
     PlainPropagation,
@@ -56,14 +56,14 @@ from methods.fedcog.features import (
     mixed_hops,
     normalised,
 )
-from methods.fedcog.lnnc import Protected, connect
-from methods.fedcog.options import FedCogOptions
-from methods.feddyn import DynamicRegularisation
-from methods.fedopt import AdaptiveServer, FedAdagradOptions, FedAdamOptions
-from methods.stacked.activation import Dropout, trains
-from methods.stacked.architecture import Architecture
-from methods.stacked.inputs import Inputs
-from methods.stacked.parameters import Parameters, stack
+from fedsub.methods.fedcog.lnnc import Protected, connect
+from fedsub.methods.fedcog.options import FedCogOptions
+from fedsub.methods.feddyn import DynamicRegularisation
+from fedsub.methods.fedopt import AdaptiveServer, FedAdagradOptions, FedAdamOptions
+from fedsub.methods.stacked.activation import Dropout, trains
+from fedsub.methods.stacked.architecture import Architecture
+from fedsub.methods.stacked.inputs import Inputs
+from fedsub.methods.stacked.parameters import Parameters, stack
 
 MEBI = 2**20
 """Bytes of one MB in the paper's Table 4."""

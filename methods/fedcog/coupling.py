@@ -22,10 +22,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from datasets.federation import Federation
-from datasets.graph import make_graph, ones_at
-from datasets.sets import distinct
-from methods.stacked.propagation import kernel_of, propagate, use_kernel
+from fedsub.datasets.federation import Federation
+from fedsub.datasets.graph import make_graph, ones_at
+from fedsub.datasets.sets import distinct
+from fedsub.methods.stacked.propagation import kernel_of, propagate, use_kernel
 
 Travel = Callable[[Tensor], Tensor]
 

@@ -20,11 +20,11 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from datasets.graph import as_feature_tensor, as_scipy
-from methods.core.channel import FLOAT, INDEX
-from methods.fedcog.coupling import CoupledConvolution
-from methods.stacked.features import DENSE_SHARE
-from methods.stacked.propagation import message_matrix, propagate, symmetric_weight, with_self_loops
+from fedsub.datasets.graph import as_feature_tensor, as_scipy
+from fedsub.methods.core.channel import FLOAT, INDEX
+from fedsub.methods.fedcog.coupling import CoupledConvolution
+from fedsub.methods.stacked.features import DENSE_SHARE
+from fedsub.methods.stacked.propagation import message_matrix, propagate, symmetric_weight, with_self_loops
 
 BLOCK_BYTES = 2**24
 """Memory of one block of columns, stand-ins included: small enough to be handed out again and again."""

@@ -16,10 +16,10 @@ import dgl
 import numpy as np
 import torch
 
-from datasets.federation import Federation
-from datasets.graph import as_scipy, unit_rows
-from methods.fedcog.coupling import external_edges
-from methods.stacked.propagation import kernel_of, use_kernel
+from fedsub.datasets.federation import Federation
+from fedsub.datasets.graph import as_scipy, unit_rows
+from fedsub.methods.fedcog.coupling import external_edges
+from fedsub.methods.stacked.propagation import kernel_of, use_kernel
 
 _ROWS = 2048
 """Nodes whose similarities are held at once."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from datasets.limits import NonNegative, Positive, Share, Size
-from methods.core.base import Options
+from fedsub.datasets.limits import NonNegative, Positive, Share, Size
+from fedsub.methods.core.base import Options
 
 
 @dataclass(frozen=True)

@@ -26,14 +26,14 @@ from typing import Literal
 import numpy as np
 import torch
 
-from datasets.graph import select_features
-from datasets.limits import Cosine, Size
-from methods.core.base import PAPER_COMMUNICATION, Options, register
-from methods.core.channel import FLOAT, size_of
-from methods.fedavg import FedAvg
-from methods.fedgnn.augmentation import Augmentation, by_neighbourhood, by_similarity
-from methods.stacked.growth import grow
-from methods.stacked.inputs import Inputs
+from fedsub.datasets.graph import select_features
+from fedsub.datasets.limits import Cosine, Size
+from fedsub.methods.core.base import PAPER_COMMUNICATION, Options, register
+from fedsub.methods.core.channel import FLOAT, size_of
+from fedsub.methods.fedavg import FedAvg
+from fedsub.methods.fedgnn.augmentation import Augmentation, by_neighbourhood, by_similarity
+from fedsub.methods.stacked.growth import grow
+from fedsub.methods.stacked.inputs import Inputs
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from datasets.federation import Federation
-from datasets.graph import as_scipy, unit_rows
-from datasets.sets import among, distinct
+from fedsub.datasets.federation import Federation
+from fedsub.datasets.graph import as_scipy, unit_rows
+from fedsub.datasets.sets import among, distinct
 
 CHUNK_ENTRIES = 2**24
 """Similarities computed at a time (64 MB)."""

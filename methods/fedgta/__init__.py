@@ -36,19 +36,19 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from datasets.errors import UserError
-from datasets.limits import Cosine, Count, Positive, Share, Size
-from methods.core.base import FederatedMethod, Options, register
-from methods.core.tasks import NodeClassification
-from methods.fedgta.gamlp import GAMLP
-from methods.stacked.activation import Dropout
-from methods.stacked.architecture import Architecture
-from methods.stacked.backbones import normalised_adjacency
-from methods.stacked.inputs import Convolution, Inputs
-from methods.stacked.mixing import cosine, gram, mix
-from methods.stacked.parameters import Parameters, stack
-from methods.stacked.propagation import propagate, spread_labels, symmetric_weight
-from methods.stacked.segments import Segments
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.limits import Cosine, Count, Positive, Share, Size
+from fedsub.methods.core.base import FederatedMethod, Options, register
+from fedsub.methods.core.tasks import NodeClassification
+from fedsub.methods.fedgta.gamlp import GAMLP
+from fedsub.methods.stacked.activation import Dropout
+from fedsub.methods.stacked.architecture import Architecture
+from fedsub.methods.stacked.backbones import normalised_adjacency
+from fedsub.methods.stacked.inputs import Convolution, Inputs
+from fedsub.methods.stacked.mixing import cosine, gram, mix
+from fedsub.methods.stacked.parameters import Parameters, stack
+from fedsub.methods.stacked.propagation import propagate, spread_labels, symmetric_weight
+from fedsub.methods.stacked.segments import Segments
 
 SMALLEST = 1e-8
 """Added inside the logarithm, as in the authors' code."""

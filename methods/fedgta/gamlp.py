@@ -19,11 +19,11 @@ import dgl
 import torch
 from torch import Tensor
 
-from methods.stacked.activation import Dropout, add_bias, trains
-from methods.stacked.backbones import normalised_adjacency
-from methods.stacked.features import Features
-from methods.stacked.parameters import Parameters, Weights, glorot, linear_start, prefixed
-from methods.stacked.segments import Segments, ranks, segment_product
+from fedsub.methods.stacked.activation import Dropout, add_bias, trains
+from fedsub.methods.stacked.backbones import normalised_adjacency
+from fedsub.methods.stacked.features import Features
+from fedsub.methods.stacked.parameters import Parameters, Weights, glorot, linear_start, prefixed
+from fedsub.methods.stacked.segments import Segments, ranks, segment_product
 
 SLOPE = 0.25
 """Of the PReLU at the start, torch's default."""

@@ -43,17 +43,17 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from datasets.errors import UserError
-from datasets.limits import Count, NonNegative
-from methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
-from methods.core.channel import size_of
-from methods.fediih.pairs import pairwise_softplus
-from methods.fediih.routing import Routing
-from methods.stacked.activation import Dropout, add_bias
-from methods.stacked.architecture import Architecture
-from methods.stacked.parameters import Parameters, prefixed, uniform
-from methods.stacked.propagation import propagate
-from methods.stacked.segments import segment_product
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.limits import Count, NonNegative
+from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
+from fedsub.methods.core.channel import size_of
+from fedsub.methods.fediih.pairs import pairwise_softplus
+from fedsub.methods.fediih.routing import Routing
+from fedsub.methods.stacked.activation import Dropout, add_bias
+from fedsub.methods.stacked.architecture import Architecture
+from fedsub.methods.stacked.parameters import Parameters, prefixed, uniform
+from fedsub.methods.stacked.propagation import propagate
+from fedsub.methods.stacked.segments import segment_product
 
 PRIOR = "prior"
 """The parameter m, (K, F, D), which is never sent."""

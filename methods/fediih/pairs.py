@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from methods.stacked.segments import Segments, large_product
+from fedsub.methods.stacked.segments import Segments, large_product
 
 ROWS = 256
 """Of p at a time."""

@@ -22,10 +22,10 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from methods.compiled.passes import compile_pass
-from methods.compiled.rows import multiply_rows, spread_rows, sum_rows
-from methods.stacked import kernels
-from methods.stacked.propagation import Adjacency
+from fedsub.methods.compiled.passes import compile_pass
+from fedsub.methods.compiled.rows import multiply_rows, spread_rows, sum_rows
+from fedsub.methods.stacked import kernels
+from fedsub.methods.stacked.propagation import Adjacency
 
 SHORTEST = 1e-12
 """What a shorter vector is divided by, as torch's `normalize` does."""

@@ -47,23 +47,23 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from datasets.federation import as_graph
-from datasets.limits import Count, NonNegative, Size
-from datasets.seeding import stream
-from methods.core.base import Options, register
-from methods.core.channel import FLOAT
-from methods.core.tasks import NodeClassification
-from methods.fedlap.spectrum import misread_eigenpairs, roughness, smallest_eigenpairs
-from methods.fedsgd import FedSGD
-from methods.stacked.activation import Dropout
-from methods.stacked.architecture import Architecture
-from methods.stacked.backbones import Backbone, make_backbone
-from methods.stacked.features import DenseFeatures
-from methods.stacked.inputs import Inputs
-from methods.stacked.parameters import Parameters, prefixed, stack, unprefixed
-from methods.stacked.propagation import mean_weight, propagate, use_kernel, with_self_loops
-from methods.structure.global_graph import global_graph
-from methods.structure.hop2vec import random_start
+from fedsub.datasets.federation import as_graph
+from fedsub.datasets.limits import Count, NonNegative, Size
+from fedsub.datasets.seeding import stream
+from fedsub.methods.core.base import Options, register
+from fedsub.methods.core.channel import FLOAT
+from fedsub.methods.core.tasks import NodeClassification
+from fedsub.methods.fedlap.spectrum import misread_eigenpairs, roughness, smallest_eigenpairs
+from fedsub.methods.fedsgd import FedSGD
+from fedsub.methods.stacked.activation import Dropout
+from fedsub.methods.stacked.architecture import Architecture
+from fedsub.methods.stacked.backbones import Backbone, make_backbone
+from fedsub.methods.stacked.features import DenseFeatures
+from fedsub.methods.stacked.inputs import Inputs
+from fedsub.methods.stacked.parameters import Parameters, prefixed, stack, unprefixed
+from fedsub.methods.stacked.propagation import mean_weight, propagate, use_kernel, with_self_loops
+from fedsub.methods.structure.global_graph import global_graph
+from fedsub.methods.structure.hop2vec import random_start
 
 LEARNED = "smooth"
 """Name of S, and of W."""

@@ -33,21 +33,21 @@ import dgl
 import torch
 from torch import Tensor
 
-from datasets.limits import Count, ShareBelowOne, Size
-from methods.core.base import FederatedMethod, Options, register
-from methods.fedlit.channels import channel_sum
-from methods.fedlit.clustering import EdgeClustering, align, regroup
-from methods.fedlit.layers import Layer, Messages, layers_to_read
-from methods.stacked.activation import Dropout, add_bias, trains
-from methods.stacked.parameters import Parameters, glorot, linear_start, prefixed, stack, unprefixed
-from methods.stacked.propagation import (
+from fedsub.datasets.limits import Count, ShareBelowOne, Size
+from fedsub.methods.core.base import FederatedMethod, Options, register
+from fedsub.methods.fedlit.channels import channel_sum
+from fedsub.methods.fedlit.clustering import EdgeClustering, align, regroup
+from fedsub.methods.fedlit.layers import Layer, Messages, layers_to_read
+from fedsub.methods.stacked.activation import Dropout, add_bias, trains
+from fedsub.methods.stacked.parameters import Parameters, glorot, linear_start, prefixed, stack, unprefixed
+from fedsub.methods.stacked.propagation import (
     mean_weight,
     propagate,
     symmetric_weight,
     use_kernel,
     with_self_loops,
 )
-from methods.stacked.segments import segment_product
+from fedsub.methods.stacked.segments import segment_product
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from methods.compiled.passes import compile_pass
-from methods.fedlit.layers import Layer
-from methods.stacked import kernels
-from methods.stacked.activation import Dropout
-from methods.stacked.segments import large_product, segment_product
+from fedsub.methods.compiled.passes import compile_pass
+from fedsub.methods.fedlit.layers import Layer
+from fedsub.methods.stacked import kernels
+from fedsub.methods.stacked.activation import Dropout
+from fedsub.methods.stacked.segments import large_product, segment_product
 
 LARGE = 3e6
 """From this many floating-point operations of a client's channel on, channels are taken one after another:

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from methods.stacked.segments import Segments, segment_product
+from fedsub.methods.stacked.segments import Segments, segment_product
 
 
 class EdgeClustering:

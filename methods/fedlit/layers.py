@@ -12,11 +12,11 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from methods.stacked.features import as_feature_tensor
-from methods.stacked.propagation import kernel_of
-from methods.stacked.receptive_field import within
-from methods.stacked.segments import Segments, ranks
-from methods.stacked.sparse import sparse_product
+from fedsub.methods.stacked.features import as_feature_tensor
+from fedsub.methods.stacked.propagation import kernel_of
+from fedsub.methods.stacked.receptive_field import within
+from fedsub.methods.stacked.segments import Segments, ranks
+from fedsub.methods.stacked.sparse import sparse_product
 
 WORTH = 0.9
 """Up to this share of all nodes a layer computes those alone that are needed. On PubMed, where the first

@@ -39,24 +39,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from datasets.errors import UserError
-from datasets.limits import NonNegative
-from methods.core.base import BOTH_TASKS, PAPER_COMMUNICATION, FederatedMethod, Options, register
-from methods.core.channel import FLOAT
-from methods.fedpub.proxy import FunctionalEmbedding, make_proxy
-from methods.fedpub.pruning import (
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.limits import NonNegative
+from fedsub.methods.core.base import BOTH_TASKS, PAPER_COMMUNICATION, FederatedMethod, Options, register
+from fedsub.methods.core.channel import FLOAT
+from fedsub.methods.fedpub.proxy import FunctionalEmbedding, make_proxy
+from fedsub.methods.fedpub.pruning import (
     Pruning,
     indexed_size,
     kept_counts,
     message_sizes,
     mix_kept,
 )
-from methods.fedpub.similarity import class_shares, correlation, label_similarity, mixing_matrix
-from methods.stacked.activation import Dropout, trains
-from methods.stacked.distance import squared_distance
-from methods.stacked.masks import PREFIX, apply_masks, with_masks
-from methods.stacked.mixing import cosine, gram
-from methods.stacked.parameters import Parameters, glorot, unprefixed
+from fedsub.methods.fedpub.similarity import class_shares, correlation, label_similarity, mixing_matrix
+from fedsub.methods.stacked.activation import Dropout, trains
+from fedsub.methods.stacked.distance import squared_distance
+from fedsub.methods.stacked.masks import PREFIX, apply_masks, with_masks
+from fedsub.methods.stacked.mixing import cosine, gram
+from fedsub.methods.stacked.parameters import Parameters, glorot, unprefixed
 
 
 @dataclass(frozen=True)

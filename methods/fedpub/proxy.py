@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from methods.core.channel import FLOAT, INDEX
-from methods.stacked.backbones import Backbone
-from methods.stacked.features import SharedFeatures
-from methods.stacked.inputs import Inputs
-from methods.stacked.propagation import propagate, symmetric_weight, use_kernel, with_self_loops
+from fedsub.methods.core.channel import FLOAT, INDEX
+from fedsub.methods.stacked.backbones import Backbone
+from fedsub.methods.stacked.features import SharedFeatures
+from fedsub.methods.stacked.inputs import Inputs
+from fedsub.methods.stacked.propagation import propagate, symmetric_weight, use_kernel, with_self_loops
 
 BLOCKS = 5
 BLOCK_NODES = 100

@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from methods.core.channel import FLOAT, INDEX
-from methods.stacked.masks import PREFIX, apply_masks
-from methods.stacked.mixing import mix
-from methods.stacked.parameters import Parameters, Weights, unprefixed
+from fedsub.methods.core.channel import FLOAT, INDEX
+from fedsub.methods.stacked.masks import PREFIX, apply_masks
+from fedsub.methods.stacked.mixing import mix
+from fedsub.methods.stacked.parameters import Parameters, Weights, unprefixed
 
 
 @dataclass(frozen=True)

@@ -45,23 +45,23 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from datasets.federation import Federation
-from datasets.graph import select_features
-from methods.core.base import BOTH_TASKS, PAPER_COMMUNICATION, Options, register
-from methods.core.channel import FLOAT, size_of
-from methods.core.training import DivergedError
-from methods.fedavg import FedAvg
-from methods.fedsage.generator import Generated, GeneratorOptions
-from methods.fedsage.impair import choose_hidden
-from methods.fedsage.matching import OtherClients
-from methods.fedsage.mending import mended_inputs
-from methods.fedsage.training import GeneratorTraining, Phase, client_chunks
-from methods.fedsgd import FedSGD
-from methods.stacked.features import Features, NormalisedFeatures, is_dense
-from methods.stacked.growth import Grown, grow
-from methods.stacked.inputs import Inputs
-from methods.stacked.memory import return_freed_memory
-from methods.stacked.segments import Segments
+from fedsub.datasets.federation import Federation
+from fedsub.datasets.graph import select_features
+from fedsub.methods.core.base import BOTH_TASKS, PAPER_COMMUNICATION, Options, register
+from fedsub.methods.core.channel import FLOAT, size_of
+from fedsub.methods.core.training import DivergedError
+from fedsub.methods.fedavg import FedAvg
+from fedsub.methods.fedsage.generator import Generated, GeneratorOptions
+from fedsub.methods.fedsage.impair import choose_hidden
+from fedsub.methods.fedsage.matching import OtherClients
+from fedsub.methods.fedsage.mending import mended_inputs
+from fedsub.methods.fedsage.training import GeneratorTraining, Phase, client_chunks
+from fedsub.methods.fedsgd import FedSGD
+from fedsub.methods.stacked.features import Features, NormalisedFeatures, is_dense
+from fedsub.methods.stacked.growth import Grown, grow
+from fedsub.methods.stacked.inputs import Inputs
+from fedsub.methods.stacked.memory import return_freed_memory
+from fedsub.methods.stacked.segments import Segments
 
 PAPER = "Zhang et al. 2021"
 BACKBONES = ("gcn", "sgc", "graphsage")

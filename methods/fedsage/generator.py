@@ -16,16 +16,16 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from datasets.limits import Count, NonNegative, Share, Size
-from methods.core.base import Options
-from methods.stacked.activation import Dropout, activate, add_bias
-from methods.stacked.architecture import Architecture
-from methods.stacked.backbones import GraphSAGE
-from methods.stacked.growth import Grown, grow
-from methods.stacked.inputs import Inputs
-from methods.stacked.optimiser import make_adam
-from methods.stacked.parameters import Parameters, linear_start, prefixed, stack
-from methods.stacked.segments import Segments, aligned, segment_product
+from fedsub.datasets.limits import Count, NonNegative, Share, Size
+from fedsub.methods.core.base import Options
+from fedsub.methods.stacked.activation import Dropout, activate, add_bias
+from fedsub.methods.stacked.architecture import Architecture
+from fedsub.methods.stacked.backbones import GraphSAGE
+from fedsub.methods.stacked.growth import Grown, grow
+from fedsub.methods.stacked.inputs import Inputs
+from fedsub.methods.stacked.optimiser import make_adam
+from fedsub.methods.stacked.parameters import Parameters, linear_start, prefixed, stack
+from fedsub.methods.stacked.segments import Segments, aligned, segment_product
 
 
 @dataclass(frozen=True)

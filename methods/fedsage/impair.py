@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from methods.stacked.propagation import kernel_of, use_kernel
+from fedsub.methods.stacked.propagation import kernel_of, use_kernel
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from datasets.graph import csr_tensor
-from methods.compiled.passes import compile_pass
-from methods.stacked import kernels
-from methods.stacked.features import DENSE_BYTES
-from methods.stacked.segments import large_product
-from methods.stacked.sparse import sparse_product
+from fedsub.datasets.graph import csr_tensor
+from fedsub.methods.compiled.passes import compile_pass
+from fedsub.methods.stacked import kernels
+from fedsub.methods.stacked.features import DENSE_BYTES
+from fedsub.methods.stacked.segments import large_product
+from fedsub.methods.stacked.sparse import sparse_product
 
 DENSE_SHARE = 0.1
 """Features with a larger share of non-zero entries are searched by dense products (measured: at 0.35 they

@@ -7,11 +7,11 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from methods.stacked.backbones import Backbone
-from methods.stacked.features import DenseFeatures, Features, NormalisedFeatures
-from methods.stacked.growth import Grown
-from methods.stacked.inputs import Inputs
-from methods.stacked.segments import Segments
+from fedsub.methods.stacked.backbones import Backbone
+from fedsub.methods.stacked.features import DenseFeatures, Features, NormalisedFeatures
+from fedsub.methods.stacked.growth import Grown
+from fedsub.methods.stacked.inputs import Inputs
+from fedsub.methods.stacked.segments import Segments
 
 
 class MendedFeatures:

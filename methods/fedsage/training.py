@@ -15,28 +15,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from datasets.federation import Federation
-from datasets.graph import select_features
-from methods.core.channel import Channel, size_of
-from methods.core.tasks import Task
-from methods.fedsage.generator import (
+from fedsub.datasets.federation import Federation
+from fedsub.datasets.graph import select_features
+from fedsub.methods.core.channel import Channel, size_of
+from fedsub.methods.core.tasks import Task
+from fedsub.methods.fedsage.generator import (
     Generated,
     GeneratorOptions,
     NeighbourGenerator,
     count_loss,
     feature_loss,
 )
-from methods.fedsage.impair import Impaired, impair
-from methods.fedsage.matching import OtherClients, nearest_hidden
-from methods.fedsage.mending import mended_inputs
-from methods.stacked.activation import Dropout
-from methods.stacked.architecture import Architecture
-from methods.stacked.backbones import Backbone, GraphSAGE
-from methods.stacked.features import Features
-from methods.stacked.inputs import Inputs
-from methods.stacked.parameters import Parameters, stack
-from methods.stacked.propagation import kernel_of, use_kernel
-from methods.stacked.segments import Segments
+from fedsub.methods.fedsage.impair import Impaired, impair
+from fedsub.methods.fedsage.matching import OtherClients, nearest_hidden
+from fedsub.methods.fedsage.mending import mended_inputs
+from fedsub.methods.stacked.activation import Dropout
+from fedsub.methods.stacked.architecture import Architecture
+from fedsub.methods.stacked.backbones import Backbone, GraphSAGE
+from fedsub.methods.stacked.features import Features
+from fedsub.methods.stacked.inputs import Inputs
+from fedsub.methods.stacked.parameters import Parameters, stack
+from fedsub.methods.stacked.propagation import kernel_of, use_kernel
+from fedsub.methods.stacked.segments import Segments
 
 CHUNK_BYTES = 2**32
 """Clients train together while their generators, gradients and Adam states stay below this."""

@@ -21,15 +21,15 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from datasets.limits import Count
-from methods.core.base import Options, register
-from methods.fedavg import FedAvg
-from methods.fedstar.encoding import structure_encoding
-from methods.stacked.activation import Dropout, activate, add_bias
-from methods.stacked.backbones import normalised_adjacency
-from methods.stacked.inputs import Convolution
-from methods.stacked.parameters import Parameters, glorot, linear_start, prefixed, stack
-from methods.stacked.segments import aligned, segment_product
+from fedsub.datasets.limits import Count
+from fedsub.methods.core.base import Options, register
+from fedsub.methods.fedavg import FedAvg
+from fedsub.methods.fedstar.encoding import structure_encoding
+from fedsub.methods.stacked.activation import Dropout, activate, add_bias
+from fedsub.methods.stacked.backbones import normalised_adjacency
+from fedsub.methods.stacked.inputs import Convolution
+from fedsub.methods.stacked.parameters import Parameters, glorot, linear_start, prefixed, stack
+from fedsub.methods.stacked.segments import aligned, segment_product
 
 SHARED = "structure."
 """Prefix of the parameters that are averaged."""

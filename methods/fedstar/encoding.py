@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from methods.stacked.walks import return_probabilities
+from fedsub.methods.stacked.walks import return_probabilities
 
 
 def structure_encoding(graph: dgl.DGLGraph, sizes: Tensor, degrees: int, steps: int) -> Tensor:

@@ -41,28 +41,34 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from datasets.errors import UserError
-from datasets.federation import Federation, as_graph
-from methods.core.base import register
-from methods.core.participation import local_epochs
-from methods.core.setting import Setting, with_backbone
-from methods.core.tasks import NodeClassification
-from methods.fedsgd import FedSGD
-from methods.fedstruct.bytes import Traffic
-from methods.fedstruct.options import FedStructOptions
-from methods.fedstruct.rows import acquisition_bytes, combined_rows, hop_weights, pruned_blocks, pruned_rows
-from methods.stacked.activation import Dropout, trains
-from methods.stacked.architecture import Architecture
-from methods.stacked.backbones import Backbone, make_backbone
-from methods.stacked.features import DenseFeatures
-from methods.stacked.inputs import Inputs
-from methods.stacked.parameters import Parameters, prefixed, stack, unprefixed
-from methods.stacked.propagation import mean_weight, propagate, use_kernel, with_self_loops
-from methods.structure.degree import one_hot_degrees
-from methods.structure.global_graph import global_graph
-from methods.structure.graphlets import graphlet_degrees, standardised
-from methods.structure.hop2vec import random_start
-from methods.structure.node2vec import Node2VecSettings, node2vec
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.federation import Federation, as_graph
+from fedsub.methods.core.base import register
+from fedsub.methods.core.participation import local_epochs
+from fedsub.methods.core.setting import Setting, with_backbone
+from fedsub.methods.core.tasks import NodeClassification
+from fedsub.methods.fedsgd import FedSGD
+from fedsub.methods.fedstruct.bytes import Traffic
+from fedsub.methods.fedstruct.options import FedStructOptions
+from fedsub.methods.fedstruct.rows import (
+    acquisition_bytes,
+    combined_rows,
+    hop_weights,
+    pruned_blocks,
+    pruned_rows,
+)
+from fedsub.methods.stacked.activation import Dropout, trains
+from fedsub.methods.stacked.architecture import Architecture
+from fedsub.methods.stacked.backbones import Backbone, make_backbone
+from fedsub.methods.stacked.features import DenseFeatures
+from fedsub.methods.stacked.inputs import Inputs
+from fedsub.methods.stacked.parameters import Parameters, prefixed, stack, unprefixed
+from fedsub.methods.stacked.propagation import mean_weight, propagate, use_kernel, with_self_loops
+from fedsub.methods.structure.degree import one_hot_degrees
+from fedsub.methods.structure.global_graph import global_graph
+from fedsub.methods.structure.graphlets import graphlet_degrees, standardised
+from fedsub.methods.structure.hop2vec import random_start
+from fedsub.methods.structure.node2vec import Node2VecSettings, node2vec
 
 
 @register(

@@ -9,12 +9,12 @@ import numpy as np
 import scipy.sparse as sp
 from torch import Tensor
 
-from datasets.federation import Federation
-from methods.core.channel import FLOAT, size_of
-from methods.core.tasks import NodeClassification
-from methods.fedstruct.rows import reachable_pairs
-from methods.stacked.backbones import Backbone
-from methods.stacked.parameters import Parameters
+from fedsub.datasets.federation import Federation
+from fedsub.methods.core.channel import FLOAT, size_of
+from fedsub.methods.core.tasks import NodeClassification
+from fedsub.methods.fedstruct.rows import reachable_pairs
+from fedsub.methods.stacked.backbones import Backbone
+from fedsub.methods.stacked.parameters import Parameters
 
 MEGA = 10**6
 

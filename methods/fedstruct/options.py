@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from datasets.errors import UserError
-from datasets.limits import Count, Limit, NonNegative, Positive, Size
-from methods.core.base import Options
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.limits import Count, Limit, NonNegative, Positive, Size
+from fedsub.methods.core.base import Options
 
 
 @dataclass(frozen=True)

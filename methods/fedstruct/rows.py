@@ -14,9 +14,9 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from datasets.graph import as_feature_tensor
-from methods.core.channel import FLOAT, INDEX
-from methods.fedstruct.kernels import count_bits, keep_largest, spread_bits
+from fedsub.datasets.graph import as_feature_tensor
+from fedsub.methods.core.channel import FLOAT, INDEX
+from fedsub.methods.fedstruct.kernels import count_bits, keep_largest, spread_bits
 
 BLOCK = 512
 """Columns, or rows, handled at once."""

@@ -40,14 +40,21 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from datasets.errors import UserError
-from datasets.limits import Count, NonNegative, Positive, Size
-from methods.core.base import FederatedMethod, Options, register
-from methods.core.tasks import NodeClassification
-from methods.fedtad.pseudo import PseudoGraph, balanced_labels, generate, generator_start, join, manhattan
-from methods.fedtad.reliability import class_reliability, shares
-from methods.stacked.optimiser import make_adam
-from methods.stacked.parameters import Parameters
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.limits import Count, NonNegative, Positive, Size
+from fedsub.methods.core.base import FederatedMethod, Options, register
+from fedsub.methods.core.tasks import NodeClassification
+from fedsub.methods.fedtad.pseudo import (
+    PseudoGraph,
+    balanced_labels,
+    generate,
+    generator_start,
+    join,
+    manhattan,
+)
+from fedsub.methods.fedtad.reliability import class_reliability, shares
+from fedsub.methods.stacked.optimiser import make_adam
+from fedsub.methods.stacked.parameters import Parameters
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from methods.stacked.activation import Dropout
-from methods.stacked.backbones import Backbone
-from methods.stacked.features import SharedFeatures
-from methods.stacked.inputs import Convolution, Inputs
-from methods.stacked.parameters import Parameters, Weights, linear_start, prefixed
-from methods.stacked.propagation import use_kernel
+from fedsub.methods.stacked.activation import Dropout
+from fedsub.methods.stacked.backbones import Backbone
+from fedsub.methods.stacked.features import SharedFeatures
+from fedsub.methods.stacked.inputs import Convolution, Inputs
+from fedsub.methods.stacked.parameters import Parameters, Weights, linear_start, prefixed
+from fedsub.methods.stacked.propagation import use_kernel
 
 HIDDEN = (64, 128, 256)
 """Widths of the generator's hidden layers."""

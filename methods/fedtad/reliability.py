@@ -7,9 +7,9 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from datasets.federation import Federation
-from datasets.graph import as_scipy
-from methods.stacked.walks import return_probabilities
+from fedsub.datasets.federation import Federation
+from fedsub.datasets.graph import as_scipy
+from fedsub.methods.stacked.walks import return_probabilities
 
 STEPS = 5
 """Longest walk."""

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from methods.stacked import kernels
-from methods.stacked.segments import Segments
-from methods.stacked.sparse import sparse_product
+from fedsub.methods.stacked import kernels
+from fedsub.methods.stacked.segments import Segments
+from fedsub.methods.stacked.sparse import sparse_product
 
 
 class Dropout:

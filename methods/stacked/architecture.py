@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from datasets.errors import UserError, check_at_least, check_choice
+from fedsub.datasets.errors import UserError, check_at_least, check_choice
 
 if TYPE_CHECKING:
     from torch import Tensor

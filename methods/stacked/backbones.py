@@ -17,15 +17,15 @@ import dgl
 import torch
 from torch import Tensor
 
-from datasets.errors import UserError, unknown
-from methods.stacked.activation import Dropout, activate, add_bias
-from methods.stacked.architecture import Architecture
-from methods.stacked.features import CopiedFeatures, Features, NormalisedFeatures, is_dense
-from methods.stacked.inputs import Convolution, Inputs, Level, ReceptiveField
-from methods.stacked.parameters import Parameters, Weights, glorot, linear_start, prefixed
-from methods.stacked.propagation import mean_weight, normalised_edges, propagate
-from methods.stacked.receptive_field import receptive_field, restricted
-from methods.stacked.segments import Segments, segment_product
+from fedsub.datasets.errors import UserError, unknown
+from fedsub.methods.stacked.activation import Dropout, activate, add_bias
+from fedsub.methods.stacked.architecture import Architecture
+from fedsub.methods.stacked.features import CopiedFeatures, Features, NormalisedFeatures, is_dense
+from fedsub.methods.stacked.inputs import Convolution, Inputs, Level, ReceptiveField
+from fedsub.methods.stacked.parameters import Parameters, Weights, glorot, linear_start, prefixed
+from fedsub.methods.stacked.propagation import mean_weight, normalised_edges, propagate
+from fedsub.methods.stacked.receptive_field import receptive_field, restricted
+from fedsub.methods.stacked.segments import Segments, segment_product
 
 Product = Callable[[str], Tensor]
 """Name of a layer's weight matrix → the product of the layer's input with it, (n, width)."""

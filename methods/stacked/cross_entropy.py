@@ -9,7 +9,7 @@ import torch.nn.functional as functional
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from methods.stacked import kernels
+from fedsub.methods.stacked import kernels
 
 
 def cross_entropy(output: Tensor, rows: Tensor, labels: Tensor, weight: Tensor) -> Tensor:

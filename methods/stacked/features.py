@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from datasets.graph import as_feature_tensor, as_scipy
-from methods.stacked import kernels
-from methods.stacked.segments import Segments, segment_product
-from methods.stacked.sparse import sparse_product
+from fedsub.datasets.graph import as_feature_tensor, as_scipy
+from fedsub.methods.stacked import kernels
+from fedsub.methods.stacked.segments import Segments, segment_product
+from fedsub.methods.stacked.sparse import sparse_product
 
 DENSE_SHARE = 0.45
 """Above this share of non-zero entries a dense product, once the features are propagated, is taken to beat

@@ -18,7 +18,7 @@ import math
 import torch
 from torch import Tensor
 
-from methods.stacked.segments import Segments
+from fedsub.methods.stacked.segments import Segments
 
 REACH = math.sqrt(53 * math.log(2))
 """r: exp(−r²) is what double precision rounds to."""

@@ -8,7 +8,7 @@ import dgl
 import torch
 from torch import Tensor
 
-from methods.stacked.propagation import kernel_of, use_kernel
+from fedsub.methods.stacked.propagation import kernel_of, use_kernel
 
 
 @dataclass(frozen=True, eq=False)

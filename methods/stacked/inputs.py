@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from methods.stacked.features import Features
-from methods.stacked.segments import Segments
+from fedsub.methods.stacked.features import Features
+from fedsub.methods.stacked.segments import Segments
 
 Convolution = Callable[[Tensor], Tensor]
 

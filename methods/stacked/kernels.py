@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from methods.compiled.passes import compile_pass
-from methods.compiled.rows import sum_rows
+from fedsub.methods.compiled.passes import compile_pass
+from fedsub.methods.compiled.rows import sum_rows
 
 
 def compiled(h: Tensor) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from methods.stacked.parameters import Parameters, Weights, prefixed, unprefixed
+from fedsub.methods.stacked.parameters import Parameters, Weights, prefixed, unprefixed
 
 PREFIX = "mask"
 """First part of the masks' names: `mask.<weight>`."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from methods.stacked.mixing import column
+from fedsub.methods.stacked.mixing import column
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 """Of Adam, torch's defaults."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
-from datasets.errors import UserError, unknown
+from fedsub.datasets.errors import UserError, unknown
 
 Parameters = dict[str, Tensor]
 Weights = Mapping[str, Tensor]

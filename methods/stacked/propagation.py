@@ -14,9 +14,9 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from datasets.errors import UserError
-from datasets.graph import csr_tensor
-from methods.stacked.sparse import sparse_product
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.graph import csr_tensor
+from fedsub.methods.stacked.sparse import sparse_product
 
 KERNELS = ("auto", "dgl", "torch")
 _CACHE = "_fedsub_adjacency"

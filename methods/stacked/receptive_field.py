@@ -13,10 +13,10 @@ import dgl
 import torch
 from torch import Tensor
 
-from datasets.graph import select_features
-from methods.stacked.features import CopiedFeatures, Features
-from methods.stacked.inputs import Convolution, Inputs, Level, ReceptiveField
-from methods.stacked.propagation import kernel_of, propagate, use_kernel
+from fedsub.datasets.graph import select_features
+from fedsub.methods.stacked.features import CopiedFeatures, Features
+from fedsub.methods.stacked.inputs import Convolution, Inputs, Level, ReceptiveField
+from fedsub.methods.stacked.propagation import kernel_of, propagate, use_kernel
 
 WORTH = 0.7
 """Up to this share of all nodes what a loss depends on is computed by itself."""

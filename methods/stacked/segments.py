@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from datasets.graph import csr_tensor
-from methods.stacked import kernels
-from methods.stacked.sparse import sparse_product
+from fedsub.datasets.graph import csr_tensor
+from fedsub.methods.stacked import kernels
+from fedsub.methods.stacked.sparse import sparse_product
 
 _ALIGNMENT = 4
 """grouped_mm wants rows of a multiple of 16 bytes: four float32."""

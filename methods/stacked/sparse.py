@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from methods.stacked import kernels
+from fedsub.methods.stacked import kernels
 
 NARROW = 64
 """Below this width MKL's CSR product is taken, from it on numba's, the faster one: 1.7 times at 64, 2.1

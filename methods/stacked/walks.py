@@ -6,8 +6,8 @@ import dgl
 import torch
 from torch import Tensor
 
-from methods.stacked.propagation import propagate
-from methods.stacked.segments import Segments
+from fedsub.methods.stacked.propagation import propagate
+from fedsub.methods.stacked.segments import Segments
 
 CHUNK_ENTRIES = 2**25
 """Entries of the widest dense matrix at a time (128 MB)."""

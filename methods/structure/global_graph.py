@@ -7,7 +7,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from datasets.federation import Federation
+from fedsub.datasets.federation import Federation
 
 
 def global_graph(federation: Federation) -> tuple[sp.csr_matrix, Tensor]:

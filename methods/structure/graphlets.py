@@ -15,9 +15,9 @@ import itertools
 import numpy as np
 import scipy.sparse as sp
 
-from datasets import cache
-from datasets.errors import UserError
-from methods.structure.homomorphisms import Edges, by_messages, by_neighbourhoods
+from fedsub.datasets import cache
+from fedsub.datasets.errors import UserError
+from fedsub.methods.structure.homomorphisms import Edges, by_messages, by_neighbourhoods
 
 VERSION = 1
 """Raise when the counts change."""

@@ -23,7 +23,7 @@ from numba import njit
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 from torch import Tensor
 
-from datasets.graph import csr_tensor
+from fedsub.datasets.graph import csr_tensor
 
 BLOCK = 64
 """Images of p that are counted side by side."""

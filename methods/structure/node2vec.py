@@ -16,9 +16,9 @@ import numpy as np
 import scipy.sparse as sp
 from numba import njit
 
-from datasets import cache
-from methods.compiled.passes import compile_pass
-from methods.compiled.rows import TOGETHER, fetch_rows, multiply_rows, spread_rows
+from fedsub.datasets import cache
+from fedsub.methods.compiled.passes import compile_pass
+from fedsub.methods.compiled.rows import TOGETHER, fetch_rows, multiply_rows, spread_rows
 
 VERSION = 2
 """Raise when the vectors of a seed change."""

@@ -17,12 +17,12 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
-from benchmark import jsonl
-from benchmark.arguments import parse
-from benchmark.cell import Cell
-from benchmark.engines import RunCell
-from benchmark.record import Record, Result
-from benchmark.store import Store
+from fedsub.benchmark.cli.arguments import parse
+from fedsub.benchmark.execution.engines import RunCell
+from fedsub.benchmark.records import jsonl
+from fedsub.benchmark.records.record import Record, Result
+from fedsub.benchmark.records.store import Store
+from fedsub.benchmark.spec.cell import Cell
 
 CURVE: dict[str, list[float | None]] = {"round": [1, 2], "validation": [40.0, 50.0], "test": [42.0, 51.0]}
 COMMIT = "0123456789abcdef"
@@ -66,7 +66,7 @@ def make_record(
 
 def failed(cell: Cell, error: str, trace: str | None = None) -> Record:
     """The runner's failure; it is imported late, since most processes that import this file need no torch."""
-    from benchmark.runner import failed as make
+    from fedsub.benchmark.execution.runner import failed as make
 
     return make(cell, error, trace)
 
@@ -183,7 +183,7 @@ def failing_run(cell: Cell) -> Record:
 
 def run(folder: Path, *argv: str, work: RunCell = quick_run) -> int:
     """The exit code of the command line on a results folder; cells run as `work` says."""
-    from benchmark.cli import main
+    from fedsub.benchmark.cli.commands import main
 
     return main(parse([*argv, "--results", str(folder)]), work)
 
@@ -195,6 +195,6 @@ def stored(folder: Path, protocol: str = "default") -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    from benchmark.cli import main
+    from fedsub.benchmark.cli.commands import main
 
     sys.exit(main(parse(sys.argv[2:]), globals()[sys.argv[1]]))

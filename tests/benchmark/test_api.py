@@ -14,18 +14,17 @@ import numpy as np
 import pandas
 import pytest
 
-import benchmark
-import datasets
-from benchmark import Results, results, run
-from benchmark.leases import Leases
-from benchmark.plan import Skip
-from benchmark.saving import folder_of
-from benchmark.store import Store
-from datasets.errors import UserError
-from datasets.graph import largest_component
-from datasets.options import Spec
-from methods.core.base import register
-from methods.fedavg import FedAvg
+from fedsub import benchmark, datasets
+from fedsub.benchmark import Results, results, run
+from fedsub.benchmark.execution.artifacts import folder_of
+from fedsub.benchmark.execution.leases import Leases
+from fedsub.benchmark.records.store import Store
+from fedsub.benchmark.spec.plan import Skip
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.graph import largest_component
+from fedsub.datasets.options import Spec
+from fedsub.methods.core.base import register
+from fedsub.methods.fedavg import FedAvg
 from tests.benchmark.fakes import make_cell, make_record
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -143,7 +142,8 @@ def test_what_is_on_record_needs_no_graph(
     one: dict[str, Any] = {"dataset": "cora", "method": "fedavg", "results": tmp_path, **SMALL}
     (record,) = run(**one)
     monkeypatch.setattr(
-        "benchmark.api.keep_available", lambda cells, download: ([], [Skip("cora", "gone")] * len(cells))
+        "fedsub.benchmark.api.keep_available",
+        lambda cells, download: ([], [Skip("cora", "gone")] * len(cells)),
     )
     monkeypatch.setattr(Store, "check_writable", lambda store: pytest.fail("nothing is written"))
     assert [*run(**one)] == [record]
@@ -167,7 +167,7 @@ def test_what_another_process_works_on_is_waited_for_and_taken(
         return claim(leases, work)
 
     monkeypatch.setattr(Leases, "claim", held_at_first)
-    monkeypatch.setattr("benchmark.queue.PAUSE", 0)
+    monkeypatch.setattr("fedsub.benchmark.execution.queue.PAUSE", 0)
     seen: list[object] = []
     (found,) = run(**one, results=tmp_path, callbacks=[seen.append])
     assert asked == [record.cell.work_key] * 2

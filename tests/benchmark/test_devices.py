@@ -5,9 +5,9 @@ import os
 import pytest
 import torch
 
-from benchmark.arguments import parse
-from benchmark.devices import check_device, describe_device
-from datasets.errors import UserError
+from fedsub.benchmark.cli.arguments import parse
+from fedsub.benchmark.machine import check_device, describe_device
+from fedsub.datasets.errors import UserError
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_a_gpu_that_is_not_there_is_told() -> None:
 @pytest.mark.usefixtures("_one_gpu")
 def test_a_run_says_what_carries_its_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     assert describe_device("cuda", "auto") == "cuda: Played GPU; messages pass through torch's CSR kernels"
-    monkeypatch.setattr("methods.stacked.propagation.dgl_runs_on", lambda device: True)
+    monkeypatch.setattr("fedsub.methods.stacked.propagation.dgl_runs_on", lambda device: True)
     assert describe_device("cuda", "dgl").endswith("DGL's kernels")
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from datasets.graph import Dataset
-from datasets.synthetic import CommunityOptions, community
+from fedsub.datasets.graph import Dataset
+from fedsub.datasets.synthetic import CommunityOptions, community
 
 
 def load(nodes: int = 50) -> Dataset:

@@ -13,9 +13,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datasets.archive import as_dataset, as_raw, read_archive, write_archive
-from datasets.errors import UserError
-from datasets.loaders.raw import RawGraph
+from fedsub.datasets.archive import as_dataset, as_raw, read_archive, write_archive
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.loaders.raw import RawGraph
 from tests.datasets import formats
 
 

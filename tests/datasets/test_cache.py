@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from datasets.cache import folder, remember
+from fedsub.datasets.cache import folder, remember
 
 
 @pytest.fixture(autouse=True)

@@ -11,13 +11,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datasets.damage import damaged, weakened
-from datasets.errors import UserError
-from datasets.graph import Dataset, as_scipy, binarised, row_normalised
-from datasets.partition import partition
-from datasets.partition.base import Partition
-from datasets.quality import Quality
-from datasets.splits import Split, make_split
+from fedsub.datasets.damage import damaged, weakened
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.graph import Dataset, as_scipy, binarised, row_normalised
+from fedsub.datasets.partition import partition
+from fedsub.datasets.partition.base import Partition
+from fedsub.datasets.quality import Quality
+from fedsub.datasets.splits import Split, make_split
 from tests.methods.federations import small_dataset
 
 shares = st.floats(0.01, 1)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from datasets import registry
-from datasets.cli import main
-from datasets.graph import as_array
+from fedsub.datasets import registry
+from fedsub.datasets.cli import main
+from fedsub.datasets.graph import as_array
 
 SMALL = "community[communities=6,nodes=120]"
 

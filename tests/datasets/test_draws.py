@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from datasets import splits
-from datasets.graph import Dataset, build_dataset
-from datasets.partition import SCHEMES, Partition, partition
-from datasets.partition.kmeans import degenerate
-from datasets.registry import load
-from datasets.splits import make_split
-from datasets.synthetic import FEDPUB_FIGURE_1, FEDPUB_FIGURE_3, GENERATORS, FedPubOptions, fedpub
+from fedsub.datasets import splits
+from fedsub.datasets.graph import Dataset, build_dataset
+from fedsub.datasets.partition import SCHEMES, Partition, partition
+from fedsub.datasets.partition.kmeans import degenerate
+from fedsub.datasets.registry import load
+from fedsub.datasets.splits import make_split
+from fedsub.datasets.synthetic import FEDPUB_FIGURE_1, FEDPUB_FIGURE_3, GENERATORS, FedPubOptions, fedpub
 
 SEEDS = range(10)
 CLIENTS = 10

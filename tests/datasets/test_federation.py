@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.federation import federate
-from datasets.graph import build_dataset
-from datasets.partition import partition
-from datasets.splits import make_split
+from fedsub.datasets.federation import federate
+from fedsub.datasets.graph import build_dataset
+from fedsub.datasets.partition import partition
+from fedsub.datasets.splits import make_split
 
 
 def test_overlapping_clients_without_an_edge_between_them(tmp_path: Path) -> None:

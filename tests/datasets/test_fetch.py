@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from datasets import registry
-from datasets.errors import UserError
-from datasets.fetch import Source, fetch
-from datasets.files import user_cache
+from fedsub.datasets import registry
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.fetch import Source, fetch
+from fedsub.datasets.files import user_cache
 from tests.datasets import formats
 from tests.datasets.test_registry import tiny_info
 

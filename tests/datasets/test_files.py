@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from datasets.errors import UserError
-from datasets.files import explained, write_atomically
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.files import explained, write_atomically
 
 
 def test_a_file_and_its_folder_are_written(tmp_path: Path) -> None:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from datasets.errors import UserError
-from datasets.hints import hints_of
-from datasets.limits import Count, NonNegative, Positive, PositiveShare, Share, Size, check_limits
-from datasets.options import defaults_of
-from datasets.partition import SCHEMES as PARTITIONS
-from datasets.splits import SCHEMES as SPLITS
-from datasets.synthetic import GENERATORS
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.hints import hints_of
+from fedsub.datasets.limits import Count, NonNegative, Positive, PositiveShare, Share, Size, check_limits
+from fedsub.datasets.options import defaults_of
+from fedsub.datasets.partition import SCHEMES as PARTITIONS
+from fedsub.datasets.splits import SCHEMES as SPLITS
+from fedsub.datasets.synthetic import GENERATORS
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from datasets.errors import UserError
-from datasets.federation import Federation, federate
-from datasets.graph import build_dataset
-from datasets.links import LinkOptions, Links, Pairs, draw_links, merged_links
-from datasets.partition import partition
-from datasets.partition.base import Partition
-from datasets.splits import make_split
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.federation import Federation, federate
+from fedsub.datasets.graph import build_dataset
+from fedsub.datasets.links import LinkOptions, Links, Pairs, draw_links, merged_links
+from fedsub.datasets.partition import partition
+from fedsub.datasets.partition.base import Partition
+from fedsub.datasets.splits import make_split
 from tests.methods.federations import SPLIT, small_federation
 
 
@@ -121,7 +121,7 @@ def test_negatives_are_as_many_distinct_non_edges_of_one_client(
     large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if large:
-        monkeypatch.setattr("datasets.links._SMALL", 0)
+        monkeypatch.setattr("fedsub.datasets.links._SMALL", 0)
     federation = small_federation(clients=3, nodes=150)
     links = links_of(federation)
     edges = edges_of(federation)

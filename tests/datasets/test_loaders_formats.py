@@ -11,9 +11,16 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from datasets.archive import as_dataset
-from datasets.loaders import MalformedFileError, am_gcn, gnn_benchmark, graphsaint, heterophilous, wikics
-from datasets.loaders.raw import RawGraph
+from fedsub.datasets.archive import as_dataset
+from fedsub.datasets.loaders import (
+    MalformedFileError,
+    am_gcn,
+    gnn_benchmark,
+    graphsaint,
+    heterophilous,
+    wikics,
+)
+from fedsub.datasets.loaders.raw import RawGraph
 from tests.datasets import formats
 
 WRITERS = {
@@ -127,7 +134,7 @@ def test_members_that_unpack_to_too_much_are_not_read(
 ):
     write, parse, file = WRITERS[name]
     files = write(tmp_path / file)
-    monkeypatch.setattr("datasets.loaders.raw.MAXIMUM_MEMBER_BYTES", 50)
+    monkeypatch.setattr("fedsub.datasets.loaders.raw.MAXIMUM_MEMBER_BYTES", 50)
     with pytest.raises(MalformedFileError, match=rf"{file}: its member \S+ claims \d+ bytes"):
         parse(files)
 
@@ -138,7 +145,7 @@ def test_an_npz_inside_a_zip_that_unpacks_to_too_much_is_not_read(
     stored = io.BytesIO()
     np.savez_compressed(stored, data=np.zeros(10**5), indices=[], indptr=[], shape=[])
     files = formats.write_graphsaint(tmp_path / "flickr.zip", {"adj_full.npz": stored.getvalue()})
-    monkeypatch.setattr("datasets.loaders.raw.MAXIMUM_MEMBER_BYTES", 10**5)
+    monkeypatch.setattr("fedsub.datasets.loaders.raw.MAXIMUM_MEMBER_BYTES", 10**5)
     with pytest.raises(MalformedFileError, match=r"its member data\.npy claims 800128 bytes"):
         graphsaint.parse(files)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datasets.loaders import MalformedFileError
-from datasets.loaders.ogb import MEMBERS, ROLES, parse
+from fedsub.datasets.loaders import MalformedFileError
+from fedsub.datasets.loaders.ogb import MEMBERS, ROLES, parse
 from tests.datasets import formats
 
 

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from datasets.loaders import MalformedFileError, planetoid
-from datasets.loaders.pickles import as_array, load_pickle
-from datasets.loaders.planetoid import parse
+from fedsub.datasets.loaders import MalformedFileError, planetoid
+from fedsub.datasets.loaders.pickles import as_array, load_pickle
+from fedsub.datasets.loaders.planetoid import parse
 from tests.datasets import formats
 
 PYTHON2_ARRAY = (

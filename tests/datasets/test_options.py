@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datasets.errors import UserError
-from datasets.limits import Positive, Size
-from datasets.options import Spec, checked_options, defaults_of, format_name
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.limits import Positive, Size
+from fedsub.datasets.options import Spec, checked_options, defaults_of, format_name
 
 
 @dataclass(frozen=True)

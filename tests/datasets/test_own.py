@@ -18,16 +18,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch_geometric.data import Data, HeteroData
 
-import datasets
-from datasets import cli
-from datasets.errors import UserError
-from datasets.graph import Dataset, as_scipy, build_dataset
-from datasets.own import as_own
-from datasets.partition import partition, statistics
-from datasets.partition.base import as_partition
-from datasets.summary import summarise
-from methods.core import metrics, tasks
-from methods.core.setting import make_setting
+from fedsub import datasets
+from fedsub.datasets import cli
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.graph import Dataset, as_scipy, build_dataset
+from fedsub.datasets.own import as_own
+from fedsub.datasets.partition import partition, statistics
+from fedsub.datasets.partition.base import as_partition
+from fedsub.datasets.summary import summarise
+from fedsub.methods.core import metrics, tasks
+from fedsub.methods.core.setting import make_setting
 
 EDGES = np.array([[0, 1, 2, 3, 1], [1, 2, 3, 4, 0]])
 FEATURES = np.array([[0.5, 1], [1, 2], [2, -1], [3, 0], [4, 7]], dtype=np.float32)

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from datasets import registry, splits
-from datasets.errors import UserError
-from datasets.graph import Dataset
-from datasets.partition import SCHEMES, Partition, partition
-from datasets.plugins import Kind, modules_of
-from datasets.splits import make_split
-from datasets.synthetic import CommunityOptions, community
-from methods.core import registry as methods
+from fedsub.datasets import registry, splits
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.graph import Dataset
+from fedsub.datasets.partition import SCHEMES, Partition, partition
+from fedsub.datasets.plugins import Kind, modules_of
+from fedsub.datasets.splits import make_split
+from fedsub.datasets.synthetic import CommunityOptions, community
+from fedsub.methods.core import registry as methods
 
 SETTINGS = """
 from __future__ import annotations
@@ -36,7 +36,7 @@ assert [field.name for field in fields(Settings)] == ["size"]
 """A dataclass looks `ClassVar` up in its module: it must stand in `sys.modules`."""
 
 GRAPH = """
-from datasets.synthetic import CommunityOptions, community
+from fedsub.datasets.synthetic import CommunityOptions, community
 
 def load(nodes: int = Settings().size):
     return community(CommunityOptions(nodes=nodes, communities=5))
@@ -50,15 +50,15 @@ def partition(dataset, clients, seed, *, shift: int = 0):
 """
 SPLIT = """
 import numpy as np
-from datasets.splits.base import TEST, TRAIN
+from fedsub.datasets.splits.base import TEST, TRAIN
 
 def split(labels, partition, generator, *, train: float = 0.5):
     \"\"\"One half or the other.\"\"\"
     return np.where(generator.random(len(partition.origin)) < train, TRAIN, TEST)
 """
 METHOD = """
-from methods.core.base import Options, register
-from methods.fedavg import FedAvg
+from fedsub.methods.core.base import Options, register
+from fedsub.methods.fedavg import FedAvg
 
 @dataclass(frozen=True)
 class OwnOptions(Options):
@@ -146,7 +146,7 @@ def test_a_plug_in_says_which_of_its_options_cannot_stand_together(tmp_path: Pat
     path = tmp_path / "own.py"
     path.write_text(
         f"""{SPLIT}
-from datasets.errors import UserError
+from fedsub.datasets.errors import UserError
 
 def check_options(*, train):
     if train > 0.9:
@@ -201,8 +201,8 @@ def offer(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
             "tests.datasets.plugin:load",
             "theirs is no method: .* a class with @register",
         ),
-        ("theirs", "methods.core.base:FederatedMethod", "the plug-in theirs is no method"),
-        ("theirs", "methods.fedavg:FedAvg", "registers the method fedavg: call its entry point so"),
+        ("theirs", "fedsub.methods.core.base:FederatedMethod", "the plug-in theirs is no method"),
+        ("theirs", "fedsub.methods.fedavg:FedAvg", "registers the method fedavg: call its entry point so"),
     ],
 )
 def test_an_entry_point_that_is_no_method_of_its_name_stops_no_other(
@@ -219,7 +219,7 @@ def test_an_entry_point_whose_name_is_taken_is_left_out_with_a_word(offer: Calla
     offer("fedprox", "tests.datasets.plugin:load")
     with pytest.warns(UserWarning, match="plugin:load is left out: fedprox is a method already"):
         assert methods.names().count("fedprox") == 1
-    assert methods.find("fedprox").__module__ == "methods.fedprox"
+    assert methods.find("fedprox").__module__ == "fedsub.methods.fedprox"
 
 
 def test_a_split_by_path_with_options(tmp_path: Path):
@@ -262,12 +262,10 @@ def test_options_that_a_plug_in_does_not_list(tmp_path: Path):
 def test_a_new_file_in_the_folder_is_all_that_a_scheme_or_split_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    import datasets.partition
-    import datasets.splits
 
     (tmp_path / "every_other.py").write_text(f'"""`every-other`: in turn."""\nVERSION = 3\n{PARTITION}')
     (tmp_path / "coin_flip.py").write_text(f'"""`coin-flip`: heads or tails."""\n{SPLIT}')
-    packages = (datasets.splits, sys.modules["datasets.partition"])
+    packages = (sys.modules["fedsub.datasets.splits"], sys.modules["fedsub.datasets.partition"])
     for package in packages:
         monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
     assert "every-other" in SCHEMES.names()
@@ -283,12 +281,12 @@ def test_a_new_file_in_the_folder_is_all_that_a_scheme_or_split_needs(
 
 
 def test_every_file_of_a_package_is_found_but_the_shared_ones():
-    assert modules_of("datasets.splits", ("base",)) == {
-        "file": "datasets.splits.file",
-        "official": "datasets.splits.official",
-        "per-class": "datasets.splits.per_class",
-        "ratio": "datasets.splits.ratio",
-        "ratio-per-client": "datasets.splits.ratio_per_client",
+    assert modules_of("fedsub.datasets.splits", ("base",)) == {
+        "file": "fedsub.datasets.splits.file",
+        "official": "fedsub.datasets.splits.official",
+        "per-class": "fedsub.datasets.splits.per_class",
+        "ratio": "fedsub.datasets.splits.ratio",
+        "ratio-per-client": "fedsub.datasets.splits.ratio_per_client",
     }
 
 

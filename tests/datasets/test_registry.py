@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from datasets import registry
-from datasets.archive import write_archive
-from datasets.catalogue import DatasetInfo
-from datasets.errors import UserError
-from datasets.files import user_cache
-from datasets.graph import as_scipy
-from datasets.loaders import PARSERS
-from datasets.loaders.raw import RawGraph
-from datasets.summary import summarise
+from fedsub.datasets import registry
+from fedsub.datasets.archive import write_archive
+from fedsub.datasets.catalogue import DatasetInfo
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.files import user_cache
+from fedsub.datasets.graph import as_scipy
+from fedsub.datasets.loaders import PARSERS
+from fedsub.datasets.loaders.raw import RawGraph
+from fedsub.datasets.summary import summarise
 from tests.datasets import formats
 
 HERE = [name for name in registry.REGISTRY if name not in ("ogbn_arxiv", "wikics", "flickr_saint")]
@@ -204,7 +204,7 @@ def test_archive_by_path(folder: Path):
 
 
 MODULE = """
-from datasets.synthetic import CommunityOptions, community
+from fedsub.datasets.synthetic import CommunityOptions, community
 
 def load(nodes=50):
     return community(CommunityOptions(nodes=nodes, communities=5))

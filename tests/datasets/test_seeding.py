@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from datasets.errors import UserError
-from datasets.partition import partition
-from datasets.seeding import stream, torch_stream
-from datasets.splits import make_split
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.partition import partition
+from fedsub.datasets.seeding import stream, torch_stream
+from fedsub.datasets.splits import make_split
 from tests.methods.federations import small_dataset
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datasets.sets import among, distinct
+from fedsub.datasets.sets import among, distinct
 
 NUMBERS = st.lists(st.integers(-(2**62), 2**62) | st.integers(0, 9), max_size=40).map(
     lambda values: np.array(values, dtype=np.int64)

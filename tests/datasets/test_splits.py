@@ -11,11 +11,11 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from datasets.errors import UserError
-from datasets.federation import federate
-from datasets.graph import Dataset, build_dataset, induced, largest_component
-from datasets.partition.base import Partition
-from datasets.splits import make_split
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.federation import federate
+from fedsub.datasets.graph import Dataset, build_dataset, induced, largest_component
+from fedsub.datasets.partition.base import Partition
+from fedsub.datasets.splits import make_split
 
 
 @st.composite

@@ -8,10 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datasets.errors import UserError
-from datasets.graph import Dataset, as_scipy
-from datasets.summary import summarise
-from datasets.synthetic import (
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.graph import Dataset, as_scipy
+from fedsub.datasets.summary import summarise
+from fedsub.datasets.synthetic import (
     FEDPUB_FIGURE_1,
     FEDPUB_FIGURE_3,
     GENERATORS,

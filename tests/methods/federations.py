@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from datasets.federation import Federation, federate
-from datasets.graph import Dataset, build_dataset
-from datasets.partition import partition
-from datasets.registry import load
-from datasets.splits import make_split
+from fedsub.datasets.federation import Federation, federate
+from fedsub.datasets.graph import Dataset, build_dataset
+from fedsub.datasets.partition import partition
+from fedsub.datasets.registry import load
+from fedsub.datasets.splits import make_split
 
 SPLIT = "ratio[train=0.4,validation=0.3,test=0.3]"
 

@@ -9,12 +9,12 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from datasets.federation import Federation
-from methods.core import registry
-from methods.core.base import Architecture, FederatedMethod, Schedule
-from methods.core.setting import make_setting
-from methods.core.training import Outcome, train
-from methods.stacked.parameters import Parameters
+from fedsub.datasets.federation import Federation
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
+from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.training import Outcome, train
+from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.federations import small_federation
 from tests.methods.oracle import client_parts, forward
 

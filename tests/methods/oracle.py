@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from datasets.federation import Federation
-from methods.stacked.parameters import Parameters
+from fedsub.datasets.federation import Federation
+from fedsub.methods.stacked.parameters import Parameters
 
 
 def client_parts(federation: Federation) -> list[dict[str, Tensor]]:

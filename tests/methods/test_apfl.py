@@ -9,12 +9,12 @@ import pytest
 import torch
 import torch.nn.functional as functional
 
-from datasets.errors import UserError
-from methods.apfl import APFL
-from methods.core import registry
-from methods.core.base import Architecture, FederatedMethod, Schedule
-from methods.core.setting import make_setting
-from methods.core.training import train
+from fedsub.datasets.errors import UserError
+from fedsub.methods.apfl import APFL
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
+from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.training import train
 from tests.methods.federations import small_federation
 from tests.methods.oracle import client_parts, forward
 

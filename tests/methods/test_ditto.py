@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from datasets.errors import UserError
-from methods.core import registry
-from methods.core.base import Schedule
-from methods.core.twin import PREFIX
+from fedsub.datasets.errors import UserError
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Schedule
+from fedsub.methods.core.twin import PREFIX
 from tests.methods.loops import Clients, assert_equal, leaves, mean, numbers, optimiser_of
 
 SCHEDULE = Schedule(rounds=4, local_epochs=2, learning_rate=0.02, weight_decay=1e-3)

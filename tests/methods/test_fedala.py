@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from datasets.errors import UserError
-from methods.core import registry
-from methods.core.base import Architecture, Schedule
-from methods.core.setting import make_setting
-from methods.core.training import train
-from methods.fedala import FedALA
+from fedsub.datasets.errors import UserError
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Architecture, Schedule
+from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.training import train
+from fedsub.methods.fedala import FedALA
 from tests.methods.federations import small_federation
 from tests.methods.loops import Clients, assert_equal, leaves, mean, numbers, optimiser_of
 

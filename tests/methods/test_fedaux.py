@@ -8,12 +8,12 @@ import pytest
 import torch
 import torch.nn.functional as functional
 
-from datasets.errors import UserError
-from methods.core import registry
-from methods.core.base import Architecture, Schedule
-from methods.core.setting import make_setting
-from methods.core.training import train
-from methods.fedaux import VECTOR
+from fedsub.datasets.errors import UserError
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Architecture, Schedule
+from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.training import train
+from fedsub.methods.fedaux import VECTOR
 from tests.methods.federations import community_federation
 from tests.methods.loops import WIDTHS, Clients, assert_equal, leaves, numbers, optimiser_of
 from tests.methods.oracle import forward

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from datasets.errors import UserError
-from methods.core import registry
-from methods.core.base import Architecture, Schedule
-from methods.core.server_rules import ServerRule
-from methods.core.setting import make_setting
-from methods.core.training import train
-from methods.feddyn import DynamicRegularisation, FedDyn
+from fedsub.datasets.errors import UserError
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Architecture, Schedule
+from fedsub.methods.core.server_rules import ServerRule
+from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.training import train
+from fedsub.methods.feddyn import DynamicRegularisation, FedDyn
 from tests.methods.federations import small_federation
 
 CURVATURE = torch.tensor([[1.0], [3.0]])

@@ -8,14 +8,14 @@ import pytest
 import torch
 import torch.nn.functional as functional
 
-from datasets.errors import UserError
-from datasets.federation import federate
-from datasets.partition import partition
-from datasets.splits import make_split
-from methods.core import registry
-from methods.core.base import Architecture, Schedule
-from methods.core.setting import make_setting
-from methods.core.training import train
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.federation import federate
+from fedsub.datasets.partition import partition
+from fedsub.datasets.splits import make_split
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Architecture, Schedule
+from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.training import train
 from tests.methods.federations import SPLIT, community_federation, small_dataset, small_federation
 from tests.methods.loops import Clients, assert_equal, leaves, mean, numbers, optimiser_of
 

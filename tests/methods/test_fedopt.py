@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from datasets.errors import UserError
-from methods.core import registry
-from methods.core.base import Architecture, Schedule
-from methods.core.setting import make_setting
-from methods.core.training import train
-from methods.fedopt import AdaptiveServer, FedAdagradOptions, FedAdamOptions
+from fedsub.datasets.errors import UserError
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Architecture, Schedule
+from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.training import train
+from fedsub.methods.fedopt import AdaptiveServer, FedAdagradOptions, FedAdamOptions
 from tests.methods.federations import small_federation
 from tests.methods.test_feddyn import play
 

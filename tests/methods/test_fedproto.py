@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from datasets.errors import UserError
-from methods.core import registry
-from methods.core.base import Schedule
+from fedsub.datasets.errors import UserError
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Schedule
 from tests.methods.federations import small_federation
 from tests.methods.loops import Clients, assert_equal, hidden_of, leaves, optimiser_of
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 import torch.nn.functional as functional
 
-from methods.core import registry
-from methods.core.base import Architecture, Schedule
-from methods.core.setting import make_setting
-from methods.core.training import train
-from methods.fedsgd import FedSGD
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Architecture, Schedule
+from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.training import train
+from fedsub.methods.fedsgd import FedSGD
 from tests.methods.federations import small_federation
 
 BACKBONES = ("graphsage", "mlp", "gcn")

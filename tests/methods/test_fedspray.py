@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, kl_div, log_softmax, one_hot, softmax
 
-from datasets.errors import UserError
-from datasets.federation import Federation
-from methods.core import registry
-from methods.core.base import Architecture, Schedule
-from methods.core.setting import Setting, make_setting
-from methods.core.training import train
-from methods.fedspray import FedSpray, Targets, align
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.federation import Federation
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Architecture, Schedule
+from fedsub.methods.core.setting import Setting, make_setting
+from fedsub.methods.core.training import train
+from fedsub.methods.fedspray import FedSpray, Targets, align
 from tests.methods.federations import small_federation
 
 

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from datasets.errors import UserError
-from datasets.federation import Federation, federate
-from datasets.partition import Partition
-from datasets.splits import make_split
-from methods.core import registry
-from methods.core.base import Architecture, FederatedMethod, Schedule
-from methods.core.setting import make_setting
-from methods.core.training import train
-from methods.gcfl import GCFL, GCFLPlus, minimum_cut, time_warping_distances
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.federation import Federation, federate
+from fedsub.datasets.partition import Partition
+from fedsub.datasets.splits import make_split
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
+from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.training import train
+from fedsub.methods.gcfl import GCFL, GCFLPlus, minimum_cut, time_warping_distances
 from tests.methods.federations import SPLIT, small_dataset, small_federation
 
 ARCHITECTURE = Architecture(hidden=(8, 6), dropout=0.5)

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from datasets.errors import UserError
-from methods.core import registry
-from methods.core.base import Architecture, Schedule
-from methods.core.setting import make_setting
+from fedsub.datasets.errors import UserError
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Architecture, Schedule
+from fedsub.methods.core.setting import make_setting
 from tests.methods.federations import small_federation
 from tests.methods.loops import Clients, assert_equal, hidden_of, leaves, mean, numbers, optimiser_of
 

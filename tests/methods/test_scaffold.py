@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from datasets.errors import UserError
-from methods.core.base import Schedule
+from fedsub.datasets.errors import UserError
+from fedsub.methods.core.base import Schedule
 from tests.methods.loops import Clients, assert_equal, leaves, mean, numbers, optimiser_of
 
 SCHEDULE = Schedule(

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmark.subjects import make_federation, make_method
-from datasets.federation import Federation
-from datasets.registry import is_available
-from methods.core.base import FederatedMethod
-from methods.stacked.memory import keep_freed_memory
+from fedsub.benchmark.studies.subjects import make_federation, make_method
+from fedsub.datasets.federation import Federation
+from fedsub.datasets.registry import is_available
+from fedsub.methods.core.base import FederatedMethod
+from fedsub.methods.stacked.memory import keep_freed_memory
 
 GENERATED = "community[nodes=2500,features=1400,words=18,communities=100]"
 CLIENTS = 10

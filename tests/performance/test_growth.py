@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from benchmark.arguments import parse
-from benchmark.engines import ProcessPool
-from benchmark.plan import make_plan
-from benchmark.runner import attempt, failed
-from benchmark.subjects import make_federation, make_method, one_round
+from fedsub.benchmark.cli.arguments import parse
+from fedsub.benchmark.execution.engines import ProcessPool
+from fedsub.benchmark.execution.runner import attempt, failed
+from fedsub.benchmark.spec.plan import make_plan
+from fedsub.benchmark.studies.subjects import make_federation, make_method, one_round
 
 CELLS = 4
 """For each process."""

@@ -13,20 +13,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from datasets.federation import Federation
-from methods.adafgl.messages import Messages
-from methods.adafgl.smoothing import Smoothing
-from methods.core.base import FederatedMethod
-from methods.fediih.routing import Routing
-from methods.stacked import kernels, sparse
-from methods.stacked.activation import Dropout, activate
-from methods.stacked.distance import squared_distance
-from methods.stacked.features import Features
-from methods.stacked.mixing import mix
-from methods.stacked.optimiser import make_adam
-from methods.stacked.propagation import propagate, symmetric_weight, use_kernel, with_self_loops
-from methods.stacked.segments import Segments, segment_product
-from methods.stacked.sparse import NARROW
+from fedsub.datasets.federation import Federation
+from fedsub.methods.adafgl.messages import Messages
+from fedsub.methods.adafgl.smoothing import Smoothing
+from fedsub.methods.core.base import FederatedMethod
+from fedsub.methods.fediih.routing import Routing
+from fedsub.methods.stacked import kernels, sparse
+from fedsub.methods.stacked.activation import Dropout, activate
+from fedsub.methods.stacked.distance import squared_distance
+from fedsub.methods.stacked.features import Features
+from fedsub.methods.stacked.mixing import mix
+from fedsub.methods.stacked.optimiser import make_adam
+from fedsub.methods.stacked.propagation import propagate, symmetric_weight, use_kernel, with_self_loops
+from fedsub.methods.stacked.segments import Segments, segment_product
+from fedsub.methods.stacked.sparse import NARROW
 
 WIDTH = 128
 
@@ -70,7 +70,7 @@ def test_feature_product(
     form: str,
 ) -> None:
     """The first layer's X W; the form is otherwise chosen by the share of non-zeros."""
-    monkeypatch.setattr("methods.stacked.features.is_dense", lambda values: form == "dense")
+    monkeypatch.setattr("fedsub.methods.stacked.features.is_dense", lambda values: form == "dense")
     features = Features(federation.features, segments)
     weight = leaf(federation.clients, features.width, WIDTH)
 
@@ -103,7 +103,7 @@ def test_large_layer(
     benchmark: Any, monkeypatch: pytest.MonkeyPatch, rows: int, inner: int, outer: int, least: float
 ) -> None:
     """Clients as large as those of Cora, of Amazon-Computers and of Amazon-Ratings."""
-    monkeypatch.setattr("methods.stacked.segments._LARGE", least)
+    monkeypatch.setattr("fedsub.methods.stacked.segments._LARGE", least)
     segments = Segments(torch.full((5,), rows))
     h, weight = leaf(5 * rows, inner), leaf(5, inner, outer)
     benchmark(forward_and_backward(partial(segment_product, h, weight, segments), [h, weight]))

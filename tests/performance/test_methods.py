@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from benchmark.subjects import make_method, one_round
-from datasets.federation import Federation
-from methods.core import registry
-from methods.core.base import Architecture
-from methods.core.training import train
+from fedsub.benchmark.studies.subjects import make_method, one_round
+from fedsub.datasets.federation import Federation
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Architecture
+from fedsub.methods.core.training import train
 
 CHEAP: dict[str, dict[str, Any]] = {"fedsage+": {"generator_epochs": 1}}
 """Options that shorten the set-up and leave a round as it is."""

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from benchmark.subjects import SPLIT, make_federation, make_method
-from datasets.catalogue import REGISTRY
-from datasets.federation import Federation, federate
-from datasets.graph import Dataset
-from datasets.partition import partition
-from datasets.registry import is_available, load
-from datasets.splits import make_split
-from methods.structure.node2vec import Node2VecSettings, node2vec
+from fedsub.benchmark.studies.subjects import SPLIT, make_federation, make_method
+from fedsub.datasets.catalogue import REGISTRY
+from fedsub.datasets.federation import Federation, federate
+from fedsub.datasets.graph import Dataset
+from fedsub.datasets.partition import partition
+from fedsub.datasets.registry import is_available, load
+from fedsub.datasets.splits import make_split
+from fedsub.methods.structure.node2vec import Node2VecSettings, node2vec
 from tests.performance.conftest import CLIENTS, GENERATED
 
 

@@ -21,10 +21,10 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from methods.core.checkpoint.built import Built
-from methods.core.checkpoint.kinds import CheckpointError, Code, UnsavableError, digest
-from methods.core.checkpoint.reading import Reading
-from methods.core.checkpoint.writing import Writing
+from fedsub.methods.core.checkpoint.built import Built
+from fedsub.methods.core.checkpoint.kinds import CheckpointError, Code, UnsavableError, digest
+from fedsub.methods.core.checkpoint.reading import Reading
+from fedsub.methods.core.checkpoint.writing import Writing
 
 __all__ = ["Checkpoint", "CheckpointError", "State", "UnsavableError"]
 

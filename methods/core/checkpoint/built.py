@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from methods.core.checkpoint.kinds import DIGEST_BYTES, CheckpointError, class_name, version
+from fedsub.methods.core.checkpoint.kinds import DIGEST_BYTES, CheckpointError, class_name, version
 
 
 @dataclass(frozen=True)

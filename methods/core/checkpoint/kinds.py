@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from datasets.errors import UserError
+from fedsub.datasets.errors import UserError
 
 LEFT_OUT = "LEFT_OUT_OF_CHECKPOINTS"
 """Name of the class attribute that names attributes, a tuple of texts."""

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from methods.core.checkpoint.built import Built
-from methods.core.checkpoint.kinds import (
+from fedsub.methods.core.checkpoint.built import Built
+from fedsub.methods.core.checkpoint.kinds import (
     BIT_GENERATORS,
     FACTORIES,
     SEQUENCES,
@@ -21,7 +21,7 @@ from methods.core.checkpoint.kinds import (
     find_class,
     left_out_of,
 )
-from methods.stacked.propagation import use_kernel
+from fedsub.methods.stacked.propagation import use_kernel
 
 
 class Reading:

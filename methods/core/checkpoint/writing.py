@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from datasets.federation import Federation
-from datasets.graph import Dataset
-from methods.core.base import Options
-from methods.core.checkpoint.built import Built
-from methods.core.checkpoint.kinds import (
+from fedsub.datasets.federation import Federation
+from fedsub.datasets.graph import Dataset
+from fedsub.methods.core.base import Options
+from fedsub.methods.core.checkpoint.built import Built
+from fedsub.methods.core.checkpoint.kinds import (
     BIT_GENERATORS,
     FACTORIES,
     LEFT_OUT,
@@ -34,10 +34,10 @@ from methods.core.checkpoint.kinds import (
     left_out_of,
     storage,
 )
-from methods.core.schedule import Schedule
-from methods.core.setting import Setting
-from methods.stacked.architecture import Architecture
-from methods.stacked.propagation import kernel_of
+from fedsub.methods.core.schedule import Schedule
+from fedsub.methods.core.setting import Setting
+from fedsub.methods.stacked.architecture import Architecture
+from fedsub.methods.stacked.propagation import kernel_of
 
 
 class Writing:

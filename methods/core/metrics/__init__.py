@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-from datasets.errors import unknown
-from methods.core.metrics.base import Items, Metric, Score, metric
+from fedsub.datasets.errors import unknown
+from fedsub.methods.core.metrics.base import Items, Metric, Score, metric
 
 __all__ = ["Items", "Metric", "Score", "find", "metric", "names"]
 

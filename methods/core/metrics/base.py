@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from methods.stacked import kernels
+from fedsub.methods.stacked import kernels
 
 
 @dataclass(frozen=True, eq=False)

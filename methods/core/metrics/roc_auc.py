@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from methods.core.metrics.base import Items, Score, metric
+from fedsub.methods.core.metrics.base import Items, Score, metric
 
 
 @metric(task=("node-classification", "link-prediction"))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from types import MappingProxyType
 
-from datasets.errors import unknown
-from datasets.options import Spec
-from methods.core import metrics
-from methods.core.tasks.base import Task
-from methods.core.tasks.link_prediction import LinkPrediction
-from methods.core.tasks.node_classification import NodeClassification
+from fedsub.datasets.errors import unknown
+from fedsub.datasets.options import Spec
+from fedsub.methods.core import metrics
+from fedsub.methods.core.tasks.base import Task
+from fedsub.methods.core.tasks.link_prediction import LinkPrediction
+from fedsub.methods.core.tasks.node_classification import NodeClassification
 
 TASKS = MappingProxyType({kind.name: kind for kind in (NodeClassification, LinkPrediction)})
 

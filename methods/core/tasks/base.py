@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from datasets.errors import UserError
-from datasets.federation import Federation
-from datasets.options import Spec
-from methods.core import metrics
-from methods.core.metrics import Items, Metric, Score
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.federation import Federation
+from fedsub.datasets.options import Spec
+from fedsub.methods.core import metrics
+from fedsub.methods.core.metrics import Items, Metric, Score
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,12 +14,12 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from datasets.federation import Federation
-from datasets.links import NAME, LinkOptions, Links, Pairs, draw_links, merged_links
-from datasets.options import Spec
-from datasets.seeding import torch_stream
-from methods.core.metrics import Items
-from methods.core.tasks.base import Evaluation, Task
+from fedsub.datasets.federation import Federation
+from fedsub.datasets.links import NAME, LinkOptions, Links, Pairs, draw_links, merged_links
+from fedsub.datasets.options import Spec
+from fedsub.datasets.seeding import torch_stream
+from fedsub.methods.core.metrics import Items
+from fedsub.methods.core.tasks.base import Evaluation, Task
 
 NEGATIVES = "pairs drawn in training"
 """Purpose of the stream that draws them."""

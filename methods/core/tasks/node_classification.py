@@ -8,12 +8,12 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from datasets.errors import UserError
-from datasets.federation import Federation
-from datasets.options import Spec
-from methods.core.metrics import Items
-from methods.core.tasks.base import Evaluation, Task
-from methods.stacked.cross_entropy import cross_entropy
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.federation import Federation
+from fedsub.datasets.options import Spec
+from fedsub.methods.core.metrics import Items
+from fedsub.methods.core.tasks.base import Evaluation, Task
+from fedsub.methods.stacked.cross_entropy import cross_entropy
 
 
 class NodeClassification(Task):

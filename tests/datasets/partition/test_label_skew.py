@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datasets.errors import UserError
-from datasets.federation import federate
-from datasets.graph import Dataset, build_dataset
-from datasets.partition import partition
-from datasets.partition.base import Drawn, Partition, as_partition
-from datasets.partition.histograms import histograms
-from datasets.partition.louvain_openfgl import cut, place
-from datasets.partition.statistics import describe
-from datasets.registry import load
-from datasets.splits import make_split
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.federation import federate
+from fedsub.datasets.graph import Dataset, build_dataset
+from fedsub.datasets.partition import partition
+from fedsub.datasets.partition.base import Drawn, Partition, as_partition
+from fedsub.datasets.partition.histograms import histograms
+from fedsub.datasets.partition.louvain_openfgl import cut, place
+from fedsub.datasets.partition.statistics import describe
+from fedsub.datasets.registry import load
+from fedsub.datasets.splits import make_split
 from tests.datasets.partition.test_partition import graph, graphs
 
 SCHEMES = (

@@ -14,12 +14,12 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datasets import registry
-from datasets.errors import UserError
-from datasets.graph import Dataset, build_dataset, largest_component
-from datasets.partition import SCHEMES, louvain, metis, partition
-from datasets.partition.louvain import communities
-from datasets.partition.metis import LARGEST
+from fedsub.datasets import registry
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.graph import Dataset, build_dataset, largest_component
+from fedsub.datasets.partition import SCHEMES, louvain, metis, partition
+from fedsub.datasets.partition.louvain import communities
+from fedsub.datasets.partition.metis import LARGEST
 
 COMPLETE = [
     "metis",

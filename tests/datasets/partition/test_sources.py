@@ -14,11 +14,11 @@ from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from datasets import load
-from datasets.cache import folder, remember_groups
-from datasets.errors import UserError
-from datasets.graph import build_dataset, largest_component
-from datasets.partition import SCHEMES, kmeans, louvain, metis, partition
+from fedsub.datasets import load
+from fedsub.datasets.cache import folder, remember_groups
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.graph import build_dataset, largest_component
+from fedsub.datasets.partition import SCHEMES, kmeans, louvain, metis, partition
 
 
 @pytest.fixture(autouse=True)
@@ -298,7 +298,7 @@ def test_a_damaged_cache_file_is_rewritten_with_a_warning(dataset, cache, caplog
 
 
 def test_files_that_unpack_to_too_much_are_not_read(dataset, tmp_path, monkeypatch):
-    monkeypatch.setattr("datasets.loaders.raw.MAXIMUM_MEMBER_BYTES", 1000)
+    monkeypatch.setattr("fedsub.datasets.loaders.raw.MAXIMUM_MEMBER_BYTES", 1000)
     np.savez_compressed(tmp_path / "clients.npz", client=np.zeros(1000, dtype=np.int64))
     with pytest.raises(UserError, match=r"its member client\.npy claims 8128 bytes\): write the file anew"):
         partition(dataset, given(tmp_path / "clients.npz"), 2, 0)

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import jensenshannon
 
-from datasets import registry
-from datasets.errors import UserError
-from datasets.graph import Dataset, build_dataset, largest_component
-from datasets.partition import Partition, partition
-from datasets.partition.plot import draw_client_graph
-from datasets.partition.statistics import client_edges, describe, local_clustering
+from fedsub.datasets import registry
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.graph import Dataset, build_dataset, largest_component
+from fedsub.datasets.partition import Partition, partition
+from fedsub.datasets.partition.plot import draw_client_graph
+from fedsub.datasets.partition.statistics import client_edges, describe, local_clustering
 
 
 @st.composite

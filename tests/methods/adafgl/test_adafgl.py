@@ -8,13 +8,13 @@ import pytest
 import torch
 import torch.nn.functional as functional
 
-from datasets.errors import UserError
-from methods.adafgl import AdaFGL
-from methods.adafgl.homophily import halves, homophily
-from methods.core import registry
-from methods.core.base import SAME_AS_FEDAVG, Schedule
-from methods.core.tasks import NodeClassification
-from methods.core.twin import PREFIX
+from fedsub.datasets.errors import UserError
+from fedsub.methods.adafgl import AdaFGL
+from fedsub.methods.adafgl.homophily import halves, homophily
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import SAME_AS_FEDAVG, Schedule
+from fedsub.methods.core.tasks import NodeClassification
+from fedsub.methods.core.twin import PREFIX
 from tests.methods.adafgl.first_layers import first_layer
 from tests.methods.federations import community_federation, small_federation
 from tests.methods.loops import Clients, assert_equal, leaves, mean, numbers, optimiser_of

@@ -8,9 +8,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from methods.adafgl.messages import ALIKE, Messages, alike_pairs
-from methods.stacked import kernels
-from methods.stacked.segments import Segments
+from fedsub.methods.adafgl.messages import ALIKE, Messages, alike_pairs
+from fedsub.methods.stacked import kernels
+from fedsub.methods.stacked.segments import Segments
 
 CLASSES = 4
 

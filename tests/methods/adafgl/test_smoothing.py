@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from methods.adafgl.smoothing import Smoothing
-from methods.stacked import kernels
-from methods.stacked.segments import Segments
+from fedsub.methods.adafgl.smoothing import Smoothing
+from fedsub.methods.stacked import kernels
+from fedsub.methods.stacked.segments import Segments
 
 
 @pytest.mark.parametrize("compiled", [True, False])

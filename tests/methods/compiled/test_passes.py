@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from methods.compiled.passes import compile_pass
+from fedsub.methods.compiled.passes import compile_pass
 
 
 @compile_pass

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from datasets.errors import UserError
-from methods.core import registry
-from methods.core.base import Architecture, FederatedMethod, Schedule
-from methods.core.setting import make_setting
-from methods.core.training import DivergedError, train
-from methods.fedavg import FedAvg
-from methods.stacked.parameters import Parameters
+from fedsub.datasets.errors import UserError
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
+from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.training import DivergedError, train
+from fedsub.methods.fedavg import FedAvg
+from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.federations import small_federation
 
 FEDERATION = small_federation(clients=4, nodes=80, scheme="louvain")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from methods.core.channel import Channel, size_of
+from fedsub.methods.core.channel import Channel, size_of
 
 CLIENTS = 4
 STACKED = torch.zeros(CLIENTS, 3, 2)

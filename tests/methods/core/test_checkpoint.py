@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 import torch
 
-from methods.core import registry
-from methods.core.base import Architecture, FederatedMethod, Schedule
-from methods.core.checkpoint import CheckpointError, State, UnsavableError
-from methods.core.rounds import Round
-from methods.core.setting import make_setting
-from methods.core.training import Outcome, train
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
+from fedsub.methods.core.checkpoint import CheckpointError, State, UnsavableError
+from fedsub.methods.core.rounds import Round
+from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.training import Outcome, train
 from tests.methods.federations import community_federation
 
 ROUNDS, STOPPED = 5, 3
@@ -381,7 +381,7 @@ def test_what_is_written_to_unseen_is_refused_not_lost() -> None:
     [
         ("object", None, "os:_Environ", []),
         ("object", None, "subprocess:Popen", []),
-        ("object", None, "methods.core.checkpoint:os", []),
+        ("object", None, "fedsub.methods.core.checkpoint:os", []),
         ("object", 0, "subprocess:Popen", []),
         ("fixed", 99),
         ("fixed", -1),

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from methods.core import registry
-from methods.core.base import Architecture, Schedule
-from methods.core.setting import make_setting
-from methods.core.training import train
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Architecture, Schedule
+from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.training import train
 from tests.methods.federations import small_federation
 
 OPTIONS: dict[str, list[dict[str, Any]]] = {

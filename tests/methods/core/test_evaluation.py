@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from methods.core import registry
-from methods.core.base import Schedule
-from methods.core.setting import make_setting
-from methods.core.training import train
-from methods.stacked.architecture import Architecture
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Schedule
+from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.training import train
+from fedsub.methods.stacked.architecture import Architecture
 from tests.methods.federations import community_federation
 from tests.methods.loops import Clients
 

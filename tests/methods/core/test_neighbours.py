@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from methods.core import registry
-from methods.core.base import Schedule
-from methods.core.setting import make_setting
-from methods.core.training import neighbours, train
-from methods.stacked.architecture import Architecture
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Schedule
+from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.training import neighbours, train
+from fedsub.methods.stacked.architecture import Architecture
 from tests.methods.federations import small_federation
 from tests.methods.oracle import client_parts, forward
 

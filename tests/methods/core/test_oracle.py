@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from methods.core import registry
-from methods.core.base import Architecture, Schedule
-from methods.core.rounds import Round
-from methods.core.schedule import AVERAGINGS
-from methods.core.setting import make_setting
-from methods.core.training import train
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Architecture, Schedule
+from fedsub.methods.core.rounds import Round
+from fedsub.methods.core.schedule import AVERAGINGS
+from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.training import train
 from tests.methods.federations import small_federation
 from tests.methods.oracle import train_by_loop
 from tests.methods.second_device import DEVICES, on_device

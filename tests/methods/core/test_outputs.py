@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from methods.core import registry
-from methods.core.base import Architecture, FederatedMethod, Schedule
-from methods.core.setting import make_setting
-from methods.core.training import train
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
+from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.training import train
 from tests.methods.core.test_participation import CASES
 from tests.methods.federations import community_federation, small_federation
 

@@ -14,18 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from datasets import Federation, federate, load, make_split
-from datasets.errors import UserError
-from datasets.partition import partition
-from methods.core import registry
-from methods.core.base import Architecture, FederatedMethod, Schedule
-from methods.core.participation import Attendance
-from methods.core.server_rules import ServerRule
-from methods.core.setting import make_setting
-from methods.core.tasks import NodeClassification
-from methods.core.training import train
-from methods.stacked.mixing import weighted_mean
-from methods.stacked.optimiser import MaskedOptimiser
+from fedsub.datasets import Federation, federate, load, make_split
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.partition import partition
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
+from fedsub.methods.core.participation import Attendance
+from fedsub.methods.core.server_rules import ServerRule
+from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.tasks import NodeClassification
+from fedsub.methods.core.training import train
+from fedsub.methods.stacked.mixing import weighted_mean
+from fedsub.methods.stacked.optimiser import MaskedOptimiser
 from tests.methods.federations import community_federation, small_federation
 
 NETWORK = Architecture(hidden=(8, 8), dropout=0.0)

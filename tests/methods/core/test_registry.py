@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import torch
 
-from datasets.errors import UserError
-from datasets.hints import hints_of
-from datasets.options import defaults_of
-from methods.core import registry
-from methods.core.base import Architecture, Options, register
-from methods.core.setting import make_setting
-from methods.fedavg import FedAvg
-from methods.stacked.parameters import Parameters
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.hints import hints_of
+from fedsub.datasets.options import defaults_of
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Architecture, Options, register
+from fedsub.methods.core.setting import make_setting
+from fedsub.methods.fedavg import FedAvg
+from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.federations import small_federation
 
 

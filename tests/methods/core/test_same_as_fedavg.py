@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from methods.core import registry
-from methods.core.base import SAME_AS_FEDAVG, Architecture, Schedule
-from methods.core.setting import make_setting
-from methods.core.training import Outcome, train
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import SAME_AS_FEDAVG, Architecture, Schedule
+from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.training import Outcome, train
 from tests.methods.federations import small_federation
 
 CASES: list[tuple[str, dict[str, Any]]] = [

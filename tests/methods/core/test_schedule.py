@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from datasets.errors import UserError
-from methods.core.schedule import Schedule
-from methods.stacked.architecture import Architecture
+from fedsub.datasets.errors import UserError
+from fedsub.methods.core.schedule import Schedule
+from fedsub.methods.stacked.architecture import Architecture
 
 
 @pytest.mark.parametrize(

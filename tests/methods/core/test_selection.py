@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from methods.core.schedule import AVERAGINGS, RULES
-from methods.core.selection import Curve, History
+from fedsub.methods.core.schedule import AVERAGINGS, RULES
+from fedsub.methods.core.selection import Curve, History
 
 NAN = np.nan
 ITEMS, NODES = np.array([1, 3, 0]), np.array([50, 10, 40])

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from methods.core import registry
-from methods.core.base import Architecture, Options, Schedule
-from methods.core.setting import make_setting
-from methods.core.training import train
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Architecture, Options, Schedule
+from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.training import train
 from tests.methods.federations import small_federation
 
 STRUCT: dict[str, Any] = {

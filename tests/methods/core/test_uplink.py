@@ -15,14 +15,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from datasets.errors import UserError
-from methods.core import registry
-from methods.core.base import Architecture, FederatedMethod, Schedule
-from methods.core.compression import Compression, largest, quantised
-from methods.core.privacy import GaussianMechanism, clip, epsilon
-from methods.core.setting import make_setting
-from methods.core.training import train
-from methods.core.uplink import Uplink
+from fedsub.datasets.errors import UserError
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
+from fedsub.methods.core.compression import Compression, largest, quantised
+from fedsub.methods.core.privacy import GaussianMechanism, clip, epsilon
+from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.training import train
+from fedsub.methods.core.uplink import Uplink
 from tests.methods.federations import small_federation
 
 PLAIN = Schedule(rounds=3, local_epochs=2)

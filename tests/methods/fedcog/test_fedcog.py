@@ -13,20 +13,20 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datasets import load
-from datasets.errors import UserError
-from datasets.federation import Federation, as_graph, federate, split_edges
-from datasets.graph import Dataset, as_scipy, build_dataset, row_normalised
-from datasets.partition import SCHEMES, partition
-from datasets.splits import make_split
-from methods.core import registry
-from methods.core.base import Architecture, Schedule
-from methods.core.setting import Setting, make_setting, with_backbone
-from methods.core.training import train
-from methods.fedcog import FedCog
-from methods.fedcog.coupling import CoupledConvolution, couple
-from methods.fedcog.features import FeaturePropagation, PlainPropagation
-from methods.fedcog.lnnc import connect, exposed
+from fedsub.datasets import load
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.federation import Federation, as_graph, federate, split_edges
+from fedsub.datasets.graph import Dataset, as_scipy, build_dataset, row_normalised
+from fedsub.datasets.partition import SCHEMES, partition
+from fedsub.datasets.splits import make_split
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Architecture, Schedule
+from fedsub.methods.core.setting import Setting, make_setting, with_backbone
+from fedsub.methods.core.training import train
+from fedsub.methods.fedcog import FedCog
+from fedsub.methods.fedcog.coupling import CoupledConvolution, couple
+from fedsub.methods.fedcog.features import FeaturePropagation, PlainPropagation
+from fedsub.methods.fedcog.lnnc import connect, exposed
 from tests.methods.federations import SPLIT, small_dataset, small_federation
 
 COUNTS = {
@@ -259,7 +259,7 @@ def test_the_channel_carries_what_the_wire_holds() -> None:
 
 @pytest.mark.parametrize("terms", [2**25, 100])
 def test_sparse_and_dense_propagation_agree(terms: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("methods.fedcog.features.BLOCK_TERMS", terms)
+    monkeypatch.setattr("fedsub.methods.fedcog.features.BLOCK_TERMS", terms)
     generator = np.random.default_rng(0)
     matrix = sp.random(200, 600, 0.005, format="csr", dtype=np.float32, random_state=1)
     ends = generator.integers(0, 200, (2, 300))

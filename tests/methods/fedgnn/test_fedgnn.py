@@ -7,19 +7,19 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from datasets.errors import UserError
-from datasets.federation import Federation, federate
-from datasets.graph import build_dataset
-from datasets.partition.base import Partition
-from datasets.splits import Split
-from methods.core import registry
-from methods.core.base import Architecture, Schedule
-from methods.core.setting import Setting, make_setting
-from methods.core.training import train
-from methods.fedgnn import FedGNN
-from methods.fedgnn import augmentation as fedgnn_augmentation
-from methods.fedgnn.augmentation import Augmentation, by_neighbourhood, by_similarity
-from methods.stacked.growth import grow
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.federation import Federation, federate
+from fedsub.datasets.graph import build_dataset
+from fedsub.datasets.partition.base import Partition
+from fedsub.datasets.splits import Split
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Architecture, Schedule
+from fedsub.methods.core.setting import Setting, make_setting
+from fedsub.methods.core.training import train
+from fedsub.methods.fedgnn import FedGNN
+from fedsub.methods.fedgnn import augmentation as fedgnn_augmentation
+from fedsub.methods.fedgnn.augmentation import Augmentation, by_neighbourhood, by_similarity
+from fedsub.methods.stacked.growth import grow
 from tests.methods.federations import small_federation
 
 

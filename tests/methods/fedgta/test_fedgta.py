@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from datasets.errors import UserError
-from methods.core import registry
-from methods.core.base import Architecture, Schedule
-from methods.core.setting import make_setting
-from methods.fedgta import FedGTA, mixing_matrix
-from methods.fedgta.gamlp import misread_scores
+from fedsub.datasets.errors import UserError
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Architecture, Schedule
+from fedsub.methods.core.setting import make_setting
+from fedsub.methods.fedgta import FedGTA, mixing_matrix
+from fedsub.methods.fedgta.gamlp import misread_scores
 from tests.methods.federations import community_federation, small_federation
 from tests.methods.loops import Clients, assert_equal, leaves, numbers, optimiser_of
 from tests.methods.oracle import forward

@@ -14,16 +14,16 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 from torch.distributions import Independent, Normal, kl_divergence
 
-from datasets.errors import UserError
-from methods.core import registry
-from methods.core.base import Schedule
-from methods.core.setting import make_setting
-from methods.core.training import train
-from methods.fediih import PRIOR, FedIIH, mix_factors, mixing_matrices
-from methods.fediih.pairs import pairwise_softplus
-from methods.fediih.routing import Routing, _exponential
-from methods.stacked import kernels
-from methods.stacked.segments import Segments
+from fedsub.datasets.errors import UserError
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Schedule
+from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.training import train
+from fedsub.methods.fediih import PRIOR, FedIIH, mix_factors, mixing_matrices
+from fedsub.methods.fediih.pairs import pairwise_softplus
+from fedsub.methods.fediih.routing import Routing, _exponential
+from fedsub.methods.stacked import kernels
+from fedsub.methods.stacked.segments import Segments
 from tests.methods.federations import community_federation
 from tests.methods.loops import Clients, assert_equal, leaves, numbers, optimiser_of
 
@@ -276,7 +276,7 @@ def test_statistics_are_without_dropout_where_a_round_has_more_epochs_than_one(e
         sent.append((mean, log_variance))
         return mixing_matrices(mean, log_variance, scale, present)
 
-    monkeypatch.setattr("methods.fediih.mixing_matrices", seen)
+    monkeypatch.setattr("fedsub.methods.fediih.mixing_matrices", seen)
     schedule = replace(SCHEDULE, rounds=1, local_epochs=epochs)
     Clients(schedule, dropout=0.5, federation=community_federation()).run("fediih", **SMALL)
     mean, log_variance = sent[0]

@@ -11,18 +11,18 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from datasets.errors import UserError
-from datasets.federation import federate
-from datasets.partition import partition
-from datasets.seeding import stream
-from datasets.splits import make_split
-from methods.core import registry
-from methods.core.base import Architecture, Schedule
-from methods.core.setting import make_setting
-from methods.core.training import train
-from methods.fedlap import LEARNED, FedLap
-from methods.fedsgd import FedSGD
-from methods.stacked.parameters import Parameters
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.federation import federate
+from fedsub.datasets.partition import partition
+from fedsub.datasets.seeding import stream
+from fedsub.datasets.splits import make_split
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Architecture, Schedule
+from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.training import train
+from fedsub.methods.fedlap import LEARNED, FedLap
+from fedsub.methods.fedsgd import FedSGD
+from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.federations import community_federation, small_dataset, small_federation
 from tests.methods.loops import leaves
 from tests.methods.oracle import client_parts, forward

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from methods.fedlap import spectrum
-from methods.fedlap.spectrum import chosen_basis, misread_eigenpairs, roughness, smallest_eigenpairs
+from fedsub.methods.fedlap import spectrum
+from fedsub.methods.fedlap.spectrum import chosen_basis, misread_eigenpairs, roughness, smallest_eigenpairs
 from tests.methods.federations import community_federation, small_dataset
 
 
@@ -92,7 +92,7 @@ def test_what_is_misread_is_no_eigenpair_and_rough():
 FOUND = """
 import sys
 import numpy as np
-from methods.fedlap.spectrum import misread_eigenpairs, smallest_eigenpairs
+from fedsub.methods.fedlap.spectrum import misread_eigenpairs, smallest_eigenpairs
 from tests.methods.federations import small_dataset
 adjacency = small_dataset(nodes=600, degree=6.0, seed=3).adjacency()
 exact = smallest_eigenpairs(adjacency, 100, np.random.default_rng(0))

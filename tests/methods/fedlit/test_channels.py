@@ -6,16 +6,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from methods.core import registry
-from methods.core.base import Architecture, Schedule
-from methods.core.setting import make_setting
-from methods.core.training import train
-from methods.fedlit import FedLIT, channels, layers
-from methods.fedlit.channels import channel_sum
-from methods.fedlit.layers import Layer, by_channel
-from methods.stacked import kernels
-from methods.stacked.activation import Dropout
-from methods.stacked.segments import Segments
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Architecture, Schedule
+from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.training import train
+from fedsub.methods.fedlit import FedLIT, channels, layers
+from fedsub.methods.fedlit.channels import channel_sum
+from fedsub.methods.fedlit.layers import Layer, by_channel
+from fedsub.methods.stacked import kernels
+from fedsub.methods.stacked.activation import Dropout
+from fedsub.methods.stacked.segments import Segments
 from tests.methods.federations import small_federation
 
 SIZES = torch.tensor([5, 0, 3, 8])

@@ -7,17 +7,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from datasets.errors import UserError
-from datasets.federation import federate
-from datasets.partition import Partition
-from datasets.splits import make_split
-from methods.core import registry
-from methods.core.base import Architecture, Schedule
-from methods.core.setting import Setting, make_setting
-from methods.core.training import train
-from methods.fedlit import FedLIT, average_channels
-from methods.fedlit.clustering import EdgeClustering, align, greedy_match, regroup
-from methods.stacked.segments import Segments
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.federation import federate
+from fedsub.datasets.partition import Partition
+from fedsub.datasets.splits import make_split
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Architecture, Schedule
+from fedsub.methods.core.setting import Setting, make_setting
+from fedsub.methods.core.training import train
+from fedsub.methods.fedlit import FedLIT, average_channels
+from fedsub.methods.fedlit.clustering import EdgeClustering, align, greedy_match, regroup
+from fedsub.methods.stacked.segments import Segments
 from tests.methods.federations import SPLIT, small_dataset, small_federation
 
 

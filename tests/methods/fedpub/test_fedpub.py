@@ -12,24 +12,24 @@ import torch
 import torch.nn.functional as functional
 from scipy.spatial.distance import jensenshannon
 
-from datasets.errors import UserError
-from datasets.federation import federate
-from datasets.graph import largest_component, row_normalised
-from datasets.partition import partition
-from datasets.registry import load
-from datasets.splits import make_split
-from methods.core import registry
-from methods.core.base import Architecture, Schedule
-from methods.core.setting import make_setting
-from methods.core.training import train
-from methods.fedpub import FedPub
-from methods.fedpub.proxy import FunctionalEmbedding, make_proxy
-from methods.fedpub.pruning import message_sizes
-from methods.fedpub.similarity import class_shares, correlation, label_similarity, mixing_matrix
-from methods.stacked.backbones import make_backbone
-from methods.stacked.features import SharedFeatures
-from methods.stacked.inputs import Inputs
-from methods.stacked.parameters import stack
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.federation import federate
+from fedsub.datasets.graph import largest_component, row_normalised
+from fedsub.datasets.partition import partition
+from fedsub.datasets.registry import load
+from fedsub.datasets.splits import make_split
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Architecture, Schedule
+from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.training import train
+from fedsub.methods.fedpub import FedPub
+from fedsub.methods.fedpub.proxy import FunctionalEmbedding, make_proxy
+from fedsub.methods.fedpub.pruning import message_sizes
+from fedsub.methods.fedpub.similarity import class_shares, correlation, label_similarity, mixing_matrix
+from fedsub.methods.stacked.backbones import make_backbone
+from fedsub.methods.stacked.features import SharedFeatures
+from fedsub.methods.stacked.inputs import Inputs
+from fedsub.methods.stacked.parameters import stack
 from tests.methods.federations import small_federation
 from tests.methods.oracle import client_parts, forward
 

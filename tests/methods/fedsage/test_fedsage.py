@@ -9,24 +9,24 @@ import numpy as np
 import pytest
 import torch
 
-from datasets.errors import UserError
-from datasets.federation import federate
-from datasets.partition.base import Partition
-from datasets.splits import make_split
-from methods.core import registry
-from methods.core.base import Architecture, Schedule
-from methods.core.setting import make_setting
-from methods.core.training import train
-from methods.fedsage import FedSagePlus, FedSageTrue, missing_neighbours
-from methods.fedsage.generator import NeighbourGenerator
-from methods.fedsage.mending import mended_inputs
-from methods.stacked import receptive_field
-from methods.stacked.backbones import make_backbone
-from methods.stacked.features import Features, NormalisedFeatures
-from methods.stacked.growth import grow
-from methods.stacked.mixing import weighted_mean
-from methods.stacked.parameters import stack
-from methods.stacked.segments import Segments
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.federation import federate
+from fedsub.datasets.partition.base import Partition
+from fedsub.datasets.splits import make_split
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Architecture, Schedule
+from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.training import train
+from fedsub.methods.fedsage import FedSagePlus, FedSageTrue, missing_neighbours
+from fedsub.methods.fedsage.generator import NeighbourGenerator
+from fedsub.methods.fedsage.mending import mended_inputs
+from fedsub.methods.stacked import receptive_field
+from fedsub.methods.stacked.backbones import make_backbone
+from fedsub.methods.stacked.features import Features, NormalisedFeatures
+from fedsub.methods.stacked.growth import grow
+from fedsub.methods.stacked.mixing import weighted_mean
+from fedsub.methods.stacked.parameters import stack
+from fedsub.methods.stacked.segments import Segments
 from tests.methods.federations import SPLIT, small_dataset, small_federation
 
 SMALL = {"latent": 6, "narrow": 5, "wide": 7, "generator_epochs": 3}

@@ -11,17 +11,17 @@ import torch.nn.functional as functional
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from methods.core import registry
-from methods.core.base import Architecture, Schedule
-from methods.core.setting import make_setting
-from methods.core.training import DivergedError
-from methods.fedsage import FedSagePlus
-from methods.fedsage import matching as fedsage_matching
-from methods.fedsage import training as fedsage_training
-from methods.fedsage.generator import Generated, count_loss
-from methods.fedsage.impair import choose_hidden, impair
-from methods.fedsage.matching import OtherClients, nearest_by_torch, nearest_hidden
-from methods.fedsage.training import GeneratorTraining, client_chunks
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Architecture, Schedule
+from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.training import DivergedError
+from fedsub.methods.fedsage import FedSagePlus
+from fedsub.methods.fedsage import matching as fedsage_matching
+from fedsub.methods.fedsage import training as fedsage_training
+from fedsub.methods.fedsage.generator import Generated, count_loss
+from fedsub.methods.fedsage.impair import choose_hidden, impair
+from fedsub.methods.fedsage.matching import OtherClients, nearest_by_torch, nearest_hidden
+from fedsub.methods.fedsage.training import GeneratorTraining, client_chunks
 from tests.methods.federations import small_federation
 
 SMALL = {"latent": 6, "narrow": 5, "wide": 7, "generator_epochs": 3, "generator_learning_rate": 0.1}

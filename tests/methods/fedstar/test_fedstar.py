@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from datasets.errors import UserError
-from methods.core import registry
-from methods.core.base import Architecture, Schedule
-from methods.core.setting import Setting, make_setting
-from methods.core.training import train
-from methods.fedstar import FedStar
-from methods.fedstar.encoding import structure_encoding
-from methods.stacked import walks
-from methods.stacked.walks import return_probabilities
+from fedsub.datasets.errors import UserError
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Architecture, Schedule
+from fedsub.methods.core.setting import Setting, make_setting
+from fedsub.methods.core.training import train
+from fedsub.methods.fedstar import FedStar
+from fedsub.methods.fedstar.encoding import structure_encoding
+from fedsub.methods.stacked import walks
+from fedsub.methods.stacked.walks import return_probabilities
 from tests.methods.federations import small_federation
 
 

@@ -12,17 +12,17 @@ import scipy.sparse as sp
 import torch
 import torch.nn.functional as functional
 
-from datasets.errors import UserError
-from datasets.federation import Federation, federate
-from datasets.graph import build_dataset
-from datasets.partition import partition
-from datasets.splits import make_split
-from methods.core import registry
-from methods.core.base import Architecture, Schedule
-from methods.core.setting import make_setting
-from methods.core.training import train
-from methods.fedstruct import FedStruct
-from methods.stacked.parameters import unprefixed
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.federation import Federation, federate
+from fedsub.datasets.graph import build_dataset
+from fedsub.datasets.partition import partition
+from fedsub.datasets.splits import make_split
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Architecture, Schedule
+from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.training import train
+from fedsub.methods.fedstruct import FedStruct
+from fedsub.methods.stacked.parameters import unprefixed
 from tests.methods.federations import small_dataset, small_federation
 
 SMALL = {

@@ -10,8 +10,8 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from methods.fedstruct.kernels import keep_largest
-from methods.fedstruct.rows import (
+from fedsub.methods.fedstruct.kernels import keep_largest
+from fedsub.methods.fedstruct.rows import (
     Exchange,
     acquisition_bytes,
     combined_rows,

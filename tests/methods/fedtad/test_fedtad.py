@@ -8,12 +8,12 @@ import pytest
 import torch
 import torch.nn.functional as functional
 
-from datasets.errors import UserError
-from methods.core import registry
-from methods.core.base import Schedule
-from methods.fedtad import FedTAD
-from methods.fedtad.pseudo import balanced_labels, nearest_graph
-from methods.fedtad.reliability import class_reliability, shares
+from fedsub.datasets.errors import UserError
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Schedule
+from fedsub.methods.fedtad import FedTAD
+from fedsub.methods.fedtad.pseudo import balanced_labels, nearest_graph
+from fedsub.methods.fedtad.reliability import class_reliability, shares
 from tests.methods.federations import community_federation, small_federation
 from tests.methods.loops import Clients, assert_equal, leaves, mean, numbers, optimiser_of
 from tests.methods.oracle import forward

@@ -9,15 +9,15 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from datasets.federation import Federation, federate
-from datasets.graph import Dataset
-from datasets.partition import partition
-from datasets.registry import load
-from datasets.splits import make_split
-from methods.core import registry
-from methods.core.base import Architecture, FederatedMethod, Schedule
-from methods.core.setting import make_setting
-from methods.stacked.parameters import Parameters
+from fedsub.datasets.federation import Federation, federate
+from fedsub.datasets.graph import Dataset
+from fedsub.datasets.partition import partition
+from fedsub.datasets.registry import load
+from fedsub.datasets.splits import make_split
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
+from fedsub.methods.core.setting import make_setting
+from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, optimiser_of
 from tests.methods.oracle import client_parts
 

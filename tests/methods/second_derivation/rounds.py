@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from methods.stacked.parameters import Parameters
+from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, numbers
 from tests.methods.second_derivation.common import Pair
 

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from methods.stacked.parameters import Parameters
+from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, numbers
 from tests.methods.oracle import forward
 from tests.methods.second_derivation.common import Pair, copied

@@ -33,7 +33,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from methods.stacked.parameters import Parameters
+from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.adafgl.first_layers import first_layer
 from tests.methods.loops import Part, mean, numbers
 from tests.methods.oracle import forward

@@ -23,8 +23,8 @@ from typing import Any
 import pytest
 import torch
 
-from datasets.federation import Federation
-from methods.stacked.parameters import Parameters
+from fedsub.datasets.federation import Federation
+from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import numbers, optimiser_of
 from tests.methods.oracle import client_parts
 from tests.methods.second_derivation.common import (

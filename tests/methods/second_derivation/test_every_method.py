@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from methods.core import registry
+from fedsub.methods.core import registry
 
 ELSEWHERE = {"central", "local"}
 """No server, no round: `tests/methods/core/test_oracle.py` trains these."""

@@ -40,8 +40,8 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from datasets.federation import Federation
-from methods.stacked.parameters import Parameters
+from fedsub.datasets.federation import Federation
+from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import mean, numbers, optimiser_of
 from tests.methods.second_derivation.common import (
     COMMUNITY,

@@ -32,7 +32,7 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from methods.stacked.parameters import Parameters
+from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, mean
 from tests.methods.oracle import forward
 from tests.methods.second_derivation.common import COMMUNITY, Pair, copied, divided

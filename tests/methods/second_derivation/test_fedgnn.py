@@ -20,8 +20,8 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from datasets.federation import Federation
-from methods.stacked.parameters import Parameters
+from fedsub.datasets.federation import Federation
+from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.federations import small_dataset
 from tests.methods.loops import Part
 from tests.methods.oracle import forward

@@ -26,7 +26,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from methods.stacked.parameters import Parameters
+from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, mean, numbers
 from tests.methods.oracle import forward
 from tests.methods.second_derivation.common import COMMUNITY, Pair, copied, divided, symmetric

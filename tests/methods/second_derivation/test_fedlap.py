@@ -41,12 +41,12 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from datasets.federation import Federation
-from datasets.graph import largest_component
-from datasets.registry import load
-from datasets.seeding import stream
-from methods.stacked.architecture import OUTPUTS
-from methods.stacked.parameters import Parameters
+from fedsub.datasets.federation import Federation
+from fedsub.datasets.graph import largest_component
+from fedsub.datasets.registry import load
+from fedsub.datasets.seeding import stream
+from fedsub.methods.stacked.architecture import OUTPUTS
+from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, numbers
 from tests.methods.oracle import client_parts, forward
 from tests.methods.second_derivation.common import (

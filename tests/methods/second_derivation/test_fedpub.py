@@ -29,10 +29,10 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-import methods.fedpub as implementation
-from datasets.federation import Federation
-from methods.fedpub.proxy import Proxy, make_proxy
-from methods.stacked.parameters import Parameters
+import fedsub.methods.fedpub as implementation
+from fedsub.datasets.federation import Federation
+from fedsub.methods.fedpub.proxy import Proxy, make_proxy
+from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, numbers
 from tests.methods.oracle import forward
 from tests.methods.second_derivation.common import COMMUNITY, TOLERANCE, Pair, copied, divided, symmetric

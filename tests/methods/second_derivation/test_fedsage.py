@@ -25,10 +25,10 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from datasets.federation import Federation
-from methods.fedsage import FedSagePlus
-from methods.fedsage.training import GeneratorTraining
-from methods.stacked.parameters import Parameters
+from fedsub.datasets.federation import Federation
+from fedsub.methods.fedsage import FedSagePlus
+from fedsub.methods.fedsage.training import GeneratorTraining
+from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, numbers
 from tests.methods.oracle import client_parts
 from tests.methods.second_derivation.common import (

@@ -20,7 +20,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from methods.stacked.parameters import Parameters
+from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part
 from tests.methods.second_derivation.common import COMMUNITY, Pair, divided, symmetric
 from tests.methods.second_derivation.rounds import EVERYONE, SOME, supervised

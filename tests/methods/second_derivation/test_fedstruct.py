@@ -35,8 +35,8 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from datasets.federation import Federation
-from methods.stacked.parameters import Parameters
+from fedsub.datasets.federation import Federation
+from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.federations import small_federation
 from tests.methods.loops import numbers, optimiser_of
 from tests.methods.second_derivation.common import (

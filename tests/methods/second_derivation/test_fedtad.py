@@ -30,7 +30,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from methods.stacked.parameters import Parameters
+from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, mean
 from tests.methods.oracle import forward
 from tests.methods.second_derivation.common import COMMUNITY, Pair, adam, copied, divided, gap, leaves

@@ -22,13 +22,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from datasets.federation import Federation
-from datasets.seeding import torch_stream
-from methods.core import registry
-from methods.core.base import Architecture, Schedule
-from methods.core.setting import make_setting
-from methods.core.tasks.link_prediction import NEGATIVES
-from methods.core.training import train
+from fedsub.datasets.federation import Federation
+from fedsub.datasets.seeding import torch_stream
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Architecture, Schedule
+from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.tasks.link_prediction import NEGATIVES
+from fedsub.methods.core.training import train
 from tests.methods.loops import mean, optimiser_of
 from tests.methods.oracle import client_parts, forward
 from tests.methods.second_derivation.common import COMMUNITY, TOLERANCE, copied, divided, gap, leaves

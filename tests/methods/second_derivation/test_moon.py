@@ -24,7 +24,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from methods.stacked.parameters import Parameters
+from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, hidden_of, mean
 from tests.methods.second_derivation.common import COMMUNITY, TOLERANCE, Pair, copied, divided
 from tests.methods.second_derivation.rounds import EVERYONE, SOME, Meter, fit, overwrite, supervised, turn

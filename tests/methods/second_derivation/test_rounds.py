@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from methods.core.participation import Attendance
-from methods.core.schedule import Schedule
+from fedsub.methods.core.participation import Attendance
+from fedsub.methods.core.schedule import Schedule
 from tests.methods.second_derivation.rounds import SOME
 
 

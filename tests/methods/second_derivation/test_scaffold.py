@@ -26,7 +26,7 @@ from typing import Any
 import pytest
 import torch
 
-from methods.stacked.parameters import Parameters
+from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import mean
 from tests.methods.oracle import forward
 from tests.methods.second_derivation.common import COMMUNITY, Pair, copied, divided

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from methods.stacked.architecture import HEADS, Architecture
-from methods.stacked.backbones import BACKBONES, make_backbone
-from methods.stacked.parameters import Parameters
+from fedsub.methods.stacked.architecture import HEADS, Architecture
+from fedsub.methods.stacked.backbones import BACKBONES, make_backbone
+from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.federations import small_federation
 from tests.methods.oracle import client_parts
 

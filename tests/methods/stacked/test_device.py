@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 import torch
 
-from datasets.errors import UserError
-from methods.core import registry
-from methods.core.base import Architecture, FederatedMethod, Schedule
-from methods.core.setting import make_setting
-from methods.core.training import Outcome, train
-from methods.stacked.propagation import check_kernel
+from fedsub.datasets.errors import UserError
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
+from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.training import Outcome, train
+from fedsub.methods.stacked.propagation import check_kernel
 from tests.methods.federations import small_federation
 from tests.methods.second_device import DEVICES, DeviceMismatchError, on_device, second_device
 

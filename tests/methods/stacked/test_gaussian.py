@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from methods.stacked.gaussian import gaussian_means
-from methods.stacked.segments import Segments
+from fedsub.methods.stacked.gaussian import gaussian_means
+from fedsub.methods.stacked.segments import Segments
 
 
 def kernel_means(h: Tensor, places: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import sys
 SCRIPT = """
 import numpy as np
 import psutil
-from methods.stacked.memory import keep_freed_memory, return_freed_memory
+from fedsub.methods.stacked.memory import keep_freed_memory, return_freed_memory
 
 assert keep_freed_memory()
 resident = psutil.Process().memory_info

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from methods.stacked.mixing import cosine, gram, mix, weighted_mean
+from fedsub.methods.stacked.mixing import cosine, gram, mix, weighted_mean
 
 
 def stacked(clients: int, seed: int) -> dict[str, torch.Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from methods.stacked.parameters import glorot, linear_start, stack
+from fedsub.methods.stacked.parameters import glorot, linear_start, stack
 
 
 def test_glorots_start_is_torchs() -> None:

@@ -11,19 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from methods.core import registry
-from methods.core.base import FederatedMethod, Options
-from methods.core.schedule import Schedule
-from methods.core.setting import make_setting
-from methods.core.training import DivergedError, train
-from methods.fedavg import FedAvg
-from methods.stacked import receptive_field
-from methods.stacked.activation import Dropout
-from methods.stacked.architecture import Architecture
-from methods.stacked.backbones import make_backbone
-from methods.stacked.parameters import stack
-from methods.stacked.propagation import kernel_of, symmetric_weight, use_kernel
-from methods.stacked.receptive_field import restricted, within
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import FederatedMethod, Options
+from fedsub.methods.core.schedule import Schedule
+from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.training import DivergedError, train
+from fedsub.methods.fedavg import FedAvg
+from fedsub.methods.stacked import receptive_field
+from fedsub.methods.stacked.activation import Dropout
+from fedsub.methods.stacked.architecture import Architecture
+from fedsub.methods.stacked.backbones import make_backbone
+from fedsub.methods.stacked.parameters import stack
+from fedsub.methods.stacked.propagation import kernel_of, symmetric_weight, use_kernel
+from fedsub.methods.stacked.receptive_field import restricted, within
 from tests.methods.federations import small_federation
 
 

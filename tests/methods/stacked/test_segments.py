@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from methods.stacked.segments import Segments, ranks
+from fedsub.methods.stacked.segments import Segments, ranks
 
 
 @given(sizes=st.lists(st.integers(0, 5), min_size=1, max_size=4).filter(any))

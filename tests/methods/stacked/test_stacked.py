@@ -11,21 +11,21 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datasets.graph import as_feature_tensor, row_normalised
-from methods.compiled.rows import LANES
-from methods.stacked import segments as segments_module
-from methods.stacked.activation import Dropout, activate
-from methods.stacked.distance import squared_distance
-from methods.stacked.features import Features, NormalisedFeatures
-from methods.stacked.optimiser import MaskedOptimiser, make_adam
-from methods.stacked.propagation import (
+from fedsub.datasets.graph import as_feature_tensor, row_normalised
+from fedsub.methods.compiled.rows import LANES
+from fedsub.methods.stacked import segments as segments_module
+from fedsub.methods.stacked.activation import Dropout, activate
+from fedsub.methods.stacked.distance import squared_distance
+from fedsub.methods.stacked.features import Features, NormalisedFeatures
+from fedsub.methods.stacked.optimiser import MaskedOptimiser, make_adam
+from fedsub.methods.stacked.propagation import (
     mean_weight,
     propagate,
     use_kernel,
     with_self_loops,
 )
-from methods.stacked.segments import Segments, padded_product, segment_product
-from methods.stacked.sparse import NARROW, sparse_product
+from fedsub.methods.stacked.segments import Segments, padded_product, segment_product
+from fedsub.methods.stacked.sparse import NARROW, sparse_product
 from tests.methods.federations import small_dataset, small_federation
 
 SIZES = st.lists(st.integers(0, 7), min_size=1, max_size=5).filter(lambda sizes: sum(sizes) > 0)
@@ -286,7 +286,7 @@ def test_an_evaluated_product_is_used_until_its_weight_changes(make, monkeypatch
         computed.append(1)
         return sparse_product(*arguments)
 
-    monkeypatch.setattr("methods.stacked.features.sparse_product", counted)
+    monkeypatch.setattr("fedsub.methods.stacked.features.sparse_product", counted)
     for _ in range(3):
         with torch.no_grad():
             evaluated = features.times(weight)
@@ -325,7 +325,7 @@ def test_large_products_are_those_of_each_client(monkeypatch, sizes):
     weight = torch.randn(len(sizes), 30, 50, generator=generator).requires_grad_()
     gradient = torch.randn(43, 50, generator=generator)
     expected = padded_product(h, weight, segments)
-    monkeypatch.setattr("methods.stacked.segments._LARGE", 0.0)
+    monkeypatch.setattr("fedsub.methods.stacked.segments._LARGE", 0.0)
     large = Mock(side_effect=segments_module.large_product)
     monkeypatch.setattr(segments_module, "large_product", large)
     out = segment_product(h, weight, segments)

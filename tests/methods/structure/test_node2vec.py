@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as functional
 from scipy.stats import chisquare
 
-from methods.structure import node2vec as module
-from methods.structure.node2vec import Node2VecSettings, node2vec
+from fedsub.methods.structure import node2vec as module
+from fedsub.methods.structure.node2vec import Node2VecSettings, node2vec
 
 
 @pytest.fixture(autouse=True)

@@ -11,15 +11,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 
-from datasets.errors import UserError
-from methods.core import metrics, registry
-from methods.core.base import Schedule
-from methods.core.metrics import Items
-from methods.core.schedule import LAST, RULES
-from methods.core.setting import make_setting
-from methods.core.tasks import further_metrics
-from methods.core.training import train
-from methods.stacked import kernels
+from fedsub.datasets.errors import UserError
+from fedsub.methods.core import metrics, registry
+from fedsub.methods.core.base import Schedule
+from fedsub.methods.core.metrics import Items
+from fedsub.methods.core.schedule import LAST, RULES
+from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.tasks import further_metrics
+from fedsub.methods.core.training import train
+from fedsub.methods.stacked import kernels
 from tests.methods.federations import community_federation, small_federation
 
 CLIENTS, CLASSES = 4, 3

@@ -10,17 +10,17 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
-from datasets.errors import UserError
-from datasets.federation import Federation, federate
-from datasets.graph import build_dataset
-from datasets.links import LinkOptions, draw_links
-from datasets.partition import partition
-from datasets.splits import make_split
-from methods.core import registry
-from methods.core.base import Architecture, Schedule
-from methods.core.setting import Setting, make_setting
-from methods.core.tasks.link_prediction import LinkPrediction, Sampler
-from methods.core.training import train
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.federation import Federation, federate
+from fedsub.datasets.graph import build_dataset
+from fedsub.datasets.links import LinkOptions, draw_links
+from fedsub.datasets.partition import partition
+from fedsub.datasets.splits import make_split
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Architecture, Schedule
+from fedsub.methods.core.setting import Setting, make_setting
+from fedsub.methods.core.tasks.link_prediction import LinkPrediction, Sampler
+from fedsub.methods.core.training import train
 from tests.datasets.test_links import codes, edges_of, links_of, planted, split
 from tests.methods.federations import SPLIT, small_federation
 

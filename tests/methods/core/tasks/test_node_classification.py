@@ -6,10 +6,10 @@ import pytest
 import torch
 import torch.nn.functional as functional
 
-from datasets.errors import UserError
-from methods.core.setting import make_setting
-from methods.core.tasks import NodeClassification
-from methods.stacked import kernels
+from fedsub.datasets.errors import UserError
+from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.tasks import NodeClassification
+from fedsub.methods.stacked import kernels
 from tests.methods.federations import community_federation, small_federation
 
 

@@ -1,0 +1,324 @@
+"""Every printed figure with its verdict, as the pages and `reproduction.json` show it."""
+
+from __future__ import annotations
+
+import shlex
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fedsub.benchmark.analysis.agreement import (
+    CANNOT,
+    DIFFERS,
+    NOT_MEASURED,
+    ONE_DRAW,
+    Verdict,
+)
+from fedsub.benchmark.analysis.causes import text_of
+from fedsub.benchmark.analysis.judged import REFERENCE, gain_of, level_of
+from fedsub.benchmark.analysis.metrics import CHANGE, COMMUNICATION, GAIN, MODEL_SIZE, WHOLE_MODEL
+from fedsub.benchmark.analysis.public_code import beside
+from fedsub.benchmark.analysis.public_records import Run
+from fedsub.benchmark.analysis.published import (
+    PLACE,
+    Figure,
+    Place,
+    answered_figures,
+    figures,
+    grid_points,
+    precedence,
+)
+from fedsub.benchmark.analysis.scores import Leaderboard, Row
+from fedsub.benchmark.analysis.variants import Trial, trials_of
+from fedsub.benchmark.spec.protocol import AXES, Protocol, bare
+
+DECIMALS = 4
+"""Of every number in `reproduction.json`, and of those that `index.html` sorts by."""
+_NO_FILES = "its files could not be had where the records are made"
+NOT_AT_HAND = {
+    "ogbn-arxiv": _NO_FILES,
+    "WikiCS": _NO_FILES,
+    "Flickr-SAINT": _NO_FILES,
+    "mean of 12 graphs": "a mean over graphs, which no one cell answers",
+    "ogbn-products": "the graph is not in the registry",
+    "CoraFull": "the graph is not in the registry",
+    "Penn94": "the graph is not in the registry",
+}
+"""Printed graphs that are not at hand where the records in git are made, and why; records of them count."""
+NOT_BUILT = {
+    "TopFGL": "the method is not here",
+    "BDS-GCN": "the method is not here",
+}
+"""Printed methods that no protocol can name, and why."""
+NO_CELL = "no cell of any protocol answers it"
+Identity = tuple[Place, str]
+"""Place and note of a printed figure."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One printed figure and what was measured for it."""
+
+    figure: Figure
+    """In our unit, as far as a protocol answers it."""
+    protocol: str
+    """The protocol that answers it; empty if none does."""
+    metric: str
+    """Our name of the score."""
+    row: Row | None
+    """Where it is measured, if it is."""
+    level: Verdict
+    gain: Verdict | None
+    point: Mapping[str, Any] = field(default_factory=dict)
+    """Its place on every axis of the protocol's grid; empty if no protocol answers it."""
+    command: str = ""
+    """Runs its cells, and no others."""
+    chosen: tuple[str, ...] = ()
+    """See `Protocol.chosen_for`."""
+    trials: tuple[Trial, ...] = ()
+    """What else was run in its place, or in another table's for the same cells."""
+    gain_of_draws: Verdict | None = None
+    """What the gain would be where one draw in print leaves it open, if draws cancelled in it wholly."""
+
+    @property
+    def table(self) -> str:
+        """Paper and table."""
+        return self.figure.source
+
+    @property
+    def cause(self) -> str:
+        """Why the level differs, or what was tried to find out; empty if it does not differ."""
+        return self._text("level") if self.level.word == DIFFERS else ""
+
+    @property
+    def gain_cause(self) -> str:
+        """The same of the gain."""
+        differs = self.gain is not None and self.gain.word == DIFFERS
+        return self._text("gain") if differs else ""
+
+    def _text(self, kind: str) -> str:
+        return text_of(self.figure.place, kind, [trial.said(kind) for trial in self.trials])
+
+    def authors(self, runs: Mapping[str, Sequence[Run]]) -> dict[str, Any] | None:
+        """What the authors' own code gave on the clients of these records, and whether ours gives the same;
+        None if it was not run. `runs` is by the work of our cell, the latest last."""
+        found = None if self.row is None else beside(self.row.records, self.metric, runs)
+        if found is None:
+            return None
+        scores = found.theirs
+        return {
+            "mean": _rounded(statistics.fmean(scores)),
+            "std": _rounded(statistics.stdev(scores)) if len(scores) > 1 else None,
+            "seeds": len(scores),
+            "seconds_per_round": _rounded(found.seconds_per_round),
+            **_verdict(found.verdict),
+        }
+
+    def to_dict(self, runs: Mapping[str, Sequence[Run]]) -> dict[str, Any]:
+        """JSON-ready, flat but for the verdicts; `runs` are those of the authors' code."""
+        score = None if self.row is None else self.row.scores[self.metric]
+        return {
+            **dict(zip(PLACE, self.figure.place, strict=True)),
+            "note": self.figure.note,
+            "protocol": self.protocol,
+            "score": self.metric,
+            "printed": {
+                "mean": _rounded(self.figure.mean / self.figure.scale),
+                "std": None if self.figure.std is None else _rounded(self.figure.std / self.figure.scale),
+                # Times this it is in the unit of what is measured here, and of the verdicts.
+                "scale": self.figure.scale,
+                # A protocol says these of the figures that it answers.
+                "runs": self.figure.runs if self.protocol else None,
+                "drawn_once": self.figure.drawn_once if self.protocol else None,
+            },
+            "measured": None
+            if score is None
+            else {"mean": _rounded(score.mean), "std": _rounded(score.std), "seeds": len(score.by_seed)},
+            "level": {**_compared(self.level), **_verdict(self.level)},
+            "gain": None
+            if self.gain is None
+            else {
+                "over": self.figure.baseline,
+                **_compared(self.gain),
+                **_verdict(self.gain),
+                "seeds": self.gain.count,
+                "if_draws_cancel": None if self.gain_of_draws is None else self.gain_of_draws.word,
+                "cause": self.gain_cause,
+            },
+            "authors": self.authors(runs),
+            "chosen": [*self.chosen],
+            "cause": self.cause,
+            "trials": [_tried(trial) for trial in self.trials],
+            "records": [] if self.row is None else _in_mean(self.row, self.metric),
+            "command": self.command,
+        }
+
+
+def make_entries(leaderboards: Iterable[Leaderboard]) -> list[Entry]:
+    """One entry per printed figure, in the order of the list of figures.
+
+    `leaderboards` are of all protocols, those without records too. Where several rows answer a figure, the
+    one that `precedence` puts first counts, of equal ones that of the most seeds; a row of one seed draws
+    nothing anew.
+    """
+    measured: dict[Identity, list[Entry]] = {}
+    planned: dict[Identity, Entry] = {}
+    protocols = {}
+    equal_work: dict[str, list[tuple[Row, Sequence[Row]]]] = {}
+    for leaderboard in leaderboards:
+        protocol = leaderboard.protocol
+        protocols[protocol.name] = protocol
+        for entry in _planned(protocol):
+            planned.setdefault(_identity(entry.figure), entry)
+        for entry in measured_on(protocol, leaderboard.rows):
+            measured.setdefault(_identity(entry.figure), []).append(entry)
+        for row in leaderboard.rows:
+            equal_work.setdefault(_first(row), []).append((row, leaderboard.rows))
+
+    def rank(entry: Entry) -> tuple[int, ...]:
+        assert entry.row is not None
+        seeds = _seeds(entry)
+        draws_anew = seeds > 1 and entry.row.cell.data_seed < 0
+        return *precedence(protocols[entry.protocol], entry.figure, draws_anew), seeds
+
+    found = []
+    for printed in (figure for group in figures().values() for figure in group):
+        identity = _identity(printed)
+        candidates = measured.get(identity, [])
+        if candidates:
+            best = max(candidates, key=rank)
+            found.append(replace(best, trials=_trials(best, equal_work)))
+        elif identity in planned:
+            found.append(planned[identity])
+        else:
+            _, _, graph, _, _, method, *_ = map(str, printed.place)
+            reason = NOT_AT_HAND.get(graph) or NOT_BUILT.get(method) or NO_CELL
+            found.append(Entry(printed, "", "", None, Verdict(CANNOT, reason=reason), None))
+    return found
+
+
+def _identity(figure: Figure) -> Identity:
+    return figure.place, figure.note
+
+
+def _in_mean(row: Row, metric: str) -> list[str]:
+    """Keys of a row's records that enter the mean of a score."""
+    seeds = row.scores[metric].by_seed
+    return [record.stored_key for record in row.records if record.cell.seed in seeds]
+
+
+def _first(row: Row) -> str:
+    """The work of its first run, also where two tables have run it each."""
+    return min(row.records, key=lambda record: record.cell.seed).cell.work_key
+
+
+def _trials(entry: Entry, equal_work: Mapping[str, Sequence[tuple[Row, Sequence[Row]]]]) -> tuple[Trial, ...]:
+    """Of its own table first, then of others that list the same cells."""
+    assert entry.row is not None
+    own = entry.row
+    tried: dict[str, Trial] = {}
+    for row, others in sorted(equal_work[_first(own)], key=lambda found: found[0] is not own):
+        for trial in trials_of(row, others, entry.metric, entry.figure.baseline):
+            tried.setdefault(trial.changed, trial)
+    return tuple(tried.values())
+
+
+def _seeds(entry: Entry) -> int:
+    return 0 if entry.row is None else len(entry.row.scores[entry.metric].by_seed)
+
+
+def _planned(protocol: Protocol) -> Iterator[Entry]:
+    for point in grid_points(protocol) if protocol.published else ():
+        for metric in protocol.scores:
+            for figure in answered_figures(protocol, metric, *point):
+                at_hand = NOT_AT_HAND.get(str(figure.place[2]))
+                reason = REFERENCE if metric == figure.reference else at_hand
+                level = Verdict(CANNOT, reason=reason) if reason else Verdict(NOT_MEASURED)
+                where = dict(zip(AXES, point, strict=True))
+                command = command_of(protocol, where, metric, range(protocol.seeds))
+                chosen = protocol.chosen_for(**where)
+                yield Entry(figure, protocol.name, metric, None, level, None, where, command, chosen)
+
+
+def measured_on(protocol: Protocol, rows: Sequence[Row]) -> Iterator[Entry]:
+    """An entry for each printed figure that a row of a protocol's answers."""
+    for row in rows:
+        if row.deviations:
+            continue
+        for metric in row.scores:
+            for figure in answered_figures(protocol, metric, **row.point):
+                gain = gain_of(protocol, row, rows, metric, figure)
+                of_draws = None
+                if gain is not None and gain.reason.endswith(ONE_DRAW):
+                    of_draws = gain_of(protocol, row, rows, metric, replace(figure, drawn_once=False))
+                yield Entry(
+                    figure,
+                    protocol.name,
+                    metric,
+                    row,
+                    level_of(protocol, row, metric, figure),
+                    gain,
+                    row.point,
+                    command_of(protocol, row.point, metric, [*row.scores[metric].by_seed]),
+                    row.chosen,
+                    gain_of_draws=of_draws,
+                )
+
+
+def command_of(protocol: Protocol, point: Mapping[str, Any], metric: str, seeds: Sequence[int]) -> str:
+    """The command that runs the cells of a score, those it is compared with included, and no others; into a
+    folder of its own, since a clone holds the records and would run nothing."""
+    points = [point, *compared_with(protocol, point, metric)]
+    words = ["python", "-m", "benchmark", "--table", protocol.name, "--results", "mine"]
+    for axis in AXES:
+        words += [f"--{axis}", *dict.fromkeys(str(cell[axis]) for cell in points)]
+    # A number alone is how many; a comma makes it a list.
+    counted = [*seeds] == [*range(len(seeds))]
+    listed = str(len(seeds)) if counted else "".join(f"{seed}," for seed in sorted(seeds))
+    return shlex.join([*words, "--seeds", listed])
+
+
+def compared_with(protocol: Protocol, point: Mapping[str, Any], metric: str) -> list[dict[str, Any]]:
+    """The points of the grid whose scores a gain, a change or a share of bytes or of a model needs besides
+    its own."""
+    if metric == MODEL_SIZE:
+        return [{**point, "method": WHOLE_MODEL}]
+    for start in (GAIN, COMMUNICATION):
+        if metric.startswith(start):
+            return [{**point, "method": metric.removeprefix(start)}]
+    if not metric.startswith(CHANGE):
+        return []
+    listed = protocol.grid_for(dataset=point["dataset"], method=point["method"])["partition"]
+    return [{**point, "partition": name} for name in listed if bare(name) == metric.removeprefix(CHANGE)]
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, DECIMALS)
+
+
+def _tried(trial: Trial) -> dict[str, Any]:
+    return {
+        "changed": trial.changed,
+        "mean": _rounded(trial.mean),
+        "seeds": trial.seeds,
+        "difference": _rounded(trial.level),
+        "gain": _rounded(trial.gain),
+    }
+
+
+def _compared(verdict: Verdict) -> dict[str, float | None]:
+    measured, printed = verdict.compared or (None, None)
+    return {"measured": _rounded(measured), "printed": _rounded(printed)}
+
+
+def _verdict(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "verdict": verdict.word,
+        "is_ratio": verdict.is_ratio,
+        "difference": _rounded(verdict.difference),
+        "interval": None if verdict.interval is None else [_rounded(end) for end in verdict.interval],
+        "tolerance": _rounded(verdict.tolerance),
+        "seeds_to_decide": verdict.seeds,
+        "reason": verdict.reason,
+    }

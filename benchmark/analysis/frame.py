@@ -1,0 +1,278 @@
+"""Records as pandas frames."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator
+from dataclasses import dataclass
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+from fedsub.benchmark.analysis.metrics import main_value
+from fedsub.benchmark.records.record import FAILED, OK, Record
+from fedsub.benchmark.report.tables import with_spread
+from fedsub.benchmark.spec.cell import FIELDS, OUTSIDE_KEY
+from fedsub.datasets.errors import UserError, check_choice
+from fedsub.methods.core.schedule import SELECTED_BESIDES
+
+if TYPE_CHECKING:
+    import pandas
+
+MAIN = "score"
+"""The column of accuracy or, of a link predictor, of the area under the curve."""
+VALIDATION = "validation"
+"""The column of the score by which rounds and hyper-parameters are chosen."""
+OPTIONS = "options."
+"""Begins the names of the columns of options."""
+_LEFT_OUT = (
+    *OUTSIDE_KEY,
+    "curve",
+    "traceback",
+    "extras",
+    "partition_statistics",
+    "environment",
+    "chosen",
+)
+"""What is no figure of a record's row, or has rows of its own."""
+
+
+OF_A_METHOD = (
+    "method",
+    "backbone",
+    "hidden",
+    "head",
+    "dropout",
+    "input_norm",
+    "hops",
+    "outputs",
+    "local_epochs",
+    "learning_rate",
+    "weight_decay",
+    "optimiser",
+    "weighting",
+    "evaluate",
+    "evaluate_every",
+    "files",
+    "versions",
+)
+"""The settings that belong to what competes, besides options; in all others two results must be alike to be
+compared."""
+_OF_THE_MEASUREMENT = ("further_metrics", "kernel")
+"""Settings that change no figure."""
+_DIGITS = 8
+"""Of the content of files, in tables."""
+
+_PLACE = ("key", "protocol", "dataset", "partition", "clients", "method", "backbone", "seed", "status")
+
+
+@dataclass(frozen=True)
+class Results:
+    """Records, one for every cell that was run."""
+
+    records: tuple[Record, ...]
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.records)
+
+    @property
+    def failures(self) -> tuple[Record, ...]:
+        """The records of cells that gave no result."""
+        return tuple(record for record in self.records if record.status == FAILED)
+
+    @property
+    def successes(self) -> tuple[Record, ...]:
+        """The records of cells that gave one."""
+        return tuple(record for record in self.records if record.status == OK)
+
+    def frame(self) -> pandas.DataFrame:
+        """One row a record: what was run, by the names of a protocol's settings; its test scores in percent,
+        with the main one as `score`, and the `validation` score in the selected round, averaged as the test
+        score is (where each client has a round of its own, of their median), by which hyper-parameters are
+        chosen; seconds, bytes, options and a method's own figures as
+        `seconds.train`, `bytes.up`, `options.mu`, `extras.epsilon`. `accuracy.selected_by_last` is the test
+        score had that rule chosen the round."""
+        import pandas
+
+        return pandas.DataFrame([_row(record) for record in self.records])
+
+    def curves(self) -> pandas.DataFrame:
+        """One row an evaluation: the cell, `round`, `validation` and `test` in percent, `loss` and, of newer
+        records, the `bytes` and `seconds` that were spent until then."""
+        import pandas
+
+        parts = []
+        for record in self.successes:
+            part = pandas.DataFrame(record.curve)
+            for position, (name, value) in enumerate(_place(record).items()):
+                part.insert(position, name, value)
+            parts.append(part)
+        return pandas.concat(parts, ignore_index=True) if parts else pandas.DataFrame()
+
+    def by_client(self) -> pandas.DataFrame:
+        """One row a client of each cell: the cell, `client`, and its `test` score in percent in the selected
+        round; NaN without test nodes. Records from before there were such scores have no rows."""
+        import pandas
+
+        rows = [
+            {**_place(record), "client": client, "test": score}
+            for record in self.successes
+            for client, score in enumerate(record.extras.get("test_by_client", ()))
+        ]
+        return pandas.DataFrame(rows)
+
+    def pivot(
+        self, rows: str = "method", columns: str = "dataset", values: str = MAIN, text: bool = True
+    ) -> pandas.DataFrame:
+        """Mean and sample standard deviation over seeds, as `81.23 ± 0.45`; without `text` as numbers, in
+        columns `mean`, `std` and `runs`.
+
+        A setting or option that is in neither `rows` nor `columns` but differs within one of their fields
+        becomes a level of the rows: what was run differently is never averaged. So does one that must be
+        alike for two methods to be compared, as the number of clients, where it differs within a column.
+        Raises UserError without a
+        result, for a column that `frame` lacks, one that is rows and columns, and values that are text.
+        """
+        import pandas
+
+        found, _, _ = averaged(Results(self.successes), rows, columns, values)
+        if text:
+            spreads = found["std"].astype(object).where(found["std"].notna(), None)
+            figures = zip(found["mean"], spreads, strict=True)
+            shown = ["" if mean != mean else with_spread(mean, std) for mean, std in figures]
+            table = pandas.Series(shown, index=found.index).unstack(columns, sort=False)
+            return table.fillna("")
+        return found.unstack(columns, sort=False).swaplevel(axis=1)
+
+    def _repr_html_(self) -> str:
+        parts = [self.pivot().to_html()] if self.successes else []
+        for record in self.failures:
+            parts.append(f"<p>failed: {html.escape(f'{record.cell.title}: {record.error}')}</p>")
+        return "".join(parts) or "<p>no records</p>"
+
+    def __repr__(self) -> str:
+        head = f"{len(self.successes)} results, {len(self.failures)} failures"
+        return f"{head}\n{self.pivot()}" if self.successes else head
+
+
+def _place(record: Record) -> dict[str, Any]:
+    cell = record.cell
+    return {
+        "key": record.key,
+        "protocol": cell.protocol,
+        "dataset": str(cell.dataset),
+        "partition": str(cell.partition),
+        "clients": cell.clients,
+        "method": cell.variant,
+        "backbone": record.backbone,
+        "seed": cell.seed,
+    }
+
+
+def _row(record: Record) -> dict[str, Any]:
+    values = record.to_dict()
+    row: dict[str, Any] = {**_place(record), "status": record.status}
+    scores = {_score_name(name): value for name, value in values.pop("metrics", {}).items()}
+    row |= {MAIN: main_value(record), VALIDATION: _validation(record), **scores}
+    for name, value in values.items():
+        if name in _LEFT_OUT or name in _PLACE:
+            continue
+        name = FIELDS[name].field.name if name in FIELDS else name
+        if isinstance(value, dict):
+            row |= {f"{name}.{key}": each for key, each in value.items()}
+        else:
+            row[name] = "+".join(map(str, value)) if isinstance(value, list) else value
+    # Of the others, as lists by client, nothing fits into a row.
+    figures = {name: value for name, value in record.extras.items() if isinstance(value, (int, float))}
+    return row | {f"extras.{name}": value for name, value in figures.items()}
+
+
+def _score_name(name: str) -> str:
+    """The column of a score: the round's selection by another rule is no score of its own."""
+    for rule in SELECTED_BESIDES:
+        ending = f"_{rule.replace('-', '_')}"
+        if name.endswith(ending):
+            return f"{name.removesuffix(ending)}.selected_by_{rule}"
+    return name
+
+
+def _validation(record: Record) -> float | None:
+    """The validation score in the selected round, in percent; None of a failure."""
+    if record.status != OK:
+        return None
+    result, curve = record.result, record.curve
+    found = dict(zip(curve.get("round", ()), curve.get("validation", ()), strict=False))
+    return found.get(result.selected_round)
+
+
+def competes(name: str) -> bool:
+    """Whether a setting belongs to what competes, as the method and its options do."""
+    return name in OF_A_METHOD or name.startswith(OPTIONS)
+
+
+def axes(rows: str, columns: str) -> tuple[str, str]:
+    """Which of the two competes, and which one holds apart what does not."""
+    return (columns, rows) if competes(columns) and not competes(rows) else (rows, columns)
+
+
+def averaged(
+    results: Results, rows: str, columns: str, values: str
+) -> tuple[pandas.DataFrame, list[str], pandas.DataFrame]:
+    """`mean`, `std` and `runs` of a figure over seeds, by the levels of the rows and the column; the levels,
+    `rows` and every setting or option that differs within a row and column, or within what is compared and
+    must be alike there; and the frame of the results, in which options that are levels are text.
+
+    Raises UserError without a result, for a column that the frame lacks, for one that is both rows and
+    columns, and for values that are text.
+    """
+    if not results.records:
+        raise UserError("there is no result to average")
+    if rows == columns:
+        raise UserError(f"rows and columns are both {rows}: name two different ones")
+    frame = results.frame()
+    for name in (rows, columns, values):
+        check_choice("column", name, tuple(frame.columns))
+    if not all(isinstance(value, Real) for value in frame[values].dropna()):
+        raise UserError(f"{values} cannot be averaged: it is no number")
+    if "files" in frame:
+        frame["files"] = frame["files"].str[:_DIGITS]
+    rival, apart = axes(rows, columns)
+    unlike = set(_varying(frame, [rows, columns]))
+    if competes(rival):
+        # In the order of a cell's settings.
+        aside = (rival, *_OF_THE_MEASUREMENT)
+        unlike |= {name for name in _varying(frame, [apart]) if not (competes(name) or name in aside)}
+    levels = [rows, *(item.field.name for item in FIELDS.values() if item.field.name in unlike - {columns})]
+    for name in _varying_options(results, frame, [*levels, columns]):
+        # Of methods that have no such option nothing is said.
+        frame[name] = frame[name].astype(str).where(frame[name].notna(), "")
+        levels.append(name)
+    groups = frame.groupby([*levels, columns], sort=False, dropna=False)[values]
+    found = groups.agg(["mean", "std", "count"]).rename(columns={"count": "runs"})
+    return found, levels, frame
+
+
+def _varying(frame: pandas.DataFrame, given: list[str]) -> list[str]:
+    """The settings of cells that differ within a group of `given`, seeds aside."""
+    aside = ("seed", "options", *OUTSIDE_KEY, *given)
+    settings = [item.field.name for name, item in FIELDS.items() if name not in aside]
+    counts = frame.groupby(given, dropna=False)[[name for name in settings if name in frame]].nunique(
+        dropna=False
+    )
+    return [name for name in counts.columns if (counts[name] > 1).any()]
+
+
+def _varying_options(results: Results, frame: pandas.DataFrame, given: list[str]) -> list[str]:
+    """The options, as `options.mu`, that cells of one method set differently within a group of `given`: a
+    table gives a method options that its name does not say, and may have given it others before."""
+    import pandas
+
+    # As cells choose them: one at its default is not in records from before there was that option.
+    chosen = [{f"{OPTIONS}{name}": value for name, value in record.cell.options} for record in results]
+    options = pandas.DataFrame(chosen, index=frame.index)
+    if not (names := [name for name in options if name not in given]):
+        return []
+    counts = options[names].groupby([frame[name] for name in given], dropna=False).nunique(dropna=False)
+    return [name for name in names if (counts[name] > 1).any()]

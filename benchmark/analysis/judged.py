@@ -1,0 +1,118 @@
+"""Rows beside the printed figures that they answer, judged by `benchmark.verdict`: the level and the gain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fedsub.benchmark.analysis.agreement import (
+    CANNOT,
+    NOT_MEASURED,
+    UNDECIDED,
+    Printed,
+    Verdict,
+    is_in_points,
+    is_seconds,
+    judge,
+    judge_seconds,
+    tolerance_of,
+)
+from fedsub.benchmark.analysis.metrics import CHANGE, GAIN
+from fedsub.benchmark.analysis.paired import differences_of, repeats
+from fedsub.benchmark.analysis.published import Figure, answered_figures, published_figure
+from fedsub.benchmark.analysis.scores import Row
+from fedsub.benchmark.spec.protocol import Protocol
+
+REFERENCE = "seconds of another machine; the others are divided by them"
+"""Why those of the reference row are not compared."""
+SAME_RUNS = "every run here is its baseline's, and no spread is printed to judge that by"
+"""Why no gain is judged where a method did nothing beyond its baseline."""
+
+
+def level_of(protocol: Protocol, row: Row, metric: str, figure: Figure) -> Verdict:
+    """The verdict on a score of a row and a printed figure that it answers."""
+    score = row.scores.get(metric)
+    if score is None:
+        return Verdict(NOT_MEASURED)
+    if is_seconds(metric):
+        return _level_of_seconds(protocol, row, metric, figure)
+    return judge(
+        [*score.by_seed.values()],
+        Printed(figure.mean, _spreads(figure), figure.runs, figure.drawn_once),
+        tolerance_of(metric, figure.mean),
+        one_draw_here=is_drawn_once(row),
+        may_repeat=not is_in_points(metric),
+    )
+
+
+def gain_of(
+    protocol: Protocol, row: Row, others: Iterable[Row], metric: str, figure: Figure
+) -> Verdict | None:
+    """The verdict on what a row gains over the baseline of the printed table, paired by seed.
+
+    What all methods owe to a draw of the data cancels; what is left of it is judged as a level is. None for
+    the baseline itself, where no baseline is printed, and for scores that are no accuracies.
+    """
+    if not is_in_points(metric) or metric.startswith((GAIN, CHANGE)) or row.method == figure.baseline:
+        return None
+    place = {**row.point, "method": figure.baseline}
+    printed = [*answered_figures(protocol, metric, **place)]
+    of_table = [found for found in printed if found.source == figure.source] or printed
+    if not of_table:
+        return None
+    base = next(
+        (
+            other
+            for other in others
+            if other.point == place and not other.deviations and metric in other.scores
+        ),
+        None,
+    )
+    if base is None or metric not in row.scores:
+        return Verdict(NOT_MEASURED, reason=f"no {figure.baseline} on the same clients")
+    own, theirs = row.scores[metric].by_seed, base.scores[metric].by_seed
+    spreads = (*_spreads(figure), *_spreads(of_table[0]))
+    differences = differences_of(own, theirs)
+    printed_gain = figure.mean - of_table[0].mean
+    tolerance = tolerance_of(metric, figure.mean)
+    # A gain of zero in every run is exact: the method did nothing beyond its baseline.
+    is_baseline = repeats(own) and len(differences) > 1 and not any(differences.values())
+    if is_baseline and len(spreads) < 2:
+        return Verdict(UNDECIDED, (0.0, printed_gain), -printed_gain, None, tolerance, reason=SAME_RUNS)
+    return judge(
+        [*differences.values()],
+        Printed(printed_gain, spreads if len(spreads) == 2 else (), figure.runs, figure.drawn_once),
+        tolerance,
+        one_draw_here=is_drawn_once(row),
+        may_repeat=is_baseline,
+    )
+
+
+def _level_of_seconds(protocol: Protocol, row: Row, metric: str, figure: Figure) -> Verdict:
+    own = row.scores[metric].by_seed
+    if "ratio" in metric.split("_"):
+        return judge_seconds([*own.values()], figure.mean, figure.runs)
+    if metric == figure.reference:
+        return Verdict(CANNOT, reason=REFERENCE)
+    printed = published_figure(protocol, figure.reference, **row.point)
+    if printed is None or figure.reference not in row.scores:
+        return Verdict(CANNOT, reason="seconds of another machine, with none to divide them by")
+    theirs = row.scores[figure.reference].by_seed
+    ratios = [own[seed] / theirs[seed] for seed in own if theirs.get(seed)]
+    return judge_seconds(ratios, figure.mean / printed.mean, figure.runs)
+
+
+def _spreads(figure: Figure) -> tuple[float, ...]:
+    return () if figure.std is None else (figure.std,)
+
+
+NOT_DRAWN = ("attribute", "file", "planted")
+"""Partition schemes whose clients no seed draws, here or in print."""
+
+
+def is_drawn_once(row: Row) -> bool:
+    """Whether all seeds share one draw of the clients: because they are told to, or because the scheme draws
+    none, as METIS does not where clients are few nodes. Their spread tells nothing of other clients."""
+    if row.cell.data_seed >= 0 or row.cell.partition.name in NOT_DRAWN or len(row.records) < 2:
+        return row.cell.data_seed >= 0
+    first, *others = (getattr(record.outcome, "partition_statistics", {}) for record in row.records)
+    return bool(first) and all(other == first for other in others)

@@ -1,0 +1,149 @@
+"""The scores of a page by their names: unit, heading, direction, and where a record holds them."""
+
+from __future__ import annotations
+
+import difflib
+import statistics
+from collections.abc import Iterable, Sequence
+
+from fedsub.benchmark.analysis.agreement import is_seconds
+from fedsub.benchmark.records.record import ALONE, Record
+from fedsub.benchmark.spec.protocol import AT_CLIENTS, AT_ROUND
+from fedsub.methods.core import tasks
+from fedsub.methods.core.base import SAME_AS_FEDAVG
+
+GAIN = "gain_over_"
+"""Begins the name of a difference to another method, in points."""
+CHANGE = "change_from_"
+"""Begins the name of a difference to the same method on another partition, in points."""
+COMMUNICATION = "communication_pct_of_"
+"""Begins the name of a share of another method's bytes."""
+MODEL_SIZE = "model_size_pct"
+"""The share of the whole model that is in use."""
+WHOLE_MODEL = "fedavg"
+"""The method that sends the whole model, and nothing else, in every round."""
+PERCENT = "%"
+_UNITS = {"correlation": "", "ratio": "", "distance": "", "mb": "MB", "seconds": "s"}
+"""The word in a score's name that gives its unit; a score without one is a percentage."""
+_UNSPOKEN = ("pct", "mb", "seconds")
+"""Words that a heading leaves out: its unit says them."""
+_BEYOND_FEDAVG = {
+    "fedgnn": "added_nodes",
+    **dict.fromkeys(("fedsage", "fedsage+"), "generated_neighbours"),
+    **dict.fromkeys(("gcfl", "gcfl+"), "first_split"),
+}
+"""Method → what it counts of all that it does beyond FedAvg."""
+_MORE_IS_BETTER = ("accuracy", "minority_accuracy", "macro_f1", "roc_auc", GAIN)
+"""How the names of those scores begin of which more is better; no other is a contest."""
+
+
+def unit_of(metric: str) -> str:
+    """`%`, also of differences between percentages, `MB`, `s`, or empty for ratios and correlations."""
+    words = metric.partition(AT_ROUND)[0].partition(AT_CLIENTS)[0].split("_")
+    return next((unit for word, unit in _UNITS.items() if word in words), PERCENT)
+
+
+def heading_of(metric: str) -> str:
+    """The heading of its column."""
+    if metric.startswith(GAIN):
+        return f"gain over {metric.removeprefix(GAIN)}"
+    if metric.startswith(CHANGE):
+        return f"change from {metric.removeprefix(CHANGE)}"
+    metric, at_clients, span = metric.partition(AT_CLIENTS)
+    if at_clients:
+        return f"{heading_of(metric)} of clients {span}"
+    name, at, number = metric.partition(AT_ROUND)
+    words = [word for word in name.split("_") if word not in _UNSPOKEN]
+    return " ".join(filter(None, [*words, unit_of(name)])) + (f" in round {number}" if at else "")
+
+
+def more_is_better(metric: str) -> bool:
+    """Whether the largest value is the best."""
+    return metric.startswith(_MORE_IS_BETTER)
+
+
+def tells_seconds(record: Record) -> bool:
+    """Whether its seconds say anything: not those of a run that shared its core."""
+    return (record.result.core_share or ALONE) >= ALONE
+
+
+def value_of(record: Record, metric: str) -> float | None:
+    """One score of a record, in percent, or a number of its extras or its partition's statistics;
+    `NAME@roundR` is read off the test curve, or off the extras of every round, `NAME@clientsA-B` off
+    the clients' test scores. Seconds of a run that shared its core say nothing: None."""
+    if is_seconds(metric) and not tells_seconds(record):
+        return None
+    name, at, span = metric.partition(AT_CLIENTS)
+    if at:
+        first, last = (int(part) for part in span.split("-", 1))
+        scores = record.extras.get("test_by_client", []) if name == _kept(record) else []
+        chosen = [score for score in scores[first : last + 1] if score is not None]
+        return statistics.fmean(chosen) if chosen else None
+    name, at, number = metric.partition(AT_ROUND)
+    if not at:
+        value = {**record.result.partition_statistics, **record.extras, **record.metrics}.get(metric)
+        # A method's own extras may be anything; only numbers can be averaged.
+        return value if isinstance(value, (int, float)) else None
+    kept = record.extras.get("by_round")
+    if isinstance(kept, dict) and isinstance(by_round := kept.get(name), list):
+        return dict(enumerate(by_round, start=1)).get(int(number))
+    rounds, test = record.curve.get("round", []), record.curve.get("test", [])
+    return dict(zip(rounds, test, strict=True)).get(int(number)) if name == _kept(record) else None
+
+
+def unreported(metrics: Iterable[str], records: Sequence[Record]) -> dict[str, list[str]]:
+    """The scores that a table names and none of its `records` has, each with the names there that are nearly
+    the same. Methods may report scores that no list holds, so that a name alone tells nothing."""
+    reported = {
+        name
+        for record in records
+        for kept in (record.result.partition_statistics, record.extras, record.metrics)
+        for name in kept
+    }
+    named = {metric.partition(AT_ROUND)[0].partition(AT_CLIENTS)[0] for metric in metrics}
+    return {
+        name: difflib.get_close_matches(name, sorted(reported), cutoff=0.8)
+        for name in sorted(named - reported)
+        if not name.startswith((GAIN, CHANGE, COMMUNICATION)) and name != MODEL_SIZE
+    }
+
+
+def _kept(record: Record) -> str:
+    """The score of which a record keeps the curve, and the test scores of the clients."""
+    return record.cell.schedule.selection_metric or tasks.find(record.cell.task.name).default[0]
+
+
+def main_value(record: Record) -> float | None:
+    """The metric that is named to select the round; else accuracy, or a link predictor's ROC-AUC."""
+    named = record.cell.schedule.selection_metric or "accuracy"
+    return record.metrics.get(named, record.metrics.get("roc_auc"))
+
+
+def bytes_sent(record: Record) -> float | None:
+    """Both ways, a round, one-off exchanges spread over the rounds; None where nothing is sent."""
+    sent = record.bytes
+    total = sent.get("up", 0.0) + sent.get("down", 0.0) + sent.get("once", 0.0) / max(record.rounds, 1)
+    return total or None
+
+
+def model_sent(record: Record) -> float | None:
+    """Bytes of the models sent up in a round; None where nothing is sent."""
+    return record.bytes.get("up") or None
+
+
+def share_if_whole(own: float, whole: float) -> float | None:
+    """The share in percent of the whole model's bytes; None where the two differ: fewer bytes may be of a
+    part that is kept back, more of what goes beside the model."""
+    return 100 * own / whole if own == whole else None
+
+
+def was_fedavg(record: Record) -> bool:
+    """Whether the run did nothing beyond FedAvg; records from before methods said so tell it by what they
+    count, FedProx by its one local step."""
+    if (said := record.extras.get(SAME_AS_FEDAVG)) is not None:
+        return bool(said)
+    if record.cell.method == "fedprox":
+        return bool(record.cell.schedule.local_epochs == 1)
+    counted = _BEYOND_FEDAVG.get(record.cell.method)
+    # FedSage+ that averages gradients is not FedAvg even then.
+    return record.extras.get(counted) == 0 and record.options.get("average") != "gradients"

@@ -1,0 +1,183 @@
+"""Whether what a paper claims holds: the difference of two sides, paired by seed, against a margin.
+
+One comparison is the differences of two sides over the seeds that both have. By the t distribution of their
+mean it has two one-sided p-values, that of holding and that of failing:
+
+- higher: the difference is above the margin m; lower: it is below −m. m may be negative: no more than |m|
+  worse;
+- equal: it lies inside ± m, by two one-sided tests (Schuirmann 1987); it fails outside ± m.
+
+A comparison holds, or fails, where that p-value is at most 5 %: where its 90 % interval lies on that side.
+
+A claim has columns, each with one comparison or several that must all hold (a method against every rival),
+and says in how many columns, k of n, it must hold. It holds where that many do, and fails where n − k + 1
+fail; both are tests of a partial conjunction (Benjamini and Heller 2008): the k-th smallest of n p-values,
+n − k + 1 times. So one noisy column of a hundred does not refute a claim on all, and luck in one does not
+prove a claim on some.
+
+Some claims are of several contrasts, m of them, each with columns of its own: such a claim holds where all
+hold (the largest of their p-values), and fails where one does (m times the smallest).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from scipy.stats import t as student
+
+from fedsub.benchmark.analysis.agreement import LEAST, LEVEL, NOT_MEASURED, ROUNDING, UNDECIDED
+
+HOLDS, FAILS = "holds", "fails"
+HIGHER, LOWER, EQUAL = "higher", "lower", "equal"
+DIRECTIONS = (HIGHER, LOWER, EQUAL)
+ALPHA = (1 - LEVEL) / 2
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two sides over the seeds that both have."""
+
+    difference: float
+    """The mean, ours minus theirs."""
+    interval: tuple[float, float] | None
+    """The 90 % interval; None where the seeds tell no spread."""
+    holds: float
+    """p-value; 1 where the seeds tell no spread."""
+    fails: float
+    seeds: int
+    spread: float = math.inf
+    """The standard deviation of the differences; infinite where the seeds tell none."""
+    direction: str = HIGHER
+    margin: float = 0.0
+
+    @property
+    def word(self) -> str:
+        """What it earns by itself."""
+        return _word(self.holds, self.fails)
+
+    def seeds_needed(self, most: int) -> int | None:
+        """How many seeds, above those that it has and up to `most`, would decide it, if difference and spread
+        stay what they are; None where that many do not, or it is decided."""
+        if self.word != UNDECIDED:
+            return None
+        counts = range(self.seeds + 1, most + 1)
+        return next((count for count in counts if self.at(count).word != UNDECIDED), None)
+
+    def at(self, seeds: int) -> Comparison:
+        """As so many seeds would make it, if difference and spread stay what they are; itself if it has as
+        many, or tells no spread."""
+        if self.seeds >= seeds or math.isinf(self.spread):
+            return self
+        holds, fails = _p_values(self.difference, self.spread, seeds, self.direction, self.margin)
+        return replace(self, interval=None, holds=holds, fails=fails, seeds=seeds)
+
+
+def differences_of(ours: Mapping[int, float], theirs: Mapping[int, float]) -> dict[int, float]:
+    """Seed → difference, over the seeds that both sides have."""
+    return {seed: ours[seed] - theirs[seed] for seed in ours if seed in theirs}
+
+
+def mean_over_columns(columns: Sequence[Mapping[int, float]]) -> dict[int, float]:
+    """Seed → mean of the columns' differences, over the seeds that all columns have."""
+    shared = set.intersection(*map(set, columns)) if columns else set()
+    return {seed: statistics.fmean(column[seed] for column in columns) for seed in sorted(shared)}
+
+
+def repeats(values: Mapping[int, float]) -> bool:
+    """Whether the seeds move the value: seeds that do not work tell no spread."""
+    found = [*values.values()]
+    return len(found) > 1 and statistics.stdev(found) > ROUNDING * max(map(abs, found))
+
+
+def interval_of(differences: Sequence[float]) -> tuple[float, float]:
+    """The 90 % interval of the mean of two differences or more, by Student's t distribution."""
+    mean, count = statistics.fmean(differences), len(differences)
+    half = float(student.ppf((1 + LEVEL) / 2, count - 1)) * statistics.stdev(differences) / math.sqrt(count)
+    return mean - half, mean + half
+
+
+def compare(differences: Sequence[float], direction: str, margin: float = 0.0) -> Comparison | None:
+    """The comparison of these differences; None if there is none. Fewer than three decide nothing.
+
+    Differences without any spread are exact: of two runs that are one, or of bytes.
+    """
+    if not differences:
+        return None
+    mean, count = statistics.fmean(differences), len(differences)
+    if count == 1:
+        return Comparison(mean, None, 1.0, 1.0, 1)
+    spread = statistics.stdev(differences)
+    if spread <= ROUNDING * max(map(abs, differences)):
+        spread = 0.0
+    holds, fails = _p_values(mean, spread, count, direction, margin)
+    if spread and count < LEAST:
+        holds = fails = 1.0
+    return Comparison(mean, interval_of(differences), holds, fails, count, spread, direction, margin)
+
+
+def _p_values(mean: float, spread: float, count: int, direction: str, margin: float) -> tuple[float, float]:
+    """Those of holding and of failing, of so many differences with this mean and standard deviation."""
+
+    def beyond(bound: float, sign: int) -> float:
+        """The p-value of the mean being above (1) or below (-1) the bound."""
+        distance = sign * (mean - bound)
+        if spread == 0:
+            # Scores that differ by the bound itself seldom do so to the last digit.
+            return 0.0 if distance > ROUNDING * max(abs(mean), abs(bound)) else 1.0
+        return float(student.sf(distance * math.sqrt(count) / spread, count - 1))
+
+    if direction == EQUAL:
+        return max(beyond(-margin, 1), beyond(margin, -1)), min(beyond(margin, 1), beyond(-margin, -1))
+    sign = 1 if direction == HIGHER else -1
+    # Both are 1 where every difference is the margin itself.
+    return beyond(sign * margin, sign), beyond(sign * margin, -sign)
+
+
+def word_of_column(comparisons: Sequence[Comparison | None]) -> str:
+    """The verdict on one column; None stands for a comparison that has not been measured."""
+    return _word(*_column(comparisons)) if any(comparisons) else NOT_MEASURED
+
+
+def judge(contrasts: Sequence[tuple[Sequence[Sequence[Comparison | None]], int]]) -> str:
+    """The verdict on a claim, from the columns of each of its contrasts and in how many it must hold."""
+    found = [_contrast(columns, needed) for columns, needed in contrasts]
+    measured = [values for values in found if values is not None]
+    if not measured:
+        return NOT_MEASURED
+    holds = max(holds for holds, _ in measured) if len(measured) == len(found) else 1.0
+    return _word(holds, min(1.0, len(measured) * min(fails for _, fails in measured)))
+
+
+def _contrast(columns: Sequence[Sequence[Comparison | None]], needed: int) -> tuple[float, float] | None:
+    """The p-values of holding in `needed` of the columns, and of failing to; None where none is measured."""
+    measured = [_column(column) for column in columns if any(column)]
+    if not measured:
+        return None
+    refuting = len(columns) - needed + 1
+    return (
+        _partial_conjunction([holds for holds, _ in measured], needed),
+        _partial_conjunction([fails for _, fails in measured], refuting),
+    )
+
+
+def _column(comparisons: Sequence[Comparison | None]) -> tuple[float, float]:
+    """The p-values of all comparisons holding, and of any failing."""
+    found = [comparison for comparison in comparisons if comparison is not None]
+    holds = max(item.holds for item in found) if len(found) == len(comparisons) else 1.0
+    return holds, min(1.0, len(found) * min(item.fails for item in found))
+
+
+def _partial_conjunction(values: Sequence[float], needed: int) -> float:
+    """The p-value of at least `needed` of these being so."""
+    if len(values) < needed:
+        return 1.0
+    return min(1.0, (len(values) - needed + 1) * sorted(values)[needed - 1])
+
+
+def _word(holds: float, fails: float) -> str:
+    if holds <= ALPHA:
+        return HOLDS
+    return FAILS if fails <= ALPHA else UNDECIDED

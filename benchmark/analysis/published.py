@@ -1,0 +1,137 @@
+"""The papers' own figures (published.csv) and which of them a measured cell answers."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+
+from fedsub.benchmark.spec.protocol import Protocol, bare, source_of
+
+FILE = Path(__file__).parent / "published.csv"
+
+Place = tuple[str | None, ...]
+"""What `PLACE` names."""
+PLACE = ("paper", "table", "dataset", "partition", "clients", "method", "backbone", "metric")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One printed figure."""
+
+    mean: float
+    std: float | None
+    """None where the paper prints none."""
+    source: str
+    """Paper and table."""
+    note: str = ""
+    """What the list of figures says of it."""
+    place: Place = ("",) * 8
+    runs: int = 1
+    """Over how many runs the mean is taken; like the rest as the protocol says whose cell answers it."""
+    drawn_once: bool = False
+    baseline: str = ""
+    reference: str = ""
+    scale: float = 1.0
+    """What the printed figure was multiplied by to stand in our unit."""
+
+    @property
+    def paper(self) -> str:
+        """Whose it is."""
+        return self.place[0] or ""
+
+    def scaled(self, factor: float) -> Figure:
+        """The same figure in a unit 1 / `factor` times as large."""
+        if factor == 1:
+            return self
+        std = None if self.std is None else factor * self.std
+        return replace(self, mean=factor * self.mean, std=std, scale=factor)
+
+
+@cache
+def figures() -> Mapping[Place, tuple[Figure, ...]]:
+    """Every printed figure by its place; those that share one differ in their notes."""
+    found: dict[Place, tuple[Figure, ...]] = {}
+    with FILE.open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            place = tuple(row[name] for name in PLACE)
+            std = float(row["std"]) if row["std"] else None
+            source = source_of(row["paper"], row["table"])
+            figure = Figure(float(row["mean"]), std, source, row["note"], place)
+            found[place] = (*found.get(place, ()), figure)
+    return MappingProxyType(found)
+
+
+def answered_figures(
+    protocol: Protocol, metric: str, dataset: str, partition: str, clients: int, method: str, backbone: str
+) -> Iterator[Figure]:
+    """The printed figures that a cell of `protocol` answers, that of its own table first, in our unit."""
+    listed = protocol.has_partition(partition, dataset, method)
+    for block in protocol.published:
+        scheme = block.partition.get(partition)
+        if scheme is None and listed:
+            scheme = block.partition.get(str(bare(partition)))
+        entry = block.method.get(method, {})
+        place = (
+            block.paper,
+            block.table,
+            block.dataset.get(dataset),
+            entry.get("partition", scheme) if scheme is not None else None,
+            entry.get("clients", str(clients)),
+            entry.get("method"),
+            block.backbone.get(backbone),
+            block.metric.get(metric),
+        )
+        # A place with a None in it, a name that the paper does not print, has no figures.
+        for figure in figures().get(place, ()):
+            if figure.note.startswith(block.note):
+                yield replace(
+                    figure.scaled(block.scale),
+                    runs=block.runs,
+                    drawn_once=block.drawn_once,
+                    baseline=block.method[method].get("baseline", block.baseline),
+                    reference=block.reference,
+                )
+                break
+
+
+def precedence(protocol: Protocol, figure: Figure, draws_anew: bool) -> tuple[int, ...]:
+    """Which of several rows answers a figure, the greatest: the one whose data are drawn anew for every seed
+    before one that draws them once, then that of the figure's own table, then that of the table itself
+    rather than of one that gathers several."""
+    return draws_anew, figure.source == protocol.own_table, -len(protocol.grid["method"])
+
+
+def published_figure(
+    protocol: Protocol, metric: str, dataset: str, partition: str, clients: int, method: str, backbone: str
+) -> Figure | None:
+    """The first printed figure that a cell of `protocol` answers, if the paper prints one."""
+    found = answered_figures(protocol, metric, dataset, partition, clients, method, backbone)
+    return next(found, None)
+
+
+def is_other_scheme(protocol: Protocol, partition: str, dataset: str, method: str) -> bool:
+    """Whether the partition has options that the table's has not: no printed figure answers for it."""
+    named = {name for block in protocol.published for name in block.partition}
+    varies = partition not in named and bare(partition) in named
+    return varies and not protocol.has_partition(partition, dataset, method)
+
+
+def answerable(protocol: Protocol) -> int:
+    """How many printed figures the grid of `protocol` answers."""
+    return sum(
+        published_figure(protocol, metric, *point) is not None
+        for point in grid_points(protocol)
+        for metric in protocol.metrics
+    )
+
+
+def grid_points(protocol: Protocol) -> Iterator[tuple[str, str, int, str, str]]:
+    """The values on `AXES` of every cell of the grid."""
+    for dataset in protocol.grid["dataset"]:
+        for method in protocol.grid_for(dataset=dataset)["method"]:
+            for partition, clients, backbone in protocol.points(dataset, method):
+                yield dataset, partition, clients, method, backbone

@@ -1,0 +1,325 @@
+"""From records to rows: repetitions averaged, set beside the printed figures."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import groupby
+from typing import Any
+
+from fedsub.benchmark.analysis.metrics import (
+    CHANGE,
+    COMMUNICATION,
+    GAIN,
+    MODEL_SIZE,
+    WHOLE_MODEL,
+    bytes_sent,
+    main_value,
+    model_sent,
+    more_is_better,
+    share_if_whole,
+    value_of,
+    was_fedavg,
+)
+from fedsub.benchmark.analysis.published import Figure, is_other_scheme, published_figure
+from fedsub.benchmark.records.record import OK, Record
+from fedsub.benchmark.spec.cell import FIELDS, Cell
+from fedsub.benchmark.spec.plan import outdated_parts
+from fedsub.benchmark.spec.protocol import SETTINGS, Protocol, bare
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.options import format_value, parse_name
+
+DEFAULTS = {name: FIELDS[name].default for name in SETTINGS}
+
+Block = tuple[str, str, int]
+"""dataset, partition, clients: the rows of one table."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """A mean over seeds and the printed figure it answers."""
+
+    mean: float
+    std: float | None
+    """Sample standard deviation; None for a single seed."""
+    published: Figure | None
+    by_seed: Mapping[int, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Row:
+    """Repetitions of one cell over seeds."""
+
+    cell: Cell
+    """That of the first record; the others differ in their seed."""
+    method: str
+    """As the table spells it."""
+    deviations: str
+    """Where the cell deviates from its protocol, an earlier version included; empty if it does not."""
+    records: tuple[Record, ...]
+    """One a seed, by seed."""
+    scores: Mapping[str, Score] = field(default_factory=dict)
+    outdated: tuple[str, ...] = ()
+    """See `outdated_parts`: the present code would give other figures."""
+    chosen: tuple[str, ...] = ()
+    """See `Protocol.chosen_for`; empty for a row that deviates, which has settings of its own."""
+
+    @property
+    def block(self) -> Block:
+        """The table it stands in."""
+        return str(self.cell.dataset), str(self.cell.partition), self.cell.clients
+
+    @property
+    def backbone(self) -> str:
+        """The network behind the method."""
+        return self.records[0].backbone
+
+    @property
+    def privacy(self) -> str:
+        """Why the method breaks privacy, or empty."""
+        return self.records[0].privacy
+
+    @property
+    def same_as_fedavg(self) -> int:
+        """How many of its runs did nothing beyond FedAvg."""
+        return sum(map(was_fedavg, self.records))
+
+    @property
+    def point(self) -> dict[str, Any]:
+        """Its place on every axis of the protocol's grid."""
+        dataset, partition, clients = self.block
+        return {
+            "dataset": dataset,
+            "partition": partition,
+            "clients": clients,
+            "method": self.method,
+            "backbone": self.backbone,
+        }
+
+    def mean(self, group: str, name: str) -> float:
+        """Mean over seeds of one figure of `seconds` or `bytes`."""
+        return statistics.fmean(getattr(record, group).get(name, 0.0) for record in self.records)
+
+    @property
+    def seconds_per_round(self) -> float:
+        """Training and evaluation, a round."""
+        return statistics.fmean(record.seconds_per_round for record in self.records)
+
+    @property
+    def seconds(self) -> float:
+        """Set-up, training and evaluation."""
+        return sum(self.mean("seconds", name) for name in ("setup", "train", "evaluate"))
+
+    @property
+    def left_alone(self) -> tuple[int, int]:
+        """The fewest and most nodes in a run whose features LNNC could not protect (Theorem 2 of FedCog)."""
+        if self.cell.method != "fedcog":
+            # What others report under that name is their own.
+            return 0, 0
+        alone = [int(record.extras.get("lnnc_alone", 0)) for record in self.records]
+        return min(alone), max(alone)
+
+    @property
+    def is_rival(self) -> bool:
+        """Whether it competes for the best of its block: it keeps to privacy and to the protocol, and every
+        run did what the method is for."""
+        return not (self.privacy or self.deviations or self.same_as_fedavg or self.left_alone[1])
+
+
+@dataclass(frozen=True)
+class Leaderboard:
+    """A protocol with its records, of which every page that shows them has the same rows."""
+
+    protocol: Protocol
+    records: Sequence[Record]
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """See `make_rows`."""
+        return make_rows(self.protocol, self.records)
+
+
+def make_rows(protocol: Protocol, records: Iterable[Record]) -> list[Row]:
+    """One row per cell without its seed, in the order of the protocol's grid."""
+    groups: dict[str, dict[int, Record]] = {}
+    # A table may have come to name further scores: of runs with and without them those with most count.
+    for record in sorted(
+        records, key=lambda each: (len(each.cell.further_metrics), each.cell.further_metrics)
+    ):
+        if record.status == OK:
+            scored_alike = (
+                replace(record.cell, further_metrics=()) if record.cell.further_metrics else record.cell
+            )
+            groups.setdefault(scored_alike.group, {})[record.cell.seed] = record
+    drafts = []
+    for group in groups.values():
+        by_seed = tuple(group[seed] for seed in sorted(group))
+        method = min(record.cell.variant for record in by_seed)
+        drafts.append(_draft(protocol, Row(by_seed[0].cell, method, "", by_seed)))
+    shown = _without_replaced(drafts)
+    rows = [replace(draft, scores=_scores(protocol, draft, shown)) for draft in shown]
+    return sorted(rows, key=lambda row: _order(protocol, row))
+
+
+def _draft(protocol: Protocol, row: Row) -> Row:
+    """The row with all but its scores."""
+    deviations, outdated = _deviations(protocol, row), outdated_parts(row.cell)
+    chosen = () if deviations or outdated else protocol.chosen_for(**row.point)
+    return replace(row, deviations=deviations, outdated=outdated, chosen=chosen)
+
+
+def _without_replaced(drafts: Iterable[Row]) -> list[Row]:
+    """The rows without those of an earlier version whose place a current row has, with their deviations
+    or with none; those that stay say what they are."""
+    current: dict[tuple[Any, ...], set[str]] = {}
+    for row in drafts:
+        if not row.outdated:
+            current.setdefault(_place(row), set()).add(row.deviations)
+    shown = []
+    for row in drafts:
+        if not row.outdated:
+            shown.append(row)
+        elif not current.get(_place(row), set()) & {"", row.deviations}:
+            earlier = f"earlier version ({', '.join(row.outdated)})"
+            shown.append(replace(row, deviations=", ".join(filter(None, (earlier, row.deviations)))))
+    return shown
+
+
+def _place(row: Row) -> tuple[Any, ...]:
+    return (*row.point.values(), row.cell.files)
+
+
+def blocks_of(rows: Iterable[Row]) -> list[tuple[Block, list[Row]]]:
+    """Neighbouring rows of one block together."""
+    return [(block, list(members)) for block, members in groupby(rows, key=lambda row: row.block)]
+
+
+def metrics_of(protocol: Protocol, rows: Iterable[Row]) -> list[str]:
+    """The scores that any of the rows holds: the protocol's, link prediction's, and those that rows named to
+    select their round."""
+    held = dict.fromkeys(metric for row in rows for metric in row.scores)
+    return [
+        *(metric for metric in protocol.scores if metric in held),
+        *sorted(held.keys() - {*protocol.scores}),
+    ]
+
+
+def best_of(rows: Iterable[Row], metric: str) -> Row | None:
+    """The winner among those that compete, if the metric is a contest."""
+    rivals = [row for row in rows if row.is_rival and metric in row.scores and more_is_better(metric)]
+    return max(rivals, key=lambda row: row.scores[metric].mean, default=None)
+
+
+def _scores(protocol: Protocol, row: Row, others: Iterable[Row]) -> dict[str, Score]:
+    scores = {}
+    named = row.cell.schedule.selection_metric
+    for metric in dict.fromkeys((*protocol.scores, *filter(None, (named,)))):
+        found = zip(row.records, _values(metric, row, others), strict=False)
+        by_seed = {record.cell.seed: value for record, value in found if value is not None}
+        values = [*by_seed.values()]
+        if values:
+            figure = None if row.deviations else published_figure(protocol, metric, **row.point)
+            std = statistics.stdev(values) if len(values) > 1 else None
+            scores[metric] = Score(statistics.fmean(values), std, figure, by_seed)
+    return scores
+
+
+def _values(metric: str, row: Row, others: Iterable[Row]) -> list[float | None]:
+    """The metric seed by seed."""
+    if metric.startswith(GAIN):
+        name = metric.removeprefix(GAIN)
+        if row.method == name:
+            return []
+        return _against(name, row, others, main_value, lambda own, base: own - base)
+    if metric.startswith(CHANGE):
+        return _changes(metric.removeprefix(CHANGE), row, others)
+    found = [value_of(record, metric) for record in row.records]
+    if any(value is not None for value in found):
+        return found
+    if metric.startswith(COMMUNICATION):
+        name = metric.removeprefix(COMMUNICATION)
+        return _against(name, row, others, bytes_sent, lambda own, base: 100 * own / base)
+    if metric == MODEL_SIZE:
+        # Methods without masks do not count it; what they send tells.
+        return _against(WHOLE_MODEL, row, others, model_sent, share_if_whole)
+    return found
+
+
+def _against(
+    baseline: str,
+    row: Row,
+    others: Iterable[Row],
+    read: Callable[[Record], float | None],
+    compare: Callable[[float, float], float | None],
+) -> list[float | None]:
+    """Seed by seed, what `compare` makes of a figure and that of the method `baseline` in the same place
+    under the same settings."""
+    if row.outdated:
+        # The other stands on other draws, or is outdated too.
+        return []
+    place = {**row.point, "method": baseline}
+    base = {
+        record.cell.seed: read(record)
+        for other in others
+        if other.point == place and other.deviations == row.deviations
+        for record in other.records
+    }
+    pairs = [(read(record), base.get(record.cell.seed)) for record in row.records]
+    return [None if own is None or theirs is None else compare(own, theirs) for own, theirs in pairs]
+
+
+def _changes(scheme: str, row: Row, others: Iterable[Row]) -> list[float | None]:
+    """Seed by seed, what the main score has gained over the same method's on partition `scheme`, under
+    the same settings."""
+    if row.outdated or bare(row.point["partition"]) == scheme:
+        return []
+    sources = [
+        other
+        for other in others
+        if bare(other.point["partition"]) == scheme
+        and {**other.point, "partition": row.point["partition"]} == row.point
+        and other.deviations == row.deviations
+    ]
+    base = {record.cell.seed: main_value(record) for other in sources for record in other.records}
+    pairs = [(main_value(record), base.get(record.cell.seed)) for record in row.records]
+    return [None if own is None or theirs is None else own - theirs for own, theirs in pairs]
+
+
+def _deviations(protocol: Protocol, row: Row) -> str:
+    """Where settings, options and partition are not those that the protocol gives the row's cell."""
+    expected = DEFAULTS | protocol.settings_for(**row.point)
+    actual = row.cell.to_dict()
+    found = [f"{name}={_plain(actual[name])}" for name in SETTINGS if actual[name] != expected[name]]
+    dataset, partition, _ = row.block
+    if is_other_scheme(protocol, partition, dataset, row.method):
+        found.append(f"partition={partition}")
+    try:
+        _, given = parse_name(row.method)
+    except UserError:
+        given = {}
+    wanted = {**protocol.options_for(**row.point), **given}
+    options = row.records[0].options
+    found += [
+        f"{name}={_plain(options.get(name))}" for name in sorted(wanted) if options.get(name) != wanted[name]
+    ]
+    return ", ".join(found)
+
+
+def _plain(value: Any) -> str:
+    return "+".join(map(str, value)) if isinstance(value, list) else format_value(value)
+
+
+def _order(protocol: Protocol, row: Row) -> tuple[Any, ...]:
+    """By the grid's order on every axis, what the grid does not list last and by its name."""
+    grid = protocol.grid_for(dataset=row.block[0])
+    dataset, partition, backbone, method = (
+        (_rank(grid[axis], row.point[axis]), row.point[axis])
+        for axis in ("dataset", "partition", "backbone", "method")
+    )
+    return dataset, partition, row.cell.clients, backbone, method, row.deviations
+
+
+def _rank(values: tuple[Any, ...], value: Any) -> int:
+    return values.index(value) if value in values else len(values)

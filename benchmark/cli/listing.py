@@ -1,0 +1,82 @@
+"""What there is to run: methods, graphs, partition schemes, splits, tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from fedsub.benchmark.spec import catalog as known
+from fedsub.benchmark.spec import protocol as protocols
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.files import locate
+
+
+def print_listing(console: Console) -> None:
+    """Print every method, graph, partition scheme, split and table that can be named, with their options;
+    of a plug-in that cannot be used, why."""
+    _table(
+        console,
+        "Methods",
+        ("name", "paper", "tasks", "backbones", "exchanges", "breaks privacy"),
+        [_method_row(name) for name in known.methods()],
+    )
+    _table(console, "Options of methods", ("name", "options"), known.options_of_methods())
+    _table(
+        console,
+        "Graphs",
+        ("name", "nodes", "edges", "features", "classes", "at hand"),
+        [_graph_row(*graph) for graph in known.graphs()],
+    )
+    _table(console, "Options of generated graphs", ("name", "options"), known.options_of_graphs())
+    for title, kind in (("Partition schemes", "partition"), ("Splits", "split")):
+        _table(console, title, ("name", "options", "what it does"), known.listed(kind))
+    loaded = [protocols.load_protocol(name) for name in protocols.names()]
+    _table(
+        console,
+        "Tables",
+        ("name", "title", "graphs", "seeds"),
+        [(item.name, item.title, ", ".join(item.grid["dataset"]), str(item.seeds)) for item in loaded],
+    )
+
+
+def _method_row(name: str) -> tuple[str, ...]:
+    try:
+        info = known.describe(name)
+    except UserError as error:
+        return (name, str(error), "", "", "", "")
+    return (
+        info.name,
+        info.title if info.title == info.paper else f"{info.title}, {info.paper}",
+        ", ".join(info.tasks),
+        _backbones(name, info.backbones),
+        info.exchanges,
+        info.breaks_privacy or "no",
+    )
+
+
+def _backbones(method: str, able: Sequence[str]) -> str:
+    """Those that a method runs with; its own network where it has one unless an option asks for theirs."""
+    listed = ", ".join(able)
+    needed = known.unused_options(method, {}, able[0]).get("backbone", "")
+    if not needed:
+        return listed
+    return f"its own; {listed} with {needed}" if "=" in needed else "its own"
+
+
+def _graph_row(name: str, *counts: int) -> tuple[str, ...]:
+    if not counts:
+        return (name, "generated", "", "", "", "yes")
+    at_hand = "yes" if locate(name) else f"no: python -m datasets fetch {name}"
+    return (name, *(f"{count:,}" for count in counts), at_hand)
+
+
+def _table(console: Console, title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    table = Table(*header, title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.columns[0].no_wrap = True
+    for row in rows:
+        table.add_row(*(escape(cell) for cell in row))
+    console.print(table)

@@ -1,0 +1,114 @@
+"""What a cell leaves beside its record when asked: predictions, model, embeddings, after its last round."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedsub.benchmark.records.record import Record
+from fedsub.datasets.errors import UserError, check_choice
+from fedsub.datasets.files import explained, write_atomically
+from fedsub.methods.core.base import FederatedMethod
+
+KINDS = ("predictions", "model", "embeddings")
+
+
+def folder_of(results: str | Path, key: str) -> Path:
+    """Where the saved files of a cell lie in the results folder."""
+    return Path(results) / "saved" / key
+
+
+@dataclass(frozen=True)
+class Saving:
+    """What to save, and where: in the folder `saved/KEY` of the results folder.
+
+    `predictions.npz`: `output` (n, C) of all clients' nodes, with their `label`, `client`, `origin` (the id
+    in the graph) and `role` (0 train, 1 validation, 2 test, 3 none). `embeddings.npz`: `embedding` (n, h),
+    what the last linear map of the model that predicts reads (`FederatedMethod.node_embedding`), with
+    `client` and `origin`. `model.pt`: name → (K, …), one slice a client, read by `torch.load(path,
+    weights_only=True)`.
+    """
+
+    results: Path
+    """The results folder; absolute, since a worker may start elsewhere."""
+    kinds: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        """Raises UserError for something that cannot be saved."""
+        for kind in self.kinds:
+            check_choice("thing to save", kind, KINDS)
+
+    def __call__(self, key: str, method: FederatedMethod) -> dict[str, str]:
+        """Write the files of a trained method; returns what the method has not to give, and why, by kind.
+
+        A file that cannot be written is a warning: the run's figures do not depend on it, and the next run
+        that asks for the file makes it.
+        """
+        missing = {}
+        for kind in self.kinds:
+            content = io.BytesIO()
+            if kind == "model":
+                state = {name: value.detach().cpu() for name, value in method.parameters.items()}
+                torch.save(state, content)
+            elif kind == "predictions":
+                _write(content, method, output=method.predict(), label=True)
+            else:
+                try:
+                    embedding = _embedding(method)
+                except Exception as error:
+                    # One of a plug-in may fail in any way: no record is lost for that.
+                    missing[kind] = f"{method.info.name} has none to give ({error})"
+                    continue
+                _write(content, method, embedding=embedding)
+            path = self._path(key, kind)
+            try:
+                with explained("write", path):
+                    write_atomically(path, content.getbuffer())
+            except UserError as error:
+                warnings.warn(f"{error}; the record is kept without its {kind}", stacklevel=2)
+        return missing
+
+    def lacks(self, record: Record) -> bool:
+        """Whether a file of the record's cell is not there that its method could give."""
+        impossible = record.extras.get("not_saved", {})
+        return any(
+            kind not in impossible and not self._path(record.stored_key, kind).is_file()
+            for kind in self.kinds
+        )
+
+    def _path(self, key: str, kind: str) -> Path:
+        return folder_of(self.results, key) / f"{kind}{'.pt' if kind == 'model' else '.npz'}"
+
+
+def _embedding(method: FederatedMethod) -> Tensor:
+    """(n, h) of all clients' nodes. Raises UserError where the method has none."""
+    order = [vars(kind) for kind in type(method).__mro__]
+    # Outputs of its own are hardly made of what a class further up says.
+    if next("node_embedding" in each for each in order if {"logits", "predict", "node_embedding"} & {*each}):
+        with torch.no_grad():
+            found = method.node_embedding()
+        found = found if method.setting.rows is None else found[method.setting.rows]
+        nodes = method.setting.scoring.federation.nodes
+        if found.shape[:-1] == (nodes,):
+            return found
+        raise UserError(f"its node_embedding is of shape {tuple(found.shape)} for {nodes} nodes")
+    raise UserError("its outputs are its own: say in node_embedding what their last linear map reads")
+
+
+def _write(content: io.BytesIO, method: FederatedMethod, label: bool = False, **arrays: Tensor) -> None:
+    """The arrays of the clients' nodes, and whose each node is."""
+    clients = method.setting.scoring.federation
+    arrays |= {"client": clients.client, "origin": clients.origin}
+    if label:
+        role = torch.full((clients.nodes,), 3)
+        for number, mask in enumerate((clients.train, clients.validation, clients.test)):
+            role[mask] = number
+        arrays |= {"label": clients.labels, "role": role}
+    plain = {name: value.detach().cpu().numpy() for name, value in arrays.items()}
+    np.savez_compressed(content, **plain)  # type: ignore[arg-type]

@@ -1,0 +1,31 @@
+"""What a callback is, and what it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+
+from fedsub.benchmark.spec.cell import Cell
+from fedsub.methods.core import rounds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round(rounds.Round):
+    """What a cell has come to after one of its rounds."""
+
+    cell: Cell
+
+    @classmethod
+    def of(cls, cell: Cell, done: rounds.Round) -> Round:
+        """A round as the training loop tells it, with the cell that it belongs to."""
+        return cls(cell=cell, **{item.name: getattr(done, item.name) for item in fields(done)})
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """Every figure by a name with its group, as `scores/test`."""
+        groups = {"losses": self.losses, "scores": self.scores, "bytes": self.bytes, "seconds": self.seconds}
+        return {f"{group}/{name}": value for group, found in groups.items() for name, value in found.items()}
+
+
+Callback = Callable[[Round], None]
+"""Called after every round; what it raises ends the cell as a failure."""

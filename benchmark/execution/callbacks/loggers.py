@@ -1,0 +1,123 @@
+"""Rounds written where TensorBoard, Weights & Biases and MLflow show them: a run for every cell."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedsub.benchmark.execution.callbacks.base import Round
+from fedsub.datasets.extras import needed
+
+
+def _needed(module: str) -> Any:
+    return needed(module, module, "this callback", "leave the callback out")
+
+
+@dataclass
+class CellLogger:
+    """Writes the rounds of each cell into a run of its own, which its last round ends."""
+
+    _open: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
+    """The runs of cells that have not ended, by key."""
+
+    def __call__(self, done: Round) -> None:
+        """Write one round. Raises UserError where the library is not installed."""
+        key = done.cell.key
+        if key not in self._open:
+            self._open[key] = self._begin(done)
+        self._write(self._open[key], done)
+        if done.round == done.rounds:
+            self._end(self._open.pop(key), has_failed=False)
+
+    def close(self) -> None:
+        """End the runs of cells that did not come to their last round: they have failed."""
+        while self._open:
+            self._end(self._open.popitem()[1], has_failed=True)
+
+    def _begin(self, done: Round) -> Any:
+        raise NotImplementedError
+
+    def _write(self, run: Any, done: Round) -> None:
+        raise NotImplementedError
+
+    def _end(self, run: Any, has_failed: bool) -> None:
+        raise NotImplementedError
+
+
+@dataclass
+class TensorBoard(CellLogger):
+    """Event files for TensorBoard, a folder for every cell, named by its key."""
+
+    folder: str | Path = "tensorboard"
+
+    def _begin(self, done: Round) -> Any:
+        _needed("tensorboard")
+        writer = importlib.import_module("torch.utils.tensorboard").SummaryWriter
+        run = writer(str(Path(self.folder) / done.cell.key))
+        run.add_text("cell", done.cell.title)
+        return run
+
+    def _write(self, run: Any, done: Round) -> None:
+        for name, value in done.figures.items():
+            run.add_scalar(name, value, done.round)
+
+    def _end(self, run: Any, has_failed: bool) -> None:
+        run.close()
+
+
+@dataclass
+class WandB(CellLogger):
+    """Runs of a project in Weights & Biases, one for every cell."""
+
+    project: str = "fedsub-bench"
+    mode: str = "online"
+    """Or `offline`, or `disabled`."""
+
+    def _begin(self, done: Round) -> Any:
+        return _needed("wandb").init(
+            project=self.project,
+            name=done.cell.title,
+            config=done.cell.to_dict(),
+            mode=self.mode,
+            reinit="create_new",
+        )
+
+    def _write(self, run: Any, done: Round) -> None:
+        run.log(done.figures, step=done.round)
+
+    def _end(self, run: Any, has_failed: bool) -> None:
+        run.finish(exit_code=int(has_failed))
+
+
+@dataclass
+class MLflow(CellLogger):
+    """Runs of an experiment in MLflow, one for every cell."""
+
+    experiment: str = "fedsub-bench"
+    uri: str | None = None
+    """Of the tracking server or folder; None: as MLflow is set up."""
+
+    def _client(self) -> Any:
+        return _needed("mlflow").MlflowClient(tracking_uri=self.uri)
+
+    def _begin(self, done: Round) -> Any:
+        client = self._client()
+        found = client.get_experiment_by_name(self.experiment)
+        place = found.experiment_id if found else client.create_experiment(self.experiment)
+        run = client.create_run(place, run_name=done.cell.title).info.run_id
+        entities = importlib.import_module("mlflow.entities")
+        chosen = [entities.Param(name, str(value)) for name, value in done.cell.to_dict().items()]
+        client.log_batch(run, params=chosen)
+        return run
+
+    def _write(self, run: Any, done: Round) -> None:
+        entities = importlib.import_module("mlflow.entities")
+        now = int(1000 * time.time())
+        reached = [entities.Metric(name, value, now, done.round) for name, value in done.figures.items()]
+        self._client().log_batch(run, metrics=reached)
+
+    def _end(self, run: Any, has_failed: bool) -> None:
+        self._client().set_terminated(run, "FAILED" if has_failed else "FINISHED")

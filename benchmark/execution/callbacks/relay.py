@@ -1,0 +1,65 @@
+"""Rounds from worker processes to the callbacks of the program that waits for them."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+
+from fedsub.benchmark.execution.callbacks.base import Callback, Round
+from fedsub.benchmark.spec.cell import Cell
+
+LARGEST = 4000
+"""Bytes of a message, below what a pipe takes whole (PIPE_BUF): several workers write to one pipe without a
+lock, which one that is killed could not give back."""
+
+
+@dataclass(frozen=True)
+class Sender:
+    """The callback of a worker process."""
+
+    pipe: Connection
+
+    def __call__(self, done: Round) -> None:
+        """Send one round on."""
+        figures = {name: getattr(done, name) for name in ("losses", "scores", "bytes", "seconds")}
+        message = json.dumps([done.cell.key, done.round, done.rounds, figures]).encode()
+        if len(message) > LARGEST:
+            raise ValueError(f"a round is told in {len(message)} bytes, of {LARGEST} that a pipe takes whole")
+        self.pipe.send_bytes(message)
+
+
+@contextmanager
+def relayed(cells: Sequence[Cell], callbacks: Sequence[Callback]) -> Iterator[Sender]:
+    """Gives the callback for workers that are started inside the block; what it is told, `callbacks` are told
+    in this process, on a thread of their own. What one of them raises is raised at the end of the block."""
+    by_key = {cell.key: cell for cell in cells}
+    here, there = get_context("spawn").Pipe(duplex=False)
+    raised: list[BaseException] = []
+
+    def listen() -> None:
+        while message := here.recv_bytes():
+            key, number, rounds, figures = json.loads(message)
+            try:
+                if not raised:
+                    done = Round(cell=by_key[key], round=number, rounds=rounds, **figures)
+                    for callback in callbacks:
+                        callback(done)
+            except Exception as error:
+                raised.append(error)
+
+    thread = threading.Thread(target=listen, daemon=True)
+    thread.start()
+    try:
+        yield Sender(there)
+    finally:
+        there.send_bytes(b"")
+        thread.join()
+        here.close()
+        there.close()
+    if raised:
+        raise raised[0]

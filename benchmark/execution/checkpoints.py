@@ -1,0 +1,175 @@
+"""Checkpoints of cells, `checkpoints/KEY.pt` in the results folder, from which an interrupted cell goes on.
+
+A cell goes on only by the code, the versions and on the processor with which it began, since its record is to
+be the one of an uninterrupted run to the last bit. Files hold plain data and tensors, and nothing of them is
+run when they are read.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedsub.benchmark.machine import digest_of_sources, environment
+from fedsub.benchmark.spec import fingerprints
+from fedsub.benchmark.spec.cell import Cell
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.files import written_atomically
+from fedsub.datasets.paths import PLUGIN
+from fedsub.datasets.plugins import entry_points, handed, load_entry_point
+from fedsub.methods.core import registry
+from fedsub.methods.core.checkpoint import CheckpointError, State, UnsavableError
+
+PLACE = ("cpu", "threads", "gpu")
+"""Parts of a stamp that are known only where the cell runs."""
+_OUTSIDE = ("machine",)
+"""What digits do not depend on."""
+
+
+def path_of(results: Path, key: str) -> Path:
+    """Where the checkpoint of a cell lies."""
+    return results / "checkpoints" / f"{key}.pt"
+
+
+def forget(results: Path, key: str) -> None:
+    """Remove the checkpoint of a cell whose record is stored, and what a killed process left half-written.
+
+    One that cannot be removed does no harm.
+    """
+    path = path_of(results, key)
+    with suppress(OSError):
+        for each in path.parent.glob(f"{path.name}*"):
+            each.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """How often cells are kept, and where."""
+
+    results: Path
+    """The results folder; absolute, since a worker may start elsewhere."""
+    every: float
+    """Seconds of a cell between two checkpoints, above 0."""
+
+    def of(self, cell: Cell) -> CellCheckpoint:
+        """The checkpoint of a cell that begins now."""
+        return CellCheckpoint(path_of(self.results, cell.key), stamp(cell), self.every)
+
+    def told(self, cells: Iterable[Cell]) -> Iterator[str]:
+        """A sentence for each of the cells that has a checkpoint: whether it goes on from there."""
+        kept = {path.stem for path in path_of(self.results, "").parent.glob("*.pt")}
+        for cell in cells:
+            if cell.key in kept:
+                try:
+                    check(_read(path_of(self.results, cell.key), mapped=True)["stamp"], stamp(cell), PLACE)
+                except CheckpointError as error:
+                    yield f"{cell.title}: its checkpoint is of no use, {error}: it starts anew"
+                else:
+                    yield f"{cell.title}: goes on from its checkpoint"
+
+
+class CellCheckpoint:
+    """The checkpoint of one cell (`methods.core.checkpoint.Checkpoint`)."""
+
+    def __init__(self, path: Path, made_by: Mapping[str, Any], every: float) -> None:
+        """`made_by` is the cell's stamp; `every` as in `Checkpoints`."""
+        self._path, self._stamp, self._every = path, dict(made_by), every
+        self._due = time.monotonic() + every
+        self._is_tried = self._has_warned = False
+
+    def restore(self, state: State) -> None:
+        """See `methods.core.checkpoint.Checkpoint`; does nothing the second time."""
+        if self._is_tried or not self._path.exists():
+            return
+        self._is_tried = True
+        try:
+            found = _read(self._path, mapped=False)
+            check(found["stamp"], self._stamp)
+            state.load(found["state"])
+        except CheckpointError as error:
+            raise CheckpointError(f"cannot go on from {self._path}: {error}") from error
+        self._due = time.monotonic() + self._every
+
+    def after_round(self, state: State) -> None:
+        """Keep the state if it is time to; where that cannot be done, the first time says so."""
+        if time.monotonic() < self._due:
+            return
+        try:
+            content = {"stamp": self._stamp, "state": state.save()}
+            with written_atomically(self._path) as stream:
+                torch.save(content, stream)
+        except (OSError, RuntimeError, UnsavableError) as error:
+            # A disk that is full raises RuntimeError where torch's writer meets it.
+            if not self._has_warned:
+                warnings.warn(f"cannot keep the checkpoint {self._path}: {error}", stacklevel=2)
+            self._has_warned = True
+        self._due = time.monotonic() + self._every
+
+
+def stamp(cell: Cell) -> dict[str, Any]:
+    """What a cell's digits depend on: the cell, the code, versions, processor, threads, device."""
+    known = {name: value for name, value in _environment(cell.kernel, cell.device) if name not in _OUTSIDE}
+    if handed(registry.NOUN, cell.method) is None and (code := _installed_code(cell.method)):
+        known["plug-in"] = code
+    return {"cell": cell.key, "code": digest_of_sources(".py"), **known, "threads": torch.get_num_threads()}
+
+
+@cache
+def _installed_code(method: str) -> str:
+    """SHA-256 over the files of the package that offers a method by an entry point, as they were when this
+    process first asked; empty for any other: the key of a cell names what files of one's own hold."""
+    point = entry_points(registry.GROUP).get(method)
+    if point is None:
+        return ""
+    with suppress(UserError):
+        load_entry_point(point)
+    module = sys.modules.get(point.module.partition(".")[0])
+    folders = [Path(folder) for folder in getattr(module, "__path__", ())]
+    files = [path for folder in folders for path in sorted(folder.rglob(f"*{PLUGIN}"))]
+    return fingerprints.of_files(files or [Path(getattr(module, "__file__", None) or os.devnull)])
+
+
+def check(found: Any, now: Mapping[str, Any], unknown: Iterable[str] = ()) -> None:
+    """Raises CheckpointError, naming the first part, unless a stamp is the one of now but for what is
+    `unknown`."""
+    if not isinstance(found, dict):
+        raise CheckpointError("it is no checkpoint")
+    for name, value in now.items():
+        if name not in unknown and found.get(name) != value:
+            here = "" if name in ("cell", "code", "plug-in") else f" ({found.get(name)}, here {value})"
+            raise CheckpointError(f"it was made with another {name}{here}")
+
+
+def _read(path: Path, mapped: bool) -> dict[str, Any]:
+    """What a file holds; `mapped`: of the tensors only what is looked at, while the file is there.
+
+    Raises CheckpointError if it is no checkpoint.
+    """
+    try:
+        found = torch.load(str(path), weights_only=True, mmap=mapped)
+    except Exception as error:
+        # A torn or foreign file may lead to any.
+        said = " ".join(str(error).split())[:200]
+        raise CheckpointError(f"it cannot be read ({type(error).__name__}: {said})") from error
+    if not isinstance(found, dict) or not {"stamp", "state"} <= found.keys():
+        raise CheckpointError("it is no checkpoint")
+    return found
+
+
+@cache
+def _environment(kernel: str, device: str) -> tuple[tuple[str, Any], ...]:
+    try:
+        return tuple(environment(kernel, device).items())
+    except (UserError, RuntimeError, AssertionError):
+        # The run says what is wrong with the device.
+        return ()

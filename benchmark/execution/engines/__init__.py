@@ -1,0 +1,64 @@
+"""Where cells run, one file an engine: worker processes, Ray, Slurm, or the process of the command itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedsub.benchmark.execution.engines.base import Engine, MakeFailure, Memory, RunCell, unknown_memory
+from fedsub.benchmark.execution.engines.in_process import InProcess
+from fedsub.benchmark.execution.engines.process import ProcessPool
+from fedsub.benchmark.execution.engines.ray import RayEngine
+from fedsub.benchmark.execution.engines.slurm import SlurmEngine, read_config
+from fedsub.benchmark.machine import thread_variables
+from fedsub.datasets.errors import unknown
+
+__all__ = [
+    "ENGINES",
+    "Engine",
+    "InProcess",
+    "MakeFailure",
+    "Memory",
+    "ProcessPool",
+    "RayEngine",
+    "RunCell",
+    "SlurmEngine",
+    "check_engine",
+    "create_engine",
+    "thread_variables",
+]
+
+ENGINES = ("process", "ray", "slurm", "in-process")
+
+
+def check_engine(name: str) -> None:
+    """Raises UserError unless there is an engine called `name`."""
+    if name not in ENGINES:
+        raise unknown("engine", name, ENGINES)
+
+
+def create_engine(
+    name: str,
+    workers: int,
+    threads: int,
+    cells: int,
+    timeout: float | None = None,
+    *,
+    results: Path = Path("results"),
+    slurm_config: Path | None = None,
+    memory: Memory = unknown_memory,
+) -> Engine:
+    """The engine called `name`; `timeout` is in seconds, for a cell; `in-process` has none.
+
+    `process` takes worker processes even for one worker, so that a cell that is killed or runs out of
+    memory costs itself alone; for a single cell it needs none. Raises UserError for an unknown engine and for
+    a faulty file `slurm_config`.
+    """
+    check_engine(name)
+    if name == "ray":
+        return RayEngine(workers, threads, memory, timeout)
+    if name == "slurm":
+        folder = results.resolve() / "logs" / "slurm"
+        return SlurmEngine(folder, threads, read_config(slurm_config), timeout, memory)
+    if name == "in-process" or (cells == 1 and timeout is None):
+        return InProcess(threads)
+    return ProcessPool(min(workers, cells), threads, timeout)

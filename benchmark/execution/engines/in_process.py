@@ -1,0 +1,23 @@
+"""Cells in the process of the command itself, for debuggers and for a single cell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from fedsub.benchmark.execution.engines.base import MakeFailure, RunCell, limit_threads
+from fedsub.benchmark.records.record import Record
+from fedsub.benchmark.spec.cell import Cell
+
+
+@dataclass(frozen=True)
+class InProcess:
+    """Cells one after another in this process; what kills it ends the run, finished cells are kept."""
+
+    threads: int = 1
+
+    def map(self, work: RunCell, cells: Iterable[Cell], failed: MakeFailure) -> Iterator[Record]:
+        """See `Engine.map`."""
+        limit_threads(self.threads)
+        for cell in cells:
+            yield work(cell)

@@ -1,0 +1,226 @@
+"""Cells on worker processes of this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import connection, get_context, parent_process, resource_tracker
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+
+from fedsub.benchmark.execution.engines.base import MakeFailure, RunCell, lacked_memory, limit_threads
+from fedsub.benchmark.machine import thread_variables
+from fedsub.benchmark.records.record import Record
+from fedsub.benchmark.spec.cell import Cell
+
+_LONGEST_WAIT = 86400.0
+"""Seconds; the system counts milliseconds, to 24 days of them."""
+
+
+@dataclass(frozen=True)
+class ProcessPool:
+    """Cells on worker processes; the death of a worker costs its cell only.
+
+    A cell that was killed or refused memory is tried again, alone on the machine, when all others are done.
+    """
+
+    workers: int
+    threads: int = 1
+    timeout: float | None = None
+    """Seconds after which a cell is stopped and has failed."""
+
+    def map(self, work: RunCell, cells: Iterable[Cell], failed: MakeFailure) -> Iterator[Record]:
+        """See `Engine.map`."""
+        # A cell is asked for when there is a worker for it, and not before: others may run the rest.
+        waiting = iter(cells)
+        team: list[_Worker] = []
+        lost: list[Cell] = []
+        tried_again: set[str] = set()
+        try:
+            while True:
+                while (idle := self._idle(team)) and (given := next(waiting, None)) is not None:
+                    worker = idle[0] if idle[0] is not None else _Worker(work, self.threads)
+                    if worker not in team:
+                        team.append(worker)
+                    worker.give(given)
+                busy = [worker for worker in team if worker.cell]
+                if not busy:
+                    if not lost:
+                        return
+                    # An idle worker keeps its memory: the cell is to have all there is.
+                    while team:
+                        team.pop().stop()
+                    team.append(_Worker(work, self.threads))
+                    team[0].give(lost.pop())
+                    busy = team[:]
+                    tried_again.update(worker.cell.key for worker in busy if worker.cell)
+                ready = connection.wait([worker.channel for worker in busy], self._patience(busy))
+                for worker in busy:
+                    cell = worker.cell
+                    assert cell is not None
+                    if worker.channel in ready:
+                        try:
+                            record = worker.hear()
+                            may_recover = record is not None and lacked_memory(record)
+                        except (EOFError, OSError):
+                            team.remove(worker)
+                            may_recover = worker.was_killed()
+                            # Of a cell that was killed once nobody hears: it is tried again.
+                            record = failed(cell, worker.epitaph(" twice, once alone"))
+                        if may_recover and cell.key not in tried_again:
+                            lost.append(cell)
+                        elif record is not None:
+                            yield record
+                    elif self.timeout is not None and worker.age() >= self.timeout:
+                        worker.stop()
+                        team.remove(worker)
+                        yield failed(cell, overtime(self.timeout))
+        finally:
+            for worker in team:
+                worker.stop()
+
+    def _idle(self, team: Sequence[_Worker]) -> list[_Worker | None]:
+        """The workers without a cell; None stands for one that may yet be started."""
+        idle: list[_Worker | None] = [worker for worker in team if worker.cell is None]
+        return idle or ([None] if len(team) < self.workers else [])
+
+    def _patience(self, busy: Sequence[_Worker]) -> float | None:
+        """Seconds to wait, at most until the first cell is over its time; None without a limit."""
+        if self.timeout is None:
+            return None
+        return _wait_for(self.timeout - max(worker.age() for worker in busy))
+
+
+def run_apart(work: RunCell, cell: Cell, failed: MakeFailure, threads: int, timeout: float) -> Record:
+    """The record of one cell run in a process of its own, which is stopped after `timeout` seconds.
+
+    A process that was killed counts as one that was refused memory.
+    """
+    worker = _Worker(work, threads)
+    try:
+        worker.give(cell)
+        while (record := worker.hear()) is None:
+            # It has begun.
+            while not worker.channel.poll(_wait_for(timeout - worker.age())):
+                if worker.age() >= timeout:
+                    return failed(cell, overtime(timeout))
+        return record
+    except (EOFError, OSError):
+        prefix = "MemoryError: " if worker.was_killed() else ""
+        return failed(cell, prefix + worker.epitaph())
+    finally:
+        worker.stop()
+
+
+def _wait_for(seconds: float) -> float:
+    """As many seconds as the system can wait for at once; whoever waits looks at the clock again."""
+    return min(max(0.0, seconds), _LONGEST_WAIT)
+
+
+def overtime(timeout: float) -> str:
+    """Why a cell was stopped, in one sentence."""
+    return f"it was stopped after {timeout:g} s, the --timeout given"
+
+
+class _Worker:
+    """One process of the pool and the cell it works on."""
+
+    def __init__(self, work: RunCell, threads: int) -> None:
+        context = get_context("spawn")
+        self.channel, far_end = context.Pipe()
+        self.cell: Cell | None = None
+        self._begun: float | None = None
+        self._process: SpawnProcess = context.Process(
+            target=_serve, args=(far_end, work, threads), daemon=True
+        )
+        # Its first use would let interrupts through again, in mid-start.
+        resource_tracker.ensure_running()
+        # Numerical libraries read these once, when the new process imports them.
+        os.environ.update(thread_variables(threads))
+        with _interrupts_held():
+            self._process.start()
+        far_end.close()
+
+    def give(self, cell: Cell) -> None:
+        self.cell = cell
+        self._begun = None
+        try:
+            self.channel.send(cell)
+        except BrokenPipeError:
+            # It died idle: the closed channel reads as ready, and `hear` reports the death.
+            return
+
+    def age(self) -> float:
+        """Seconds since the cell began, which a new process does when it has started."""
+        return 0.0 if self._begun is None else time.monotonic() - self._begun
+
+    def hear(self) -> Record | None:
+        """The record of the cell, or None if it has just begun.
+
+        Raises EOFError or OSError if the process died over it, in the middle of its answer too.
+        """
+        record: Record | None = self.channel.recv()
+        if record is None:
+            self._begun = time.monotonic()
+        else:
+            self.cell = None
+        return record
+
+    def was_killed(self) -> bool:
+        """Whether the process, which is gone, was killed, as the kernel does when memory runs out."""
+        self._process.join()
+        return self._process.exitcode == -signal.SIGKILL
+
+    def epitaph(self, how_often: str = "") -> str:
+        """Why the process is gone, in one sentence; `how_often` says more of one that was killed."""
+        self._process.join()
+        code = self._process.exitcode or 0
+        if code == -signal.SIGKILL:
+            return f"the worker process was killed{how_often}, most likely for want of memory"
+        if code < 0:
+            return f"the worker process died of signal {signal.Signals(-code).name}"
+        return f"the worker process ended with exit code {code}"
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.join()
+        self.channel.close()
+
+
+def _serve(channel: Connection, work: RunCell, threads: int) -> None:
+    """Body of a worker process: one cell in, one record out, until the channel closes."""
+    # Ctrl-C reaches the whole process group; only the parent answers it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_follow_parent, daemon=True).start()
+    limit_threads(threads)
+    while True:
+        try:
+            cell = channel.recv()
+        except EOFError:
+            return
+        channel.send(None)
+        channel.send(work(cell))
+
+
+def _follow_parent() -> None:
+    """End this process when its parent is gone, however that went."""
+    parent = parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """A process started inside gets no Ctrl-C, not even before it can choose to ignore it; this one gets
+    its own afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,0 +1,107 @@
+"""Cells as tasks of Ray."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from fedsub.benchmark.execution.engines.base import (
+    SPARE,
+    MakeFailure,
+    Memory,
+    RunCell,
+    lacked_memory,
+    unknown_memory,
+    uses_cuda,
+)
+from fedsub.benchmark.execution.engines.process import run_apart
+from fedsub.benchmark.machine import ROOT, thread_variables
+from fedsub.benchmark.records.record import Record
+from fedsub.benchmark.spec.cell import Cell
+from fedsub.datasets.extras import needed
+
+
+@dataclass(frozen=True)
+class RayEngine:
+    """Cells as Ray tasks, on this machine or on the cluster that RAY_ADDRESS names.
+
+    A cell that is lost with its node or its process, or refused memory, is tried once more, with twice the
+    memory and all cores of a node. One with a time limit runs in a process that its task starts and can stop.
+    """
+
+    workers: int
+    threads: int = 1
+    memory: Memory = unknown_memory
+    timeout: float | None = None
+    """Seconds after which a cell is stopped and has failed."""
+
+    def map(self, work: RunCell, cells: Iterable[Cell], failed: MakeFailure) -> Iterator[Record]:
+        """See `Engine.map`."""
+        ray = needed("ray", "ray", "the Ray engine", "leave --engine out")
+        ours = {name: value for name, value in os.environ.items() if name.startswith("FEDSUB_")}
+        variables = {**ours, **thread_variables(self.threads), "PYTHONPATH": _join_path(str(ROOT))}
+        here = not os.environ.get("RAY_ADDRESS")
+        arguments: dict[str, Any] = {"num_cpus": self.workers * self.threads} if here else {}
+        ray.init(
+            include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": variables}, **arguments
+        )
+        waiting = iter(cells)
+        pending: dict[Any, tuple[Cell, bool]] = {}
+        threads, timeout = self.threads, self.timeout
+        try:
+
+            def run(cell: Cell) -> Record:
+                # Ray takes functions alone, and the work may be an object.
+                if timeout is None:
+                    return work(cell)
+                return run_apart(work, cell, failed, threads, timeout)
+
+            task = ray.remote(run)
+            while True:
+                # A cell is taken when there are cores for it, and not before: others may run the rest.
+                free = max(1, int(ray.cluster_resources().get("CPU", 1)) // self.threads) - len(pending)
+                for cell in islice(waiting, max(0, free)):
+                    needs = self._needs(cell, _largest(ray.nodes()))
+                    pending[task.options(**needs).remote(cell)] = cell, False
+                if not pending:
+                    return
+                (reference,), _ = ray.wait(list(pending), num_returns=1)
+                cell, is_second = pending.pop(reference)
+                try:
+                    record: Record = ray.get(reference)
+                    may_recover = lacked_memory(record)
+                except ray.exceptions.RayTaskError as error:
+                    record, may_recover = failed(cell, f"it cannot run in Ray: {error.cause!r}"), False
+                except ray.exceptions.RayError as error:
+                    record, may_recover = failed(cell, f"Ray lost the task: {error}"), True
+                if may_recover and not is_second:
+                    needs = self._needs(cell, _largest(ray.nodes()), is_second=True)
+                    pending[task.options(**needs).remote(cell)] = cell, True
+                else:
+                    yield record
+        finally:
+            ray.shutdown()
+
+    def _needs(self, cell: Cell, largest: Mapping[str, float], is_second: bool = False) -> dict[str, Any]:
+        """What Ray is asked for, memory in bytes, and no more than the `largest` node has: a task that no
+        node can take waits for ever. The second attempt has all cores of that node."""
+        times = 2 * SPARE if is_second else SPARE
+        return {
+            "num_cpus": largest.get("CPU", self.threads) if is_second else self.threads,
+            "num_gpus": int(uses_cuda(cell)),
+            "memory": int(min(times * self.memory(cell) * 2**20, largest.get("memory", 0))),
+            "max_retries": 0,
+        }
+
+
+def _largest(nodes: list[dict[str, Any]]) -> dict[str, float]:
+    """The resources of the node that has most memory."""
+    resources: list[dict[str, float]] = [node["Resources"] for node in nodes if node.get("Alive")]
+    return max(resources, key=lambda each: each.get("memory", 0), default={})
+
+
+def _join_path(root: str) -> str:
+    return os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))

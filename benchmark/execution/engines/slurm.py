@@ -1,0 +1,154 @@
+"""Cells as jobs of Slurm, through submitit: one array job for each batch."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from fedsub.benchmark.execution.engines.base import (
+    SPARE,
+    MakeFailure,
+    Memory,
+    RunCell,
+    lacked_memory,
+    unknown_memory,
+    uses_cuda,
+)
+from fedsub.benchmark.machine import thread_variables
+from fedsub.benchmark.records.record import Record
+from fedsub.benchmark.spec.cell import Cell
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.extras import needed
+
+ARRAY = 500
+"""Cells of one array job; Slurm's own limit is 1,000 where nobody changed it."""
+USUAL_TIME = 24 * 60
+"""Minutes that a job may take where nothing says how many."""
+PAUSE = 1.0
+"""Seconds between two looks at the jobs."""
+_ENDED = ("CANCELLED", "TIMEOUT")
+"""How Slurm says that a job was ended on purpose, or at its limit."""
+
+
+@dataclass(frozen=True)
+class SlurmEngine:
+    """Cells as Slurm jobs of one task; this process waits for them, and cancels them when it ends.
+
+    A cell that is lost with its node or out of memory is tried once more, with twice the memory.
+    """
+
+    folder: Path
+    """Where submitit keeps what it sends and hears; the jobs must see it too."""
+    threads: int = 1
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Parameters of submitit's AutoExecutor, such as `slurm_partition`; they win over what is found here."""
+    timeout: float | None = None
+    """Seconds that a cell may take; Slurm counts whole minutes."""
+    memory: Memory = unknown_memory
+    cluster: str = "slurm"
+    """`local` and `debug` run the jobs here, without Slurm."""
+
+    def map(self, work: RunCell, cells: Iterable[Cell], failed: MakeFailure) -> Iterator[Record]:
+        """See `Engine.map`. Raises UserError if a batch cannot be submitted."""
+        _needed("submitit")
+        # Jobs begin with the variables of whoever submits them.
+        os.environ.update(thread_variables(self.threads))
+        waiting = iter(cells)
+        while batch := list(islice(waiting, ARRAY)):
+            lost: list[Cell] = []
+            yield from self._run(work, batch, failed, lost)
+            yield from self._run(work, lost, failed, None)
+
+    def _run(
+        self, work: RunCell, cells: list[Cell], failed: MakeFailure, lost: list[Cell] | None
+    ) -> Iterator[Record]:
+        """The records of the cells; those that may recover join `lost`, unless this is their second time."""
+        jobs: list[tuple[Any, Cell]] = []
+        try:
+            for on_cuda in (False, True):
+                same = [cell for cell in cells if uses_cuda(cell) == on_cuda]
+                if same:
+                    jobs += zip(self._submit(work, same, 2 if lost is None else 1), same, strict=True)
+            while jobs:
+                for job, cell in [(job, cell) for job, cell in jobs if job.done()]:
+                    jobs.remove((job, cell))
+                    record, may_recover = _outcome(job, cell, failed)
+                    if may_recover and lost is not None:
+                        lost.append(cell)
+                    else:
+                        yield record
+                if jobs:
+                    time.sleep(PAUSE)
+        finally:
+            for job, _ in jobs:
+                with suppress(OSError):
+                    job.cancel(check=False)
+
+    def _submit(self, work: RunCell, cells: list[Cell], times: int) -> list[Any]:
+        """One array job of all the cells, with `times` the memory that they are likely to take."""
+        submitit = _needed("submitit")
+        try:
+            executor = submitit.AutoExecutor(folder=self.folder, cluster=self.cluster)
+            executor.update_parameters(**{**self._needs(cells, times), **self.config})
+            with executor.batch():
+                return [executor.submit(work, cell) for cell in cells]
+        except (AssertionError, NameError, OSError, RuntimeError, TypeError, ValueError) as error:
+            raise UserError(
+                f"Slurm did not take the cells: {' '.join(str(error).split())}; check --slurm-config"
+            ) from error
+
+    def _needs(self, cells: list[Cell], times: int) -> dict[str, Any]:
+        megabytes = times * SPARE * max(map(self.memory, cells))
+        return {
+            "name": "fedsub",
+            "cpus_per_task": self.threads,
+            "gpus_per_node": 1 if uses_cuda(cells[0]) else None,
+            "mem_gb": math.ceil(megabytes / 1024) or None,
+            "timeout_min": self._minutes(),
+        }
+
+    def _minutes(self) -> int:
+        """What a job asks for: Slurm takes no time without end."""
+        if self.timeout is None or math.isinf(self.timeout):
+            return USUAL_TIME
+        return math.ceil(self.timeout / 60)
+
+
+def _outcome(job: Any, cell: Cell, failed: MakeFailure) -> tuple[Record, bool]:
+    """The record of a job that has ended, and whether another attempt may give a better one."""
+    from submitit.core.utils import FailedJobError, UncompletedJobError
+
+    error = job.exception()
+    if error is None:
+        record: Record = job.result()
+        return record, lacked_memory(record)
+    if isinstance(error, UncompletedJobError) and not isinstance(error, FailedJobError):
+        state = str(job.state)
+        sentence = f"Slurm's job {job.job_id} ended without a result, in the state {state}"
+        return failed(cell, f"{sentence}: see {job.paths.stderr}"), not state.startswith(_ENDED)
+    return failed(cell, f"it cannot run in Slurm's job {job.job_id}: {error}"), False
+
+
+def read_config(path: Path | None) -> dict[str, Any]:
+    """The parameters in a YAML file. Raises UserError if it holds none, or cannot be read."""
+    if path is None:
+        return {}
+    yaml = _needed("yaml")
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UserError(f"cannot read {path}: {' '.join(str(error).split())}") from error
+    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
+        raise UserError(f"{path} must hold parameters of submitit, such as `slurm_partition: gpu`")
+    return found
+
+
+def _needed(module: str) -> Any:
+    return needed(module, "slurm", "the Slurm engine")

@@ -1,0 +1,187 @@
+"""Seconds that cells take, by what earlier ones took."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fedsub.benchmark.records.record import OK, Record
+from fedsub.benchmark.spec.cell import Cell
+
+UNKNOWN_SECONDS = 10.0
+"""Of a cell when no record says what any cell takes."""
+LEAST_SECONDS = 1e-9
+"""Whose logarithm stands for that of no time."""
+LATEST = 9
+"""How many of the records of like cells are asked, those stored last: earlier ones may be of slower code."""
+
+
+class Estimate:
+    """Seconds that a cell takes, by what earlier ones took to set up and for a local epoch.
+
+    A method's options may make it another one: what has the same is asked first. Where no record has it on
+    this graph, but one on another, the logarithms of both times are each taken as one term of the graph and
+    one of the variant, fitted to all pairs that have records. Set-up costs a node no less than on any graph
+    that has fewer nodes and no more features: that of a few methods grows otherwise than the others'.
+    """
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        """From the successes among `records`, which are read when the first cell is asked for."""
+        self._records = records
+
+    def seconds(self, cell: Cell) -> float:
+        """Set-up, training and evaluation, alone on a core."""
+        found = self._medians
+        if not found:
+            return UNKNOWN_SECONDS
+        variant, of_method = (cell.method, cell.variant), _of_method(cell)
+        known = variant in self._epochs_fitted.of_variants
+        likes = _likes(cell) if known else [*_likes(cell), of_method]
+        near = next((like for like in likes if like in found), None)
+        if near is not None:
+            setup, an_epoch = found[near]
+        else:
+            fits = self._setups_fitted, self._epochs_fitted
+            setup, an_epoch = (fit.seconds(cell.dataset.text, variant) for fit in fits)
+            setup = max([setup, *self._setups_of_smaller(cell.dataset.text, variant)])
+        return setup + an_epoch * _epochs(cell)
+
+    def _setups_of_smaller(self, graph: str, variant: _Variant) -> Iterator[float]:
+        """What the variant takes to set up on each smaller graph, a node, times the nodes of this one."""
+        # Heavy, and asked for a graph alone that is new to its variant.
+        from fedsub.datasets.catalogue import REGISTRY
+
+        here = REGISTRY.get(graph)
+        if here is None:
+            return
+        for other, setup in self._setups.get(variant, {}).items():
+            there = REGISTRY.get(other)
+            if there is not None and there.nodes < here.nodes and there.features <= here.features:
+                yield setup * here.nodes / there.nodes
+
+    @cached_property
+    def _setups(self) -> Mapping[_Variant, Mapping[str, float]]:
+        """Variant → graph → seconds of the last set-ups."""
+        found: dict[_Variant, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        for cell, setup, _ in self._taken:
+            graph, variant = _pair(cell)
+            found[variant][graph].append(setup)
+        return {
+            variant: {graph: _recent(setups) for graph, setups in graphs.items()}
+            for variant, graphs in found.items()
+        }
+
+    @cached_property
+    def _taken(self) -> list[tuple[Cell, float, float]]:
+        """The cells of the records with the seconds of their set-up and of a local epoch."""
+        taken = []
+        for record in self._records:
+            if record.status == OK:
+                setup = record.core_seconds.get("setup", 0.0)
+                rest = sum(record.core_seconds.values()) - setup
+                taken.append((record.cell, setup, rest / _epochs(record.cell)))
+        return taken
+
+    @cached_property
+    def _medians(self) -> Mapping[tuple[Hashable, ...], tuple[float, float]]:
+        found: dict[tuple[Hashable, ...], list[tuple[float, float]]] = defaultdict(list)
+        for cell, setup, an_epoch in self._taken:
+            for like in (*_likes(cell), _of_method(cell)):
+                found[like].append((setup, an_epoch))
+        return {
+            like: (_recent(setups), _recent(epochs))
+            for like, (setups, epochs) in ((like, zip(*taken, strict=True)) for like, taken in found.items())
+        }
+
+    @cached_property
+    def _setups_fitted(self) -> _Fit:
+        return _Fit.to((*_pair(cell), setup) for cell, setup, _ in self._taken)
+
+    @cached_property
+    def _epochs_fitted(self) -> _Fit:
+        return _Fit.to((*_pair(cell), an_epoch) for cell, _, an_epoch in self._taken)
+
+
+_Variant = tuple[str, ...]
+"""A method and its options."""
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """Seconds as a factor of the graph times one of the variant."""
+
+    of_graphs: Mapping[str, float]
+    """The logarithms' terms, under "" that of a graph without a record."""
+    of_variants: Mapping[_Variant, float]
+    """Under (method,) that of another variant of it, under () that of another method."""
+
+    @classmethod
+    def to(cls, taken: Iterable[tuple[str, _Variant, float]]) -> _Fit:
+        """By least squares of the logarithms, every graph and variant that were taken together once."""
+        pairs: dict[tuple[str, _Variant], list[float]] = defaultdict(list)
+        for graph, variant, seconds in taken:
+            pairs[graph, variant].append(math.log(max(seconds, LEAST_SECONDS)))
+        graphs = sorted({graph for graph, _ in pairs})
+        variants = sorted({variant for _, variant in pairs})
+        design = np.zeros((len(pairs), len(graphs) + len(variants)))
+        for row, (graph, variant) in zip(design, pairs, strict=True):
+            row[graphs.index(graph)] = row[len(graphs) + variants.index(variant)] = 1
+        terms = np.linalg.lstsq(design, [_recent(logs) for logs in pairs.values()])[0].tolist()
+        of_graphs, of_variants = terms[: len(graphs)], terms[len(graphs) :]
+        wider: dict[_Variant, list[float]] = defaultdict(list)
+        for (method, _), term in zip(variants, of_variants, strict=True):
+            wider[method,].append(term)
+            wider[()].append(term)
+        return cls(
+            dict(zip(graphs, of_graphs, strict=True)) | {"": statistics.median(of_graphs)},
+            dict(zip(variants, of_variants, strict=True))
+            | {name: statistics.median(terms) for name, terms in wider.items()},
+        )
+
+    def seconds(self, graph: str, variant: _Variant) -> float:
+        """Of a pair without a record."""
+        names = (variant, variant[:1], ())
+        of_variant = next(self.of_variants[name] for name in names if name in self.of_variants)
+        return math.exp(self.of_graphs.get(graph, self.of_graphs[""]) + of_variant)
+
+
+def _pair(cell: Cell) -> tuple[str, _Variant]:
+    return cell.dataset.text, (cell.method, cell.variant)
+
+
+def _recent(values: Sequence[float]) -> float:
+    """The median of the last of them."""
+    return statistics.median(values[-LATEST:])
+
+
+def _epochs(cell: Cell) -> int:
+    """Local epochs in all."""
+    return cell.schedule.rounds * cell.schedule.local_epochs
+
+
+def _likes(cell: Cell) -> list[tuple[Hashable, ...]]:
+    """What a cell's time is told by, the nearest first."""
+    same = (*_of_method(cell), cell.variant)
+    # Tables differ in widths, and in how much of an epoch's time is a share of the round's exchange.
+    alike = (*same, cell.architecture.hidden, cell.schedule.local_epochs)
+    with_backbone = (*alike, cell.architecture.backbone)
+    return [(*with_backbone, cell.clients), with_backbone, alike, same]
+
+
+def _of_method(cell: Cell) -> tuple[str, ...]:
+    """Cells of this method on this graph, whatever its options."""
+    return cell.dataset.text, cell.task.text, cell.method
+
+
+def duration(seconds: float) -> str:
+    """How long that is, in the unit in which it is read at once: `45 s`, `12 min`, `3.2 h`."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 100 else f"{minutes / 60:.1f} h"

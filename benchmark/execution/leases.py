@@ -1,0 +1,147 @@
+"""Who runs what, among processes and machines that share a results folder.
+
+A lease is a file in `leases/` of the results folder, named after the work, that its holder touches while it
+works. A lease that was not touched for LIFETIME seconds is no longer one, and neither is that of a process of
+this machine that is gone: what was killed is run again, by whoever asks first. Files are made and taken over
+under one lock; their age is told by the clock that stamps them, the file server's where there is one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, Self
+
+import psutil
+from filelock import FileLock
+
+from fedsub.benchmark.records.jsonl import parse_line
+from fedsub.benchmark.records.store import explained_to_user
+
+LIFETIME = 120.0
+"""Seconds without a touch after which a lease has run out."""
+HEARTBEAT = 15.0
+"""Seconds between touches."""
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_NUMBERS = Path("/proc/self/ns/pid")
+
+
+class Leases:
+    """The leases of this process on a results folder; a context that gives them all back at its end."""
+
+    def __init__(self, results: Path, lifetime: float = LIFETIME, heartbeat: float = HEARTBEAT) -> None:
+        self._folder = results / "leases"
+        self._lifetime, self._heartbeat = lifetime, heartbeat
+        self._held: Counter[str] = Counter()
+        """Of each lease, how many of this process's cells it is for."""
+        self._ended = threading.Event()
+        self._touching = threading.Thread(target=self._touch, daemon=True)
+
+    def __enter__(self) -> Self:
+        with explained_to_user("write", self._folder):
+            self._folder.mkdir(parents=True, exist_ok=True)
+        self._touching.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+        self._touching.join()
+        for work in [*self._held]:
+            self._held[work] = 1
+            self.give_back(work)
+
+    def claim(self, work: str) -> bool:
+        """Take the lease on `work`, a name that can be a file's; False if another process holds it.
+
+        Raises StoreError if the folder cannot be written.
+        """
+        if work in self._held:
+            self._held[work] += 1
+            return True
+        path = self._path(work)
+        with explained_to_user("write", path), self._alone():
+            if path.exists() and not self._has_run_out(path):
+                return False
+            path.write_text(json.dumps(_holder()))
+        self._held[work] = 1
+        return True
+
+    def give_back(self, work: str) -> None:
+        """Let others have the lease, if it is held here and for no other cell."""
+        if self._held[work] > 1:
+            self._held[work] -= 1
+            return
+        if not self._held.pop(work, 0):
+            return
+        with suppress(OSError), self._alone():
+            path = self._path(work)
+            # Of a process that slept too long another has taken it over.
+            if _read(path) == _holder():
+                path.unlink()
+
+    def _path(self, work: str) -> Path:
+        return self._folder / f"{work}.lease"
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        with FileLock(self._folder / ".lock"):
+            yield
+
+    def _has_run_out(self, path: Path) -> bool:
+        """To be asked while alone."""
+        holder = _read(path)
+        if holder.get("machine") == _machine() and not _lives(holder):
+            return True
+        now = self._folder / ".now"
+        now.touch()
+        return now.stat().st_mtime - path.stat().st_mtime > self._lifetime
+
+    def _touch(self) -> None:
+        while not self._ended.wait(self._heartbeat):
+            for work in [*self._held]:
+                with suppress(OSError):
+                    os.utime(self._path(work))
+
+
+def _holder() -> dict[str, Any]:
+    return {"machine": _machine(), "process": os.getpid(), "started": _started(os.getpid())}
+
+
+@cache
+def _machine() -> str:
+    """Where numbers of processes mean the same: containers may have the host's name and numbers of their own,
+    and so may machines that were copied from one image."""
+    parts = [platform.node()]
+    # Elsewhere than on Linux the name must do.
+    with suppress(OSError):
+        parts += [_BOOT.read_text().strip(), os.readlink(_NUMBERS)]
+    return " ".join(parts)
+
+
+def _started(process: int) -> float:
+    """Seconds; on Linux from the start of the machine, since setting the clock moves all other times of a
+    process. Raises psutil.Error if there is no such process."""
+    boot = psutil.boot_time() if psutil.LINUX else 0.0
+    return round(psutil.Process(process).create_time() - boot, 2)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return parse_line(path.read_bytes()) or {}
+    except OSError:
+        return {}
+
+
+def _lives(holder: dict[str, Any]) -> bool:
+    """Whether a process of this machine is the one that wrote this; its number alone may be another's now."""
+    try:
+        return bool(_started(int(holder["process"])) == holder["started"])
+    except (KeyError, TypeError, ValueError, OverflowError, psutil.Error):
+        return False

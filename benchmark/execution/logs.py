@@ -1,0 +1,93 @@
+"""A file for each cell with what its worker printed, and its traceback; kept where the cell fails."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from fedsub.benchmark.execution.engines.base import RunCell
+from fedsub.benchmark.records.record import OK, Failure, Record
+from fedsub.benchmark.spec.cell import Cell
+
+
+def log_path(results: Path, key: str) -> Path:
+    """Where the log of a cell lies in the results folder."""
+    return results / "logs" / f"{key}.log"
+
+
+@dataclass(frozen=True)
+class Logged:
+    """Work in a process of its own, whose standard output and error go to the log of the cell at hand."""
+
+    work: RunCell
+    results: Path
+    """The results folder; absolute, since a worker may start elsewhere."""
+
+    def __call__(self, cell: Cell) -> Record:
+        """The cell's record, whatever becomes of the log, as where the disk is full."""
+        path = log_path(self.results, cell.key)
+        try:
+            log = _begun(path, cell)
+        except OSError:
+            return self.work(cell)
+        record: Record | None = None
+        try:
+            with log:
+                with _output_to(log):
+                    record = self.work(cell)
+                _tell_failure(log, record)
+        except OSError:
+            if record is None:
+                raise
+        if record.status == OK:
+            with suppress(OSError):
+                path.unlink()
+        return record
+
+
+def keep_failure(results: Path, record: Record) -> None:
+    """Write the log of a failure whose cell ran in this process, where its output went to the terminal."""
+    with suppress(OSError), _begun(log_path(results, record.cell.key), record.cell) as log:
+        _tell_failure(log, record)
+
+
+def _begun(path: Path, cell: Cell) -> TextIO:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    log = path.open("w", encoding="utf-8", errors="backslashreplace")
+    try:
+        log.write(f"{cell.title}\n")
+        log.flush()
+    except OSError:
+        with suppress(OSError):
+            log.close()
+        raise
+    return log
+
+
+def _tell_failure(log: TextIO, record: Record) -> None:
+    if isinstance(record.outcome, Failure):
+        log.write(f"{(record.outcome.traceback or str(record.error)).rstrip()}\n")
+
+
+@contextmanager
+def _output_to(log: TextIO) -> Iterator[None]:
+    """Also what C libraries print, and what the process leaves behind when it is killed."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = os.dup(1), os.dup(2)
+    os.dup2(log.fileno(), 1)
+    os.dup2(log.fileno(), 2)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        for number, before in zip((1, 2), kept, strict=True):
+            os.dup2(before, number)
+            os.close(before)

@@ -1,0 +1,98 @@
+"""How far the grid is: a bar with an estimate on a terminal, one plain line per cell elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Self
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from fedsub.benchmark.execution.callbacks.base import Round
+from fedsub.benchmark.execution.estimate import Estimate, duration
+from fedsub.benchmark.records.record import FAILED, Record
+from fedsub.benchmark.spec.cell import Cell
+
+WIDTH = 400
+"""Columns of a table that is not printed on a terminal."""
+
+
+def console_for(is_terminal: bool, stderr: bool = False) -> Console:
+    """A console on standard output or error; off a terminal it does not wrap at 80 columns."""
+    return Console(stderr=stderr, width=None if is_terminal else WIDTH)
+
+
+class GridProgress:
+    """Reports finished cells on standard error."""
+
+    def __init__(self, cells: Sequence[Cell], console: Console, estimate: Estimate) -> None:
+        """`estimate` weighs the cells: what is left goes on at the pace of what is done."""
+        self._cells = len(cells)
+        self._done = 0
+        self._expected = estimate.seconds
+        self._weight_left = self._weight = sum(map(self._expected, cells))
+        self._running: dict[str, float] = {}
+        """Key → the weight of the rounds that it has done, of the cells that run."""
+        self._started = time.monotonic()
+        self._console = console
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TextColumn("{task.fields[done]}/{task.fields[cells]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            # Cells are few and long: average over all of them.
+            TimeRemainingColumn(),
+        )
+        self._bar = Progress(*columns, console=console, transient=True, speed_estimate_period=1e6)
+        self._task = self._bar.add_task("cells", cells=self._cells, done=0, total=self._weight)
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bar.stop()
+
+    def round(self, done: Round) -> None:
+        """Move the bar within a cell that runs."""
+        self._running[done.cell.key] = self._expected(done.cell) * done.round / done.rounds
+        self._show()
+
+    def _show(self) -> None:
+        # A copy: rounds are told on a thread beside this one.
+        spent = self._weight - self._weight_left + sum(tuple(self._running.values()))
+        self._bar.update(self._task, completed=spent, done=self._done)
+
+    def finished(self, record: Record) -> None:
+        """Count one cell; a failed one is named with its cause."""
+        self._done += 1
+        self._running.pop(record.key, None)
+        self._weight_left -= self._expected(record.cell)
+        spent = self._weight - self._weight_left
+        self._show()
+        elapsed = time.monotonic() - self._started
+        left = elapsed / max(spent, 1e-9) * max(self._weight_left, 0.0)
+        summary = _summary(record)
+        if record.status == FAILED:
+            self._console.print(f"failed: {summary}", markup=False, highlight=False, soft_wrap=True)
+        elif not self._console.is_terminal:
+            line = f"[{self._done}/{self._cells}] {summary} (about {duration(left)} left)"
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _summary(record: Record) -> str:
+    title = record.cell.title
+    if record.status == FAILED:
+        return f"{title}: {record.error}"
+    name, value = next(iter(record.metrics.items()), ("", None))
+    score = "" if value is None else f"{name} {value:.2f}, "
+    return f"{title}: {score}{sum(record.result.seconds.values()):.1f} s"

@@ -1,0 +1,74 @@
+"""The cells of a run as its engine takes them: claimed one by one, so that no other process runs them too."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+
+from fedsub.benchmark.execution.leases import Leases
+from fedsub.benchmark.records.folder import Records
+from fedsub.benchmark.spec.cell import Cell
+
+PAUSE = 1.0
+"""Seconds between two looks at what other processes work on."""
+
+
+class Queue:
+    """Hands out the cells that nobody works on and nobody has finished.
+
+    Iterate it until it is no longer open: a pass leaves out what others hold at the time.
+    """
+
+    def __init__(
+        self,
+        cells: Iterable[Cell],
+        records: Records,
+        leases: Leases,
+        rerun: bool = False,
+        until: float = float("inf"),
+    ) -> None:
+        """`rerun` hands out finished cells too; after the time `until`, of `time.monotonic`, none is."""
+        self._waiting = {cell.key: cell for cell in cells}
+        self._records, self._leases = records, leases
+        self._rerun, self._until = rerun, until
+        self._before = {key: self._runs(cell) for key, cell in self._waiting.items()}
+        self._handed_out = False
+        self._passes = 0
+
+    def is_open(self) -> bool:
+        """Whether another pass may find a cell; waits where the last one found none."""
+        if self._passes and not self._handed_out and self._waiting and not self._is_late():
+            time.sleep(PAUSE)
+        return bool(self._waiting) and not self._is_late()
+
+    def __iter__(self) -> Iterator[Cell]:
+        self._passes += 1
+        self._handed_out = False
+        for cell in [*self._waiting.values()]:
+            if self._is_late():
+                return
+            if not self._leases.claim(cell.work_key):
+                continue
+            del self._waiting[cell.key]
+            # Another may have finished it between the plan and the claim.
+            self._records.refresh()
+            if self._is_wanted(cell):
+                self._handed_out = True
+                yield cell
+            else:
+                self._leases.give_back(cell.work_key)
+
+    def finished(self, cell: Cell) -> None:
+        """To be told when the record of a cell is stored."""
+        self._leases.give_back(cell.work_key)
+
+    def _is_wanted(self, cell: Cell) -> bool:
+        # What another process made in this very run, a failure too, stands as what this one makes does.
+        is_new = self._runs(cell) > self._before[cell.key]
+        return not is_new and (self._rerun or not self._records.done(cell))
+
+    def _runs(self, cell: Cell) -> int:
+        return self._records.store(cell.protocol).runs(cell.key)
+
+    def _is_late(self) -> bool:
+        return time.monotonic() >= self._until

@@ -1,0 +1,278 @@
+"""One cell in, one record out: load, prepare, partition, split, federate, train."""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
+
+import numpy as np
+import torch
+
+from fedsub.benchmark.execution.artifacts import Saving
+from fedsub.benchmark.execution.callbacks.base import Callback, Round
+from fedsub.benchmark.execution.checkpoints import Checkpoints
+from fedsub.benchmark.machine import ROOT, SOURCES, commit, environment, peak_memory_mb, reset_peak_memory
+from fedsub.benchmark.records.record import Failure, Record, Result, rounded
+from fedsub.benchmark.spec.cell import NODE_CLASSIFICATION, Cell
+from fedsub.benchmark.spec.custom import check_unchanged, handed_by
+from fedsub.datasets.catalogue import REGISTRY
+from fedsub.datasets.damage import damaged, weakened
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.federation import Federation, federate
+from fedsub.datasets.graph import BETA_NOTICE, Dataset, as_array, binarised, largest_component, row_normalised
+from fedsub.datasets.options import Spec
+from fedsub.datasets.partition import partition as divide
+from fedsub.datasets.partition.base import Partition
+from fedsub.datasets.partition.statistics import describe as describe_partition
+from fedsub.datasets.plugins import handed_over
+from fedsub.datasets.registry import load
+from fedsub.datasets.splits import make_split
+from fedsub.datasets.synthetic import GENERATORS
+from fedsub.methods.core import registry, rounds
+from fedsub.methods.core.checkpoint import CheckpointError
+from fedsub.methods.core.schedule import Schedule
+from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.training import Outcome, train
+from fedsub.methods.stacked.architecture import Architecture
+from fedsub.methods.stacked.memory import keep_freed_memory, return_freed_memory
+
+ALWAYS_SCORED = {NODE_CLASSIFICATION.name: ("macro_f1",)}
+"""Task → metrics of every record besides the task's own and the protocol's."""
+
+
+class Beside(TypedDict, total=False):
+    """What may go with a run; none of it changes the record's figures."""
+
+    callbacks: Sequence[Callback]
+    """Called after every round."""
+    save: Saving
+    """Writes what is kept of the trained method."""
+    checkpoints: Checkpoints | None
+    """Where the run keeps its state, and goes on if there is one."""
+
+
+def run(cell: Cell, **beside: Unpack[Beside]) -> Record:
+    """Run one cell; nothing outlives it but the record, what is saved, and a checkpoint.
+
+    Raises UserError for bad input and for a run that diverges.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=BETA_NOTICE, category=UserWarning)
+        _warm_up()
+        try:
+            with handed_over(handed_by(cell)):
+                return _run(cell, **beside)
+        finally:
+            return_freed_memory()
+
+
+@cache
+def _warm_up() -> None:
+    """Pay once per process, outside any cell's seconds, for torch's late imports and compiled kernels."""
+    keep_freed_memory()
+    tiny = Cell(
+        protocol="",
+        dataset=Spec("community[nodes=60,communities=6]"),
+        partition=Spec("metis"),
+        clients=2,
+        method="fedavg",
+        seed=0,
+        architecture=Architecture(hidden=(64, 64)),
+        schedule=Schedule(rounds=2),
+    )
+    _run(tiny)
+
+
+def _run(cell: Cell, **beside: Unpack[Beside]) -> Record:
+    reset_peak_memory()
+    if cell.device != "cpu":
+        torch.cuda.reset_peak_memory_stats(torch.device(cell.device))
+    started, processor = time.perf_counter(), time.process_time()
+    dataset, partition, federation = make_clients(cell)
+    statistics = describe_partition(dataset, partition).to_dict()
+    setting = make_setting(
+        federation,
+        cell.architecture,
+        cell.schedule,
+        cell.seed,
+        task=cell.task,
+        metrics=(*cell.further_metrics, *ALWAYS_SCORED.get(cell.task.name, ())),
+        merged=registry.describe(cell.method).merged,
+        data_seed=cell.drawn_with,
+        kernel=cell.kernel,
+        device=cell.device,
+    )
+    make_method = partial(registry.create, cell.method, dict(cell.options), setting)
+    method = make_method()
+    checkpoints = beside.get("checkpoints")
+    checkpoint = None if checkpoints is None else checkpoints.of(cell)
+    setup, worked = time.perf_counter() - started, time.process_time() - processor
+    check_unchanged(cell)
+    on_round = _calling(cell, beside.get("callbacks", ()))
+    try:
+        outcome = train(method, on_round, checkpoint)
+    except CheckpointError as error:
+        warnings.warn(f"{error}; the cell starts anew", stacklevel=2)
+        method, outcome = make_method(), None
+    if outcome is None:
+        outcome = train(method, on_round, checkpoint)
+    scores = [round(100 * score, 4) for score in outcome.test_by_client]
+    extras = {**outcome.extras, "test_by_client": scores}
+    if "save" in beside and (missing := beside["save"](cell.key, method)):
+        extras["not_saved"] = missing
+    if cell.device != "cpu":
+        extras["device_peak_memory_mb"] = torch.cuda.max_memory_allocated(torch.device(cell.device)) / 2**20
+    result = Result(
+        metrics=_percent({**outcome.metrics, **_over_clients(outcome)}),
+        seconds={**outcome.seconds, "setup": setup + outcome.seconds.get("setup", 0.0)},
+        # Of these seconds alone: callbacks, checkpoints and files saved beside may wait.
+        core_share=round((worked + outcome.processor_seconds) / (setup + sum(outcome.seconds.values())), 3),
+        selected_round=outcome.selected_round,
+        peak_memory_mb=peak_memory_mb(),
+        bytes=dict(outcome.bytes),
+        default_options=_options_at_default(cell),
+        note=dataset.note,
+        privacy=method.breaks_privacy,
+        partition_statistics=statistics,
+        curve={name: _curve(name, values) for name, values in {**outcome.curve, **outcome.spent}.items()},
+        extras=extras,
+    )
+    return Record(cell, result, environment(cell.kernel, cell.device), commit())
+
+
+def _calling(cell: Cell, callbacks: Sequence[Callback]) -> Callable[[rounds.Round], None] | None:
+    """What the training loop calls after every round; None if nobody wants to know."""
+    if not callbacks:
+        return None
+
+    def call(done: rounds.Round) -> None:
+        each = Round.of(cell, done)
+        for callback in callbacks:
+            callback(each)
+
+    return call
+
+
+def attempt(cell: Cell, **beside: Unpack[Beside]) -> Record:
+    """`run`, with whatever goes wrong turned into a failed record that says what happened.
+
+    A record that could not be stored, as of a method that gives no numbers, is a failure too.
+    """
+    try:
+        return run(cell, **beside).reread()
+    except UserError as error:
+        return failed(cell, str(error))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        # SystemExit too: a plug-in may not end the grid.
+        return failed(cell, f"{type(error).__name__}: {error}{_place(error)}", traceback.format_exc())
+
+
+def _place(error: BaseException) -> str:
+    """Where code of one's own raised, ` (FILE line N)`: the deepest line outside the suite and its libraries;
+    empty if none is."""
+    aside = (sys.prefix, sys.base_prefix, *(str(ROOT / name) for name in (*SOURCES, "fedsub")), "<")
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(aside)]
+    return f" ({Path(own[-1].filename).name} line {own[-1].lineno})" if own else ""
+
+
+def debugged(cell: Cell, **beside: Unpack[Beside]) -> Record:
+    """`attempt`, with the debugger opened where the cell raises."""
+    try:
+        return run(cell, **beside).reread()
+    except Exception as error:
+        import pdb
+
+        traceback.print_exc()
+        pdb.post_mortem(error.__traceback__)
+        return failed(cell, f"{type(error).__name__}: {error}", traceback.format_exc())
+
+
+def failed(cell: Cell, error: str, trace: str | None = None) -> Record:
+    """The record of a cell that gave no result."""
+    failure = Failure(_printable(" ".join(error.split())), None if trace is None else _printable(trace))
+    return Record(cell, failure, environment(cell.kernel, cell.device), commit())
+
+
+def _printable(text: str) -> str:
+    """`text` without halves of surrogate pairs, which no file takes."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def prepare(cell: Cell) -> Dataset:
+    """The cell's graph, loaded and prepared as its protocol says.
+
+    Raises UserError if the graph cannot be had or read.
+    """
+    dataset = whole = load(cell.dataset)
+    if cell.largest_component:
+        dataset = largest_component(dataset)
+    if cell.binarise:
+        dataset = binarised(dataset)
+    if cell.feature_transform == "row-normalised":
+        dataset = row_normalised(dataset)
+    if cell.dataset.name in REGISTRY or cell.dataset.name in GENERATORS:
+        return dataset
+    return replace(dataset, note="; ".join(filter(None, (whole.note, *_changes(whole, dataset, cell)))))
+
+
+def _changes(whole: Dataset, dataset: Dataset, cell: Cell) -> Iterator[str]:
+    """What preparing a graph of one's own took from it that its owner may not expect."""
+    if lost := whole.nodes - dataset.nodes:
+        yield (
+            f"{lost:,} of {whole.nodes:,} nodes lie outside the largest component and are left out "
+            "(largest_component=false keeps them)"
+        )
+    if cell.feature_transform == "row-normalised" and as_array(whole.features).min() < 0:
+        yield "rows of features are divided by their sums, and some are negative (features=raw keeps them)"
+
+
+def make_clients(cell: Cell) -> tuple[Dataset, Partition, Federation]:
+    """The cell's graph, which client owns what, and the clients with their split, damaged as the cell says.
+
+    Raises UserError if the graph cannot be had or divided.
+    """
+    dataset = weakened(prepare(cell), cell.quality, cell.drawn_with)
+    partition = divide(dataset, cell.partition, cell.clients, cell.drawn_with)
+    split = make_split(dataset, partition, cell.split, cell.drawn_with)
+    held, split = damaged(dataset, partition, split, cell.quality, cell.drawn_with)
+    return dataset, partition, federate(held, partition, split)
+
+
+def _options_at_default(cell: Cell) -> dict[str, Any]:
+    chosen = dict(cell.options)
+    every = asdict(registry.make_options(cell.method, chosen))
+    return {name: value for name, value in every.items() if name not in chosen}
+
+
+def _percent(metrics: Mapping[str, float]) -> dict[str, float | None]:
+    return {name: float(value) * 100 for name, value in metrics.items()}
+
+
+def _over_clients(outcome: Outcome) -> dict[str, float]:
+    """The worst and the quartiles of the clients' scores by the main metric, clients without one aside."""
+    main, scores = next(iter(outcome.metrics)), np.array(outcome.test_by_client, dtype=float)
+    scores = scores[~np.isnan(scores)]
+    if not len(scores):
+        return {}
+    names = ("worst_client", "client_q1", "client_median", "client_q3")
+    figures = np.quantile(scores, (0, 0.25, 0.5, 0.75)).tolist()
+    return {f"{main}_{name}": figure for name, figure in zip(names, figures, strict=True)}
+
+
+def _curve(name: str, values: Sequence[float]) -> list[float | None]:
+    """Scores in percent; as many digits as a record keeps."""
+    if name == "round":
+        return list(values)
+    if name in ("bytes", "seconds"):
+        return [float(f"{value:.4g}") for value in values]
+    return [rounded(value * 100 if name in ("validation", "test") else value) for value in values]

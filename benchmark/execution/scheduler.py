@@ -1,0 +1,139 @@
+"""Running cells and keeping their records: claimed, run, stored, reported."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from functools import partial
+from typing import Any, cast
+
+from fedsub.benchmark.cli.arguments import Arguments
+from fedsub.benchmark.execution.callbacks.relay import relayed
+from fedsub.benchmark.execution.checkpoints import Checkpoints, forget
+from fedsub.benchmark.execution.engines import Engine, InProcess, Memory, RunCell, create_engine
+from fedsub.benchmark.execution.estimate import Estimate
+from fedsub.benchmark.execution.leases import Leases
+from fedsub.benchmark.execution.logs import Logged, keep_failure
+from fedsub.benchmark.execution.progress import GridProgress, console_for
+from fedsub.benchmark.execution.queue import Queue
+from fedsub.benchmark.execution.runner import failed
+from fedsub.benchmark.records.folder import Records
+from fedsub.benchmark.records.record import FAILED as FAILED_RECORD
+from fedsub.benchmark.records.record import OK as OK_RECORD
+from fedsub.benchmark.records.record import Record
+from fedsub.benchmark.records.store import Store, StoreError, keep_elsewhere
+from fedsub.benchmark.spec.cell import Cell
+from fedsub.datasets.errors import UserError
+
+
+def run_cells(
+    arguments: Arguments,
+    cells: Sequence[Cell],
+    records: Records,
+    work: RunCell,
+    estimate: Estimate,
+    until: float = math.inf,
+    tell: Callable[[], None] = lambda: None,
+) -> list[Record]:
+    """Run and keep the cells; returns the records of those that failed.
+
+    `estimate` weighs what is left of them. No cell begins after the time `until`, of `time.monotonic`; `tell`
+    is called after every record.
+    """
+    failures: list[Record] = []
+    if not cells:
+        return failures
+    engine = engine_for(arguments, len(cells), records.peak_memory)
+    if arguments.checkpoint:
+        for sentence in Checkpoints(arguments.results, arguments.checkpoint).told(cells):
+            print(sentence, file=sys.stderr)
+    console = console_for(sys.stderr.isatty(), stderr=True)
+    with (
+        Leases(arguments.results) as leases,
+        GridProgress(cells, console, estimate) as progress,
+        _told_of_rounds(arguments, cells, progress, work) as told,
+    ):
+        if not (arguments.pdb or isinstance(engine, InProcess)):
+            told = Logged(told, arguments.results.resolve())
+        queue = Queue(cells, records, leases, arguments.rerun, until)
+        with closing(run_queue(engine, told, queue, records, arguments)) as made:
+            for record in made:
+                progress.finished(record)
+                if record.status == FAILED_RECORD:
+                    failures.append(record)
+                    if isinstance(engine, InProcess):
+                        keep_failure(arguments.results.resolve(), record)
+                tell()
+    return failures
+
+
+def engine_for(arguments: Arguments, cells: int, memory: Memory) -> Engine:
+    """The engine that a command line asks for; `memory` says what a cell is expected to take.
+
+    Raises UserError as `create_engine` does.
+    """
+    return create_engine(
+        arguments.engine,
+        arguments.workers,
+        arguments.threads,
+        cells,
+        arguments.timeout,
+        results=arguments.results,
+        slurm_config=arguments.slurm_config,
+        memory=memory,
+    )
+
+
+def run_queue(
+    engine: Engine, work: RunCell, queue: Queue, records: Records, arguments: Arguments
+) -> Generator[Record]:
+    """Run and keep what the queue hands out; yields what counts of every cell. To be closed, which stops the
+    engine."""
+    while queue.is_open():
+        made_now = engine.map(work, queue, failed)
+        try:
+            for made in made_now:
+                record = keep(records.store(made.cell.protocol), made, arguments)
+                queue.finished(made.cell)
+                yield record
+        finally:
+            close: Callable[[], None] | None = getattr(made_now, "close", None)
+            if close is not None:
+                close()
+
+
+@contextmanager
+def _told_of_rounds(
+    arguments: Arguments, cells: Sequence[Cell], progress: GridProgress, work: RunCell
+) -> Iterator[RunCell]:
+    """The work, made to move the bar after every round where there is a bar to see."""
+    if not sys.stderr.isatty() or arguments.engine in ("ray", "slurm") or arguments.pdb:
+        yield work
+        return
+    with relayed(cells, [progress.round]) as sender:
+        yield partial(cast(Any, work), callbacks=[sender])
+
+
+def keep(store: Store, record: Record, arguments: Arguments) -> Record:
+    """Append the record; where it is not one that can be stored, that is its cell's failure: returns what
+    counts. A success leaves no checkpoint behind. Where the disk refuses, leave the record elsewhere and
+    raise StoreError that says where."""
+    try:
+        store.append(record, replace=arguments.rerun)
+    except StoreError as error:
+        try:
+            refuge = keep_elsewhere(arguments.results, record)
+        except OSError:
+            print(record.to_json(), file=sys.stderr)
+            raise error from None
+        raise StoreError(f"{error} (the record at hand is kept in {refuge})") from error
+    except UserError as error:
+        if record.status == FAILED_RECORD:
+            # Not even the failure: it is said, and its cell runs again next time.
+            return record
+        return keep(store, failed(record.cell, f"its record cannot be stored: {error}"), arguments)
+    if record.status == OK_RECORD:
+        forget(arguments.results, record.key)
+    return record

@@ -1,0 +1,192 @@
+"""Whether stored records come out again: some of them, drawn at random, run once more and compared."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedsub.benchmark.execution.engines import Engine, RunCell
+from fedsub.benchmark.execution.runner import failed
+from fedsub.benchmark.machine import check_device, same_code
+from fedsub.benchmark.records.record import FAILED, OK, Record
+from fedsub.benchmark.records.store import Store
+from fedsub.benchmark.spec.cell import Cell
+from fedsub.benchmark.spec.custom import NamedFiles, handed_by
+from fedsub.benchmark.spec.plan import versions_of
+from fedsub.datasets import registry as graphs
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.plugins import handed_over
+
+CURVE_TOLERANCE = 6e-5
+"""Half of the last digit that a stored curve keeps, and a little for how it was rounded."""
+SCORE_TOLERANCE = 2.0
+"""Points between scores of one cell whose sums are rounded otherwise. Of 20 runs with the oldest instructions
+of torch and MKL in place of the newest 14 agreed to the digit, and of 96 records of twelve methods made by
+earlier code (run again at cae824d) 91; the largest change of a score was 0.48."""
+FEW_NODES, FEW_TOLERANCE = ("minority_accuracy", "macro_f1"), 6.0
+"""Scores in which nodes of rare classes decide, and the points by which they may move: of FedLap on Chameleon
+with ten clients, seed 1, the 119 minority nodes moved by 3.8 while all nodes moved by 1.0 (run again at
+989b87e, of 7693513, losses within 0.0001 for 49 rounds)."""
+OF_ONE_CLIENT = ("_worst_client", "_client_q1", "_client_median", "_client_q3")
+"""How scores of one client or two end. One node of a client with 40 moves them by more than
+SCORE_TOLERANCE, so that they are compared only where all must agree to the digit."""
+START_TOLERANCE = 0.01
+"""Of the loss in the first rounds, relatively: rounding has not moved it yet, another computation has."""
+FIRST_ROUNDS = 5
+"""Until here a record counts as having the loss of its first rounds; some tables evaluate more seldom."""
+_KIND = ("cpu", "threads", "kernel", "device", "gpu", "python", "dgl", "torch", "numpy", "scipy")
+"""What must be alike for figures to be alike to the digit."""
+_OF_THE_RUN = ("seconds", "core_share", "peak_memory_mb", "environment", "commit", "label", "paths", "note")
+"""What differs between two runs of one cell, or is words about its graph."""
+
+
+def draw(
+    results: Path,
+    count: int,
+    tables: Sequence[str] = (),
+    max_seconds: float = math.inf,
+    chosen: Callable[[Sequence[Record]], Iterable[Record]] = iter,
+) -> list[Record]:
+    """At most `count` successes of the results folder, of any table or of those named, that can be run here
+    and took at most `max_seconds`, of those that are `chosen`: by chance, but the same each time.
+
+    Raises UserError if there is none: its graph, and its own files unchanged, must be at hand, and the
+    present code must give it (`outdated_parts`).
+    """
+    paths = sorted((results / "runs").glob("*.jsonl"))
+    stores = [Store(results, path.stem) for path in paths if not tables or path.stem in tables]
+    every = [record for store in stores for record in store.records()]
+    if not every:
+        of_them = f" of {', '.join(tables)}" if tables else ""
+        other = "folder with --results or table with --table" if tables else "folder with --results"
+        raise UserError(f"{results} holds no records{of_them}: name another {other}")
+    successes = [record for record in chosen(every) if record.status == OK]
+    records = [record for record in successes if sum(record.seconds.values()) <= max_seconds]
+    random.Random(0).shuffle(records)
+    files = NamedFiles()
+    found: list[Record] = []
+    hindered = Counter({f"took longer than {max_seconds:g} seconds": len(successes) - len(records)})
+    for record in records:
+        if len(found) == count:
+            break
+        if reason := _hindrance(record.cell, files):
+            hindered[reason] += 1
+        else:
+            found.append(record)
+    if not found:
+        reasons = "; ".join(f"{many} {reason}" for reason, many in (+hindered).most_common())
+        raise UserError(
+            f"no record that was asked for in {results} can be run again here: {reasons or 'there is none'}"
+        )
+    return found
+
+
+def _hindrance(cell: Cell, files: NamedFiles) -> str:
+    """Why a cell cannot be run again, after "3 records …"; empty if it can."""
+    try:
+        with handed_over(handed_by(cell)):
+            check_device(cell.device, cell.kernel)
+            if not graphs.is_available(cell.dataset.text):
+                return f"on {cell.dataset}, which is not at hand (python -m datasets fetch)"
+            if cell.files and not cell.paths:
+                return "of a method, graph or partition that was handed over from Python"
+            if files.digest(cell) != cell.files:
+                return "of files of one's own that hold something else now"
+            if versions_of(cell) != cell.versions:
+                return "of earlier versions of the code"
+    except UserError as error:
+        return f"that cannot be made: {error}"
+    return ""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A record beside a new run of its cell."""
+
+    alike: bool
+    """Whether the record was made on such a processor, with these versions and this code."""
+    to_the_digit: bool
+    """Whether every figure is as it was."""
+    differences: tuple[str, ...]
+    """A line for each figure that should be as it was and is not."""
+
+
+def compare(records: Sequence[Record], engine: Engine, work: RunCell) -> Iterator[Comparison]:
+    """Run the records' cells again and compare every figure that a record holds but times and memory.
+
+    Figures must agree to the digit where processor, versions and the code of graphs and methods are those of
+    the record. Otherwise a sum may be put in another order and round otherwise, which training amplifies:
+    then scores, but for OF_ONE_CLIENT, must agree to within SCORE_TOLERANCE, those of FEW_NODES to within
+    FEW_TOLERANCE, and the loss of the first rounds to within START_TOLERANCE. Code that gives other numbers
+    for another reason raises its version, and its earlier records are not drawn.
+    """
+    before = {record.key: record for record in records}
+    for again in engine.map(work, [record.cell for record in records], failed):
+        stored = before[again.key]
+        alike = same_code(stored.commit, "datasets", "methods") and all(
+            stored.environment.get(name) == again.environment.get(name) for name in _KIND
+        )
+        place = f"{stored.cell.title} (recorded on {stored.environment.get('cpu', 'an unknown processor')})"
+        if again.status == FAILED:
+            yield Comparison(alike, False, (f"{place}: {again.error}",))
+            continue
+        figures = stored.to_dict(), again.to_dict()
+        unlike = list(_unlike(*figures))
+        exact = not unlike
+        if not alike:
+            unlike = list(_unlike_scores(*figures))
+        yield Comparison(
+            alike, exact, tuple(f"{place}: {name} was {was}, is {now}" for name, was, now in unlike)
+        )
+
+
+def _unlike(stored: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    for name in stored:
+        if name == "curve":
+            yield from _unlike_curves(stored[name], again[name])
+        elif name in _OF_THE_RUN:
+            continue
+        elif isinstance(stored[name], dict):
+            # A method's own measurements of time and memory differ as the runner's do; what methods have
+            # learned to say since is not in the record.
+            for key in stored[name]:
+                was, now = stored[name].get(key), again[name].get(key)
+                if was != now and not {"seconds", "memory"} & set(key.split("_")):
+                    yield f"{name} {key}", was, now
+        elif stored[name] != again[name]:
+            yield name, stored[name], again[name]
+
+
+def _unlike_scores(stored: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    for name, was in stored["metrics"].items():
+        now = again["metrics"].get(name)
+        if name.endswith(OF_ONE_CLIENT) and None not in (was, now):
+            continue
+        tolerance = FEW_TOLERANCE if name in FEW_NODES else SCORE_TOLERANCE
+        if was != now and (None in (was, now) or abs(was - now) > tolerance):
+            yield f"metrics {name}", was, now
+    starts = [(record["curve"].get("round"), record["curve"].get("loss")) for record in (stored, again)]
+    if all(rounds and losses and rounds[0] <= FIRST_ROUNDS for rounds, losses in starts):
+        was, now = (losses[0] for _, losses in starts)
+        if was != now and (None in (was, now) or abs(was - now) > START_TOLERANCE * abs(was)):
+            yield f"loss in round {starts[0][0][0]}", was, now
+
+
+def _unlike_curves(stored: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    for name, curve in stored.items():
+        if name in _OF_THE_RUN:
+            continue
+        other = again.get(name, [])
+        if len(curve) != len(other):
+            yield f"length of the {name} curve", len(curve), len(other)
+            continue
+        for number, (was, now) in enumerate(zip(curve, other, strict=True), start=1):
+            equal = was == now or (None not in (was, now) and abs(was - now) <= CURVE_TOLERANCE)
+            if not equal:
+                yield f"{name} curve from evaluation {number}", was, now
+                break

@@ -1,0 +1,165 @@
+"""The machine and the software that a record was made with: processor, versions, threads, devices."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+import resource
+import subprocess
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from fedsub.datasets.errors import UserError
+
+PACKAGES = ("dgl", "torch", "numpy", "scipy")
+SOURCES = ("datasets", "methods", "benchmark")
+ROOT = Path(__file__).resolve().parent.parent
+_HASH = re.compile("[0-9a-f]{40}")
+_STATUS = Path("/proc/self/status")
+_CLEAR = Path("/proc/self/clear_refs")
+
+
+def environment(kernel: str, device: str) -> dict[str, Any]:
+    """Versions, processor, threads and machine of this process, JSON-ready."""
+    import torch
+
+    described: dict[str, Any] = {
+        "python": platform.python_version(),
+        **{name: _version(name) for name in PACKAGES},
+        "cpu": processor(),
+        "threads": torch.get_num_threads(),
+        "machine": _machine(),
+        "kernel": kernel,
+        "device": device,
+    }
+    # A cell fails where its device is missing, and that record has an environment too.
+    if device != "cpu" and torch.cuda.is_available():
+        described["gpu"] = torch.cuda.get_device_name(torch.device(device))
+    return described
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+@cache
+def processor() -> str:
+    """The name of this machine's processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+@cache
+def _machine() -> str:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, {memory:.0f} GiB"
+
+
+@cache
+def commit() -> str:
+    """Hash of the checked-out commit, with `-dirty` if a source file differs from it."""
+    head = git(ROOT, "rev-parse", "HEAD")
+    if head is None:
+        return "unknown"
+    # Without an answer nothing says that the sources are those of the commit.
+    return head if git(ROOT, "status", "--porcelain", "--", *SOURCES) == "" else f"{head}-dirty"
+
+
+@cache
+def same_code(recorded: str, *folders: str) -> bool:
+    """Whether these folders are now as in the commit `recorded`; False where git cannot tell."""
+    if _HASH.fullmatch(recorded) is None:
+        return False
+    return git(ROOT, "diff", "--quiet", recorded, "--", *folders) is not None
+
+
+@cache
+def digest_of_sources(*suffixes: str) -> str:
+    """SHA-256 over names and contents of the suite's files that end in one of `suffixes`, as they were when
+    this process first asked."""
+    digest = hashlib.sha256()
+    for path in sorted(path for name in SOURCES for path in (ROOT / name).rglob("*")):
+        if path.suffix in suffixes:
+            digest.update(f"{path.relative_to(ROOT)}\0".encode())
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def git(folder: Path, *arguments: str) -> str | None:
+    """What git answers in a folder; None where it gives no answer."""
+    command = ["git", "-C", str(folder), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def reset_peak_memory() -> None:
+    """Make `peak_memory_mb` count from now, where the system allows it (Linux)."""
+    # A container may forbid it; the peak then covers the life of the process.
+    with suppress(OSError):
+        _CLEAR.write_text("5")
+
+
+def peak_memory_mb() -> float:
+    """Largest resident memory since `reset_peak_memory`, else since the process started, in MiB."""
+    try:
+        lines = _STATUS.read_text().splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def check_device(device: str, kernel: str) -> None:
+    """Raises UserError for a device that is not there, and for a kernel that has no code for it."""
+    if device == "cpu":
+        return
+    import torch
+
+    from fedsub.methods.stacked.propagation import check_kernel
+
+    try:
+        kind = torch.device(device).type
+    except RuntimeError:
+        kind = device
+    if kind != "cuda":
+        raise UserError(f"unknown device {device!r}: use cpu or cuda")
+    if not torch.cuda.is_available():
+        raise UserError("no CUDA device can be used here: leave --device out to run on the CPU")
+    if (torch.device(device).index or 0) >= torch.cuda.device_count():
+        raise UserError(f"there is no {device}: this machine has {torch.cuda.device_count()} CUDA device(s)")
+    check_kernel(kernel, device)
+
+
+def describe_device(device: str, kernel: str) -> str:
+    """One line for a run that is not on the CPU: the device, and whose kernels pass messages on it."""
+    import torch
+
+    from fedsub.methods.stacked.propagation import check_kernel
+
+    kernels = {"dgl": "DGL's kernels", "torch": "torch's CSR kernels"}[check_kernel(kernel, device)]
+    return f"{device}: {torch.cuda.get_device_name(torch.device(device))}; messages pass through {kernels}"
+
+
+_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+
+def thread_variables(threads: int) -> dict[str, str]:
+    """Environment that holds every numerical library to `threads` threads."""
+    return dict.fromkeys(_VARIABLES, str(threads))

@@ -1,0 +1,1 @@
+"""What came out of runs, and where it is kept."""

@@ -1,0 +1,241 @@
+"""What a cell gave: its result or its failure, and where it was made."""
+
+from __future__ import annotations
+
+import json
+import math
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
+from typing import Any
+
+from fedsub.benchmark.records.jsonl import parse_line
+from fedsub.benchmark.spec.cell import Cell, Work, complete, key_of, work_of
+from fedsub.benchmark.spec.schema import checked
+from fedsub.datasets.errors import UserError
+
+OK, FAILED = "ok", "failed"
+ALONE = 0.9
+"""Share of a core below which a run was not alone on it: its seconds say nothing."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came out of a finished run."""
+
+    metrics: dict[str, float | None] = field(default_factory=dict)
+    """Scores in percent at the selected round."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """setup, train and evaluate."""
+    core_share: float | None = None
+    """Processor seconds of the process over those on the clock: near 1 for one thread on a core of its own,
+    below ALONE on one that it shared. None in records from before it was taken."""
+    selected_round: int | None = None
+    peak_memory_mb: float = 0.0
+    bytes: dict[str, float] = field(default_factory=dict)
+    """up and down: per round, summed over clients; once: total of the one-off exchanges."""
+    default_options: dict[str, Any] = field(default_factory=dict)
+    """The method's options that the cell leaves at their default, as that was."""
+    note: str = ""
+    privacy: str = ""
+    """Why the method breaks privacy, or empty."""
+    partition_statistics: dict[str, Any] = field(default_factory=dict)
+    curve: dict[str, list[float | None]] = field(default_factory=dict)
+    """Per evaluation: round, validation and test in percent, loss."""
+    extras: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raises UserError for curves that do not belong together."""
+        lengths = {len(values) for values in self.curve.values()}
+        if len(lengths) > 1 or ("test" in self.curve and "round" not in self.curve):
+            raise UserError("every curve must have one value a round, and rounds beside it")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a run gave no result."""
+
+    error: str
+    """One sentence."""
+    traceback: str | None = None
+    """Where it was raised, if that was not foreseen."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """A cell and what it gave. On disk a flat object: `to_dict`."""
+
+    cell: Cell
+    outcome: Result | Failure
+    environment: dict[str, Any] = field(default_factory=dict)
+    commit: str = "unknown"
+    source: Cell | None = None
+    """The cell of another table that was run, where its work is equal (`benchmark.records`); not stored."""
+
+    @property
+    def key(self) -> str:
+        """The cell's content key."""
+        return self.cell.key
+
+    @property
+    def stored_key(self) -> str:
+        """The key under which it stands in the results folder."""
+        return (self.source or self.cell).key
+
+    def answering(self, cell: Cell) -> Record:
+        """This record as that of a cell of equal work."""
+        return replace(self, cell=cell, source=self.source or self.cell)
+
+    @property
+    def status(self) -> str:
+        """`ok` or `failed`."""
+        return FAILED if isinstance(self.outcome, Failure) else OK
+
+    @property
+    def error(self) -> str | None:
+        """Why the cell failed, if it did."""
+        return self.outcome.error if isinstance(self.outcome, Failure) else None
+
+    @property
+    def result(self) -> Result:
+        """The result; of a failed cell one that holds nothing."""
+        return Result() if isinstance(self.outcome, Failure) else self.outcome
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """All options of the method, defaults filled in."""
+        return {**self.result.default_options, **dict(self.cell.options)}
+
+    @property
+    def core_seconds(self) -> dict[str, float]:
+        """`seconds`, in those of one core: what other processes took from the run is left out."""
+        share = self.result.core_share
+        cores = self.environment.get("threads", 1) if share is None else share
+        return {part: seconds * cores for part, seconds in self.seconds.items()}
+
+    @property
+    def seconds_per_round(self) -> float:
+        """Training and evaluation, a round; 0 where no seconds are known."""
+        seconds = self.seconds
+        return float(seconds.get("train", 0.0) + seconds.get("evaluate", 0.0)) / max(self.rounds, 1)
+
+    # What pages ask for most, in one step.
+    backbone = property(attrgetter("cell.architecture.backbone"))
+    rounds = property(attrgetter("cell.schedule.rounds"))
+    metrics = property(attrgetter("result.metrics"))
+    seconds = property(attrgetter("result.seconds"))
+    bytes = property(attrgetter("result.bytes"))
+    curve = property(attrgetter("result.curve"))
+    extras = property(attrgetter("result.extras"))
+    note = property(attrgetter("result.note"))
+    privacy = property(attrgetter("result.privacy"))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Flat and JSON-ready: key, status, the cell's settings, the result or the failure, the machine.
+
+        `options` holds all options of the method; `chosen` names those that the cell sets.
+        """
+        values = {"key": self.key, "status": self.status, **self.cell.to_dict()}
+        values |= {"options": self.options, "chosen": [name for name, _ in self.cell.options]}
+        values |= {item.name: getattr(self.outcome, item.name) for item in fields(self.outcome)}
+        values.pop("default_options", None)
+        if self.source is not None:
+            values["source"] = {"protocol": self.source.protocol, "key": self.source.key}
+        ready: dict[str, Any] = json_ready({**values, "environment": self.environment, "commit": self.commit})
+        return ready
+
+    def to_json(self) -> str:
+        """One compact line of JSON; numbers that are not finite become null.
+
+        Raises UserError for a value that is not JSON's.
+        """
+        try:
+            return to_json(self.to_dict())
+        except (TypeError, ValueError, RecursionError) as error:
+            raise UserError(f"the record of {self.key} cannot be written as JSON: {error}") from error
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Record:
+        """The record in `values`, as `to_dict` gives it or as it was stored before (`hyper_parameters`).
+
+        Raises UserError for what is not a record, or not that of the cell it names.
+        """
+        cell = Cell.from_dict(_settings(values))
+        if values.get("key") != cell.key:
+            raise UserError(f"key {values.get('key')!r} is not that of its cell, {cell.key}")
+        outcome: Result | Failure
+        if values.get("status") == FAILED:
+            outcome = Failure(_typed(values, "error", str), _typed(values, "traceback", str | None))
+        elif values.get("status") == OK:
+            options, chosen = _typed(values, "options", dict[str, Any]), dict(cell.options)
+            found = {name: _typed(values, name, hint) for name, hint in _RESULT.items() if name in values}
+            found["default_options"] = {name: options[name] for name in options if name not in chosen}
+            outcome = Result(**found)
+        else:
+            raise UserError(f"status must be {OK} or {FAILED}, not {values.get('status')!r}")
+        environment = _typed(values, "environment", dict[str, Any])
+        return cls(cell, outcome, environment, _typed(values, "commit", str))
+
+    def reread(self) -> Record:
+        """The record as it comes back from disk. Raises UserError if it cannot."""
+        values = parse_line(self.to_json().encode())
+        if values is None:
+            raise UserError(f"the record of {self.key} cannot be read again: its text is not Unicode")
+        return Record.from_dict(values)
+
+
+_RESULT = typing.get_type_hints(Result)
+
+
+def identity(values: Mapping[str, Any]) -> tuple[str, str, Work]:
+    """Key, status and work of a stored record, which are cheaper than the record.
+
+    Raises UserError for what is not a record, or not that of the cell it names; the types of all else remain
+    for `Record.from_dict` to check.
+    """
+    settings = complete(_settings(values))
+    key, status = key_of(settings), _typed(values, "status", str)
+    if values.get("key") != key or status not in (OK, FAILED):
+        raise UserError(f"{values.get('key')!r} is not the key of its cell, {key}, or its status is none")
+    for name in ("seed", "data_seed"):
+        checked(name, settings[name], int)
+    _typed(values, "environment", dict[str, Any])
+    return key, status, work_of(settings)
+
+
+def _settings(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The flat settings of a stored record's cell."""
+    if "hyper_parameters" in values:
+        return _typed(values, "hyper_parameters", dict[str, Any])
+    options, chosen = _typed(values, "options", dict[str, Any]), _typed(values, "chosen", list[str])
+    return {**values, "options": {name: options[name] for name in chosen if name in options}}
+
+
+def _typed(values: Mapping[str, Any], name: str, hint: Any) -> Any:
+    if name not in values:
+        raise UserError(f"a record must have {name}")
+    return checked(name, values[name], hint)
+
+
+def to_json(values: Mapping[str, Any]) -> str:
+    """One compact line. Raises TypeError or ValueError for what JSON cannot hold."""
+    return json.dumps(values, separators=(",", ":"), allow_nan=False)
+
+
+def rounded(value: float) -> float:
+    """A curve's value to four decimals, below 0.01 to four significant digits."""
+    return round(value, 4) if abs(value) >= 0.01 or not math.isfinite(value) else float(f"{value:.4g}")
+
+
+def json_ready(value: Any) -> Any:
+    """`value` as plain JSON types: arrays as lists, numbers that are not finite as None."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: json_ready(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [json_ready(item) for item in value]
+    return value

@@ -1,0 +1,1 @@
+"""Rendering: leaderboards, pages, exports and the site. Computes no statistics."""

@@ -1,0 +1,329 @@
+"""A table for a paper from records: LaTeX, Markdown, CSV or Parquet.
+
+In every block (a column, or a row where methods stand in the columns, with everything that was run alike) the
+best mean is bold, and so is every other mean that cannot be told from it: the two are compared by a paired
+one-sided t test over the seeds that both have, each of which draws clients and split, and the p values of a
+block are corrected by Holm (1979). What breaks privacy is no rival, as on the leaderboards.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas
+from scipy.stats import ttest_rel
+
+from fedsub.benchmark.analysis.frame import MAIN, Results, averaged, axes, competes
+from fedsub.benchmark.analysis.metrics import more_is_better
+from fedsub.benchmark.cli.arguments import Arguments
+from fedsub.benchmark.records.folder import Records
+from fedsub.benchmark.records.record import Record
+from fedsub.benchmark.report.tables import markdown_table
+from fedsub.benchmark.spec.plan import grid_cells, outdated_parts
+from fedsub.benchmark.spec.protocol import bare, load_protocol, names, table_name
+from fedsub.datasets.errors import UserError, unknown
+from fedsub.datasets.extras import needed
+from fedsub.datasets.files import explained, write_atomically
+
+ENDINGS = (".tex", ".md", ".csv", ".parquet")
+LEVEL = 0.05
+MARK = " †"
+LESS_IS_BETTER = ("seconds", "bytes", "peak_memory")
+"""How the names of those figures begin of which less is better."""
+RANK = "mean rank"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Means by row and column."""
+
+    figures: pandas.DataFrame
+    """One row for each of both: their names, `mean`, `std`, `runs` (seeds), `rival` (whether it keeps to
+    privacy), `bold`, `rank` in its block, and `p_value` (`against_best`)."""
+    levels: tuple[str, ...]
+    """The columns of `figures` that name a row, that which was asked for first."""
+    column: str
+    """The one that names a column."""
+    values: str
+    """The figure."""
+
+    @property
+    def note(self) -> str:
+        """How many seeds, and the rule behind the bold figures."""
+        runs = self.figures["runs"]
+        least, most = int(runs.min()), int(runs.max())
+        seeds = f"{most} seed{'s' * (most != 1)}" if least == most else f"{least} to {most} seeds"
+        said = [f"Mean and standard deviation over {seeds}."]
+        if _sign(self.values):
+            said.append(
+                f"Bold: the {'highest' if _sign(self.values) > 0 else 'lowest'} mean of a "
+                f"{'row' if self.across else 'column'} among what was run alike{self._further}, and every "
+                "mean that cannot be told from it (paired one-sided t test over the seeds of both, each with "
+                f"its own draw of clients and split; Holm's correction; level {LEVEL:g}): with few seeds "
+                "little can be told apart, with one nothing is tested."
+            )
+        if self.ranked:
+            said.append("Mean rank: over the columns in which every row that was run alike has a figure.")
+        if not self.figures["rival"].all():
+            said.append("†: breaks privacy, and is no rival.")
+        return " ".join(said)
+
+    @property
+    def _further(self) -> str:
+        several = self.across and any(map(competes, self.levels[1:]))
+        return " (also in rows that differ in nothing but what belongs to a method)" if several else ""
+
+    @property
+    def across(self) -> bool:
+        """Whether what competes stands in the columns."""
+        return axes(self.levels[0], self.column)[0] == self.column
+
+    @property
+    def ranked(self) -> bool:
+        """Whether rows have a mean rank: there is a column with a figure of each."""
+        return bool(np.isfinite(self.mean_ranks(self._index())).any())
+
+    def _index(self) -> pandas.Index:
+        rows = self.figures[list(self.levels)].drop_duplicates()
+        return pandas.MultiIndex.from_frame(rows) if len(self.levels) > 1 else pandas.Index(rows.iloc[:, 0])
+
+    def shown(self, bold: str, plain: str, alone: str) -> pandas.DataFrame:
+        """The table as text: the forms are those of a bold and a plain `mean` and `std`, and of what stands
+        in place of both where there is one seed, `mean`."""
+        rows = self.figures
+        text = [
+            _cell(mean, std, bold if best else plain, alone)
+            for mean, std, best in zip(rows["mean"], rows["std"], rows["bold"], strict=True)
+        ]
+        names = [*self.levels, self.column]
+        index = [rows[name] for name in names]
+        if not rows["rival"].all():
+            place = names.index("method")
+            index[place] = index[place].where(rows["rival"], index[place] + MARK)
+        table = pandas.Series(text, index=pandas.MultiIndex.from_arrays(index)).unstack(-1, sort=False)
+        if self.ranked:
+            table[RANK] = [_rank(found) for found in self.mean_ranks(table.index)]
+        return table.fillna("").rename_axis(columns=None)
+
+    def mean_ranks(self, index: pandas.Index) -> list[float]:
+        """The mean rank of every row of the table; NaN where no column has a figure for each row."""
+        shared = [name for name in self.levels[1:] if not competes(name)]
+        rows = self.figures[self.figures["rival"]]
+        if rows.empty or self.across or not _sign(self.values):
+            return [np.nan] * len(index)
+        size = rows.groupby([*shared, self.column], dropna=False)["rank"].transform("count")
+        row = rows[list(self.levels)].astype(str).agg("|".join, axis=1)
+        kinds = [rows[name] for name in shared]
+        wanted = row.groupby(kinds, dropna=False).transform("nunique") if kinds else row.nunique()
+        ranks = rows[size == wanted].groupby(list(self.levels), dropna=False, sort=False)["rank"].mean()
+        return [float(ranks.get(key, np.nan)) for key in index]
+
+
+def make_table(results: Results, rows: str = "method", columns: str = "dataset", values: str = MAIN) -> Table:
+    """Means of every row and column, the best of each block marked.
+
+    Raises UserError for a column that records do not have, and where there is no result.
+    """
+    results = Results(results.successes)
+    if not results.records:
+        raise UserError("there is no result to export: name the folder and the tables of records that exist")
+    found, levels, frame = averaged(results, rows, columns, values)
+    figures = found.reset_index()
+    of_methods = "method" in (rows, columns)
+    keeps = frame["privacy"] == "" if of_methods else pandas.Series(True, index=frame.index)
+    keys = [frame[name] for name in (*levels, columns)]
+    figures["rival"] = keeps.groupby(keys, sort=False, dropna=False).all().to_numpy()
+    figures["bold"], figures["rank"], figures["p_value"] = False, np.nan, np.nan
+    across, apart = axes(rows, columns)
+    shared = [apart, *(name for name in levels[1:] if not competes(name))]
+    rival = [across, *(name for name in levels[1:] if name not in shared)]
+    sign = _sign(values)
+    for key, members in figures[figures["rival"]].groupby(shared, dropna=False, sort=False):
+        inside = frame[_matches(frame, dict(zip(shared, key, strict=True)))]
+        # By the position of a row in `figures`.
+        own = {place: inside[_matches(inside, row[rival].to_dict())] for place, row in members.iterrows()}
+        wide = pandas.DataFrame({place: each.groupby("seed")[values].mean() for place, each in own.items()})
+        found = against_best(wide, sign)
+        figures.loc[list(found), "p_value"] = list(found.values())
+        figures.loc[[place for place, p in found.items() if p >= LEVEL], "bold"] = True
+        if sign:
+            figures.loc[members.index, "rank"] = (-sign * members["mean"]).rank()
+    return Table(figures, tuple(levels), columns, values)
+
+
+def against_best(values: pandas.DataFrame, sign: int) -> dict[Hashable, float]:
+    """Column of `values` (seeds by methods) → corrected p value of the test that the best column by its mean
+    is better; 1 of that column itself, NaN without two common seeds. Empty where nobody wins.
+
+    `sign`: 1 if more is better, -1 if less is, 0 if it is no contest.
+    """
+    means = sign * values.mean()
+    if not sign or means.isna().all():
+        return {}
+    best = means.idxmax()
+    others = [name for name in values.columns if name != best]
+    found = {name: _p_value(sign * values[[best, name]].dropna().to_numpy()) for name in others}
+    return {best: 1.0, **holm(found)}
+
+
+def holm(p_values: Mapping[Hashable, float]) -> dict[Hashable, float]:
+    """The p values corrected for their number, step down (Holm 1979); those that are NaN are no test and
+    stay so."""
+    ordered = sorted(
+        (name for name in p_values if p_values[name] == p_values[name]), key=p_values.__getitem__
+    )
+    corrected, largest = dict.fromkeys(p_values, float("nan")), 0.0
+    for position, name in enumerate(ordered):
+        largest = max(largest, min(1.0, (len(ordered) - position) * p_values[name]))
+        corrected[name] = largest
+    return corrected
+
+
+def export(
+    results: Results, path: str | Path, rows: str = "method", columns: str = "dataset", values: str = MAIN
+) -> Path:
+    """Write the table to `path`, in the format that its ending names; returns the path.
+
+    `.tex` needs the package booktabs; `.csv` and `.parquet` have a line for each row and column.
+    Raises UserError as `make_table`, for another ending, and where the file cannot be written.
+    """
+    path = Path(path)
+    if path.suffix not in ENDINGS:
+        raise UserError(f"cannot export to {path}: the file's name must end in {', '.join(ENDINGS)}")
+    table = make_table(results, rows, columns, values)
+    with explained("write", path):
+        write_atomically(path, _WRITERS[path.suffix](table))
+    return path
+
+
+def select(records: Results, arguments: Arguments) -> Results:
+    """The records that the filters of a command line let through.
+
+    Raises UserError, with the nearest values, for one that no record has.
+    """
+    tables = tuple(map(table_name, arguments.table))
+    filters = (
+        ("table", tables, lambda record: record.cell.protocol),
+        ("dataset", arguments.dataset, lambda record: str(record.cell.dataset)),
+        ("method", arguments.method, lambda record: record.cell.variant),
+        ("partition", arguments.partition, lambda record: str(record.cell.partition)),
+        ("number of clients", arguments.clients, lambda record: record.cell.clients),
+        ("backbone", arguments.backbone, lambda record: record.backbone),
+        ("seed", arguments.seeds, lambda record: record.cell.seed),
+    )
+    found = list(records)
+    for noun, wanted, of in filters:
+        present = {form for record in records for form in (of(record), bare(of(record)))}
+        for value in wanted:
+            if value not in present:
+                raise unknown(f"{noun} in the records", str(value), map(str, present))
+        found = [record for record in found if not wanted or {of(record), bare(of(record))} & {*wanted}]
+    return Results(tuple(found))
+
+
+def _latex(table: Table) -> bytes:
+    shown = table.shown(r"$\mathbf{{{mean} \pm {std}}}$", r"${mean} \pm {std}$", r"$\mathbf{{{mean}}}$")
+    levels = [each.replace("_", " ") for each in table.levels]
+    shown.index = shown.index.set_names(levels)
+    style = shown.reset_index().style.hide(axis="index").format_index(escape="latex", axis=1)
+    style = style.format(escape="latex", subset=levels)
+    tabular = style.to_latex(hrules=True, column_format="l" * len(levels) + "r" * shown.shape[1])
+    note = table.note.replace("%", r"\%").replace("_", r"\_")
+    lines = (
+        r"% \usepackage{booktabs}",
+        r"\begin{table}",
+        r"\centering",
+        tabular.rstrip(),
+        r"\par\smallskip",
+        rf"{{\footnotesize {note}\par}}",
+        r"\end{table}",
+    )
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _markdown(table: Table) -> bytes:
+    shown = table.shown("**{mean} ± {std}**", "{mean} ± {std}", "**{mean}**").reset_index()
+    lines = shown.astype(str).to_numpy().tolist()
+    return f"{markdown_table([*map(str, shown.columns)], lines)}\n\n{table.note}\n".encode()
+
+
+def _csv(table: Table) -> bytes:
+    return str(table.figures.to_csv(index=False)).encode()
+
+
+def _parquet(table: Table) -> bytes:
+    needed("pyarrow", "parquet", "a .parquet file", "export a .csv file")
+    content = io.BytesIO()
+    table.figures.to_parquet(content, index=False)
+    return content.getvalue()
+
+
+_WRITERS = {".tex": _latex, ".md": _markdown, ".csv": _csv, ".parquet": _parquet}
+
+
+def _sign(values: str) -> int:
+    if values == MAIN or more_is_better(values):
+        return 1
+    return -1 if values.startswith(LESS_IS_BETTER) else 0
+
+
+def _p_value(pairs: np.ndarray) -> float:
+    """Of a paired t test of the first column, (seeds, 2), being greater; NaN with less than two pairs."""
+    if len(pairs) < 2:
+        return float("nan")
+    difference = pairs[:, 0] - pairs[:, 1]
+    if np.ptp(difference) == 0:
+        return float(difference[0] <= 0)
+    return float(ttest_rel(pairs[:, 0], pairs[:, 1], alternative="greater").pvalue)
+
+
+def _matches(frame: pandas.DataFrame, wanted: Mapping[str, object]) -> pandas.Series:
+    found = pandas.Series(True, index=frame.index)
+    for name, value in wanted.items():
+        found &= frame[name].isna() if value != value else frame[name] == value
+    return found
+
+
+def _cell(mean: float, std: float, form: str, alone: str) -> str:
+    if mean != mean:
+        return ""
+    if std != std:
+        return (alone if form.startswith(("**", r"$\mathbf")) else "{mean}").format(mean=f"{mean:.2f}")
+    return form.format(mean=f"{mean:.2f}", std=f"{std:.2f}")
+
+
+def _rank(found: float) -> str:
+    return "" if found != found else f"{found:.2f}"
+
+
+def answering(stored: Records, tables: Iterable[str]) -> Iterator[Record]:
+    """The records of equal work in the files of other tables that stand on the pages of these, as theirs.
+
+    Raises UserError for a table that cannot be read."""
+    for table in tables:
+        # Of a table whose file is gone the records are its own.
+        if table in names() or (table.endswith(".toml") and Path(table).is_file()):
+            protocol = load_protocol(table)
+            found = stored.of_table(protocol.name, grid_cells(protocol))
+            yield from (record for record in found if record.source is not None)
+
+
+def export_records(stored: Records, arguments: Arguments, path: Path) -> Path:
+    """What `--export` does with the records of the results folder, those of earlier versions aside.
+
+    Raises UserError as `export`, `select` and `answering`."""
+    known: dict[tuple[str, ...], bool] = {}
+    current = []
+    records = Results((*stored.every(), *answering(stored, arguments.table)))
+    for record in select(records, arguments):
+        cell = record.cell
+        parts = (cell.method, cell.partition.name, cell.split.name, cell.versions)
+        if parts not in known:
+            known[parts] = not outdated_parts(cell)
+        if known[parts]:
+            current.append(record)
+    return export(Results(tuple(current)), path, arguments.rows, arguments.columns)

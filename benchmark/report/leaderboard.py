@@ -1,0 +1,434 @@
+"""The page of a protocol: what was measured beside what was published, and how it was made."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape as escape_markup
+from rich.measure import Measurement
+from rich.table import Table
+
+from fedsub.benchmark.analysis.agreement import (
+    AGREES,
+    DIFFERS,
+    FACTOR,
+    LEVEL,
+    POINTS,
+    SHARE,
+    UNDECIDED,
+    Verdict,
+)
+from fedsub.benchmark.analysis.judged import gain_of, level_of
+from fedsub.benchmark.analysis.metrics import heading_of
+from fedsub.benchmark.analysis.public_code import Comparison, beside
+from fedsub.benchmark.analysis.public_records import Run
+from fedsub.benchmark.analysis.published import answerable, grid_points
+from fedsub.benchmark.analysis.scores import Block, Leaderboard, Row, Score, best_of, blocks_of, metrics_of
+from fedsub.benchmark.records.record import ALONE, OK, Record
+from fedsub.benchmark.report.tables import escape, markdown_table, with_spread
+from fedsub.benchmark.report.wording import partition_title, sentence_list
+from fedsub.benchmark.report.writing import write_page
+from fedsub.benchmark.spec.plan import outdated_parts
+from fedsub.benchmark.spec.protocol import Protocol
+
+PRIVACY = "†"
+"""Beside a method that breaks privacy."""
+CROWDED = (
+    f"In {{}} of {{}} runs the process had less than {100 * ALONE:g} % of a core: their seconds are too long."
+)
+CHOSEN = "‡"
+"""Beside a method whose settings were chosen on the table itself."""
+_BEST = (
+    f"Best of a block in bold ({PRIVACY} methods, deviations from the protocol, methods that in some run "
+    "were no more than FedAvg, and FedCog where LNNC left nodes exposed do not compete). ± is the sample "
+    "standard deviation over seeds."
+)
+_VERDICTS = (
+    "Difference is measured minus published; it agrees where "
+    f"its {LEVEL:.0%} interval lies inside ± δ, differs where the interval leaves out 0 and the "
+    f"difference exceeds δ, and is undecided otherwise. δ is {POINTS:g} points for accuracies and areas, "
+    f"{SHARE:.0%} of the published figure for all else, a factor of {FACTOR:g} for seconds, which are "
+    "compared as ratios to those of a reference (`reproduction.md` has the rule and the intervals). "
+    "Difference of gain is the same for what a method has over the table's baseline, paired by seed, with "
+    "the number of pairs in brackets where that is not the row's number of seeds."
+)
+_COSTS = (
+    "Seconds per round are training and evaluation, total seconds include set-up; megabytes (10⁶ bytes) "
+    "are summed over clients: up and down in the mean of the rounds, and once, both ways, what is exchanged "
+    "outside them, such as neighbours' features, structure and the training of generators."
+)
+LEGEND = f"{_BEST} {_VERDICTS} {_COSTS}"
+PLAIN_LEGEND = f"{_BEST} {_COSTS}"
+"""Of a page without published figures."""
+NONE_PUBLISHED = "No published figure answers these cells."
+COSTS = ("s/round", "s total", "MB up/round", "MB down/round", "MB once", "seeds")
+"""The last columns of every table."""
+GAINS = "difference of gain"
+THEIRS = "authors' code here"
+THEIR_SECONDS = "authors' s/round"
+ABOUT_THEIRS = (
+    f"{THEIRS.capitalize()}: the public code on the clients and splits of the row's own runs, or of some of "
+    "them, how many in brackets; [authors.md](../authors.md) compares the two on the same ones. Its seconds "
+    "may be of a core that was shared."
+)
+LONGEST_NAME = 24
+"""Letters in a line of a method's name where a terminal has no room for all columns."""
+UNBOUNDED = 10_000
+
+
+def leaderboard_path(folder: Path, protocol: str) -> Path:
+    """Where the page of `protocol` lies in the results folder."""
+    return folder / "leaderboards" / f"{protocol}.md"
+
+
+def notes_on(folder: Path, protocol: Protocol) -> str:
+    """What `notes/` of the results folder says of a protocol: the end of its page."""
+    path = folder / "notes" / f"{protocol.name}.md"
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+
+def write_leaderboard(folder: Path, leaderboard: Leaderboard, theirs: Mapping[str, Sequence[Run]]) -> Path:
+    """Write the page of a protocol, with the runs of the authors' code by the work of our cell; returns its
+    path."""
+    path = leaderboard_path(folder, leaderboard.protocol.name)
+    page = markdown(leaderboard, notes_on(folder, leaderboard.protocol), theirs=theirs)
+    write_page(path, page.encode())
+    return path
+
+
+def markdown(
+    leaderboard: Leaderboard,
+    notes: str = "",
+    theirs: Mapping[str, Sequence[Run]] = MappingProxyType({}),
+) -> str:
+    """The page, with the runs of the authors' code, by the work of our cell, where they are given; the same
+    input gives the same bytes."""
+    protocol, rows = leaderboard.protocol, leaderboard.rows
+    parts = [f"# {protocol.title}", protocol.description] if protocol.description else [f"# {protocol.title}"]
+    for block, listed in blocks_of(rows):
+        parts += [
+            f"## {escape(block_title(block))}",
+            markdown_table(*table_of(protocol, listed, theirs=theirs)),
+        ]
+    if not rows:
+        parts.append("No finished cell yet.")
+    else:
+        verdicts = verdicts_in_words(protocol, rows)
+        legend = PLAIN_LEGEND if verdicts == NONE_PUBLISHED else LEGEND
+        parts += [legend, *map(escape, footnotes(rows, _without_links)), verdicts]
+        if any(THEIRS in part for part in parts):
+            parts.append(ABOUT_THEIRS)
+        parts.append(escape(provenance(rows)))
+    failures = sum(record.status != OK and not outdated_parts(record.cell) for record in leaderboard.records)
+    if failures:
+        parts.append(f"Failed cells: {failures} (see `runs/{protocol.name}.jsonl` in the results folder).")
+    if notes.strip():
+        parts.append(notes.strip())
+    return "\n\n".join(parts) + "\n"
+
+
+def block_title(block: Block) -> str:
+    """One line that names a block."""
+    dataset, partition, clients = block
+    return f"{dataset}, {partition_title(partition)}, {clients} client{'s' if clients > 1 else ''}"
+
+
+def table_of(
+    protocol: Protocol,
+    rows: Sequence[Row],
+    bold: str = "**",
+    theirs: Mapping[str, Sequence[Run]] = MappingProxyType({}),
+) -> tuple[list[str], list[list[str]]]:
+    """Heading and cells of a block's table, as text; the best scores stand between `bold`."""
+    several = len({row.backbone for row in rows}) > 1
+    columns = [["method", *(_name(row, several) for row in rows)]]
+    seconds: dict[int, float] = {}
+    compared = [
+        metric
+        for metric in metrics_of(protocol, rows)
+        if any(metric in row.scores and row.scores[metric].published is not None for row in rows)
+    ]
+    for metric in metrics_of(protocol, rows):
+        best = best_of(rows, metric)
+        scores = [row.scores.get(metric) for row in rows]
+        measured = [
+            _measured(score, bold if row is best else "") for row, score in zip(rows, scores, strict=True)
+        ]
+        columns.append([heading_of(metric), *measured])
+        # Where several scores are in print, a heading says of which it is.
+        of = f", {heading_of(metric)}" if len(compared) > 1 else ""
+        if metric in compared:
+            columns.append([f"published{of}", *map(_published, scores)])
+            levels = [_level(protocol, row, metric) for row in rows]
+            gains = [_gain(protocol, row, rows, metric) for row in rows]
+            columns.append([f"difference{of}", *map(_verdict, levels)])
+            if any(gain is not None for gain in gains):
+                columns.append([f"{GAINS}{of}", *map(_verdict, gains, scores)])
+        answers = [beside(row.records, metric, theirs) for row in rows]
+        if any(answers):
+            columns.append([f"{THEIRS}{of}", *map(_theirs, answers)])
+        seconds |= {place: found.seconds_per_round for place, found in enumerate(answers) if found}
+    if seconds:
+        listed = (seconds.get(place) for place in range(len(rows)))
+        columns.append([THEIR_SECONDS, *("–" if each is None else f"{each:.4f}" for each in listed)])
+    head, *cells = (list(line) for line in zip(*columns, strict=True))
+    return [*head, *COSTS], [[*line, *_costs(row)] for line, row in zip(cells, rows, strict=True)]
+
+
+def _theirs(found: Comparison | None) -> str:
+    if found is None:
+        return "–"
+    scores = found.theirs
+    spread = statistics.stdev(scores) if scores[1:] else None
+    return f"{with_spread(statistics.fmean(scores), spread)} ({len(scores)})"
+
+
+def _name(row: Row, several_backbones: bool) -> str:
+    # Two states of one's own method or graph have the same name: the digest of their files tells them apart.
+    files = f"files {row.cell.files[:8]}" if row.cell.files else ""
+    marks = [mark for mark, holds in ((PRIVACY, row.privacy), (CHOSEN, row.chosen)) if holds]
+    parts = (row.backbone if several_backbones else "", row.deviations, files, _idle(row))
+    return " · ".join(filter(None, (" ".join((row.method, *marks)), *parts)))
+
+
+def _idle(row: Row) -> str:
+    runs = len(row.records)
+    return f"did nothing beyond FedAvg in {row.same_as_fedavg} of {runs} runs" if row.same_as_fedavg else ""
+
+
+def _costs(row: Row) -> list[str]:
+    megabytes = [f"{row.mean('bytes', kind) / 1e6:.3f}" for kind in ("up", "down", "once")]
+    return [f"{row.seconds_per_round:.4f}", f"{row.seconds:.1f}", *megabytes, str(len(row.records))]
+
+
+def _measured(score: Score | None, bold: str) -> str:
+    return "–" if score is None else f"{bold}{with_spread(score.mean, score.std)}{bold}"
+
+
+def _published(score: Score | None) -> str:
+    figure = None if score is None else score.published
+    return "–" if figure is None else with_spread(figure.mean, figure.std)
+
+
+def _level(protocol: Protocol, row: Row, metric: str) -> Verdict | None:
+    figure = row.scores[metric].published if metric in row.scores else None
+    return None if figure is None else level_of(protocol, row, metric, figure)
+
+
+def _gain(protocol: Protocol, row: Row, rows: Iterable[Row], metric: str) -> Verdict | None:
+    figure = row.scores[metric].published if metric in row.scores else None
+    return None if figure is None else gain_of(protocol, row, rows, metric, figure)
+
+
+def _verdict(verdict: Verdict | None, score: Score | None = None) -> str:
+    """The difference and the word, with how many seeds were compared where `score` has another number."""
+    if verdict is None or verdict.difference is None:
+        return "–"
+    unlike = score is not None and verdict.count != len(score.by_seed)
+    return f"{verdict.shown} {verdict.word}{f' ({verdict.count})' * unlike}"
+
+
+def _without_links(text: str) -> str:
+    """The text with no link and no image in Markdown."""
+    return text.replace("\\", "\\\\").replace("[", "\\[")
+
+
+def footnotes(rows: Iterable[Row], quoted: Callable[[str], str] = str) -> list[str]:
+    """What the marks of the rows mean, and what their datasets need said; `quoted` makes text that may come
+    from an archive of anyone's harmless where the notes are shown."""
+    breaking: dict[str, dict[str, None]] = {}
+    choices: dict[str, dict[str, None]] = {}
+    notes: dict[str, None] = {}
+    for row in rows:
+        if row.privacy:
+            breaking.setdefault(row.privacy, {})[row.method] = None
+        for choice in row.chosen:
+            choices.setdefault(choice, {})[row.method] = None
+        for note in filter(None, (_left_alone(row), _epsilon(row))):
+            notes[note] = None
+        for record in row.records:
+            if record.note:
+                notes[f"Note on {row.block[0]}: {quoted(record.note)}"] = None
+    marked = [
+        f"{PRIVACY} {sentence_list(list(methods))} break{'s' if len(methods) == 1 else ''} privacy: {why}."
+        for why, methods in breaking.items()
+    ]
+    marked += [
+        f"{CHOSEN} {sentence_list(list(methods))}: chosen on this table. {choice}"
+        for choice, methods in choices.items()
+    ]
+    return [*marked, *notes]
+
+
+def _epsilon(row: Row) -> str | None:
+    """How private its updates are, by the least private of its runs; None without noise."""
+    # A method of one's own may report anything under that name.
+    found = [record.extras for record in row.records if {"epsilon", "epsilon_server"} <= record.extras.keys()]
+    if not (row.cell.schedule.privacy_noise and found):
+        return None
+    averages, server = (max(extras[name] for extras in found) for name in ("epsilon", "epsilon_server"))
+    delta = row.cell.schedule.privacy_delta
+    return (
+        f"{_name(row, True)} on {block_title(row.block)}: ε = {averages:.2f} against those who see the "
+        f"averaged models alone, {server:.2f} against the server, for δ = {delta:g}."
+    )
+
+
+def _left_alone(row: Row) -> str | None:
+    """What LNNC could not protect."""
+    if not row.left_alone[1]:
+        return None
+    span = " to ".join(map(str, dict.fromkeys(row.left_alone)))
+    return (
+        f"On {block_title(row.block)}, {row.method} leaves {span} nodes with external neighbours only: "
+        "each is its client's only node, so that LNNC has nothing to join it to (Theorem 2 applies)."
+    )
+
+
+def verdicts_in_words(protocol: Protocol, rows: Sequence[Row]) -> str:
+    """One sentence: the verdicts on the published figures measured here, and how many of those that agree
+    are not by the method with the paper's own settings."""
+    judged = [
+        (row, metric, verdict.word)
+        for row in rows
+        for metric in row.scores
+        if (verdict := _level(protocol, row, metric)) is not None and verdict.difference is not None
+    ]
+    if not judged:
+        return NONE_PUBLISHED
+    words = [word for *_, word in judged]
+    agreeing = [row for row, _, word in judged if word == AGREES]
+    counts = {
+        f"with settings chosen on this table, {CHOSEN}": sum(bool(row.chosen) for row in agreeing),
+        "by runs that did nothing beyond FedAvg": sum(
+            row.same_as_fedavg == len(row.records) for row in agreeing
+        ),
+    }
+    notes = "; ".join(f"{count} {what}" for what, count in counts.items() if count)
+    own = [word for row, metric, word in judged if _source(row, metric) == protocol.own_table]
+    theirs = f"; {len(own)} are the table's own: {_counted(own)}" if 0 < len(own) < len(judged) else ""
+    counted = f"Of the {len(judged)} published figure{'s' * (len(judged) > 1)} measured here "
+    grid = {*grid_points(protocol)}
+    if outside := sum(tuple(row.point.values()) not in grid for row, *_ in judged):
+        theirs += f"; {outside} {'is' if outside == 1 else 'are'} of rows outside the table's grid"
+    counted += f"{_counted(words, notes)}{theirs}"
+    references = dict.fromkeys(heading_of(block.reference) for block in protocol.published if block.reference)
+    ratios = f" Other seconds are compared as ratios to {', '.join(references)}." if references else ""
+    return f"{counted}; the table's grid answers {answerable(protocol)}.{ratios}"
+
+
+def _counted(words: Sequence[str], notes: str = "") -> str:
+    """How many verdicts are which; `notes` on those that agree."""
+    agree, differ, rest = (words.count(word) for word in (AGREES, DIFFERS, UNDECIDED))
+    said = f"{agree} agree{'s' * (agree == 1)}{f' ({notes})' if notes else ''}, "
+    return f"{said}{differ} differ{'s' * (differ == 1)} and {rest} {'is' if rest == 1 else 'are'} undecided"
+
+
+def _source(row: Row, metric: str) -> str:
+    """The printed table that a score is compared with."""
+    figure = row.scores[metric].published
+    return "" if figure is None else figure.source
+
+
+def provenance(rows: Sequence[Row]) -> str:
+    """One line: machines, versions, commits and seeds."""
+    records = [record for row in rows for record in row.records]
+    machines = sorted({_machine(record) for record in records})
+    versions = sorted({_versions(record) for record in records})
+    commits = sorted({_short(record.commit) for record in records})
+    seeds = sorted({record.cell.seed for record in records})
+    line = (
+        f"Made on {'; '.join(machines)}; {'; '.join(versions)}; "
+        f"commit {', '.join(commits)}; seeds {', '.join(map(str, seeds))}; {len(records)} runs."
+    )
+    elsewhere = [record.source.protocol for record in records if record.source is not None]
+    if elsewhere:
+        line += f" {len(elsewhere)} of them, of equal work, stand in {sentence_list(sorted({*elsewhere}))}."
+    crowded = sum(
+        record.result.core_share is not None and record.result.core_share < ALONE for record in records
+    )
+    return f"{line} {CROWDED.format(crowded, len(records))}" if crowded else line
+
+
+def _machine(record: Record) -> str:
+    known = record.environment
+    parts = [known.get("cpu"), known.get("machine"), known.get("gpu")]
+    threads = known.get("threads", "?")
+    return f"{', '.join(str(part) for part in parts if part)}, {threads} thread(s) a process"
+
+
+def _versions(record: Record) -> str:
+    known = record.environment
+    return " ".join(f"{name} {known[name]}" for name in ("python", "dgl", "torch", "numpy") if name in known)
+
+
+def _short(commit: str) -> str:
+    hash_, dash, rest = commit.partition("-")
+    return f"{hash_[:10]}{dash}{rest}"
+
+
+def print_leaderboard(leaderboard: Leaderboard, console: Console) -> None:
+    """The page's tables for a terminal, with as many columns as it has room for; nothing without a result."""
+    protocol, rows = leaderboard.protocol, leaderboard.rows
+    if not rows:
+        return
+    console.print(protocol.title, style="bold", markup=False)
+    missing: dict[str, None] = {}
+    for block, listed in blocks_of(rows):
+        head, lines = table_of(protocol, listed, bold="")
+        kept = [*range(len(head))]
+        table = _terminal_table(block, head, lines, kept)
+        # Numbers are never cut: columns go, and long names are folded.
+        for place in _dispensable(head):
+            if _width(table, console) <= console.width:
+                break
+            missing[head[place]] = None
+            kept.remove(place)
+            table = _terminal_table(block, head, lines, kept, LONGEST_NAME)
+        console.print(table)
+    if missing:
+        console.print(f"Left out for want of room: {', '.join(missing)}; --wide shows all.", markup=False)
+    for line in (*footnotes(rows), verdicts_in_words(protocol, rows)):
+        console.print(line, markup=False, highlight=False)
+
+
+def _dispensable(head: Sequence[str]) -> list[int]:
+    """The columns that a narrow terminal does without, the first to go first: costs, then gains, then
+    seeds, then scores from the right; never the method and its main score."""
+    *costs, seeds = COSTS
+    order = [*costs[::-1], GAINS, seeds]
+    named = [place for name in order for place in range(len(head)) if _is(head[place], name)]
+    return [*named, *(place for place in range(len(head) - 1, 1, -1) if place not in named)]
+
+
+def _is(heading: str, name: str) -> bool:
+    """Whether a column is called so, or so of one score."""
+    return heading == name or heading.startswith(f"{name}, ")
+
+
+def _terminal_table(
+    block: Block,
+    head: Sequence[str],
+    lines: Sequence[Sequence[str]],
+    kept: Sequence[int],
+    longest: int | None = None,
+) -> Table:
+    """The columns `kept` of a block's table; names of more than `longest` letters are folded."""
+    title = escape_markup(block_title(block))
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
+    table.add_column(head[0], overflow="fold", max_width=longest, no_wrap=longest is None)
+    for place in kept[1:]:
+        table.add_column(head[place], justify="right", no_wrap=True)
+    for cells in lines:
+        table.add_row(*(escape_markup(cells[place]) for place in kept))
+    return table
+
+
+def _width(table: Table, console: Console) -> int:
+    """Columns of a terminal that the table needs."""
+    return Measurement.get(console, console.options.update(width=UNBOUNDED), table).maximum

@@ -1,0 +1,146 @@
+"""`authors.md`: what the authors' own code gives on our clients, ours − theirs, paired by draw."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from fedsub.benchmark.analysis.agreement import LEVEL
+from fedsub.benchmark.analysis.metrics import heading_of
+from fedsub.benchmark.analysis.public_code import TOLERANCE, Comparison, compare
+from fedsub.benchmark.analysis.public_records import Run, load
+from fedsub.benchmark.analysis.scores import Row, make_rows
+from fedsub.benchmark.cli.arguments import parse
+from fedsub.benchmark.records.folder import Records
+from fedsub.benchmark.report.leaderboard import block_title
+from fedsub.benchmark.report.tables import escape, markdown_table
+from fedsub.benchmark.report.wording import sentence_list
+from fedsub.benchmark.report.writing import write_page
+from fedsub.benchmark.spec.cell import Cell
+from fedsub.benchmark.spec.plan import grid_cells
+from fedsub.benchmark.spec.protocol import load_protocol, names
+from fedsub.benchmark.studies.authors.grid import CODES, plan
+
+HEAD = (
+    "method",
+    "metric",
+    "draws",
+    "ours",
+    "theirs",
+    "ours − theirs",
+    f"{LEVEL:.0%} interval",
+    "verdict",
+    "their s/round",
+    "speed",
+)
+INTRODUCTION = (
+    "The public code of a paper, with its own client, server and training, on the graph, clients and split "
+    "of our cells (`docs/authors.md` says how, and what is replaced). Ours − theirs in points, paired by "
+    f"draw of clients and split; the {LEVEL:.0%} interval is Student's over the draws. Over several places "
+    "(a graph and its clients) it is that of the mean of their means: each counts the same, for those that "
+    "spread most were drawn most often, and one that was drawn once is left out. It agrees where the "
+    f"interval lies inside ± {TOLERANCE:g}, differs where it leaves out 0 and the difference exceeds "
+    f"{TOLERANCE:g}, and is undecided otherwise; in brackets how many draws of one place would decide it if "
+    "difference and spread stayed what they are. Their seconds per round are of one thread, on a core that a "
+    "run may have shared; speed is theirs over ours, over the pairs in which both had a core of their own."
+)
+
+
+def write_authors_page(results: Path, records: Records) -> Path | None:
+    """Write the page of a results folder and the records in it; its path, or None where the authors' code has
+    not been run."""
+    runs = load(results)
+    if not runs:
+        return None
+    tables = {run.protocol for found in runs.values() for run in found} & set(names())
+    ours = [
+        row
+        for protocol in map(load_protocol, sorted(tables))
+        for row in make_rows(protocol, records.of_table(protocol.name, grid_cells(protocol)))
+    ]
+    planned = {code.name: plan(code, parse([])) for code in CODES.values()}
+    path = results / "authors.md"
+    write_page(path, markdown(runs, ours, planned).encode())
+    return path
+
+
+def markdown(
+    runs: Mapping[str, Sequence[Run]], rows: Iterable[Row], planned: Mapping[str, Sequence[Cell]]
+) -> str:
+    """The page; the same input gives the same bytes. `rows` are those of our leaderboards, `planned` are the
+    cells that `--authors` runs with each code."""
+    of_record = {record.key: (record, row.deviations) for row in rows for record in row.records}
+    records = [record for record, _ in of_record.values()]
+    comparisons = compare(runs, records, {key: changed for key, (_, changed) in of_record.items()})
+    everything = [run for found in runs.values() for run in found]
+    parts = ["# The authors' code on the same clients", INTRODUCTION]
+    for code in CODES.values():
+        own = [run for run in everything if run.code == code.name]
+        cells = planned.get(code.name, ())
+        if not own and not cells:
+            continue
+        parts.append(f"## {code.title}")
+        if not own:
+            parts.append(f"{code.repository} has been run on none of the {len(cells)} cells of `--authors`.")
+            continue
+        commits = sorted({run.commit for run in own})
+        pages = sentence_list(
+            [f"[{name}](leaderboards/{name}.md)" for name in sorted({run.protocol for run in own})]
+        )
+        said = f"What is known of the differences stands in the notes of {pages}."
+        made = f"{code.repository}, commit {escape(', '.join(commits))}"
+        lead = f"{len(own)} runs of {made}; of one that was repeated the latest."
+        waiting = _waiting(run for run in own if run.key not in of_record)
+        parts.append(" ".join(filter(None, (lead, said, code.lacks, _missing(cells, own), waiting))))
+        found = [each for each in comparisons if each.code == code.name]
+        tables = Counter((each.deviations, each.place is None) for each in found)
+        for changed, place in dict.fromkeys((each.deviations, each.place) for each in found):
+            here = [each for each in found if (each.deviations, each.place) == (changed, place)]
+            if place is None and tables[changed, True] == tables[changed, False]:
+                # All of it is at one place, which follows.
+                continue
+            if place is None:
+                where = f"With {changed}, over" if changed else "Over"
+                parts.append(f"{escape(where)} all graphs and clients:")
+            else:
+                title = ", ".join(filter(None, (block_title(place), changed)))
+                parts.append(f"### {escape(f'{code.title}: {title}')}")
+            parts.append(markdown_table(HEAD, map(_line, here)))
+    return "\n\n".join(parts) + "\n"
+
+
+def _waiting(runs: Iterable[Run]) -> str:
+    """Which of their runs have no record of ours beside them, in a sentence; empty if all have one."""
+    found = [
+        f"{run.method} on {block_title((run.dataset, run.partition, run.clients))}, seed {run.seed}"
+        for run in runs
+    ]
+    return escape(f"Without a record of ours on the same clients: {'; '.join(found)}.") if found else ""
+
+
+def _missing(planned: Sequence[Cell], runs: Iterable[Run]) -> str:
+    """Which cells of `--authors` have no run, in a sentence; empty if all have one."""
+    made = {run.key for run in runs}
+    left = Counter(cell.variant for cell in planned if cell.key not in made)
+    if not left:
+        return ""
+    listed = sentence_list([f"{name} ({count})" for name, count in left.items()])
+    return f"Not run of the {len(planned)} cells with the tables' own settings: {escape(listed)}."
+
+
+def _line(comparison: Comparison) -> list[str]:
+    verdict, (ours, theirs) = comparison.verdict, comparison.means
+    name = f"{comparison.method} · {comparison.backbone}"
+    return [
+        name,
+        heading_of(comparison.metric),
+        str(verdict.count),
+        f"{ours:.2f}",
+        f"{theirs:.2f}",
+        verdict.shown,
+        verdict.shown_interval or "–",
+        verdict.word + (f" ({verdict.seeds} draws)" if verdict.seeds else ""),
+        f"{comparison.seconds_per_round:.2f}",
+        "–" if comparison.speed is None else f"{comparison.speed:.1f}×",
+    ]

@@ -1,0 +1,1 @@
+"""What is run: cells, tables of cells, and what users add of their own."""

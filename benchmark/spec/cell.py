@@ -1,0 +1,235 @@
+"""What to run: a cell, the object that plan, engines and runner pass around, and its content key."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from functools import cached_property
+from typing import Any
+
+from fedsub.benchmark.spec.schema import checked
+from fedsub.datasets.errors import UserError, check_choice
+from fedsub.datasets.options import OptionValue, Spec, format_name
+from fedsub.datasets.quality import Quality
+from fedsub.methods.core.schedule import Schedule
+from fedsub.methods.stacked.architecture import Architecture
+
+KEY_LENGTH = 16
+Work = tuple[str, int]
+"""A content key without the seed, and the seed."""
+OUTSIDE_KEY = ("label", "paths")
+TRANSFORMS = ("raw", "row-normalised")
+NODE_CLASSIFICATION = Spec("node-classification")
+PARTS: Mapping[str, Callable[..., Any]] = {
+    "architecture": Architecture,
+    "schedule": Schedule,
+    "quality": Quality,
+}
+"""Groups of settings that check themselves; a record holds them flat."""
+USUAL_SPLIT = Spec("ratio[train=0.2,validation=0.4,test=0.4]")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run: every choice that can change its result."""
+
+    protocol: str
+    dataset: Spec
+    partition: Spec
+    clients: int
+    method: str
+    seed: int
+    """Seeds the partition, the split, and every weight and batch drawn in training."""
+    options: tuple[tuple[str, OptionValue], ...] = ()
+    """The method's options that differ from its defaults, in alphabetical order."""
+
+    task: Spec = NODE_CLASSIFICATION
+    largest_component: bool = False
+    feature_transform: str = field(default="raw", metadata={"stored_as": "features"})
+    """`raw`, or `row-normalised`: every row divided by its sum."""
+    binarise: bool = False
+    """Features replaced by 1 where positive, before any normalisation."""
+    split: Spec = USUAL_SPLIT
+    architecture: Architecture = field(default_factory=Architecture)
+    schedule: Schedule = field(default_factory=Schedule)
+    quality: Quality = field(default_factory=Quality)
+    """What is wrong with the data that the clients train on."""
+    data_seed: int = field(default=-1, metadata={"omit_default": True})
+    """Seeds partition and split in place of `seed` where it is not negative: the seeds of a table then
+    vary the training alone, as in papers that draw their clients once."""
+    kernel: str = field(default="auto", metadata={"omit_default": True})
+    device: str = field(default="cpu", metadata={"omit_default": True})
+    files: str = field(default="", metadata={"omit_default": True})
+    """SHA-256 over what parts of one's own hold (`benchmark.files`), so that an edited method or graph is
+    another cell; empty where all are the benchmark's."""
+    paths: tuple[str, ...] = field(default=(), compare=False)
+    """Where parts of one's own lie, each `part=path`; outside the key, as `label`."""
+    further_metrics: tuple[str, ...] = field(default=(), metadata={"omit_default": True})
+    """Scored besides the task's own metrics, because the protocol names them."""
+    versions: str = field(default="", metadata={"omit_default": True})
+    """Versions of method, partition scheme, split and task that are not their first, as `metis=2,split=2`:
+    a part that gives other numbers than before makes other cells."""
+    label: str = field(default="", compare=False)
+    """The method as its table spells it; for display alone, outside the key."""
+
+    def __post_init__(self) -> None:
+        """Raises UserError for less than one client, a feature transform that does not exist, and a client
+        that leaves and is none."""
+        if self.clients < 1:
+            raise UserError(f"clients must be at least 1, not {self.clients}")
+        check_choice("feature transform", self.feature_transform, TRANSFORMS)
+        self.schedule.check_clients(self.clients)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every setting, flat and JSON-ready, by the name under which it is stored."""
+        return {name: item.of(self) for name, item in FIELDS.items()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Cell:
+        """The inverse of `to_dict`; what `values` lacks takes its default, other keys are passed over.
+
+        Raises UserError for a value of the wrong type, a setting that cannot be, and a missing one.
+        """
+        parts: dict[str, dict[str, Any]] = {part: {} for part in ("", *PARTS)}
+        for name, item in FIELDS.items():
+            if name in values:
+                parts[item.part][item.field.name] = item.read(values[name])
+            elif item.default is MISSING:
+                raise UserError(f"a cell must have {name}")
+        own = parts.pop("")
+        return cls(**{part: PARTS[part](**given) for part, given in parts.items()}, **own)
+
+    @cached_property
+    def key(self) -> str:
+        """Content key: the start of the SHA-256 of the canonical JSON of every setting but OUTSIDE_KEY.
+
+        Settings marked `omit_default` are left out at their default, so that adding one keeps the keys
+        of the records that exist.
+        """
+        return _digest(self.to_dict())
+
+    @cached_property
+    def group(self) -> str:
+        """Content key of the cell without its seed: cells of one group are repetitions."""
+        return _digest({**self.to_dict(), "seed": None})
+
+    @cached_property
+    def work(self) -> Work:
+        """What is done, whatever the table that asks for it: see `work_of`."""
+        return work_of(self.to_dict())
+
+    @property
+    def work_key(self) -> str:
+        """`work` as one content key."""
+        return hashlib.sha256("-".join(map(str, self.work)).encode()).hexdigest()[:KEY_LENGTH]
+
+    @property
+    def drawn_with(self) -> int:
+        """The seed of partition and split."""
+        return self.seed if self.data_seed < 0 else self.data_seed
+
+    @property
+    def variant(self) -> str:
+        """The method as its table spells it, else with its options."""
+        return self.label or format_name(self.method, dict(self.options))
+
+    @property
+    def title(self) -> str:
+        """One line that names the cell to a reader."""
+        place = f"{self.dataset} {self.partition} {self.clients} clients"
+        return f"{place} {self.variant} {self.architecture.backbone} seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class StoredField:
+    """One setting of a cell as it is stored: flat, in JSON's types."""
+
+    part: str
+    """A name in `PARTS`, or empty for the cell's own."""
+    field: Field[Any]
+    hint: Any
+
+    @property
+    def default(self) -> Any:
+        """Its default as stored; MISSING if it has none."""
+        return self.field.default if self.field.default is MISSING else _plain(self.field.default)
+
+    def of(self, cell: Cell) -> Any:
+        """Its value in `cell`, JSON-ready."""
+        value = getattr(getattr(cell, self.part) if self.part else cell, self.field.name)
+        return dict(value) if self.field.name == "options" else _plain(value)
+
+    def read(self, value: Any) -> Any:
+        """The value that was stored as `value`. Raises UserError if it has the wrong type."""
+        name = self.field.name
+        if name == "options":
+            return tuple(sorted(checked(name, value, dict[str, Any]).items()))
+        if self.hint is Spec:
+            return Spec(checked(name, value, str))
+        if typing.get_origin(self.hint) is tuple:
+            item = typing.get_args(self.hint)[0]
+            return tuple(checked(name, value, types.GenericAlias(list, (item,))))
+        return checked(name, value, self.hint)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Spec):
+        return value.text
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _digest(values: dict[str, Any]) -> str:
+    kept = {
+        name: value
+        for name, value in values.items()
+        if name not in OUTSIDE_KEY
+        and not (FIELDS[name].field.metadata.get("omit_default") and value == FIELDS[name].default)
+    }
+    text = json.dumps(kept, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:KEY_LENGTH]
+
+
+def complete(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings among stored values, as `Cell.to_dict` gives them, without checking what they may be.
+
+    Raises UserError for a missing one.
+    """
+    for name, item in FIELDS.items():
+        if name not in values and item.default is MISSING:
+            raise UserError(f"a cell must have {name}")
+    return {name: values.get(name, item.default) for name, item in FIELDS.items()}
+
+
+def key_of(settings: Mapping[str, Any]) -> str:
+    """`Cell.key` of complete settings."""
+    return _digest(dict(settings))
+
+
+def work_of(settings: Mapping[str, Any]) -> Work:
+    """Names the work behind a cell's stored settings: cells of equal work give the same result.
+
+    It leaves out the table, the label, and the further metrics, which are scored beside the rest; clients
+    that are drawn with the seed of the run are so under either spelling of it.
+    """
+    seed, drawn_with = settings["seed"], max(settings["data_seed"], -1)
+    own: dict[str, Any] = {"protocol": "", "seed": None, "further_metrics": []}
+    return _digest({**settings, **own, "data_seed": -1 if drawn_with in (seed, -1) else drawn_with}), seed
+
+
+def _stored_fields(kind: type, part: str = "") -> dict[str, StoredField]:
+    hints = typing.get_type_hints(kind)
+    found: dict[str, StoredField] = {}
+    for item in fields(kind):
+        if item.name in PARTS and kind is Cell:
+            found |= _stored_fields(hints[item.name], item.name)
+        else:
+            found[item.metadata.get("stored_as", item.name)] = StoredField(part, item, hints[item.name])
+    return found
+
+
+FIELDS: Mapping[str, StoredField] = _stored_fields(Cell)
+"""Name on disk → setting, of the cell itself and of its parts."""

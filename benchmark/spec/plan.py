@@ -1,0 +1,337 @@
+"""From what was asked for to the list of cells to run, and the list of what is left out and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedsub.benchmark.cli.arguments import Arguments, parse
+from fedsub.benchmark.machine import check_device
+from fedsub.benchmark.spec import catalog as known
+from fedsub.benchmark.spec.catalog import differing_options
+from fedsub.benchmark.spec.cell import NODE_CLASSIFICATION, Cell
+from fedsub.benchmark.spec.custom import NamedFiles, handed_by, paths_of
+from fedsub.benchmark.spec.protocol import Protocol, load_protocol, names, setting_from_text
+from fedsub.datasets.errors import UserError, unknown
+from fedsub.datasets.options import OptionValue, format_name, parse_name
+from fedsub.datasets.paths import PLUGIN, is_path
+from fedsub.datasets.plugins import handed_over
+
+DEFAULT = "default"
+QUICK = "quick"
+
+
+_READ_WITH: Mapping[str, tuple[str, Callable[[Cell], bool]]] = {
+    "hops": ("backbone sgc", lambda cell: cell.architecture.backbone == "sgc"),
+    "labels_stratified": ("labels_kept below 1", lambda cell: cell.quality.labels_kept < 1),
+    "privacy_delta": ("privacy_noise", lambda cell: cell.schedule.privacy_noise > 0),
+}
+"""Setting → what it takes to have an effect, in words and of a cell."""
+
+
+@dataclass(frozen=True)
+class Skip:
+    """Something that will not run, and why, with the way to get it."""
+
+    what: str
+    reason: str
+    is_fault: bool = False
+    """Whether what was asked for is at fault: a run that asks for it is not begun."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The cells to run, without repetition, and what is left out."""
+
+    cells: tuple[Cell, ...]
+    skipped: tuple[Skip, ...]
+
+
+@dataclass(frozen=True)
+class _Variant:
+    """A method as a grid or a person spells it."""
+
+    text: str
+    name: str
+    given: Mapping[str, OptionValue]
+    in_grid: bool
+
+
+def load_protocols(tables: Iterable[str]) -> list[Protocol]:
+    """The protocols of these names or files, each once. Raises UserError as `load_protocol`, and for two of
+    one name: their records and pages would be one."""
+    found: dict[str, Protocol] = {}
+    for table in tables:
+        protocol = load_protocol(table)
+        if found.setdefault(protocol.name, protocol) != protocol:
+            raise UserError(f"two tables are called {protocol.name}: give the file of one another name")
+    return [*found.values()]
+
+
+def protocols_for(arguments: Arguments) -> list[Protocol]:
+    """The protocols that the command line asks for. Raises UserError for unknown or faulty ones."""
+    if arguments.all:
+        return load_protocols(name for name in names() if name != DEFAULT)
+    if arguments.table:
+        return load_protocols(arguments.table)
+    return [load_protocol(DEFAULT if arguments.dataset or arguments.method else QUICK)]
+
+
+def make_plan(arguments: Arguments, handed: Mapping[tuple[str, str], str] | None = None) -> Plan:
+    """Every cell that the command line, or a program, asks for; `handed`: see `NamedFiles`.
+
+    Raises UserError for a name that does not exist, a setting that cannot be, and an empty plan.
+    """
+    _check_names(arguments)
+    replaced = dict(setting_from_text(text) for text in arguments.settings)
+    known.check_task(replaced.get("task", NODE_CLASSIFICATION.text))
+    cells: dict[str, Cell] = {}
+    skipped: dict[Skip, None] = {}
+    identify = _Identified(handed)
+    for protocol in protocols_for(arguments):
+        for item in _expand(protocol, arguments, replaced):
+            if isinstance(item, Skip):
+                if item.is_fault:
+                    raise UserError(f"{item.what}: {item.reason}")
+                skipped[item] = None
+            else:
+                cell = identify(item)
+                cells.setdefault(cell.key, cell)
+    if not cells:
+        raise UserError("nothing to run: " + "; ".join(f"{skip.what}: {skip.reason}" for skip in skipped))
+    _check_effects(replaced, cells.values())
+    for cell in {_named(cell): cell for cell in cells.values()}.values():
+        with handed_over(handed_by(cell)):
+            _check_names_of(cell)
+    return Plan(tuple(_in_shard(cells.values(), arguments.shard)), tuple(skipped))
+
+
+def _check_effects(replaced: Iterable[str], cells: Collection[Cell]) -> None:
+    """Raises UserError for a setting that was asked for and that no cell reads: it would make other cells of
+    the same results."""
+    for name, (needed, is_read) in _READ_WITH.items():
+        if name in replaced and not any(map(is_read, cells)):
+            raise UserError(f"{name} has no effect here: it needs {needed}; leave it out")
+
+
+def _in_shard(cells: Iterable[Cell], shard: tuple[int, int] | None) -> Iterator[Cell]:
+    """The cells of the I-th of N parts; equal work is in one part, so that no two machines run it."""
+    for cell in cells:
+        if shard is None or int(cell.work_key, 16) % shard[1] == shard[0] - 1:
+            yield cell
+
+
+def grid_cells(protocol: Protocol, asked: Arguments | None = None) -> list[Cell]:
+    """One cell, of the seed 0, for every point of a table's grid, or of what is `asked` of it, that can be
+    run. Raises UserError for a name that does not exist."""
+    if asked is not None:
+        _check_names(asked)
+    identify = _Identified()
+    items = _expand(protocol, replace(asked or parse([]), seeds=(0,)), {})
+    return [identify(item) for item in items if isinstance(item, Cell)]
+
+
+class _Identified:
+    """Gives cells what tells apart the states of their parts, asking for each part once."""
+
+    def __init__(self, handed: Mapping[tuple[str, str], str] | None = None) -> None:
+        self._files = NamedFiles(handed or {})
+        self._versions: dict[tuple[str, ...], str] = {}
+
+    def __call__(self, cell: Cell) -> Cell:
+        parts = (cell.method, cell.partition.name, cell.split.name)
+        if parts not in self._versions:
+            self._versions[parts] = versions_of(cell)
+        return replace(self._files.named(cell), versions=self._versions[parts])
+
+
+def _check_names(arguments: Arguments) -> None:
+    for text in arguments.dataset:
+        _check_graph(text)
+    for text in arguments.partition:
+        known.check_partition(text)
+    for text in arguments.method:
+        name, options = parse_name(text)
+        differing_options(name, options)
+    for name in arguments.backbone:
+        known.check_backbone(name)
+
+
+def _check_graph(text: str) -> None:
+    name, _ = parse_name(text)
+    if is_path(name) and not Path(name).expanduser().exists():
+        raise UserError(f"there is no graph at {name}: check the path")
+    known.check_dataset(text)
+
+
+def _named(cell: Cell) -> tuple[str, ...]:
+    named = cell.dataset, cell.partition, cell.split, cell.task
+    return *map(str, named), cell.schedule.selection_metric, cell.kernel, cell.device
+
+
+def _check_names_of(cell: Cell) -> None:
+    """Find before the first run what would fail in every one: a name that is not, a value that cannot be."""
+    if "dataset" in paths_of(cell):
+        known.check_dataset(cell.dataset.text)
+    else:
+        _check_graph(cell.dataset.text)
+    known.check_partition(cell.partition.text)
+    known.check_names(cell.split.text, cell.kernel, cell.task.text, cell.schedule.selection_metric)
+    check_device(cell.device, cell.kernel)
+
+
+def versions_of(cell: Cell) -> str:
+    """See `Cell.versions`; files of one's own have their digest in place of it."""
+    found = {part: version(name) for part, name, version in _versioned(cell)}
+    return ",".join(f"{name}={version}" for name, version in found.items() if version != 1)
+
+
+def outdated_parts(cell: Cell) -> tuple[str, ...]:
+    """What of method, partition scheme, split and task the cell has in another version than the present one.
+
+    A plug-in that is gone is taken to be as it was, and so is a file: its digest tells its states apart,
+    and no page runs it.
+    """
+    recorded = dict(item.rpartition("=")[::2] for item in cell.versions.split(",") if item)
+    found = []
+    for part, name, version in _versioned(cell):
+        with suppress(UserError):
+            if str(version(name)) != recorded.get(part, "1"):
+                found.append(part)
+    return tuple(found)
+
+
+def _versioned(cell: Cell) -> Iterator[tuple[str, str, Callable[[str], int]]]:
+    """What has a version: as `Cell.versions` calls it, its name, and who knows; no file of one's own."""
+    scheme, split = cell.partition.name, cell.split.name
+    candidates = {
+        "method": (cell.method, cell.method, lambda name: known.describe(name).version),
+        "partition": (scheme, scheme, known.version_of_partition),
+        "split": ("split", split, known.version_of_split),
+        "task": ("task", cell.task.name, known.version_of_task),
+    }
+    for part, (known_as, name, version) in candidates.items():
+        if part not in paths_of(cell) and not name.endswith(PLUGIN):
+            yield known_as, name, version
+
+
+def _expand(protocol: Protocol, arguments: Arguments, replaced: Mapping[str, Any]) -> Iterator[Cell | Skip]:
+    seeds = arguments.seeds or tuple(range(protocol.seeds))
+    for dataset in _spelt(arguments.dataset, protocol.grid["dataset"], known.plain_dataset):
+        for variant in _variants(protocol, dataset, arguments.method):
+            if not variant.in_grid or _registered(variant.name):
+                yield from _cells(protocol, dataset, variant, arguments, seeds, replaced)
+            else:
+                reason = unknown("method", variant.name, known.methods(), f" in table {protocol.name}")
+                yield Skip(variant.name, str(reason), is_fault=True)
+
+
+def _spelt(asked: Sequence[str], listed: Sequence[str], plain: Callable[[str], str]) -> Sequence[str]:
+    """The names asked for as the grid spells them, others without options at their defaults: what is the
+    same under two spellings would be two cells. All that are listed where none is asked for."""
+    if not asked:
+        return listed
+    by_meaning = {plain(text): text for text in listed if "[" in text}
+    return [text if text in listed else by_meaning.get(plain(text), plain(text)) for text in asked]
+
+
+def _registered(name: str) -> bool:
+    return name.endswith(PLUGIN) or name in known.methods()
+
+
+def _variants(protocol: Protocol, dataset: str, asked: Iterable[str]) -> list[_Variant]:
+    """The grid's methods, or those asked for: a bare name that the grid does not list stands for all its
+    variants there."""
+    in_grid = [
+        _Variant(text, *parse_name(text), in_grid=True)
+        for text in protocol.grid_for(dataset=dataset)["method"]
+    ]
+    if not asked:
+        return in_grid
+    chosen: list[_Variant] = []
+    for text in asked:
+        name, given = parse_name(text)
+        of_name = [variant for variant in in_grid if variant.name == name]
+        same = [variant for variant in of_name if variant.given == given]
+        if same or not given:
+            chosen += same or of_name or [_Variant(name, name, {}, in_grid=False)]
+        else:
+            chosen.append(_Variant(format_name(name, given), name, given, in_grid=False))
+    return chosen
+
+
+def _cells(
+    protocol: Protocol,
+    dataset: str,
+    variant: _Variant,
+    arguments: Arguments,
+    seeds: Iterable[int],
+    replaced: Mapping[str, Any],
+) -> Iterator[Cell | Skip]:
+    info = known.describe(variant.name)
+    schemes = protocol.grid_for(dataset=dataset, method=variant.text)["partition"]
+    partitions = _spelt(arguments.partition, schemes, known.plain_partition) if arguments.partition else ()
+    axes = (partitions, arguments.clients, arguments.backbone)
+    for scheme, clients, backbone in protocol.points(dataset, variant.text, *axes):
+        point: dict[str, Any] = {
+            "dataset": dataset,
+            "partition": scheme,
+            "clients": clients,
+            "method": variant.text,
+            "backbone": backbone,
+        }
+        settings = {**protocol.settings_for(**point), **replaced}
+        task, _ = parse_name(settings.get("task", NODE_CLASSIFICATION.text))
+        if backbone not in info.backbones:
+            yield Skip(f"{variant.name} with {backbone}", f"it runs with {', '.join(info.backbones)}")
+        elif task not in info.tasks:
+            yield Skip(f"{variant.name} on {task}", f"it does {', '.join(info.tasks)}")
+        else:
+            options = differing_options(variant.name, {**protocol.options_for(**point), **variant.given})
+            idle = known.unused_options(variant.name, options, backbone)
+            able = [name for name in arguments.backbone if name in info.backbones]
+            if "backbone" in idle and able and backbone != able[0]:
+                yield Skip(f"{variant.text} with {backbone}", "its network is its own, run once")
+                continue
+            asked = variant.given if not variant.in_grid else ()
+            if vain := [name for name in asked if name in options and name in idle]:
+                why = f"{vain[0]} has no effect here: it needs {idle[vain[0]]}; leave it out"
+                yield Skip(variant.text, why, is_fault=True)
+                continue
+            label = _label(protocol, variant, options, point)
+            further = known.further_metrics(task, list(protocol.metrics))
+            named = {
+                "protocol": protocol.name,
+                "options": options,
+                "further_metrics": list(further),
+                "label": label,
+            }
+            cell = _cell({**settings, **point, **named, "method": variant.name, "seed": 0})
+            yield from (replace(cell, seed=seed) for seed in seeds)
+
+
+def _cell(settings: Mapping[str, Any]) -> Cell:
+    try:
+        return Cell.from_dict(settings)
+    except UserError as error:
+        raise UserError(f"{settings['protocol']}: {error}") from error
+
+
+def _label(
+    protocol: Protocol, variant: _Variant, options: Mapping[str, OptionValue], point: Mapping[str, Any]
+) -> str:
+    """The grid's own spelling where the options are those of a method in the grid."""
+    if variant.in_grid:
+        return variant.text
+    for listed in protocol.grid_for(dataset=point["dataset"])["method"]:
+        name, given = parse_name(listed)
+        if name == variant.name:
+            table_options = {**protocol.options_for(**{**point, "method": listed}), **given}
+            if differing_options(name, table_options) == options:
+                return str(listed)
+    usual = differing_options(variant.name, protocol.options_for(**point))
+    own = {key: value for key, value in variant.given.items() if usual.get(key) != value}
+    return format_name(variant.name, {key: own[key] for key in own if key in options or key in usual})

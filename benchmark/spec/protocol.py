@@ -1,0 +1,419 @@
+"""Protocols: what a published table holds fixed and what it varies, read from TOML.
+
+A file has a `title`, a `[grid]` of what varies, `[settings]` of what is fixed (the settings of a `Cell`),
+`[[override]]` blocks that change either for some datasets, methods, backbones or clients (`chosen`
+says how, if the value was chosen on the table itself), and `[[published]]` blocks that say which printed
+figures its cells answer. A file that `extends` another says only what differs: its axes and settings
+replace the other's, its overrides come after the other's.
+"""
+
+from __future__ import annotations
+
+import re
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from fedsub.benchmark.spec import catalog as known
+from fedsub.benchmark.spec.cell import FIELDS
+from fedsub.benchmark.spec.schema import checked, fits
+from fedsub.datasets.errors import UserError, unknown
+from fedsub.datasets.files import read_toml
+from fedsub.datasets.options import OptionValue, Spec, parse_value
+
+FOLDER = Path(__file__).resolve().parents[1] / "protocols"
+AXES = ("dataset", "partition", "clients", "method", "backbone")
+AT_ROUND = "@round"
+"""Between a score and the number of the round in which it is read."""
+AT_CLIENTS = "@clients"
+"""Between a score and the first and last of the clients over which it is averaged, `0-4`."""
+_NO_SETTINGS = (
+    *AXES,
+    "protocol",
+    "options",
+    "seed",
+    "label",
+    "files",
+    "paths",
+    "versions",
+    "further_metrics",
+)
+SETTINGS = tuple(name for name in FIELDS if name not in _NO_SETTINGS)
+_ALSO = {FIELDS[name].field.name: name for name in SETTINGS}
+"""A setting by its name in the code, where it is stored under another."""
+
+
+class ProtocolError(UserError):
+    """A protocol file says something that cannot be understood."""
+
+
+@dataclass(frozen=True)
+class Override:
+    """Changes for the cells that match every condition; later overrides win."""
+
+    when: Mapping[str, tuple[Any, ...]]
+    """Axis name → values it applies to; datasets and methods by bare name or as spelt in the grid."""
+    grid: Mapping[str, tuple[Any, ...]]
+    settings: Mapping[str, Any]
+    options: Mapping[str, OptionValue] = field(default_factory=dict)
+    """Options of the method."""
+    chosen: str = ""
+    """How these settings or options, or the clients of a grid, were chosen on the very table, where no paper
+    states them; empty where one does, or where no figure of the table depends on them."""
+
+    @property
+    def values(self) -> set[tuple[str, str]]:
+        """What it sets; a setting and an option may share a name."""
+        named = {"settings": self.settings, "options": self.options}
+        return {(part, name) for part, given in named.items() for name in given}
+
+    def matches(self, point: Mapping[str, Any]) -> bool:
+        """Whether the axes that `point` gives satisfy every condition; a missing axis does not."""
+        return all(
+            axis in point and (point[axis] in values or bare(point[axis]) in values)
+            for axis, values in self.when.items()
+        )
+
+
+@dataclass(frozen=True)
+class Published:
+    """Which printed figures the cells of a protocol answer: our names → those of published.csv."""
+
+    paper: str = ""
+    table: str = ""
+    metric: Mapping[str, str] = field(default_factory=lambda: {"accuracy": "accuracy"})
+    dataset: Mapping[str, str] = field(default_factory=dict)
+    partition: Mapping[str, str] = field(default_factory=dict)
+    """A bare scheme stands for the variants of it that the grid lists."""
+    method: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Method as spelt in the grid → its `method`; its `partition`, `clients`, `baseline` if others."""
+    backbone: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""
+    """How the note of its figures begins, where figures differ in nothing else."""
+    scale: float = 1.0
+    """What a printed figure is multiplied by to have the unit of ours."""
+    runs: int = 1
+    """Over how many runs the printed means are taken; 1 where the paper does not say."""
+    drawn_once: bool = False
+    """Whether those runs share one partition and one split, so that the means carry what that draw is off."""
+    baseline: str = ""
+    """The method, as spelt in the grid, over which the gains of the others are judged; empty for none."""
+    reference: str = ""
+    """The score whose seconds, of the same cell, other seconds are divided by before they are compared."""
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """One table: its grid, its fixed settings, and what was published."""
+
+    name: str
+    title: str
+    description: str
+    grid: Mapping[str, tuple[Any, ...]]
+    seeds: int
+    metrics: tuple[str, ...]
+    """Scores, `extras` and partition statistics shown, the main one first. `gain_over_NAME` is the
+    difference to method NAME, `change_from_NAME` that to the same method on partition NAME,
+    `communication_pct_of_NAME` the share of NAME's bytes, both ways; `NAME@round5` is read in that round,
+    `accuracy@clients0-4` over those clients."""
+    settings: Mapping[str, Any]
+    overrides: tuple[Override, ...] = field(default=())
+    published: tuple[Published, ...] = field(default=())
+
+    @property
+    def scores(self) -> tuple[str, ...]:
+        """Its metrics, then that of link prediction, which its cells can be asked to do instead."""
+        return tuple(dict.fromkeys((*self.metrics, "roc_auc")))
+
+    @property
+    def own_table(self) -> str:
+        """The printed table that it is made for, as the list of figures calls it; empty for none."""
+        return next((source_of(block.paper, block.table) for block in self.published), "")
+
+    def grid_for(self, **point: Any) -> dict[str, tuple[Any, ...]]:
+        """The grid, as overridden for the axes in `point`."""
+        return self._overridden("grid", self.grid, point)
+
+    def settings_for(self, **point: Any) -> dict[str, Any]:
+        """The fixed settings at a point of the grid (all axes given). Rounds are selected by the metric by
+        which the field scores the graph, unless the protocol names one."""
+        settings = self._overridden("settings", self.settings, point)
+        metric = known.metric_of(str(bare(point["dataset"])))
+        return {"selection_metric": metric, **settings} if metric else settings
+
+    def options_for(self, **point: Any) -> dict[str, OptionValue]:
+        """The options that the overrides give the method at a point of the grid (all axes given)."""
+        return self._overridden("options", {}, point)
+
+    def _overridden(self, part: str, base: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
+        values = dict(base)
+        for override in self.overrides:
+            if override.matches(point):
+                values |= getattr(override, part)
+        return values
+
+    def points(
+        self,
+        dataset: str,
+        method: str,
+        partitions: Iterable[str] = (),
+        clients: Iterable[int] = (),
+        backbones: Iterable[str] = (),
+    ) -> Iterator[tuple[str, int, str]]:
+        """Partition, clients and backbone of every cell of a dataset and method; what is given replaces
+        an axis of the grid."""
+        for partition in partitions or self.grid_for(dataset=dataset, method=method)["partition"]:
+            grid = self.grid_for(dataset=dataset, method=method, partition=partition)
+            yield from product((partition,), clients or grid["clients"], backbones or grid["backbone"])
+
+    def chosen_for(self, **point: Any) -> tuple[str, ...]:
+        """One sentence for each choice made on this table that holds at a point of the grid (all axes
+        given), in the order of the overrides. A choice is left out where a later override, or the method's
+        own brackets, sets one of its values again, be it to the same."""
+        matching = [override for override in self.overrides if override.matches(point)]
+        last: dict[tuple[str, str], Override | None] = {
+            value: override for override in matching for value in override.values
+        }
+        last |= {("options", name): None for name in Spec(point["method"]).options}
+        return tuple(
+            override.chosen
+            for override in matching
+            if override.chosen and all(last[value] is override for value in override.values)
+        )
+
+    def has_partition(self, partition: str, dataset: str, method: str) -> bool:
+        """Whether the grid lists the partition, as spelt, for a dataset and method."""
+        return partition in self.grid_for(dataset=dataset, method=method)["partition"]
+
+
+def source_of(paper: str, table: str) -> str:
+    """What a printed table is called."""
+    return f"{paper}, {table}"
+
+
+def bare(value: Any) -> Any:
+    """A name without its options; anything else as it is."""
+    return value.partition("[")[0] if isinstance(value, str) else value
+
+
+def names() -> list[str]:
+    """Names of the protocols that the benchmark brings, `quick` first."""
+    found = sorted(path.stem for path in FOLDER.glob("*.toml"))
+    return sorted(found, key=lambda name: name != "quick")
+
+
+def table_name(asked: str) -> str:
+    """The name under which records of a table are kept, of one that is asked for by name or by its file."""
+    return Path(asked).stem if asked.endswith(".toml") else asked
+
+
+def load_protocol(name: str) -> Protocol:
+    """The protocol called `name`, or in the file `name` if that ends in `.toml`.
+
+    Raises UserError for an unknown name and ProtocolError for a faulty file, or one of one's own that is
+    called as a table of the benchmark: both would keep their records in one place.
+    """
+    path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
+    if path.stem in names():
+        if path.resolve().parent != FOLDER.resolve():
+            raise ProtocolError(f"{name}: the benchmark has a table {path.stem}: give the file another name")
+    elif not name.endswith(".toml"):
+        raise unknown("table", name, names())
+    return parse_protocol(path.stem, _with_base(read_toml(path, ProtocolError), {path.stem}))
+
+
+def _with_base(content: dict[str, Any], seen: set[str]) -> dict[str, Any]:
+    """What a file says on top of the protocol that it extends, if it does."""
+    if "extends" not in content:
+        return content
+    name = content["extends"]
+    if not isinstance(name, str) or name not in names():
+        raise unknown("table in 'extends'", str(name), names())
+    if name in seen:
+        raise ProtocolError(f"protocol {name} extends itself")
+    base = _with_base(read_toml(FOLDER / f"{name}.toml", ProtocolError), seen | {name})
+    inherited = {key: value for key, value in base.items() if key != "published"}
+    merged = {**inherited, **{key: value for key, value in content.items() if key != "extends"}}
+    for key in ("grid", "settings"):
+        own, theirs = content.get(key, {}), base.get(key, {})
+        if isinstance(own, dict):
+            merged[key] = {**_without(theirs, own), **own}
+    own = content.get("override", [])
+    if isinstance(own, list):
+        left = [_left_of(override, content) for override in base.get("override", [])]
+        merged["override"] = [*filter(None, left), *own]
+    return merged
+
+
+def _left_of(override: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What is left of an override of the base: not what the file that extends it says for all its cells, and
+    where that is a setting that was chosen, not that it was. None if nothing is left."""
+    left = dict(override)
+    for key in ("grid", "settings"):
+        own = content.get(key, {})
+        if key in left and isinstance(own, dict):
+            left[key] = _without(left[key], own)
+            if key == "settings" and left[key] != override[key]:
+                left.pop("chosen", None)
+    return left if any(left.get(part) for part in ("grid", "settings", "options", "chosen")) else None
+
+
+def _without(settings: Mapping[str, Any], said: Iterable[str]) -> dict[str, Any]:
+    """The settings but for those that are `said`, under whichever of their names."""
+    named = {_ALSO.get(name, name) for name in said}
+    return {name: value for name, value in settings.items() if _ALSO.get(name, name) not in named}
+
+
+def parse_protocol(name: str, content: Mapping[str, Any]) -> Protocol:
+    """The protocol that a parsed TOML file describes.
+
+    Raises ProtocolError naming the key at fault and the nearest valid ones.
+    """
+    reader = _Reader(f"protocol {name}")
+    given = reader.table(content, _TOP, "")
+    grid = reader.grid(given.get("grid", {}), "grid")
+    missing = [axis for axis in AXES if axis not in grid]
+    if missing:
+        raise reader.error(f"[grid] lacks {', '.join(missing)}")
+    return Protocol(
+        name=name,
+        title=given.get("title", name),
+        description=given.get("description", ""),
+        grid=grid,
+        seeds=given.get("seeds", 1),
+        metrics=reader.metrics(given.get("metrics", "accuracy")),
+        settings=reader.settings(given.get("settings", {}), "settings"),
+        overrides=tuple(map(reader.override, given.get("override", []))),
+        published=tuple(map(reader.published, given.get("published", []))),
+    )
+
+
+def _read_as(hint: Any) -> Any:
+    """The type that TOML has for a field of type `hint`."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Mapping:
+        return dict[str, str] if arguments[1] is str else dict
+    return str if hint is Spec else list[arguments[0]] if origin is tuple else hint  # type: ignore[valid-type]
+
+
+_SETTINGS = {name: _read_as(FIELDS[name].hint) for name in SETTINGS}
+_OVERRIDE = {name: _read_as(hint) for name, hint in typing.get_type_hints(Override).items()}
+_PUBLISHED = {name: _read_as(hint) for name, hint in typing.get_type_hints(Published).items()}
+_TOP = {
+    **dict.fromkeys(("title", "description"), str),
+    **dict.fromkeys(("grid", "settings"), dict),
+    **dict.fromkeys(("override", "published"), list[dict]),
+    "seeds": int,
+    "metrics": Any,
+}
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Checks what a file says, and blames its keys by name."""
+
+    source: str
+
+    def error(self, message: str) -> ProtocolError:
+        return ProtocolError(f"{self.source}: {message}")
+
+    def check_keys(self, content: Mapping[str, Any], valid: Iterable[str], where: str) -> None:
+        for key in content:
+            if key not in valid:
+                raise self.error(str(unknown("key", key, valid, f" in [{where}]" if where else "")))
+
+    def check(self, key: str, value: Any, hint: Any) -> Any:
+        """The value, text without the space around it, once it has the type that `hint` says."""
+        if hint == dict[str, str] and isinstance(value, dict):
+            return {name: self.check(f"{key}.{name}", text, str) for name, text in value.items()}
+        try:
+            checked(f"key {key!r}", value, hint)
+        except UserError as error:
+            raise self.error(str(error)) from error
+        return value.strip() if isinstance(value, str) else value
+
+    def table(self, content: Mapping[str, Any], hints: Mapping[str, Any], where: str) -> dict[str, Any]:
+        """A table with no other keys than those of `hints`, each of its type; counts are at least 1."""
+        self.check_keys(content, hints, where)
+        given = {key: self.check(key, value, hints[key]) for key, value in content.items()}
+        for key, value in given.items():
+            if hints[key] is int and value < 1:
+                raise self.error(f"key {key!r} must be at least 1, not {value}")
+        return given
+
+    def grid(self, content: Mapping[str, Any], where: str) -> dict[str, tuple[Any, ...]]:
+        self.check_keys(content, AXES, where)
+        return {axis: self.values(axis, values) for axis, values in content.items()}
+
+    def metrics(self, values: Any) -> tuple[str, ...]:
+        listed = self.values("metrics", values)
+        for metric in listed:
+            _, at, number = metric.partition(AT_ROUND)
+            if at and not number.isdecimal():
+                raise self.error(f"key 'metrics' must name a round by its number, not {metric!r}")
+            _, at, span = metric.partition(AT_CLIENTS)
+            if at and not re.fullmatch(r"\d+-\d+", span):
+                raise self.error(f"key 'metrics' must name clients as first-last, not {metric!r}")
+        return listed
+
+    def values(self, axis: str, values: Any) -> tuple[Any, ...]:
+        listed = tuple(values) if isinstance(values, list) else (values,)
+        if not listed:
+            raise self.error(f"key {axis!r} must list at least one value")
+        kind, wanted = (int, "whole numbers") if axis == "clients" else (str, "names")
+        if not all(fits(value, kind) for value in listed):
+            raise self.error(f"key {axis!r} must be {wanted}, not {values!r}")
+        return listed
+
+    def settings(self, content: Mapping[str, Any], where: str) -> dict[str, Any]:
+        named = {_ALSO.get(key, key): value for key, value in content.items()}
+        self.check_keys(named, SETTINGS, where)
+        return {key: self.setting(key, value) for key, value in named.items()}
+
+    def setting(self, key: str, value: Any) -> Any:
+        hint = _SETTINGS[key]
+        found = self.check(key, value, hint)
+        return float(found) if hint is float else found
+
+    def override(self, content: Mapping[str, Any]) -> Override:
+        given = self.table(content, _OVERRIDE, "override")
+        readers = {"when": self.grid, "grid": self.grid, "settings": self.settings}
+        read = {key: read(given.get(key, {}), f"override.{key}") for key, read in readers.items()}
+        return Override(**{**given, **read})
+
+    def published(self, content: Mapping[str, Any]) -> Published:
+        given = self.table(content, _PUBLISHED, "published")
+        methods = {name: self.printed(name, entry) for name, entry in given.get("method", {}).items()}
+        return Published(**{**given, "method": methods})
+
+    def printed(self, name: str, entry: Any) -> dict[str, str]:
+        """What the paper calls a method; a text stands for a table with the key `method` alone."""
+        if isinstance(entry, str):
+            return {"method": entry}
+        if not isinstance(entry, dict):
+            raise self.error(f"key {name!r} must be text or a table with a key 'method', not {entry!r}")
+        where = f"published.method.{name}"
+        if "method" not in entry:
+            raise self.error(f"[{where}] lacks method, the printed name")
+        return self.table(entry, dict.fromkeys(("method", "partition", "clients", "baseline"), str), where)
+
+
+def setting_from_text(text: str, source: str = "--set") -> tuple[str, Any]:
+    """A setting as typed on the command line, `name=value`; a list is written `a,b` or `a+b`.
+
+    Raises UserError for an unknown name or a value of the wrong type; `source` is who is blamed for it.
+    """
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise UserError(f"cannot read setting {text!r}: write name=value")
+    key = _ALSO.get(key, key)
+    if key not in SETTINGS:
+        raise unknown("setting", key, SETTINGS)
+    hint, parts = _SETTINGS[key], value.replace("+", ",").split(",")
+    parsed: Any = value.strip() if hint is str else parse_value(value.strip())
+    if hint == list[int] and all(part.isdecimal() for part in parts):
+        parsed = [int(part) for part in parts]
+    return key, _Reader(source).setting(key, parsed)

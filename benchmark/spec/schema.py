@@ -1,0 +1,68 @@
+"""Whether what was read from JSON has the type that it should."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Collection, Mapping
+from functools import cache
+from typing import Any
+
+from fedsub.datasets.errors import UserError
+
+LARGEST = 1e200
+"""Beyond it sums, squares and ratios overflow; nothing that is measured comes near."""
+_NUMBERS = (int, float)
+_WORDS: Mapping[Any, str] = {
+    str: "text",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a finite number",
+    list[int]: "a list of whole numbers",
+    dict: "a table",
+    list[dict]: "a list of tables",
+}
+
+
+def checked(name: str, value: Any, hint: Any) -> Any:
+    """`value`, if it has the type that `hint` says. Raises UserError, naming `name`, if it has not."""
+    if not fits(value, hint):
+        raise UserError(f"{name} must be {_WORDS.get(hint, hint)}, not {repr(value)[:80]}")
+    return value
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value read from JSON has the type of a field."""
+    origin, arguments = _parts(hint)
+    if origin is dict:
+        whole = isinstance(value, dict) and all(isinstance(key, str) for key in value)
+        return whole and _all_fit(value.values(), arguments[1])
+    if origin is list:
+        return isinstance(value, list) and _all_fit(value, arguments[0])
+    return _all_fit((value,), hint)
+
+
+def _all_fit(values: Collection[Any], hint: Any) -> bool:
+    if _parts(hint)[0] in (dict, list):
+        return all(fits(value, hint) for value in values)
+    found = set(map(type, values))
+    known = hint is Any or found <= _scalars(hint)
+    # NaN, which JSON has not, is never within the bounds.
+    return known and (
+        found.isdisjoint(_NUMBERS)
+        or all(-LARGEST <= value <= LARGEST for value in values if type(value) in _NUMBERS)
+    )
+
+
+@cache
+def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    return typing.get_origin(hint), typing.get_args(hint)
+
+
+@cache
+def _scalars(hint: Any) -> frozenset[type]:
+    """The types that a value of a hint without brackets may have; whole numbers are floats too."""
+    origin, arguments = _parts(hint)
+    if origin in (types.UnionType, typing.Union):
+        return frozenset().union(*map(_scalars, arguments))
+    return frozenset(_NUMBERS if hint is float else (hint,))

@@ -1,0 +1,1 @@
+"""What maintainers run: campaigns, peers, authors' code. Nothing imports it."""

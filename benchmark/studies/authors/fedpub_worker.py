@@ -1,0 +1,145 @@
+"""FED-PUB's public code: `python -m benchmark.authors.fedpub_worker FD`.
+
+Clients, server, their models, training and evaluation are the checkout's own. The loop over rounds is
+repeated here, after its `ParentProcess.start`, which hands the clients to processes that sleep a second
+between them. Every client has a worker object of its own, as with as many workers as clients there, and its
+state stays in it; there it goes to a file and comes back in every round.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedsub.benchmark.studies.authors.handover import Timer, run, without_cuda
+from fedsub.benchmark.studies.peers.clients import WrittenClients
+from fedsub.benchmark.studies.peers.extensions import stand_in_for_missing_extensions
+
+PACKAGE = {"local": "fedavg", "fedavg": "fedavg", "fedpub": "fedpub"}
+"""Our method → the code's package of client and server."""
+
+
+def train(clients: WrittenClients, task: dict[str, Any], timer: Timer) -> dict[str, float]:
+    """Mean over clients of the test accuracy at the round of the best mean validation accuracy, in percent.
+
+    The public code reports so (`evaluations/visualizer.py`).
+    """
+    without_cuda()
+    stand_in_for_missing_extensions()
+    cell = task["cell"]
+    loader: Any = import_module("data.loader")
+    loader.get_data = _handed_over(clients)
+    args = _arguments(clients, cell)
+    package = f"models.{PACKAGE[cell['method']]}"
+    shared: dict[Any, Any] = {}
+    workers = [
+        import_module(f"{package}.client").Client(args, number, 0, shared) for number in range(args.n_clients)
+    ]
+    for worker in workers:
+        # No process for each batch.
+        worker.loader.n_workers = 0
+    server = import_module(f"{package}.server").Server(args, shared, 0)
+    # It writes its state in every round and never reads it.
+    server.save_state = lambda: None
+    os.makedirs(args.log_path)
+    timer.start()
+    for number in range(args.n_rnds):
+        if cell["method"] == "local":
+            _round_alone(number, server, workers, shared)
+        else:
+            _round(number, args, server, workers)
+    timer.stop()
+    logs = [worker.log for worker in workers]
+    scores = ([log[f"rnd_local_{role}_acc"] for log in logs] for role in ("val", "test"))
+    return {"accuracy": reported(*map(np.array, scores))}
+
+
+def reported(validation: np.ndarray, test: np.ndarray) -> float:
+    """Of each client's accuracy in every round, (K, rounds), the mean that the code reports, in percent.
+
+    It rounds means to a hundredth of a percent before it looks for the best: the first of equal ones counts.
+    """
+    best = np.argmax(np.round(100 * validation.mean(axis=0), 2))
+    return 100 * float(test.mean(axis=0)[best])
+
+
+def _arguments(clients: WrittenClients, cell: dict[str, Any]) -> Any:
+    """What the code's own command line gives, for its scripts' flags and the cell's settings."""
+    overlapping = cell["partition"].startswith("metis-overlapping")
+    given = {
+        "model": PACKAGE[cell["method"]],
+        "dataset": "Cora",
+        "mode": "overlapping" if overlapping else "disjoint",
+        "base-path": ".",
+        "n-workers": cell["clients"],
+        "n-clients": cell["clients"],
+        "n-rnds": cell["rounds"],
+        "n-eps": cell["local_epochs"],
+        "n-dims": cell["hidden"][0],
+        "frac": 1.0,
+        "lr": cell["learning_rate"],
+        "seed": cell["seed"],
+    }
+    if cell["method"] == "fedpub":
+        options = cell["options"]
+        given |= {"norm-scale": options["tau"], "l1": options["lambda1"], "loc-l2": options["lambda2"]}
+    pairs = [text for name, value in given.items() for text in (f"--{name}", str(value))]
+    sys.argv = ["main.py", *pairs, "--clsf-mask-one", "--laye-mask-one"]
+    args = import_module("main").set_config(import_module("parser").Parser().parse())
+    # It knows these of Cora alone.
+    args.n_feat, args.n_clss = clients.features.shape[1], clients.classes
+    args.base_lr, args.weight_decay = cell["learning_rate"], cell["weight_decay"]
+    return args
+
+
+def _handed_over(clients: WrittenClients) -> Any:
+    kind = import_module("torch_geometric.data").Data
+    partitions = [
+        kind(
+            x=clients.features[rows],
+            y=clients.labels[rows],
+            edge_index=torch.from_numpy(clients.edges_of(number).copy()),
+            train_mask=clients.mask("train", rows),
+            val_mask=clients.mask("validation", rows),
+            test_mask=clients.mask("test", rows),
+        )
+        for number, rows in enumerate(clients.rows)
+    ]
+    return lambda _, client_id: [partitions[client_id]]
+
+
+def _train_client(worker: Any, client: int, number: int) -> None:
+    """What a worker process of the code does with one message, but for the file with its client's state."""
+    if number == 0:
+        worker.switch_state(client)
+    worker.on_receive_message(number)
+    worker.on_round_begin()
+
+
+def _round(number: int, args: Any, server: Any, workers: list[Any]) -> None:
+    np.random.seed(args.seed + number)  # noqa: NPY002
+    selected = np.random.choice(args.n_clients, round(args.n_clients * args.frac), replace=False)  # noqa: NPY002
+    server.on_round_begin(number)
+    for client in selected.tolist():
+        _train_client(workers[client], client, number)
+    server.on_round_complete(set(selected.tolist()))
+
+
+def _round_alone(number: int, server: Any, workers: list[Any], shared: dict[Any, Any]) -> None:
+    """Local is not in the code: its FedAvg, each client receiving what itself has sent."""
+    if number == 0:
+        server.on_round_begin(number)
+        shared["received"] = [shared["global"]] * len(workers)
+    for client, worker in enumerate(workers):
+        shared["global"] = shared["received"][client]
+        _train_client(worker, client, number)
+        shared["received"][client] = {"model": shared.pop(client)["model"]}
+
+
+if __name__ == "__main__":
+    run(train)

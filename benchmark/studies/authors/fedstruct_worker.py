@@ -1,0 +1,183 @@
+"""FedStruct's public code: `python -m benchmark.authors.fedstruct_worker FD`.
+
+Its graph is built of ours and divided as ours, its configuration is that of the checkout with the cell's
+settings in place of its own; servers, clients and training are called as its `main` and `simulations` do.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedsub.benchmark.studies.authors.handover import KEPT, Timer, run
+from fedsub.benchmark.studies.peers.clients import WrittenClients
+from fedsub.benchmark.studies.peers.extensions import stand_in_for_missing_extensions, stand_in_for_walks
+
+FILES = {"cora": "Cora", "citeseer": "CiteSeer", "chameleon": "chameleon"}
+"""Our graph → the code's configuration file and name."""
+FEATURES = {"deg": "degree", "gdv": "GDV", "n2v": "node2vec", "h2v": "hop2vec"}
+"""Our structure features → the code's."""
+
+
+def train(clients: WrittenClients, task: dict[str, Any], timer: Timer) -> dict[str, float]:
+    """Accuracy over all test nodes after the last epoch, from each client's own, in percent."""
+    cell = task["cell"]
+    stand_in_for_missing_extensions()
+    if cell["options"].get("features") == "n2v":
+        stand_in_for_walks()
+    _configure(cell, Path(task["checkout"]))
+    graph, subgraphs = _handed_over(clients)
+    method, options = cell["method"], cell["options"]
+    quiet = {"log": False, "plot": False}
+    network = {"data_type": "feature", "fmodel_type": "GNN"}
+    if method == "fedsage+":
+        server = import_module("src.fedsage.fedsage_server").FedSAGEServer(graph)
+    else:
+        server = import_module("src.GNN.GNN_server").GNNServer(graph)
+    mend = import_module("src.utils.graph_partitioning").create_mend_graph
+    for subgraph in subgraphs:
+        server.add_client(mend(subgraph, graph, 1) if method == "fedsage-true" else subgraph)
+    _time_after(server, "initialize" if method == "central" else "initialize_FL", timer)
+    if method == "central":
+        found = {"Client0": server.train_local_model(**network, **quiet)}
+        tested = [int(clients.mask("test").sum())]
+    else:
+        if method == "fedsage+":
+            found = server.train_fedSage_plus(model="GA", **quiet)["GA"]
+        elif method == "fedstruct":
+            kind = FEATURES[options["features"]]
+            saved = Path("models", FILES[cell["dataset"]], kind, f"{kind}_model.pkl")
+            _lay_out(saved, Path(task["kept"]), clients.origin)
+            found = server.joint_train_g(
+                data_type="f+s", smodel_type="DGCN", fmodel_type="DGCN", structure_type=kind, **quiet
+            )
+            _keep(saved, clients.origin)
+        else:
+            found = server.joint_train_g(FL=method != "local", **network, **quiet)
+        tested = [int(clients.mask("test", rows).sum()) for rows in clients.rows]
+    timer.stop()
+    # The code averages clients by their nodes; by their test nodes it is the accuracy over all of them.
+    right = sum(count * found[f"Client{number}"]["Test Acc"] for number, count in enumerate(tested) if count)
+    return {"accuracy": 100 * float(right) / sum(tested)}
+
+
+def _lay_out(saved: Path, kept: Path, origin: torch.Tensor) -> None:
+    """Put a graph's structure features, if an earlier run has made them, where the code looks for those that
+    it has saved itself; `origin` (n,) are the nodes' numbers in the graph, by which they are kept."""
+    if kept.exists():
+        saved.parent.mkdir(parents=True)
+        with np.load(kept, allow_pickle=False) as file:
+            torch.save(torch.from_numpy(file["values"])[origin], saved)
+
+
+def _keep(saved: Path, origin: torch.Tensor) -> None:
+    """Leave what the code has saved, graphlet counts or node2vec's embedding, for later runs."""
+    if saved.exists():
+        features = torch.load(saved, weights_only=True)
+        rows = torch.empty_like(features)
+        rows[origin] = features
+        np.savez_compressed(KEPT, values=rows.numpy())
+
+
+def _time_after(server: Any, step: str, timer: Timer) -> None:
+    """Start the timer at the end of a step that the server's training begins with.
+
+    In it the code powers its matrix and makes structure features, and before it FedSage+ trains its
+    generators: set-up, which is in no seconds per round of ours.
+    """
+    taken = getattr(server, step)
+
+    def watched(*given: Any, **named: Any) -> Any:
+        found = taken(*given, **named)
+        timer.start()
+        return found
+
+    setattr(server, step, watched)
+
+
+def _configure(cell: dict[str, Any], checkout: Path) -> None:
+    """Write the code's configuration with the cell's settings; the code reads it when it is imported."""
+    yaml = import_module("yaml")
+    name = FILES[cell["dataset"]]
+    values = yaml.safe_load((checkout / "config" / f"config_{name}.yml").read_text(encoding="utf-8"))
+    options = cell["options"]
+    values["subgraph"] |= {"num_subgraphs": cell["clients"], "prune": False}
+    values["model"] |= {
+        "lr": cell["learning_rate"],
+        "weight_decay": cell["weight_decay"],
+        "dropout": cell["dropout"] if options.get("dropout", -1.0) < 0 else options["dropout"],
+        "iterations": cell["rounds"],
+        "local_epochs": cell["local_epochs"],
+        "gnn_layer_type": "sage",
+        "smodel_type": "DGCN",
+        "fmodel_type": "DGCN",
+        "batch": False,
+        "metric": "acc",
+    }
+    values["feature_model"]["gnn_layer_sizes"] = cell["hidden"]
+    if cell["method"] == "fedstruct":
+        values["feature_model"] |= {
+            "DGCN_layer_sizes": _widths(options["feature_hidden"]),
+            "DGCN_layers": options["hops"],
+        }
+        values["structure_model"] |= {
+            "DGCN_structure_layers_size": _widths(options["structure_hidden"]),
+            "DGCN_layers": options["structure_hops"],
+            "structure_type": FEATURES[options["features"]],
+            "num_structural_features": options["structure_width"],
+        }
+        values["node2vec"] |= {
+            "epochs": options["walk_epochs"],
+            "walk_length": options["walk_length"],
+            "context_size": options["context"],
+            "walks_per_node": options["walks"],
+            "num_negative_samples": options["negatives"],
+            "p": options["return_parameter"],
+            "q": options["in_out_parameter"],
+            "show_bar": False,
+        }
+    if cell["method"] == "fedsage+":
+        values["fedsage"] |= {
+            "neighgen_epochs": options["generator_epochs"],
+            "neighgen_lr": options["generator_learning_rate"],
+        }
+    path = Path("config.yml").resolve()
+    path.write_text(yaml.safe_dump(values), encoding="utf-8")
+    os.environ |= {
+        "CONFIGPATH": str(path),
+        "RESULTPATH": "./results/",
+        "seed": str(cell["seed"]),
+        "MPLBACKEND": "Agg",
+    }
+
+
+def _widths(text: str) -> list[int]:
+    return [int(width) for width in text.split("+")]
+
+
+def _handed_over(clients: WrittenClients) -> tuple[Any, list[Any]]:
+    """The code's graph, with the edges between clients, and its subgraphs, divided as our clients are."""
+    edges = np.concatenate([clients.edges, clients.edges_between], axis=1)
+    nodes = torch.arange(len(clients.labels))
+    graph = import_module("src.utils.graph").Graph(
+        x=clients.features,
+        y=clients.labels,
+        edge_index=torch.from_numpy(edges),
+        node_ids=nodes,
+        keep_sfvs=True,
+        train_mask=clients.mask("train"),
+        val_mask=clients.mask("validation"),
+        test_mask=clients.mask("test"),
+        num_classes=clients.classes,
+    )
+    owned = {number: nodes[rows] for number, rows in enumerate(clients.rows)}
+    return graph, import_module("src.utils.graph_partitioning").create_subgraps(graph, owned)
+
+
+if __name__ == "__main__":
+    run(train)

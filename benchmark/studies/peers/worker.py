@@ -1,0 +1,90 @@
+"""A process of its own, commanded through a pipe; its other end is `benchmark.peers.pipe`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from multiprocessing import Pipe
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from fedsub.benchmark.execution.engines import thread_variables
+from fedsub.benchmark.machine import ROOT
+
+
+def lacks(python: Path, imports: str) -> str:
+    """Why the interpreter cannot run the statement `imports`, in one line; empty if it can."""
+    try:
+        done = subprocess.run([python, "-c", imports], capture_output=True, text=True)
+    except OSError as error:
+        return error.strerror or str(error)
+    return (done.stderr.strip() or "no message").splitlines()[-1] if done.returncode else ""
+
+
+def available_memory(share: float) -> int:
+    """Bytes: a share of what the machine has left."""
+    return int(share * psutil.virtual_memory().available)
+
+
+class WorkerError(Exception):
+    """A worker failed: its name, and the reason in one line."""
+
+    def __init__(self, worker: str, reason: str) -> None:
+        super().__init__(worker, reason)
+        self.worker, self.reason = worker, reason
+
+
+class Worker:
+    """One process with one thread, commanded through a pipe."""
+
+    def __init__(self, name: str, python: Path | str, module: str, seconds: float) -> None:
+        self.name = name
+        self.seconds = seconds
+        self.errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
+        # What its packages leave among temporary files, as torch-geometric does with its code, goes with it.
+        # A process of its own that still writes there costs the folder, not the answer.
+        self.folder = tempfile.TemporaryDirectory(prefix="fedsub-worker-", ignore_cleanup_errors=True)
+        self.pipe, theirs = Pipe()
+        self.process = subprocess.Popen(
+            [str(python), "-m", module, str(theirs.fileno())],
+            pass_fds=(theirs.fileno(),),
+            stdout=subprocess.DEVNULL,
+            stderr=self.errors,
+            cwd=ROOT,
+            env={**os.environ, **thread_variables(1), "DGLBACKEND": "pytorch", "TMPDIR": self.folder.name},
+        )
+        # With its copy open here the end of the process would not be seen.
+        theirs.close()
+
+    def ask(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Send a command and wait for the answer. Raises WorkerError."""
+        try:
+            self.pipe.send(command)
+            late = {"error": f"no answer within {self.seconds:.0f} s"}
+            answer: dict[str, Any] = self.pipe.recv() if self.pipe.poll(self.seconds) else late
+        except (EOFError, OSError):
+            answer = {"error": self._epitaph()}
+        if "error" in answer:
+            raise WorkerError(self.name, answer["error"])
+        return answer
+
+    def _epitaph(self) -> str:
+        """Why the process is gone, in one line."""
+        code = self.process.wait()
+        self.errors.seek(0)
+        last = (self.errors.read().strip() or "no message").splitlines()[-1]
+        return f"died of signal {-code}" if code < 0 else f"ended with exit code {code}: {last}"
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End the process and remove its temporary files."""
+        self.process.kill()
+        self.process.wait()
+        self.pipe.close()
+        self.errors.close()
+        self.folder.cleanup()

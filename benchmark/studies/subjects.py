@@ -1,0 +1,69 @@
+"""What is timed: graphs divided as FED-PUB divides them, trained with its network."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from itertools import count
+
+import torch
+
+from fedsub.datasets.federation import Federation, federate
+from fedsub.datasets.graph import BETA_NOTICE, largest_component, row_normalised
+from fedsub.datasets.options import OptionValue
+from fedsub.datasets.partition import partition
+from fedsub.datasets.registry import load
+from fedsub.datasets.splits import make_split
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
+from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.tasks.base import Evaluation
+from fedsub.methods.stacked.memory import keep_freed_memory
+
+SPLIT = "ratio-per-client[train=0.2,validation=0.4,test=0.4]"
+"""Drawn in each client, so that none of a hundred lacks training or test nodes."""
+
+
+def prepare_process() -> None:
+    """Set this process up as the runner does its own: one thread, freed memory kept, no beta warnings."""
+    warnings.filterwarnings("ignore", message=BETA_NOTICE, category=UserWarning)
+    torch.set_num_threads(1)
+    keep_freed_memory()
+
+
+def make_federation(name: str, clients: int) -> Federation:
+    """METIS clients of the graph's largest component, features row-normalised.
+
+    Raises UserError if the graph cannot be had.
+    """
+    dataset = row_normalised(largest_component(load(name)))
+    parts = partition(dataset, "metis", clients, seed=0)
+    split = make_split(dataset.labels, parts, SPLIT, 0, dataset.classes)
+    return federate(dataset, parts, split)
+
+
+def make_method(
+    federation: Federation,
+    name: str = "fedavg",
+    architecture: Architecture | None = None,
+    schedule: Schedule | None = None,
+    seed: int = 0,
+    **options: OptionValue,
+) -> FederatedMethod:
+    """A method on these clients, by default with FED-PUB's network and schedule."""
+    setting = make_setting(federation, architecture, schedule, seed, merged=registry.describe(name).merged)
+    return registry.create(name, options, setting)
+
+
+def one_round(method: FederatedMethod) -> Callable[[], Evaluation]:
+    """The next round of a method that has been built: local epochs, evaluation (returned), exchange."""
+    numbers = count(1)
+
+    def run() -> Evaluation:
+        number = next(numbers)
+        method.train_round(number)
+        found = method.setting.scoring.evaluate(method.predict())
+        method.exchange(number)
+        return found
+
+    return run

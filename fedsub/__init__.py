@@ -1,0 +1,50 @@
+"""FedSub Bench: subgraph federated learning methods, compared under equal conditions.
+
+    from fedsub import run, results
+
+    table = run(dataset="cora", partition="metis", clients=10, method=["fedavg", "fedpub"], seeds=5)
+    table                        # in a notebook: mean ± std of every method on every graph
+    table.frame()                # pandas: one row a record
+    table.curves()               # one row an evaluation
+    table.pivot("method", "dataset")
+    results("results").frame()   # the records of a folder
+
+Methods are names, files, or classes of your own. Graphs are names, paths, `fedsub.datasets.Dataset`, or PyG,
+DGL or networkx objects. Every setting is a keyword (`rounds=50, learning_rate=0.01, hidden=(64, 64)`).
+`help(fedsub.run)` lists them. On the command line: `fedsub --help`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedsub.benchmark.analysis.frame import Results
+    from fedsub.benchmark.api import results, run
+    from fedsub.datasets.partition import partition
+    from fedsub.datasets.registry import load
+
+__all__ = ["Results", "load", "partition", "results", "run"]
+
+_HOMES = {
+    "Results": "fedsub.benchmark.analysis.frame",
+    "load": "fedsub.datasets.registry",
+    "partition": "fedsub.datasets.partition",
+    "results": "fedsub.benchmark.api",
+    "run": "fedsub.benchmark.api",
+}
+"""Imported when first used, so that the command line starts before torch and DGL are loaded."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # DGL asks for its backend on standard output; the answer is always torch.
+    os.environ.setdefault("DGLBACKEND", "pytorch")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedsub.benchmark.analysis.claims import Claim, Column, Contrast, Side, load, load_claims
+from fedsub.benchmark.analysis.paired import EQUAL, HIGHER
+from fedsub.benchmark.analysis.published import published_figure
+from fedsub.datasets.errors import UserError
+
+TEXT = """
+[[claim]]
+paper = "FED-PUB"
+place = "Table 7"
+says = "It is best."
+table = "fedpub-7"
+method = "fedpub"
+is = "higher"
+against = ["local", {{ method = "fedavg" }}]
+{more}
+"""
+
+
+def read(folder: Path, text: str) -> Claim:
+    """The one claim of a file."""
+    path = folder / "claims.toml"
+    path.write_text(text)
+    (claim,) = load_claims(path)
+    return claim
+
+
+def test_the_papers_claims_name_what_exists() -> None:
+    claims = load_claims()
+    assert 30 <= len(claims) <= 60
+    assert [*dict.fromkeys(claim.paper for claim in claims)] == ["FED-PUB", "FedSpray", "FedCog", "FedStruct"]
+    assert len({claim.says for claim in claims}) == len(claims)
+    for claim in claims:
+        assert claim.place
+        assert all(contrast.columns for contrast in claim.contrasts)
+
+
+def printed(side: Side) -> float | None:
+    if side.value is not None:
+        return side.value
+    figure = published_figure(load(side.table), side.metric, **dict(side.point))
+    return None if figure is None else figure.mean
+
+
+def margin_left(contrast: Contrast, column: Column, place: int) -> float | None:
+    """By how much the printed figures bear the claim out; None where they are not printed."""
+    ours, theirs = printed(column.ours), printed(column.theirs[place])
+    if ours is None or theirs is None:
+        return None
+    if contrast.direction == EQUAL:
+        return contrast.margin - abs(ours - theirs)
+    return (ours - theirs if contrast.direction == HIGHER else theirs - ours) - contrast.margin
+
+
+def test_the_papers_own_figures_bear_their_claims_out() -> None:
+    """So that no claim is read the wrong way round, or against the wrong cells."""
+    tested = 0
+    every = [(claim.says, contrast) for claim in load_claims() for contrast in claim.contrasts]
+    for says, contrast in every:
+        columns = contrast.columns
+        found = [
+            [
+                value
+                for place in range(len(contrast.against))
+                if (value := margin_left(contrast, column, place)) is not None
+            ]
+            for column in columns
+        ]
+        shown = [values for values in found if values]
+        if not shown:
+            continue
+        tested += 1
+        if contrast.rule == "on average":
+            assert sum(map(sum, shown)) > 0, says
+        else:
+            refuted = sum(min(values) <= 0 for values in shown)
+            assert refuted <= len(columns) - contrast.needed(len(columns)), says
+    assert tested > 25
+
+
+def test_columns_are_the_cells_of_the_grid_with_all_that_they_are_compared_with(tmp_path: Path) -> None:
+    (column,) = read(tmp_path, TEXT.format(more="")).columns
+    assert (column.ours.table, column.ours.metric) == ("fedpub-7", "accuracy")
+    assert dict(column.ours.point)["dataset"] == "citeseer"
+    assert [dict(side.point)["method"] for side in column.theirs] == ["local", "fedavg"]
+    text = TEXT.format(more="").replace('"fedpub-7"', '["fedpub-6", "fedpub-8"]')
+    assert len(read(tmp_path, text).columns) == 6
+    assert len(read(tmp_path, f'{text}only = {{ dataset = ["cora"] }}').columns) == 2
+
+
+def test_another_axis_table_or_a_value_may_stand_on_the_other_side(tmp_path: Path) -> None:
+    text = TEXT.format(more="only = { clients = [20], dataset = ['cora'] }").replace("fedpub-7", "fedpub-2")
+    sides = '[{ clients = 5 }, { table = "fedpub-8", clients = 3 }, { value = 80 }]'
+    (column,) = read(tmp_path, text.replace('["local", { method = "fedavg" }]', sides)).columns
+    fewer, other, value = column.theirs
+    assert (dict(fewer.point)["clients"], other.table, value.value) == (5, "fedpub-8", 80.0)
+
+
+def test_a_bare_scheme_is_the_variant_of_the_graphs_grid() -> None:
+    (claim,) = (claim for claim in load_claims() if claim.tables == {"fedcog-changes"})
+    partitions = {dict(column.ours.point)["partition"] for column in claim.columns}
+    assert partitions == {"kmeans[balanced=false]", "kmeans[balanced=false,starts=10]"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("fedpub-7", "fedpub-77", "unknown table 'fedpub-77'"),
+        ('method = "fedpub"', 'method = "fedpup"', "unknown method in fedpub-7 'fedpup'"),
+        ('"local"', '"locale"', "stands for 0 cells"),
+        ('"higher"', '"better"', "unknown direction 'better'"),
+        ('"Table 7"', "7", "place must be text"),
+        ("paper =", "papers =", "unknown key 'papers'"),
+        ('{ method = "fedavg" }', "{ clients = 11 }", "stands for 0 cells"),
+        ('{ method = "fedavg" }', '{ network = "gcn" }', "unknown key of a side 'network'"),
+    ],
+)
+def test_what_does_not_exist_is_named(tmp_path: Path, old: str, new: str, message: str) -> None:
+    text = TEXT.format(more="")
+    assert old in text
+    with pytest.raises(UserError, match=r"claim 1 \(It is best.\)") as caught:
+        read(tmp_path, text.replace(old, new))
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ('metric = "roc_auk"', "unknown metric in fedpub-7"),
+        ('columns = "most"', "columns must be every"),
+        ('columns = "all but 1"', "leaves none of 1 columns"),
+        ('only = { dataset = ["cora"] }', "unknown dataset in fedpub-7"),
+        ('only = { graph = ["cora"] }', "unknown axis"),
+        ('margin = "two"', "margin must be a finite number"),
+    ],
+)
+def test_what_is_said_besides_is_checked(tmp_path: Path, more: str, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        read(tmp_path, TEXT.format(more=more))
+    assert message in str(caught.value)
+
+
+def test_places_that_the_text_excepts_are_left_out(tmp_path: Path) -> None:
+    text = TEXT.format(more='without = [{ dataset = "cora", clients = 5 }, { dataset = "pubmed" }]')
+    places = [
+        (dict(column.ours.point)["dataset"], dict(column.ours.point)["clients"])
+        for column in read(tmp_path, text.replace("fedpub-7", "fedpub-2")).columns
+    ]
+    assert ("cora", 10) in places
+    assert ("cora", 5) not in places
+    assert "pubmed" not in {graph for graph, _ in places}
+    for wrong, said in (('dataset = "core"', "is no place in the grid"), ('graph = "cora"', "unknown axis")):
+        with pytest.raises(UserError, match=said):
+            read(tmp_path, TEXT.format(more=f"without = [{{ {wrong} }}]"))
+
+
+def test_equal_needs_a_margin(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="needs a margin above 0"):
+        read(tmp_path, TEXT.format(more="").replace('"higher"', '"equal"'))
+
+
+def test_a_claim_of_several_contrasts_has_the_columns_of_each(tmp_path: Path) -> None:
+    sided = TEXT.format(more="").replace('is = "higher"\nagainst = ["local", { method = "fedavg" }]\n', "")
+    blocks = """
+[[claim.contrast]]
+is = "higher"
+against = ["local"]
+
+[[claim.contrast]]
+table = "fedpub-8"
+is = "equal"
+margin = 2
+against = ["fedavg"]
+"""
+    claim = read(tmp_path, sided + blocks)
+    first, second = claim.contrasts
+    assert (first.direction, first.table, first.margin) == (HIGHER, ("fedpub-7",), 0.0)
+    assert (second.direction, second.table, second.margin) == (EQUAL, ("fedpub-8",), 2.0)
+    assert claim.columns == (*first.columns, *second.columns)
+    assert claim.tables == {"fedpub-7", "fedpub-8"}
+    with pytest.raises(UserError, match="a claim must have is"):
+        read(tmp_path, sided + blocks.replace('is = "equal"\n', ""))
+    with pytest.raises(UserError, match="unknown key of a contrast 'says'"):
+        read(tmp_path, sided + blocks.replace('is = "equal"\n', 'is = "equal"\nsays = "It is so."\n'))
+    with pytest.raises(UserError, match="contrast is empty"):
+        read(tmp_path, TEXT.format(more="contrast = []"))

@@ -1,0 +1,429 @@
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsub.benchmark.analysis.agreement import AGREES, CANNOT, DIFFERS, NOT_MEASURED, UNDECIDED
+from fedsub.benchmark.analysis.figures import Entry, make_entries
+from fedsub.benchmark.analysis.judged import SAME_RUNS
+from fedsub.benchmark.analysis.public_code import by_work
+from fedsub.benchmark.analysis.public_records import AuthorsRuns, Run, load
+from fedsub.benchmark.analysis.published import figures
+from fedsub.benchmark.analysis.scores import Leaderboard, make_rows
+from fedsub.benchmark.cli.arguments import parse
+from fedsub.benchmark.records.folder import Records
+from fedsub.benchmark.records.record import Record
+from fedsub.benchmark.records.store import Store
+from fedsub.benchmark.report.leaderboard import verdicts_in_words
+from fedsub.benchmark.report.reproduction import markdown, write_reproduction
+from fedsub.benchmark.spec.cell import Cell
+from fedsub.benchmark.spec.plan import make_plan
+from fedsub.benchmark.spec.protocol import AXES, load_protocol, names
+from fedsub.methods.core import registry
+from tests.benchmark.fakes import make_record
+
+SCORES: Mapping[str, tuple[float, ...]] = {
+    "local": (79.9, 80.0, 80.1),
+    "fedavg": (60.0, 69.0, 78.0),
+    "fedpub": (81.4, 81.5, 81.6),
+}
+"""Seed by seed; 79.94 ± 0.24, 69.19 ± 0.67 and 81.54 ± 0.12 are printed."""
+
+
+def records_of(
+    table: str, scores: Mapping[str, tuple[float, ...]], *argv: str, **results: Any
+) -> list[Record]:
+    """Records of a table with made-up accuracies, seed by seed; `results` are in all of them."""
+    seeds = str(len(next(iter(scores.values()))))
+    cells = make_plan(parse(["--table", table, "--method", *scores, "--seeds", seeds, *argv])).cells
+    return [
+        make_record(
+            cell,
+            scores[cell.label][cell.seed],
+            default_options=asdict(registry.make_options(cell.method, dict(cell.options))),
+            **results,
+        )
+        for cell in cells
+    ]
+
+
+def entries_of(**records: Sequence[Record]) -> list[Entry]:
+    """Every printed figure, with records of some tables."""
+    given = {name.replace("_", "-"): found for name, found in records.items()}
+    return make_entries(Leaderboard(load_protocol(name), given.get(name, ())) for name in names())
+
+
+def entry_of(entries: Sequence[Entry], *place: str) -> Entry:
+    """The entry of the printed figure whose place begins like this."""
+    (found,) = (entry for entry in entries if entry.figure.place[: len(place)] == place)
+    return found
+
+
+TABLE_2 = ("FED-PUB", "2", "Cora", "metis", "10")
+PLACE = ("--dataset", "cora", "--clients", "10")
+
+
+@pytest.fixture(scope="module")
+def entries() -> list[Entry]:
+    return entries_of(fedpub_2=records_of("fedpub-2", SCORES, *PLACE))
+
+
+def test_every_printed_figure_has_one_entry(entries: list[Entry]) -> None:
+    listed = [figure for group in figures().values() for figure in group]
+    assert [(entry.figure.place, entry.figure.note) for entry in entries] == [
+        (figure.place, figure.note) for figure in listed
+    ]
+    assert len(listed) > 1200
+    assert sum(entry.row is not None for entry in entries) == 3
+
+
+def key_of(cell: Cell) -> dict[str, Any]:
+    """A cell's place on every axis of its protocol's grid."""
+    place = (str(cell.dataset), str(cell.partition), cell.clients, cell.label, cell.architecture.backbone)
+    return dict(zip(AXES, place, strict=True))
+
+
+@cache
+def planned(*argv: str) -> dict[str, Cell]:
+    return {cell.key: cell for cell in make_plan(parse(argv)).cells}
+
+
+def planned_by(entry: Entry) -> dict[str, Cell]:
+    program, *argv = shlex.split(entry.command)[2:]
+    assert program == "benchmark"
+    return planned(*argv)
+
+
+def test_a_command_runs_the_cells_of_its_figure_and_no_others(entries: list[Entry]) -> None:
+    """One figure of every method of every table; those of scores that compare cells come next."""
+    compared = ("gain_over", "change_from", "communication", "model_size")
+    chosen = {
+        (entry.protocol, entry.point["method"]): entry
+        for entry in entries
+        if entry.command and not entry.metric.startswith(compared)
+    }
+    assert len(chosen) > 100
+    for entry in chosen.values():
+        seeds = load_protocol(entry.protocol).seeds if entry.row is None else len(entry.row.records)
+        whole = planned("--table", entry.protocol, "--seeds", str(seeds), "--dataset", entry.point["dataset"])
+        expected = {key for key, cell in whole.items() if key_of(cell) == entry.point}
+        assert len(expected) == seeds
+        assert set(planned_by(entry)) == expected, entry.command
+
+
+def test_a_command_runs_what_the_figure_is_compared_with(entries: list[Entry]) -> None:
+    def of(*place: str) -> list[tuple[str, str]]:
+        cells = planned_by(entry_of(entries, *place)).values()
+        return [*dict.fromkeys((cell.label, str(cell.partition)) for cell in cells)]
+
+    kmeans = "kmeans[balanced=false]"
+    gain = of("FedCog", "text 5.2", "Cora", "kmeans", "100", "FedCog")
+    assert gain == [("fedcog", kmeans), ("fedavg", kmeans)]
+    change = of("FedCog", "text 5.2", "Cora", "metis->kmeans", "100", "FedAvg change kmeans-metis")
+    assert change == [("fedavg", kmeans), ("fedavg", "metis")]
+    share = ("FED-PUB", "3", "Cora", "metis-overlapping", "10", "GCFL", "", "communication_pct_of_fedavg")
+    assert [method for method, _ in of(*share)] == ["gcfl", "fedavg"]
+
+
+def test_a_command_names_the_seeds_that_were_run() -> None:
+    records = [record for record in records_of("fedpub-2", SCORES, *PLACE) if record.cell.seed in (0, 2)]
+    for chosen, seeds in ((records, "0,2,"), (records[1:2], "2,")):
+        entry = next(entry for entry in entries_of(fedpub_2=chosen) if entry.row is not None)
+        assert entry.command.endswith(f"--seeds {seeds}")
+        assert {cell.seed for cell in planned_by(entry).values()} == {
+            int(seed) for seed in seeds.split(",")[:-1]
+        }
+
+
+def test_what_was_chosen_on_the_table_is_said_of_every_figure(entries: list[Entry]) -> None:
+    def said(*place: str) -> str:
+        return " ".join(entry_of(entries, *place).chosen)
+
+    assert "ε₁ = 1" in said(*TABLE_2, "GCFL")
+    assert "masked classifier" in said(*TABLE_2, "FED-PUB")
+    assert "Generated rows" in said(*TABLE_2, "FedSage+")
+    assert said(*TABLE_2, "Local") == ""
+    assert "learning rate is 0.01" in said("FED-PUB", "2", "CiteSeer", "metis", "10", "Local")
+    assert "projector" in said(
+        "FedSpray", "2", "PubMed", "louvain-largest", "7", "FedSpray", "GCN", "minority_accuracy"
+    )
+    assert "standardised" in said("FedStruct", "1", "Cora", "random", "10", "FedStruct (GDV)")
+    assert "standardised" in said("FedStruct", "7", "Cora", "random", "10", "FedStruct (GDV) pruned p=30")
+    assert "Dropout" in said("FedStruct", "1", "Cora", "random", "10", "FL GNN")
+    assert said("FedStruct", "1", "PubMed", "random", "10", "FL GNN") == ""
+
+
+def test_a_method_that_is_its_baseline_in_every_run_gains_exactly_nothing() -> None:
+    scores = {"local": SCORES["local"], "gcfl": SCORES["local"]}
+    gain = entry_of(entries_of(fedpub_2=records_of("fedpub-2", scores, *PLACE)), *TABLE_2, "GCFL").gain
+    assert gain is not None
+    assert gain.difference == pytest.approx(79.94 - 78.66)
+    assert gain.interval is not None
+    scores = {"fedavg": SCORES["local"], "gcfl+": SCORES["local"]}
+    records = records_of("fedtad-2", scores, "--dataset", "cora", "--clients", "5")
+    (gain,) = [
+        entry.gain
+        for entry in entries_of(fedtad_2=records)
+        if entry.row is not None and entry.row.method == "gcfl+" and entry.table == "FedTAD, 2"
+    ]
+    assert gain is not None
+    assert (gain.word, gain.reason) == (UNDECIDED, SAME_RUNS)
+
+
+def test_a_whole_model_is_measured_by_what_is_sent() -> None:
+    """FED-PUB's Table 3 prints 100.00 ± 0.00 for the methods without masks."""
+    scores = dict.fromkeys(("fedavg", "fedgnn", "fedsage+", "gcfl"), (70.0, 71.0, 72.0))
+    entries = entries_of(fedpub_3=records_of("fedpub-3", scores, *PLACE))
+    for name in ("FedAvg", "FedGNN", "FedSage+", "GCFL"):
+        size = entry_of(
+            entries, "FED-PUB", "3", "Cora", "metis-overlapping", "10", name, "", "model_size_pct"
+        )
+        assert (size.level.word, size.level.difference) == (AGREES, 0.0)
+        assert {cell.label for cell in planned_by(size).values()} == {"fedavg", size.point["method"]}
+
+
+def test_a_figure_that_differs_says_why() -> None:
+    scores = {**SCORES, "fedpub": (88.0, 88.1, 88.3)}
+    entries = entries_of(fedpub_2=records_of("fedpub-2", scores, *PLACE))
+    found = entry_of(entries, *TABLE_2, "FED-PUB")
+    assert found.cause.startswith("no cause found; tried: ")
+    assert found.gain_cause == found.cause
+    assert f"| {found.cause} |" in markdown(entries, {})
+    assert entry_of(entries, *TABLE_2, "Local").cause == ""
+
+
+def test_the_authors_code_stands_beside_our_figures(tmp_path: Path) -> None:
+    records = records_of("fedpub-2", SCORES, *PLACE)
+    runs = AuthorsRuns(tmp_path, "fedpub")
+    place = ("fedpub-2", "cora", "metis", 10, "local", "gcn")
+    keys = [record.key for record in records if record.cell.method == "local" and record.cell.seed < 2]
+    # The third is of other clients, which a change of the partition left behind.
+    for seed, key in enumerate([*keys, "gone"]):
+        metrics = {"accuracy": 79.0 + seed}
+        runs.add(Run("fedpub", "c0ffee", key, *place, seed, seed, metrics, 100, 50.0, 0.99))
+    for record in records:
+        Store(tmp_path, "fedpub-2").append(record)
+    theirs = by_work(load(tmp_path), Records(tmp_path))
+    entries = entries_of(fedpub_2=records)
+    # 79.9 − 79 and 80 − 80: mean 0.45, standard error 0.45, t(1) at 95 % 6.3138;
+    # six seeds: 0.45 + 2.015 · 0.636 / √6 < 1.
+    assert entry_of(entries, *TABLE_2, "Local").authors(theirs) == {
+        "mean": 79.5,
+        "std": pytest.approx(0.7071),
+        "seeds": 2,
+        "seconds_per_round": 0.5,
+        "verdict": UNDECIDED,
+        "is_ratio": False,
+        "difference": 0.45,
+        "interval": [pytest.approx(-2.3912), pytest.approx(3.2912)],
+        "tolerance": 1.0,
+        "seeds_to_decide": 6,
+        "reason": "",
+    }
+    assert entry_of(entries, *TABLE_2, "FedAvg").authors(theirs) is None
+
+
+def test_levels_of_one_draw_are_counted_by_what_the_public_code_has(entries: list[Entry]) -> None:
+    """What is printed, but with a spread between draws of three points: one draw leaves all open. FED-PUB's
+    public code has no FedPer."""
+    printed = {
+        method: entry_of(entries, *TABLE_2, name).figure.mean
+        for method, name in {"local": "Local", "fedavg": "FedAvg", "fedper": "FedPer"}.items()
+    }
+    spread = {method: (mean - 3, mean, mean + 3) for method, mean in printed.items()}
+    records = records_of("fedpub-2", spread, *PLACE)
+    entries = entries_of(fedpub_2=records)
+    page = markdown(entries, {})
+    assert "One draw in print leaves 3 levels" in page
+    assert (
+        "on the clients of 0 of these levels the public code was run; it has method and graph of 2 more"
+        in page
+    )
+    local = next(record for record in records if record.cell.method == "local")
+    place = ("fedpub-2", "cora", "metis", 10, "local", "gcn")
+    run = Run("fedpub", "c0ffee", local.key, *place, 0, 0, {"accuracy": 79.0}, 100, 50.0, 0.99)
+    page = markdown(entries, {local.cell.work_key: [run]})
+    assert "of 1 of these levels the public code was run; it has method and graph of 1 more" in page
+
+
+def test_levels_and_gains_are_judged(entries: list[Entry]) -> None:
+    local, fedavg, fedpub = (entry_of(entries, *TABLE_2, name) for name in ("Local", "FedAvg", "FED-PUB"))
+    assert (local.level.word, fedavg.level.word, fedpub.level.word) == (AGREES, UNDECIDED, AGREES)
+    assert fedavg.level.reason == "no number of seeds would decide it: one draw in print"
+    gains = [entry.gain for entry in entries if entry.gain is not None]
+    once = sum(gain.reason.endswith("one draw in print") for gain in gains)
+    assert once
+    page = markdown(entries, {})
+    assert f"levels and {once} gains open" in page
+    assert f"| {once} | {fedavg.level.reason} |" in page
+    assert local.gain is None
+    assert fedpub.gain is not None
+    # (81.5 − 80) − (81.54 − 79.94), which no seed moves here: copies of one run decide nothing.
+    assert fedpub.gain.difference == pytest.approx(-0.1)
+    assert fedpub.gain.word == UNDECIDED
+    assert fedavg.gain is not None
+    assert fedavg.gain.word == UNDECIDED
+
+
+def test_gains_are_paired_by_seed() -> None:
+    """Draws that move both methods by ten points leave the level open, and the gain is decided."""
+    scores = {"local": (70.0, 80.0, 90.0), "fedpub": (71.5, 81.7, 91.6)}
+    found = entry_of(entries_of(fedpub_2=records_of("fedpub-2", scores, *PLACE)), *TABLE_2, "FED-PUB")
+    assert found.level.word == UNDECIDED
+    assert found.gain is not None
+    assert found.gain.word == AGREES
+    assert found.gain.difference == pytest.approx(0.0)
+    # s² = 0.01 with t(2) nearly: 0.01·(1 + 1/3) + (0.24² + 0.12²)/3 is its variance, 0.1930 the root.
+    assert found.gain.interval is not None
+    half = (found.gain.interval[1] - found.gain.interval[0]) / 2
+    assert 1.94 * 0.1930 < half < 2.92 * 0.1930
+
+
+def test_clients_that_are_drawn_once_here_decide_nothing_and_come_second() -> None:
+    once = records_of("fedpub-2-once", SCORES, *PLACE)
+    alone = entry_of(entries_of(fedpub_2_once=once), *TABLE_2, "FED-PUB")
+    assert (alone.protocol, alone.level.word) == ("fedpub-2-once", UNDECIDED)
+    assert "one draw of the clients here" in alone.level.reason
+    both = entries_of(fedpub_2_once=once, fedpub_2=records_of("fedpub-2", SCORES, *PLACE))
+    assert entry_of(both, *TABLE_2, "FED-PUB").protocol == "fedpub-2"
+
+
+def test_a_row_of_one_seed_draws_nothing_anew() -> None:
+    once = records_of("fedpub-2-once", SCORES, *PLACE)
+    one = {method: scores[:1] for method, scores in SCORES.items()}
+    both = entries_of(fedpub_2_once=once, fedpub_2=records_of("fedpub-2", one, *PLACE))
+    assert entry_of(both, *TABLE_2, "FED-PUB").protocol == "fedpub-2-once"
+
+
+def test_a_figures_own_table_answers_before_a_smaller_one_that_repeats_the_cell() -> None:
+    scores, place = {"fedspray": (88.0, 88.1)}, ("--dataset", "pubmed", "--backbone", "gcn")
+    both = {name: records_of(name.replace("_", "-"), scores, *place) for name in ("fedspray_3", "fedspray_2")}
+    printed = ("FedSpray", "2", "PubMed", "louvain-largest", "7", "FedSpray", "GCN", "accuracy")
+    assert entry_of(entries_of(**both), *printed).protocol == "fedspray-2"
+    assert entry_of(entries_of(fedspray_3=both["fedspray_3"]), *printed).protocol == "fedspray-3"
+
+
+def test_what_is_not_measured_says_why(entries: list[Entry]) -> None:
+    assert entry_of(
+        entries, "FedCog", "3", "DBLP", "metis or kmeans (unsaid)", "100", "Centralized"
+    ).level.reason
+    assert entry_of(entries, "FED-PUB", "2", "Cora", "metis", "5", "Local").level.word == NOT_MEASURED
+    arxiv = entry_of(entries, "FED-PUB", "2", "ogbn-arxiv", "metis", "5", "Local")
+    assert arxiv.level.word == CANNOT
+    assert "files could not be had" in arxiv.level.reason
+    for entry in entries:
+        assert entry.level.word != CANNOT or entry.level.reason
+
+
+def seconds_record(seed: int, factor: float) -> Record:
+    """FedCog's Table 3 on DBLP, the printed ratios but for `factor`, on a machine ten times as fast."""
+    argv = ["--table", "fedcog-3", "--dataset", "dblp", "--seeds", "3"]
+    cell = make_plan(parse(argv)).cells[seed]
+    noise = 1 + 0.02 * seed
+    extras = {
+        "propagation_seconds": 0.147 * noise * factor,
+        "propagation_seconds_fedavg": 0.0522 * noise,
+        "propagation_seconds_central": 0.2144,
+        "update_seconds": 0.0938,
+        "seconds_ratio_to_central": 0.69 * noise * factor,
+    }
+    options = asdict(registry.make_options(cell.method, dict(cell.options)))
+    return make_record(cell, extras=extras, default_options=options)
+
+
+@pytest.mark.parametrize(("factor", "word"), [(1.0, AGREES), (2.0, DIFFERS)])
+def test_seconds_are_divided_by_those_of_the_reference(factor: float, word: str) -> None:
+    entries = entries_of(fedcog_3=[seconds_record(seed, factor) for seed in range(3)])
+    place = ("FedCog", "3", "DBLP", "metis or kmeans (unsaid)", "100")
+    fedcog = entry_of(entries, *place, "FedCog", "SGC", "propagation_ms")
+    assert fedcog.level.word == word
+    assert fedcog.level.difference == pytest.approx(1.02 * factor, abs=0.01)
+    assert entry_of(entries, *place, "FedCog", "SGC", "ratio_to_centralized").level.word == word
+    assert entry_of(entries, *place, "FedAvg", "SGC", "propagation_ms").level.word == AGREES
+    central = entry_of(entries, *place, "Centralized").level
+    assert (central.word, central.difference) == (CANNOT, None)
+    protocol = load_protocol("fedcog-3")
+    rows = make_rows(protocol, [seconds_record(seed, factor) for seed in range(3)])
+    assert "compared as ratios to propagation central s." in verdicts_in_words(protocol, rows)
+
+
+def test_a_row_that_deviates_answers_nothing() -> None:
+    deviating = records_of("fedpub-2", SCORES, *PLACE, "--rounds", "5")
+    assert all(entry.row is None for entry in entries_of(fedpub_2=deviating))
+
+
+def test_the_page_counts_by_table_and_lists_what_differs() -> None:
+    scores = {**SCORES, "fedpub": (88.0, 88.1, 88.3)}
+    page = markdown(entries_of(fedpub_2=records_of("fedpub-2", scores, *PLACE)), {})
+    # 24 of the 144 are on a graph that is not at hand.
+    assert "| FED-PUB, 2 | 144 | 120 | 3 | 1 | 1 | 1 | 0 | 2 | 0 | 1 | 1 | 0.01 |" in page
+    assert (
+        "| FED-PUB · 2 · Cora · metis · 10 · FED-PUB · accuracy % ‡ | 81.54 ± 0.12 | 88.13 ± 0.15 | 3 "
+        "| +6.59 |" in page
+    )
+    # Local has 79.94 in print and 80.0 here.
+    assert "FED-PUB · accuracy % ‡ over local | +1.60 | +8.13 | 3 | +6.53 |" in page
+    assert "| FED-PUB, 2 | Cora · metis · 10 | 6 | FedAvg, " not in page
+    assert "| FED-PUB, 2 | Cora · metis · 5 | 8 | Local, FedAvg, " in page
+
+
+def test_the_files_are_the_same_for_records_in_any_order(tmp_path: Path) -> None:
+    records = records_of("fedpub-2", SCORES, *PLACE)
+    leaderboards = [Leaderboard(load_protocol("fedpub-2"), each) for each in (records, records[::-1])]
+    first, backwards = (
+        [path.read_bytes() for path in write_reproduction(tmp_path, make_entries([each]), {})]
+        for each in leaderboards
+    )
+    assert backwards == first
+    listed: list[dict[str, Any]] = json.loads(first[0])
+    (found,) = (
+        entry
+        for entry in listed
+        if entry["measured"] and entry["method"] == "Local" and entry["table"] == "2"
+    )
+    assert found["printed"] == {"mean": 79.94, "std": 0.24, "scale": 1.0, "runs": 3, "drawn_once": True}
+    assert found["measured"] == {"mean": 80.0, "std": 0.1, "seeds": 3}
+    assert found["level"]["verdict"] == AGREES
+    assert found["records"] == [record.key for record in records if record.cell.method == "local"]
+    assert (found["cause"], found["chosen"], found["authors"]) == ("", [], None)
+    assert all(entry["command"] or entry["level"]["reason"] for entry in listed)
+
+
+def test_a_record_that_does_not_hold_the_score_is_not_measured() -> None:
+    empty = [
+        replace(record, outcome=replace(record.result, metrics={}))
+        for record in records_of("fedpub-2", SCORES, *PLACE)
+    ]
+    assert all(entry.row is None for entry in entries_of(fedpub_2=empty))
+
+
+def test_one_division_for_every_seed_decides_nothing() -> None:
+    """As METIS makes it of few nodes: its spread says nothing of other clients, in print or elsewhere."""
+    same = {"partition_statistics": {"intra_edges": 3017, "clients": 10}}
+    entry = entry_of(entries_of(fedpub_2=records_of("fedpub-2", SCORES, *PLACE, **same)), *TABLE_2, "Local")
+    assert (entry.level.word, entry.level.reason) == (
+        UNDECIDED,
+        "all seeds share one draw of the clients here",
+    )
+
+
+def test_a_gain_tells_the_pairs_that_it_is_of() -> None:
+    """Of five seeds of the method three are the baseline's too."""
+    records = [
+        *records_of("fedpub-2", {"fedpub": (90.0, 90.1, 90.2, 90.3, 90.4)}, *PLACE),
+        *records_of("fedpub-2", {"local": (60.0, 60.1, 60.3)}, *PLACE),
+    ]
+    entry = entry_of(entries_of(fedpub_2=records), *TABLE_2, "FED-PUB")
+    assert entry.gain is not None
+    assert (entry.gain.word, entry.gain.count) == (DIFFERS, 3)
+    assert entry.row is not None
+    assert len(entry.row.records) == 5
+    (line,) = [line for line in markdown([entry], {}).splitlines() if " over local" in line]
+    assert line.split(" | ")[3] == "3"

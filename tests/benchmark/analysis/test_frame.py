@@ -1,0 +1,147 @@
+"""Records as frames: what is a row, what is averaged, and what is said where nothing can be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fedsub.benchmark.analysis.frame import Results
+from fedsub.benchmark.records.record import Record
+from fedsub.datasets.errors import UserError
+from tests.benchmark.fakes import failed, make_cell, make_record
+
+
+def results(*records: Record) -> Results:
+    return Results(records)
+
+
+def scores(*values: float | None, method: str = "fedavg") -> list[Record]:
+    return [make_record(make_cell(seed=seed, method=method), value) for seed, value in enumerate(values)]
+
+
+def test_means_and_sample_deviations_are_over_seeds() -> None:
+    found = results(*scores(50.0, 52.0), *scores(61.0, method="local"))
+    assert found.pivot()["cora"].to_dict() == {"fedavg": "51.00 ± 1.41", "local": "61.00"}
+    numbers = found.pivot(text=False)["cora"]
+    assert numbers["runs"].to_dict() == {"fedavg": 2, "local": 1}
+
+
+def test_what_was_not_scored_is_an_empty_field() -> None:
+    found = results(*scores(50.0, None, 52.0), *scores(None, None, method="local"))
+    assert found.pivot()["cora"].to_dict() == {"fedavg": "51.00 ± 1.41", "local": ""}
+    assert results(*scores(None, None)).pivot()["cora"].to_dict() == {"fedavg": ""}
+
+
+def test_a_failure_is_a_row_and_no_part_of_means_and_curves() -> None:
+    broken = failed(make_cell(seed=1, method="local"), "it was told to fail")
+    found = results(*scores(50.0), broken)
+    assert found.frame()["status"].tolist() == ["ok", "failed"]
+    assert [*found.pivot().index] == ["fedavg"]
+    assert set(found.curves()["method"]) == {"fedavg"}
+    assert (len(found.successes), found.failures) == (1, (broken,))
+    assert results(broken).curves().empty
+
+
+def test_the_score_is_that_by_which_the_round_was_selected() -> None:
+    cell = make_cell(dataset="tolokers", selection_metric="roc_auc")
+    metrics = {"accuracy": 78.0, "roc_auc": 71.0}
+    frame = results(make_record(cell, metrics=metrics)).frame()
+    assert frame[["score", "accuracy", "roc_auc"]].to_numpy().tolist() == [[71.0, 78.0, 71.0]]
+
+
+def test_settings_have_their_names_in_the_code_and_scores_those_of_records() -> None:
+    """A record calls the averaging of the accuracy `accuracy`, as the score."""
+    record = make_record(make_cell(accuracy="pooled", hidden=[64, 32], options={"mu": 0.5}), 50.0)
+    row = results(record).frame().iloc[0]
+    assert (row["accuracy"], row["averaging"], row["hidden"]) == (50.0, "pooled", "64+32")
+    assert (row["options.mu"], row["seconds.train"], row["bytes.up"]) == (0.5, 2.0, 2e6)
+    assert not {"curve", "extras", "environment", "chosen", "label"} & {*row.index}
+
+
+def test_hyper_parameters_are_chosen_by_the_validation_score_of_the_selected_round() -> None:
+    record = make_record(make_cell(), 50.0)
+    curve: dict[str, list[float | None]] = {
+        "round": [1.0, 2.0, 3.0],
+        "validation": [40.0, 41.5, 41.0],
+        "test": [49.0, 50.0, 51.0],
+    }
+    metrics = {**record.metrics, "accuracy_mean_validation": 50.0, "accuracy_per_client": 51.0}
+    result = replace(record.result, curve=curve, selected_round=2, metrics=metrics)
+    frame = results(replace(record, outcome=result), failed(make_cell(seed=1), "it was told to fail")).frame()
+    assert frame["validation"].iloc[0] == 41.5
+    assert frame["validation"].isna().tolist() == [False, True]
+    # No score that was taken on test nodes is called one of validation.
+    assert {name for name in frame if "validation" in name} == {
+        "validation",
+        "accuracy.selected_by_mean-validation",
+    }
+    assert frame["accuracy.selected_by_per-client"].iloc[0] == 51.0
+
+
+def test_scores_by_client_are_rows_of_their_own() -> None:
+    record = make_record(make_cell(), 50.0)
+    result = replace(record.result, extras={"test_by_client": [40.0, None, 60.0]})
+    found = results(replace(record, outcome=result), *scores(70.0)).by_client()
+    assert found["client"].tolist() == [0, 1, 2]
+    assert found["test"].fillna(-1).tolist() == [40.0, -1.0, 60.0]
+    assert set(found["method"]) == {"fedavg"}
+
+
+def test_contents_of_files_are_told_apart_by_a_few_digits() -> None:
+    first, second = (make_record(make_cell(files=letter * 64), 50.0) for letter in "ab")
+    assert [*results(first, second).pivot().index] == [("fedavg", "a" * 8), ("fedavg", "b" * 8)]
+
+
+def test_versions_of_a_part_are_never_averaged() -> None:
+    first = scores(50.0, 52.0)
+    second = [replace(each, cell=replace(each.cell, versions="metis=2")) for each in scores(60.0, 62.0)]
+    found = results(*first, *second)
+    assert found.pivot().index.names == ["method", "versions"]
+    assert found.pivot()["cora"].tolist() == ["51.00 ± 1.41", "61.00 ± 1.41"]
+
+
+def test_options_of_one_name_are_levels_and_of_other_methods_nothing_is_said() -> None:
+    def labelled(value: float, **options: float) -> Record:
+        return make_record(make_cell(method="fedprox", label="fedprox", options=options), value)
+
+    found = results(*scores(50.0), labelled(60.0, mu=0.5), labelled(70.0, mu=0.7), labelled(80.0))
+    table = found.pivot()
+    assert table.index.names == ["method", "options.mu"]
+    assert table["cora"].to_dict() == {
+        ("fedavg", ""): "50.00",
+        ("fedprox", "0.5"): "60.00",
+        ("fedprox", "0.7"): "70.00",
+        ("fedprox", ""): "80.00",
+    }
+
+
+def test_a_default_that_older_records_lack_is_no_other_setting() -> None:
+    older, newer = (
+        make_record(make_cell(seed=seed), 50.0 + 2 * seed, default_options=options)
+        for seed, options in enumerate(({}, {"alpha": 1}))
+    )
+    assert results(older, newer).pivot()["cora"].to_dict() == {"fedavg": "51.00 ± 1.41"}
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (("methd", "dataset", "score"), "unknown column 'methd': did you mean method"),
+        (("dataset", "dataset", "score"), "rows and columns are both dataset"),
+        (("method", "dataset", "method"), "method cannot be averaged: it is no number"),
+        (("method", "dataset", "split"), "split cannot be averaged"),
+    ],
+)
+def test_what_cannot_be_averaged_is_one_sentence(names: tuple[str, str, str], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        results(*scores(50.0, 52.0)).pivot(*names)
+
+
+def test_without_a_result_there_is_nothing_to_average() -> None:
+    broken = failed(make_cell(), "it was told to fail")
+    for none in (results(), results(broken)):
+        with pytest.raises(UserError, match="there is no result to average"):
+            none.pivot()
+    assert repr(results(broken)) == "0 results, 1 failures"
+    assert "it was told to fail" in results(broken)._repr_html_()

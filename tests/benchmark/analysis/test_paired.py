@@ -1,0 +1,260 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsub.benchmark.analysis.agreement import NOT_MEASURED, UNDECIDED
+from fedsub.benchmark.analysis.paired import (
+    EQUAL,
+    FAILS,
+    HIGHER,
+    HOLDS,
+    LOWER,
+    Comparison,
+    compare,
+    differences_of,
+    interval_of,
+    judge,
+    mean_over_columns,
+    repeats,
+    word_of_column,
+)
+
+DIFFERENCES = [1.0, 2.0, 3.0]
+"""Mean 2, standard error 1/√3; with two degrees of freedom P(T > t) is 1/2 − t/(2√(2 + t²))."""
+
+
+def made(holds: float, fails: float) -> Comparison:
+    """A comparison of these p-values."""
+    return Comparison(0.0, None, holds, fails, 3)
+
+
+def judged(columns: Sequence[Sequence[Comparison | None]], needed: int) -> str:
+    """The verdict on a claim of one contrast."""
+    return judge([(columns, needed)])
+
+
+def word(differences: list[float], direction: str, margin: float = 0.0) -> str:
+    found = compare(differences, direction, margin)
+    assert found is not None
+    return found.word
+
+
+def test_the_interval_by_hand() -> None:
+    # t(2) at 95 % is 2.91999: half-width 1.68586.
+    assert interval_of(DIFFERENCES) == pytest.approx((0.31414, 3.68586), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("difference", "direction", "margin"),
+    [(2.0, HIGHER, 2.0), (-2.0, LOWER, 2.0), (2.0, EQUAL, 2.0), (0.0, HIGHER, 0.0), (0.0, LOWER, 0.0)],
+)
+def test_differences_that_are_all_the_margin_decide_nothing(
+    difference: float, direction: str, margin: float
+) -> None:
+    assert word([difference] * 3, direction, margin) == UNDECIDED
+
+
+def test_what_rounding_leaves_is_no_spread_and_no_distance() -> None:
+    nearly = [80.3 - 80.0, 70.5 - 70.2, 0.3]
+    assert len({*nearly}) > 1
+    for direction, sign in ((HIGHER, 1), (LOWER, -1), (EQUAL, 1)):
+        assert word([sign * value for value in nearly], direction, 0.3) == UNDECIDED
+        assert word([sign * nearly[0]] * 3, direction, 0.3) == UNDECIDED
+    assert word(nearly, HIGHER, 0.29) == HOLDS
+    found = compare(nearly, HIGHER, 0.3)
+    assert found is not None
+    assert found.seeds_needed(10) is None
+
+
+@pytest.mark.parametrize(
+    ("direction", "margin", "expected"),
+    [
+        (HIGHER, 0.0, HOLDS),  # t = 2√3: p = 1/2 − √12/(2√14) = 0.0371.
+        (HIGHER, 0.3, HOLDS),
+        (HIGHER, 0.4, UNDECIDED),
+        (HIGHER, 3.6, UNDECIDED),
+        (HIGHER, 3.7, FAILS),
+        (LOWER, 0.0, FAILS),
+        (LOWER, -3.7, HOLDS),
+        (LOWER, -3.6, UNDECIDED),
+        (EQUAL, 3.7, HOLDS),
+        (EQUAL, 3.6, UNDECIDED),
+        (EQUAL, 0.4, UNDECIDED),
+        (EQUAL, 0.3, FAILS),
+    ],
+)
+def test_a_comparison_by_hand(direction: str, margin: float, expected: str) -> None:
+    assert word(DIFFERENCES, direction, margin) == expected
+
+
+def test_the_p_value_by_hand() -> None:
+    found = compare(DIFFERENCES, HIGHER)
+    assert found is not None
+    assert (found.difference, found.seeds) == (2.0, 3)
+    assert found.holds == pytest.approx(0.5 - 12**0.5 / (2 * 14**0.5))
+    assert found.fails == pytest.approx(1 - found.holds)
+
+
+def test_without_spread_the_difference_is_exact_and_one_seed_tells_nothing() -> None:
+    assert word([-1.0, -1.0, -1.0], HIGHER) == FAILS
+    assert word([1.0, 1.0, 1.0], LOWER) == FAILS
+    assert word([0.0, 0.0, 0.0], EQUAL, 1.0) == HOLDS
+    assert word([5.0, 5.0], HIGHER, 4.0) == HOLDS
+    assert word([50.0], HIGHER) == UNDECIDED
+    assert compare([], HIGHER) is None
+
+
+@given(
+    st.lists(st.integers(-20, 20), min_size=2, max_size=6),
+    st.sampled_from([HIGHER, LOWER, EQUAL]),
+    st.integers(1, 9),
+)
+def test_nothing_holds_and_fails_and_both_directions_are_alike(
+    values: list[int], direction: str, margin: int
+) -> None:
+    differences = [float(value) for value in values]
+    found = compare(differences, direction, margin)
+    opposite = {HIGHER: LOWER, LOWER: HIGHER, EQUAL: EQUAL}[direction]
+    mirrored = compare([-value for value in differences], opposite, margin)
+    assert found is not None
+    assert mirrored is not None
+    assert (found.holds, found.fails) == pytest.approx((mirrored.holds, mirrored.fails))
+    assert max(found.holds, found.fails) > 0.05
+
+
+def test_a_column_holds_if_all_its_comparisons_do() -> None:
+    assert word_of_column([made(0.01, 0.99), made(0.049, 0.951)]) == HOLDS
+    assert word_of_column([made(0.01, 0.99), made(0.06, 0.94)]) == UNDECIDED
+    # Two had the chance to fail: twice 0.024 is enough, twice 0.03 is not.
+    assert word_of_column([made(0.01, 0.99), made(0.976, 0.024)]) == FAILS
+    assert word_of_column([made(0.01, 0.99), made(0.97, 0.03)]) == UNDECIDED
+    assert word_of_column([made(0.01, 0.99), None]) == UNDECIDED
+    assert word_of_column([made(0.99, 0.01), None]) == FAILS
+    # One that is not measured had no chance to.
+    assert word_of_column([made(0.97, 0.03), None]) == FAILS
+    assert word_of_column([None, None]) == NOT_MEASURED
+
+
+@pytest.mark.parametrize(
+    ("holds", "needed", "expected"),
+    [
+        ([0.01, 0.02, 0.049], 3, HOLDS),
+        ([0.01, 0.02, 0.06], 3, UNDECIDED),
+        ([0.01, 0.024, 0.9], 2, HOLDS),  # The second smallest, twice: one could be picked out of two.
+        ([0.01, 0.026, 0.9], 2, UNDECIDED),
+        ([0.016, 0.9, 0.9], 1, HOLDS),
+        ([0.02, 0.9, 0.9], 1, UNDECIDED),
+        ([0.01, 0.01, 0.984], 3, FAILS),
+        ([0.01, 0.01, 0.98], 3, UNDECIDED),
+        ([0.01, 0.98, 0.974], 2, UNDECIDED),  # Two must fail, at half the level each.
+        ([0.01, 0.98, 0.976], 2, FAILS),
+    ],
+)
+def test_k_of_n_columns_by_hand(holds: list[float], needed: int, expected: str) -> None:
+    assert judged([[made(value, 1 - value)] for value in holds], needed) == expected
+
+
+def test_one_noisy_column_of_a_hundred_refutes_nothing() -> None:
+    columns = [[made(0.3, 0.7)]] * 99 + [[made(0.99, 0.01)]]
+    assert judged(columns, 100) == UNDECIDED
+    assert judged([*columns[:-1], [made(0.9996, 0.0004)]], 100) == FAILS
+
+
+def test_columns_that_are_not_measured_carry_nothing() -> None:
+    good, bad = [made(0.001, 0.999)], [made(0.999, 0.001)]
+    assert judged([good, [None]], 2) == UNDECIDED
+    assert judged([bad, [None]], 2) == FAILS
+    assert judged([bad, [None]], 1) == UNDECIDED
+    assert judged([[None], [None]], 2) == NOT_MEASURED
+    # Of a column that is measured in part a comparison can fail.
+    assert judged([[*bad, None]], 1) == FAILS
+    assert judged([[*good, None]], 1) == UNDECIDED
+
+
+def test_of_several_contrasts_all_must_hold_and_one_must_fail_beyond_their_number() -> None:
+    good, open_, bad = ([[made(value, 1 - value)]] for value in (0.04, 0.4, 0.97))
+    worse = [[made(0.99, 0.01)]]
+    assert judge([(good, 1), (good, 1)]) == HOLDS
+    assert judge([(good, 1), (open_, 1)]) == UNDECIDED
+    # 0.03 twice is above 5 %, 0.01 twice is not.
+    assert judge([(bad, 1)]) == FAILS
+    assert judge([(good, 1), (bad, 1)]) == UNDECIDED
+    assert judge([(good, 1), (worse, 1)]) == FAILS
+    assert judge([(good, 1), ([[None]], 1)]) == UNDECIDED
+    assert judge([([[None]], 1), ([[None]], 1)]) == NOT_MEASURED
+
+
+def test_sides_are_paired_by_seed() -> None:
+    ours, theirs = {0: 70.0, 1: 81.0, 5: 60.0}, {1: 80.0, 0: 69.5, 7: 0.0}
+    assert differences_of(ours, theirs) == {0: 0.5, 1: 1.0}
+    assert mean_over_columns([{0: 1.0, 1: 2.0, 2: 9.0}, {1: 4.0, 0: 3.0}]) == {0: 2.0, 1: 3.0}
+    assert mean_over_columns([]) == {}
+
+
+def test_seeds_that_change_nothing_are_no_repetition() -> None:
+    assert repeats({0: 70.0, 1: 70.1})
+    assert not repeats({0: 70.0, 1: 70.0})
+    assert not repeats({0: 0.1 + 0.2, 1: 0.3})
+    assert not repeats({0: 70.0})
+
+
+@pytest.mark.parametrize(
+    ("direction", "margin", "most", "expected"),
+    [
+        (HIGHER, 0.4, 10, 4),  # The mean is 1.6 from the margin: t(2) is 2.77 of 2.92, t(3) 3.2 of 2.35.
+        (EQUAL, 3.0, 10, 5),  # 1.0 from it: t(3) is 2.0, t(4) 2.24 of 2.13.
+        (EQUAL, 3.0, 5, 5),
+        (EQUAL, 3.0, 4, None),
+        (HIGHER, 2.0, 10, None),
+        (HIGHER, 0.0, 10, None),  # It holds already.
+    ],
+)
+def test_how_many_seeds_would_decide(direction: str, margin: float, most: int, expected: int | None) -> None:
+    found = compare(DIFFERENCES, direction, margin)
+    assert found is not None
+    assert found.seeds_needed(most) == expected
+
+
+def test_what_more_seeds_would_make_of_it() -> None:
+    found = compare(DIFFERENCES, HIGHER)
+    # Five with mean 2 and standard deviation 1, too.
+    five = compare([2 - 2**0.5, 2.0, 2.0, 2.0, 2 + 2**0.5], HIGHER)
+    assert found is not None
+    assert five is not None
+    then = found.at(5)
+    assert (then.seeds, then.holds, then.fails) == (5, pytest.approx(five.holds), pytest.approx(five.fails))
+    assert found.at(3) is found
+    one = compare([1.0], HIGHER)
+    assert one is not None
+    assert one.at(10) is one
+
+
+def test_one_seed_does_not_tell_how_many_would_decide() -> None:
+    found = compare([1.0], HIGHER)
+    assert found is not None
+    assert found.seeds_needed(10) is None
+
+
+def test_two_seeds_decide_nothing() -> None:
+    found = compare([5.0, 5.1], HIGHER)
+    assert found is not None
+    assert (found.word, found.seeds) == (UNDECIDED, 2)
+    assert compare([5.0, 5.0], HIGHER).word == HOLDS  # type: ignore[union-attr]
+
+
+def test_two_looks_decide_wrongly_in_seven_of_a_hundred() -> None:
+    """At the margin itself, by the rule of the campaign: three seeds, and all ten where those do not decide
+    and ten would. The page says so."""
+    random, wrong = np.random.default_rng(0), 0
+    for draws in random.normal(size=(2000, 10)).tolist():
+        found = compare(draws[:3], HIGHER)
+        assert found is not None
+        if found.word == UNDECIDED and found.seeds_needed(10) is not None:
+            found = compare(draws, HIGHER)
+        wrong += found is not None and found.word == HOLDS
+    assert 0.055 < wrong / 2000 < 0.085

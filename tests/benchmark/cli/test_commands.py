@@ -1,0 +1,389 @@
+"""The command line as its user sees it: exit codes, sentences, and what is written."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsub.benchmark.cli.arguments import parse
+from fedsub.benchmark.cli.commands import main
+from fedsub.benchmark.execution.artifacts import Saving
+from fedsub.benchmark.records.record import Record
+from fedsub.benchmark.spec.cell import Cell
+from fedsub.benchmark.spec.protocol import SETTINGS
+from tests.benchmark.fakes import failing_run, quick_run, run, stored
+
+ONE = ("--method", "fedavg", "--engine", "in-process")
+
+
+def test_finished_cells_are_not_run_again_unless_asked(tmp_path: Path) -> None:
+    assert run(tmp_path, *ONE, "--seeds", "2") == 0
+    assert run(tmp_path, *ONE, "--seeds", "3") == 0
+    assert [record["seed"] for record in stored(tmp_path)] == [0, 1, 2]
+    assert run(tmp_path, *ONE, "--seeds", "1", "--rerun") == 0
+    assert [record["seed"] for record in stored(tmp_path)] == [0, 1, 2, 0]
+
+
+def test_json_goes_to_standard_output_and_all_else_to_standard_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, *ONE, "--seeds", "2", "--format", "json") == 0
+    records = json.loads(capsys.readouterr().out)
+    assert [record["seed"] for record in records] == [0, 1]
+    wanted = "key status protocol task dataset partition clients method options backbone seed metrics seconds"
+    wanted += " rounds peak_memory_mb bytes environment commit note"
+    assert set(wanted.split()) <= set(records[0])
+
+
+def test_a_table_without_a_result_is_not_headed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    refused = ["--set", "split=official", "--engine", "in-process", "--results", str(tmp_path)]
+    assert (
+        main(parse(["--dataset", "community[nodes=200]", "--method", "fedavg", "--clients", "3", *refused]))
+        == 1
+    )
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "came without an official split" in captured.err
+
+
+def test_the_table_is_printed_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(tmp_path, *ONE) == 0
+    assert "fedavg" in capsys.readouterr().out
+    assert "| fedavg |" in (tmp_path / "leaderboards" / "default.md").read_text()
+
+
+def test_without_seeds_the_rows_are_those_of_the_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """More seeds of a row may be on record than a table's own; other rows are not asked for."""
+    assert run(tmp_path, *ONE, "--seeds", "5") == 0
+    assert run(tmp_path, *ONE, "--seeds", "5", "--method", "fedper") == 0
+    capsys.readouterr()
+    assert run(tmp_path, *ONE, "--format", "json") == 0
+    assert [record["seed"] for record in json.loads(capsys.readouterr().out)] == [0, 1, 2, 3, 4]
+    assert run(tmp_path, *ONE, "--seeds", "2", "--format", "json") == 0
+    assert [record["seed"] for record in json.loads(capsys.readouterr().out)] == [0, 1]
+
+
+@pytest.mark.parametrize("argv", [["--engine", "prozess"], ["--save", "modell"]])
+def test_a_dry_run_refuses_what_a_run_would(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], argv: list[str]
+) -> None:
+    assert main(parse([*ONE, *argv, "--dry-run", "--results", str(tmp_path)])) == 2
+    assert argv[1] in capsys.readouterr().err
+
+
+def test_a_dry_run_lists_the_cells_and_leaves_no_trace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path / "new", *ONE, "--seeds", "2", "--dry-run") == 0
+    captured = capsys.readouterr()
+    assert captured.out.count("to run") == 2
+    assert "2 cells: 0 done before, 2 to run" in captured.err
+    assert not (tmp_path / "new").exists()
+    assert run(tmp_path / "new", *ONE, "--dry-run", "--format", "json") == 0
+    assert json.loads(capsys.readouterr().out)[0]["method"] == "fedavg"
+
+
+def test_a_dry_run_counts_what_a_run_again_would_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, *ONE) == 0
+    for argv, said in (([], "1 done before, 0 to run"), (["--rerun"], "0 done before, 1 to run")):
+        assert run(tmp_path, *ONE, *argv, "--dry-run") == 0
+        assert f"1 cell: {said}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("argv", [[], ["--dry-run"]])
+def test_lines_that_hold_no_record_are_named(
+    argv: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, *ONE) == 0
+    path = tmp_path / "runs" / "default.jsonl"
+    number = path.read_bytes().count(b"\n") + 1
+    path.write_bytes(path.read_bytes() + b"not json\n")
+    capsys.readouterr()
+    assert run(tmp_path, *ONE, *argv) == 0
+    assert f"{path}: no record can be read in line {number}: passed over" in capsys.readouterr().err
+
+
+def test_a_failed_cell_gives_exit_code_1_and_is_tried_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    switch = tmp_path / "fail"
+    switch.touch()
+    monkeypatch.setenv("FAKE_FAILS", str(switch))
+    one = ("--method", "fedavg", "--workers", "1")
+    assert run(tmp_path, *one, "--seeds", "3", work=failing_run) == 1
+    said = capsys.readouterr().err
+    assert "1 of 3 cells failed" in said
+    (log,) = tmp_path.glob("**/logs/*.log")
+    assert f"(log: {log})" in said
+    assert [record["status"] for record in stored(tmp_path)] == ["ok", "failed", "ok"]
+    switch.unlink()
+    assert run(tmp_path, *ONE, "--seeds", "3", work=failing_run) == 0
+    assert [record["seed"] for record in stored(tmp_path)] == [0, 1, 2, 1]
+
+
+def test_a_failed_rerun_is_reported_and_leaves_the_result_on_the_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    switch = tmp_path / "fail"
+    monkeypatch.setenv("FAKE_FAILS", str(switch))
+    assert run(tmp_path, *ONE, "--seeds", "2", work=failing_run) == 0
+    page = (tmp_path / "leaderboards" / "default.md").read_bytes()
+    switch.touch()
+    capsys.readouterr()
+    assert run(tmp_path, *ONE, "--seeds", "2", "--rerun", work=failing_run) == 1
+    errors = capsys.readouterr().err
+    assert "1 of 2 cells failed" in errors
+    assert "it was told to fail (its earlier result stays)" in errors
+    assert [record["status"] for record in stored(tmp_path)] == ["ok", "ok", "ok", "failed"]
+    assert (tmp_path / "leaderboards" / "default.md").read_bytes() == page
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["--method", "fedpox"],
+        ["--dataset", "coar"],
+        ["--table", "fedpub2"],
+        ["--partition", "metiss"],
+        ["--set", "lr=1"],
+        ["--engine", "rai"],
+        ["--report"],
+        ["--set", "hiden=64"],
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(
+    argv: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, *argv) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines()[-1].startswith("benchmark: ")
+    assert "Traceback" not in captured.err
+
+
+def test_an_unknown_setting_is_answered_with_the_nearest_or_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, "--set", "hiden=64") == 2
+    assert "unknown setting 'hiden': did you mean hidden?" in capsys.readouterr().err
+    assert run(tmp_path, "--set", "zzz=64") == 2
+    assert f"unknown setting 'zzz': choose from {', '.join(sorted(SETTINGS))}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["64,32", "64+32"])
+def test_a_list_is_written_with_commas(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(tmp_path, *ONE, "--set", f"hidden={text}", "--dry-run", "--format", "json") == 0
+    assert json.loads(capsys.readouterr().out)[0]["hidden"] == [64, 32]
+
+
+def test_the_shards_divide_the_cells_and_keep_equal_work_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def keys(*argv: str) -> list[str]:
+        tables = ("--table", "fedpub-2", "fedpub-2-once", "--dataset", "cora", "--method", "local,fedavg")
+        assert run(tmp_path, *tables, "--dry-run", *argv) == 0
+        return [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+
+    parts = [keys("--shard", f"{part}/5") for part in range(1, 6)]
+    assert sorted(key for part in parts for key in part) == sorted(keys())
+    assert sum(map(bool, parts)) > 1
+
+
+def test_the_debugger_opens_where_a_cell_raises(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened: list[Any] = []
+    monkeypatch.setattr("pdb.post_mortem", opened.append)
+    method = tmp_path / "broken.py"
+    method.write_text(
+        "from methods.core.base import register\nfrom methods.fedavg import FedAvg\n"
+        "@register('broken', title='Broken', paper='none')\n"
+        "class Broken(FedAvg):\n    def objective(self, logits):\n        return 1 / 0\n"
+    )
+    cell = ["--dataset", "community[nodes=200]", "--clients", "2", "--rounds", "1", "--seeds", "1"]
+    argv = ["--pdb", "--results", str(tmp_path / "results"), *cell]
+    assert main(parse([*argv, "--method", str(method)])) == 1
+    (trace,) = opened
+    while trace.tb_next:
+        trace = trace.tb_next
+    assert trace.tb_frame.f_code.co_filename == str(method)
+    assert "ZeroDivisionError" in capsys.readouterr().err
+    assert main(parse([*argv, "--method", "local", "--save", "model"])) == 0
+    assert [*(tmp_path / "results" / "saved").glob("*/model.pt")]
+    asked = [*argv, "--method", "local", "--save"]
+    capsys.readouterr()
+    assert main(parse([*asked, "model"])) == 0
+    assert "--rerun" not in capsys.readouterr().err
+    assert main(parse([*asked, "model,predictions"])) == 0
+    assert "1 cell done before without the files that --save asks for" in capsys.readouterr().err
+
+
+def test_files_are_saved_in_the_results_folder_wherever_a_worker_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places: list[Path] = []
+
+    def elsewhere(cell: Cell, save: Saving) -> Record:
+        places.append(save.results)
+        return quick_run(cell)
+
+    monkeypatch.chdir(tmp_path)
+    assert run(Path("results"), *ONE, "--save", "model", work=elsewhere) == 0  # type: ignore[arg-type]
+    assert places == [tmp_path / "results"]
+
+
+def test_a_wrong_key_in_a_protocol_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text("titel = 'x'")
+    assert run(tmp_path, "--table", str(path)) == 2
+    assert "unknown key 'titel': did you mean title" in capsys.readouterr().err
+
+
+def test_a_protocol_of_ones_own_has_its_page(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'title = "Mine"\n[grid]\ndataset = "community"\npartition = "metis"\nclients = 3\n'
+        'method = "local"\nbackbone = "gcn"\n'
+    )
+    assert run(tmp_path, "--table", str(path)) == 0
+    assert (tmp_path / "leaderboards" / "mine.md").read_text().startswith("# Mine\n")
+
+
+def test_a_misspelt_score_is_named_with_the_one_that_runs_have(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = """
+metrics = ["accuracy", "acuracy", "macro_f1@round2", "gain_over_fedavg", "update_mb", "sparkle"]
+
+[grid]
+dataset = ["community"]
+partition = ["metis"]
+clients = [3]
+method = ["fedavg"]
+backbone = ["gcn"]
+
+[settings]
+split = "ratio"
+rounds = 2
+"""
+    (tmp_path / "mine.toml").write_text(content)
+    assert run(tmp_path, "--table", str(tmp_path / "mine.toml"), "--engine", "in-process") == 0
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("no run has the score")]
+    assert said == [
+        "no run has the score 'acuracy': did you mean accuracy?",
+        *(
+            f"no run has the score {name!r}, which its table names"
+            for name in ("macro_f1", "sparkle", "update_mb")
+        ),
+    ]
+
+
+def test_a_results_folder_that_cannot_be_written_is_found_before_any_cell_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+
+    def never(cell: Any) -> Any:
+        raise AssertionError("a cell ran")
+
+    assert run(tmp_path / "file", *ONE, work=never) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("results_full", [False, True])
+def test_a_disk_that_fills_up_loses_no_record(
+    results_full: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results, temporary = tmp_path / "results", tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    sync, make, calls = os.fsync, tempfile.mkstemp, []
+
+    def full(descriptor: int) -> None:
+        calls.append(descriptor)
+        if len(calls) == 2:
+            raise OSError(28, "No space left on device")
+        sync(descriptor)
+
+    def make_there(suffix: str, prefix: str, folder: Path) -> tuple[int, str]:
+        if results_full and folder == results:
+            raise OSError(28, "No space left on device")
+        return make(suffix, prefix, folder)
+
+    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(tempfile, "mkstemp", make_there)
+    # Nor is there room for the page.
+    results.mkdir()
+    (results / "leaderboards").touch()
+    assert run(results, *ONE, "--seeds", "3") == 2
+    page, last = capsys.readouterr().err.splitlines()[-2:]
+    assert "cannot write" in page
+    assert "No space left on device" in last
+    (refuge,) = (temporary if results_full else results).glob("unsaved-default-*.jsonl")
+    assert str(refuge) in last
+    assert json.loads(refuge.read_text())["seed"] == 1
+    (results / "leaderboards").unlink()
+    assert [record["seed"] for record in stored(results)] == [0]
+    assert run(results, *ONE, "--seeds", "3") == 0
+    assert [record["seed"] for record in stored(results)] == [0, 1, 2]
+
+
+def test_a_page_that_cannot_be_written_is_one_sentence_and_the_records_stay(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "leaderboards").touch()
+    assert run(tmp_path, *ONE) == 2
+    assert "cannot write" in capsys.readouterr().err.splitlines()[-1]
+    assert len(stored(tmp_path)) == 1
+
+
+def test_the_listing_names_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(tmp_path, "--list") == 0
+    out = capsys.readouterr().out
+    for name in ("fedprox", "community", "cora", "metis-overlapping", "fedpub-2", "breaks privacy"):
+        assert name in out
+    # What one method has of its own, no backbone changes.
+    for own in ("fediih", "fedlap", "fedstruct"):
+        assert "its own" in next(line for line in out.splitlines() if line.split()[:1] == [own]), own
+    assert "gcn, sgc" in next(line for line in out.splitlines() if line.split()[:1] == ["fedavg"])
+    for options in (r"^ *fedprox +mu=0.01 *$", r"^ *community +nodes=\d+, ", r"^ *metis .* recursive=false"):
+        assert re.search(options, out, re.MULTILINE)
+
+
+@pytest.mark.parametrize("kind", ["methods", "datasets", "partitions", "splits"])
+def test_a_plug_in_that_cannot_be_imported_is_listed_with_the_reason(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = tmp_path / "theirs-1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Name: theirs\nVersion: 1.0\n")
+    (installed / "entry_points.txt").write_text(f"[fedsub.{kind}]\ntheirs = no_such_package:thing\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert run(tmp_path, "--list") == 0
+    out = capsys.readouterr().out
+    assert re.search("^ *theirs ", out, re.MULTILINE)
+    assert kind == "datasets" or "the plug-in theirs cannot be imported" in out
+    assert "metis-overlapping" in out
+
+
+def test_a_failure_in_the_commands_own_process_has_a_log_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_FAILS", str(tmp_path))
+    assert run(tmp_path / "results", *ONE, "--seeds", "2", work=failing_run) == 1
+    (bad,) = (record for record in stored(tmp_path / "results") if record["status"] == "failed")
+    (path,) = (tmp_path / "results" / "logs").glob("*.log")
+    assert path.stem == bad["key"]
+    assert (bad["traceback"] or bad["error"]) in path.read_text()

@@ -1,0 +1,195 @@
+"""No cell stops a grid: every mixture of ways to end, on every engine, leaves each other cell's record."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedsub.benchmark.cli.arguments import parse
+from fedsub.benchmark.cli.commands import main
+from fedsub.benchmark.execution import runner
+from fedsub.benchmark.records.record import Record
+from fedsub.benchmark.records.store import Store
+from fedsub.benchmark.spec.cell import Cell
+from fedsub.datasets.partition import partition
+from fedsub.datasets.registry import load
+from tests.benchmark.fakes import make_record, stored
+
+PLUGIN = """
+from fedsub.methods.core.base import register
+from fedsub.methods.fedavg import FedAvg
+
+@register("{name}", title="Ends", paper="none")
+class Ends(FedAvg):
+    def build(self):
+        {body}
+"""
+
+
+def limited_memory(cell: Cell, *given: object) -> Record:
+    """As on a machine whose memory is spent: the address space may not grow by the half GiB asked for."""
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + 2**28, limits[1]))
+    try:
+        return make_record(cell, float(np.ones(2**26).sum()))
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+def killed(cell: Cell, *given: object) -> Record:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("it lived")
+
+
+def ended(cell: Cell, *given: object) -> Record:
+    raise SystemExit(3)
+
+
+def out_of_memory(cell: Cell, *given: object) -> Record:
+    raise MemoryError
+
+
+def broken(cell: Cell, *given: object) -> Record:
+    raise RuntimeError("two\nlines \ud800")
+
+
+def too_many_clients(cell: Cell, *given: object) -> Record:
+    partition(load("community[nodes=60,communities=6]"), "metis", 100_000, cell.seed)
+    raise AssertionError("it was partitioned")
+
+
+def odd_extras(cell: Cell, *given: object) -> Record:
+    return make_record(cell, extras={"model": np.random.default_rng})
+
+
+def no_figures(cell: Cell, *given: object) -> Record:
+    return make_record(cell, metrics={"accuracy": "half"})
+
+
+def endless(cell: Cell, *given: object) -> Record:
+    time.sleep(3600)
+    raise AssertionError("nobody stopped it")
+
+
+def good(cell: Cell, *given: object) -> Record:
+    return make_record(cell)
+
+
+WAYS: Mapping[str, tuple[Callable[..., Record], str]] = MappingProxyType(
+    {
+        "good": (good, ""),
+        "user error": (too_many_clients, "100000 clients"),
+        "error": (broken, "RuntimeError: two lines"),
+        "odd extras": (odd_extras, "cannot be written as JSON"),
+        "no figures": (no_figures, "metrics must be"),
+        "exit": (ended, "SystemExit: 3"),
+        "memory error": (out_of_memory, "MemoryError"),
+        "memory": (limited_memory, "Unable to allocate"),
+        "killed": (killed, "killed|died|crashed"),
+        "endless": (endless, "it was stopped after 10 s"),
+    }
+)
+"""How a cell may end, and words of its failure; none if it succeeds."""
+NAMES = tuple(WAYS)
+
+
+def mixed_run(cell: Cell) -> Record:
+    """The way that the seed names; what it raises goes through the `attempt` of the real runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner, "run", WAYS[NAMES[cell.seed % len(NAMES)]][0])
+        return runner.attempt(cell)
+
+
+def check(folder: Path, ways: Sequence[str], *engine: str) -> None:
+    """Run one cell for each of `ways`, and again what failed."""
+    seeds = [number * len(NAMES) + NAMES.index(way) for number, way in enumerate(ways)]
+    options = ["--method", "fedavg", "--seeds", ",".join(map(str, seeds)) + ",", "--results", str(folder)]
+    failing = [seed for seed, way in zip(seeds, ways, strict=True) if WAYS[way][1]]
+    assert main(parse([*options, *engine]), mixed_run) == bool(failing)
+    found = stored(folder)
+    assert Counter(record["seed"] for record in found) == Counter(seeds)
+    for record in found:
+        way = NAMES[record["seed"] % len(NAMES)]
+        assert record["status"] == ("failed" if record["seed"] in failing else "ok"), record
+        assert re.search(WAYS[way][1], record.get("error", "")), record
+    assert main(parse([*options, "--engine", "in-process"]), good) == 0
+    again = [record["seed"] for record in stored(folder)]
+    assert Counter(again[len(seeds) :]) == Counter(failing)
+    assert Store(folder, "default").unreadable == []
+
+
+@settings(max_examples=25)
+@given(
+    ways=st.lists(
+        st.sampled_from([way for way in NAMES if way not in ("killed", "endless")]), min_size=1, max_size=8
+    )
+)
+def test_no_failure_that_python_sees_stops_a_grid_in_process(
+    ways: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    check(tmp_path_factory.mktemp("grid"), ways, "--engine", "in-process")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_no_way_to_end_stops_a_grid_on_workers(workers: int, tmp_path: Path) -> None:
+    ways = [*NAMES, "good", "good"]
+    np.random.default_rng(workers).shuffle(ways)
+    check(tmp_path, ways, "--workers", str(workers), "--timeout", "10")
+
+
+@pytest.mark.parametrize(
+    ("ways", "limit"),
+    [
+        (["killed", "good", "exit", "memory", "good"], []),
+        # Each of these is a process that a task starts and can stop.
+        (["killed", "endless", "good"], ["--timeout", "10"]),
+    ],
+)
+def test_dead_and_endless_cells_stop_no_ray_grid(ways: list[str], limit: list[str], tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="Ray is an optional extra")
+    check(tmp_path, ways, "--engine", "ray", "--workers", "2", *limit)
+
+
+def test_real_cells_that_fail_leave_the_others_theirs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Too many clients, a loss that diverges, and plug-ins that raise, exit, or give no numbers."""
+    bodies = {
+        "raises": "1 / 0",
+        "exits": "raise SystemExit(2)",
+        "odd": "super().build(); self.extras['x'] = {1}",
+    }
+    plugins = [tmp_path / f"{name}.py" for name in bodies]
+    for path, body in zip(plugins, bodies.values(), strict=True):
+        path.write_text(PLUGIN.format(name=path.stem, body=body))
+    methods = ["local", "fedavg", "fedprox", *map(str, plugins)]
+    table = tmp_path / "mixed.toml"
+    table.write_text(
+        f'[grid]\ndataset = "community[nodes=120,communities=6]"\npartition = "random"\nclients = [3, 4000]\n'
+        f'method = {json.dumps(methods)}\nbackbone = "gcn"\n[settings]\nrounds = 3\nhidden = [8]\n'
+        '[[override]]\nwhen = { method = "fedprox" }\nsettings = { learning_rate = 1e30, rounds = 9 }\n'
+    )
+    assert main(parse(["--table", str(table), "--results", str(tmp_path), "--workers", "1"])) == 1
+    found = {(record["method"], record["clients"]): record for record in stored(tmp_path, "mixed")}
+    assert len(found) == len(stored(tmp_path, "mixed")) == 2 * len(methods)
+    assert [key for key, record in found.items() if record["status"] == "ok"] == [("local", 3), ("fedavg", 3)]
+    methods = ["local", "fedavg", "fedprox", *bodies]
+    words = ("diverged", "ZeroDivisionError", "SystemExit: 2", "cannot be written as JSON")
+    for method, word in zip(methods[2:], words, strict=True):
+        assert word in found[method, 3]["error"]
+        assert "4000 clients" in found[method, 4000]["error"]
+    assert "10 of 12 cells failed" in capsys.readouterr().err

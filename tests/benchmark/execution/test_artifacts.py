@@ -1,0 +1,169 @@
+"""What is saved beside a record is what the method predicted with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from fedsub.benchmark.execution.artifacts import Saving, folder_of
+from fedsub.benchmark.execution.runner import run
+from fedsub.benchmark.spec.cell import Cell
+from fedsub.datasets.options import Spec, parse_name
+from fedsub.datasets.plugins import handed_over
+from fedsub.methods.apfl import APFL
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import FederatedMethod, register
+from fedsub.methods.core.schedule import Schedule
+from fedsub.methods.ditto import Ditto
+from fedsub.methods.fedaux import FedAux
+from fedsub.methods.fedavg import FedAvg
+from fedsub.methods.fedlap import FedLap
+from fedsub.methods.fedpub import FedPub
+from fedsub.methods.stacked.activation import Dropout
+from fedsub.methods.stacked.architecture import Architecture
+from fedsub.methods.stacked.masks import apply_masks
+
+CELL = Cell(
+    protocol="default",
+    dataset=Spec("community[nodes=90,communities=3]"),
+    partition=Spec("random"),
+    clients=3,
+    method="fedavg",
+    seed=0,
+    schedule=Schedule(rounds=2),
+    architecture=Architecture(hidden=(12, 8)),
+)
+SMALL = {"fedsage+": "[generator_epochs=40]", "fedlap+": "[rank=20,steps=40]"}
+FURTHER = (
+    "adafgl[federated=1]",
+    "fedaux[masks=false]",
+    "fedcog[convolution=appnp,hidden=16]",
+    "fedcog[convolution=gprgnn]",
+    "fedcog[convolution=sgc]",
+    "fedgcn[sent=features]",
+    "fedgta[network=gamlp]",
+    "fedlap[network=backbone]",
+    "moon[projection=true]",
+)
+NONE = ("adafgl", "fedstruct")
+PREDICTING: dict[type, Callable[..., dict[str, Tensor]]] = {
+    APFL: lambda method: method.blended(),
+    Ditto: lambda method: method.personal(),
+    FedAux: lambda method: apply_masks(method.parameters),
+    FedPub: lambda method: method.effective(pruned=True),
+}
+"""Whose classifiers are no parameters of that name."""
+
+
+@dataclass(frozen=True)
+class Keeping(Saving):
+    """Keeps the method, too."""
+
+    methods: list[FederatedMethod] = field(default_factory=list)
+
+    def __call__(self, key: str, method: FederatedMethod) -> dict[str, str]:
+        self.methods.append(method)
+        return super().__call__(key, method)
+
+
+def classified(method: FederatedMethod, embedding: Tensor, client: Tensor) -> Tensor:
+    """Outputs, (n, C), of the linear map that predicts, on what was saved."""
+    parameters = dict(method.parameters)
+    for kind, of in PREDICTING.items():
+        if isinstance(method, kind):
+            parameters = of(method)
+    last = "head" if "head.bias" in parameters else "layers.2"
+    bias = parameters[f"{last}.bias"]
+    parts = [f"{last}.weight", f"{last}.weight.structure"]
+    if isinstance(method, FedLap):
+        bias = bias + parameters["structure.head.bias"]
+        parts[1] = "structure.head.weight"
+    owner = client % len(bias)
+    if method.backbone.architecture.backbone == "sgc" and embedding.shape[1] == bias.shape[1]:
+        # The linear map came before the propagations.
+        return embedding + bias[owner]
+    weight = torch.cat([parameters[name] for name in parts if name in parameters], dim=1)
+    return torch.einsum("nh,nhc->nc", embedding, weight[owner]) + bias[owner]
+
+
+NETWORKS = ("gcn", "sgc", "graphsage")
+CASES = [
+    (name, each)
+    for name in registry.names()
+    for each in NETWORKS
+    if each in registry.find(name).info.backbones
+]
+
+
+@pytest.mark.parametrize(("name", "backbone"), [*CASES, *((name, "gcn") for name in FURTHER)])
+def test_the_saved_embedding_is_what_the_classifier_of_the_saved_prediction_reads(
+    name: str, backbone: str, tmp_path: Path
+) -> None:
+    method, options = parse_name(name + SMALL.get(name, ""))
+    architecture = replace(CELL.architecture, backbone=backbone)
+    cell = replace(CELL, method=method, options=tuple(sorted(options.items())), architecture=architecture)
+    saving = Keeping(tmp_path, ("predictions", "embeddings"))
+    record = run(cell, save=saving)
+    folder = folder_of(tmp_path, cell.key)
+    if name in NONE:
+        assert record.extras["not_saved"]["embeddings"].startswith(
+            f"{name} has none to give (its outputs are"
+        )
+        assert not (folder / "embeddings.npz").exists()
+        assert not saving.lacks(record)
+        return
+    assert "not_saved" not in record.extras
+    with np.load(folder / "predictions.npz") as saved:
+        output, client = torch.from_numpy(saved["output"]), torch.from_numpy(saved["client"])
+    with np.load(folder / "embeddings.npz") as saved:
+        embedding = torch.from_numpy(saved["embedding"])
+        assert (saved["client"] == client.numpy()).all()
+    assert len(embedding) == len(output) == 90
+    with torch.no_grad():
+        found = classified(saving.methods[0], embedding, client)
+    torch.testing.assert_close(found, output, rtol=1e-4, atol=1e-4)
+
+
+@register("doubled", title="Doubled", paper="none")
+class Doubled(FedAvg):
+    """Says nothing of what its outputs are made of."""
+
+    def logits(self, dropout: Dropout | None) -> Tensor:
+        return 2 * super().logits(dropout)
+
+
+@register("broken", title="Broken", paper="none")
+class Broken(Doubled):
+    """What it says of it fails."""
+
+    def node_embedding(self) -> Tensor:
+        raise ZeroDivisionError("nothing to divide")
+
+
+@register("short", title="Short", paper="none")
+class Short(Doubled):
+    """Has one row too few."""
+
+    def node_embedding(self) -> Tensor:
+        return super().node_embedding()[1:]
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [(Doubled, "say in node_embedding"), (Broken, "nothing to divide"), (Short, r"shape \(89, 8\) for 90")],
+)
+def test_a_method_of_ones_own_without_an_embedding_loses_no_record(
+    kind: type[FederatedMethod], said: str, tmp_path: Path
+) -> None:
+    name = kind.info.name
+    with handed_over({("method", name): kind}):
+        record = run(replace(CELL, method=name), save=Saving(tmp_path, ("embeddings",)))
+    assert record.status == "ok"
+    assert re.search(said, record.extras["not_saved"]["embeddings"])

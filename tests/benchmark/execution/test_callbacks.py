@@ -1,0 +1,262 @@
+"""What is called after every round: what it is told, and that nothing changes by it."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from fedsub.benchmark import run
+from fedsub.benchmark.execution.artifacts import Saving
+from fedsub.benchmark.execution.callbacks import MLflow, Round, TensorBoard, WandB
+from fedsub.benchmark.execution.estimate import UNKNOWN_SECONDS, Estimate
+from fedsub.benchmark.execution.progress import GridProgress
+from fedsub.benchmark.execution.runner import attempt
+from fedsub.benchmark.records.record import Record
+from fedsub.benchmark.spec.cell import Cell
+from fedsub.datasets.errors import UserError
+from tests.benchmark.fakes import make_cell
+
+CELL = make_cell(
+    dataset="community[nodes=300]", clients=3, rounds=4, hidden=[8], evaluate_every=2, method="fedavg"
+)
+
+
+def outcome_of(record: Record) -> dict[str, Any]:
+    """A record without what differs between two runs of one cell."""
+    values = record.to_dict()
+    values["curve"] = {name: values for name, values in values["curve"].items() if name != "seconds"}
+    aside = ("seconds", "core_share", "peak_memory_mb")
+    return {name: value for name, value in values.items() if name not in aside}
+
+
+def test_every_round_is_told_and_changes_nothing() -> None:
+    seen: list[Round] = []
+    record = attempt(CELL, callbacks=[seen.append])
+    assert [each.round for each in seen] == [1, 2, 3, 4]
+    assert {each.rounds for each in seen} == {4}
+    assert {each.cell for each in seen} == {CELL}
+    assert [bool(each.scores) for each in seen] == [False, True, False, True]
+    evaluated = [each for each in seen if each.scores]
+    assert [each.scores["test"] for each in evaluated] == pytest.approx(record.curve["test"], abs=1e-3)
+    assert [each.losses["train"] for each in evaluated] == pytest.approx(record.curve["loss"], abs=1e-3)
+    assert seen[-1].bytes["up"] == record.bytes["up"] * 4
+    assert seen[-1].seconds["train"] == record.seconds["train"]
+    assert outcome_of(record) == outcome_of(attempt(CELL))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        seen[0].round = 7  # type: ignore[misc]
+
+
+def test_a_callback_that_raises_is_its_cells_failure() -> None:
+    def stop(done: Round) -> None:
+        raise ValueError(f"enough after {done.round}")
+
+    error = attempt(CELL, callbacks=[stop]).error or ""
+    assert error.startswith("ValueError: enough after 1 (test_callbacks.py line ")
+
+
+def test_bytes_and_seconds_are_known_at_every_evaluation() -> None:
+    curve = attempt(CELL).curve
+    assert len(curve["bytes"]) == len(curve["seconds"]) == len(curve["round"]) == 2
+    assert np.diff(np.array(curve["bytes"], dtype=float)) > 0
+    assert all(len(f"{value:g}") <= 10 for value in [*curve["bytes"], *curve["seconds"]] if value is not None)
+
+
+@pytest.mark.parametrize(
+    ("callback", "extra"), [(TensorBoard(), "tensorboard"), (WandB(), "wandb"), (MLflow(), "mlflow")]
+)
+def test_a_library_that_is_missing_is_named_with_its_extra(
+    callback: Any, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, extra, None)
+    error = attempt(CELL, callbacks=[callback]).error
+    assert error is not None
+    assert f"pip install -e '.[{extra}]'" in error
+
+
+TINY: dict[str, Any] = {
+    "dataset": "community[nodes=300]",
+    "clients": 2,
+    "method": "fedavg",
+    "rounds": 3,
+    "evaluate_every": 2,
+    "hidden": (8,),
+}
+
+
+def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
+    events = "tensorboard.backend.event_processing.event_accumulator"
+    reader = pytest.importorskip(events, reason="TensorBoard is an optional extra")
+    seen: list[Round] = []
+    run(**TINY, callbacks=[TensorBoard(tmp_path), seen.append])
+    (folder,) = tmp_path.iterdir()
+    assert folder.name == seen[0].cell.key
+    written = reader.EventAccumulator(str(folder))
+    written.Reload()
+    for name in seen[1].figures:
+        found = {event.step: event.value for event in written.Scalars(name)}
+        expected = {each.round: each.figures[name] for each in seen if name in each.figures}
+        assert found == pytest.approx(expected)
+
+
+def test_mlflow_reads_what_was_written(tmp_path: Path) -> None:
+    mlflow = pytest.importorskip("mlflow", reason="MLflow is an optional extra")
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    seen: list[Round] = []
+    run(**TINY, callbacks=[MLflow("mine", uri), seen.append])
+    client = mlflow.MlflowClient(tracking_uri=uri)
+    (found,) = client.search_runs([client.get_experiment_by_name("mine").experiment_id])
+    assert (found.info.status, found.info.run_name) == ("FINISHED", seen[0].cell.title)
+    assert found.data.params["method"] == "fedavg"
+    for name in seen[1].figures:
+        history = {each.step: each.value for each in client.get_metric_history(found.info.run_id, name)}
+        expected = {each.round: each.figures[name] for each in seen if name in each.figures}
+        assert history == pytest.approx(expected)
+
+
+class Told:
+    """Stands in for a library's run: keeps what it was told."""
+
+    def __init__(self, **given: Any) -> None:
+        self.given, self.rows = given, []  # type: ignore[var-annotated]
+        self.exit_code: int | None = None
+
+    def log(self, figures: dict[str, float], step: int) -> None:
+        self.rows.append((step, figures))
+
+    def finish(self, exit_code: int) -> None:
+        self.exit_code = exit_code
+
+
+def played_wandb(monkeypatch: pytest.MonkeyPatch) -> list[Told]:
+    """The runs that a stand-in for the library will begin."""
+    runs: list[Told] = []
+
+    def init(**given: Any) -> Told:
+        runs.append(Told(**given))
+        return runs[-1]
+
+    library = types.ModuleType("wandb")
+    library.init = init  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "wandb", library)
+    return runs
+
+
+def test_weights_and_biases_gets_a_run_for_every_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = played_wandb(monkeypatch)
+    run(
+        dataset="community[nodes=300]",
+        clients=2,
+        method="fedavg",
+        seeds=2,
+        rounds=3,
+        callbacks=[WandB(project="mine")],
+    )
+    assert [len(each.rows) for each in runs] == [3, 3]
+    assert all(each.exit_code == 0 and each.given["project"] == "mine" for each in runs)
+    step, figures = runs[0].rows[-1]
+    assert step == 3
+    assert {"scores/test", "losses/train", "bytes/up", "seconds/train"} <= set(figures)
+
+
+def test_the_run_of_a_cell_that_fails_is_ended_and_the_next_has_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runs = played_wandb(monkeypatch)
+    logger = WandB()
+
+    def stop(done: Round) -> None:
+        if done.round == 2:
+            raise ValueError("enough")
+
+    with pytest.raises(UserError, match="enough"):
+        run(**TINY, callbacks=[logger, stop])
+    run(**TINY, callbacks=[logger])
+    assert [(len(each.rows), each.exit_code) for each in runs] == [(2, 1), (3, 0)]
+
+
+def test_what_is_asked_for_is_saved_beside_the_record(tmp_path: Path) -> None:
+    record = attempt(CELL, save=Saving(tmp_path, ("predictions", "model", "embeddings")))
+    folder = tmp_path / "saved" / CELL.key
+    with np.load(folder / "predictions.npz", allow_pickle=False) as saved:
+        right = saved["output"].argmax(axis=1) == saved["label"]
+        test = saved["role"] == 2
+        last = [right[test & (saved["client"] == k)].mean() for k in range(3)]
+        nodes = len(saved["origin"])
+    assert record.metrics["accuracy_last"] is not None
+    assert 0 <= np.mean(last) <= 1
+    state = torch.load(folder / "model.pt", weights_only=True)
+    assert {len(value) for value in state.values()} == {3}
+    with np.load(folder / "embeddings.npz", allow_pickle=False) as saved:
+        assert saved["embedding"].shape == (nodes, 8)
+    assert "not_saved" not in record.extras
+    with pytest.raises(UserError, match="unknown thing to save 'weights'"):
+        Saving(tmp_path, ("weights",))
+
+
+def test_a_file_that_cannot_be_written_costs_no_record(tmp_path: Path) -> None:
+    saving = Saving(tmp_path, ("predictions", "model"))
+    folder = tmp_path / "saved" / CELL.key
+    (folder / "model.pt").mkdir(parents=True)
+    with pytest.warns(UserWarning, match=r"model\.pt.*without its model"):
+        record = attempt(CELL, save=saving)
+    assert record.status == "ok"
+    assert (folder / "predictions.npz").is_file()
+    assert saving.lacks(record)
+    (folder / "model.pt").rmdir()
+    assert not saving.lacks(attempt(CELL, save=saving))
+
+
+def test_per_client_scores_and_macro_f1_are_in_every_record() -> None:
+    record = attempt(CELL)
+    scores = [score for score in record.extras["test_by_client"] if score is not None]
+    found = record.metrics
+    names = ("worst_client", "client_q1", "client_median", "client_q3")
+    wanted = np.quantile(scores, (0, 0.25, 0.5, 0.75))
+    assert [found[f"accuracy_{name}"] for name in names] == pytest.approx(wanted.tolist(), abs=1e-3)
+    assert found["macro_f1"] is not None
+
+
+def test_a_record_without_the_new_figures_is_read_as_before() -> None:
+    values = attempt(CELL).to_dict()
+    for name in ("bytes", "seconds"):
+        del values["curve"][name]
+    del values["paths"]
+    assert Record.from_dict(values).key == CELL.key
+    assert Cell.from_dict(values | {"options": {}}).paths == ()
+
+
+def test_rounds_of_workers_reach_this_process() -> None:
+    seen: list[Round] = []
+    table = run(
+        dataset="community[nodes=300]",
+        clients=2,
+        method="fedavg",
+        seeds=2,
+        rounds=3,
+        workers=2,
+        callbacks=[seen.append],
+    )
+    told = {(each.cell.seed, each.round): each.scores["test"] for each in seen}
+    assert sorted(told) == [(seed, number) for seed in (0, 1) for number in (1, 2, 3)]
+    curve = table.records[0].curve
+    assert [told[0, number] for number in (1, 2, 3)] == pytest.approx(curve["test"], abs=1e-3)
+
+
+def test_the_bar_moves_within_a_cell() -> None:
+    progress = GridProgress([CELL, CELL], Console(file=io.StringIO()), Estimate([]))
+    bar = progress._bar.tasks[0]
+    for number in (1, 2):
+        figures: dict[str, Any] = {"losses": {}, "scores": {}, "bytes": {}, "seconds": {}}
+        progress.round(Round(cell=CELL, round=number, rounds=4, **figures))
+        assert bar.completed == UNKNOWN_SECONDS * number / 4
+    progress.finished(attempt(CELL))
+    assert bar.completed == UNKNOWN_SECONDS

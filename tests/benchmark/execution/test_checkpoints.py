@@ -1,0 +1,247 @@
+"""Cells that are interrupted and go on: files, refusals, full disks, kill -9."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedsub import benchmark
+from fedsub.benchmark.cli.arguments import parse
+from fedsub.benchmark.cli.commands import main
+from fedsub.benchmark.execution import checkpoints
+from fedsub.benchmark.execution.callbacks.base import Round
+from fedsub.benchmark.execution.checkpoints import Checkpoints, forget, path_of, stamp
+from fedsub.benchmark.execution.runner import run
+from fedsub.benchmark.records.record import Record
+from fedsub.methods.core import registry
+from fedsub.methods.core.checkpoint import CheckpointError
+from tests.benchmark.fakes import make_cell, with_settings
+
+ROOT = Path(__file__).resolve().parents[3]
+CELL = make_cell(dataset="community[nodes=300,communities=12]", clients=3, rounds=4, hidden=[8])
+MEASURED = ("seconds", "peak_memory_mb", "core_share")
+ALWAYS = 1e-9
+"""Seconds between two checkpoints: one after every round."""
+
+
+class Stopped(BaseException):
+    """As Ctrl-C, in the middle of a cell."""
+
+
+def comparable(record: Record) -> dict[str, Any]:
+    found = {name: value for name, value in record.to_dict().items() if name not in MEASURED}
+    return found | {"curve": {**found["curve"], "seconds": None}}
+
+
+def stop_at(number: int) -> Any:
+    def stop(done: Round) -> None:
+        if done.round == number:
+            raise Stopped
+
+    return stop
+
+
+def interrupted(results: Path) -> Checkpoints:
+    """Checkpoints in `results` after the second round of CELL, which did not end its third."""
+    checkpoints = Checkpoints(results, ALWAYS)
+    with pytest.raises(Stopped):
+        run(CELL, callbacks=[stop_at(3)], checkpoints=checkpoints)
+    assert path_of(results, CELL.key).is_file()
+    return checkpoints
+
+
+def rounds_of(checkpoints: Checkpoints | None) -> tuple[list[int], Record]:
+    """The rounds that a run goes through, and its record."""
+    seen: list[int] = []
+    return seen, run(CELL, callbacks=[lambda done: seen.append(done.round)], checkpoints=checkpoints)
+
+
+@pytest.fixture(scope="module")
+def whole() -> dict[str, Any]:
+    return comparable(run(CELL))
+
+
+def test_an_interrupted_cell_goes_on_to_the_record_of_an_uninterrupted_one(
+    tmp_path: Path, whole: dict[str, Any]
+) -> None:
+    checkpoints = interrupted(tmp_path)
+    assert [*checkpoints.told([CELL])] == [f"{CELL.title}: goes on from its checkpoint"]
+    seen, record = rounds_of(checkpoints)
+    assert seen == [3, 4]
+    assert comparable(record) == whole
+
+
+def test_a_cell_that_is_shorter_than_the_interval_writes_nothing(tmp_path: Path) -> None:
+    run(CELL, checkpoints=Checkpoints(tmp_path, 600))
+    assert [*tmp_path.iterdir()] == []
+
+
+def changed_stamp(path: Path, **parts: Any) -> None:
+    found = torch.load(path, weights_only=True)
+    torch.save({**found, "stamp": {**found["stamp"], **parts}}, path)
+
+
+def changed_state(path: Path, **parts: Any) -> None:
+    found = torch.load(path, weights_only=True)
+    torch.save({**found, "state": {**found["state"], **parts}}, path)
+
+
+BROKEN = {
+    "other code": (lambda path: changed_stamp(path, code="0"), "another code"),
+    "other torch": (lambda path: changed_stamp(path, torch="1.0"), r"another torch \(1.0, here"),
+    "torn": (lambda path: path.write_bytes(path.read_bytes()[:1000]), "cannot be read"),
+    "empty": (lambda path: path.write_bytes(b""), "cannot be read"),
+    "foreign": (lambda path: torch.save([1], path), "no checkpoint"),
+    "foreign inside": (lambda path: torch.save({"stamp": 1, "state": 1}, path), "no checkpoint"),
+    "without nodes": (lambda path: changed_state(path, nodes=[]), "cannot be read"),
+    "other data": (lambda path: changed_state(path, same=[(1, "0")]), "cannot be read|other values"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_checkpoint_of_no_use_is_told_and_the_cell_starts_anew(
+    name: str, tmp_path: Path, whole: dict[str, Any]
+) -> None:
+    checkpoints = interrupted(tmp_path)
+    spoil, why = BROKEN[name]
+    spoil(path_of(tmp_path, CELL.key))
+    with pytest.warns(UserWarning, match=f"cannot go on from .*({why}).*starts anew"):
+        seen, record = rounds_of(checkpoints)
+    assert seen == [1, 2, 3, 4]
+    assert comparable(record) == whole
+
+
+def test_the_code_of_an_installed_plug_in_is_part_of_the_stamp(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "their_package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "step.py").write_text("size = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    point = importlib.metadata.EntryPoint("theirs", "their_package:Theirs", registry.GROUP)
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [point])
+    cell, stamps = with_settings(CELL, method="theirs"), []
+    for size in (1, 2):
+        (package / "step.py").write_text(f"size = {size}\n")
+        # As in another process.
+        checkpoints._installed_code.cache_clear()
+        stamps.append(stamp(cell))
+    monkeypatch.delitem(sys.modules, "their_package")
+    with pytest.raises(CheckpointError, match=r"another plug-in$"):
+        checkpoints.check(*stamps)
+    assert "plug-in" not in stamp(CELL)
+
+
+def test_code_in_a_checkpoint_is_not_run(tmp_path: Path) -> None:
+    class Bad:
+        def __reduce__(self) -> Any:
+            return os.mkdir, (str(tmp_path / "made"),)
+
+    path = path_of(tmp_path, CELL.key)
+    path.parent.mkdir()
+    torch.save({"stamp": stamp(CELL), "state": Bad()}, path)
+    with pytest.warns(UserWarning, match="starts anew"):
+        run(CELL, checkpoints=Checkpoints(tmp_path, 600))
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_disk_that_refuses_costs_a_warning(tmp_path: Path, whole: dict[str, Any]) -> None:
+    (tmp_path / "checkpoints").write_text("in the way")
+    with pytest.warns(UserWarning, match="cannot keep the checkpoint") as caught:
+        record = run(CELL, checkpoints=Checkpoints(tmp_path, ALWAYS))
+    assert len(caught) == 1
+    assert comparable(record) == whole
+
+
+def test_a_full_disk_costs_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.warns(UserWarning, match="No space left"):
+            run(CELL, checkpoints=Checkpoints(tmp_path, ALWAYS))
+    assert [*(tmp_path / "checkpoints").iterdir()] == []
+
+
+def test_what_is_half_written_goes_with_the_checkpoint(tmp_path: Path) -> None:
+    interrupted(tmp_path)
+    path = path_of(tmp_path, CELL.key)
+    path.with_name(f"{path.name}.0123.tmp").touch()
+    forget(tmp_path, CELL.key)
+    assert [*path.parent.iterdir()] == []
+
+
+GRID = ("--dataset", "community[nodes=300]", "--method", "fedpub", "--clients", "3", "--rounds", "400")
+
+
+def records_of(folder: Path) -> list[dict[str, Any]]:
+    lines = (folder / "runs" / "default.jsonl").read_text().splitlines()
+    return [values for values in map(json.loads, lines) if "id" not in values]
+
+
+def test_kill_9_in_mid_cell_costs_the_rounds_since_the_checkpoint(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    command = [sys.executable, "-m", "benchmark", *GRID, "--workers", "1", "--checkpoint", "0.01s"]
+    process = subprocess.Popen(
+        [*command, "--results", str(tmp_path / "cut")], cwd=ROOT, start_new_session=True
+    )
+    folder = tmp_path / "cut" / "checkpoints"
+    deadline = time.monotonic() + 120
+    while not [*folder.glob("*.pt")]:
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    (path,) = folder.glob("*.pt")
+    nodes = torch.load(path, weights_only=True)["state"]["nodes"]
+    assert (
+        0
+        < next(dict(node[3])["done"] for node in nodes if node[0] == "object" and "done" in dict(node[3]))
+        < 400
+    )
+    for name in ("cut", "whole"):
+        assert main(parse([*GRID, "--engine", "in-process", "--results", str(tmp_path / name)])) == 0
+    assert "goes on from its checkpoint" in capfd.readouterr().err
+    assert [*folder.iterdir()] == []
+    (cut,), (whole,) = (records_of(tmp_path / name) for name in ("cut", "whole"))
+    for record in (cut, whole):
+        for name in (*MEASURED, "commit"):
+            record.pop(name, None)
+        record["curve"]["seconds"] = None
+    assert cut == whole
+
+
+def test_from_python_a_cell_goes_on_too(tmp_path: Path) -> None:
+    asked: dict[str, Any] = {
+        "dataset": "community[nodes=300]",
+        "clients": 3,
+        "rounds": 4,
+        "hidden": 8,
+        "method": "fedavg",
+    }
+    with pytest.raises(KeyboardInterrupt):
+        benchmark.run(**asked, results=tmp_path, checkpoint=ALWAYS, callbacks=[interrupt])
+    seen: list[int] = []
+    table = benchmark.run(**asked, results=tmp_path, callbacks=[lambda done: seen.append(done.round)])
+    assert seen == [3, 4]
+    assert len(table) == 1
+    assert [*(tmp_path / "checkpoints").iterdir()] == []
+
+
+def interrupt(done: Round) -> None:
+    if done.round == 3:
+        raise KeyboardInterrupt

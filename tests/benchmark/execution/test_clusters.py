@@ -1,0 +1,303 @@
+"""Ray and Slurm without a cluster: a stand-in for Ray's scheduler, submitit's own local ones."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsub.benchmark.cli.arguments import parse
+from fedsub.benchmark.execution.engines import RayEngine, SlurmEngine
+from fedsub.benchmark.execution.engines.slurm import read_config
+from fedsub.benchmark.machine import ROOT
+from fedsub.benchmark.records.folder import Records
+from fedsub.benchmark.records.record import Record
+from fedsub.benchmark.records.store import Store
+from fedsub.benchmark.spec.cell import Cell
+from fedsub.datasets.errors import UserError
+from tests.benchmark.fakes import (
+    deadly_run,
+    endless_run,
+    failed,
+    make_cell,
+    make_record,
+    once_deadly_run,
+    quick_run,
+)
+
+
+def cells(count: int, **settings: Any) -> list[Cell]:
+    return [make_cell(seed=seed, **settings) for seed in range(count)]
+
+
+class RayError(Exception):
+    pass
+
+
+class RayTaskError(RayError):
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+@dataclass
+class PlayedRay:
+    """Runs a task when it is waited for; `lost` of them are lost at the first attempt, by their seed."""
+
+    lost: tuple[int, ...] = ()
+    nodes_there: list[dict[str, Any]] = field(
+        default_factory=lambda: [{"Alive": True, "Resources": {"CPU": 4.0, "memory": 8e9}}]
+    )
+    asked: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
+    most_pending: int = 0
+    exceptions: Any = field(
+        default_factory=lambda: types.SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError)
+    )
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> PlayedRay:
+        module = types.ModuleType("ray")
+        for name in ("init", "shutdown", "cluster_resources", "nodes", "remote", "wait", "get", "exceptions"):
+            setattr(module, name, getattr(self, name))
+        monkeypatch.setitem(sys.modules, "ray", module)
+        return self
+
+    def init(self, **arguments: Any) -> None:
+        self.cores = arguments.get("num_cpus", 4)
+        self.variables = arguments["runtime_env"]["env_vars"]
+
+    def shutdown(self) -> None: ...
+
+    def cluster_resources(self) -> dict[str, float]:
+        return {"CPU": float(self.cores)}
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return self.nodes_there
+
+    def remote(self, work: Callable[[Cell], Record]) -> Any:
+        def submit(options: dict[str, Any], cell: Cell) -> Callable[[], Record]:
+            is_first = all(seed != cell.seed for seed, _ in self.asked)
+            self.asked.append((cell.seed, options))
+
+            def finish() -> Record:
+                if is_first and cell.seed in self.lost:
+                    raise RayError("the node died")
+                try:
+                    return work(cell)
+                except Exception as error:
+                    raise RayTaskError(error) from error
+
+            return finish
+
+        return types.SimpleNamespace(
+            options=lambda **options: types.SimpleNamespace(remote=lambda cell: submit(options, cell))
+        )
+
+    def wait(self, pending: list[Any], num_returns: int) -> tuple[list[Any], list[Any]]:
+        self.most_pending = max(self.most_pending, len(pending))
+        return pending[:num_returns], pending[num_returns:]
+
+    def get(self, finish: Callable[[], Record]) -> Record:
+        return finish()
+
+
+def test_ray_takes_a_cell_when_there_are_cores_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = PlayedRay().install(monkeypatch)
+    taken: list[int] = []
+
+    def queue() -> Iterator[Cell]:
+        for cell in cells(6):
+            taken.append(cell.seed)
+            yield cell
+
+    records = RayEngine(workers=2, threads=3).map(quick_run, queue(), failed)
+    assert next(records).cell.seed == 0
+    assert taken == [0, 1]
+    assert [record.cell.seed for record in records] == [1, 2, 3, 4, 5]
+    assert ray.cores == 6
+    assert ray.most_pending == 2
+
+
+def test_ray_is_asked_for_threads_gpus_and_what_earlier_runs_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = PlayedRay().install(monkeypatch)
+    engine = RayEngine(2, threads=2, memory=lambda cell: 800.0)
+    list(engine.map(quick_run, [*cells(1), make_cell(seed=7, device="cuda")], failed))
+    usual = {"num_cpus": 2, "memory": 1000 * 2**20, "max_retries": 0}
+    assert ray.asked == [(0, {**usual, "num_gpus": 0}), (7, {**usual, "num_gpus": 1})]
+
+
+def test_ray_passes_on_where_data_and_cache_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = PlayedRay().install(monkeypatch)
+    ours = {"FEDSUB_DATA": "/shared/data", "FEDSUB_CACHE": "/shared/cache"}
+    for name, value in ours.items():
+        monkeypatch.setenv(name, value)
+    assert len(list(RayEngine(1).map(quick_run, cells(1), failed))) == 1
+    assert ours.items() <= ray.variables.items()
+
+
+def test_ray_is_asked_for_no_more_than_a_node_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that no node can take would wait for ever."""
+    ray = PlayedRay().install(monkeypatch)
+    list(RayEngine(1, memory=lambda cell: 1e6).map(quick_run, cells(1), failed))
+    assert ray.asked[0][1]["memory"] == 8e9
+
+
+def test_a_cell_that_ray_loses_is_tried_once_more_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = PlayedRay(lost=(1,)).install(monkeypatch)
+    records = list(RayEngine(2, memory=lambda cell: 800.0).map(quick_run, cells(3), failed))
+    assert sorted((record.cell.seed, record.status) for record in records) == [(n, "ok") for n in range(3)]
+    first, second = (needs for seed, needs in ray.asked if seed == 1)
+    assert (second["num_cpus"], second["memory"]) == (4.0, 2 * first["memory"])
+
+
+def test_refused_memory_twice_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = PlayedRay().install(monkeypatch)
+    (record,) = RayEngine(1).map(lambda cell: failed(cell, "MemoryError: no more"), cells(1), failed)
+    assert record.error == "MemoryError: no more"
+    assert len(ray.asked) == 2
+
+
+def test_a_cell_over_its_time_is_stopped_in_ray_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = PlayedRay().install(monkeypatch)
+    records = list(RayEngine(2, timeout=3.0).map(endless_run, cells(3), failed))
+    stopped = "it was stopped after 3 s, the --timeout given"
+    assert [record.error for record in records] == [None, stopped, None]
+    assert os.getpid() not in {record.extras["process"] for record in records[::2]}
+    assert len(ray.asked) == 3
+
+
+def test_a_cell_killed_within_its_time_is_tried_once_more_in_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = PlayedRay().install(monkeypatch)
+    records = {each.cell.seed: each for each in RayEngine(1, timeout=60.0).map(deadly_run, cells(2), failed)}
+    assert "was killed" in (records[1].error or "")
+    assert (records[0].error, [seed for seed, _ in ray.asked]) == (None, [0, 1, 1])
+
+
+def test_an_import_error_inside_ray_shows_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    PlayedRay().install(monkeypatch)
+
+    def work(cell: Cell) -> Record:
+        raise ModuleNotFoundError("No module named 'numba'")
+
+    (record,) = RayEngine(1).map(work, cells(1), failed)
+    assert record.error is not None
+    assert "No module named 'numba'" in record.error
+
+
+def test_ray_that_is_not_installed_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UserError, match=r"pip install -e '\.\[ray\]'"):
+        list(RayEngine(2).map(quick_run, cells(1), failed))
+
+
+def test_what_ray_itself_lacks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ray.py").write_text("import part_of_ray_that_is_missing")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "ray", raising=False)
+    with pytest.raises(UserError, match="part_of_ray_that_is_missing"):
+        list(RayEngine(2).map(quick_run, cells(1), failed))
+
+
+def test_slurm_gives_one_record_per_cell(tmp_path: Path) -> None:
+    before = os.environ.get("OMP_NUM_THREADS")
+    engine = SlurmEngine(tmp_path, cluster="debug", memory=lambda cell: 800.0)
+    records = list(engine.map(quick_run, cells(3), failed))
+    assert [record.cell.seed for record in records] == [0, 1, 2]
+    assert os.environ.get("OMP_NUM_THREADS") in (before, "1")
+
+
+def test_a_job_that_is_lost_is_tried_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_LOG", str(tmp_path / "first"))
+    engine = SlurmEngine(tmp_path / "jobs", cluster="local")
+    records = list(engine.map(once_deadly_run, cells(2), failed))
+    assert [(record.cell.seed, record.status) for record in records] == [(0, "ok"), (1, "ok")]
+    assert os.getpid() not in {record.extras["process"] for record in records}
+
+
+def test_what_slurm_is_asked_for(tmp_path: Path) -> None:
+    engine = SlurmEngine(tmp_path, threads=2, timeout=90.0, memory=lambda cell: 3000.0)
+    asked = engine._needs(cells(2, device="cuda"), times=2)
+    expected = {"cpus_per_task": 2, "gpus_per_node": 1, "mem_gb": 8, "timeout_min": 2}
+    assert {name: asked[name] for name in expected} == expected
+
+
+def test_a_job_of_slurm_always_has_an_end(tmp_path: Path) -> None:
+    """Slurm counts whole minutes, and knows no infinite number of them."""
+    asked = [SlurmEngine(tmp_path, timeout=timeout)._needs(cells(1), 1) for timeout in (None, math.inf, 61.0)]
+    assert [needs["timeout_min"] for needs in asked] == [24 * 60, 24 * 60, 2]
+
+
+def test_a_parameter_that_slurm_does_not_know_is_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "config.yml"
+    path.write_text("slurm_partitoin: gpu\n")
+    engine = SlurmEngine(tmp_path, config=read_config(path), cluster="debug")
+    with pytest.raises(UserError, match=r"partitoin.*--slurm-config"):
+        list(engine.map(quick_run, cells(1), failed))
+
+
+@pytest.mark.parametrize("content", ["- a\n", "a: [\n", "", "1: 2\n"])
+def test_a_config_that_is_none_is_one_sentence(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "config.yml"
+    path.write_text(content)
+    with pytest.raises(UserError, match=r"config\.yml"):
+        read_config(path)
+
+
+def test_submitit_that_is_not_installed_names_its_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    with pytest.raises(UserError, match=r"pip install -e '\.\[slurm\]'"):
+        list(SlurmEngine(tmp_path).map(quick_run, cells(1), failed))
+
+
+def test_a_cell_is_expected_to_take_what_its_graph_and_method_took(tmp_path: Path) -> None:
+    store = Store(tmp_path, "toy")
+    for seed, peak in enumerate((500.0, 700.0, 600.0)):
+        store.append(make_record(make_cell(seed=seed), peak_memory_mb=peak))
+    store.append(make_record(make_cell(method="local"), peak_memory_mb=90.0))
+    records = Records(tmp_path)
+    assert records.peak_memory(make_cell(protocol="other", seed=9)) == 700.0
+    assert records.peak_memory(make_cell(dataset="citeseer")) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        (["--engine", "in-process", "--timeout", "2h"], "cannot stop a cell"),
+        (["--slurm-config", "x.yml"], "--engine slurm"),
+    ],
+)
+def test_options_that_an_engine_does_not_know(
+    arguments: list[str], answer: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parse(arguments)
+    assert answer in capsys.readouterr().err
+
+
+def test_the_shell_learns_to_complete_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        parse(["--print-completion", "bash"])
+    assert stopped.value.code == 0
+    script = capsys.readouterr().out
+    assert "complete " in script
+    assert " fedsub\n" in script
+    assert "--slurm-config" in script
+
+
+def test_a_script_of_which_only_the_start_is_read_ends_in_peace() -> None:
+    command = [sys.executable, "-m", "benchmark", "--print-completion", "bash"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0

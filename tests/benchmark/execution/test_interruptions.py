@@ -1,0 +1,171 @@
+"""A run that is interrupted, killed or not alone in its folder: nothing is lost or made twice."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsub.benchmark.cli.arguments import Arguments
+from fedsub.benchmark.execution import scheduler as grid
+from fedsub.benchmark.records.record import Record
+from fedsub.benchmark.records.store import Store
+from tests.benchmark.fakes import failed, make_record, quick_run, run, stored
+
+ROOT = Path(__file__).resolve().parents[3]
+ONE = ("--method", "fedavg", "--engine", "in-process")
+GRID = ("--method", "fedavg", "--seeds", "12", "--workers", "2")
+PATIENCE = 300.0
+"""Seconds until a process without a record counts as stuck; on a busy machine the first takes a minute."""
+
+
+def start(folder: Path, work: str, *argv: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.benchmark.fakes", work, *argv, "--results", str(folder)]
+    return subprocess.Popen(
+        command,
+        cwd=ROOT,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        # A test run in the background of a shell ignores Ctrl-C, and so would its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+
+
+def wait_for_records(process: subprocess.Popen[str], folder: Path, count: int) -> None:
+    path = folder / "runs" / "default.jsonl"
+    deadline = time.monotonic() + PATIENCE
+    while not path.exists() or path.read_bytes().count(b"\n") < count + 1:
+        if process.poll() is not None or time.monotonic() > deadline:
+            process.kill()
+            pytest.fail(f"no {count} records: {process.communicate()[1]}")
+        time.sleep(0.05)
+
+
+def test_kill_9_in_mid_grid_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    process = start(tmp_path, "slow_run", *GRID)
+    wait_for_records(process, tmp_path, 3)
+    process.kill()
+    process.communicate()
+    before = stored(tmp_path)
+    assert 3 <= len(before) < 12
+    # The workers notice that their parent is gone.
+    workers = {record["extras"]["process"] for record in before}
+    deadline = time.monotonic() + 10
+    while any(Path(f"/proc/{worker}").exists() for worker in workers):
+        assert time.monotonic() < deadline, "a worker outlived the runner"
+        time.sleep(0.05)
+    assert run(tmp_path, *GRID, "--engine", "in-process") == 0
+    after = stored(tmp_path)
+    assert after[: len(before)] == before
+    assert sorted(record["seed"] for record in after) == list(range(12))
+
+
+def test_four_processes_on_one_folder_run_nothing_twice_though_two_are_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "log"
+    log.touch()
+    monkeypatch.setenv("FAKE_LOG", str(log))
+    grid = ("--method", "fedavg", "--seeds", "40", "--engine", "in-process")
+    processes = [start(tmp_path, "logged_run", *grid) for _ in range(4)]
+    deadline = time.monotonic() + 500
+    while len({line.split()[0] for line in log.read_text().splitlines()}) < 2:
+        assert time.monotonic() < deadline, [process.communicate()[1] for process in processes]
+        time.sleep(0.05)
+    first = [
+        int(number) for number in dict.fromkeys(line.split()[0] for line in log.read_text().splitlines())
+    ]
+    killed = [process for process in processes if process.pid in first[:2]]
+    for process in killed:
+        process.kill()
+        process.communicate()
+    for process in processes:
+        if process not in killed:
+            _, errors = process.communicate(timeout=500)
+            assert process.returncode == 0, errors
+    assert len(killed) == 2
+    assert sorted(record["seed"] for record in stored(tmp_path)) == list(range(40))
+    runs = [int(line.split()[1]) for line in log.read_text().splitlines()]
+    assert {*runs} == {*range(40)}
+    assert len(runs) <= 40 + 2
+
+
+def test_what_another_process_finished_meanwhile_is_not_run(tmp_path: Path) -> None:
+    ran = []
+
+    def work(cell: Any) -> Record:
+        ran.append(cell.seed)
+        other = dataclasses.replace(cell, seed=cell.seed + 1)
+        Store(tmp_path, "default").append(make_record(other))
+        return quick_run(cell)
+
+    assert run(tmp_path, *ONE, "--seeds", "4", work=work) == 0
+    assert ran == [0, 2]
+
+
+@pytest.mark.parametrize("argv", [("--seeds", "4"), ("--seeds", "4", "--rerun")])
+def test_what_another_process_tried_meanwhile_is_not_tried_again(
+    argv: tuple[str, ...], tmp_path: Path
+) -> None:
+    ran = []
+
+    def work(cell: Any) -> Record:
+        ran.append(cell.seed)
+        if cell.seed % 2 == 0:
+            other = failed(dataclasses.replace(cell, seed=cell.seed + 1), "as it did before")
+            Store(tmp_path, "default").append(other, replace=True)
+        return failed(cell, "as it did before")
+
+    assert run(tmp_path, *ONE, "--seeds", "4", work=lambda cell: failed(cell, "as it did before")) == 1
+    assert run(tmp_path, *ONE, *argv, work=work) == 1
+    assert ran == [0, 2]
+
+
+def test_two_processes_share_what_is_to_be_run_again(tmp_path: Path) -> None:
+    ran = []
+
+    def work(cell: Any) -> Record:
+        ran.append(cell.seed)
+        other = dataclasses.replace(cell, seed=cell.seed + 1)
+        Store(tmp_path, "default").append(make_record(other), replace=True)
+        return quick_run(cell)
+
+    assert run(tmp_path, *ONE, "--seeds", "4") == 0
+    assert run(tmp_path, *ONE, "--seeds", "4", "--rerun", work=work) == 0
+    assert ran == [0, 2]
+
+
+def test_the_page_has_what_another_process_finished_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep = grid.keep
+
+    def keep_as_another_does(store: Store, record: Record, arguments: Arguments) -> Record:
+        other = dataclasses.replace(record.cell, seed=9)
+        Store(tmp_path, "default").append(make_record(other))
+        return keep(store, record, arguments)
+
+    monkeypatch.setattr(grid, "keep", keep_as_another_does)
+    assert run(tmp_path, *ONE, "--seeds", "1") == 0
+    assert "seeds 0, 9; 2 runs." in (tmp_path / "leaderboards" / "default.md").read_text()
+
+
+def test_ctrl_c_keeps_finished_cells_and_says_so_in_one_line(tmp_path: Path) -> None:
+    process = start(tmp_path, "slow_run", *GRID)
+    wait_for_records(process, tmp_path, 2)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert errors.splitlines()[-1].startswith("benchmark: interrupted; finished cells are kept")
+    assert "Traceback" not in errors
+    assert len(stored(tmp_path)) >= 2
+    assert (tmp_path / "leaderboards" / "default.md").exists()

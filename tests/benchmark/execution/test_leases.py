@@ -1,0 +1,110 @@
+"""Leases: one holder at a time, and none for those that are gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from fedsub.benchmark.execution import leases
+from fedsub.benchmark.execution.leases import Leases
+from fedsub.benchmark.records.store import StoreError
+
+
+def test_a_lease_has_one_holder_until_it_is_given_back(tmp_path: Path) -> None:
+    with Leases(tmp_path) as first, Leases(tmp_path) as second:
+        assert first.claim("a")
+        assert first.claim("a")
+        assert second.claim("b")
+        assert not second.claim("a")
+        first.give_back("a")
+        # Two cells of equal work were run: the other one still is.
+        assert not second.claim("a")
+        first.give_back("a")
+        assert second.claim("a")
+        assert not first.claim("a")
+        first.give_back("a")
+        assert not first.claim("a")
+    with Leases(tmp_path) as third:
+        assert third.claim("a")
+        assert third.claim("b")
+
+
+def test_the_lease_of_a_killed_process_of_this_machine_is_free_at_once(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys; from pathlib import Path; from benchmark.leases import Leases\n"
+        "leases = Leases(Path(sys.argv[1])).__enter__(); leases.claim('a')\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
+    assert (tmp_path / "leases" / "a.lease").exists()
+    with Leases(tmp_path) as mine:
+        assert mine.claim("a")
+
+
+def test_the_lease_of_another_machine_runs_out_and_a_touched_one_does_not(tmp_path: Path) -> None:
+    with Leases(tmp_path, lifetime=60) as mine:
+        path = tmp_path / "leases" / "a.lease"
+        path.write_text(json.dumps({"machine": "elsewhere", "process": 1, "started": 0.0}))
+        assert not mine.claim("a")
+        os.utime(path, (time.time() - 61,) * 2)
+        assert mine.claim("a")
+
+
+def test_what_is_held_is_touched(tmp_path: Path) -> None:
+    with Leases(tmp_path, heartbeat=0.01) as mine:
+        mine.claim("a")
+        path = tmp_path / "leases" / "a.lease"
+        os.utime(path, (0, 0))
+        deadline = time.monotonic() + 10
+        while path.stat().st_mtime == 0:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"machine": 1}'])
+def test_a_torn_lease_counts_until_it_runs_out(content: bytes, tmp_path: Path) -> None:
+    with Leases(tmp_path) as mine:
+        path = tmp_path / "leases" / "a.lease"
+        path.write_bytes(content)
+        assert not mine.claim("a")
+        os.utime(path, (0, 0))
+        assert mine.claim("a")
+
+
+def test_another_process_by_the_same_number_holds_nothing(tmp_path: Path) -> None:
+    with Leases(tmp_path) as mine:
+        holder = {**leases._holder(), "started": 1.0}
+        (tmp_path / "leases" / "a.lease").write_text(json.dumps(holder))
+        assert mine.claim("a")
+
+
+def test_a_container_by_the_same_name_has_numbers_of_its_own(tmp_path: Path) -> None:
+    with Leases(tmp_path) as mine:
+        holder = {"machine": platform.node(), "process": 2**22 + 1, "started": 1.0}
+        (tmp_path / "leases" / "a.lease").write_text(json.dumps(holder))
+        assert not mine.claim("a")
+
+
+@pytest.mark.skipif(not psutil.LINUX, reason="elsewhere setting the clock moves no start of a process")
+def test_setting_the_clock_takes_no_lease_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Leases(tmp_path) as first, Leases(tmp_path) as second:
+        assert first.claim("a")
+        boot = psutil.boot_time() + 5
+        monkeypatch.setattr(psutil._psplatform, "boot_time", lambda: boot)
+        assert not second.claim("a")
+        first.give_back("a")
+        assert second.claim("a")
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "leases").touch()
+    with pytest.raises(StoreError, match="leases"), Leases(tmp_path):
+        pass

@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedsub.benchmark.execution import runner
+from fedsub.benchmark.execution.runner import attempt, prepare, run
+from fedsub.benchmark.records.record import FAILED, Failure, Record
+from fedsub.datasets.errors import UserError
+from fedsub.methods.core import training
+from fedsub.methods.core.base import FederatedMethod
+from fedsub.methods.core.tasks import LinkPrediction
+from fedsub.methods.core.training import Outcome, train
+from tests.benchmark.fakes import make_cell, with_settings
+
+SMALL = make_cell(
+    dataset="community[nodes=300,communities=12]",
+    clients=3,
+    rounds=3,
+    hidden=[16],
+    features="row-normalised",
+)
+MEASURED = ("seconds", "peak_memory_mb", "core_share")
+
+
+def comparable(record: Record) -> dict[str, Any]:
+    found = {name: value for name, value in record.to_dict().items() if name not in MEASURED}
+    return found | {"curve": {name: found["curve"][name] for name in found["curve"] if name not in MEASURED}}
+
+
+class PlayedTime:
+    """Both clocks tick at every look at one of them; the one on the wall goes on while something waits."""
+
+    def __init__(self) -> None:
+        self.worked = self.waited = 0
+
+    def process_time(self) -> float:
+        self.worked += 1
+        return float(self.worked)
+
+    def perf_counter(self) -> float:
+        return self.process_time() + self.waited
+
+    def wait(self, done: object) -> None:
+        self.waited += 1000
+
+
+def test_the_share_of_a_core_is_of_the_seconds_on_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits beside them, a callback here, has no part in it."""
+    time = PlayedTime()
+    for module in (runner, training):
+        monkeypatch.setattr(module, "time", time)
+    record = run(SMALL, callbacks=[time.wait])
+    assert time.waited == 3000
+    assert record.result.core_share == 1.0
+    assert sum(record.seconds.values()) < 1000
+
+
+def test_a_record_holds_what_came_out() -> None:
+    record = run(SMALL)
+    assert record.status == "ok"
+    assert record.key == SMALL.key
+    assert record.cell == SMALL
+    accuracy = record.metrics["accuracy"]
+    assert accuracy is not None
+    assert 0 <= accuracy <= 100
+    assert set(record.result.seconds) == {"setup", "train", "evaluate"}
+    assert all(value > 0 for value in record.result.seconds.values())
+    assert set(record.bytes) == {"up", "down", "once"}
+    assert record.rounds == 3
+    assert record.curve["round"] == [1, 2, 3]
+    best = record.curve["round"].index(record.result.selected_round)
+    assert record.curve["test"][best] == pytest.approx(accuracy, abs=5e-5)
+    assert record.result.partition_statistics["clients"] == 3
+    assert record.result.peak_memory_mb > 50
+    assert {"python", "dgl", "torch", "cpu", "threads", "machine", "kernel", "device"} <= set(
+        record.environment
+    )
+
+
+@pytest.mark.parametrize("method", ["fedavg", "local", "central"])
+def test_the_same_seed_gives_the_same_record_apart_from_times(method: str) -> None:
+    cell = with_settings(SMALL, method=method)
+    assert comparable(run(cell)) == comparable(run(cell))
+    assert run(with_settings(cell, seed=1)).curve["test"] != run(cell).curve["test"]
+
+
+def test_damaged_data_have_the_clients_of_the_undamaged() -> None:
+    worse = with_settings(SMALL, label_noise=0.3, edges_removed=0.2, features_removed=0.1, labels_kept=0.5)
+    plain, first, again = run(SMALL), run(worse), run(worse)
+    assert first.key != plain.key
+    assert first.result.partition_statistics == plain.result.partition_statistics
+    assert {**first.curve, "seconds": None} == {**again.curve, "seconds": None}
+    assert first.curve["loss"] != plain.curve["loss"]
+
+
+def test_options_are_recorded_with_their_defaults() -> None:
+    record = run(with_settings(SMALL, method="fedprox"))
+    assert record.options == {"mu": 0.01}
+
+
+def test_a_run_that_diverges_is_one_sentence_in_a_failed_record() -> None:
+    record = attempt(with_settings(SMALL, learning_rate=1e30, rounds=10, dropout=0.0))
+    assert record.status == "failed"
+    assert record.error is not None
+    assert "diverged" in record.error
+    assert isinstance(record.outcome, Failure)
+    assert record.outcome.traceback is None
+    assert record.metrics == {}
+
+
+def test_bad_input_raises_and_is_recorded() -> None:
+    cell = with_settings(SMALL, clients=301)
+    with pytest.raises(UserError, match="301 clients"):
+        run(cell)
+    assert "301 clients" in (attempt(cell).error or "")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the device is there")
+def test_a_device_that_is_missing_is_a_failed_record() -> None:
+    record = attempt(with_settings(SMALL, device="cuda"))
+    assert record.status == FAILED
+    assert "gpu" not in record.environment
+
+
+def test_an_error_of_our_own_is_recorded_with_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*given: object) -> None:
+        raise RuntimeError("two\nlines")
+
+    monkeypatch.setattr("fedsub.benchmark.execution.runner.train", broken)
+    record = attempt(SMALL)
+    assert record.error is not None
+    assert record.error.startswith("RuntimeError: two lines (test_runner.py line ")
+    assert isinstance(record.outcome, Failure)
+    assert "in broken" in (record.outcome.traceback or "")
+
+
+def test_a_seed_of_its_own_holds_the_held_out_edges_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = []
+
+    def keep(method: FederatedMethod, *given: object) -> Outcome:
+        assert isinstance(method.task, LinkPrediction)
+        held.append((method.task.test_ends.tolist(), method.task.seed))
+        return train(method)
+
+    monkeypatch.setattr("fedsub.benchmark.execution.runner.train", keep)
+    links = with_settings(SMALL, task="link-prediction", backbone="sgc")
+    for seed, data_seed in ((0, -1), (1, 0), (1, -1)):
+        run(with_settings(links, seed=seed, data_seed=data_seed))
+    (first, _), (still, seed), (other, _) = held
+    assert first == still != other
+    assert seed == 1
+
+
+def test_a_seed_of_its_own_holds_the_data_still() -> None:
+    cell = with_settings(SMALL, seed=1, data_seed=0)
+    own, other = run(cell), run(with_settings(SMALL, seed=0))
+    assert own.result.partition_statistics == other.result.partition_statistics
+    assert own.curve["test"] != other.curve["test"]
+    assert with_settings(cell, data_seed=-1).key == with_settings(SMALL, seed=1).key != cell.key
+    assert run(with_settings(SMALL, seed=0, data_seed=0)).curve["test"] == other.curve["test"]
+
+
+def test_what_preparing_takes_from_a_graph_of_ones_own_is_said(tmp_path: Path) -> None:
+    (tmp_path / "nodes.csv").write_text("label,f1\n0,1\n1,-2\n0,3\n")
+    (tmp_path / "edges.csv").write_text("source,target\n0,1\n")
+    own = make_cell(dataset=str(tmp_path), largest_component=True, features="row-normalised")
+    note = prepare(own).note
+    assert "1 of 3 nodes lie outside the largest component and are left out" in note
+    assert "rows of features are divided by their sums, and some are negative" in note
+    kept = replace(own, largest_component=False, feature_transform="raw")
+    assert prepare(kept).note == ""
+
+
+def test_a_graph_of_the_suite_has_the_note_of_its_own_alone() -> None:
+    cell = make_cell(dataset="community[nodes=60,communities=6]", features="row-normalised")
+    assert prepare(cell).note == ""

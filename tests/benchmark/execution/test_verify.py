@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedsub.benchmark.cli.arguments import parse
+from fedsub.benchmark.cli.commands import main
+from fedsub.benchmark.execution import verify
+from fedsub.benchmark.execution.runner import failed
+from fedsub.benchmark.execution.verify import FEW_TOLERANCE, SCORE_TOLERANCE, START_TOLERANCE, draw
+from fedsub.benchmark.records.store import Store
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.options import Spec
+
+CELLS = ("--dataset", "community[nodes=200]", "--method", "fedavg,local", "--clients", "3", "--rounds", "3")
+HERE = ("--engine", "in-process")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The lines of a results file: the machine's and two records'."""
+    folder = tmp_path_factory.mktemp("made")
+    assert main(parse([*CELLS, *HERE, "--results", str(folder)])) == 0
+    return Store(folder, "default").path.read_text().splitlines()
+
+
+def write(results: Path, machine: str, *records: dict[str, Any]) -> list[str]:
+    """Makes a results file; returns the command that verifies it."""
+    path = Store(results, "default").path
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("\n".join([machine, *map(json.dumps, records)]) + "\n")
+    return ["--verify", "5", *HERE, "--results", str(results)]
+
+
+@pytest.fixture(autouse=True)
+def unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The records are of the present code, which git cannot say of a working tree that is being edited."""
+    monkeypatch.setattr(verify, "same_code", lambda commit, *folders: True)
+
+
+def test_records_come_out_again_and_a_changed_figure_is_named(
+    made: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine, *records = made[0], *map(json.loads, made[1:])
+    command = write(tmp_path, machine, *records)
+    assert main(parse(command)) == 0
+    assert "2 records run again: no differences, 2 to the digit" in capsys.readouterr().err
+    records[0]["metrics"]["accuracy"] += 1e-9
+    records[1]["curve"]["test"][1] += 1e-3
+    assert main(parse(write(tmp_path, machine, *records))) == 1
+    captured = capsys.readouterr()
+    assert "2 records run again: 2 differences, 0 to the digit" in captured.err
+    first, second = sorted(captured.out.splitlines())
+    assert "metrics accuracy was" in first
+    assert "test curve from evaluation 2 was" in second
+    assert "recorded on " in first
+
+
+def test_a_dry_run_names_the_records_that_are_drawn(
+    made: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine, *records = made[0], *map(json.loads, made[1:])
+    command = write(tmp_path, machine, *records)
+
+    def never(cell: Any) -> Any:
+        raise AssertionError("a cell ran")
+
+    assert main(parse([*command, "--dry-run"]), never) == 0
+    captured = capsys.readouterr()
+    assert {line.split()[0] for line in captured.out.splitlines()} == {each["key"] for each in records}
+
+
+def test_filters_choose_the_records(
+    made: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine, *records = made[0], *map(json.loads, made[1:])
+    command = [*write(tmp_path, machine, *records), "--dry-run"]
+    assert main(parse([*command, "--method", "local", "--clients", "3", "--seeds", "1"])) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "local" in line
+    assert main(parse([*command, "--method", "locl"])) == 2
+    assert "unknown method in the records 'locl': did you mean local" in capsys.readouterr().err
+
+
+def test_what_a_record_does_not_hold_yet_is_no_difference(made: list[str], tmp_path: Path) -> None:
+    machine, *records = made[0], *map(json.loads, made[1:])
+    for record in records:
+        assert record["extras"].pop("test_by_client")
+    assert main(parse(write(tmp_path, machine, *records))) == 0
+    records[0]["extras"]["gone"] = 1.0
+    assert main(parse(write(tmp_path, machine, *records))) == 1
+
+
+@pytest.mark.parametrize("name", ["cpu", "torch", "code"])
+def test_another_processor_version_or_code_may_round_otherwise(
+    made: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+) -> None:
+    machine, *records = map(json.loads, made)
+    if name == "code":
+        monkeypatch.setattr(verify, "same_code", lambda commit, *folders: False)
+    else:
+        machine["environment"][name] = "another"
+    records[0]["metrics"]["accuracy"] += SCORE_TOLERANCE - 0.01
+    records[0]["metrics"]["accuracy_worst_client"] += 3 * SCORE_TOLERANCE
+    records[0]["metrics"]["minority_accuracy"] += FEW_TOLERANCE - 0.01
+    records[0]["extras"]["test_by_client"][0] += 1.0
+    assert main(parse(write(tmp_path, json.dumps(machine), *records))) == 0
+    assert "no differences, 1 to the digit" in (said := capsys.readouterr().err)
+    assert "2 made elsewhere or by earlier code" in said
+    records[0]["metrics"]["accuracy"] += 0.02
+    records[0]["metrics"]["minority_accuracy"] += 0.02
+    records[1]["curve"]["loss"][0] *= 1 + 2 * START_TOLERANCE
+    assert main(parse(write(tmp_path, json.dumps(machine), *records))) == 1
+    found = capsys.readouterr().out.splitlines()
+    for words in ("metrics accuracy was", "metrics minority_accuracy was", "loss in round 1 was"):
+        assert sum(words in line for line in found) == 1
+    assert len(found) == 3
+
+
+def test_records_of_earlier_versions_and_long_ones_are_not_drawn(
+    made: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine, *records = made[0], *map(json.loads, made[1:])
+    records[0]["seconds"]["train"] = 7.0
+    command = write(tmp_path, machine, *records)
+    assert len(draw(tmp_path, 5)) == 2
+    (short,) = draw(tmp_path, 5, max_seconds=5.0)
+    assert short.seconds["train"] < 5
+    assert main(parse([*command, "--max-seconds", "0.000001"])) == 2
+    assert "2 took longer than 1e-06 seconds" in capsys.readouterr().err
+    old = replace(short.cell, versions="")
+    assert old.key != short.key
+    write(tmp_path, machine, {**short.to_dict(), **old.to_dict(), "options": {}, "key": old.key})
+    assert [record.key for record in Store(tmp_path, "default").records()] == [old.key]
+    assert main(parse(command)) == 2
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "x", "nan"])
+def test_a_limit_is_a_number_of_seconds(given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["--verify", "1", "--max-seconds", given])
+    assert "number of seconds above 0" in capsys.readouterr().err
+
+
+def test_nothing_to_run_again_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(parse(["--verify", "1", "--results", str(tmp_path)])) == 2
+    assert "holds no records: name another folder with --results" in capsys.readouterr().err
+
+
+def test_a_table_without_records_is_named_as_the_cause(made: list[str], tmp_path: Path) -> None:
+    write(tmp_path, made[0], *map(json.loads, made[1:]))
+    with pytest.raises(UserError, match="holds no records of quick: name another folder"):
+        draw(tmp_path, 3, tables=["quick"])
+
+
+def test_as_many_are_drawn_as_asked_for_the_same_each_time(made: list[str], tmp_path: Path) -> None:
+    machine, *records = made[0], *map(json.loads, made[1:])
+    write(tmp_path, machine, *records)
+    drawn = [[record.key for record in draw(tmp_path, count)] for count in (1, 2, 2, 5)]
+    assert sorted(drawn[-1]) == sorted(record["key"] for record in records)
+    assert drawn == [drawn[-1][:count] for count in (1, 2, 2, 5)]
+
+
+def test_the_draw_is_not_the_beginning_of_the_file(tmp_path: Path) -> None:
+    cells = ("--dataset", "community[nodes=60]", "--method", "local", "--clients", "2", "--rounds", "1")
+    assert main(parse([*cells, "--seeds", "8", *HERE, "--results", str(tmp_path)])) == 0
+    recorded = [record.key for record in Store(tmp_path, "default").records()]
+    assert {record.key for record in draw(tmp_path, 4)} not in (set(recorded[:4]), set(recorded[-4:]))
+
+
+def test_a_failure_is_not_drawn(made: list[str], tmp_path: Path) -> None:
+    write(tmp_path, made[0], json.loads(made[1]))
+    store = Store(tmp_path, "default")
+    (kept,) = store.records()
+    store.append(failed(replace(kept.cell, seed=1), "out of memory"))
+    assert len(Store(tmp_path, "default").records()) == 2
+    assert [record.key for record in draw(tmp_path, 5)] == [kept.key]
+
+
+def test_a_curve_agrees_to_the_digits_that_it_keeps(made: list[str], tmp_path: Path) -> None:
+    machine, *records = made[0], *map(json.loads, made[1:])
+    for change, expected in ((5e-5, 0), (2e-4, 1)):
+        records[0]["curve"]["test"][1] = json.loads(made[1])["curve"]["test"][1] + change
+        assert main(parse(write(tmp_path, machine, *records))) == expected
+
+
+def test_a_table_of_ones_own_is_named_by_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.toml").write_text('title = "Mine"\nextends = "quick"\n')
+    cells = ("--method", "local", "--seeds", "1", "--rounds", "2", "--dataset", "community[nodes=200]")
+    assert main(parse(["--table", "./mine.toml", *cells, *HERE])) == 0
+    for name in ("./mine.toml", "mine"):
+        assert main(parse(["--verify", "1", "--table", name, *HERE])) == 0
+        assert "1 records run again: no differences" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the device is there")
+def test_a_record_of_a_device_that_is_missing_is_not_drawn(made: list[str], tmp_path: Path) -> None:
+    write(tmp_path, made[0], *map(json.loads, made[1:]))
+    (first, *_), elsewhere = Store(tmp_path, "default").records(), tmp_path / "elsewhere"
+    cell = replace(first.cell, device="cuda")
+    Store(elsewhere, "default").append(replace(first, cell=cell))
+    with pytest.raises(UserError, match="here: 1 that cannot be made: no CUDA device"):
+        draw(elsewhere, 5)
+
+
+def test_records_run_again_on_the_engine_that_was_asked_for(
+    made: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its limit and its file are those of the command line."""
+    write(tmp_path, made[0], *map(json.loads, made[1:]))
+    command = ["--verify", "1", "--results", str(tmp_path), "--engine"]
+    assert main(parse([*command, "slurm", "--slurm-config", str(tmp_path / "nowhere.yml")])) == 2
+    assert "nowhere.yml" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changes", "limit", "words"),
+    [
+        (
+            {"files": "a" * 64},
+            math.inf,
+            "1 of a method, graph or partition that was handed over from Python$",
+        ),
+        ({"files": "a" * 64, "paths": ("method=x.py",)}, math.inf, "1 that cannot be made: cannot read x.py"),
+        ({"versions": "metis=1"}, math.inf, "1 of earlier versions of the code"),
+        ({"dataset": Spec("cora")}, math.inf, "1 on cora, which is not at hand"),
+        ({}, 0.0, "1 took longer than 0 seconds"),
+    ],
+)
+def test_why_none_can_be_run_again_is_said(
+    changes: dict[str, Any],
+    limit: float,
+    words: str,
+    made: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for folder in ("FEDSUB_DATA", "FEDSUB_CACHE"):
+        monkeypatch.setenv(folder, str(tmp_path))
+    write(tmp_path, made[0], *map(json.loads, made[1:]))
+    (first, *_), elsewhere = Store(tmp_path, "default").records(), tmp_path / "elsewhere"
+    Store(elsewhere, "default").append(replace(first, cell=replace(first.cell, **changes)))
+    with pytest.raises(UserError, match=f"can be run again here: {words}"):
+        draw(elsewhere, 1, max_seconds=limit)

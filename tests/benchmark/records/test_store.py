@@ -1,0 +1,442 @@
+from __future__ import annotations
+
+import errno
+import json
+import os
+from contextlib import suppress
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fedsub.benchmark.analysis.scores import Leaderboard
+from fedsub.benchmark.execution.runner import failed
+from fedsub.benchmark.records.edit import forget
+from fedsub.benchmark.records.jsonl import parse_line
+from fedsub.benchmark.records.record import Record
+from fedsub.benchmark.records.store import Store, StoreError
+from fedsub.benchmark.report.leaderboard import markdown
+from fedsub.benchmark.spec.cell import Cell
+from fedsub.benchmark.spec.protocol import load_protocol
+from fedsub.datasets.errors import UserError
+from tests.benchmark.fakes import append_many, make_cell, make_record
+
+OLD = Path(__file__).with_name("old_records.jsonl")
+RUNS = Path(__file__).resolve().parents[3] / "results" / "runs"
+relaxed = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def record(seed: int, accuracy: float = 50.0, status: str = "ok") -> Record:
+    cell = make_cell(seed=seed)
+    return make_record(cell, accuracy) if status == "ok" else failed(cell, f"it broke at {accuracy}")
+
+
+def lines_of(store: Store) -> list[bytes]:
+    """The complete lines but those of machines."""
+    return [line for line in store.path.read_bytes().split(b"\n")[:-1] if not line.startswith(b'{"id"')]
+
+
+def test_records_come_back(tmp_path: Path) -> None:
+    store = Store(tmp_path, "toy")
+    assert store.append(record(0))
+    assert store.append(record(1))
+    again = Store(tmp_path, "toy")
+    assert [item.cell.seed for item in again.records()] == [0, 1]
+    assert again.get(record(1).key) == store.get(record(1).key)
+    assert again.done(record(0).key)
+    assert not again.done("missing")
+
+
+def test_a_failed_cell_is_not_done_and_is_replaced_by_its_success(tmp_path: Path) -> None:
+    store = Store(tmp_path, "toy")
+    store.append(record(0, status="failed"))
+    assert not store.done(record(0).key)
+    assert store.append(record(0))
+    assert Store(tmp_path, "toy").done(record(0).key)
+    assert len(lines_of(store)) == 2
+
+
+def test_the_latest_record_of_a_key_wins(tmp_path: Path) -> None:
+    store = Store(tmp_path, "toy")
+    store.append(record(0, 1.0))
+    assert store.append(record(0, 2.0), replace=True)
+    kept = Store(tmp_path, "toy").get(record(0).key)
+    assert kept is not None
+    assert kept.metrics == {"accuracy": 2.0}
+
+
+def test_a_failure_leaves_an_earlier_success_standing(tmp_path: Path) -> None:
+    store = Store(tmp_path, "toy")
+    store.append(record(0, 1.0))
+    assert store.append(record(0, status="failed"), replace=True)
+    for reader in (store, Store(tmp_path, "toy")):
+        assert reader.done(record(0).key)
+    assert len(lines_of(store)) == 2
+
+
+def test_what_others_write_is_seen_after_a_refresh(tmp_path: Path) -> None:
+    reader, writer = Store(tmp_path, "toy"), Store(tmp_path, "toy")
+    writer.append(record(0))
+    assert reader.records() == []
+    reader.refresh()
+    assert [item.cell.seed for item in reader.records()] == [0]
+
+
+def test_two_processes_lose_double_and_mix_nothing(tmp_path: Path) -> None:
+    context = get_context("spawn")
+    start = context.Barrier(2)
+    processes = [context.Process(target=append_many, args=(tmp_path, start)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        # Slow, not stuck, where other work has the machine: every append waits for the other's lock.
+        process.join(600)
+        assert process.exitcode == 0
+    store = Store(tmp_path, "toy")
+    assert store.unreadable == []
+    assert len(store.records()) == len(lines_of(store)) == 50 + 2 * 50
+
+
+actions = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(0, 4), st.booleans(), st.booleans()), min_size=1, max_size=25
+)
+
+
+@relaxed
+@given(actions=actions)
+def test_writers_at_once_lose_and_double_nothing(
+    actions: list[tuple[int, int, bool, bool]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Any interleaving of three writers: the file reads as the actions one after another."""
+    folder = tmp_path_factory.mktemp("store")
+    writers = [Store(folder, "toy") for _ in range(3)]
+    expected: dict[str, Record] = {}
+    written = 0
+    for number, (writer, seed, replace, good) in enumerate(actions):
+        item = record(seed, float(number), "ok" if good else "failed")
+        held = expected.get(item.key)
+        wanted = replace or held is None or held.status != "ok"
+        assert writers[writer].append(item, replace=replace) == wanted
+        if wanted:
+            written += 1
+            if good or held is None or held.status != "ok":
+                expected[item.key] = item
+    again = Store(folder, "toy")
+    assert {item.key: item.to_json() for item in again.records()} == {
+        key: item.to_json() for key, item in expected.items()
+    }
+    assert len(lines_of(again)) == written
+    assert again.unreadable == []
+
+
+@relaxed
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(["append", "take out", "read", "spoil"]), st.integers(0, 3)), max_size=15
+    )
+)
+def test_an_open_reader_sees_what_a_new_one_does(
+    steps: list[tuple[str, int]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Whatever others append and take out between two looks: the file may be new, and longer."""
+    folder = tmp_path_factory.mktemp("store")
+    reader = Store(folder, "toy")
+    reader.append(record(9))
+    for number, (step, seed) in enumerate(steps):
+        if step == "append":
+            Store(folder, "toy").append(record(seed, float(number)), replace=True)
+        elif step == "take out" and Store(folder, "toy").get(record(seed).key):
+            forget(folder, [record(seed).key])
+        elif step == "spoil":
+            with reader.path.open("ab") as file:
+                file.write(b"not json\n")
+        elif step == "read":
+            reader.refresh()
+    reader.refresh()
+    again = Store(folder, "toy")
+    assert reader.records() == again.records()
+    assert reader.unreadable == again.unreadable
+
+
+def test_a_new_file_with_the_number_of_the_old_is_read_afresh(tmp_path: Path) -> None:
+    """As after `git pull`, which deletes a file before it writes it."""
+    reader = Store(tmp_path, "toy")
+    reader.append(record(0))
+    lines = reader.path.read_bytes()
+    reader.path.write_bytes(b"")
+    Store(tmp_path, "toy").append(record(1))
+    Store(tmp_path, "toy").append(record(2))
+    assert reader.path.stat().st_size > len(lines)
+    reader.refresh()
+    assert [item.cell.seed for item in reader.records()] == [1, 2]
+
+
+@relaxed
+@given(data=st.data())
+def test_a_tail_torn_at_any_byte_costs_only_its_record(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("store")
+    store = Store(folder, "toy")
+    for seed in range(3):
+        store.append(record(seed))
+    content = store.path.read_bytes()
+    cut = data.draw(st.integers(0, len(content)))
+    store.path.write_bytes(content[:cut])
+    again = Store(folder, "toy")
+    # A line that lacks only its line end is whole; the first names the machine.
+    whole = sum(cut >= len(b"".join(part)) - 1 for part in prefixes(content)[1:])
+    assert [item.cell.seed for item in again.records()] == list(range(whole))
+    assert store.append(record(9))
+    final = Store(folder, "toy")
+    assert [item.cell.seed for item in final.records()] == [*range(whole), 9]
+    assert final.unreadable == []
+
+
+def prefixes(content: bytes) -> list[list[bytes]]:
+    lines = content.splitlines(keepends=True)
+    return [lines[: count + 1] for count in range(len(lines))]
+
+
+@relaxed
+@given(garbage=st.binary(max_size=40))
+def test_garbage_at_the_end_does_not_swallow_the_next_record(
+    garbage: bytes, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("store")
+    store = Store(folder, "toy")
+    store.append(record(0))
+    with store.path.open("ab") as file:
+        file.write(garbage)
+    Store(folder, "toy").append(record(1))
+    assert [item.cell.seed for item in Store(folder, "toy").records()] == [0, 1]
+
+
+def test_unreadable_lines_are_counted_and_left_in_place(tmp_path: Path) -> None:
+    store = Store(tmp_path, "toy")
+    store.append(record(0))
+    with store.path.open("ab") as file:
+        file.write(b'{"key": 1}\nnot json\n')
+    again = Store(tmp_path, "toy")
+    assert again.unreadable == [3, 4]
+    assert "line 3, 4: passed over" in again.warning
+    assert len(again.records()) == 1
+    assert len(lines_of(again)) == 3
+
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 3)
+    | st.sampled_from([10**400, -(10**400), 1e308, 5e-324, float("nan"), float("inf")])
+    | st.text(st.characters(), max_size=3)
+    | st.sampled_from(["ok", "failed", "\ud800", "fedavg[", "|<b>\n", "accuracy", "test"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["accuracy", "up", "round", "test", "train"]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+def damaged(data: st.DataObject) -> dict[str, Any]:
+    """A record's values with one of them, or of those inside it, gone or replaced."""
+    values: dict[str, Any] = json.loads(make_record(make_cell(protocol="quick"), 50.0).to_json())
+    place = values
+    path = []
+    while True:
+        path.append(data.draw(st.sampled_from(sorted(place))))
+        inner = place[path[-1]]
+        if not isinstance(inner, dict) or not inner or data.draw(st.booleans()):
+            break
+        place = inner
+    if data.draw(st.booleans()):
+        del place[path[-1]]
+    else:
+        place[path[-1]] = data.draw(json_values)
+    # A setting may be changed and the key with it.
+    with suppress(KeyError, TypeError, ValueError, AttributeError):
+        chosen = {name: values["options"][name] for name in values["chosen"]}
+        values["key"] = Cell.from_dict({**values, "options": chosen}).key
+    return values
+
+
+@settings(relaxed, max_examples=300)
+@given(data=st.data())
+def test_a_damaged_record_is_passed_over_or_harmless(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("store")
+    store = Store(folder, "quick")
+    # Seeds that damage is not likely to give: a record of the same key would be one of them.
+    good = [make_record(make_cell(protocol="quick", seed=seed)) for seed in (987_651, 987_652)]
+    store.append(good[0])
+    with store.path.open("ab") as file:
+        file.write(json.dumps(damaged(data)).encode() + b"\n")
+    store.append(good[1])
+    again = Store(folder, "quick")
+    assert len(again.unreadable) + len(again.records()) == 3
+    markdown(Leaderboard(load_protocol("quick"), again.records())).encode()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"hyper_parameters": {}},
+        {"key": ["a", "list"]},
+        {"key": "another"},
+        {"seed": 7},
+        {"status": "done"},
+        {"metrics": "text"},
+        {"metrics": [1.0]},
+        {"metrics": {"accuracy": "50"}},
+        {"bytes": {"up": None}},
+        {"curve": {"round": [1, 2], "test": [1.0]}},
+        {"curve": {"test": "1.0"}},
+        {"seconds": {"train": 10**400}},
+        {"rounds": 10**400},
+        {"label": "\ud800"},
+    ],
+)
+def test_a_line_that_is_not_quite_a_record_is_unreadable(changes: dict[str, Any], tmp_path: Path) -> None:
+    store = Store(tmp_path, "toy")
+    store.append(record(0))
+    with store.path.open("a") as file:
+        file.write(json.dumps({**record(1).to_dict(), **changes}) + "\n")
+    again = Store(tmp_path, "toy")
+    assert [item.cell.seed for item in again.records()] == [0]
+    assert again.unreadable == [3]
+
+
+def test_brackets_without_end_are_unreadable() -> None:
+    assert parse_line(b"[" * 200_000) is None
+
+
+def test_a_record_that_could_not_be_read_again_is_refused(tmp_path: Path) -> None:
+    store = Store(tmp_path, "toy")
+    for results, words in (
+        ({"metrics": {"accuracy": "half"}}, "metrics must be"),
+        ({"extras": {"model": object()}}, "cannot be written as JSON"),
+        ({"extras": {"name": "\ud800"}}, "cannot be read again"),
+        ({"seconds": {"train": float("nan")}}, "seconds must be"),
+    ):
+        with pytest.raises(UserError, match=words) as caught:
+            store.append(make_record(make_cell(), **results))
+        assert not isinstance(caught.value, StoreError)
+    assert not store.path.exists()
+
+
+def test_the_machine_stands_once_in_a_file(tmp_path: Path) -> None:
+    first, second = Store(tmp_path, "toy"), Store(tmp_path, "toy")
+    first.append(record(0))
+    second.append(record(1))
+    other = make_record(make_cell(seed=2), environment={"cpu": "another"}, commit="f00")
+    first.append(other)
+    second.append(record(3))
+    lines = [json.loads(line) for line in first.path.read_text().splitlines()]
+    assert ["id" in line for line in lines] == [True, False, False, True, False, False]
+    assert lines[1]["environment"] == lines[0]["id"]
+    again = Store(tmp_path, "toy").get(other.key)
+    assert again == other
+
+
+@pytest.mark.parametrize("rounds", [[1, 2], [5, 10], [2, 1]])
+def test_rounds_are_stored_where_they_say_something(rounds: list[float | None], tmp_path: Path) -> None:
+    store = Store(tmp_path, "toy")
+    made = make_record(make_cell(), curve={"round": rounds, "test": [1.0, 2.0], "loss": [0.5, 0.4]})
+    store.append(made)
+    assert (b'"round"' in lines_of(store)[0]) == (rounds != [1, 2])
+    assert Store(tmp_path, "toy").records() == [made]
+
+
+def test_a_record_whose_machine_is_not_told_is_unreadable(tmp_path: Path) -> None:
+    store = Store(tmp_path, "toy")
+    store.append(record(0))
+    store.path.write_bytes(store.path.read_bytes().split(b"\n", 1)[1])
+    assert Store(tmp_path, "toy").unreadable == [1]
+    assert store.append(record(0))
+    assert Store(tmp_path, "toy").done(record(0).key)
+
+
+@pytest.mark.parametrize("line", OLD.read_text().splitlines(), ids=lambda line: json.loads(line)["key"])
+def test_a_record_of_before_is_read_and_keeps_its_key(line: str, tmp_path: Path) -> None:
+    """A sample of the committed records as they were when each held its cell in `hyper_parameters`."""
+    values = json.loads(line)
+    made = Record.from_dict(values)
+    assert made.key == values["key"]
+    assert made.options == values["options"]
+    assert made.cell.label == values["label"]
+    assert made.metrics == values["metrics"]
+    store = Store(tmp_path, "old")
+    store.append(made)
+    assert Store(tmp_path, "old").records() == [made]
+
+
+@pytest.mark.parametrize("path", sorted(RUNS.glob("*.jsonl")), ids=lambda path: path.stem)
+def test_every_record_that_comes_with_the_benchmark_is_read(path: Path) -> None:
+    store = Store(RUNS.parent, path.stem)
+    assert store.unreadable == []
+    assert store.records()
+
+
+def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path, "toy")
+    store.append(record(0))
+    before = store.path.read_bytes()
+    write = os.write
+
+    def half(descriptor: int, content: bytes) -> int:
+        if len(content) < 200:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(descriptor, content[: len(content) // 2])
+
+    monkeypatch.setattr(os, "write", half)
+    with pytest.raises(StoreError, match="No space left on device"):
+        store.append(record(1))
+    monkeypatch.undo()
+    assert store.path.read_bytes() == before
+    assert store.append(record(1))
+    assert [item.cell.seed for item in Store(tmp_path, "toy").records()] == [0, 1]
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "results").write_text("a file, not a folder")
+    with pytest.raises(StoreError, match="choose another folder with --results") as caught:
+        Store(tmp_path / "results", "toy").check_writable()
+    assert "\n" not in str(caught.value)
+
+
+def test_reading_makes_no_file(tmp_path: Path) -> None:
+    assert Store(tmp_path / "new", "toy").records() == []
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_line_that_another_process_is_writing_is_left_alone(tmp_path: Path) -> None:
+    store = Store(tmp_path, "toy")
+    store.append(record(0))
+    line = record(1).to_json().encode() + b"\n"
+    with store.path.open("ab") as file:
+        file.write(line[:50])
+        file.flush()
+        reader = Store(tmp_path, "toy")
+        assert [item.cell.seed for item in reader.records()] == [0]
+        assert reader.unreadable == []
+        file.write(line[50:])
+    assert not reader.append(record(1))
+    assert [item.cell.seed for item in reader.records()] == [0, 1]
+
+
+def test_a_success_that_cannot_be_read_is_run_again(tmp_path: Path) -> None:
+    first = record(0)
+    spoilt = first.to_dict()
+    spoilt["metrics"] = {"accuracy": "high"}
+    store = Store(tmp_path, "toy")
+    store.check_writable()
+    store.path.write_text(json.dumps(spoilt) + "\n")
+    store.refresh()
+    assert not store.done(first.key)
+    assert store.append(first)
+    assert store.done(first.key)

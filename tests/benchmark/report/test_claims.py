@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from fedsub.benchmark.analysis.agreement import CANNOT, NOT_MEASURED, UNDECIDED
+from fedsub.benchmark.analysis.claims import Claim, load_claims
+from fedsub.benchmark.analysis.paired import FAILS, HOLDS
+from fedsub.benchmark.analysis.scores import make_rows
+from fedsub.benchmark.report.claims import Finding, find, markdown
+from fedsub.benchmark.spec.protocol import load_protocol
+from tests.benchmark.analysis.test_figures import records_of
+
+SCORES: Mapping[str, tuple[float, ...]] = {
+    "local": (70.0, 75.0, 80.0),
+    "fedavg": (60.0, 69.0, 78.0),
+    "fedpub": (71.0, 76.1, 81.2),
+}
+PLACE = ("--dataset", "cora", "--clients", "10")
+
+
+def claim_of(folder: Path, more: str = "", table: str = "fedpub-2", direction: str = "higher") -> Claim:
+    """FED-PUB's claim over Local and FedAvg, with changes."""
+    path = folder / "claims.toml"
+    path.write_text(
+        f"""
+[[claim]]
+paper = "FED-PUB"
+place = "Table 2"
+says = "FED-PUB is the best."
+table = "{table}"
+method = "fedpub"
+is = "{direction}"
+against = ["local", "fedavg"]
+{more}
+"""
+    )
+    (claim,) = load_claims(path)
+    return claim
+
+
+def found(claim: Claim, scores: Mapping[str, tuple[float, ...]], *place: str) -> Finding:
+    records = records_of("fedpub-2", scores, *place)
+    (finding,) = find([claim], {"fedpub-2": make_rows(load_protocol("fedpub-2"), records)})
+    return finding
+
+
+def away_of(finding: Finding) -> int:
+    return sum(part.away for part in finding.parts)
+
+
+ONE = "only = { dataset = ['cora'], clients = [10] }"
+
+
+def test_sides_are_paired_by_seed(tmp_path: Path) -> None:
+    """Draws that move both sides by ten points leave the difference, 1.1 ± 0.1, as it is."""
+    finding = found(
+        claim_of(tmp_path, ONE.replace("'cora'", '"cora"')), {**SCORES, "fedavg": (60.0, 65.1, 70.2)}, *PLACE
+    )
+    (column,) = finding.columns
+    comparison = column.comparisons[0]
+    assert comparison is not None
+    assert comparison.difference == pytest.approx(1.1)
+    # s/√3 = 0.057735, t(2) at 95 % is 2.91999.
+    assert comparison.interval == pytest.approx((0.93141, 1.26859), abs=1e-4)
+    # FedAvg is eleven points away in every seed, exactly.
+    assert finding.word == HOLDS
+    assert column.hardest == 0
+
+
+def test_one_rival_that_is_not_beaten_decides(tmp_path: Path) -> None:
+    better = {**SCORES, "local": (73.0, 78.0, 83.5)}
+    finding = found(claim_of(tmp_path, ONE), better, *PLACE)
+    assert (finding.word, finding.columns[0].hardest) == (FAILS, 0)
+    # FedAvg, 5.2 ± 2.0 points behind on average, is no more than undecided.
+    assert found(claim_of(tmp_path, ONE), {**SCORES, "fedavg": (60.0, 69.0, 80.9)}, *PLACE).word == UNDECIDED
+
+
+def test_a_margin_below_zero_allows_as_much(tmp_path: Path) -> None:
+    behind = {**SCORES, "local": (71.5, 76.7, 81.6), "fedavg": (60.0, 65.1, 70.1)}
+    assert found(claim_of(tmp_path, f"margin = -2\n{ONE}"), behind, *PLACE).word == HOLDS
+    assert found(claim_of(tmp_path, ONE), behind, *PLACE).word == FAILS
+
+
+def test_columns_that_are_not_measured_leave_a_claim_undecided(tmp_path: Path) -> None:
+    two = "only = { dataset = ['cora'], clients = [10, 20] }"
+    scores = {**SCORES, "fedavg": (60.0, 65.1, 70.1)}
+    finding = found(claim_of(tmp_path, two), scores, *PLACE)
+    assert [column.word for column in finding.columns] == [HOLDS, NOT_MEASURED]
+    assert finding.word == UNDECIDED
+    assert found(claim_of(tmp_path, f'columns = "all but 1"\n{two}'), scores, *PLACE).word == HOLDS
+    assert found(claim_of(tmp_path, two), {**SCORES, "local": (73.0, 78.0, 83.5)}, *PLACE).word == FAILS
+
+
+def test_on_average_is_one_comparison_of_all_columns(tmp_path: Path) -> None:
+    two = "columns = 'on average'\nonly = { dataset = ['cora'], clients = [10, 20] }"
+    scores = {**SCORES, "fedavg": (60.0, 65.1, 70.1)}
+    finding = found(claim_of(tmp_path, two), scores, "--dataset", "cora", "--clients", "10", "20")
+    (average,) = finding.judged_by
+    assert len(average.columns) == 2
+    assert finding.word == HOLDS
+    assert average.comparisons[0] is not None
+    assert average.comparisons[0].difference == pytest.approx(1.1)
+    assert found(claim_of(tmp_path, two), scores, *PLACE).word == UNDECIDED
+
+
+def test_graphs_that_are_not_at_hand_are_counted_apart(tmp_path: Path) -> None:
+    scores = {**SCORES, "fedavg": (60.0, 65.1, 70.1)}
+    both = "only = { dataset = ['cora', 'ogbn_arxiv'], clients = [10] }"
+    finding = found(claim_of(tmp_path, both), scores, *PLACE)
+    assert (finding.word, len(finding.columns), away_of(finding)) == (HOLDS, 1, 1)
+    away = "only = { dataset = ['ogbn_arxiv'] }"
+    assert found(claim_of(tmp_path, away), scores, *PLACE).word == CANNOT
+
+
+def test_a_graph_that_is_not_at_hand_is_known_in_a_table_that_prints_no_figure() -> None:
+    (claim,) = (claim for claim in load_claims() if claim.says.startswith("A small λ₁"))
+    (finding,) = find([claim], {})
+    assert (len(claim.columns), len(finding.columns), away_of(finding)) == (4, 2, 2)
+
+
+def test_what_a_reader_must_know_of_a_claim_stands_under_it(tmp_path: Path) -> None:
+    (claim,) = (claim for claim in load_claims() if claim.place == "Section 4.2, Theorem 1")
+    page = markdown(find([claim], {}))
+    assert f"### FedCog 1\n\n{claim.note}\n" in page
+    assert "; clients 100; dataset cora, citeseer" in page
+
+
+def test_seeds_that_change_nothing_decide_nothing(tmp_path: Path) -> None:
+    same = {"local": (70.0,) * 3, "fedavg": (60.0,) * 3, "fedpub": (75.0,) * 3}
+    assert found(claim_of(tmp_path, ONE), same, *PLACE).word == UNDECIDED
+
+
+def test_the_page_says_what_was_tested_and_shows_the_hardest_rival(tmp_path: Path) -> None:
+    finding = found(claim_of(tmp_path, ONE), {**SCORES, "fedavg": (60.0, 65.1, 70.1)}, *PLACE)
+    page = markdown([finding])
+    assert "1 claims: holds 1." in page
+    # 81.54 − 79.94 is printed.
+    assert (
+        "| 1. FED-PUB is the best. | Table 2 | accuracy: fedpub above local, fedavg, in every column; "
+        "dataset cora; clients 10 | "
+        "+1.60 | +1.10 | 1 | 0 | 0 | 0 | 0 | 3 | **holds** |" in page
+    )
+    assert "| cora · metis · 10 · gcn | local | +1.60 | +1.10 | +0.93 to +1.27 | 3 | holds |" in page
+
+
+def test_a_claim_without_records_is_not_measured(tmp_path: Path) -> None:
+    (finding,) = find([claim_of(tmp_path, ONE)], {})
+    assert finding.word == NOT_MEASURED
+    assert "| 1 | 0 | – | **not measured** |" in markdown([finding])
+
+
+def test_a_column_says_what_leaves_it_open(tmp_path: Path) -> None:
+    claim = claim_of(tmp_path, ONE.replace("'cora'", '"cora"'))
+    lone = {name: SCORES[name] for name in ("local", "fedpub")}
+    assert "undecided (fedavg not measured)" in markdown([found(claim, lone, *PLACE)])
+    two = {name: values[:2] for name, values in SCORES.items()} | {"fedavg": (60.0, 65.2)}
+    assert "undecided (too few seeds)" in markdown([found(claim, two, *PLACE)])
+    same = {"partition_statistics": {"intra_edges": 3017}}
+    records = records_of("fedpub-2", SCORES, *PLACE, **same)
+    shared = find([claim], {"fedpub-2": make_rows(load_protocol("fedpub-2"), records)})
+    assert "undecided (all seeds share one draw of the clients" in markdown(shared)
+
+
+def test_a_mean_says_how_many_columns_leave_it_open(tmp_path: Path) -> None:
+    """Its seeds draw anew and differ: what is left open is left so by what is not measured."""
+    columns = "columns = 'on average'\nonly = { dataset = ['cora'], clients = [5, 10, 20] }"
+    claim = claim_of(tmp_path, columns)
+    finding = found(claim, SCORES, "--dataset", "cora", "--clients", "10", "20")
+    (average,) = finding.judged_by
+    assert average.lacking == (1, 1)
+    assert "undecided (1 column is not measured)" in markdown([finding])
+    page = markdown([found(claim, SCORES, *PLACE)])
+    assert "undecided (2 columns are not measured)" in page
+    assert "share one draw" not in page
+
+
+def test_of_several_contrasts_all_must_hold(tmp_path: Path) -> None:
+    """FED-PUB is 1.1 ± 0.1 points ahead of Local, and eleven ahead of FedAvg."""
+    scores = {**SCORES, "fedavg": (60.0, 65.1, 70.2)}
+
+    def word(second: str) -> str:
+        path = tmp_path / "claims.toml"
+        path.write_text(
+            f"""
+[[claim]]
+paper = "FED-PUB"
+place = "Table 2"
+says = "FED-PUB is best."
+table = "fedpub-2"
+method = "fedpub"
+{ONE}
+
+[[claim.contrast]]
+is = "higher"
+against = ["local"]
+
+[[claim.contrast]]
+{second}
+"""
+        )
+        (claim,) = load_claims(path)
+        finding = found(claim, scores, *PLACE)
+        page = markdown([finding])
+        assert "fedpub above local, in every column; dataset cora; clients 10; and accuracy: fedpub" in page
+        return finding.word
+
+    assert word('is = "higher"\nmargin = 5\nagainst = ["fedavg"]') == HOLDS
+    assert word('is = "higher"\nmargin = 15\nagainst = ["fedavg"]') == FAILS
+    assert word('is = "higher"\nagainst = ["fedprox"]') == UNDECIDED
+    assert word('is = "lower"\nagainst = ["fedprox"]\ncolumns = "on average"') == UNDECIDED
+    assert word('is = "lower"\nagainst = ["fedavg"]\ncolumns = "on average"') == FAILS
+    # What no graph at hand can answer is left out.
+    away = 'is = "lower"\nagainst = ["fedavg"]\nonly = { dataset = ["ogbn_arxiv"] }'
+    assert word(away) == HOLDS

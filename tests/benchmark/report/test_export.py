@@ -1,0 +1,417 @@
+"""Tables for papers: what stands in them, what is bold, and that LaTeX can read them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pylatexenc.latexwalker import LatexEnvironmentNode, LatexMacroNode, LatexNode, LatexWalker
+
+from fedsub.benchmark.analysis.frame import OF_A_METHOD, Results
+from fedsub.benchmark.cli.arguments import parse
+from fedsub.benchmark.cli.commands import main
+from fedsub.benchmark.records.store import Store
+from fedsub.benchmark.report.export import LEVEL, against_best, export, holm, make_table
+from fedsub.benchmark.spec.plan import grid_cells, versions_of
+from fedsub.benchmark.spec.protocol import load_protocol
+from fedsub.datasets.errors import UserError
+from tests.benchmark.fakes import make_cell, make_record
+from tests.conftest import NO_LATEX
+
+SCORES: dict[str, dict[str, list[float]]] = {
+    "cora": {
+        "fedavg": [80, 81, 82, 83, 84],
+        "fedprox": [80.2, 80.9, 82.3, 82.8, 84.1],
+        "local": [70, 71, 72, 73, 74],
+    },
+    "pubmed": {
+        "fedavg": [60, 61, 62, 63, 64],
+        "fedprox": [70, 71, 72, 73, 74.5],
+        "local": [70, 72, 72, 72, 74.4],
+    },
+}
+
+
+OF_METHODS: dict[str, tuple[Any, Any]] = {
+    "backbone": ("gcn", "sgc"),
+    "hidden": ([8], [16]),
+    "head": ("linear", "convolution"),
+    "dropout": (0.0, 0.5),
+    "input_norm": (False, True),
+    "hops": (1, 2),
+    "outputs": ("logits", "probabilities"),
+    "local_epochs": (1, 2),
+    "learning_rate": (0.01, 0.1),
+    "weight_decay": (0.0, 0.1),
+    "optimiser": ("adam", "sgd"),
+    "weighting": ("uniform", "nodes"),
+    "evaluate": ("local", "received"),
+    "evaluate_every": (1, 10),
+}
+"""Setting that belongs to what competes → two values."""
+PRESENT = versions_of(make_cell())
+"""Records of earlier versions are left out."""
+
+
+def some_results() -> Results:
+    records = [
+        make_record(make_cell(dataset=dataset, method=method, seed=seed, versions=PRESENT), value)
+        for dataset, methods in SCORES.items()
+        for method, values in methods.items()
+        for seed, value in enumerate(values)
+    ]
+    return Results(tuple(records))
+
+
+def test_parquet_is_read_back_by_pandas(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="Parquet is an optional extra")
+    export(some_results(), tmp_path / "table.parquet")
+    export(some_results(), tmp_path / "table.csv")
+    found = pandas.read_parquet(tmp_path / "table.parquet")
+    pandas.testing.assert_frame_equal(found, pandas.read_csv(tmp_path / "table.csv"), check_dtype=False)
+
+
+def nodes_of(nodes: list[LatexNode]) -> list[LatexNode]:
+    """Every node of a parsed text, inner ones too."""
+    found: list[LatexNode] = []
+    for node in nodes:
+        found.append(node)
+        found += nodes_of(list(getattr(node, "nodelist", None) or ()))
+    return found
+
+
+def cells_of(tabular: str) -> dict[str, list[str]]:
+    """First column → the others, of the lines of a tabular."""
+    lines = [line for line in tabular.splitlines() if line.endswith(r"\\")]
+    rows = [[cell.strip() for cell in line.removesuffix(r"\\").split("&")] for line in lines]
+    return {row[0]: row[1:] for row in rows}
+
+
+def test_latex_has_the_best_and_its_equals_in_bold(tmp_path: Path) -> None:
+    path = export(some_results(), tmp_path / "table.tex")
+    text = path.read_text()
+    walker = LatexWalker(text, tolerant_parsing=False)
+    nodes = nodes_of(walker.get_latex_nodes()[0])
+    environments = [node.environmentname for node in nodes if isinstance(node, LatexEnvironmentNode)]
+    assert environments == ["table", "tabular"]
+    macros = [node.macroname for node in nodes if isinstance(node, LatexMacroNode)]
+    for rule in ("toprule", "midrule", "bottomrule"):
+        assert macros.count(rule) == 1
+    rows = cells_of(text)
+    assert rows["method"] == ["cora", "pubmed", "mean rank"]
+    bold = {
+        name: [r"\mathbf" in cell for cell in cells[:2]]
+        for name, cells in rows.items()
+        if name in SCORES["cora"]
+    }
+    assert bold == {"fedavg": [True, False], "fedprox": [True, True], "local": [False, True]}
+    assert rows["fedavg"][0] == r"$\mathbf{82.00 \pm 1.58}$"
+    assert rows["local"] == [r"$72.00 \pm 1.58$", rows["local"][1], "2.50"]
+    assert "Holm" in text
+
+
+def test_latex_compiles(tmp_path: Path) -> None:
+    compiler = shutil.which("pdflatex")
+    if compiler is None:
+        pytest.skip(f"{NO_LATEX}: the parser of the test above reads the same table")
+    export(some_results(), tmp_path / "table.tex")
+    page = r"\documentclass{article}\usepackage{booktabs}\begin{document}\input{table}\end{document}"
+    (tmp_path / "page.tex").write_text(page)
+    subprocess.run([compiler, "-interaction=nonstopmode", "-halt-on-error", "page"], cwd=tmp_path, check=True)
+
+
+def test_names_with_signs_of_latex_are_escaped(tmp_path: Path) -> None:
+    record = make_record(make_cell(dataset="my_graph#1", label="a_b & 50%", method="mine"))
+    text = export(Results((record,)), tmp_path / "t.tex").read_text()
+    assert r"a\_b \& 50\%" in text
+    assert r"my\_graph\#1" in text
+
+
+def test_markdown_and_csv_hold_the_same_figures(tmp_path: Path) -> None:
+    results = some_results()
+    page = export(results, tmp_path / "t.md").read_text()
+    assert re.search(r"\| fedavg\s*\| \*\*82.00 ± 1.58\*\*\s*\| 62.00 ± 1.58", page)
+    table = pandas.read_csv(export(results, tmp_path / "t.csv"))
+    row = table[(table["method"] == "fedavg") & (table["dataset"] == "cora")].iloc[0]
+    assert (row["mean"], row["runs"], bool(row["bold"])) == (82.0, 5, True)
+    assert row["std"] == pytest.approx(np.std(SCORES["cora"]["fedavg"], ddof=1))
+
+
+def test_what_breaks_privacy_is_marked_and_no_rival(tmp_path: Path) -> None:
+    central = [
+        make_record(make_cell(method="central", seed=seed), 99.0, privacy="all in one place")
+        for seed in (0, 1)
+    ]
+    plain = [make_record(make_cell(seed=seed), 80.0 + seed) for seed in (0, 1)]
+    text = export(Results((*central, *plain)), tmp_path / "t.tex").read_text()
+    rows = cells_of(text)
+    assert rows["central †"] == [r"$99.00 \pm 0.00$", ""]
+    assert rows["fedavg"] == [r"$\mathbf{80.50 \pm 0.71}$", "1.00"]
+    assert "breaks privacy" in text
+
+
+def test_the_mark_of_what_breaks_privacy_is_beside_the_method(tmp_path: Path) -> None:
+    central = [
+        make_record(make_cell(method="central", backbone="sgc", seed=seed), 99.0, privacy="all in one place")
+        for seed in (0, 1)
+    ]
+    plain = [make_record(make_cell(backbone="sgc", seed=seed), 80.0 + seed) for seed in (0, 1)]
+    for rows in ("backbone", "dataset", "dropout"):
+        results = Results((*central, *plain))
+        page = export(results, tmp_path / "t.md", rows=rows, columns="method").read_text()
+        assert "| central † | fedavg |" in page
+        assert len(page.split("\n\n", maxsplit=1)[0].splitlines()) == 3
+    assert make_table(results, "dataset", "method").figures["bold"].tolist() == [False, True]
+
+
+def test_a_column_without_every_rows_figure_ranks_nobody() -> None:
+    scores: dict[str, dict[str, float | None]] = {
+        "cora": {"a": 80.0, "b": 70.0, "c": None},
+        "pubmed": {"a": 60.0, "b": 70.0, "c": 65.0},
+    }
+    records = [
+        make_record(make_cell(dataset=dataset, method="fedavg", label=name), value)
+        for dataset, methods in scores.items()
+        for name, value in methods.items()
+    ]
+    shown = make_table(Results(tuple(records))).shown("{mean}", "{mean}", "{mean}")
+    assert shown["mean rank"].to_dict() == {"a": "3.00", "b": "1.00", "c": "2.00"}
+
+
+def test_what_is_no_contest_has_no_winner() -> None:
+    records = [make_record(make_cell(method=method), 50.0) for method in ("fedavg", "local")]
+    table = make_table(Results(tuple(records)), values="rounds")
+    assert not table.figures["bold"].any()
+    assert table.figures["rank"].isna().all()
+    assert not {"Bold", "rank"} & {*re.findall("Bold|rank", table.note)}
+
+
+def test_axes_that_are_no_method_are_shown_as_they_are() -> None:
+    records = [
+        make_record(make_cell(dataset=dataset, clients=clients, rounds=rounds), 50.0)
+        for dataset, rounds in (("cora", 50), ("pubmed", 100))
+        for clients in (5, 10)
+    ]
+    assert make_table(Results(tuple(records)), "dataset", "clients").levels == ("dataset",)
+
+
+def test_backbones_compete_and_numbers_of_clients_do_not() -> None:
+    records = [
+        make_record(make_cell(backbone=backbone, clients=clients, seed=seed), value + seed)
+        for backbone, value in (("gcn", 70.0), ("sgc", 50.0))
+        for clients in (5, 10)
+        for seed in range(4)
+    ]
+    figures = make_table(Results(tuple(records))).figures
+    assert figures[figures["bold"]]["backbone"].tolist() == ["gcn", "gcn"]
+    assert figures[figures["bold"]]["clients"].tolist() == [5, 10]
+
+
+def test_what_was_run_differently_is_no_rival() -> None:
+    results = Results(
+        (
+            make_record(make_cell(clients=5), 50.0),
+            make_record(make_cell(clients=10), 60.0),
+        )
+    )
+    assert make_table(results).figures["bold"].tolist() == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "values"), [("clients", (5, 10)), ("rounds", (50, 100)), ("selection", ("last", "per-client"))]
+)
+def test_methods_that_were_run_unlike_stand_apart(name: str, values: tuple[int, int], tmp_path: Path) -> None:
+    """Also where each of them was run in one way: no row of its own would tell."""
+    records = [
+        make_record(make_cell(method=method, seed=seed, **{name: value}), score + seed)
+        for method, value, score in zip(("fedavg", "local"), values, (50.0, 60.0), strict=True)
+        for seed in range(3)
+    ]
+    results = Results(tuple(records))
+    table = make_table(results)
+    assert table.levels == ("method", name)
+    assert table.figures["bold"].all()
+    assert table.figures["p_value"].tolist() == [1.0, 1.0]
+    assert [*results.pivot().index] == [("fedavg", values[0]), ("local", values[1])]
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        *((name, values) for name, values in OF_METHODS.items()),
+        # They change no figure.
+        ("further_metrics", ([], ["macro_f1"])),
+        ("kernel", ("auto", "dgl")),
+    ],
+)
+def test_what_belongs_to_a_method_does_not_keep_it_from_competing(name: str, values: tuple[Any, Any]) -> None:
+    tuned = [
+        make_record(make_cell(method=method, seed=seed, **{name: value}), score + seed)
+        for method, value, score in zip(("fedavg", "local"), values, (50.0, 60.0), strict=True)
+        for seed in range(3)
+    ]
+    assert make_table(Results(tuple(tuned))).figures["bold"].tolist() == [False, True]
+
+
+def test_all_that_belongs_to_a_method_is_tried() -> None:
+    assert {*OF_METHODS} == {*OF_A_METHOD} - {"method", "files", "versions"}
+
+
+def test_where_methods_stand_in_the_columns_a_row_is_what_is_compared(tmp_path: Path) -> None:
+    across = make_table(some_results(), rows="dataset", columns="method").figures
+    along = make_table(some_results()).figures
+    for name in ("bold", "rank", "p_value"):
+        found, wanted = (each.set_index(["dataset", "method"])[name] for each in (across, along))
+        pandas.testing.assert_series_equal(found.sort_index(), wanted.sort_index())
+    page = export(some_results(), tmp_path / "t.md", rows="dataset", columns="method").read_text()
+    assert page.startswith("| dataset | fedavg | fedprox | local |\n")
+    assert "mean of a row" in page
+    assert "Mean rank" not in page
+
+
+def test_a_table_says_over_how_many_seeds_and_ranks_where_it_can(tmp_path: Path) -> None:
+    page = export(some_results(), str(tmp_path / "t.md")).read_text()
+    assert "over 5 seeds." in page
+    assert "Mean rank" in page
+    apart = [make_record(make_cell(method="fedavg"), 80.0)]
+    apart += [make_record(make_cell(method="local", dataset="pubmed", seed=seed), 70.0) for seed in (0, 1)]
+    page = export(Results(tuple(apart)), tmp_path / "t.md").read_text()
+    assert "over 1 to 2 seeds." in page
+    assert not {"Mean rank", "mean rank"} & {*re.findall("[Mm]ean rank", page)}
+
+
+def test_what_was_run_with_other_options_under_one_name_is_never_averaged(tmp_path: Path) -> None:
+    """A table gives methods options that their names do not say, and may have given others before."""
+    records = [
+        make_record(
+            make_cell(method=method, label=method, seed=seed, options=options),
+            value + seed,
+            default_options={} if options else {"start": "zero"} if method == "fedgraph" else {},
+        )
+        for method, options, value in (
+            ("fedavg", {}, 60.0),
+            ("fedgraph", {}, 70.0),
+            ("fedgraph", {"start": "glorot"}, 80.0),
+        )
+        for seed in range(3)
+    ]
+    table = make_table(Results(tuple(records)))
+    assert table.levels == ("method", "options.start")
+    assert table.figures["mean"].tolist() == [61.0, 71.0, 81.0]
+    assert table.figures["std"].tolist() == [1.0, 1.0, 1.0]
+    # They compete all the same.
+    assert table.figures["bold"].tolist() == [False, False, True]
+    assert table.figures["rank"].tolist() == [3.0, 2.0, 1.0]
+    shown = table.shown("{mean}", "{mean}", "{mean}")
+    assert [*shown.index] == [("fedavg", ""), ("fedgraph", "zero"), ("fedgraph", "glorot")]
+    assert shown["mean rank"].tolist() == ["3.00", "2.00", "1.00"]
+    assert [*Results(tuple(records)).pivot().index] == [*shown.index]
+
+
+def indistinguishable(values: pandas.DataFrame, sign: int) -> list[object]:
+    return [name for name, p in against_best(values, sign).items() if p >= LEVEL]
+
+
+def test_one_common_seed_tests_nothing() -> None:
+    assert indistinguishable(pandas.DataFrame({"a": [80.0], "b": [79.9]}), 1) == ["a"]
+    assert indistinguishable(pandas.DataFrame({"a": [80.0], "b": [79.9]}), -1) == ["b"]
+    assert indistinguishable(pandas.DataFrame({"a": [80.0], "b": [79.9]}), 0) == []
+
+
+def test_equal_values_cannot_be_told_apart() -> None:
+    same = pandas.DataFrame({"a": [80.0, 81.0, 82.0], "b": [80.0, 81.0, 82.0], "c": [79.0, 80.0, 81.0]})
+    assert indistinguishable(same, 1) == ["a", "b"]
+    # The best for one seed more, and worse by a constant over those that both have.
+    more = pandas.DataFrame({"a": [80.0, 80.0, 95.0], "b": [81.0, 81.0, np.nan]})
+    assert indistinguishable(more, 1) == ["a", "b"]
+
+
+def test_holm_by_hand() -> None:
+    corrected = holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": float("nan")})
+    assert corrected == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06, "d": float("nan")}, nan_ok=True)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_holm_corrects_upwards_and_keeps_the_order(values: list[float]) -> None:
+    corrected = list(holm(dict(enumerate(values))).values())
+    assert all(after >= before or after == 1 for before, after in zip(values, corrected, strict=True))
+    order = np.argsort(values, kind="stable")
+    assert (np.diff(np.array(corrected)[order]) >= 0).all()
+
+
+def test_the_command_line_exports_what_its_filters_let_through(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = Store(tmp_path, "toy")
+    for record in some_results():
+        store.append(record)
+    file = tmp_path / "table.md"
+    argv = ["--results", str(tmp_path), "--export", str(file), "--method", "fedavg", "local"]
+    assert main(parse([*argv, "--rows", "dataset", "--columns", "method"])) == 0
+    assert str(file) in capsys.readouterr().out
+    page = file.read_text()
+    assert "fedprox" not in page
+    assert page.startswith("| dataset")
+    assert main(parse([*argv[:3], str(tmp_path / "table.doc")])) == 2
+    assert "must end in" in capsys.readouterr().err
+    with pytest.raises(UserError, match="unknown column 'mehtod'"):
+        make_table(some_results(), rows="mehtod")
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--method", "fedavgx"], "unknown method in the records 'fedavgx': did you mean fedavg"),
+        (["--seeds", "7,"], "unknown seed in the records '7'"),
+        (["--dataset", "cora", "--table", "toyy"], "did you mean toy"),
+    ],
+)
+def test_a_filter_that_no_record_passes_is_answered_with_the_nearest(
+    argv: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for record in some_results():
+        Store(tmp_path, "toy").append(record)
+    exported = ["--results", str(tmp_path), "--export", str(tmp_path / "table.csv")]
+    assert main(parse([*argv, *exported])) == 2
+    assert words in capsys.readouterr().err
+    assert main(parse(["--table", "somewhere/toy.toml", "--method", "local", *exported])) == 0
+
+
+def test_lines_that_an_export_leaves_out_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = Store(tmp_path, "toy")
+    for record in some_results():
+        store.append(record)
+    store.path.write_bytes(store.path.read_bytes() + b"not json\n")
+    assert main(parse(["--results", str(tmp_path), "--export", str(tmp_path / "table.csv")])) == 0
+    number = store.path.read_bytes().count(b"\n")
+    assert f"{store.path}: no record can be read in line {number}" in capsys.readouterr().err
+
+
+def test_a_table_is_exported_with_the_equal_work_that_stands_in_another_file(tmp_path: Path) -> None:
+    """As on its page: two tables run what they share once."""
+    lines = 'title = "T"\n[grid]\npartition = "metis"\nclients = 5\nbackbone = "gcn"\ndataset = "cora"\n'
+    own, other = tmp_path / "own.toml", tmp_path / "other.toml"
+    own.write_text(f'{lines}method = ["fedavg", "fedprox"]\n')
+    other.write_text(f'{lines}method = "fedavg"\n')
+    shared, alone = grid_cells(load_protocol(str(other))), grid_cells(load_protocol(str(own)))[1:]
+    for value, cell in zip((80.0, 81.0), (*shared, *alone), strict=True):
+        Store(tmp_path, cell.protocol).append(make_record(cell, value))
+    asked = ["--export", str(tmp_path / "table.csv"), "--results", str(tmp_path), "--table"]
+    assert main(parse([*asked, str(own)])) == 0
+    found = pandas.read_csv(tmp_path / "table.csv")
+    assert dict(zip(found["method"], found["mean"], strict=True)) == {"fedavg": 80.0, "fedprox": 81.0}
+    # Once alone, where its file is gone, and without a table every record once.
+    assert main(parse([*asked, "own"])) == 0
+    assert pandas.read_csv(tmp_path / "table.csv")["method"].tolist() == ["fedprox"]
+    assert main(parse(asked[:-1])) == 0
+    assert pandas.read_csv(tmp_path / "table.csv")["runs"].tolist() == [1, 1]

@@ -1,0 +1,382 @@
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from fedsub.benchmark.analysis.metrics import value_of
+from fedsub.benchmark.analysis.scores import Leaderboard, make_rows
+from fedsub.benchmark.cli.arguments import parse
+from fedsub.benchmark.execution.runner import failed
+from fedsub.benchmark.records.record import Record
+from fedsub.benchmark.records.store import Store
+from fedsub.benchmark.report.leaderboard import (
+    COSTS,
+    markdown,
+    print_leaderboard,
+    table_of,
+    write_leaderboard,
+)
+from fedsub.benchmark.report.pages import write_report
+from fedsub.benchmark.spec.cell import Cell
+from fedsub.benchmark.spec.plan import make_plan, versions_of
+from fedsub.benchmark.spec.protocol import Protocol, load_protocol, parse_protocol
+from tests.benchmark.fakes import make_cell, make_record
+
+ACCURACY = {"local": 80.0, "central": 90.0, "fedavg": 75.0, "fedper": 79.0}
+
+
+@pytest.fixture
+def protocol() -> Protocol:
+    return load_protocol("fedpub-2")
+
+
+def toy(metrics: list[str], methods: list[str]) -> Protocol:
+    """A table with one block."""
+    axes = {"dataset": "cora", "partition": "metis", "clients": 5, "backbone": "gcn"}
+    return parse_protocol("toy", {"metrics": metrics, "grid": {**axes, "method": methods}})
+
+
+def current_cell(**settings: Any) -> Cell:
+    """A cell as the plan makes it now: `make_cell` alone gives those of the first versions."""
+    cell = make_cell(**settings)
+    return replace(cell, versions=versions_of(cell))
+
+
+def table_records(*argv: str, seeds: int = 2) -> list[Record]:
+    """Records of FED-PUB's table with made-up scores, seeds one point apart."""
+    filters = ["--table", "fedpub-2", "--dataset", "cora", "--clients", "10", "--method", *ACCURACY]
+    cells = make_plan(parse([*filters, "--seeds", str(seeds), *argv])).cells
+    return [
+        make_record(
+            cell,
+            ACCURACY[cell.method] + cell.seed,
+            privacy="sees everything" if cell.method == "central" else "",
+            seconds={"setup": 1.0, "train": 2.0, "evaluate": 1.0 + cell.seed},
+        )
+        for cell in cells
+    ]
+
+
+def page_of(protocol: Protocol, records: Sequence[Record]) -> str:
+    return markdown(Leaderboard(protocol, records))
+
+
+def line_of(page: str, start: str) -> str:
+    return next(line for line in page.splitlines() if line.startswith(f"| {start} "))
+
+
+def test_a_page_shows_measured_published_and_difference(protocol: Protocol) -> None:
+    page = page_of(protocol, table_records())
+    assert "## cora, metis, 10 clients" in page
+    fedavg = line_of(page, "fedavg")
+    assert "| 75.50 ± 0.71 | 69.19 ± 0.67 | +6.31 undecided | +5.75 undecided |" in fedavg
+    local = line_of(page, "local")
+    assert "| **80.50 ± 0.71** | 79.94 ± 0.24 | +0.56 undecided | – |" in local
+    assert "| 0.0350 | 4.5 | 2.000 | 1.000 | 0.000 | 2 |" in local
+    assert "Of the 3 published figures measured here 0 agree, 0 differ and 3 are undecided" in page
+    assert "commit 0123456789; seeds 0, 1; 8 runs." in page
+
+
+def test_three_seeds_may_decide(protocol: Protocol) -> None:
+    page = page_of(protocol, table_records(seeds=3))
+    assert "| 76.00 ± 1.00 | 69.19 ± 0.67 | +6.81 differs |" in line_of(page, "fedavg")
+    assert "Of the 3 published figures measured here 0 agree, 1 differs and 2 are undecided" in page
+
+
+def test_a_method_that_breaks_privacy_is_marked_and_is_not_the_best(protocol: Protocol) -> None:
+    page = page_of(protocol, table_records())
+    assert "**" not in line_of(page, "central †")
+    assert "† central breaks privacy: sees everything." in page
+
+
+def test_runs_that_deviate_from_the_protocol_stand_apart(protocol: Protocol) -> None:
+    records = [*table_records(), *table_records("--rounds", "5", "--kernel", "dgl")]
+    rows = make_rows(protocol, records)
+    deviating = [row for row in rows if row.deviations]
+    assert len(deviating) == len(ACCURACY)
+    assert {row.deviations for row in deviating} == {"rounds=5, kernel=dgl"}
+    assert all(score.published is None for row in deviating for score in row.scores.values())
+    assert "| local · rounds=5, kernel=dgl |" in page_of(protocol, records)
+
+
+def test_other_options_of_the_tables_scheme_neither_compare_nor_compete(protocol: Protocol) -> None:
+    page = page_of(protocol, table_records("--partition", "metis[recursive=true]"))
+    assert "## cora, metis[recursive=true], 10 clients" in page
+    assert "| local · partition=metis[recursive=true] |" in page
+    assert "agrees" not in page.split("Best of a block")[0]
+    assert "**" not in page
+    assert "No published figure answers these cells." in page
+
+
+def test_the_same_records_in_any_order_give_the_same_bytes(protocol: Protocol, tmp_path: Path) -> None:
+    records = table_records()
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "fedpub-2.md").write_text("## Why\n\nBecause.\n")
+    first = write_leaderboard(tmp_path, Leaderboard(protocol, records), {}).read_bytes()
+    assert write_leaderboard(tmp_path, Leaderboard(protocol, records[::-1]), {}).read_bytes() == first
+    assert first.endswith(b"## Why\n\nBecause.\n")
+
+
+def test_failed_cells_are_counted_and_left_out(protocol: Protocol) -> None:
+    good, *rest = table_records()
+    broken = failed(rest[0].cell, "x")
+    page = page_of(protocol, [good, broken])
+    assert "Failed cells: 1" in page
+    assert line_of(page, "local").endswith("| 1 |")
+    assert "No finished cell yet." in page_of(protocol, [broken])
+
+
+def test_notes_on_a_dataset_are_carried(protocol: Protocol) -> None:
+    cell = current_cell(protocol="fedpub-2", label="fedavg")
+    page = page_of(protocol, [make_record(cell, note="1.2 % of the edges are missing")])
+    assert page.count("Note on cora: 1.2 % of the edges are missing") == 1
+
+
+def test_what_a_method_of_ones_own_reports_is_its_own(protocol: Protocol) -> None:
+    """Under names that methods of the benchmark have for something else."""
+    extras = {"epsilon": 0.3, "lnnc_alone": None, "by_round": 3, "added_nodes": 0, "first_split": 0}
+    cell = current_cell(protocol="fedpub-2", label="mine", method="mine.py")
+    page = page_of(protocol, [make_record(cell, extras=extras)])
+    assert "ε" not in page
+    assert "nothing beyond FedAvg" not in page
+    assert value_of(make_record(cell, extras=extras), "mask_sparsity_pct@round2") is None
+
+
+def test_epsilon_is_said_of_every_private_row(protocol: Protocol) -> None:
+    cell = current_cell(protocol="fedpub-2", label="fedavg")
+    private = replace(cell, schedule=replace(cell.schedule, privacy_noise=1.0, privacy_clip=1.0))
+    extras = {"epsilon": 6.497, "epsilon_server": 9.01}
+    page = page_of(protocol, [make_record(cell), make_record(private, extras=extras)])
+    (line,) = (line for line in page.splitlines() if "ε = " in line)
+    assert "privacy_noise=1.0" in line
+    assert "ε = 6.50 against those who see the averaged models alone, 9.01 against the server" in line
+    assert "for δ = 1e-05" in line
+
+
+def test_the_metric_that_selects_the_round_has_a_column(protocol: Protocol) -> None:
+    cell = current_cell(protocol="fedpub-2", label="fedavg")
+    named = replace(cell, schedule=replace(cell.schedule, selection_metric="minority_accuracy"))
+    metrics = {"accuracy": 90.0, "minority_accuracy": 12.0}
+    assert "| minority accuracy % |" not in page_of(protocol, [make_record(cell, metrics=metrics)])
+    page = page_of(protocol, [make_record(named, metrics=metrics)])
+    assert "| accuracy % | minority accuracy % |" in page
+    assert "| 90.00 | 12.00 |" in page
+
+
+def test_gains_are_paired_by_seed_and_rounds_are_read_off_the_curve() -> None:
+    protocol = toy(["accuracy", "gain_over_fedavg", "accuracy@round2"], ["fedavg", "fedper"])
+    base = [make_record(current_cell(seed=seed, label="fedavg"), 50.0 + seed) for seed in range(2)]
+    better = [
+        make_record(current_cell(seed=seed, method="fedper", label="fedper"), 53.0 + 3 * seed)
+        for seed in range(3)
+    ]
+    first, second = make_rows(protocol, [*base, *better])
+    assert first.method == "fedavg"
+    assert "gain_over_fedavg" not in first.scores
+    assert second.scores["gain_over_fedavg"].mean == pytest.approx(4.0)
+    assert first.scores["accuracy@round2"].mean == 51.0
+
+
+def test_a_run_with_other_settings_is_nothing_to_gain_over() -> None:
+    """Nor to change from: FedAvg at its worst would make a gain of every method beside it."""
+    protocol = toy(["accuracy", "gain_over_fedavg", "change_from_metis"], ["fedavg", "fedper"])
+    plain = make_record(current_cell(label="fedavg"), 50.0)
+    slow = make_record(current_cell(label="fedavg", learning_rate=0.5), 20.0)
+    better = make_record(current_cell(method="fedper", label="fedper"), 53.0)
+    moved = make_record(current_cell(label="fedavg", partition="random"), 45.0)
+    for records in ([plain, slow, better, moved], [moved, better, slow, plain]):
+        rows = {row.cell.key: row for row in make_rows(protocol, records)}
+        assert "learning_rate" in rows[slow.key].deviations
+        assert rows[better.key].scores["gain_over_fedavg"].mean == 3.0
+        assert rows[moved.key].scores["change_from_metis"].mean == -5.0
+    alone = {row.cell.key: row for row in make_rows(protocol, [slow, better, moved])}
+    assert "gain_over_fedavg" not in alone[better.key].scores
+    assert "change_from_metis" not in alone[moved.key].scores
+
+
+def test_a_run_with_other_settings_gains_over_the_baseline_under_these() -> None:
+    protocol = toy(["accuracy", "gain_over_fedavg", "change_from_metis"], ["fedavg", "fedper"])
+    plain = make_record(current_cell(label="fedavg"), 50.0)
+    slow = make_record(current_cell(label="fedavg", learning_rate=0.5), 20.0)
+    better = make_record(current_cell(method="fedper", label="fedper", learning_rate=0.5), 26.0)
+    moved = make_record(current_cell(label="fedavg", partition="random", learning_rate=0.5), 17.0)
+    rows = {row.cell.key: row for row in make_rows(protocol, [plain, slow, better, moved])}
+    assert rows[better.key].scores["gain_over_fedavg"].mean == 6.0
+    assert rows[moved.key].scores["change_from_metis"].mean == -3.0
+    alone = {row.cell.key: row for row in make_rows(protocol, [plain, better, moved])}
+    assert "gain_over_fedavg" not in alone[better.key].scores
+    assert "change_from_metis" not in alone[moved.key].scores
+
+
+def test_changes_between_partitions_and_scores_of_some_clients() -> None:
+    scores = ["accuracy", "change_from_metis", "accuracy@clients1-3", "label_distance"]
+    protocol = toy([*scores, "minority_accuracy@clients1-2"], ["fedavg"])
+    there = [make_record(current_cell(seed=seed, label="fedavg"), 50.0 + seed) for seed in range(2)]
+    here = [
+        make_record(current_cell(seed=seed, label="fedavg", partition="random"), 45.0 + 3 * seed)
+        for seed in range(2)
+    ]
+    extras, statistics = {"test_by_client": [10.0, 20.0, None, 90.0]}, {"label_distance": 1.5}
+    here = [
+        replace(
+            record,
+            outcome=replace(
+                record.result,
+                metrics={**record.metrics, "minority_accuracy": 5.0},
+                extras=extras,
+                partition_statistics=statistics,
+            ),
+        )
+        for record in here
+    ]
+    first, second = make_rows(protocol, [*there, *here])
+    assert set(first.scores) == {"accuracy"}
+    assert second.scores["change_from_metis"].mean == pytest.approx(-4.0)
+    assert second.scores["accuracy@clients1-3"].mean == 55.0
+    # Of each client a record has the one score that selects the round.
+    assert "minority_accuracy@clients1-2" not in second.scores
+    assert second.scores["label_distance"].mean == 1.5
+
+
+def test_runs_from_before_a_table_named_a_further_score_are_no_second_row() -> None:
+    def run(seed: int, value: float, *further: str) -> Record:
+        cell = current_cell(seed=seed, label="fedavg", further_metrics=[*further])
+        return make_record(cell, value, metrics={"accuracy": value, **dict.fromkeys(further, 2 * value)})
+
+    records = [run(0, 40.0), run(1, 42.0), run(0, 40.0, "top2_accuracy")]
+    for given in (records, records[::-1]):
+        (row,) = make_rows(toy(["accuracy", "top2_accuracy"], ["fedavg"]), given)
+        assert row.scores["accuracy"].by_seed == {0: 40.0, 1: 42.0}
+        assert row.scores["top2_accuracy"].by_seed == {0: 80.0}
+
+
+def test_extras_bytes_and_units_stand_beside_scores() -> None:
+    protocol = toy(
+        ["accuracy", "communication_pct_of_fedavg", "propagation_seconds"], ["fedavg", "fedgnn", "fedpub"]
+    )
+
+    def record(method: str, extras: dict[str, float], **sent: float) -> Record:
+        return make_record(current_cell(method=method, label=method), 50.0, bytes=sent, extras=extras)
+
+    rows = make_rows(
+        protocol,
+        [
+            record("fedavg", {}, up=100.0, down=100.0),
+            record("fedgnn", {"propagation_seconds": 2.0}, up=100.0, down=100.0, once=10000.0),
+            record("fedpub", {"communication_pct_of_fedavg": 37.0}, up=1.0, down=1.0),
+        ],
+    )
+    shares = [row.scores["communication_pct_of_fedavg"].mean for row in rows]
+    assert shares == pytest.approx([100.0, 150.0, 37.0])
+    assert rows[1].scores["propagation_seconds"].mean == 2.0
+    head, _ = table_of(protocol, rows)
+    assert head == ["method", "accuracy %", "communication of fedavg %", "propagation s", *COSTS]
+
+
+def test_a_model_s_size_is_told_by_what_is_sent_where_the_method_does_not_count_it() -> None:
+    """By FedAvg's whole model. Fewer bytes may be of a part that stays, more of what goes beside it."""
+    methods = {"fedavg": 100.0, "gcfl": 100.0, "fedper": 90.0, "fedgta": 110.0, "local": 0.0, "fedpub": 40.0}
+    own = {"fedpub": {"model_size_pct": 25.0}}
+    records = [
+        make_record(
+            current_cell(method=method, label=method, seed=seed),
+            bytes={"up": up, "down": 100.0, "once": 0.0},
+            extras=own.get(method, {}),
+        )
+        for method, up in methods.items()
+        for seed in range(2)
+    ]
+    rows = make_rows(toy(["accuracy", "model_size_pct"], [*methods]), records)
+    sizes = {row.method: row.scores.get("model_size_pct") for row in rows}
+    found = {method: size.mean for method, size in sizes.items() if size is not None}
+    assert found == {"fedavg": 100.0, "gcfl": 100.0, "fedpub": 25.0}
+    (alone,) = make_rows(
+        toy(["model_size_pct"], ["gcfl"]), [each for each in records if each.cell.method == "gcfl"]
+    )[:1]
+    assert "model_size_pct" not in alone.scores
+
+
+def test_a_report_remakes_everything_alike_and_escapes(tmp_path: Path) -> None:
+    store = Store(tmp_path, "quick")
+    for seed in range(2):
+        cell = current_cell(protocol="quick", seed=seed, label="<b>fedavg</b>")
+        store.append(make_record(cell))
+    first = {path: path.read_bytes() for path in write_report(tmp_path)}
+    assert {path.suffix for path in first} == {".md", ".html", ".json"}
+    assert {path: path.read_bytes() for path in write_report(tmp_path)} == first
+    page = (tmp_path / "index.html").read_text()
+    assert "&lt;b&gt;fedavg" in page
+    assert "<b>fedavg" not in page
+    assert '<section id="quick"' in page
+
+
+def test_a_note_from_an_archive_brings_no_link_and_no_image(tmp_path: Path) -> None:
+    note = (
+        "see ![x](http://tracker.example/p.png), \\[here](http://evil.example) and [a]: http://evil.example"
+    )
+    cell = make_cell(protocol="quick", label="fedavg")
+    Store(tmp_path, "quick").append(make_record(cell, note=note))
+    write_report(tmp_path)
+    shown = (tmp_path / "index.html").read_text()
+    assert "tracker.example" in shown
+    assert "<img" not in shown
+    assert 'href="http://evil' not in shown
+
+
+def test_what_a_record_says_has_no_meaning_on_the_page(tmp_path: Path) -> None:
+    evil = "x\\|\n\n# y\n<script>&amp;"
+    harmless = "x\\&#124; # y &lt;script>&amp;amp;"
+    cell = make_cell(protocol="quick", dataset=evil, partition=evil, label=evil)
+    record = make_record(cell, note=evil, privacy=evil, environment={"cpu": evil})
+    Store(tmp_path, "quick").append(record)
+    write_report(tmp_path)
+    page = (tmp_path / "leaderboards" / "quick.md").read_text()
+    assert f"## {harmless}, {harmless}, 5 clients\n" in page
+    assert f"| {harmless} † " in page
+    assert f"breaks privacy: {harmless}.\n" in page
+    assert f"Note on {harmless}: {harmless}\n".replace(": x\\", ": x\\\\") in page
+    assert f"Made on {harmless}, " in page
+    assert "<script" not in page
+    assert "<script>&" not in (tmp_path / "index.html").read_text()
+    assert [line for line in page.splitlines() if line.startswith("# ")] == [
+        f"# {load_protocol('quick').title}"
+    ]
+
+
+def test_brackets_survive_on_the_terminal(protocol: Protocol) -> None:
+    cell = current_cell(protocol="fedpub-2", partition="metis[recursive=true]", label="fedprox[mu=0.1]")
+    console = Console(file=io.StringIO(), width=300)
+    print_leaderboard(Leaderboard(protocol, [make_record(cell)]), console)
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "metis[recursive=true]" in shown
+    assert "fedprox[mu=0.1]" in shown
+    assert "published" not in shown.splitlines()[3]
+
+
+def printed(protocol: Protocol, records: list[Record], width: int) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    print_leaderboard(Leaderboard(protocol, records), console)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_terminal_gets_the_columns_for_which_it_has_room(protocol: Protocol, width: int) -> None:
+    records = [*table_records(), *table_records("--set", "weight_decay=0.01", "learning_rate=0.02")]
+    shown, whole = printed(protocol, records, width), printed(protocol, records, 400)
+    assert max(map(len, shown.splitlines())) <= width
+    assert "…" not in shown
+    for number in ("80.50 ± 0.71", "75.50 ± 0.71"):
+        assert number in shown
+    assert "MB once" in whole
+    assert "--wide" not in whole
+    left_out = shown.split("Left out for want of room: ")[1].split(";")[0].replace("\n", " ").split(", ")
+    assert "MB once" in left_out
+    assert len(left_out) == len(set(left_out))
+    head = next(line for line in shown.splitlines() if line.strip().startswith("method"))
+    assert not any(column in head for column in left_out)

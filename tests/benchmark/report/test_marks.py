@@ -1,0 +1,230 @@
+"""What a page says beside a row: privacy, choices on the table, runs that did nothing, earlier versions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedsub.benchmark.analysis.scores import Leaderboard, Row, make_rows
+from fedsub.benchmark.cli.arguments import parse
+from fedsub.benchmark.execution.runner import attempt
+from fedsub.benchmark.records.record import Record
+from fedsub.benchmark.report.leaderboard import markdown
+from fedsub.benchmark.spec.plan import make_plan, outdated_parts
+from fedsub.benchmark.spec.protocol import Protocol, load_protocol
+from tests.benchmark.fakes import make_record, with_settings
+
+TABLE = """
+[grid]
+dataset = "community[nodes=60]"
+partition = "random"
+clients = 40
+method = [
+    "fedavg", "fedprox", "fedprox[mu=0.5]", "gcfl",
+    "fedcog", "fedcog[lnnc=false]", "fedstruct[features=deg,version=b]", "fedstruct",
+]
+backbone = "sgc"
+
+[settings]
+rounds = 2
+split = "ratio[train=0.4,validation=0.3,test=0.3]"
+
+[[override]]
+when = { method = ["fedprox[mu=0.5]"] }
+settings = { local_epochs = 2 }
+
+[[override]]
+when = { method = ["fedcog"] }
+settings = { learning_rate = 0.1 }
+chosen = "The best of 0.1 and 0.01."
+"""
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> tuple[Protocol, list[Record]]:
+    """A small table and its records, two seeds each, as the runner makes them."""
+    path = tmp_path_factory.mktemp("protocol") / "small.toml"
+    path.write_text(TABLE)
+    cells = make_plan(parse(["--table", str(path), "--seeds", "2"])).cells
+    records = [attempt(cell) for cell in cells]
+    assert [record.error for record in records if record.error] == []
+    return load_protocol(str(path)), records
+
+
+def rows_by_name(protocol: Protocol, records: Iterable[Record]) -> dict[str, Row]:
+    return {row.method: row for row in make_rows(protocol, records)}
+
+
+def page_of(protocol: Protocol, records: Sequence[Record]) -> str:
+    return markdown(Leaderboard(protocol, records))
+
+
+def line_of(page: str, start: str) -> str:
+    return next(line for line in page.splitlines() if line.startswith(f"| {start} "))
+
+
+def test_a_choice_on_the_table_is_marked_and_said(table: tuple[Protocol, list[Record]]) -> None:
+    page = page_of(*table)
+    assert line_of(page, "fedcog ‡")
+    assert line_of(page, "fedcog[lnnc=false] † ‡")
+    assert "‡ fedcog and fedcog[lnnc=false]: chosen on this table. The best of 0.1 and 0.01." in page
+    assert "‡" not in line_of(page, "fedavg")
+
+
+def test_another_value_than_the_chosen_one_is_a_deviation_without_the_mark(
+    table: tuple[Protocol, list[Record]],
+) -> None:
+    protocol, records = table
+    own = [
+        replace(record, cell=with_settings(record.cell, learning_rate=0.01))
+        for record in records
+        if record.cell.label == "fedcog"
+    ]
+    page = page_of(protocol, own)
+    assert line_of(page, "fedcog · learning_rate=0.01")
+    assert "‡" not in page
+
+
+def test_a_variant_is_judged_by_what_it_does(table: tuple[Protocol, list[Record]]) -> None:
+    rows = rows_by_name(*table)
+    privacy = {"fedcog[lnnc=false]", "fedstruct"}
+    nothing = {"gcfl", "fedprox"}
+    assert {name for name, row in rows.items() if row.is_rival} == set(rows) - privacy - nothing - {"fedcog"}
+    page = page_of(*table)
+    assert "† fedcog[lnnc=false] breaks privacy: without LNNC" in page
+    assert "† fedstruct breaks privacy: version a" in page
+
+
+def test_nodes_that_lnnc_leaves_exposed_are_named(table: tuple[Protocol, list[Record]]) -> None:
+    protocol, records = table
+    alone = [record.extras["lnnc_alone"] for record in records if record.cell.label == "fedcog"]
+    assert min(alone) > 0
+    span = " to ".join(f"{value:.0f}" for value in sorted(set(alone)))
+    start = f"On community[nodes=60], random, 40 clients, fedcog leaves {span} nodes with external neighbours"
+    page = page_of(protocol, records)
+    assert start in page
+    assert "fedcog[lnnc=false] leaves" not in page
+
+
+def test_runs_that_did_nothing_beyond_fedavg_say_so(table: tuple[Protocol, list[Record]]) -> None:
+    protocol, records = table
+    gcfl = [record for record in records if record.cell.label == "gcfl"]
+    assert all(record.extras["same_as_fedavg"] for record in gcfl)
+    name = "gcfl · did nothing beyond FedAvg in {} of 2 runs"
+    assert line_of(page_of(protocol, records), name.format(2))
+    assert page_of(protocol, records).count("did nothing") == 2
+    # Records from before methods said so hold the counts alone.
+    old = [_with_extras(record, first_split=number * 50.0) for number, record in enumerate(gcfl)]
+    assert line_of(page_of(protocol, old), name.format(1))
+    assert "did nothing" not in page_of(protocol, [old[1]])
+
+
+@pytest.mark.parametrize("extras", [{"same_as_fedavg": 1.0}, {"lnnc_alone": 3}])
+def test_what_did_nothing_or_left_nodes_exposed_is_not_the_best(extras: dict[str, float]) -> None:
+    protocol, records = gains(chosen_gain=14.7)
+    assert line_of(page_of(protocol, records), "fedcog ‡").count("**") == 4
+    # One run of two is enough.
+    chosen, *rest = (record for record in records if record.cell.method == "fedcog")
+    others = [record for record in records if record.cell.method != "fedcog"]
+    page = page_of(protocol, [_with_extras(chosen, **extras), *rest, *others])
+    assert "**" not in line_of(page, "fedcog ‡")
+    assert "**" in line_of(page, "fedavg")
+
+
+def test_one_local_step_of_fedprox_is_fedavgs(table: tuple[Protocol, list[Record]]) -> None:
+    protocol, records = table
+    of = {(record.cell.label, record.cell.seed): record for record in records}
+    for seed in range(2):
+        assert of["fedprox", seed].curve["test"] == of["fedavg", seed].curve["test"]
+        assert "same_as_fedavg" not in of["fedprox[mu=0.5]", seed].extras
+    old = [_with_extras(record) for record in records if record.cell.method == "fedprox"]
+    for shown in (records, old):
+        page = page_of(protocol, shown)
+        assert line_of(page, "fedprox · did nothing beyond FedAvg in 2 of 2 runs")
+        assert line_of(page, "fedprox[mu=0.5]").startswith("| fedprox[mu=0.5] |")
+
+
+def _with_extras(record: Record, **extras: float) -> Record:
+    return replace(record, outcome=replace(record.result, extras=extras))
+
+
+def gains(*, chosen_gain: float, **extras: float) -> tuple[Protocol, list[Record]]:
+    """FedCog's figure 3 on Cora, where FedCog has this gain over FedAvg, a tenth more with every seed."""
+    argv = ["--table", "fedcog-fig3", "--dataset", "cora", "--clients", "100", "--seeds", "3", "--method"]
+    cells = make_plan(parse([*argv, "fedavg", "fedcog[lnnc=true]"])).cells
+    records = [
+        make_record(
+            cell, 65.0 + (chosen_gain + cell.seed / 10 if cell.method == "fedcog" else 0), extras=extras
+        )
+        for cell in cells
+    ]
+    return load_protocol("fedcog-fig3"), records
+
+
+def test_figures_that_agree_with_chosen_settings_are_counted_apart() -> None:
+    protocol, records = gains(chosen_gain=14.7)
+    page = page_of(protocol, records)
+    assert "+0.10 agrees" in line_of(page, "fedcog ‡")
+    assert (
+        "Of the 1 published figure measured here 1 agrees (1 with settings chosen on this table, ‡), 0 differ"
+        in page
+    )
+    page = page_of(*gains(chosen_gain=5.0))
+    assert "-9.60 differs" in line_of(page, "fedcog ‡")
+    assert "Of the 1 published figure measured here 0 agree, 1 differs and 0 are undecided;" in page
+
+
+def test_figures_that_agree_by_runs_that_did_nothing_are_counted_apart() -> None:
+    page = page_of(*gains(chosen_gain=14.7, same_as_fedavg=1.0))
+    assert "‡; 1 by runs that did nothing beyond FedAvg), 0 differ" in page
+
+
+def test_an_earlier_version_is_no_current_figure() -> None:
+    protocol, records = gains(chosen_gain=14.7)
+    assert not any(outdated_parts(record.cell) for record in records)
+    old = [replace(record, cell=replace(record.cell, versions="")) for record in records]
+    assert {outdated_parts(record.cell) for record in old} == {("kmeans", "split")}
+    page = page_of(protocol, old)
+    assert line_of(page, "fedcog · earlier version (kmeans, split)")
+    assert "**" not in page.split("Best of a block")[0]
+    assert "agrees" not in page.split("Best of a block")[0]
+    assert "No published figure answers these cells." in page
+    # Nor is there a rule for what is not there.
+    assert "δ" not in page
+    half = [replace(record, cell=replace(record.cell, versions="split=2")) for record in records]
+    assert "earlier version (kmeans) " in page_of(protocol, half)
+
+
+def test_a_current_row_takes_the_place_of_its_earlier_versions() -> None:
+    protocol, records = gains(chosen_gain=14.7)
+    old = [replace(record, cell=replace(record.cell, versions="")) for record in records]
+    fedavg = [record for record in records if record.cell.method == "fedavg"]
+    page = page_of(protocol, [*old, *records])
+    assert page == page_of(protocol, records)
+    page = page_of(protocol, [*old, *fedavg])
+    assert page.count("earlier version") == 1
+    assert line_of(page, "fedcog · earlier version (kmeans, split)")
+    # Half a test of one's own is no current row of the table.
+    short = [replace(record, cell=with_settings(record.cell, rounds=5)) for record in fedavg]
+    page = page_of(protocol, [*old, *short])
+    assert line_of(page, "fedavg · earlier version (kmeans, split)")
+    assert line_of(page, "fedavg · rounds=5")
+    # It replaces what deviated alike.
+    short_before = [replace(record, cell=replace(record.cell, versions="")) for record in short]
+    assert "earlier" not in page_of(protocol, [*short, *short_before])
+    assert "earlier" not in page_of(protocol, [*fedavg, *short_before])
+
+
+def test_a_plug_in_that_is_gone_breaks_no_page(tmp_path: Path) -> None:
+    plugin = tmp_path / "own.py"
+    plugin.write_text("raise SystemExit('a page ran it')\n")
+    protocol, (record, *_) = gains(chosen_gain=0.0)
+    for gone in (tmp_path / "gone.py", plugin, "not-installed"):
+        for change in ({"method": str(gone)}, {"partition": str(gone)}, {"split": str(gone)}):
+            cell = with_settings(record.cell, files="0" * 64, **change)
+            assert outdated_parts(cell) == ()
+            assert "files 00000000" in page_of(protocol, [replace(record, cell=cell)])
+            assert outdated_parts(replace(cell, versions="")) != ()

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedsub.benchmark.spec import catalog as known
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.plugins import handed_over
+
+LATE = ("torch", "dgl", "scipy", "matplotlib")
+COMMAND = f"""
+import sys
+from fedsub.benchmark.cli.arguments import parse
+from fedsub.benchmark.cli.commands import main
+code = main(parse(sys.argv[1:]))
+print(code, *(name for name in {LATE} if name in sys.modules), file=sys.stderr)
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDSUB_CACHE", str(tmp_path / "cache"))
+
+
+def ask(*arguments: str) -> tuple[str, str]:
+    done = subprocess.run(
+        [sys.executable, "-c", COMMAND, *arguments], capture_output=True, text=True, check=True
+    )
+    return done.stdout, done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("arguments", [("--list",), ("--table", "fedpub-2", "--dry-run")])
+def test_the_second_time_nothing_heavy_is_imported_and_the_answer_is_the_same(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    first, _ = ask(*arguments, "--results", str(tmp_path))
+    second, imported = ask(*arguments, "--results", str(tmp_path))
+    assert second == first
+    assert imported == "0"
+
+
+def remembered_methods(change: str) -> list[str]:
+    """What is said of the methods after what a command has kept was changed to `change`."""
+    with known.remembering():
+        names = known.methods()
+    (path,) = known.user_cache().glob("known-*.json")
+    kept = json.loads(path.read_text())
+    assert kept["answers"]['["methods"]'] == names
+    kept["answers"]['["methods"]'] = [change]
+    path.write_text(json.dumps(kept))
+    with known.remembering():
+        return known.methods()
+
+
+def test_an_answer_holds_until_a_source_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert remembered_methods("changed") == ["changed"]
+    monkeypatch.setattr(known, "digest_of_sources", lambda *_: "another")
+    with known.remembering():
+        assert "fedavg" in known.methods()
+
+
+def test_nothing_is_remembered_beside_a_plug_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert remembered_methods("changed") == ["changed"]
+
+    class Installed:
+        groups = ("console_scripts", "fedsub.methods")
+
+    monkeypatch.setattr(known, "entry_points", Installed)
+    with known.remembering():
+        assert "fedavg" in known.methods()
+
+
+def test_a_file_of_ones_own_is_asked_every_time(tmp_path: Path) -> None:
+    path = tmp_path / "scheme.py"
+    for version in (2, 3):
+        path.write_text(f"VERSION = {version}\ndef partition(dataset, clients, seed):\n    return []\n")
+        with known.remembering():
+            assert known.version_of_partition(str(path)) == version
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"sources": 1}', "\x00\xff"])
+def test_a_spoiled_file_is_none(content: str) -> None:
+    with known.remembering():
+        known.methods()
+    (path,) = known.user_cache().glob("known-*.json")
+    path.write_text(content)
+    with known.remembering():
+        assert "fedavg" in known.methods()
+
+
+def test_an_error_is_raised_each_time() -> None:
+    for _ in range(2):
+        with known.remembering(), pytest.raises(UserError, match="fedavg"):
+            known.describe("fedavgg")
+
+
+def test_a_name_that_only_a_file_has_is_not_remembered() -> None:
+    with known.remembering(), handed_over({("dataset", "ring"): "ring.npz"}):
+        known.check_dataset("ring")
+    with known.remembering(), pytest.raises(UserError, match="unknown dataset 'ring'"):
+        known.check_dataset("ring")

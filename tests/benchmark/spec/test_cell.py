@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsub.benchmark.execution.runner import failed
+from fedsub.benchmark.records.record import Record, json_ready, rounded
+from fedsub.benchmark.spec.cell import FIELDS, KEY_LENGTH, OUTSIDE_KEY, Cell
+from fedsub.benchmark.spec.schema import LARGEST
+from fedsub.datasets.errors import UserError
+from tests.benchmark.fakes import make_cell, make_record, with_settings
+
+OTHER = {
+    "options": {"mu": 0.5},
+    "hidden": [64],
+    "features": "row-normalised",
+    "head": "convolution",
+    "outputs": "probabilities",
+    "optimiser": "sgd",
+    "weighting": "uniform",
+    "evaluate": "received",
+    "selection": "last",
+    "accuracy": "pooled",
+    "further_metrics": ["macro_f1"],
+    "leavers": "0@1",
+    "quantise": 8,
+}
+
+
+ROOM = {"local_epochs": 2, "privacy_clip": 1.0, "top_k": 0.5}
+"""Settings without which others cannot be."""
+
+
+def changed(cell: Cell, name: str) -> Cell:
+    value = cell.to_dict()[name]
+    usual = not value if isinstance(value, bool) else {str: "other", int: 77, float: 0.123}.get(type(value))
+    return with_settings(cell, **{name: OTHER.get(name, usual)})
+
+
+def test_key_is_stable_across_versions_of_this_file() -> None:
+    # A change here orphans every committed record: give new fields `omit_default` instead.
+    assert make_cell().key == "7eff3e6e60700756"
+
+
+@pytest.mark.parametrize("name", [name for name in FIELDS if name not in OUTSIDE_KEY])
+def test_every_other_field_changes_the_key(name: str) -> None:
+    cell = make_cell(**ROOM)
+    assert changed(cell, name).key != cell.key
+
+
+def test_label_and_paths_are_outside_the_key() -> None:
+    assert make_cell(label="fedprox[mu=1]", paths=["method=./x.py"]).key == make_cell().key
+
+
+def test_group_ignores_the_seed_only() -> None:
+    cell = make_cell()
+    assert with_settings(cell, seed=9).group == cell.group
+    assert with_settings(cell, rounds=9).group != cell.group
+
+
+def test_options_are_alike_in_every_order() -> None:
+    given = {"mu": 0.5, "alpha": 1}
+    cell, turned = (make_cell(options=dict(items)) for items in (given.items(), reversed(given.items())))
+    assert cell == turned
+    assert (cell.key, cell.variant) == (turned.key, "fedavg[alpha=1,mu=0.5]")
+
+
+def test_fields_at_an_omitted_default_do_not_enter_the_key() -> None:
+    assert make_cell(kernel="auto", device="cpu", files="", versions="").key == make_cell().key
+    assert make_cell(kernel="dgl").key != make_cell().key
+
+
+values = st.one_of(
+    st.booleans(),
+    st.integers(-(2**40), 2**40),
+    st.floats(-LARGEST, LARGEST),
+    st.text(max_size=8),
+)
+cells = st.builds(
+    make_cell,
+    dataset=st.text(st.characters(exclude_characters="[]", exclude_categories=["Cs"]), max_size=12).map(
+        "x{}".format
+    ),
+    clients=st.integers(1, 10**6),
+    seed=st.integers(0, 2**32),
+    hidden=st.lists(st.integers(1, 512), max_size=3),
+    options=st.dictionaries(st.text(min_size=1, max_size=6), values, max_size=3),
+)
+
+
+@given(cells)
+def test_a_cell_survives_json(cell: Cell) -> None:
+    again = Cell.from_dict(json.loads(json.dumps(cell.to_dict())))
+    assert again == cell
+    assert again.key == cell.key
+    assert len(cell.key) == KEY_LENGTH
+
+
+@given(
+    cells, st.floats(-100, 100) | st.just(math.nan), st.dictionaries(st.text(max_size=3), values, max_size=3)
+)
+def test_a_record_survives_json(cell: Cell, accuracy: float, defaults: dict[str, Any]) -> None:
+    defaults = {name: value for name, value in defaults.items() if name not in dict(cell.options)}
+    record = make_record(cell, accuracy, default_options=defaults)
+    line = record.to_json()
+    assert "\n" not in line
+    again = Record.from_dict(json.loads(line))
+    assert again.cell == cell
+    assert again.to_json() == line
+    assert again.metrics["accuracy"] == (accuracy if math.isfinite(accuracy) else None)
+    assert again.result.default_options == defaults
+
+
+def test_a_failure_survives_json() -> None:
+    record = failed(make_cell(), "it broke\nin two \ud800 places", "Traceback")
+    again = record.reread()
+    assert again == record
+    assert (again.status, again.error) == ("failed", "it broke in two \\ud800 places")
+    assert again.metrics == {}
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"clients": 0}, "clients must be at least 1"),
+        ({"clients": "five"}, "clients must be a whole number, not 'five'"),
+        ({"clients": True}, "clients must be a whole number"),
+        ({"hidden": [8.0]}, "hidden must be"),
+        ({"dataset": "cora["}, "cannot read 'cora\\['"),
+        ({"features": "normalised"}, "unknown feature transform"),
+        ({"rounds": 0}, "rounds must be at least 1"),
+        ({"accuracy": "mean"}, "unknown averaging"),
+        ({"learning_rate": 10**400}, "learning_rate must be a finite number"),
+    ],
+)
+def test_a_cell_that_cannot_be_is_one_sentence(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        make_cell(**settings)
+
+
+def test_a_missing_setting_is_named() -> None:
+    with pytest.raises(UserError, match="a cell must have dataset"):
+        Cell.from_dict({"protocol": "toy"})
+
+
+@given(st.floats(-1e4, 1e4))
+def test_curves_keep_four_decimals_and_four_digits(value: float) -> None:
+    kept = rounded(value)
+    assert abs(kept - value) <= (5.1e-5 if abs(value) >= 0.01 else 5.1e-4 * abs(value))
+    assert rounded(kept) == kept
+    assert rounded(81.06650015) == 81.0665
+
+
+def test_arrays_and_scalars_become_plain_json() -> None:
+    ready = json_ready({"a": np.float32(0.5), "b": np.arange(3), "c": (np.int64(2), float("inf"))})
+    assert json.loads(json.dumps(ready)) == {"a": 0.5, "b": [0, 1, 2], "c": [2, None]}

@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fedsub import datasets
+from fedsub.benchmark.cli.arguments import parse
+from fedsub.benchmark.cli.commands import main
+from fedsub.benchmark.execution.runner import attempt
+from fedsub.benchmark.spec.cell import Cell
+from fedsub.benchmark.spec.plan import make_plan
+from fedsub.datasets.partition import partition
+from tests.benchmark.fakes import quick_run, stored
+
+METHOD = """
+from fedsub.methods.core.base import register
+from fedsub.methods.fedavg import FedAvg
+
+@register("mine", title="Mine", paper="none")
+class Mine(FedAvg):
+    version = 1
+"""
+
+
+def named(folder: Path) -> dict[str, tuple[str, ...]]:
+    """For each kind of file, written to `folder`, the filter that names it."""
+    for name in ("graph.npz", "scheme.py", "clients.txt"):
+        (folder / name).write_text("def partition(dataset, clients, seed, size=1): ...\n")
+    (folder / "graph.py").write_text("def load(size=1): ...\n")
+    (folder / "roles.py").write_text("def split(labels, partition, generator, size=1): ...\n")
+    (folder / "mine.py").write_text(METHOD)
+    return {
+        "graph.npz": ("--dataset", "./graph.npz"),
+        "graph.py": ("--dataset", "./graph.py[size=3]"),
+        "scheme.py": ("--partition", "./scheme.py[size=3]"),
+        "roles.py": ("--set", "split=./roles.py[size=3]"),
+        "clients.txt": ("--partition", "file[path=clients.txt]"),
+        "mine.py": ("--method", "./mine.py"),
+    }
+
+
+def cell_of(*argv: str) -> Cell:
+    values = {"--dataset": "community", "--method": "fedavg", **dict(zip(argv[::2], argv[1::2], strict=True))}
+    options = [word for pair in values.items() for word in pair]
+    (cell,) = make_plan(parse([*options, "--seeds", "1"])).cells
+    return cell
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], tuple[str, ...]]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FEDSUB_DATA", raising=False)
+    return named(tmp_path).__getitem__
+
+
+@pytest.mark.parametrize("name", ["graph.npz", "graph.py", "scheme.py", "roles.py", "clients.txt", "mine.py"])
+def test_an_edited_file_is_another_cell(name: str, write: Callable[[str], tuple[str, ...]]) -> None:
+    before = cell_of(*write(name))
+    assert cell_of(*write(name)).key == before.key
+    with Path(name).open("a") as file:
+        file.write("edited = 1\n")
+    after = cell_of(*write(name))
+    assert after.key != before.key
+    assert after.group != before.group
+    assert Cell.from_dict(after.to_dict()).key == after.key
+
+
+@pytest.mark.parametrize("name", ["graph.py", "scheme.py", "roles.py", "mine.py"])
+def test_a_comment_and_another_spelling_of_the_path_change_nothing(
+    name: str, write: Callable[[str], tuple[str, ...]]
+) -> None:
+    filters = write(name)
+    before = cell_of(*filters)
+    content = Path(name).read_text()
+    Path(name).write_text(f'"""What it is."""\n# A comment.\n\n{content}')
+    elsewhere = filters[1].replace("./", f"{Path.cwd()}/")
+    after = cell_of(filters[0], elsewhere)
+    assert after.key == before.key
+    assert after.paths != before.paths
+    assert after == before
+
+
+def test_a_module_beside_counts_as_the_file_that_imports_it(write: Callable[[str], tuple[str, ...]]) -> None:
+    filters = write("scheme.py")
+    Path("helper.py").write_text("shift = 1\n")
+    Path("scheme.py").write_text("import helper\n" + Path("scheme.py").read_text())
+    sys.path.insert(0, "")
+    try:
+        before = cell_of(*filters)
+        Path("helper.py").write_text("# one more\nshift = 1\n")
+        assert cell_of(*filters).key == before.key
+        Path("helper.py").write_text("shift = 2\n")
+        assert cell_of(*filters).key != before.key
+    finally:
+        sys.path.remove("")
+        sys.modules.pop("helper", None)
+
+
+@pytest.mark.parametrize("edited", ["pkg/__init__.py", "pkg/mod.py", "pkg/part.py", "helper.py"])
+def test_all_that_a_package_beside_runs_counts(
+    edited: str, write: Callable[[str], tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filters = write("scheme.py")
+    Path("pkg").mkdir()
+    Path("pkg/__init__.py").write_text("one = 1\n")
+    Path("pkg/mod.py").write_text("import helper\nfrom .part import two\n")
+    Path("pkg/part.py").write_text("two = 2\n")
+    Path("helper.py").write_text("three = 3\n")
+    Path("scheme.py").write_text("from pkg.mod import two\n" + Path("scheme.py").read_text())
+    monkeypatch.syspath_prepend("")
+    before = cell_of(*filters).key
+    Path(edited).write_text(Path(edited).read_text() + "four = 4\n")
+    assert cell_of(*filters).key != before
+    for name in ("pkg", "pkg.mod", "pkg.part", "helper"):
+        sys.modules.pop(name, None)
+
+
+def test_an_edited_module_beside_is_loaded_anew_in_one_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "numbers_of_mine.py").write_text("one = 1\n")
+    (tmp_path / "shifting.py").write_text("from numbers_of_mine import one\nshift = one\n")
+    scheme = tmp_path / "scheme.py"
+    scheme.write_text(
+        "import numpy as np\nfrom shifting import shift\n"
+        "def partition(dataset, clients, seed):\n"
+        "    return (np.arange(dataset.nodes) + shift) % clients\n"
+    )
+    graph = datasets.load("community[nodes=60]")
+    first = partition(graph, str(scheme), 3, 0)
+    assert partition(graph, str(scheme), 3, 0).client.tolist() == first.client.tolist()
+    assert first.nodes[1][0] == 0
+    # Of what the file imports one module is as it was, and holds what another one was.
+    (tmp_path / "numbers_of_mine.py").write_text("one = 10 + 1\n")
+    assert partition(graph, str(scheme), 3, 0).nodes[2][0] == 0
+    for name in ("shifting", "numbers_of_mine"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "shown"),
+    [
+        ("graph.npz", "dataset", "graph"),
+        ("graph.py", "dataset", "graph[size=3]"),
+        ("scheme.py", "partition", "scheme[size=3]"),
+        ("roles.py", "split", "roles[size=3]"),
+        ("clients.txt", "partition", "clients.txt"),
+        ("mine.py", "method", "mine"),
+    ],
+)
+def test_parts_of_ones_own_go_by_their_names(
+    name: str, part: str, shown: str, write: Callable[[str], tuple[str, ...]]
+) -> None:
+    cell = cell_of(*write(name))
+    assert str(getattr(cell, part)) == shown
+    assert name in cell.paths[0]
+    assert Cell.from_dict(cell.to_dict()).paths == cell.paths
+
+
+def test_a_file_called_as_a_graph_of_the_benchmark_keeps_its_ending(
+    write: Callable[[str], tuple[str, ...]],
+) -> None:
+    write("graph.npz")
+    Path("graph.npz").rename("cora.npz")
+    assert str(cell_of("--dataset", "cora.npz").dataset) == "cora.npz"
+
+
+def test_a_cell_without_files_keeps_its_key() -> None:
+    assert cell_of().files == ""
+
+
+def test_a_partition_in_the_folder_of_archives_is_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data" / "partitions").mkdir(parents=True)
+    (tmp_path / "data" / "partitions" / "some.npz").touch()
+    monkeypatch.setenv("FEDSUB_DATA", str(tmp_path / "data"))
+    scheme = ("--partition", "file[path=partitions/some.npz]")
+    assert cell_of(*scheme).files == ""
+    monkeypatch.chdir(tmp_path / "data")
+    assert cell_of(*scheme).files == ""
+    assert cell_of("--partition", f"file[path={tmp_path}/data/partitions/some.npz]").files != ""
+
+
+def test_an_edited_method_runs_again_and_stands_beside_its_earlier_state(
+    tmp_path: Path, write: Callable[[str], tuple[str, ...]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = tmp_path / "results"
+    argv = parse(["--workers", "1", "--results", str(results), *write("mine.py")])
+    assert main(argv, quick_run) == 0
+    Path("mine.py").write_text(METHOD.replace("version = 1", "version = 2"))
+    assert main(argv, quick_run) == 0
+    assert main(argv, quick_run) == 0
+    assert "1 done before" in capsys.readouterr().err
+    first, second = stored(results)
+    assert first["key"] != second["key"]
+    page = (results / "leaderboards" / "default.md").read_text()
+    for record in (first, second):
+        assert f"| mine · files {record['files'][:8]} |" in page
+
+
+def test_a_method_edited_after_the_plan_gives_no_result_under_the_old_key(
+    write: Callable[[str], tuple[str, ...]],
+) -> None:
+    argv = ["--dataset", "community[nodes=200]", "--clients", "2", "--seeds", "1", "--set", "rounds=2"]
+    (cell,) = make_plan(parse([*argv, *write("mine.py")])).cells
+    Path("mine.py").write_text(f"# As it was.\n{METHOD}")
+    assert attempt(cell).status == "ok"
+    Path("mine.py").write_text(METHOD.replace("version = 1", "version = 2"))
+    error = attempt(cell).error
+    assert error is not None
+    assert "mine.py has changed since the cells were planned" in error

@@ -1,0 +1,132 @@
+"""What the documents say of the project is so."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from fedsub.benchmark.cli.arguments import parse
+from fedsub.benchmark.cli.commands import main
+
+ROOT = Path(__file__).resolve().parents[3]
+GUIDES = [str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("docs/*.md"))]
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", *GUIDES]
+NOTES = [str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("results/notes/*.md"))]
+SUFFIXES = (".py", ".md", ".toml", ".csv", ".jsonl", ".cfg")
+GENERATED = (
+    "results/index.html",
+    "results/figures/",
+    "results/checkpoints/",
+    "results/leases/",
+    "results/logs/",
+    ".venv-authors/",
+)
+"""What commands make, which git does not keep."""
+
+
+def text_of(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def environments(text: str, pattern: str) -> set[str]:
+    """The tox environments in the comma-separated list that `pattern` finds."""
+    match = re.search(pattern, text)
+    assert match is not None
+    return {name.strip() for name in match[1].split(",")}
+
+
+@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md"])
+def test_what_ci_runs_beyond_make_check_is_named(document: str) -> None:
+    of_ci = environments(text_of(".github/workflows/ci.yml"), r"environment: \[(.*)\]")
+    of_make = environments(text_of("Makefile"), r"tox run -e (\S+) \$\(ARGS\)")
+    (line,) = [line for line in text_of(document).splitlines() if "`make check`" in line]
+    assert of_make < of_ci
+    for name in of_ci - of_make:
+        assert name in line
+
+
+def named_paths(text: str) -> set[str]:
+    """What the prose of a document names as a path: in backticks or as a link."""
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    quoted = re.findall(r"`([\w./*-]+)`", prose)
+    linked = [target for target in re.findall(r"\]\(([^)#\s]+)\)", prose) if "://" not in target]
+    in_tree = [name for name in quoted if "/" in name or Path(name).suffix in SUFFIXES]
+    return {name for name in [*in_tree, *linked] if not name.startswith(("./", "/"))}
+
+
+@pytest.mark.parametrize("document", [*DOCUMENTS, *NOTES])
+def test_every_path_that_is_named_exists(document: str) -> None:
+    named = named_paths(text_of(document))
+    assert named or document in NOTES
+    # What a mark introduces as a file is an example, which the reader writes.
+    written_by_the_reader = set(re.findall(r"<!-- (\S+) -->\n```", text_of(document))) | {".venv/bin/python"}
+    beside = (ROOT / document).parent
+    missing = {name for name in named if not any(ROOT.glob(name)) and not (beside / name).exists()}
+    assert not {name for name in missing - written_by_the_reader if not name.startswith(GENERATED)}
+
+
+def test_the_path_of_the_data_names_its_steps_in_order() -> None:
+    steps = re.findall(r"^\| `?(\w+)`? \|", text_of("docs/architecture.md"), flags=re.MULTILINE)
+    path = [
+        "registry",
+        "Dataset",
+        "Partition",
+        "split",
+        "Federation",
+        "Task",
+        "Method",
+        "Result",
+        "Record",
+        "page",
+    ]
+    assert steps[1 : len(path) + 1] == path
+
+
+def test_figures_of_speed_are_those_of_the_performance_page() -> None:
+    """Those of FedAvg on Cora, on the first two machines of the page."""
+    said = re.findall(
+        r"with (\d+) clients[^×;]* (\d+\.\d+×)[^×;]* (\d+\.\d+×)", text_of("docs/architecture.md")
+    )
+    page = text_of("results/performance.md")
+    measured = re.findall(
+        r"^\| FedAvg, Cora, (\d+) clients: .*? \| ([\d.]+×): .*? \| ([\d.]+×): ", page, re.M
+    )
+    assert [clients for clients, *_ in measured] == ["10", "100"]
+    assert said == measured
+
+
+def test_the_published_table_of_the_readme_is_that_of_its_leaderboard() -> None:
+    shown = re.search(
+        r"<!-- fedpub-2: begin.*?-->(.*?)<!-- fedpub-2: end -->", text_of("README.md"), re.DOTALL
+    )
+    page = text_of("results/leaderboards/fedpub-2.md")
+    block = re.search(r"^## cora, metis, 10 clients$(.*?)^## ", page, re.DOTALL | re.MULTILINE)
+    assert shown is not None
+    assert block is not None
+    rows = shown[1].strip().split("\n")[2:]
+    assert len(rows) > 5
+    for row in rows:
+        method, scores = row.removeprefix("| ").split(" | ", 1)
+        assert f"\n| {method} | {scores}" in block[1].replace(" · gcn", "")
+
+
+def test_the_guide_names_the_file_with_the_graphs() -> None:
+    assert "an entry in `datasets/catalogue.toml`" in text_of("CONTRIBUTING.md")
+    assert (ROOT / "datasets" / "catalogue.toml").is_file()
+
+
+def test_the_graph_of_the_guide_runs_by_its_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the folder that the guide names, which is in the working folder."""
+    guide = text_of("docs/graphs.md")
+    (tmp_path / "bank").mkdir()
+    for name, content in re.findall(r"<!-- (\w+\.csv) -->\n```\n(.*?)```", guide, re.DOTALL):
+        (tmp_path / "bank" / name).write_text(content)
+    monkeypatch.chdir(tmp_path)
+    commands = re.findall(r"^python -m benchmark (--dataset \./bank .*?)(?: +#.*)?$", guide, re.MULTILINE)
+    assert len(commands) == 2
+    for number, command in enumerate(commands):
+        quick = ["--rounds", "2", "--engine", "in-process", "--results", f"results{number}"]
+        assert main(parse([*shlex.split(command), *quick])) == 0

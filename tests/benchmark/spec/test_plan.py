@@ -1,0 +1,407 @@
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsub.benchmark.cli.arguments import parse
+from fedsub.benchmark.execution.runner import run
+from fedsub.benchmark.spec import protocol as protocols
+from fedsub.benchmark.spec.cell import Cell
+from fedsub.benchmark.spec.plan import differing_options, make_plan, versions_of
+from fedsub.benchmark.spec.protocol import load_protocol
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.options import defaults_of
+from fedsub.datasets.synthetic import GENERATORS
+from fedsub.methods.core import registry
+from fedsub.methods.core.schedule import AVERAGINGS, MOMENTS
+from fedsub.methods.stacked.architecture import HEADS, Architecture
+from fedsub.methods.stacked.backbones import make_backbone
+
+TOY = """
+seeds = 2
+[grid]
+dataset = ["community"]
+partition = ["metis"]
+clients = [3, 4]
+method = ["fedprox[mu=0.5]", "fedprox[mu=0.7]", "fedavg"]
+backbone = ["gcn"]
+[settings]
+rounds = 5
+[[override]]
+when = { method = ["fedprox"] }
+settings = { rounds = 6 }
+"""
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> str:
+    path = tmp_path / "toy.toml"
+    path.write_text(TOY)
+    return str(path)
+
+
+def cells(*argv: str) -> tuple[Cell, ...]:
+    return make_plan(parse(argv)).cells
+
+
+def labels(*argv: str) -> list[str]:
+    return list(dict.fromkeys(cell.label for cell in cells(*argv)))
+
+
+def test_alone_it_is_the_quick_table() -> None:
+    found = cells()
+    assert {cell.protocol for cell in found} == {"quick"}
+    assert {cell.method for cell in found} == {"local", "central", "fedavg", "fedprox", "fedper"}
+
+
+def test_a_dataset_or_method_without_a_table_runs_under_the_default_protocol() -> None:
+    (cell,) = cells("--dataset", "cora", "--method", "fedavg", "--rounds", "7", "--clients", "3")
+    assert (cell.protocol, cell.dataset.text, cell.schedule.rounds, cell.clients) == ("default", "cora", 7, 3)
+    assert {cell.dataset.text for cell in cells("--method", "fedavg")} == {"community"}
+
+
+def test_a_grid_is_the_product_of_its_axes(toy: str) -> None:
+    plan = make_plan(parse(["--table", toy]))
+    assert len(plan.cells) == 3 * 2 * 2
+    assert len({cell.key for cell in plan.cells}) == len(plan.cells)
+    assert not plan.skipped
+    assert {cell.schedule.rounds for cell in plan.cells if cell.method == "fedprox"} == {6}
+    assert {cell.schedule.rounds for cell in plan.cells if cell.method == "fedavg"} == {5}
+
+
+def test_a_bare_method_selects_its_variants_and_options_exactly_one(toy: str) -> None:
+    assert labels("--table", toy, "--method", "fedprox") == ["fedprox[mu=0.5]", "fedprox[mu=0.7]"]
+    assert labels("--table", toy, "--method", "fedprox[mu=0.7]") == ["fedprox[mu=0.7]"]
+    assert labels("--table", toy, "--method", "fedprox[mu=0.9],fedavg") == ["fedprox[mu=0.9]", "fedavg"]
+    (cell, *_) = cells("--table", toy, "--method", "fedprox[mu=0.9]")
+    assert cell.schedule.rounds == 6
+    assert dict(cell.options) == {"mu": 0.9}
+
+
+def test_an_option_that_a_table_sets_is_told_from_one_that_is_asked_for(tmp_path: Path) -> None:
+    """The table runs FedProx with μ = 0.1: to ask for the method's own 0.01 is to ask for another row."""
+    path = tmp_path / "toy.toml"
+    grid = TOY.replace('"fedprox[mu=0.5]", "fedprox[mu=0.7]"', '"fedprox"')
+    path.write_text(grid.replace("settings = { rounds = 6 }", "options = { mu = 0.1 }"))
+
+    def found(method: str) -> tuple[str, dict[str, Any]]:
+        (cell, *_) = cells("--table", str(path), "--method", method)
+        return cell.label, dict(cell.options)
+
+    assert found("fedprox") == found("fedprox[mu=0.1]") == ("fedprox", {"mu": 0.1})
+    assert found("fedprox[mu=0.01]") == ("fedprox[mu=0.01]", {})
+    assert found("fedprox[mu=0.2]") == ("fedprox[mu=0.2]", {"mu": 0.2})
+
+
+def test_an_option_at_its_default_is_the_same_cell() -> None:
+    plain = cells("--method", "fedprox")
+    spelt = cells("--method", "fedprox[mu=0.01]")
+    assert [cell.key for cell in plain] == [cell.key for cell in spelt]
+    assert spelt[0].label == "fedprox"
+    assert differing_options("fedprox", {"mu": 1}) == {"mu": 1.0}
+
+
+def test_a_tables_own_variants_run_whatever_has_no_effect_in_them(tmp_path: Path) -> None:
+    path = tmp_path / "toy.toml"
+    path.write_text(TOY.replace('"fedavg"]', '"fedavg", "fedpub[lambda2=0.1]"]'))
+    assert cells("--table", str(path), "--method", "fedpub[lambda2=0.1]")
+    assert cells("--method", "fedpub[lambda2=0.1,regularizer=printed]", "fedpub[lambda2=0.001]")
+
+
+@pytest.mark.parametrize("table", protocols.names())
+def test_no_cell_of_a_table_has_an_option_without_effect(table: str) -> None:
+    for cell in cells("--table", table, "--seeds", "1"):
+        given = dict(cell.options)
+        idle = registry.make_options(cell.method, given).unused(cell.architecture.backbone)
+        assert not given.keys() & idle.keys(), cell.title
+
+
+def test_a_method_with_its_own_network_runs_with_one_backbone() -> None:
+    plan = make_plan(parse(["--method", "fedstruct", "fedavg", "--backbone", "sgc", "gcn"]))
+    assert {cell.architecture.backbone for cell in plan.cells if cell.method == "fedstruct"} == {"sgc"}
+    assert {cell.architecture.backbone for cell in plan.cells if cell.method == "fedavg"} == {"sgc", "gcn"}
+    assert [skip.what for skip in plan.skipped] == ["fedstruct with gcn"]
+    assert cells("--method", "fedstruct", "--backbone", "gcn", "gcn") == cells(
+        "--method", "fedstruct", "--backbone", "gcn"
+    )
+
+
+def test_what_is_named_twice_is_run_once(toy: str) -> None:
+    once = ["--table", toy, "--method", "fedprox", "--clients", "3", "--backbone", "gcn", "--seeds", "1,"]
+    twice = ["--table", toy, "--method", "fedprox[mu=0.7]", "--clients", "3", "--backbone", "gcn"]
+    both = cells(*once, *twice, "--seeds", "1", "--dataset", "community,community")
+    assert [cell.key for cell in both] == [cell.key for cell in cells(*once)]
+
+
+def test_every_cell_has_the_versions_of_its_own_parts(tmp_path: Path) -> None:
+    path = tmp_path / "toy.toml"
+    grid = TOY.replace('"community"', '"community", "cora"').replace(
+        'method = ["fedprox"]', 'dataset = ["cora"]'
+    )
+    path.write_text(grid.replace("rounds = 6", 'split = "official"'))
+    found = {cell.dataset.text: cell for cell in cells("--table", str(path), "--method", "fedavg")}
+    assert found["community"].versions != found["cora"].versions
+    assert all(cell.versions == versions_of(cell) for cell in found.values())
+
+
+def test_two_tables_of_one_name_are_refused(toy: str, tmp_path: Path) -> None:
+    other = tmp_path / "other" / "toy.toml"
+    other.parent.mkdir()
+    other.write_text(TOY)
+    argv = ("--table", toy, str(other), "--method", "fedavg")
+    assert cells(*argv) == cells("--table", toy, "--method", "fedavg")
+    other.write_text(TOY.replace("rounds = 5", "rounds = 50"))
+    with pytest.raises(UserError, match="two tables are called toy"):
+        cells(*argv)
+
+
+def test_of_one_setting_the_last_counts() -> None:
+    (cell, *_) = cells("--method", "fedavg", "--set", "rounds=7", "rounds=9")
+    assert cell.schedule.rounds == 9
+
+
+def test_filters_may_leave_the_grid(toy: str) -> None:
+    argv = ["--table", toy, "--method", "local", "--clients", "9", "--backbone", "sgc", "--seeds", "7,"]
+    (cell,) = cells(*argv, "--partition", "random", "--set", "dropout=0.1", "--kernel", "dgl")
+    assert (cell.clients, cell.architecture.backbone, cell.seed, cell.partition.text) == (
+        9,
+        "sgc",
+        7,
+        "random",
+    )
+    assert (cell.architecture.dropout, cell.kernel, cell.schedule.rounds) == (0.1, "dgl", 5)
+
+
+def test_a_method_whose_backbone_is_not_the_tables_is_left_out_with_the_reason(tmp_path: Path) -> None:
+    path = tmp_path / "toy.toml"
+    path.write_text(TOY.replace('["gcn"]', '["gcn", "mlp"]').replace('"fedavg"]', '"fedavg", "fedspray"]'))
+    plan = make_plan(parse(["--table", str(path)]))
+    assert ("fedspray with mlp") in [skip.what for skip in plan.skipped]
+    assert {cell.architecture.backbone for cell in plan.cells if cell.method == "fedspray"} == {"gcn"}
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--method", "fedpox"], "unknown method 'fedpox'.*fedprox"),
+        (["--method", "fedprox[nu=1]"], "option of fedprox 'nu'.*mu"),
+        (["--method", "fedprox[mu=x]"], "mu must be a finite number, not 'x'"),
+        (["--method", "fedpub[lambda2=0.1]"], "lambda2 has no effect here: it needs regularizer=printed"),
+        (["--method", "fedcog[hidden=7]"], "hidden has no effect here.*other than gcn"),
+        (["--method", "fedprox[mu"], "name\\[key=value"),
+        (["--dataset", "coar"], "unknown dataset 'coar'.*cora"),
+        (["--dataset", "community[nodez=300]"], "option of community 'nodez'.*nodes"),
+        (["--dataset", "community[nodes=-5]"], "community's nodes must be at least 1"),
+        (["--dataset", "community[nodes=3]"], "nodes must be at least communities and classes, 24"),
+        (["--dataset", "cora[nodes=5]"], "unknown option of cora 'nodes': choose from binary"),
+        (["--partition", "dirichlet[alpha=-1]"], "dirichlet's alpha must be positive"),
+        (["--set", "split=ratio[train=2]"], r"ratio's train must be in \[0, 1\]"),
+        (["--method", "fedadam[beta1=5]"], r"fedadam's beta1 must be in \[0, 1\)"),
+        (["--dataset", "./nowhere.npz"], "there is no graph at ./nowhere.npz: check the path"),
+        (["--dataset", "./nowhere"], "there is no graph at ./nowhere: check the path"),
+        (["--table", "fedpub2"], "unknown table 'fedpub2'.*fedpub-2"),
+        (["--partition", "metiss"], "unknown partition scheme 'metiss'.*metis"),
+        (["--partition", "metis[recursiv=true]"], "'recursiv'.*recursive"),
+        (["--backbone", "gnc"], "unknown backbone 'gnc'.*gcn"),
+        (
+            ["--set", "features=row-normalized"],
+            "feature transform 'row-normalized'.*row-normalised",
+        ),
+        (["--set", "split=ration"], "unknown split 'ration'.*ratio"),
+        (["--set", "split=zzz"], "unknown split 'zzz': choose from file, official, per-class, ratio"),
+        (["--set", "rounds=0"], "at least 1"),
+        (["--set", "selection=mean_validation"], "selection rule 'mean_validation'.*mean-validation"),
+        (["--set", "accuracy=nope"], "unknown averaging 'nope'.*pooled"),
+        (["--set", "evaluate=recieved"], "evaluation moment 'recieved'.*received"),
+        (["--set", "weighting=node"], "unknown weighting 'node'.*nodes"),
+        (["--set", "optimiser=adma"], "unknown optimiser 'adma'.*adam"),
+        (["--set", "head=liner"], "unknown head 'liner'.*linear"),
+        (["--set", "kernel=cuda"], "unknown kernel 'cuda'.*torch"),
+        (["--set", "dropout=1"], "dropout must be at least 0 and less than 1, not 1.0"),
+        (["--set", "dropout=-0.1"], "dropout must be at least 0"),
+        (["--set", "hidden=0"], "at least 1"),
+        (["--set", "evaluate_every=0"], "at least 1"),
+        (["--set", "weight_decay=-1"], "must not be negative"),
+        (["--set", "learning_rate=nan"], "'learning_rate' must be a finite number"),
+        (["--method", "fedprox[mu=nan]"], "fedprox's mu must be a finite number"),
+        (["--task", "regression"], "unknown task 'regression'"),
+        (["--task", "link-prediction[widht=16]"], "option of link-prediction 'widht'.*width"),
+        (["--task", "link-prediction[width=a]"], "link-prediction's width must be a whole number"),
+        (["--task", "node-classification[width=16]"], "node-classification takes no options"),
+        (["--device", "tpu"], "unknown device 'tpu'"),
+    ],
+)
+def test_bad_input_is_one_sentence_with_the_nearest_names(argv: list[str], words: str) -> None:
+    with pytest.raises(UserError) as caught:
+        make_plan(parse(argv))
+    assert re.search(words, str(caught.value)), str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        (('"community"', '"corra"'), "unknown dataset 'corra': did you mean cora"),
+        (('"community"', '"community[nodez=3]"'), "option of community 'nodez'"),
+        (('"community"', '"./nowhere.npz"'), "there is no graph at ./nowhere.npz: check the path"),
+        (('"metis"', '"dirichlet[alpha=-1]"'), "dirichlet's alpha must be positive"),
+        (("rounds = 5", 'split = "ratio[train=2]"'), "ratio's train must be in"),
+        # Of one method, beside those that are split well.
+        (("rounds = 6", 'split = "ratio[train=2]"'), "ratio's train must be in"),
+        (
+            ('"fedavg"', '"fedavgg"'),
+            "fedavgg: unknown method 'fedavgg' in table toy: did you mean fedavg",
+        ),
+    ],
+)
+def test_a_table_of_ones_own_is_checked_as_the_command_line_is(
+    written: tuple[str, str], words: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "toy.toml"
+    path.write_text(TOY.replace(*written))
+    with pytest.raises(UserError) as caught:
+        make_plan(parse(["--table", str(path)]))
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("value", HEADS)
+def test_every_head_that_is_let_through_is_one(value: str) -> None:
+    make_backbone(Architecture(head=value))
+
+
+def test_a_task_may_have_options() -> None:
+    argv = ["--dataset", "community[nodes=200]", "--method", "fedavg", "--clients", "3", "--rounds", "2"]
+    task = "link-prediction[width=16]"
+    (cell, *_) = cells(*argv, "--backbone", "sgc", "--task", task)
+    assert cell.task.text == task
+    assert run(cell).metrics["roc_auc"] is not None
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("averaging", AVERAGINGS)
+def test_every_rule_that_is_let_through_runs(moment: str, averaging: str) -> None:
+    argv = ["--dataset", "community[nodes=200]", "--method", "fedavg", "--clients", "3", "--rounds", "1"]
+    (cell, *_) = cells(*argv, "--set", f"evaluate={moment}", f"accuracy={averaging}")
+    assert run(cell).status == "ok"
+
+
+def test_graphs_that_the_field_scores_by_roc_auc_are_selected_by_it() -> None:
+    found = cells("--dataset", "cora", "tolokers", "--method", "fedavg", "--clients", "3")
+    assert [cell.schedule.selection_metric for cell in found] == ["", "roc_auc"]
+    argv = ("--dataset", "minesweeper", "--method", "fedavg", "--seeds", "1")
+    for table in ("quick", "all-methods"):
+        assert {cell.schedule.selection_metric for cell in cells("--table", table, *argv)} == {"roc_auc"}
+    (named, *_) = cells("--table", "quick", *argv, "--set", "selection_metric=accuracy")
+    assert named.schedule.selection_metric == "accuracy"
+
+
+def test_a_protocol_may_select_by_another_metric_for_some_of_its_graphs(tmp_path: Path) -> None:
+    path = tmp_path / "areas.toml"
+    override = """
+[[override]]
+when = { dataset = ["minesweeper"] }
+settings = { selection_metric = "accuracy", split = "official" }
+"""
+    path.write_text(
+        'metrics = ["roc_auc", "accuracy"]' + TOY.replace('"community"', '"cora", "minesweeper"') + override
+    )
+    found = cells("--table", str(path), "--method", "fedavg", "--seeds", "1", "--clients", "3")
+    chosen = {cell.dataset.name: (cell.schedule.selection_metric, cell.further_metrics) for cell in found}
+    assert chosen == {"cora": ("", ("roc_auc",)), "minesweeper": ("accuracy", ("roc_auc",))}
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("selection_metric=rocauc", "did you mean roc_auc"),
+        ("label_noise=1.5", r"label_noise must be in \[0, 1\]"),
+        ("labels_kept=0", "labels_kept must be"),
+        ("edges_removed=some", "edges_removed"),
+    ],
+)
+def test_a_metric_or_damage_that_cannot_be_is_refused_before_the_first_run(
+    setting: str, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        cells("--set", setting)
+
+
+def test_all_takes_every_table_but_the_default() -> None:
+    found = {cell.protocol for cell in make_plan(parse(["--all", "--seeds", "1"])).cells}
+    assert {"quick", "fedpub-2", "fedstruct-1", "fedspray-2"} <= found
+    assert "default" not in found
+
+
+def test_metrics_that_a_protocol_names_besides_the_tasks_own_are_in_the_cells(
+    toy: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "named.toml"
+    path.write_text('metrics = ["accuracy", "macro_f1", "update_mb"]' + TOY)
+    plain, named = (cells("--table", str(each), "--method", "fedavg")[0] for each in (toy, path))
+    assert (plain.further_metrics, named.further_metrics) == ((), ("macro_f1",))
+    assert Cell.from_dict(json.loads(json.dumps(named.to_dict()))) == named
+    (linked, *_) = cells("--table", str(path), "--method", "fedavg", "--task", "link-prediction")
+    assert linked.further_metrics == ()
+
+
+def test_a_plug_in_that_cannot_be_imported_stops_no_plan_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = importlib.metadata.EntryPoint("theirs", "no_such_package:Theirs", registry.GROUP)
+    found = {registry.GROUP: [point]}
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: found.get(group, []))
+    assert cells("--method", "fedavg", "--backbone", "sgc", "--task", "link-prediction")
+    with pytest.raises(UserError, match="the plug-in theirs cannot be imported from no_such_package:Theirs"):
+        cells("--method", "theirs")
+
+
+@pytest.mark.parametrize(
+    ("asked", "spelt"),
+    [
+        ("metis[recursive=false]", "metis"),
+        ("metis[recursive=True]", "metis[recursive=true]"),
+        ("louvain[ merge = random, slack=0.1 ]", None),
+        ("dirichlet[alpha=0.50]", "dirichlet[alpha=0.5]"),
+    ],
+)
+def test_a_scheme_is_one_cell_under_every_spelling(asked: str, spelt: str | None, toy: str) -> None:
+    if spelt is None:
+        with pytest.raises(UserError, match="slack"):
+            cells("--table", toy, "--partition", asked)
+        return
+    first, second = (cells("--table", toy, "--partition", text) for text in (asked, spelt))
+    assert {cell.partition.text for cell in first} == {spelt}
+    assert [cell.key for cell in first] == [cell.key for cell in second]
+
+
+def test_a_generated_graph_is_one_cell_under_every_spelling() -> None:
+    (plain,) = cells("--dataset", "community", "--method", "fedavg")
+    nodes = defaults_of(GENERATORS["community"].options)["nodes"]
+    (spelt,) = cells("--dataset", f"community[nodes={nodes}]", "--method", "fedavg")
+    assert spelt.key == plain.key
+    (binary,) = cells("--dataset", "coauthor_cs[binary=false]", "--method", "fedavg")
+    assert binary.dataset.text == "coauthor_cs[binary=false]"
+
+
+def test_a_table_keeps_its_own_spelling() -> None:
+    listed = load_protocol("fedcog-fig3").grid_for(dataset="citeseer")["partition"]
+    asked = "--partition", "kmeans[starts=10,balanced=false]"
+    found = cells("--table", "fedcog-fig3", "--dataset", "citeseer", *asked)
+    assert {cell.partition.text for cell in found} == {*listed}
+
+
+@pytest.mark.parametrize(
+    ("setting", "with_effect"),
+    [
+        ("hops=3", "--backbone gcn,sgc"),
+        ("labels_stratified=true", "--set labels_kept=0.5"),
+        ("privacy_delta=0.001", "--set privacy_noise=1 privacy_clip=1"),
+    ],
+)
+def test_a_setting_without_effect_is_refused(setting: str, with_effect: str) -> None:
+    with pytest.raises(UserError, match=f"{setting.partition('=')[0]} has no effect here: it needs"):
+        cells("--method", "fedavg", "--set", setting)
+    assert cells("--method", "fedavg", "--set", setting, *with_effect.split())

@@ -1,0 +1,233 @@
+"""The public codes, played by checkouts of our own, are given our clients and run as the cell says."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedsub.benchmark.spec.cell import Cell
+from fedsub.benchmark.studies.authors.fedpub_worker import reported
+from fedsub.benchmark.studies.authors.fedspray_worker import NETWORKS, SparseRows, _keeping
+from fedsub.benchmark.studies.authors.grid import CODES
+from fedsub.benchmark.studies.authors.handover import KEPT
+from fedsub.benchmark.studies.peers.clients import write_clients
+from fedsub.benchmark.studies.peers.worker import Worker
+from fedsub.datasets.federation import Federation
+from fedsub.datasets.graph import as_scipy
+from fedsub.datasets.options import Spec
+from fedsub.methods.core import registry
+from fedsub.methods.core.schedule import Schedule
+from tests.benchmark.fakes import with_settings
+from tests.methods.federations import small_federation
+
+CHECKOUTS = Path(__file__).parent / "checkouts"
+ROUNDS = 3
+NONE = Path("no-such-folder")
+
+
+@pytest.fixture(scope="module")
+def federation() -> Federation:
+    return small_federation(clients=4)
+
+
+def answer(
+    federation: Federation, folder: Path, code: str, method: str, kept: Path = NONE, **changed: Any
+) -> dict[str, Any]:
+    """What the worker of a code answers for a cell with this method."""
+    usual = Cell(
+        protocol="any",
+        dataset=Spec("cora"),
+        partition=Spec("metis"),
+        clients=federation.clients,
+        method=method,
+        seed=5,
+        schedule=Schedule(rounds=ROUNDS),
+    )
+    cell = with_settings(usual, **changed)
+    counts = write_clients(federation, folder / "clients.npz")
+    options = asdict(registry.make_options(method, dict(cell.options)))
+    task = {
+        "cell": {**cell.to_dict(), "options": options},
+        "checkout": str(CHECKOUTS / code),
+        "exchange": str(folder / "clients.npz"),
+        "folder": str(folder),
+        "kept": str(kept),
+        "memory": 10**11,
+    }
+    with Worker(code, sys.executable, CODES[code].worker, 120) as worker:
+        found = worker.ask(task)
+    assert found["counts"] == counts
+    assert found["seconds"] > 0
+    return found
+
+
+def shares(federation: Federation, guesses: Iterable[int], role: str) -> list[float]:
+    """Of each client, the share of its nodes of a role that have the guessed class."""
+    mask, client = getattr(federation, role), np.repeat(np.arange(federation.clients), federation.sizes)
+    return [
+        float((federation.labels[mask & torch.from_numpy(client == number)] == guess).double().mean())
+        for number, guess in enumerate(guesses)
+    ]
+
+
+def commonest(federation: Federation, alone: bool) -> list[int]:
+    """The commonest training class: each client's own, or that of the mean over clients."""
+    client = torch.repeat_interleave(torch.arange(federation.clients), federation.sizes)
+    counts = torch.zeros(federation.clients, federation.classes)
+    rows = federation.train
+    counts.index_put_((client[rows], federation.labels[rows]), torch.ones(int(rows.sum())), accumulate=True)
+    if alone:
+        return counts.argmax(dim=1).tolist()
+    return [int(counts.sum(dim=0).argmax())] * federation.clients
+
+
+def pooled(federation: Federation, guesses: Iterable[int]) -> float:
+    """The share of all test nodes whose client guesses their class."""
+    guess = np.repeat(list(guesses), federation.sizes)
+    return float((federation.labels.numpy() == guess)[federation.test.numpy()].mean())
+
+
+@pytest.mark.parametrize("method", ["local", "fedavg", "fedpub"])
+def test_fedpubs_round_of_the_best_mean_validation_is_reported(
+    federation: Federation, tmp_path: Path, method: str
+) -> None:
+    """Round one predicts class 0, later ones the commonest class: of all clients, or of each with Local and
+    the played FED-PUB, whose server sends everyone its own."""
+    found = answer(federation, tmp_path, "fedpub", method)
+    choices = [[0] * federation.clients, commonest(federation, alone=method != "fedavg")]
+    validation = [np.mean(shares(federation, guesses, "validation")) for guesses in choices]
+    test = [np.mean(shares(federation, guesses, "test")) for guesses in choices]
+    assert found["metrics"]["accuracy"] == pytest.approx(100 * test[int(np.argmax(validation))])
+    versions = {name: version(name) for name in ("torch", "torch-geometric", "numpy")}
+    assert found["environment"].items() >= versions.items()
+
+
+def test_fedpubs_best_round_is_the_first_to_a_hundredth_of_a_percent() -> None:
+    """As evaluations/visualizer.py there, which rounds the mean over clients before it looks for the best."""
+    validation = np.array([[0.5, 0.6, 0.60004], [0.5, 0.8, 0.8]])
+    test = np.array([[0.1, 0.2, 0.3], [0.1, 0.4, 0.5]])
+    assert reported(validation, test) == pytest.approx(30.0)
+    assert reported(validation + np.array([0, 0, 0.0002]), test) == pytest.approx(40.0)
+
+
+def test_fedspray_takes_rounds_backbone_and_lambda_from_the_cell(
+    federation: Federation, tmp_path: Path
+) -> None:
+    settings: dict[str, Any] = {"backbone": "sgc", "options": {"lambda1": 4.0}}
+    found = answer(federation, tmp_path, "fedspray", "fedspray", **settings)
+    guesses = commonest(federation, alone=True)
+    assert found["metrics"]["accuracy"] == pytest.approx(100 * pooled(federation, guesses))
+    assert found["metrics"]["minority_accuracy"] == pytest.approx(0.5 * 4.0 * ROUNDS)
+
+
+@pytest.mark.parametrize("backbone", sorted(NETWORKS))
+def test_fedsprays_sparse_features_change_no_output_and_no_gradient(
+    federation: Federation, backbone: str
+) -> None:
+    """The layers are those of the library that the code trains; the second call reads what the first kept."""
+    layers = pytest.importorskip("torch_geometric.nn", reason="torch_geometric is not installed")
+    width, classes = federation.width, int(federation.labels.max()) + 1
+
+    class Network(torch.nn.Module):
+        """As the code's model.py builds them: the first layer reads the features."""
+
+        def __init__(self, hidden: int) -> None:
+            super().__init__()
+            made = {"gcn": layers.GCNConv, "graphsage": layers.SAGEConv, "sgc": layers.SGConv}[backbone]
+            hops = {"K": 2} if backbone == "sgc" else {}
+            self.l1, self.l2 = made(width, hidden, **hops), layers.GCNConv(hidden, classes)
+
+        def forward(self, features: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
+            return self.l2(self.l1(features, edges).relu(), edges)
+
+    dense = torch.from_numpy(as_scipy(federation.features).toarray())
+    rows = list(range(federation.nodes // 2))
+    edges = torch.stack(federation.graph.edges())
+    edges = edges[:, (edges < len(rows)).all(dim=0)]
+    plain, kept = Network(8), _keeping(Network, backbone)(hidden=8)
+    kept.load_state_dict(plain.state_dict())
+    taken = SparseRows(dense)[rows]
+    assert taken.layout == torch.sparse_csr
+    assert SparseRows(dense).shape == dense.shape
+    for _ in range(2):
+        expected, found = plain(dense[rows], edges), kept(taken, edges)
+        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(
+            torch.autograd.grad(found.square().sum(), list(kept.parameters())),
+            torch.autograd.grad(expected.square().sum(), list(plain.parameters())),
+        )
+
+
+def test_fedsprays_local_has_no_soft_targets(federation: Federation, tmp_path: Path) -> None:
+    found = answer(federation, tmp_path, "fedspray", "local", backbone="graphsage")
+    assert found["metrics"]["minority_accuracy"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "called"),
+    [
+        ("local", {}, "'FL': False, 'mended': False, 'data_type': 'feature', 'fmodel_type': 'GNN'"),
+        ("fedsgd", {}, "'FL': True, 'mended': False, 'data_type': 'feature', 'fmodel_type': 'GNN'"),
+        ("fedsage-true", {}, "'FL': True, 'mended': True, 'data_type': 'feature', 'fmodel_type': 'GNN'"),
+        ("fedsage+", {}, "'FL': True, 'mended': False"),
+        (
+            "fedstruct",
+            {"features": "deg"},
+            "'smodel_type': 'DGCN', 'fmodel_type': 'DGCN', 'structure_type': 'degree'",
+        ),
+    ],
+)
+def test_fedstruct_is_called_as_its_simulations_call_it(
+    federation: Federation, tmp_path: Path, method: str, options: dict[str, Any], called: str
+) -> None:
+    settings: dict[str, Any] = {"learning_rate": 0.004, "dropout": 0.25, "options": options}
+    found = answer(federation, tmp_path, "fedstruct", method, **settings)
+    guesses = commonest(federation, alone=method == "local")
+    assert found["metrics"]["accuracy"] == pytest.approx(100 * pooled(federation, guesses))
+    text = (tmp_path / "called.txt").read_text()
+    assert called in text
+    for setting in ("'seed': 5", "'lr': 0.004", "'dropout': 0.25", f"'iterations': {ROUNDS}"):
+        assert setting in text
+    if method == "fedstruct":
+        assert "'DGCN_structure_layers_size': [256]" in text
+    # Edges between clients are handed over too.
+    assert text.endswith(f" {2 * federation.inter.num_edges()}")
+    # Set-up, an hour by the clock there, is in no seconds of ours.
+    assert found["seconds"] < 3600
+
+
+@pytest.mark.parametrize("features", ["gdv", "n2v"])
+def test_fedstructs_structure_features_serve_other_clients_of_the_graph(
+    federation: Federation, tmp_path: Path, features: str
+) -> None:
+    """The played code makes one number of each node's features and, where it finds them saved, holds them to
+    its own: in the second run the nodes stand in another order."""
+    other = small_federation(clients=3)
+    assert not np.array_equal(other.origin, federation.origin)
+    found = []
+    for number, (clients, kept) in enumerate([(federation, NONE), (other, tmp_path / "0" / KEPT)]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        answer(clients, folder, "fedstruct", "fedstruct", kept, options={"features": features})
+        found.append((folder / "structure.txt").read_text())
+    assert found == ["made", "read"]
+
+
+def test_the_whole_graph_is_central(federation: Federation, tmp_path: Path) -> None:
+    found = answer(federation, tmp_path, "fedstruct", "central")
+    guess = commonest(federation, alone=False)[0]
+    expected = (federation.labels[federation.test] == guess).double().mean()
+    assert found["metrics"]["accuracy"] == pytest.approx(100 * float(expected))
+    assert found["seconds"] < 3600
+
+
+def test_nothing_is_written_into_the_checkout() -> None:
+    assert not list(CHECKOUTS.rglob("__pycache__"))

@@ -1,0 +1,43 @@
+"""A worker that times nothing: run as `python -m tests.benchmark.studies.fake_worker FD`.
+
+The task's `algorithm` says how it behaves: `fine`, `fails`, `dies`, `sleeps`, `litters` (leaves a temporary
+file and answers its path), or `writes:FILE` (appends a line to a file for every command).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from typing import Any
+
+from fedsub.benchmark.studies.peers.pipe import Rounds, serve
+
+
+def prepare(task: dict[str, Any]) -> tuple[dict[str, Any], Rounds]:
+    """Answer every command with invented seconds."""
+    behaviour = task["algorithm"]
+    print("noise on standard output")
+    if behaviour == "dies":
+        print("last words", file=sys.stderr)
+        sys.stderr.flush()
+        os._exit(3)
+
+    def run(phase: str, rounds: int) -> dict[str, Any]:
+        if behaviour == "fails":
+            raise ValueError("not\n  like this")
+        if behaviour == "sleeps":
+            time.sleep(60)
+        if behaviour == "litters":
+            return {"left": tempfile.mkstemp()[1]}
+        if behaviour.startswith("writes:"):
+            with open(behaviour.partition(":")[2], "a") as file:
+                file.write(f"{phase} {rounds}\n")
+        return {"seconds": [0.5] * rounds, "accuracy": 0.7}
+
+    return {"counts": {"nodes": 1}, "versions": {"fake": "1"}}, run
+
+
+if __name__ == "__main__":
+    serve(prepare)

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fedsub.benchmark import machine as environment
+from fedsub.benchmark.machine import commit, git, same_code
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A repository of one commit with the folders `methods` and `datasets`."""
+    for name in ("methods", "datasets"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "code.py").write_text("one = 1\n")
+    author = ("-c", "user.name=one", "-c", "user.email=one@example.org")
+    for command in (("init", "--quiet"), ("add", "."), (*author, "commit", "--quiet", "-m", "One")):
+        subprocess.run(["git", "-C", str(tmp_path), *command], check=True)
+    monkeypatch.setattr(environment, "ROOT", tmp_path)
+    same_code.cache_clear()
+    yield tmp_path
+    same_code.cache_clear()
+
+
+def test_code_is_that_of_a_commit_until_a_line_of_it_changes(repository: Path) -> None:
+    head = git(repository, "rev-parse", "HEAD")
+    assert head is not None
+    (repository / "datasets" / "code.py").write_text("one = 2\n")
+    assert same_code(head, "methods")
+    assert not same_code(head, "methods", "datasets")
+
+
+@pytest.mark.parametrize("recorded", ["unknown", "0" * 40, "HEAD", "--output=found", ""])
+def test_what_is_no_commit_here_is_other_code(repository: Path, recorded: str) -> None:
+    assert not same_code(recorded, "methods")
+    assert not (repository / "found").exists()
+
+
+def test_a_commit_is_clean_only_where_git_says_so(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    head = git(repository, "rev-parse", "HEAD")
+    commit.cache_clear()
+    assert commit() == head
+    monkeypatch.setattr(
+        environment, "git", lambda folder, *command: head if command[0] == "rev-parse" else None
+    )
+    commit.cache_clear()
+    assert commit() == f"{head}-dirty"
+    commit.cache_clear()
