@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from numbers import Integral, Real
 from operator import index
@@ -17,7 +17,6 @@ import numpy as np
 import torch
 
 from fedsub.benchmark.analysis.frame import Results
-from fedsub.benchmark.cli.arguments import Arguments, parse
 from fedsub.benchmark.execution.artifacts import Saving
 from fedsub.benchmark.execution.availability import keep_available
 from fedsub.benchmark.execution.callbacks.base import Callback
@@ -36,6 +35,7 @@ from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.custom import NOUNS
 from fedsub.benchmark.spec.plan import make_plan
 from fedsub.benchmark.spec.protocol import setting_from_text
+from fedsub.benchmark.spec.request import Request
 from fedsub.datasets import registry as graphs
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.graph import Dataset
@@ -80,13 +80,13 @@ def run(
     - `results`: a folder in which records are kept, and finished cells not run again; None keeps nothing;
     - `workers`: processes; with one, cells run in this process; a script that asks for more needs Python's
       usual `if __name__ == "__main__":`;
-    - `callbacks`: called after every round with a `benchmark.callbacks.Round`, in this process; with several
-      workers on a thread beside them;
+    - `callbacks`: called after every round with a `benchmark.execution.callbacks.Round`, in this process;
+      with several workers on a thread beside them;
     - `checkpoint`: with `results`, seconds after which a cell that runs so long is kept, and kept again; one
       that was interrupted goes on from there; 0 keeps none;
     - `save`: with `results`, what a cell leaves there in `saved/KEY`: predictions, model, embeddings
-      (`benchmark.saving.Saving` says what is in each; KEY is `Record.stored_key`); a finished cell leaves
-      nothing without `rerun`;
+      (`benchmark.execution.artifacts.Saving` says what is in each; KEY is `Record.stored_key`); a finished
+      cell leaves nothing without `rerun`;
     - `settings`: those of a protocol: `rounds`, `local_epochs`, `learning_rate`, `weight_decay`, `hidden`,
       `dropout`, `split`, `task`, `largest_component`, `features`, `device`, …
 
@@ -101,8 +101,7 @@ def run(
     replaced = tuple(f"{name}={_text(value)}" for name, value in settings.items())
     for setting in replaced:
         setting_from_text(setting, "run")
-    arguments = replace(
-        parse([]),
+    request = Request(
         rerun=rerun,
         table=tuple(map(str, _listed(table))),
         dataset=tuple(given.dataset(each) for each in _listed(dataset)),
@@ -115,7 +114,7 @@ def run(
         results=Path(results or ""),
     )
     with handed_over(given.objects):
-        cells = _cells(arguments, given)
+        cells = _cells(request, given)
         kept = None if results is None else Records(Path(results))
         records = {} if rerun or kept is None else _done(kept, cells)
         if saving is not None and (count := sum(map(saving.lacks, records.values()))):
@@ -133,7 +132,7 @@ def run(
                 beside["save"] = saving
             work = RunWithObjects(given.objects, partial(attempt, **beside))
             engine = create_engine("process" if spread else "in-process", workers, threads, len(waiting))
-            with closing(_made(engine, work, waiting, kept, arguments)) as made:
+            with closing(_made(engine, work, waiting, kept, request)) as made:
                 records |= {record.key: record for record in made}
     _answer_equal(cells, records, kept)
     answer = Results(tuple(records[cell.key] for cell in cells))
@@ -305,8 +304,8 @@ def _text(value: Any) -> str:
     return "+".join(map(str, value)) if isinstance(value, (list, tuple)) else format_value(value)
 
 
-def _cells(arguments: Arguments, given: _Given) -> tuple[Cell, ...]:
-    plan = make_plan(arguments, given.digests)
+def _cells(request: Request, given: _Given) -> tuple[Cell, ...]:
+    plan = make_plan(request, given.digests)
     for skip in plan.skipped:
         warnings.warn(f"skipped {skip.what}: {skip.reason}", stacklevel=3)
     return plan.cells
@@ -329,15 +328,15 @@ def _done(records: Records, cells: Sequence[Cell]) -> dict[str, Record]:
 
 
 def _made(
-    engine: Engine, work: RunCell, cells: Sequence[Cell], kept: Records | None, arguments: Arguments
+    engine: Engine, work: RunCell, cells: Sequence[Cell], kept: Records | None, request: Request
 ) -> Generator[Record]:
     """The records of the cells as they are made; with a folder claimed there and kept in it."""
     if kept is None:
         yield from engine.map(work, cells, failed)
     elif cells:
-        with Leases(arguments.results) as leases:
-            queue = Queue(cells, kept, leases, arguments.rerun)
-            yield from run_queue(engine, work, queue, kept, arguments)
+        with Leases(request.results) as leases:
+            queue = Queue(cells, kept, leases, request.rerun)
+            yield from run_queue(engine, work, queue, kept, request)
 
 
 def _answer_equal(cells: Sequence[Cell], records: dict[str, Record], kept: Records | None) -> None:

@@ -23,13 +23,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedsub.benchmark.analysis.frame import Results
     from fedsub.benchmark.api import results, run
+    from fedsub.datasets.errors import UserError
     from fedsub.datasets.partition import partition
     from fedsub.datasets.registry import load
 
-__all__ = ["Results", "load", "partition", "results", "run"]
+__all__ = ["Results", "UserError", "load", "partition", "results", "run"]
 
 _HOMES = {
     "Results": "fedsub.benchmark.analysis.frame",
+    "UserError": "fedsub.datasets.errors",
     "load": "fedsub.datasets.registry",
     "partition": "fedsub.datasets.partition",
     "results": "fedsub.benchmark.api",

@@ -67,6 +67,7 @@ def tree(tmp_path: Path) -> Path:
     ignored = shutil.ignore_patterns("__pycache__")
     for name in ("datasets", "methods", "benchmark", "tests"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
+    shutil.copytree(ROOT / "fedsub", tmp_path / "fedsub", symlinks=True, ignore=ignored)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     for path, text in recipes().items():
         assert not (tmp_path / path).exists(), f"{path} exists: the guide would overwrite it"

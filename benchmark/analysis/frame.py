@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from fedsub.benchmark.analysis.metrics import main_value
+from fedsub.benchmark.analysis.metrics import main_value, with_spread
 from fedsub.benchmark.records.record import FAILED, OK, Record
-from fedsub.benchmark.report.tables import with_spread
 from fedsub.benchmark.spec.cell import FIELDS, OUTSIDE_KEY
 from fedsub.datasets.errors import UserError, check_choice
 from fedsub.methods.core.schedule import SELECTED_BESIDES

@@ -1,4 +1,4 @@
-"""Rows beside the printed figures that they answer, judged by `benchmark.verdict`: the level and the gain."""
+"""Rows beside the printed figures that they answer: the level and the gain, judged by `agreement`."""
 
 from __future__ import annotations
 

@@ -147,3 +147,8 @@ def was_fedavg(record: Record) -> bool:
     counted = _BEYOND_FEDAVG.get(record.cell.method)
     # FedSage+ that averages gradients is not FedAvg even then.
     return record.extras.get(counted) == 0 and record.options.get("average") != "gradients"
+
+
+def with_spread(mean: float, std: float | None) -> str:
+    """`mean ± std`, two decimals each; the mean alone where there is no spread."""
+    return f"{mean:.2f}" if std is None else f"{mean:.2f} ± {std:.2f}"

@@ -9,12 +9,12 @@ from statistics import fmean
 from types import MappingProxyType
 
 from fedsub.benchmark.analysis.agreement import Printed, Verdict, judge, judge_groups
+from fedsub.benchmark.analysis.codes import CODES
 from fedsub.benchmark.analysis.public_records import Run
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import ALONE, OK, Record
 from fedsub.benchmark.spec.plan import grid_cells
 from fedsub.benchmark.spec.protocol import load_protocol, names
-from fedsub.benchmark.studies.authors.grid import CODES
 
 TOLERANCE = 1.0
 """Points that the 90 % interval of ours − theirs must lie within."""

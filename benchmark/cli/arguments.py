@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -10,78 +11,52 @@ from pathlib import Path
 from typing import Any
 
 from fedsub.benchmark.cli.parser import make_parser
+from fedsub.benchmark.spec.request import Request
 
 
 @dataclass(frozen=True)
-class Arguments:
-    """What was asked for; an empty tuple is a filter left out."""
+class Arguments(Request):
+    """What the command line asks for: cells, and what to do with them."""
 
-    table: tuple[str, ...]
-    dataset: tuple[str, ...]
-    method: tuple[str, ...]
-    partition: tuple[str, ...]
-    clients: tuple[int, ...]
-    backbone: tuple[str, ...]
-    seeds: tuple[int, ...]
-    settings: tuple[str, ...]
-    """Settings replaced, each `name=value`."""
-    workers: int
-    threads: int
-    engine: str
-    results: Path
-    data: Path | None
-    format: str
-    wide: bool
-    list: bool
-    dry_run: bool
-    rerun: bool
-    all: bool
-    report: bool
-    verify: int | None
+    data: Path | None = None
+    format: str = "table"
+    wide: bool = False
+    list: bool = False
+    dry_run: bool = False
+    report: bool = False
+    verify: int | None = None
     """How many stored records to run again and compare."""
-    max_seconds: float
+    max_seconds: float = math.inf
     """The longest that those may have taken."""
-    performance: tuple[str, ...] | None
+    performance: tuple[str, ...] | None = None
     """Parts of the performance page to measure, all if empty; None without `--performance`."""
-    pairs: int
-    peer_python: Path | None
-    peer_checkout: Path | None
-    shard: tuple[int, int] | None
-    """Which of how many parts of the plan to run, counted from 1."""
-    timeout: float | None
-    """Seconds after which a cell is stopped."""
-    checkpoint: float
-    """Seconds of a cell between two checkpoints; 0 for none."""
-    slurm_config: Path | None
-    pdb: bool
-    campaign: bool
-    hours: float
+    pairs: int = 5
+    peer_python: Path | None = None
+    peer_checkout: Path | None = None
+    campaign: bool = False
+    hours: float = math.inf
     """After how long a campaign begins no further cell."""
-    save: tuple[str, ...]
-    """What cells leave beside their records (`benchmark.saving`)."""
-    export: Path | None
-    rows: str
-    columns: str
-    forget: tuple[str, ...]
+    export: Path | None = None
+    rows: str = "method"
+    columns: str = "dataset"
+    forget: tuple[str, ...] = ()
     """Keys of records."""
-    rename: tuple[str, str] | None
-    """The name so far, and the new one."""
-    authors: tuple[str, ...]
+    authors: tuple[str, ...] = ()
     """Public codes to run, each `NAME=PATH`."""
-    authors_python: Path | None
+    authors_python: Path | None = None
 
 
 _TASKS = (
     ("list",),
     ("report",),
-    ("export", "forget", "rename"),
+    ("export", "forget"),
     ("verify",),
     ("performance", "peers"),
     ("campaign",),
     ("authors",),
 )
 """What a command can be asked for in the place of a run; only options of one line go together."""
-_RUN_NOTHING = ("list", "report", "export", "forget", "rename")
+_RUN_NOTHING = ("list", "report", "export", "forget")
 _RUNNING = ("workers", "threads", "engine", "slurm_config", "save", "rerun", "timeout", "checkpoint", "pdb")
 """How cells are run."""
 _GRID = ("table", "dataset", "partition", "clients", "method", "backbone")

@@ -66,10 +66,9 @@ def _dispatch(arguments: Arguments, work: RunCell | None) -> int:
     if arguments.report:
         _report(arguments)
         return OK
-    if arguments.export is not None or arguments.forget or arguments.rename:
-        from fedsub.benchmark.records.edit import print_asked
-
-        print_asked(arguments)
+    if arguments.export is not None or arguments.forget:
+        _forget(arguments)
+        _export(arguments)
         return OK
     check_engine(arguments.engine)
     saving = None
@@ -111,6 +110,29 @@ def _dispatch(arguments: Arguments, work: RunCell | None) -> int:
     return _run(arguments, make_plan(arguments), work)
 
 
+def _forget(arguments: Arguments) -> None:
+    if arguments.forget:
+        from fedsub.benchmark.execution import artifacts
+        from fedsub.benchmark.records.edit import forget
+
+        for record in forget(arguments.results, arguments.forget):
+            artifacts.remove(arguments.results, record.key)
+            print(f"forgotten: {record.key}  {record.cell.protocol}: {record.cell.title}")
+
+
+def _export(arguments: Arguments) -> None:
+    if arguments.export is not None:
+        from fedsub.benchmark.report.export import export_records
+
+        if not any((arguments.results / "runs").glob("*.jsonl")):
+            raise UserError(f"{arguments.results} holds no records: name another folder with --results")
+        records = Records(arguments.results)
+        path = export_records(records, arguments, arguments.export, arguments.rows, arguments.columns)
+        for sentence in records.warnings():
+            print(sentence, file=sys.stderr)
+        print(path)
+
+
 def _report(arguments: Arguments) -> None:
     """Remake every page; says which records have no table to stand in."""
     from fedsub.benchmark.report.pages import write_report
@@ -142,7 +164,7 @@ def _run_authors(arguments: Arguments) -> int:
     from fedsub.benchmark.studies.authors.command import run_authors
 
     try:
-        failures = run_authors(arguments)
+        failures = run_authors(arguments, arguments.authors, arguments.authors_python, arguments.dry_run)
     finally:
         if not arguments.dry_run and (
             page := write_authors_page(arguments.results, Records(arguments.results))

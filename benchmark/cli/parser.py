@@ -246,20 +246,7 @@ def _add_output(group: _Group) -> None:
         "--columns", default="dataset", metavar="NAME", help="with --export (default: dataset)"
     )
     group.add_argument("--forget", **_SEVERAL, metavar="KEY", help="take records out")
-    group.add_argument(
-        "--rename",
-        type=_renaming,
-        metavar="OLD=NEW",
-        help="call a part of one's own otherwise in records",
-    )
     group.add_argument("--report", action="store_true", help="remake every page of the results folder")
-
-
-def _renaming(text: str) -> tuple[str, str]:
-    old, _, new = (part.strip() for part in text.partition("="))
-    if not (old and new):
-        raise argparse.ArgumentTypeError(f"expected OLD=NEW, not {text!r}")
-    return old, new
 
 
 def _positive(text: str) -> int:

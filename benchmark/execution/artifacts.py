@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedsub.benchmark.execution.checkpoints import forget as forget_checkpoint
+from fedsub.benchmark.execution.logs import log_path
 from fedsub.benchmark.records.record import Record
 from fedsub.datasets.errors import UserError, check_choice
 from fedsub.datasets.files import explained, write_atomically
@@ -22,6 +25,16 @@ KINDS = ("predictions", "model", "embeddings")
 def folder_of(results: str | Path, key: str) -> Path:
     """Where the saved files of a cell lie in the results folder."""
     return Path(results) / "saved" / key
+
+
+def remove(results: Path, key: str) -> None:
+    """Remove what a cell left beside its record: saved files, log and checkpoint."""
+    forget_checkpoint(results, key)
+    saved = folder_of(results, key)
+    with explained("remove", saved):
+        if saved.exists():
+            shutil.rmtree(saved)
+        log_path(results, key).unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)

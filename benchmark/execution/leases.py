@@ -22,8 +22,8 @@ from typing import Any, Self
 import psutil
 from filelock import FileLock
 
-from fedsub.benchmark.records.jsonl import parse_line
 from fedsub.benchmark.records.store import explained_to_user
+from fedsub.benchmark.spec.schema import parse_line
 
 LIFETIME = 120.0
 """Seconds without a touch after which a lease has run out."""

@@ -9,7 +9,6 @@ from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any, cast
 
-from fedsub.benchmark.cli.arguments import Arguments
 from fedsub.benchmark.execution.callbacks.relay import relayed
 from fedsub.benchmark.execution.checkpoints import Checkpoints, forget
 from fedsub.benchmark.execution.engines import Engine, InProcess, Memory, RunCell, create_engine
@@ -25,11 +24,12 @@ from fedsub.benchmark.records.record import OK as OK_RECORD
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.records.store import Store, StoreError, keep_elsewhere
 from fedsub.benchmark.spec.cell import Cell
+from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.errors import UserError
 
 
 def run_cells(
-    arguments: Arguments,
+    request: Request,
     cells: Sequence[Cell],
     records: Records,
     work: RunCell,
@@ -45,49 +45,49 @@ def run_cells(
     failures: list[Record] = []
     if not cells:
         return failures
-    engine = engine_for(arguments, len(cells), records.peak_memory)
-    if arguments.checkpoint:
-        for sentence in Checkpoints(arguments.results, arguments.checkpoint).told(cells):
+    engine = engine_for(request, len(cells), records.peak_memory)
+    if request.checkpoint:
+        for sentence in Checkpoints(request.results, request.checkpoint).told(cells):
             print(sentence, file=sys.stderr)
     console = console_for(sys.stderr.isatty(), stderr=True)
     with (
-        Leases(arguments.results) as leases,
+        Leases(request.results) as leases,
         GridProgress(cells, console, estimate) as progress,
-        _told_of_rounds(arguments, cells, progress, work) as told,
+        _told_of_rounds(request, cells, progress, work) as told,
     ):
-        if not (arguments.pdb or isinstance(engine, InProcess)):
-            told = Logged(told, arguments.results.resolve())
-        queue = Queue(cells, records, leases, arguments.rerun, until)
-        with closing(run_queue(engine, told, queue, records, arguments)) as made:
+        if not (request.pdb or isinstance(engine, InProcess)):
+            told = Logged(told, request.results.resolve())
+        queue = Queue(cells, records, leases, request.rerun, until)
+        with closing(run_queue(engine, told, queue, records, request)) as made:
             for record in made:
                 progress.finished(record)
                 if record.status == FAILED_RECORD:
                     failures.append(record)
                     if isinstance(engine, InProcess):
-                        keep_failure(arguments.results.resolve(), record)
+                        keep_failure(request.results.resolve(), record)
                 tell()
     return failures
 
 
-def engine_for(arguments: Arguments, cells: int, memory: Memory) -> Engine:
-    """The engine that a command line asks for; `memory` says what a cell is expected to take.
+def engine_for(request: Request, cells: int, memory: Memory) -> Engine:
+    """The engine that a request names; `memory` says what a cell is expected to take.
 
     Raises UserError as `create_engine` does.
     """
     return create_engine(
-        arguments.engine,
-        arguments.workers,
-        arguments.threads,
+        request.engine,
+        request.workers,
+        request.threads,
         cells,
-        arguments.timeout,
-        results=arguments.results,
-        slurm_config=arguments.slurm_config,
+        request.timeout,
+        results=request.results,
+        slurm_config=request.slurm_config,
         memory=memory,
     )
 
 
 def run_queue(
-    engine: Engine, work: RunCell, queue: Queue, records: Records, arguments: Arguments
+    engine: Engine, work: RunCell, queue: Queue, records: Records, request: Request
 ) -> Generator[Record]:
     """Run and keep what the queue hands out; yields what counts of every cell. To be closed, which stops the
     engine."""
@@ -95,7 +95,7 @@ def run_queue(
         made_now = engine.map(work, queue, failed)
         try:
             for made in made_now:
-                record = keep(records.store(made.cell.protocol), made, arguments)
+                record = keep(records.store(made.cell.protocol), made, request)
                 queue.finished(made.cell)
                 yield record
         finally:
@@ -106,25 +106,25 @@ def run_queue(
 
 @contextmanager
 def _told_of_rounds(
-    arguments: Arguments, cells: Sequence[Cell], progress: GridProgress, work: RunCell
+    request: Request, cells: Sequence[Cell], progress: GridProgress, work: RunCell
 ) -> Iterator[RunCell]:
     """The work, made to move the bar after every round where there is a bar to see."""
-    if not sys.stderr.isatty() or arguments.engine in ("ray", "slurm") or arguments.pdb:
+    if not sys.stderr.isatty() or request.engine in ("ray", "slurm") or request.pdb:
         yield work
         return
     with relayed(cells, [progress.round]) as sender:
         yield partial(cast(Any, work), callbacks=[sender])
 
 
-def keep(store: Store, record: Record, arguments: Arguments) -> Record:
+def keep(store: Store, record: Record, request: Request) -> Record:
     """Append the record; where it is not one that can be stored, that is its cell's failure: returns what
     counts. A success leaves no checkpoint behind. Where the disk refuses, leave the record elsewhere and
     raise StoreError that says where."""
     try:
-        store.append(record, replace=arguments.rerun)
+        store.append(record, replace=request.rerun)
     except StoreError as error:
         try:
-            refuge = keep_elsewhere(arguments.results, record)
+            refuge = keep_elsewhere(request.results, record)
         except OSError:
             print(record.to_json(), file=sys.stderr)
             raise error from None
@@ -133,7 +133,7 @@ def keep(store: Store, record: Record, arguments: Arguments) -> Record:
         if record.status == FAILED_RECORD:
             # Not even the failure: it is said, and its cell runs again next time.
             return record
-        return keep(store, failed(record.cell, f"its record cannot be stored: {error}"), arguments)
+        return keep(store, failed(record.cell, f"its record cannot be stored: {error}"), request)
     if record.status == OK_RECORD:
-        forget(arguments.results, record.key)
+        forget(request.results, record.key)
     return record

@@ -6,7 +6,6 @@ tail, which the next writer removes: only what was being written then can be los
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
+
+from fedsub.benchmark.spec.schema import parse_line
 
 _REMEMBERED = 2**15
 """Bytes before the place read up to, more than a line has: they tell a file that was replaced from one that
@@ -107,22 +108,6 @@ class JsonLines:
 
     def _place_before(self) -> tuple[int, int]:
         return self._read_to - len(self._before), self._read_to
-
-
-def parse_line(line: bytes) -> dict[str, Any] | None:
-    """The object that a line holds, or None if it holds none that could be written again."""
-    try:
-        values = json.loads(line, parse_constant=_refuse)
-        if b"\\ud" in line.lower():
-            # Half of a surrogate pair is read without complaint and cannot be written.
-            json.dumps(values, ensure_ascii=False).encode()
-    except (ValueError, RecursionError):
-        return None
-    return values if isinstance(values, dict) else None
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")
 
 
 def _repair_tail(descriptor: int) -> None:

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 from typing import Any
 
-from fedsub.benchmark.records.jsonl import parse_line
 from fedsub.benchmark.spec.cell import Cell, Work, complete, key_of, work_of
-from fedsub.benchmark.spec.schema import checked
+from fedsub.benchmark.spec.schema import checked, parse_line
 from fedsub.datasets.errors import UserError
 
 OK, FAILED = "ok", "failed"
@@ -71,7 +70,7 @@ class Record:
     environment: dict[str, Any] = field(default_factory=dict)
     commit: str = "unknown"
     source: Cell | None = None
-    """The cell of another table that was run, where its work is equal (`benchmark.records`); not stored."""
+    """The cell of another table that was run, where its work is equal (`records.folder`); not stored."""
 
     @property
     def key(self) -> str:

@@ -19,12 +19,12 @@ from scipy.stats import ttest_rel
 
 from fedsub.benchmark.analysis.frame import MAIN, Results, averaged, axes, competes
 from fedsub.benchmark.analysis.metrics import more_is_better
-from fedsub.benchmark.cli.arguments import Arguments
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.report.tables import markdown_table
 from fedsub.benchmark.spec.plan import grid_cells, outdated_parts
 from fedsub.benchmark.spec.protocol import bare, load_protocol, names, table_name
+from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.errors import UserError, unknown
 from fedsub.datasets.extras import needed
 from fedsub.datasets.files import explained, write_atomically
@@ -200,20 +200,20 @@ def export(
     return path
 
 
-def select(records: Results, arguments: Arguments) -> Results:
-    """The records that the filters of a command line let through.
+def select(records: Results, request: Request) -> Results:
+    """The records that the filters of a request let through.
 
     Raises UserError, with the nearest values, for one that no record has.
     """
-    tables = tuple(map(table_name, arguments.table))
+    tables = tuple(map(table_name, request.table))
     filters = (
         ("table", tables, lambda record: record.cell.protocol),
-        ("dataset", arguments.dataset, lambda record: str(record.cell.dataset)),
-        ("method", arguments.method, lambda record: record.cell.variant),
-        ("partition", arguments.partition, lambda record: str(record.cell.partition)),
-        ("number of clients", arguments.clients, lambda record: record.cell.clients),
-        ("backbone", arguments.backbone, lambda record: record.backbone),
-        ("seed", arguments.seeds, lambda record: record.cell.seed),
+        ("dataset", request.dataset, lambda record: str(record.cell.dataset)),
+        ("method", request.method, lambda record: record.cell.variant),
+        ("partition", request.partition, lambda record: str(record.cell.partition)),
+        ("number of clients", request.clients, lambda record: record.cell.clients),
+        ("backbone", request.backbone, lambda record: record.backbone),
+        ("seed", request.seeds, lambda record: record.cell.seed),
     )
     found = list(records)
     for noun, wanted, of in filters:
@@ -312,18 +312,18 @@ def answering(stored: Records, tables: Iterable[str]) -> Iterator[Record]:
             yield from (record for record in found if record.source is not None)
 
 
-def export_records(stored: Records, arguments: Arguments, path: Path) -> Path:
-    """What `--export` does with the records of the results folder, those of earlier versions aside.
+def export_records(stored: Records, request: Request, path: Path, rows: str, columns: str) -> Path:
+    """Write the table of the records that the request chooses, without those of earlier versions.
 
     Raises UserError as `export`, `select` and `answering`."""
     known: dict[tuple[str, ...], bool] = {}
     current = []
-    records = Results((*stored.every(), *answering(stored, arguments.table)))
-    for record in select(records, arguments):
+    records = Results((*stored.every(), *answering(stored, request.table)))
+    for record in select(records, request):
         cell = record.cell
         parts = (cell.method, cell.partition.name, cell.split.name, cell.versions)
         if parts not in known:
             known[parts] = not outdated_parts(cell)
         if known[parts]:
             current.append(record)
-    return export(Results(tuple(current)), path, arguments.rows, arguments.columns)
+    return export(Results(tuple(current)), path, rows, columns)

@@ -24,13 +24,13 @@ from fedsub.benchmark.analysis.agreement import (
     Verdict,
 )
 from fedsub.benchmark.analysis.judged import gain_of, level_of
-from fedsub.benchmark.analysis.metrics import heading_of
+from fedsub.benchmark.analysis.metrics import heading_of, with_spread
 from fedsub.benchmark.analysis.public_code import Comparison, beside
 from fedsub.benchmark.analysis.public_records import Run
 from fedsub.benchmark.analysis.published import answerable, grid_points
 from fedsub.benchmark.analysis.scores import Block, Leaderboard, Row, Score, best_of, blocks_of, metrics_of
 from fedsub.benchmark.records.record import ALONE, OK, Record
-from fedsub.benchmark.report.tables import escape, markdown_table, with_spread
+from fedsub.benchmark.report.tables import escape, markdown_table
 from fedsub.benchmark.report.wording import partition_title, sentence_list
 from fedsub.benchmark.report.writing import write_page
 from fedsub.benchmark.spec.plan import outdated_parts

@@ -7,20 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from fedsub.benchmark.analysis.agreement import LEVEL
+from fedsub.benchmark.analysis.codes import CODES
 from fedsub.benchmark.analysis.metrics import heading_of
 from fedsub.benchmark.analysis.public_code import TOLERANCE, Comparison, compare
 from fedsub.benchmark.analysis.public_records import Run, load
 from fedsub.benchmark.analysis.scores import Row, make_rows
-from fedsub.benchmark.cli.arguments import parse
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.report.leaderboard import block_title
 from fedsub.benchmark.report.tables import escape, markdown_table
 from fedsub.benchmark.report.wording import sentence_list
 from fedsub.benchmark.report.writing import write_page
-from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.plan import grid_cells
 from fedsub.benchmark.spec.protocol import load_protocol, names
-from fedsub.benchmark.studies.authors.grid import CODES, plan
 
 HEAD = (
     "method",
@@ -59,17 +57,13 @@ def write_authors_page(results: Path, records: Records) -> Path | None:
         for protocol in map(load_protocol, sorted(tables))
         for row in make_rows(protocol, records.of_table(protocol.name, grid_cells(protocol)))
     ]
-    planned = {code.name: plan(code, parse([])) for code in CODES.values()}
     path = results / "authors.md"
-    write_page(path, markdown(runs, ours, planned).encode())
+    write_page(path, markdown(runs, ours).encode())
     return path
 
 
-def markdown(
-    runs: Mapping[str, Sequence[Run]], rows: Iterable[Row], planned: Mapping[str, Sequence[Cell]]
-) -> str:
-    """The page; the same input gives the same bytes. `rows` are those of our leaderboards, `planned` are the
-    cells that `--authors` runs with each code."""
+def markdown(runs: Mapping[str, Sequence[Run]], rows: Iterable[Row]) -> str:
+    """The page; the same input gives the same bytes. `rows` are those of our leaderboards."""
     of_record = {record.key: (record, row.deviations) for row in rows for record in row.records}
     records = [record for record, _ in of_record.values()]
     comparisons = compare(runs, records, {key: changed for key, (_, changed) in of_record.items()})
@@ -77,13 +71,9 @@ def markdown(
     parts = ["# The authors' code on the same clients", INTRODUCTION]
     for code in CODES.values():
         own = [run for run in everything if run.code == code.name]
-        cells = planned.get(code.name, ())
-        if not own and not cells:
+        if not own:
             continue
         parts.append(f"## {code.title}")
-        if not own:
-            parts.append(f"{code.repository} has been run on none of the {len(cells)} cells of `--authors`.")
-            continue
         commits = sorted({run.commit for run in own})
         pages = sentence_list(
             [f"[{name}](leaderboards/{name}.md)" for name in sorted({run.protocol for run in own})]
@@ -92,7 +82,7 @@ def markdown(
         made = f"{code.repository}, commit {escape(', '.join(commits))}"
         lead = f"{len(own)} runs of {made}; of one that was repeated the latest."
         waiting = _waiting(run for run in own if run.key not in of_record)
-        parts.append(" ".join(filter(None, (lead, said, code.lacks, _missing(cells, own), waiting))))
+        parts.append(" ".join(filter(None, (lead, said, code.lacks, waiting))))
         found = [each for each in comparisons if each.code == code.name]
         tables = Counter((each.deviations, each.place is None) for each in found)
         for changed, place in dict.fromkeys((each.deviations, each.place) for each in found):
@@ -117,16 +107,6 @@ def _waiting(runs: Iterable[Run]) -> str:
         for run in runs
     ]
     return escape(f"Without a record of ours on the same clients: {'; '.join(found)}.") if found else ""
-
-
-def _missing(planned: Sequence[Cell], runs: Iterable[Run]) -> str:
-    """Which cells of `--authors` have no run, in a sentence; empty if all have one."""
-    made = {run.key for run in runs}
-    left = Counter(cell.variant for cell in planned if cell.key not in made)
-    if not left:
-        return ""
-    listed = sentence_list([f"{name} ({count})" for name, count in left.items()])
-    return f"Not run of the {len(planned)} cells with the tables' own settings: {escape(listed)}."
 
 
 def _line(comparison: Comparison) -> list[str]:

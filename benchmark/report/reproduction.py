@@ -22,13 +22,13 @@ from fedsub.benchmark.analysis.agreement import (
     UNDECIDED,
     Verdict,
 )
+from fedsub.benchmark.analysis.codes import CODES
 from fedsub.benchmark.analysis.figures import Entry
-from fedsub.benchmark.analysis.metrics import heading_of
+from fedsub.benchmark.analysis.metrics import heading_of, with_spread
 from fedsub.benchmark.analysis.public_records import Run
 from fedsub.benchmark.report.leaderboard import CHOSEN
-from fedsub.benchmark.report.tables import markdown_table, with_spread
+from fedsub.benchmark.report.tables import markdown_table
 from fedsub.benchmark.report.writing import write_page
-from fedsub.benchmark.studies.authors.grid import CODES
 
 HEAD = (
     "table", "printed", "measurable", "measured", "agree", "differ", "undecided", "more seeds decide",

@@ -40,11 +40,6 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     )
 
 
-def with_spread(mean: float, std: float | None) -> str:
-    """`mean ± std`, two decimals each; the mean alone where there is no spread."""
-    return f"{mean:.2f}" if std is None else f"{mean:.2f} ± {std:.2f}"
-
-
 def escape(text: str) -> str:
     """The text on one line and with no meaning in Markdown's tables or HTML."""
     # tabulate draws a line where a cell holds a certain control character.

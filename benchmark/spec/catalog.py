@@ -17,7 +17,7 @@ from importlib.metadata import entry_points
 from typing import Any, ParamSpec, TypeVar
 
 from fedsub.benchmark.machine import ROOT, digest_of_sources
-from fedsub.benchmark.records.jsonl import parse_line
+from fedsub.benchmark.spec.schema import parse_line
 from fedsub.datasets.errors import UserError, check_choice, unknown
 from fedsub.datasets.files import user_cache, write_atomically
 from fedsub.datasets.options import OptionValue, Spec, defaults_in_words, defaults_of, format_name

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedsub.benchmark.cli.arguments import Arguments, parse
 from fedsub.benchmark.machine import check_device
 from fedsub.benchmark.spec import catalog as known
 from fedsub.benchmark.spec.catalog import differing_options
 from fedsub.benchmark.spec.cell import NODE_CLASSIFICATION, Cell
 from fedsub.benchmark.spec.custom import NamedFiles, handed_by, paths_of
 from fedsub.benchmark.spec.protocol import Protocol, load_protocol, names, setting_from_text
+from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.errors import UserError, unknown
 from fedsub.datasets.options import OptionValue, format_name, parse_name
 from fedsub.datasets.paths import PLUGIN, is_path
@@ -71,28 +71,28 @@ def load_protocols(tables: Iterable[str]) -> list[Protocol]:
     return [*found.values()]
 
 
-def protocols_for(arguments: Arguments) -> list[Protocol]:
+def protocols_for(request: Request) -> list[Protocol]:
     """The protocols that the command line asks for. Raises UserError for unknown or faulty ones."""
-    if arguments.all:
+    if request.all:
         return load_protocols(name for name in names() if name != DEFAULT)
-    if arguments.table:
-        return load_protocols(arguments.table)
-    return [load_protocol(DEFAULT if arguments.dataset or arguments.method else QUICK)]
+    if request.table:
+        return load_protocols(request.table)
+    return [load_protocol(DEFAULT if request.dataset or request.method else QUICK)]
 
 
-def make_plan(arguments: Arguments, handed: Mapping[tuple[str, str], str] | None = None) -> Plan:
+def make_plan(request: Request, handed: Mapping[tuple[str, str], str] | None = None) -> Plan:
     """Every cell that the command line, or a program, asks for; `handed`: see `NamedFiles`.
 
     Raises UserError for a name that does not exist, a setting that cannot be, and an empty plan.
     """
-    _check_names(arguments)
-    replaced = dict(setting_from_text(text) for text in arguments.settings)
+    _check_names(request)
+    replaced = dict(setting_from_text(text) for text in request.settings)
     known.check_task(replaced.get("task", NODE_CLASSIFICATION.text))
     cells: dict[str, Cell] = {}
     skipped: dict[Skip, None] = {}
     identify = _Identified(handed)
-    for protocol in protocols_for(arguments):
-        for item in _expand(protocol, arguments, replaced):
+    for protocol in protocols_for(request):
+        for item in _expand(protocol, request, replaced):
             if isinstance(item, Skip):
                 if item.is_fault:
                     raise UserError(f"{item.what}: {item.reason}")
@@ -106,7 +106,7 @@ def make_plan(arguments: Arguments, handed: Mapping[tuple[str, str], str] | None
     for cell in {_named(cell): cell for cell in cells.values()}.values():
         with handed_over(handed_by(cell)):
             _check_names_of(cell)
-    return Plan(tuple(_in_shard(cells.values(), arguments.shard)), tuple(skipped))
+    return Plan(tuple(_in_shard(cells.values(), request.shard)), tuple(skipped))
 
 
 def _check_effects(replaced: Iterable[str], cells: Collection[Cell]) -> None:
@@ -124,13 +124,13 @@ def _in_shard(cells: Iterable[Cell], shard: tuple[int, int] | None) -> Iterator[
             yield cell
 
 
-def grid_cells(protocol: Protocol, asked: Arguments | None = None) -> list[Cell]:
+def grid_cells(protocol: Protocol, asked: Request | None = None) -> list[Cell]:
     """One cell, of the seed 0, for every point of a table's grid, or of what is `asked` of it, that can be
     run. Raises UserError for a name that does not exist."""
     if asked is not None:
         _check_names(asked)
     identify = _Identified()
-    items = _expand(protocol, replace(asked or parse([]), seeds=(0,)), {})
+    items = _expand(protocol, replace(asked or Request(), seeds=(0,)), {})
     return [identify(item) for item in items if isinstance(item, Cell)]
 
 
@@ -148,15 +148,15 @@ class _Identified:
         return replace(self._files.named(cell), versions=self._versions[parts])
 
 
-def _check_names(arguments: Arguments) -> None:
-    for text in arguments.dataset:
+def _check_names(request: Request) -> None:
+    for text in request.dataset:
         _check_graph(text)
-    for text in arguments.partition:
+    for text in request.partition:
         known.check_partition(text)
-    for text in arguments.method:
+    for text in request.method:
         name, options = parse_name(text)
         differing_options(name, options)
-    for name in arguments.backbone:
+    for name in request.backbone:
         known.check_backbone(name)
 
 
@@ -218,12 +218,12 @@ def _versioned(cell: Cell) -> Iterator[tuple[str, str, Callable[[str], int]]]:
             yield known_as, name, version
 
 
-def _expand(protocol: Protocol, arguments: Arguments, replaced: Mapping[str, Any]) -> Iterator[Cell | Skip]:
-    seeds = arguments.seeds or tuple(range(protocol.seeds))
-    for dataset in _spelt(arguments.dataset, protocol.grid["dataset"], known.plain_dataset):
-        for variant in _variants(protocol, dataset, arguments.method):
+def _expand(protocol: Protocol, request: Request, replaced: Mapping[str, Any]) -> Iterator[Cell | Skip]:
+    seeds = request.seeds or tuple(range(protocol.seeds))
+    for dataset in _spelt(request.dataset, protocol.grid["dataset"], known.plain_dataset):
+        for variant in _variants(protocol, dataset, request.method):
             if not variant.in_grid or _registered(variant.name):
-                yield from _cells(protocol, dataset, variant, arguments, seeds, replaced)
+                yield from _cells(protocol, dataset, variant, request, seeds, replaced)
             else:
                 reason = unknown("method", variant.name, known.methods(), f" in table {protocol.name}")
                 yield Skip(variant.name, str(reason), is_fault=True)
@@ -267,14 +267,14 @@ def _cells(
     protocol: Protocol,
     dataset: str,
     variant: _Variant,
-    arguments: Arguments,
+    request: Request,
     seeds: Iterable[int],
     replaced: Mapping[str, Any],
 ) -> Iterator[Cell | Skip]:
     info = known.describe(variant.name)
     schemes = protocol.grid_for(dataset=dataset, method=variant.text)["partition"]
-    partitions = _spelt(arguments.partition, schemes, known.plain_partition) if arguments.partition else ()
-    axes = (partitions, arguments.clients, arguments.backbone)
+    partitions = _spelt(request.partition, schemes, known.plain_partition) if request.partition else ()
+    axes = (partitions, request.clients, request.backbone)
     for scheme, clients, backbone in protocol.points(dataset, variant.text, *axes):
         point: dict[str, Any] = {
             "dataset": dataset,
@@ -292,7 +292,7 @@ def _cells(
         else:
             options = differing_options(variant.name, {**protocol.options_for(**point), **variant.given})
             idle = known.unused_options(variant.name, options, backbone)
-            able = [name for name in arguments.backbone if name in info.backbones]
+            able = [name for name in request.backbone if name in info.backbones]
             if "backbone" in idle and able and backbone != able[0]:
                 yield Skip(f"{variant.text} with {backbone}", "its network is its own, run once")
                 continue

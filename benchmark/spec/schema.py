@@ -1,7 +1,8 @@
-"""Whether what was read from JSON has the type that it should."""
+"""Reading JSON: one object, and whether a value has the type that it should."""
 
 from __future__ import annotations
 
+import json
 import types
 import typing
 from collections.abc import Collection, Mapping
@@ -22,6 +23,22 @@ _WORDS: Mapping[Any, str] = {
     dict: "a table",
     list[dict]: "a list of tables",
 }
+
+
+def parse_line(line: bytes) -> dict[str, Any] | None:
+    """The object that a line holds, or None if it holds none that could be written again."""
+    try:
+        values = json.loads(line, parse_constant=_refuse)
+        if b"\\ud" in line.lower():
+            # Half of a surrogate pair is read without complaint and cannot be written.
+            json.dumps(values, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        return None
+    return values if isinstance(values, dict) else None
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
 
 
 def checked(name: str, value: Any, hint: Any) -> Any:

@@ -54,7 +54,7 @@ def make_record(
     commit: str = COMMIT,
     **results: Any,
 ) -> Record:
-    """A success of `cell`; failures come from `benchmark.runner`."""
+    """A success of `cell`; failures come from `benchmark.execution.runner`."""
     values: dict[str, Any] = {
         "metrics": {"accuracy": accuracy},
         "seconds": {"setup": 1.0, "train": 2.0, "evaluate": 1.0},

@@ -14,8 +14,8 @@ import numpy as np
 import pandas
 import pytest
 
-from fedsub import benchmark, datasets
-from fedsub.benchmark import Results, results, run
+import fedsub
+from fedsub import Results, datasets, results, run
 from fedsub.benchmark.execution.artifacts import folder_of
 from fedsub.benchmark.execution.leases import Leases
 from fedsub.benchmark.records.store import Store
@@ -44,7 +44,7 @@ def test_the_code_of_the_guide_runs_as_printed(
     monkeypatch.chdir(tmp_path)
     run(dataset=GRAPH, method="fedavg", results="results", **SMALL)
     guide = (ROOT / "README.md").read_text(encoding="utf-8")
-    (printed,) = re.findall(r"```python\n(from benchmark import run, results\n.*?)```", guide, re.DOTALL)
+    (printed,) = re.findall(r"```python\n(from fedsub import run, results\n.*?)```", guide, re.DOTALL)
     assert 'method=["fedavg", MyMethod], seeds=5)' in printed
     names: dict[str, Any] = {"MyMethod": MyMethod}
     exec(printed, names)
@@ -275,7 +275,7 @@ def test_a_failed_cell_is_said_and_the_others_stay() -> None:
 
 def test_importing_the_package_imports_nothing_heavy() -> None:
     code = (
-        "import benchmark, sys; from benchmark.arguments import parse; parse([]);"
+        "import fedsub, sys; from fedsub.benchmark.cli.arguments import parse; parse([]);"
         "heavy = {'torch', 'dgl', 'pandas', 'numpy', 'matplotlib'} & set(sys.modules);"
         "sys.exit(f'{heavy}' if heavy else 0)"
     )
@@ -284,8 +284,8 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
 
 
 def test_help_says_how_to_start() -> None:
-    assert "from benchmark import run, results" in (benchmark.__doc__ or "")
-    assert {"run", "results", "Results"} <= set(dir(benchmark))
+    assert "from fedsub import run, results" in (fedsub.__doc__ or "")
+    assert {"run", "results", "Results", "load", "partition", "UserError"} <= set(dir(fedsub))
 
 
 def test_an_empty_folder_is_a_sentence(tmp_path: Path) -> None:

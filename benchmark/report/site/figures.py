@@ -12,9 +12,8 @@ from typing import Any
 
 from fedsub.benchmark.analysis.agreement import CANNOT, JUDGED, Verdict
 from fedsub.benchmark.analysis.figures import DECIMALS, Entry
-from fedsub.benchmark.analysis.metrics import heading_of
+from fedsub.benchmark.analysis.metrics import heading_of, with_spread
 from fedsub.benchmark.report.site.prose import joined
-from fedsub.benchmark.report.tables import with_spread
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 
+from fedsub.benchmark.analysis.codes import CODES, PublicCode
 from fedsub.benchmark.machine import ROOT, git
-from fedsub.benchmark.studies.authors.grid import CODES, PublicCode
 from fedsub.benchmark.studies.peers.worker import lacks
 from fedsub.datasets.errors import UserError, unknown
 
@@ -15,7 +16,7 @@ FOLDER = ROOT / ".venv-authors"
 VARIABLE = "FEDSUB_AUTHORS_PYTHON"
 
 
-def chosen(given: tuple[str, ...]) -> dict[PublicCode, Path]:
+def chosen(given: Sequence[str]) -> dict[PublicCode, Path]:
     """The codes that `NAME=PATH` arguments name, and where they lie.
 
     Raises UserError for an unknown name and for a path that holds another code.
@@ -46,7 +47,7 @@ def check_python(python: Path) -> None:
 
 INSTALL = (
     "make an environment with python3 -m venv .venv-authors and "
-    ".venv-authors/bin/pip install -r benchmark/authors/requirements.txt"
+    ".venv-authors/bin/pip install -r benchmark/studies/authors/requirements.txt"
 )
 
 

@@ -1,4 +1,4 @@
-"""`--authors NAME=PATH …`: run what has no record yet."""
+"""Running public code on the clients of our cells, where there is no record yet."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import io
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,15 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from fedsub.benchmark.analysis.codes import PublicCode
 from fedsub.benchmark.analysis.public_records import AuthorsRuns, Run
-from fedsub.benchmark.cli.arguments import Arguments
 from fedsub.benchmark.execution.availability import keep_available
 from fedsub.benchmark.execution.leases import Leases
 from fedsub.benchmark.execution.runner import make_clients
 from fedsub.benchmark.machine import processor
 from fedsub.benchmark.records.store import StoreError
 from fedsub.benchmark.spec.cell import Cell
+from fedsub.benchmark.spec.request import Request
 from fedsub.benchmark.studies.authors.checkout import (
     FOLDER,
     INSTALL,
@@ -29,7 +31,7 @@ from fedsub.benchmark.studies.authors.checkout import (
     chosen,
     version_of,
 )
-from fedsub.benchmark.studies.authors.grid import PublicCode, plan
+from fedsub.benchmark.studies.authors.grid import plan, worker_of
 from fedsub.benchmark.studies.authors.handover import KEPT
 from fedsub.benchmark.studies.peers.clients import write_clients
 from fedsub.benchmark.studies.peers.worker import Worker, WorkerError, available_memory
@@ -45,32 +47,32 @@ ROOM = "authors"
 """In the user's cache, of what a code keeps of a graph from one run to the next."""
 
 
-def run_authors(arguments: Arguments) -> int:
-    """Run the public codes that were named on the cells that the filters leave; how many runs failed.
+def run_authors(request: Request, named: Sequence[str], python: Path | None, dry_run: bool) -> int:
+    """Run the public codes `named`, each `NAME=PATH`, on the cells that the filters leave; counts failures.
 
     What has a record of this commit is not run again, unless `--rerun`, and what another process on the same
     results folder is running is left to it. Raises UserError for a checkout, an interpreter or a filter that
     does not fit.
     """
-    codes = chosen(arguments.authors)
-    plans = {code: plan(code, arguments) for code in codes}
-    python = arguments.authors_python or Path(os.environ.get(VARIABLE) or FOLDER / "bin" / "python")
-    if not arguments.dry_run:
+    codes = chosen(named)
+    plans = {code: plan(code, request) for code in codes}
+    python = python or Path(os.environ.get(VARIABLE) or FOLDER / "bin" / "python")
+    if not dry_run:
         check_python(python)
     failures = 0
     for code, checkout in codes.items():
         version = version_of(checkout)
-        kept = AuthorsRuns(arguments.results, code.name)
-        waiting = [cell for cell in plans[code] if arguments.rerun or not kept.done(cell.key, version)]
+        kept = AuthorsRuns(request.results, code.name)
+        waiting = [cell for cell in plans[code] if request.rerun or not kept.done(cell.key, version)]
         print(f"{code.title}: {len(plans[code])} runs, {len(waiting)} of them to run", file=sys.stderr)
-        if arguments.dry_run:
+        if dry_run:
             for cell in waiting:
                 print(f"{cell.key}  {code.name}: {cell.title}")
             continue
         ready, missing = keep_available(waiting, download=True)
         for skip in missing:
             print(f"skipped {skip.what}: {skip.reason}", file=sys.stderr)
-        with Leases(arguments.results) as leases:
+        with Leases(request.results) as leases:
             for number, cell in enumerate(ready, start=1):
                 print(f"{code.name} {number}/{len(ready)}: {cell.title}", file=sys.stderr, flush=True)
                 work = f"authors-{code.name}-{version.replace(':', '-')}-{cell.key}"
@@ -78,7 +80,7 @@ def run_authors(arguments: Arguments) -> int:
                     print("  left to the process that runs it now", file=sys.stderr)
                     continue
                 kept.refresh()
-                if arguments.rerun or not kept.done(cell.key, version):
+                if request.rerun or not kept.done(cell.key, version):
                     failures += not _kept_run(code, checkout, version, cell, python, kept)
                 leases.give_back(work)
     return failures
@@ -126,7 +128,7 @@ def run_one(code: PublicCode, checkout: Path, version: str, cell: Cell, python: 
             "kept": str(kept),
             "memory": available_memory(0.9),
         }
-        with Worker(code.name, python, code.worker, LONGEST) as worker:
+        with Worker(code.name, python, worker_of(code), LONGEST) as worker:
             answer = worker.ask(task)
         if (found := Path(folder) / KEPT).exists():
             keep(kept, found.read_bytes())

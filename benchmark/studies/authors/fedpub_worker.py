@@ -1,4 +1,4 @@
-"""FED-PUB's public code: `python -m benchmark.authors.fedpub_worker FD`.
+"""FED-PUB's public code: `python -m benchmark.studies.authors.fedpub_worker FD`.
 
 Clients, server, their models, training and evaluation are the checkout's own. The loop over rounds is
 repeated here, after its `ParentProcess.start`, which hands the clients to processes that sleep a second

@@ -1,4 +1,4 @@
-"""FedSpray's public code: `python -m benchmark.authors.fedspray_worker FD`.
+"""FedSpray's public code: `python -m benchmark.studies.authors.fedspray_worker FD`.
 
 Its `main.run` is called as it stands, with the cell's settings; its graph and client files give way to ours.
 The code keeps features dense. Where nearly all of them are zero, they are handed over as sparse matrices, and

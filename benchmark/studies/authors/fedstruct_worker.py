@@ -1,4 +1,4 @@
-"""FedStruct's public code: `python -m benchmark.authors.fedstruct_worker FD`.
+"""FedStruct's public code: `python -m benchmark.studies.authors.fedstruct_worker FD`.
 
 Its graph is built of ours and divided as ours, its configuration is that of the checkout with the cell's
 settings in place of its own; servers, clients and training are called as its `main` and `simulations` do.

@@ -1,4 +1,4 @@
-"""A peer's worker, run by its own interpreter: `python -m benchmark.peers.openfgl_worker FD`.
+"""A peer's worker, run by its own interpreter: `python -m benchmark.studies.peers.openfgl_worker FD`.
 
 openfgl-lib, or FedGB, which is of the same design, from the user's checkout.
 

@@ -1,4 +1,4 @@
-"""This suite's worker: `python -m benchmark.peers.our_worker FD`.
+"""This suite's worker: `python -m benchmark.studies.peers.our_worker FD`.
 
 A round is local epochs, evaluation of every client and exchange, as in `methods.core.training.train`.
 """

@@ -1,4 +1,4 @@
-"""A process of its own, commanded through a pipe; its other end is `benchmark.peers.pipe`."""
+"""A process of its own, commanded through a pipe; its other end is `benchmark.studies.peers.pipe`."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedsub.benchmark.execution.artifacts import Saving, folder_of
+from fedsub.benchmark.execution.artifacts import Saving, folder_of, remove
 from fedsub.benchmark.execution.runner import run
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.datasets.options import Spec, parse_name
@@ -167,3 +167,16 @@ def test_a_method_of_ones_own_without_an_embedding_loses_no_record(
         record = run(replace(CELL, method=name), save=Saving(tmp_path, ("embeddings",)))
     assert record.status == "ok"
     assert re.search(said, record.extras["not_saved"]["embeddings"])
+
+
+def test_what_a_cell_left_is_removed_and_that_of_others_stays(tmp_path: Path) -> None:
+    def beside(key: str) -> list[Path]:
+        names = (f"saved/{key}/model.pt", f"logs/{key}.log", f"checkpoints/{key}.pt")
+        return [tmp_path / name for name in names]
+
+    for path in (*beside("gone"), *beside("other")):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    remove(tmp_path, "gone")
+    assert not any(path.exists() for path in (*beside("gone"), tmp_path / "saved" / "gone"))
+    assert all(path.exists() for path in beside("other"))

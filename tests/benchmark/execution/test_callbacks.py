@@ -14,7 +14,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from fedsub.benchmark import run
+from fedsub import run
 from fedsub.benchmark.execution.artifacts import Saving
 from fedsub.benchmark.execution.callbacks import MLflow, Round, TensorBoard, WandB
 from fedsub.benchmark.execution.estimate import UNKNOWN_SECONDS, Estimate

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from fedsub.benchmark.cli.arguments import Arguments
 from fedsub.benchmark.execution import scheduler as grid
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.records.store import Store
+from fedsub.benchmark.spec.request import Request
 from tests.benchmark.fakes import failed, make_record, quick_run, run, stored
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -149,10 +149,10 @@ def test_the_page_has_what_another_process_finished_meanwhile(
 ) -> None:
     keep = grid.keep
 
-    def keep_as_another_does(store: Store, record: Record, arguments: Arguments) -> Record:
+    def keep_as_another_does(store: Store, record: Record, request: Request) -> Record:
         other = dataclasses.replace(record.cell, seed=9)
         Store(tmp_path, "default").append(make_record(other))
-        return keep(store, record, arguments)
+        return keep(store, record, request)
 
     monkeypatch.setattr(grid, "keep", keep_as_another_does)
     assert run(tmp_path, *ONE, "--seeds", "1") == 0

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from fedsub.benchmark.analysis.scores import Leaderboard
 from fedsub.benchmark.execution.runner import failed
 from fedsub.benchmark.records.edit import forget
-from fedsub.benchmark.records.jsonl import parse_line
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.records.store import Store, StoreError
 from fedsub.benchmark.report.leaderboard import markdown
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.protocol import load_protocol
+from fedsub.benchmark.spec.schema import parse_line
 from fedsub.datasets.errors import UserError
 from tests.benchmark.fakes import append_many, make_cell, make_record
 

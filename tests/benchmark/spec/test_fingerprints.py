@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedsub import datasets
-from fedsub.benchmark import run
+from fedsub import datasets, run
 from fedsub.benchmark.spec import fingerprints
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.graph import Dataset

@@ -196,7 +196,7 @@ def test_a_folder_that_cannot_be_removed_costs_no_answer(monkeypatch: pytest.Mon
 
 def test_a_worker_whose_other_end_is_killed_ends_in_the_middle_of_its_work() -> None:
     code = (
-        "import os, signal, sys; from benchmark.peers.worker import Worker\n"
+        "import os, signal, sys; from benchmark.studies.peers.worker import Worker\n"
         f"worker = Worker('ours', sys.executable, {FAKE!r}, 60)\n"
         "worker.ask({'algorithm': 'sleeps', 'memory': 2**34})\n"
         "worker.pipe.send({'phase': 'round', 'rounds': 1})\n"
@@ -429,7 +429,7 @@ def test_walks_follow_edges_and_turn_as_often_as_node2vec_says() -> None:
 def test_the_peers_environment_needs_nothing_of_ours() -> None:
     """Its worker imports the pipe; numpy and torch it has, dgl and the like not."""
     code = (
-        "import sys, benchmark.peers.pipe; "
+        "import sys, benchmark.studies.peers.pipe; "
         "files = [str(getattr(module, '__file__', '')) for module in sys.modules.values()]; "
         "print([file for file in files if 'site-packages' in file])"
     )

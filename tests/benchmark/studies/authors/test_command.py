@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from fedsub.benchmark.analysis.agreement import AGREES, DIFFERS, UNDECIDED
+from fedsub.benchmark.analysis.codes import CODES, PublicCode
 from fedsub.benchmark.analysis.public_code import by_work, compare
 from fedsub.benchmark.analysis.public_records import AuthorsRuns, Run, load
 from fedsub.benchmark.analysis.scores import Leaderboard, Row, make_rows
@@ -30,7 +31,7 @@ from fedsub.benchmark.spec.plan import grid_cells
 from fedsub.benchmark.spec.protocol import load_protocol
 from fedsub.benchmark.studies.authors import command
 from fedsub.benchmark.studies.authors.checkout import chosen, version_of
-from fedsub.benchmark.studies.authors.grid import CODES, PublicCode, plan
+from fedsub.benchmark.studies.authors.grid import plan
 from fedsub.datasets.errors import UserError
 from tests.benchmark.fakes import make_cell, make_record, quick_run
 
@@ -275,7 +276,7 @@ def test_ours_less_theirs_is_judged_by_students_interval(differences: tuple[floa
         assert overall.verdict.interval == pytest.approx((0.0314, 0.3686), abs=1e-4)
     # Theirs 0.3 s a round; ours 3 s over 100 rounds.
     assert overall.speed == pytest.approx(0.3 / (3.0 / records[0].rounds))
-    assert word in markdown(runs, rows_of(records), {})
+    assert word in markdown(runs, rows_of(records))
 
 
 def test_an_undecided_difference_says_how_many_draws_would_decide_it() -> None:
@@ -283,7 +284,7 @@ def test_an_undecided_difference_says_how_many_draws_would_decide_it() -> None:
     is 0.803 at 14 and 0.772 at 15, and 0.8 is what an interval inside ± 1 allows."""
     runs = {make_cell(seed=k).key: [make_run(k, 50.0)] for k in range(2)}
     records = [make_record(make_cell(seed=k), 50.0 + each) for k, each in enumerate((-1.0, 1.4))]
-    assert f"{UNDECIDED} (15 draws)" in markdown(runs, rows_of(records), {})
+    assert f"{UNDECIDED} (15 draws)" in markdown(runs, rows_of(records))
 
 
 def test_every_place_counts_the_same_over_all() -> None:
@@ -303,7 +304,7 @@ def test_every_place_counts_the_same_over_all() -> None:
     assert overall.means == (51.25, 50.0)
     assert overall.verdict.interval == pytest.approx((1.25 - 1.578, 1.25 + 1.578), abs=1e-3)
     assert (overall.verdict.word, overall.verdict.count) == (UNDECIDED, 6)
-    assert "| 6 | 51.25 | 50.00 | +1.25" in markdown(runs, rows_of(records), {})
+    assert "| 6 | 51.25 | 50.00 | +1.25" in markdown(runs, rows_of(records))
 
 
 def test_runs_of_other_settings_are_compared_apart() -> None:
@@ -315,7 +316,7 @@ def test_runs_of_other_settings_are_compared_apart() -> None:
         cell.key: [make_run(cell.seed, 50.0, key=cell.key, clients=cell.clients)] for cell in (*usual, *short)
     }
     records = [make_record(cell, 52.0) for cell in usual] + [make_record(cell, 51.0) for cell in short]
-    page = markdown(runs, make_rows(load_protocol("fedpub-2"), records), {})
+    page = markdown(runs, make_rows(load_protocol("fedpub-2"), records))
     overall, *places = page.split("\n\n### FED-PUB: cora, metis, ")
     assert "Over all graphs and clients:" in overall
     assert "| 2 | 52.00 | 50.00 | +2.00" in overall
@@ -347,20 +348,15 @@ def test_a_draw_counts_where_both_have_a_score() -> None:
     records = [make_record(cell, metrics=found) for cell, found in zip(cells, scores, strict=True)]
     found = {each.metric: each.differences for each in compare(runs, records) if each.place is None}
     assert found == {"accuracy": [2.0, 4.0], "minority_accuracy": [4.0]}
-    page = markdown(runs, rows_of(records), {})
+    page = markdown(runs, rows_of(records))
     assert "| minority accuracy % | 1 | 44.00 | 40.00 | +4.00 |" in page
     assert "wait for our record" not in page
 
 
 def test_runs_without_our_record_wait() -> None:
-    assert "Not run" not in markdown({"key": [make_run(0, 50.0)]}, [], {"fedpub": [make_cell(seed=0)]})
-    lacking = [make_cell(seed=seed) for seed in range(3)]
-    page = markdown({"key": [make_run(0, 50.0)]}, [], {"fedpub": lacking, "fedspray": lacking})
-    assert "Not run of the 3 cells with the tables' own settings: fedavg (2)." in page
-    assert "xbfu/FedSpray has been run on none of the 3 cells of `--authors`." in page
     assert (
         "Without a record of ours on the same clients: fedavg on cora, metis, 5 clients, seed 0."
-        in markdown({"key": [make_run(0, 50.0)]}, [], {})
+        in markdown({"key": [make_run(0, 50.0)]}, [])
     )
 
 

@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 import torch
 
+from fedsub.benchmark.analysis.codes import CODES
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.studies.authors.fedpub_worker import reported
 from fedsub.benchmark.studies.authors.fedspray_worker import NETWORKS, SparseRows, _keeping
-from fedsub.benchmark.studies.authors.grid import CODES
+from fedsub.benchmark.studies.authors.grid import worker_of
 from fedsub.benchmark.studies.authors.handover import KEPT
 from fedsub.benchmark.studies.peers.clients import write_clients
 from fedsub.benchmark.studies.peers.worker import Worker
@@ -62,7 +63,7 @@ def answer(
         "kept": str(kept),
         "memory": 10**11,
     }
-    with Worker(code, sys.executable, CODES[code].worker, 120) as worker:
+    with Worker(code, sys.executable, worker_of(CODES[code]), 120) as worker:
         found = worker.ask(task)
     assert found["counts"] == counts
     assert found["seconds"] > 0
