@@ -4,7 +4,7 @@
 # Offline, from a folder `wheelhouse` that `make wheelhouse` filled on a connected machine:
 #   docker build --network none --build-arg PIP_NO_INDEX=1 -t fedsub-bench .
 # The records stay outside, and so do the graphs:
-#   docker run --rm -v "$PWD/results:/fedsub/results" -v "$PWD/graphs:/graphs" -e FEDSUB_DATA=/graphs fedsub-bench --list
+#   docker run --rm -v "$PWD/results:/fedsub/results" -v "$PWD/graphs:/graphs" -e FEDSUB_DATA=/graphs fedsub-bench list
 # Not slim: DGL needs libgomp of the system.
 ARG BASE=python:3.11
 FROM ${BASE}
@@ -17,7 +17,8 @@ ARG EXTRAS=completion
 
 ENV OMP_NUM_THREADS=1 PYTHONUNBUFFERED=1
 WORKDIR /fedsub
-COPY setup.cfg setup.py pyproject.toml README.md LICENSE ./
+COPY setup.cfg pyproject.toml README.md LICENSE ./
+COPY fedsub fedsub
 COPY datasets datasets
 COPY methods methods
 COPY benchmark benchmark

@@ -30,7 +30,7 @@ help:
 	@echo 'make check    lint, the benchmark, the tests and six stored records again, in fresh environments (tox)'
 	@echo 'make browser  see that there is a Chromium for the tests of results/index.html, or install one'
 	@echo 'make results  every page of results/ anew from its records, index.html among them'
-	@echo 'make peers    time this suite and openfgl-lib (and a clone of FedGB), interleaved (results/performance.md)'
+	@echo 'make peers    time this suite and openfgl-lib, interleaved (results/performance.md)'
 	@echo 'make perf     time kernels, rounds and set-up, saved for comparison with other commits'
 	@echo 'make wheelhouse  every package that the Dockerfile installs, for a build without a network'
 	@echo 'make clean    remove the environments and caches'
@@ -50,7 +50,7 @@ lint: $(VENV)/.ready-lint
 check: $(TOX)/.ready
 	$(TOX)/bin/tox run -e lint,quick,py311 $(ARGS)
 	@if [ -n "$$FEDSUB_DATA" ]; then \
-	    $(TOX)/bin/tox exec -e quick -- python -m benchmark --verify 6 --max-seconds 5; \
+	    $(TOX)/bin/tox exec -e quick -- python -m benchmark verify 6 --max-seconds 5; \
 	else \
 	    echo 'verify: skipped, FEDSUB_DATA names no folder of graphs'; \
 	fi
@@ -70,10 +70,10 @@ browser:
 	$(MAKE) $(VENV)/.ready && $(RUN) -m playwright install --with-deps chromium
 
 results: $(VENV)/.ready
-	$(RUN) -m benchmark --report $(ARGS)
+	$(RUN) -m benchmark report $(ARGS)
 
 peers: $(VENV)/.ready $(PEERS)/.ready
-	$(RUN) -m benchmark --peers $(ARGS)
+	$(RUN) -m benchmark study peers $(ARGS)
 
 perf: $(VENV)/.ready
 	$(RUN) -m pytest tests/performance --benchmark-autosave $(ARGS)
@@ -81,7 +81,7 @@ perf: $(VENV)/.ready
 # A list of the packages alone.
 wheelhouse: $(VENV)/.ready
 	$(RUN) -c 'from configparser import ConfigParser as C; c = C(); c.read("setup.cfg"); \
-	print(c["options"]["install_requires"], c["options.extras_require"]["completion"], "setuptools>=70.1", \
+	print(c["options"]["install_requires"], c["options.extras_require"]["completion"], "setuptools>=78.1.1", \
 	sep="\n")' \
 	> wheelhouse.txt
 	$(RUN) -m pip download --dest wheelhouse --requirement wheelhouse.txt

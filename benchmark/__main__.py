@@ -5,19 +5,23 @@ from __future__ import annotations
 import os
 import sys
 
-from fedsub.benchmark.cli.arguments import parse
+from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.machine import thread_variables
 
 
 def run() -> int:
     """Parse the command line, set the thread limits, run; the exit code."""
-    arguments = parse(sys.argv[1:])
-    os.environ.update(thread_variables(arguments.threads))
+    command = parse(sys.argv[1:])
+    os.environ.update(thread_variables(command.request.threads))
     # DGL asks for its backend on standard output; the answer is always torch.
     os.environ.setdefault("DGLBACKEND", "pytorch")
+    if command.name == "study":
+        from fedsub.benchmark.studies.command import main as study
+
+        return study(command.options.rest)
     from fedsub.benchmark.cli.commands import main
 
-    return main(arguments)
+    return main(command)
 
 
 if __name__ == "__main__":

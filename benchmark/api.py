@@ -3,38 +3,27 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from numbers import Integral, Real
 from operator import index
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-import cloudpickle
 import numpy as np
 import torch
 
 from fedsub.benchmark.analysis.frame import Results
-from fedsub.benchmark.execution.artifacts import Saving
-from fedsub.benchmark.execution.availability import keep_available
 from fedsub.benchmark.execution.callbacks.base import Callback
 from fedsub.benchmark.execution.callbacks.loggers import CellLogger
-from fedsub.benchmark.execution.callbacks.relay import relayed
-from fedsub.benchmark.execution.checkpoints import Checkpoints
-from fedsub.benchmark.execution.engines import Engine, RunCell, create_engine
-from fedsub.benchmark.execution.leases import Leases
-from fedsub.benchmark.execution.queue import Queue
-from fedsub.benchmark.execution.runner import Beside, attempt, failed
-from fedsub.benchmark.execution.scheduler import run_queue
-from fedsub.benchmark.records.folder import Records, answers, run_once
-from fedsub.benchmark.records.record import OK, Record
+from fedsub.benchmark.execution.run import execute
+from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.spec import fingerprints
-from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.custom import NOUNS
-from fedsub.benchmark.spec.plan import make_plan
-from fedsub.benchmark.spec.protocol import setting_from_text
+from fedsub.benchmark.spec.protocol import setting_from_text, takes_list
 from fedsub.benchmark.spec.request import Request
 from fedsub.datasets import registry as graphs
 from fedsub.datasets.errors import UserError
@@ -43,7 +32,6 @@ from fedsub.datasets.options import Spec, format_value
 from fedsub.datasets.own import as_own
 from fedsub.datasets.partition import SCHEMES, Partition
 from fedsub.datasets.partition.base import of_component
-from fedsub.datasets.plugins import Handed, handed_over
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import FederatedMethod
 
@@ -64,6 +52,7 @@ def run(
     rerun: bool = False,
     checkpoint: float = 600.0,
     save: str | Sequence[str] = (),
+    progress: bool = True,
     **settings: Any,
 ) -> Results:
     """Run every combination of what is given, and return the records.
@@ -87,8 +76,10 @@ def run(
     - `save`: with `results`, what a cell leaves there in `saved/KEY`: predictions, model, embeddings
       (`benchmark.execution.artifacts.Saving` says what is in each; KEY is `Record.stored_key`); a finished
       cell leaves nothing without `rerun`;
+    - `progress`: whether finished cells are told on standard error;
     - `settings`: those of a protocol: `rounds`, `local_epochs`, `learning_rate`, `weight_decay`, `hidden`,
-      `dropout`, `split`, `task`, `largest_component`, `features`, `device`, …
+      `dropout`, `split`, `task`, `largest_component`, `features`, `device`, …; a list of values
+      (`learning_rate=[0.01, 0.03]`) runs with each of them.
 
     A cell that fails does not stop the others: it is in `Results.failures`, and a warning says so.
     Raises UserError, in one sentence, for an unknown name (with the nearest ones), for a setting that cannot
@@ -97,49 +88,41 @@ def run(
     given = _Given()
     _check_counts(workers, threads, checkpoint)
     _check_callbacks(callbacks)
-    saving = _saving(results, save)
-    replaced = tuple(f"{name}={_text(value)}" for name, value in settings.items())
-    for setting in replaced:
-        setting_from_text(setting, "run")
-    request = Request(
-        rerun=rerun,
-        table=tuple(map(str, _listed(table))),
-        dataset=tuple(given.dataset(each) for each in _listed(dataset)),
-        partition=tuple(given.partition(each) for each in _listed(partition)),
-        method=tuple(given.method(each) for each in _listed(method)),
-        clients=tuple(map(_clients_count, _listed(clients))),
-        backbone=tuple(_listed(backbone)),
-        seeds=_seeds(seeds),
-        settings=replaced,
-        results=Path(results or ""),
-    )
-    with handed_over(given.objects):
-        cells = _cells(request, given)
-        kept = None if results is None else Records(Path(results))
-        records = {} if rerun or kept is None else _done(kept, cells)
-        if saving is not None and (count := sum(map(saving.lacks, records.values()))):
-            sentence = f"{count} finished cells lack some of {', '.join(saving.kinds)}: give rerun=True"
-            warnings.warn(sentence, stacklevel=2)
-        waiting = run_once(cell for cell in cells if cell.key not in records)
-        _check_can_run(waiting, kept)
-        spread = workers > 1 and len(waiting) > 1
-        with _threads_kept(), _closed(callbacks), _told(waiting, callbacks, spread) as told:
-            checkpoints = None
-            if results is not None and checkpoint:
-                checkpoints = Checkpoints(Path(results).resolve(), checkpoint)
-            beside: Beside = {"callbacks": tuple(told), "checkpoints": checkpoints}
-            if saving is not None:
-                beside["save"] = saving
-            work = RunWithObjects(given.objects, partial(attempt, **beside))
-            engine = create_engine("process" if spread else "in-process", workers, threads, len(waiting))
-            with closing(_made(engine, work, waiting, kept, request)) as made:
-                records |= {record.key: record for record in made}
-    _answer_equal(cells, records, kept)
-    answer = Results(tuple(records[cell.key] for cell in cells))
+    if save and results is None:
+        raise UserError("save needs results: name the folder in which the files are to lie")
+    with _folder(results) as folder, _threads_kept(), _closed(callbacks):
+        request = Request(
+            rerun=rerun,
+            table=tuple(map(str, _listed(table))),
+            dataset=tuple(given.dataset(each) for each in _listed(dataset)),
+            partition=tuple(given.partition(each) for each in _listed(partition)),
+            method=tuple(given.method(each) for each in _listed(method)),
+            clients=tuple(map(_clients_count, _listed(clients))),
+            backbone=tuple(_listed(backbone)),
+            seeds=_seeds(seeds),
+            settings=tuple(_settings(settings)),
+            results=folder,
+            engine="process" if workers > 1 else "in-process",
+            workers=workers,
+            threads=threads,
+            checkpoint=0.0 if results is None else checkpoint,
+            save=tuple(_listed(save)) if save else (),
+        )
+        done = execute(
+            request,
+            objects=given.objects,
+            digests=given.digests,
+            callbacks=callbacks,
+            say=partial(warnings.warn, stacklevel=3),
+            tell=lambda sentence: None,
+            quiet=not progress,
+        )
+    found = {**done.records, **{record.key: record for record in done.failures}}
+    answer = Results(tuple(found[cell.key] for cell in done.plan.cells if cell.key in found))
     if answer.failures:
         first = answer.failures[0]
-        said = f"{len(answer.failures)} of {len(cells)} cells failed; {first.cell.title}: {first.error}"
-        if len(answer.failures) == len(cells):
+        said = f"{len(answer.failures)} of {len(found)} cells failed; {first.cell.title}: {first.error}"
+        if len(answer.failures) == len(found):
             raise UserError(said)
         warnings.warn(said, stacklevel=2)
     return answer
@@ -154,27 +137,6 @@ def results(folder: str | Path = "results") -> Results:
     if not found.records:
         raise UserError(f"{folder} holds no records: name the folder in which runs/*.jsonl lies")
     return found
-
-
-@dataclass(frozen=True)
-class RunWithObjects:
-    """Runs one cell; takes what was handed over along into another process."""
-
-    objects: Handed
-    attempt: Callable[[Cell], Record]
-
-    def __call__(self, cell: Cell) -> Record:
-        """The cell's record."""
-        with handed_over(self.objects):
-            return self.attempt(cell)
-
-    def __reduce__(self) -> tuple[Callable[..., RunWithObjects], tuple[Any, ...]]:
-        return _unpacked, (cloudpickle.dumps(dict(self.objects)), self.attempt)
-
-
-def _unpacked(objects: bytes, attempt: Callable[[Cell], Record]) -> RunWithObjects:
-    # Made by the process that started this one, and passed by it.
-    return RunWithObjects(cloudpickle.loads(objects), attempt)
 
 
 @dataclass
@@ -272,16 +234,6 @@ def _check_callbacks(callbacks: Any) -> None:
         raise UserError(f"callbacks must be a list of functions that take a round, not {callbacks!r}")
 
 
-def _saving(results: str | Path | None, save: str | Sequence[str]) -> Saving | None:
-    """What cells leave in the results folder. Raises UserError for what cannot be, and without a folder."""
-    if not save:
-        return None
-    kinds = tuple(_listed(save))
-    if results is None:
-        raise UserError("save needs results: name the folder in which the files are to lie")
-    return Saving(Path(results).resolve(), kinds)
-
-
 def _clients_count(given: Any) -> int:
     if not isinstance(given, Integral) or given < 1:
         raise UserError(f"clients must be whole numbers of at least 1, not {given!r}")
@@ -299,68 +251,28 @@ def _seeds(given: int | Sequence[int]) -> tuple[int, ...]:
     return seeds
 
 
-def _text(value: Any) -> str:
-    """A setting as it is typed: lists with `+` between their items."""
-    return "+".join(map(str, value)) if isinstance(value, (list, tuple)) else format_value(value)
+def _settings(given: Mapping[str, Any]) -> Iterator[str]:
+    """Settings as they are typed, `name=value`; a list of values gives each of them, which makes a grid."""
+    for name, value in given.items():
+        several = isinstance(value, list) and (not takes_list(name) or any(map(_is_list, value)))
+        for each in value if several else [value]:
+            setting = f"{name}={'+'.join(map(str, each)) if _is_list(each) else format_value(each)}"
+            setting_from_text(setting, "run")
+            yield setting
 
 
-def _cells(request: Request, given: _Given) -> tuple[Cell, ...]:
-    plan = make_plan(request, given.digests)
-    for skip in plan.skipped:
-        warnings.warn(f"skipped {skip.what}: {skip.reason}", stacklevel=3)
-    return plan.cells
-
-
-def _check_can_run(cells: Sequence[Cell], kept: Records | None) -> None:
-    """Raises UserError where the graph of a cell that is to run cannot be had, or its record not be kept."""
-    _, missing = keep_available(cells, download=True)
-    if missing:
-        raise UserError("; ".join(f"{skip.what}: {skip.reason}" for skip in missing))
-    if kept is not None:
-        for name in {cell.protocol for cell in cells}:
-            kept.store(name).check_writable()
-
-
-def _done(records: Records, cells: Sequence[Cell]) -> dict[str, Record]:
-    """Key → success that answers the cell."""
-    found = ((cell.key, records.get(cell)) for cell in cells)
-    return {key: record for key, record in found if record is not None and record.status == OK}
-
-
-def _made(
-    engine: Engine, work: RunCell, cells: Sequence[Cell], kept: Records | None, request: Request
-) -> Generator[Record]:
-    """The records of the cells as they are made; with a folder claimed there and kept in it."""
-    if kept is None:
-        yield from engine.map(work, cells, failed)
-    elif cells:
-        with Leases(request.results) as leases:
-            queue = Queue(cells, kept, leases, request.rerun)
-            yield from run_queue(engine, work, queue, kept, request)
-
-
-def _answer_equal(cells: Sequence[Cell], records: dict[str, Record], kept: Records | None) -> None:
-    """Add what others finished meanwhile, and the records of equal work, for cells that have none."""
-    if kept is not None:
-        kept.refresh()
-    made = [*records.values()]
-    for cell in (cell for cell in cells if cell.key not in records):
-        equal = next((record for record in made if answers(record.cell, cell)), None)
-        found = kept.get(cell) if equal is None and kept is not None else None
-        if equal is not None:
-            records[cell.key] = equal.answering(cell)
-        elif found is not None:
-            records[cell.key] = found
+def _is_list(value: Any) -> bool:
+    return isinstance(value, (list, tuple))
 
 
 @contextmanager
-def _told(cells: Sequence[Cell], callbacks: Sequence[Callback], spread: bool) -> Iterator[Sequence[Callback]]:
-    """The callbacks to call where cells run."""
-    if not (spread and callbacks):
-        yield callbacks
+def _folder(results: str | Path | None) -> Iterator[Path]:
+    """The results folder, or one that is gone afterwards."""
+    if results is not None:
+        yield Path(results)
         return
-    with relayed(cells, callbacks) as sender:
-        yield [sender]
+    with TemporaryDirectory(prefix="fedsub-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
 
 
 @contextmanager

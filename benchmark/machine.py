@@ -19,6 +19,9 @@ from fedsub.datasets.errors import UserError
 PACKAGES = ("dgl", "torch", "numpy", "scipy")
 SOURCES = ("datasets", "methods", "benchmark")
 ROOT = Path(__file__).resolve().parent.parent
+"""Where the sources lie: a checkout, or the package in site-packages."""
+IMPORTED_FROM = Path(__file__).absolute().parents[2]
+"""The folder from which `fedsub` is imported, for processes of other interpreters."""
 _HASH = re.compile("[0-9a-f]{40}")
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
@@ -69,10 +72,13 @@ def _machine() -> str:
 
 @cache
 def commit() -> str:
-    """Hash of the checked-out commit, with `-dirty` if a source file differs from it."""
-    head = git(ROOT, "rev-parse", "HEAD")
+    """Hash of the checked-out commit, with `-dirty` if a source file differs from it; without a checkout the
+    version that is installed."""
+    # A repository that happens to hold site-packages is not ours.
+    head = git(ROOT, "rev-parse", "HEAD") if git(ROOT, "rev-parse", "--show-toplevel") == str(ROOT) else None
     if head is None:
-        return "unknown"
+        found = _version("fedsub-bench")
+        return "unknown" if found == "not installed" else f"v{found}"
     # Without an answer nothing says that the sources are those of the commit.
     return head if git(ROOT, "status", "--porcelain", "--", *SOURCES) == "" else f"{head}-dirty"
 

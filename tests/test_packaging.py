@@ -1,72 +1,126 @@
-"""Our `datasets` and Hugging Face's never overwrite each other, nor is one taken for the other."""
+"""The wheel, installed in a fresh environment, works in any folder and beside Hugging Face's `datasets`."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+import sysconfig
+import venv
 import zipfile
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+METHOD = """
+from fedsub.methods.core.base import register
+from fedsub.methods.fedavg import FedAvg
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """The files that building reads, beside the three packages, empty."""
-    for name in ("setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, tmp_path)
-    for name in ("datasets", "methods", "benchmark"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").touch()
-    return tmp_path
+@register("mine", title="Mine", paper="none")
+class Mine(FedAvg):
+    pass
+"""
+SMALL = ("--clients", "3", "--rounds", "2", "--seeds", "1", "--engine", "in-process")
 
 
-def build(project: Path, hook: str) -> subprocess.CompletedProcess[str]:
-    """What an installer runs, without its download of setuptools."""
-    code = f"from setuptools import build_meta; print(build_meta.{hook}('built'))"
-    (project / "built").mkdir()
-    return subprocess.run([sys.executable, "-c", code], cwd=project, capture_output=True, text=True)
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy of the sources, without an installer's download of setuptools."""
+    copy = tmp_path_factory.mktemp("sources")
+    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy)
+    ignored = shutil.ignore_patterns("__pycache__")
+    for name in ("fedsub", "datasets", "methods", "benchmark"):
+        shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=ignored)
+    code = "from setuptools import build_meta; build_meta.build_wheel('built')"
+    subprocess.run([sys.executable, "-c", code], cwd=copy, check=True, capture_output=True)
+    (built,) = (copy / "built").glob("*.whl")
+    return built
 
 
-def test_a_wheel_is_refused_with_one_sentence(project: Path) -> None:
-    done = build(project, "build_wheel")
-    assert done.returncode != 0
-    last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith("error: fedsub-bench makes no wheel")
-    assert "pip install -e ." in last
-    assert not list(project.rglob("*.whl"))
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel and a stand-in for Hugging Face's package; what it depends on is taken from here."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, symlinks=True)
+    python = folder / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps"]
+    subprocess.run([*pip, "--no-index", str(wheel)], check=True, env=bare(folder))
+    (packages,) = (folder / "lib").glob("python*/site-packages")
+    (packages / "dependencies.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+    (packages / "datasets").mkdir()
+    (packages / "datasets" / "__init__.py").write_text("whose = 'Hugging Face'\n")
+    return folder
 
 
-def test_installing_in_place_gives_the_dependencies_and_the_command(project: Path) -> None:
-    done = build(project, "build_editable")
-    assert done.returncode == 0, done.stderr
-    (wheel,) = (project / "built").glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        names = {name.rpartition("/")[2]: name for name in archive.namelist()}
-        commands = archive.read(names["entry_points.txt"]).decode()
-        assert "fedsub-bench = benchmark.__main__:run" in commands
-        assert "fedsub = benchmark.__main__:run" in commands
-        metadata = archive.read(names["METADATA"]).decode()
-    assert "Requires-Dist: dgl==1.1.3" in metadata
-    assert "Classifier: Private :: Do Not Upload" in metadata
+def bare(folder: Path) -> dict[str, str]:
+    """Variables without the way to these sources."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    return {**kept, "PATH": f"{folder / 'bin'}{os.pathsep}{kept.get('PATH', '')}"}
 
 
-def test_the_command_refuses_a_foreign_datasets(tmp_path: Path) -> None:
-    (tmp_path / "datasets").mkdir()
-    (tmp_path / "datasets" / "__init__.py").write_text("raise SystemExit('imported')\n")
-    place = os.pathsep.join([str(tmp_path), str(ROOT)])
+def run(folder: Path, place: Path, *command: str) -> str:
+    """What a command of the environment prints in a folder; its error where it fails."""
+    program, *arguments = command
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "benchmark", "--list"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": place},
+        [str(folder / "bin" / program), *arguments],
+        cwd=place,
+        env=bare(folder),
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 1
-    (sentence,) = done.stderr.strip().splitlines()
-    assert f"finds another package of that name ({tmp_path / 'datasets'}): run `python" in sentence
-    assert f"from {ROOT}" in sentence
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_wheel_holds_one_package_with_its_data(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        metadata = next(name for name in names if name.endswith("METADATA"))
+        told = archive.read(metadata).decode()
+    assert {name.split("/")[0] for name in names} == {"fedsub", metadata.split("/")[0]}
+    for source in (*ROOT.glob("benchmark/protocols/*.toml"), *ROOT.glob("benchmark/report/site/assets/*")):
+        assert f"fedsub/{source.relative_to(ROOT)}" in names
+    assert "fedsub/datasets/catalogue.toml" in names
+    assert "Requires-Dist: dgl==1.1.3" in told
+    assert "Classifier: Private :: Do Not Upload" in told
+
+
+def test_it_stands_beside_hugging_faces_datasets(environment: Path, tmp_path: Path) -> None:
+    code = (
+        "import datasets, fedsub, fedsub.datasets; "
+        "print(datasets.whose, fedsub.datasets.load('community[nodes=60]').nodes, fedsub.__file__)"
+    )
+    *said, place = run(environment, tmp_path, "python", "-c", code).split()
+    assert said == ["Hugging", "Face", "60"]
+    assert Path(place).is_relative_to(environment)
+
+
+def test_the_command_runs_a_method_from_a_file_in_another_folder(environment: Path, tmp_path: Path) -> None:
+    place, elsewhere = tmp_path / "place", tmp_path / "elsewhere"
+    place.mkdir()
+    elsewhere.mkdir()
+    (elsewhere / "mine.py").write_text(METHOD)
+    asked = ("--dataset", "community[nodes=200]", "--method", "fedavg", str(elsewhere / "mine.py"))
+    out = run(environment, place, "fedsub", *asked, *SMALL, "--format", "json")
+    records = json.loads(out)
+    assert {record["method"] for record in records} == {"fedavg", "mine"}
+    assert len({record["metrics"]["accuracy"] for record in records}) == 1
+    assert {record["commit"] for record in records} == {"v0.1.0"}
+    # Records lie where the command was given.
+    assert [path.name for path in place.iterdir()] == ["results"]
+    assert not any(elsewhere.rglob("runs"))
+    assert "mine" in run(environment, place, "fedsub", "show")
+
+
+def test_from_python_it_runs_and_reads(environment: Path, tmp_path: Path) -> None:
+    code = (
+        "from fedsub import results, run; "
+        "run(dataset='community[nodes=200]', method='local', clients=2, rounds=1, seeds=2, results='kept'); "
+        "print(len(results('kept').frame()))"
+    )
+    assert run(environment, tmp_path, "python", "-c", code).strip() == "2"

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import textwrap
 from collections.abc import Sequence
+from dataclasses import fields
+from itertools import pairwise
 
 from rich import box
 from rich.console import Console
@@ -13,6 +18,7 @@ from fedsub.benchmark.spec import catalog as known
 from fedsub.benchmark.spec import protocol as protocols
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.files import locate
+from fedsub.datasets.options import format_value
 
 
 def print_listing(console: Console) -> None:
@@ -41,6 +47,34 @@ def print_listing(console: Console) -> None:
         ("name", "title", "graphs", "seeds"),
         [(item.name, item.title, ", ".join(item.grid["dataset"]), str(item.seeds)) for item in loaded],
     )
+
+
+def print_method(name: str, console: Console) -> None:
+    """Print what a method is and every option of it with its default. Raises UserError for an unknown one."""
+    from fedsub.methods.core import registry
+
+    method = registry.find(name)
+    info = registry.describe(name)
+    console.print(f"{info.title} ({info.name}), {info.paper}", markup=False, highlight=False)
+    module = inspect.getdoc(inspect.getmodule(method)) or ""
+    console.print(f"\n{module}\n\n{inspect.getdoc(method) or ''}\n", markup=False, highlight=False)
+    options = [
+        (item.name, format_value(getattr(item, "default", "")), " ".join(docs.get(item.name, "").split()))
+        for docs in [_field_docs(info.options)]
+        for item in fields(info.options)
+    ]
+    _table(console, "Options", ("name", "default", "what it is"), options)
+
+
+def _field_docs(options: type) -> dict[str, str]:
+    """The docstring below each field of a dataclass and its bases."""
+    found: dict[str, str] = {}
+    for kind in reversed(options.__mro__[:-1]):
+        body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0].body  # type: ignore[attr-defined]
+        for item, after in pairwise(body):
+            if isinstance(item, ast.AnnAssign) and isinstance(after, ast.Expr):
+                found[ast.unparse(item.target)] = str(getattr(after.value, "value", ""))
+    return found
 
 
 def _method_row(name: str) -> tuple[str, ...]:

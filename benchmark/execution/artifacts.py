@@ -15,11 +15,9 @@ from torch import Tensor
 from fedsub.benchmark.execution.checkpoints import forget as forget_checkpoint
 from fedsub.benchmark.execution.logs import log_path
 from fedsub.benchmark.records.record import Record
-from fedsub.datasets.errors import UserError, check_choice
+from fedsub.datasets.errors import UserError
 from fedsub.datasets.files import explained, write_atomically
 from fedsub.methods.core.base import FederatedMethod
-
-KINDS = ("predictions", "model", "embeddings")
 
 
 def folder_of(results: str | Path, key: str) -> Path:
@@ -51,11 +49,6 @@ class Saving:
     results: Path
     """The results folder; absolute, since a worker may start elsewhere."""
     kinds: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        """Raises UserError for something that cannot be saved."""
-        for kind in self.kinds:
-            check_choice("thing to save", kind, KINDS)
 
     def __call__(self, key: str, method: FederatedMethod) -> dict[str, str]:
         """Write the files of a trained method; returns what the method has not to give, and why, by kind.

@@ -54,8 +54,13 @@ class GridProgress:
         self._bar = Progress(*columns, console=console, transient=True, speed_estimate_period=1e6)
         self._task = self._bar.add_task("cells", cells=self._cells, done=0, total=self._weight)
 
+    @property
+    def is_seen(self) -> bool:
+        """Whether there is a bar to see."""
+        return self._console.is_terminal and not self._console.quiet
+
     def __enter__(self) -> Self:
-        if self._console.is_terminal:
+        if self.is_seen:
             self._bar.start()
         return self
 
@@ -87,6 +92,12 @@ class GridProgress:
         elif not self._console.is_terminal:
             line = f"[{self._done}/{self._cells}] {summary} (about {duration(left)} left)"
             self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def counted(cells: int, waiting: int, ready: int, unequal: int) -> str:
+    """How many cells wait, and of those with a graph here how many are no other's equal."""
+    equal = f", {ready - unequal} equal to those" if unequal < ready else ""
+    return f"{cells} cell{'s' * (cells != 1)}: {cells - waiting} done before, {unequal} to run{equal}"
 
 
 def _summary(record: Record) -> str:

@@ -9,9 +9,17 @@ from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any, cast
 
+from fedsub.benchmark.execution.callbacks.base import Callback
 from fedsub.benchmark.execution.callbacks.relay import relayed
 from fedsub.benchmark.execution.checkpoints import Checkpoints, forget
-from fedsub.benchmark.execution.engines import Engine, InProcess, Memory, RunCell, create_engine
+from fedsub.benchmark.execution.engines import (
+    Engine,
+    InProcess,
+    Memory,
+    ProcessPool,
+    RunCell,
+    create_engine,
+)
 from fedsub.benchmark.execution.estimate import Estimate
 from fedsub.benchmark.execution.leases import Leases
 from fedsub.benchmark.execution.logs import Logged, keep_failure
@@ -34,13 +42,14 @@ def run_cells(
     records: Records,
     work: RunCell,
     estimate: Estimate,
+    callbacks: Sequence[Callback] = (),
     until: float = math.inf,
-    tell: Callable[[], None] = lambda: None,
+    quiet: bool = False,
 ) -> list[Record]:
     """Run and keep the cells; returns the records of those that failed.
 
-    `estimate` weighs what is left of them. No cell begins after the time `until`, of `time.monotonic`; `tell`
-    is called after every record.
+    `estimate` weighs what is left of them. No cell begins after the time `until`, of `time.monotonic`.
+    `callbacks` are called after every round in this process; `quiet` shows no progress.
     """
     failures: list[Record] = []
     if not cells:
@@ -50,12 +59,13 @@ def run_cells(
         for sentence in Checkpoints(request.results, request.checkpoint).told(cells):
             print(sentence, file=sys.stderr)
     console = console_for(sys.stderr.isatty(), stderr=True)
+    console.quiet = quiet
     with (
         Leases(request.results) as leases,
         GridProgress(cells, console, estimate) as progress,
-        _told_of_rounds(request, cells, progress, work) as told,
+        _told_of_rounds(engine, cells, callbacks, progress, work) as told,
     ):
-        if not (request.pdb or isinstance(engine, InProcess)):
+        if not isinstance(engine, InProcess):
             told = Logged(told, request.results.resolve())
         queue = Queue(cells, records, leases, request.rerun, until)
         with closing(run_queue(engine, told, queue, records, request)) as made:
@@ -65,7 +75,6 @@ def run_cells(
                     failures.append(record)
                     if isinstance(engine, InProcess):
                         keep_failure(request.results.resolve(), record)
-                tell()
     return failures
 
 
@@ -106,14 +115,22 @@ def run_queue(
 
 @contextmanager
 def _told_of_rounds(
-    request: Request, cells: Sequence[Cell], progress: GridProgress, work: RunCell
+    engine: Engine,
+    cells: Sequence[Cell],
+    callbacks: Sequence[Callback],
+    progress: GridProgress,
+    work: RunCell,
 ) -> Iterator[RunCell]:
-    """The work, made to move the bar after every round where there is a bar to see."""
-    if not sys.stderr.isatty() or request.engine in ("ray", "slurm") or request.pdb:
+    """The work, made to call the callbacks after every round, and the bar where there is one to see."""
+    tells = isinstance(engine, (InProcess, ProcessPool))
+    called = [*callbacks, *([progress.round] if tells and progress.is_seen else [])]
+    if not called:
         yield work
-        return
-    with relayed(cells, [progress.round]) as sender:
-        yield partial(cast(Any, work), callbacks=[sender])
+    elif isinstance(engine, InProcess):
+        yield partial(cast(Any, work), callbacks=called)
+    else:
+        with relayed(cells, called) as sender:
+            yield partial(cast(Any, work), callbacks=[sender])
 
 
 def keep(store: Store, record: Record, request: Request) -> Record:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import io
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pandas
@@ -184,20 +185,35 @@ def holm(p_values: Mapping[Hashable, float]) -> dict[Hashable, float]:
 
 
 def export(
-    results: Results, path: str | Path, rows: str = "method", columns: str = "dataset", values: str = MAIN
+    results: Results,
+    path: str | Path,
+    rows: str = "method",
+    columns: str = "dataset",
+    values: str = MAIN,
+    titles: Mapping[str, str] = MappingProxyType({}),
 ) -> Path:
     """Write the table to `path`, in the format that its ending names; returns the path.
 
-    `.tex` needs the package booktabs; `.csv` and `.parquet` have a line for each row and column.
-    Raises UserError as `make_table`, for another ending, and where the file cannot be written.
+    `.tex` needs the package booktabs; `.csv` and `.parquet` have a line for each row and column. `titles`
+    replaces names of rows and columns. Raises UserError as `make_table`, for another ending, for a title of a
+    name that the table lacks, and where the file cannot be written.
     """
     path = Path(path)
     if path.suffix not in ENDINGS:
         raise UserError(f"cannot export to {path}: the file's name must end in {', '.join(ENDINGS)}")
-    table = make_table(results, rows, columns, values)
+    table = _titled(make_table(results, rows, columns, values), titles)
     with explained("write", path):
         write_atomically(path, _WRITERS[path.suffix](table))
     return path
+
+
+def _titled(table: Table, titles: Mapping[str, str]) -> Table:
+    axes = [*table.levels, table.column]
+    present = {str(value) for axis in axes for value in table.figures[axis]}
+    for name in titles:
+        if name not in present:
+            raise unknown("row or column of the table", name, present)
+    return replace(table, figures=table.figures.replace({axis: dict(titles) for axis in axes}))
 
 
 def select(records: Results, request: Request) -> Results:
@@ -312,7 +328,9 @@ def answering(stored: Records, tables: Iterable[str]) -> Iterator[Record]:
             yield from (record for record in found if record.source is not None)
 
 
-def export_records(stored: Records, request: Request, path: Path, rows: str, columns: str) -> Path:
+def export_records(
+    stored: Records, request: Request, path: Path, rows: str, columns: str, titles: Mapping[str, str]
+) -> Path:
     """Write the table of the records that the request chooses, without those of earlier versions.
 
     Raises UserError as `export`, `select` and `answering`."""
@@ -326,4 +344,4 @@ def export_records(stored: Records, request: Request, path: Path, rows: str, col
             known[parts] = not outdated_parts(cell)
         if known[parts]:
             current.append(record)
-    return export(Results(tuple(current)), path, rows, columns)
+    return export(Results(tuple(current)), path, rows, columns, titles=titles)

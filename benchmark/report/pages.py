@@ -13,13 +13,11 @@ from fedsub.benchmark.analysis.scores import Leaderboard
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.report.claims import write_claims
 from fedsub.benchmark.report.leaderboard import write_leaderboard
-from fedsub.benchmark.report.performance import write_performance_page
 from fedsub.benchmark.report.public_code import write_authors_page
 from fedsub.benchmark.report.reproduction import write_reproduction
 from fedsub.benchmark.report.site.page import write_site
 from fedsub.benchmark.spec.plan import grid_cells
 from fedsub.benchmark.spec.protocol import load_protocol, names
-from fedsub.benchmark.studies.missing import with_reasons
 from fedsub.datasets.errors import UserError
 
 
@@ -27,14 +25,13 @@ def write_report(results: Path, own: Sequence[str] = ()) -> list[Path]:
     """Remake every page of a results folder; returns their paths.
 
     A page for every protocol with records, its own or those of equal work, `reproduction.md` and `.json` and
-    `claims.md` over all of them, `authors.md` where the authors' code has been run, `performance.md` where
-    speed has been measured, and `index.html`, all of it to ask. `own` are paths of protocols besides those
+    `claims.md` over all of them, `authors.md` where the authors' code has been run, and
+    `index.html`, all of it to ask. `own` are paths of protocols besides those
     that the benchmark brings. Lines that hold no record are named on standard error. Raises UserError if
     the folder holds no records.
     """
     found = {path.stem for path in (results / "runs").glob("*.jsonl")}
-    measured = any((results / "performance").glob("*.jsonl"))
-    if not found and not measured:
+    if not found:
         raise UserError(f"{results} holds no records: run python -m benchmark first")
     stored = Records(results)
     theirs = by_work(load(results), stored)
@@ -45,11 +42,9 @@ def write_report(results: Path, own: Sequence[str] = ()) -> list[Path]:
     boards = [Leaderboard(each, stored.of_table(each.name, cells)) for each, cells in grids]
     shown = [each for each in boards if each.protocol.name in found or each.records]
     paths = [write_leaderboard(results, each, theirs) for each in shown]
-    entries = with_reasons(make_entries(boards), grids, stored)
+    entries = make_entries(boards)
     if found:
         paths += [*write_reproduction(results, entries, theirs), write_claims(results, boards)]
     if (page_of_authors := write_authors_page(results, stored)) is not None:
         paths.append(page_of_authors)
-    if measured:
-        paths.append(write_performance_page(results, stored, entries, grids))
     return [*paths, write_site(results, boards, entries, [entry.to_dict(theirs) for entry in entries])]

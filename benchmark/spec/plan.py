@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -86,12 +87,11 @@ def make_plan(request: Request, handed: Mapping[tuple[str, str], str] | None = N
     Raises UserError for a name that does not exist, a setting that cannot be, and an empty plan.
     """
     _check_names(request)
-    replaced = dict(setting_from_text(text) for text in request.settings)
-    known.check_task(replaced.get("task", NODE_CLASSIFICATION.text))
+    grid = settings_grid(request.settings)
     cells: dict[str, Cell] = {}
     skipped: dict[Skip, None] = {}
     identify = _Identified(handed)
-    for protocol in protocols_for(request):
+    for protocol, replaced in product(protocols_for(request), grid):
         for item in _expand(protocol, request, replaced):
             if isinstance(item, Skip):
                 if item.is_fault:
@@ -102,11 +102,27 @@ def make_plan(request: Request, handed: Mapping[tuple[str, str], str] | None = N
                 cells.setdefault(cell.key, cell)
     if not cells:
         raise UserError("nothing to run: " + "; ".join(f"{skip.what}: {skip.reason}" for skip in skipped))
-    _check_effects(replaced, cells.values())
+    _check_effects(grid[0], cells.values())
     for cell in {_named(cell): cell for cell in cells.values()}.values():
         with handed_over(handed_by(cell)):
             _check_names_of(cell)
     return Plan(tuple(_in_shard(cells.values(), request.shard)), tuple(skipped))
+
+
+def settings_grid(texts: Iterable[str]) -> list[dict[str, Any]]:
+    """Every combination of settings, each `name=value`; one that is given twice has either value.
+
+    Raises UserError for an unknown setting or task.
+    """
+    found: dict[str, dict[Any, Any]] = {}
+    for name, value in map(setting_from_text, texts):
+        found.setdefault(name, {})[repr(value)] = value
+    for task in found.get("task", {}).values():
+        known.check_task(task)
+    return [
+        dict(zip(found, values, strict=True))
+        for values in product(*(each.values() for each in found.values()))
+    ]
 
 
 def _check_effects(replaced: Iterable[str], cells: Collection[Cell]) -> None:
@@ -122,6 +138,19 @@ def _in_shard(cells: Iterable[Cell], shard: tuple[int, int] | None) -> Iterator[
     for cell in cells:
         if shard is None or int(cell.work_key, 16) % shard[1] == shard[0] - 1:
             yield cell
+
+
+def is_chosen(cell: Cell, request: Request) -> bool:
+    """Whether the filters of a request leave the cell; a bare name leaves every variant."""
+    filters: tuple[tuple[Sequence[object], tuple[object, ...]], ...] = (
+        (request.table, (cell.protocol,)),
+        (request.dataset, (cell.dataset.text, cell.dataset.name)),
+        (request.method, (cell.variant, cell.method)),
+        (request.partition, (cell.partition.text, cell.partition.name)),
+        (request.clients, (cell.clients,)),
+        (request.backbone, (cell.architecture.backbone,)),
+    )
+    return all(not asked or not {*names}.isdisjoint(asked) for asked, names in filters)
 
 
 def grid_cells(protocol: Protocol, asked: Request | None = None) -> list[Cell]:

@@ -401,6 +401,28 @@ class _Reader:
         return self.table(entry, dict.fromkeys(("method", "partition", "clients", "baseline"), str), where)
 
 
+_USUAL = {
+    **dict.fromkeys(("lr", "eta"), "learning_rate"),
+    **dict.fromkeys(("wd", "l2"), "weight_decay"),
+    **dict.fromkeys(("epochs", "local_steps", "num_epochs"), "local_epochs"),
+    **dict.fromkeys(("num_rounds", "n_rounds", "comm_rounds", "communication_rounds"), "rounds"),
+    **dict.fromkeys(("hidden_dim", "hidden_size", "hid_dim", "hidden_channels"), "hidden"),
+    **dict.fromkeys(("num_layers", "layers"), "hidden, one width a layer (hidden=64,64)"),
+    **dict.fromkeys(("optim", "optimizer"), "optimiser"),
+    **dict.fromkeys(("num_clients", "n_clients"), "clients"),
+    **dict.fromkeys(("seed", "random_state", "num_seeds", "runs"), "seeds"),
+    **dict.fromkeys(("frac", "fraction", "client_fraction", "sample_rate"), "participation"),
+    **dict.fromkeys(("drop", "dropout_rate"), "dropout"),
+    **dict.fromkeys(("model", "gnn"), "backbone"),
+}
+"""Spellings that other libraries use → ours."""
+
+
+def takes_list(name: str) -> bool:
+    """Whether a setting's value is a list."""
+    return _SETTINGS.get(_ALSO.get(name, name)) == list[int]
+
+
 def setting_from_text(text: str, source: str = "--set") -> tuple[str, Any]:
     """A setting as typed on the command line, `name=value`; a list is written `a,b` or `a+b`.
 
@@ -410,6 +432,8 @@ def setting_from_text(text: str, source: str = "--set") -> tuple[str, Any]:
     if not equals:
         raise UserError(f"cannot read setting {text!r}: write name=value")
     key = _ALSO.get(key, key)
+    if key in _USUAL:
+        raise UserError(f"unknown setting {key!r}: it is called {_USUAL[key]} here")
     if key not in SETTINGS:
         raise unknown("setting", key, SETTINGS)
     hint, parts = _SETTINGS[key], value.replace("+", ",").split(",")

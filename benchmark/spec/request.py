@@ -5,6 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedsub.datasets.errors import UserError, check_choice
+
+ENGINES = ("process", "ray", "slurm", "in-process")
+KINDS = ("predictions", "model", "embeddings")
+"""What a cell can leave beside its record."""
+
 
 @dataclass(frozen=True)
 class Request:
@@ -41,3 +47,15 @@ class Request:
     """What a cell leaves beside its record (`benchmark.execution.artifacts`)."""
     pdb: bool = False
     """Whether the debugger opens where a cell raises."""
+
+    def __post_init__(self) -> None:
+        """Raises UserError for an unknown engine or kind of file, and for fields that contradict."""
+        check_choice("engine", self.engine, ENGINES)
+        for kind in self.save:
+            check_choice("thing to save", kind, KINDS)
+        if self.all and self.table:
+            raise UserError("--all takes every table: drop it or --table")
+        if self.timeout is not None and self.engine == "in-process":
+            raise UserError("--timeout needs another engine than in-process, which cannot stop a cell")
+        if self.slurm_config is not None and self.engine != "slurm":
+            raise UserError("--slurm-config needs --engine slurm")

@@ -1,1 +1,4 @@
-"""What maintainers run: campaigns, peers, authors' code. Nothing imports it."""
+"""What maintainers run: the campaign over printed figures, other libraries, the authors' own code.
+
+`clients`, `pipe` and the workers run in environments of their own and import nothing that those lack.
+"""

@@ -17,7 +17,7 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
-from fedsub.benchmark.cli.arguments import parse
+from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.engines import RunCell
 from fedsub.benchmark.records import jsonl
 from fedsub.benchmark.records.record import Record, Result

@@ -129,7 +129,7 @@ def test_what_cells_leave_beside_their_records_is_asked_for_by_name(tmp_path: Pa
         with np.load(folder_of(tmp_path, record.key) / "predictions.npz") as saved:
             assert len(saved["output"]) == len(saved["role"])
     # What was run before has no embeddings, and no run of this call makes them.
-    with pytest.warns(UserWarning, match="2 finished cells lack some of embeddings: give rerun=True"):
+    with pytest.warns(UserWarning, match="2 finished cells lack some of embeddings: --rerun makes them"):
         run(dataset=GRAPH, method=MyMethod, results=tmp_path, save=["embeddings"], **seeds)
     run(dataset=GRAPH, method=MyMethod, results=tmp_path, save=["embeddings"], rerun=True, **seeds)
     assert all((folder_of(tmp_path, record.key) / "embeddings.npz").is_file() for record in found)
@@ -142,7 +142,7 @@ def test_what_is_on_record_needs_no_graph(
     one: dict[str, Any] = {"dataset": "cora", "method": "fedavg", "results": tmp_path, **SMALL}
     (record,) = run(**one)
     monkeypatch.setattr(
-        "fedsub.benchmark.api.keep_available",
+        "fedsub.benchmark.execution.run.keep_available",
         lambda cells, download: ([], [Skip("cora", "gone")] * len(cells)),
     )
     monkeypatch.setattr(Store, "check_writable", lambda store: pytest.fail("nothing is written"))
@@ -275,7 +275,7 @@ def test_a_failed_cell_is_said_and_the_others_stay() -> None:
 
 def test_importing_the_package_imports_nothing_heavy() -> None:
     code = (
-        "import fedsub, sys; from fedsub.benchmark.cli.arguments import parse; parse([]);"
+        "import fedsub, sys; from fedsub.benchmark.cli.parser import parse; parse([]);"
         "heavy = {'torch', 'dgl', 'pandas', 'numpy', 'matplotlib'} & set(sys.modules);"
         "sys.exit(f'{heavy}' if heavy else 0)"
     )

@@ -5,7 +5,7 @@ import os
 import pytest
 import torch
 
-from fedsub.benchmark.cli.arguments import parse
+from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.machine import check_device, describe_device
 from fedsub.datasets.errors import UserError
 
@@ -48,6 +48,6 @@ def test_a_run_says_what_carries_its_messages(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_workers_are_one_a_core_and_one_on_a_gpu() -> None:
-    assert 1 <= parse([]).workers <= (os.cpu_count() or 1)
-    assert parse(["--device", "cuda"]).workers == 1
-    assert parse(["--device", "cuda", "--workers", "3"]).workers == 3
+    assert 1 <= parse([]).request.workers <= (os.cpu_count() or 1)
+    assert parse(["--device", "cuda"]).request.workers == 1
+    assert parse(["--device", "cuda", "--workers", "3"]).request.workers == 3

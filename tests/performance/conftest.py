@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedsub.benchmark.studies.subjects import make_federation, make_method
+from fedsub.benchmark.studies.peers.our_worker import make_federation, make_method
 from fedsub.datasets.federation import Federation
 from fedsub.datasets.registry import is_available
 from fedsub.methods.core.base import FederatedMethod

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from fedsub.benchmark.cli.arguments import parse
+from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.engines import ProcessPool
 from fedsub.benchmark.execution.runner import attempt, failed
 from fedsub.benchmark.spec.plan import make_plan
-from fedsub.benchmark.studies.subjects import make_federation, make_method, one_round
+from fedsub.benchmark.studies.peers.our_worker import make_federation, make_method, one_round
 
 CELLS = 4
 """For each process."""
@@ -28,7 +28,7 @@ def test_round_by_edges(benchmark: Any, edges: int) -> None:
 def test_cells_by_processes(benchmark: Any, dataset_name: str, processes: int) -> None:
     """Twice the cells for two processes: the time of one, where they do not hold each other up."""
     asked = ["--dataset", dataset_name, "--method", "fedavg", "--clients", "10", "--rounds", "100"]
-    cells = make_plan(parse([*asked, "--seeds", str(CELLS * processes)])).cells
+    cells = make_plan(parse([*asked, "--seeds", str(CELLS * processes)]).request).cells
 
     def run() -> None:
         assert all(record.status == "ok" for record in ProcessPool(processes).map(attempt, cells, failed))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fedsub.benchmark.studies.subjects import make_method, one_round
+from fedsub.benchmark.studies.peers.our_worker import make_method, one_round
 from fedsub.datasets.federation import Federation
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedsub.benchmark.studies.subjects import SPLIT, make_federation, make_method
+from fedsub.benchmark.studies.peers.our_worker import SPLIT, make_federation, make_method
 from fedsub.datasets.catalogue import REGISTRY
 from fedsub.datasets.federation import Federation, federate
 from fedsub.datasets.graph import Dataset

@@ -10,10 +10,8 @@ from fedsub.benchmark.execution.engines.process import ProcessPool
 from fedsub.benchmark.execution.engines.ray import RayEngine
 from fedsub.benchmark.execution.engines.slurm import SlurmEngine, read_config
 from fedsub.benchmark.machine import thread_variables
-from fedsub.datasets.errors import unknown
 
 __all__ = [
-    "ENGINES",
     "Engine",
     "InProcess",
     "MakeFailure",
@@ -22,18 +20,9 @@ __all__ = [
     "RayEngine",
     "RunCell",
     "SlurmEngine",
-    "check_engine",
     "create_engine",
     "thread_variables",
 ]
-
-ENGINES = ("process", "ray", "slurm", "in-process")
-
-
-def check_engine(name: str) -> None:
-    """Raises UserError unless there is an engine called `name`."""
-    if name not in ENGINES:
-        raise unknown("engine", name, ENGINES)
 
 
 def create_engine(
@@ -50,10 +39,9 @@ def create_engine(
     """The engine called `name`; `timeout` is in seconds, for a cell; `in-process` has none.
 
     `process` takes worker processes even for one worker, so that a cell that is killed or runs out of
-    memory costs itself alone; for a single cell it needs none. Raises UserError for an unknown engine and for
-    a faulty file `slurm_config`.
+    memory costs itself alone; for a single cell it needs none. Raises UserError for a faulty file
+    `slurm_config`.
     """
-    check_engine(name)
     if name == "ray":
         return RayEngine(workers, threads, memory, timeout)
     if name == "slurm":

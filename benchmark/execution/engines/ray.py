@@ -18,7 +18,7 @@ from fedsub.benchmark.execution.engines.base import (
     uses_cuda,
 )
 from fedsub.benchmark.execution.engines.process import run_apart
-from fedsub.benchmark.machine import ROOT, thread_variables
+from fedsub.benchmark.machine import IMPORTED_FROM, thread_variables
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.datasets.extras import needed
@@ -42,7 +42,7 @@ class RayEngine:
         """See `Engine.map`."""
         ray = needed("ray", "ray", "the Ray engine", "leave --engine out")
         ours = {name: value for name, value in os.environ.items() if name.startswith("FEDSUB_")}
-        variables = {**ours, **thread_variables(self.threads), "PYTHONPATH": _join_path(str(ROOT))}
+        variables = {**ours, **thread_variables(self.threads), "PYTHONPATH": _join_path(str(IMPORTED_FROM))}
         here = not os.environ.get("RAY_ADDRESS")
         arguments: dict[str, Any] = {"num_cpus": self.workers * self.threads} if here else {}
         ray.init(

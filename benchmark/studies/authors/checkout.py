@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedsub.benchmark.analysis.codes import CODES, PublicCode
 from fedsub.benchmark.machine import ROOT, git
-from fedsub.benchmark.studies.peers.worker import lacks
+from fedsub.benchmark.studies.worker import lacks
 from fedsub.datasets.errors import UserError, unknown
 
 FOLDER = ROOT / ".venv-authors"
@@ -41,7 +41,7 @@ def check_python(python: Path) -> None:
     if reason := lacks(python, "import torch, numpy, scipy"):
         raise UserError(
             f"{python} cannot run the authors' code ({reason}): {INSTALL}, or name an interpreter with "
-            f"--authors-python or {VARIABLE}"
+            f"--python or {VARIABLE}"
         )
 
 

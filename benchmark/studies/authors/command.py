@@ -33,8 +33,8 @@ from fedsub.benchmark.studies.authors.checkout import (
 )
 from fedsub.benchmark.studies.authors.grid import plan, worker_of
 from fedsub.benchmark.studies.authors.handover import KEPT
-from fedsub.benchmark.studies.peers.clients import write_clients
-from fedsub.benchmark.studies.peers.worker import Worker, WorkerError, available_memory
+from fedsub.benchmark.studies.clients import write_clients
+from fedsub.benchmark.studies.worker import Worker, WorkerError, available_memory
 from fedsub.datasets.cache import cached, keep
 from fedsub.datasets.errors import UserError
 from fedsub.methods.core import registry

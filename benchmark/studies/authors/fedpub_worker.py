@@ -1,4 +1,4 @@
-"""FED-PUB's public code: `python -m benchmark.studies.authors.fedpub_worker FD`.
+"""FED-PUB's public code: `python -m fedsub.benchmark.studies.authors.fedpub_worker FD`.
 
 Clients, server, their models, training and evaluation are the checkout's own. The loop over rounds is
 repeated here, after its `ParentProcess.start`, which hands the clients to processes that sleep a second
@@ -17,8 +17,8 @@ import numpy as np
 import torch
 
 from fedsub.benchmark.studies.authors.handover import Timer, run, without_cuda
-from fedsub.benchmark.studies.peers.clients import WrittenClients
-from fedsub.benchmark.studies.peers.extensions import stand_in_for_missing_extensions
+from fedsub.benchmark.studies.clients import WrittenClients
+from fedsub.benchmark.studies.stand_ins import stand_in_for_missing_extensions
 
 PACKAGE = {"local": "fedavg", "fedavg": "fedavg", "fedpub": "fedpub"}
 """Our method → the code's package of client and server."""

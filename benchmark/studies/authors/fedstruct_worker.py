@@ -1,4 +1,4 @@
-"""FedStruct's public code: `python -m benchmark.studies.authors.fedstruct_worker FD`.
+"""FedStruct's public code: `python -m fedsub.benchmark.studies.authors.fedstruct_worker FD`.
 
 Its graph is built of ours and divided as ours, its configuration is that of the checkout with the cell's
 settings in place of its own; servers, clients and training are called as its `main` and `simulations` do.
@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from fedsub.benchmark.studies.authors.handover import KEPT, Timer, run
-from fedsub.benchmark.studies.peers.clients import WrittenClients
-from fedsub.benchmark.studies.peers.extensions import stand_in_for_missing_extensions, stand_in_for_walks
+from fedsub.benchmark.studies.clients import WrittenClients
+from fedsub.benchmark.studies.stand_ins import stand_in_for_missing_extensions
 
 FILES = {"cora": "Cora", "citeseer": "CiteSeer", "chameleon": "chameleon"}
 """Our graph → the code's configuration file and name."""
@@ -28,8 +28,6 @@ def train(clients: WrittenClients, task: dict[str, Any], timer: Timer) -> dict[s
     """Accuracy over all test nodes after the last epoch, from each client's own, in percent."""
     cell = task["cell"]
     stand_in_for_missing_extensions()
-    if cell["options"].get("features") == "n2v":
-        stand_in_for_walks()
     _configure(cell, Path(task["checkout"]))
     graph, subgraphs = _handed_over(clients)
     method, options = cell["method"], cell["options"]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from fedsub.benchmark.analysis.codes import PublicCode
 from fedsub.benchmark.spec.cell import Cell
-from fedsub.benchmark.spec.plan import grid_cells, make_plan
+from fedsub.benchmark.spec.plan import grid_cells, is_chosen, make_plan
 from fedsub.benchmark.spec.protocol import load_protocol
 from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.errors import UserError
@@ -44,7 +44,7 @@ def plan(code: PublicCode, request: Request) -> list[Cell]:
         cells |= {
             cell.key: cell
             for cell in make_plan(asked).cells
-            if _wanted(cell, request) and (not clients or cell.clients in clients)
+            if is_chosen(cell, replace(request, method=())) and (not clients or cell.clients in clients)
         }
     if not cells:
         raise UserError(
@@ -66,16 +66,3 @@ def _methods(code: PublicCode, asked: tuple[str, ...]) -> tuple[str, ...]:
     known = {parse_name(name)[0] for name in code.methods}
     variants = [name for name in asked if "[" in name and parse_name(name)[0] in known]
     return tuple(dict.fromkeys((*own, *variants)))
-
-
-def _wanted(cell: Cell, request: Request) -> bool:
-    def kept(asked: tuple[str, ...], *names: str) -> bool:
-        return not asked or any(name in asked for name in names)
-
-    return (
-        kept(request.table, cell.protocol)
-        and kept(request.dataset, cell.dataset.text)
-        and kept(request.partition, cell.partition.text, cell.partition.name)
-        and kept(request.backbone, cell.architecture.backbone)
-        and (not request.clients or cell.clients in request.clients)
-    )

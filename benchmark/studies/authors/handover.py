@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedsub.benchmark.studies.peers.clients import WrittenClients
-from fedsub.benchmark.studies.peers.pipe import PACKAGES, Rounds, serve
+from fedsub.benchmark.studies.clients import WrittenClients
+from fedsub.benchmark.studies.pipe import PACKAGES, Run, serve
 
 KEPT = "kept.npz"
 """What a worker leaves in its folder for later runs on the same graph."""
@@ -46,7 +46,7 @@ Train = Callable[[WrittenClients, dict[str, Any], Timer], dict[str, float]]
 def run(train: Train) -> None:
     """Serve one task with `train`: in a folder of its own, with one thread, seeded by the cell."""
 
-    def prepare(task: dict[str, Any]) -> tuple[dict[str, Any], Rounds]:
+    def prepare(task: dict[str, Any]) -> tuple[dict[str, Any], Run]:
         torch.set_num_threads(1)
         seed = task["cell"]["seed"]
         torch.manual_seed(seed)
@@ -66,7 +66,7 @@ def run(train: Train) -> None:
             "core_share": timer.core_share,
             "environment": {"python": platform.python_version(), **_versions(), "threads": 1},
         }
-        return answer, lambda phase, rounds: {}
+        return answer, lambda command: {}
 
     serve(prepare)
 

@@ -1,6 +1,4 @@
-"""A peer's worker, run by its own interpreter: `python -m benchmark.studies.peers.openfgl_worker FD`.
-
-openfgl-lib, or FedGB, which is of the same design, from the user's checkout.
+"""openfgl-lib's worker, run by an interpreter that has it: `python -m …peers.openfgl_worker FD`.
 
 Clients, server, messages, local training and evaluation are the library's own, in the order of its
 `FGLTrainer.train`, whose loop is repeated here so that it can stop between rounds. The library takes its
@@ -13,8 +11,6 @@ from __future__ import annotations
 import importlib.metadata
 import pickle
 import random
-import sys
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -22,37 +18,24 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedsub.benchmark.studies.peers.clients import WrittenClients
-from fedsub.benchmark.studies.peers.extensions import stand_in_for_missing_extensions, stand_in_for_product
-from fedsub.benchmark.studies.peers.pipe import Rounds, serve, timed
+from fedsub.benchmark.studies.clients import WrittenClients
+from fedsub.benchmark.studies.pipe import PACKAGES, Run, serve, timed
+from fedsub.benchmark.studies.stand_ins import stand_in_for_missing_extensions
 
 
-def prepare(task: dict[str, Any]) -> tuple[dict[str, Any], Rounds]:
+def prepare(task: dict[str, Any]) -> tuple[dict[str, Any], Run]:
     """Build the trainer on the clients that the file holds."""
     torch.set_num_threads(1)
     torch.manual_seed(task["seed"])
     np.random.seed(task["seed"])  # noqa: NPY002
     random.seed(task["seed"])
     stand_in_for_missing_extensions()
-    if task["checkout"]:
-        # The checkout is the user's: nothing is written into it.
-        sys.dont_write_bytecode = True
-        sys.path.insert(0, task["checkout"])
     exchange = Path(task["exchange"])
     clients = Clients(exchange, exchange.parent)
     loop = Loop(make_trainer(clients, task))
-    versions = {name: importlib.metadata.version(name) for name in task["peer"]["packages"]}
+    versions = {name: importlib.metadata.version(name) for name in ("openfgl-lib", *PACKAGES)}
     answer = {"counts": clients.counts, "versions": versions}
-
-    def run(phase: str, rounds: int) -> dict[str, Any]:
-        seconds, accuracy = timed(partial(loop.run, phase), rounds)
-        return {"seconds": seconds, "accuracy": accuracy}
-
-    return answer, run
-
-
-ENDLESS = 10**9
-"""Rounds of a phase that goes on until another is asked for."""
+    return answer, lambda command: {"seconds": timed(loop.run, command["rounds"])}
 
 
 class Clients:
@@ -92,8 +75,8 @@ class Clients:
 
 def make_trainer(clients: Clients, task: dict[str, Any]) -> Any:
     """The library's trainer for the task's algorithm, with its own defaults but for what is set here."""
-    library = import_module(task["peer"]["trainer"])
-    args = import_module(task["peer"]["arguments"]).args
+    library = import_module("openfgl.flcore.trainer")
+    args = import_module("openfgl.config").args
     schedule, architecture = task["schedule"], task["architecture"]
     settings = {
         "use_cuda": False,
@@ -119,43 +102,19 @@ def make_trainer(clients: Clients, task: dict[str, Any]) -> Any:
     for name, value in settings.items():
         setattr(args, name, value)
     library.__dict__["FGLDataset"] = lambda _: clients
-    trainer = library.FGLTrainer(args)
-    # FedGB adds metrics of its own.
-    args.metrics = ["accuracy"]
-    if task["algorithm"] == "adafgl" and not task["checkout"]:
-        stand_in_for_product(f"{_package(trainer)}.op")
-    return trainer
-
-
-def _package(trainer: Any) -> str:
-    """Where the library keeps the algorithm."""
-    return type(trainer.server).__module__.rpartition(".")[0]
+    return library.FGLTrainer(args)
 
 
 class Loop:
     """The loop of `FGLTrainer.train`, a round at a time, counted on."""
 
     def __init__(self, trainer: Any) -> None:
-        self.trainer = trainer
-        self.number = 0
-        self.phase = ""
-        trainer.logger.add_log = self._keep
+        self.trainer, self.number = trainer, 0
+        trainer.logger.add_log = lambda evaluation: None
 
-    def _keep(self, evaluation: dict[str, Any]) -> None:
-        self.accuracy = float(evaluation["current_test_accuracy"])
-
-    def run(self, phase: str) -> float:
-        """The test accuracy after one round of `phase`: FedSage+ trains generators until its first `round`,
-        AdaFGL learns alone from its first `personal` on."""
-        trainer, algorithm = self.trainer, self.trainer.args.fl_algorithm
-        if phase != self.phase and algorithm in ("fedsage_plus", "adafgl"):
-            config = import_module(f"{_package(trainer)}.{algorithm}_config").config
-            config["num_rounds_vanilla"] = self.number if phase == "personal" else ENDLESS
-            config["gen_rounds"] = ENDLESS if phase == "generator" else self.number
-            if self.phase == "generator":
-                # What its server does in the last round of generators: from now on it averages.
-                trainer.server.phase = 1
-        self.phase = phase
+    def run(self) -> None:
+        """One round, evaluation included."""
+        trainer = self.trainer
         everyone = list(range(trainer.args.num_clients))
         trainer.message_pool["round"] = self.number
         trainer.message_pool["sampled_clients"] = everyone
@@ -166,7 +125,6 @@ class Loop:
         trainer.server.execute()
         trainer.evaluate()
         self.number += 1
-        return self.accuracy
 
 
 if __name__ == "__main__":

@@ -1,53 +1,84 @@
-"""This suite's worker: `python -m benchmark.studies.peers.our_worker FD`.
-
-A round is local epochs, evaluation of every client and exchange, as in `methods.core.training.train`.
-"""
+"""This suite's worker, on METIS clients with FED-PUB's network and schedule: `python -m …our_worker FD`."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
-from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-from fedsub.benchmark.studies.peers.clients import write_clients
-from fedsub.benchmark.studies.peers.pipe import Rounds, serve, timed
-from fedsub.benchmark.studies.subjects import make_federation, make_method, one_round, prepare_process
+import torch
+
+from fedsub.benchmark.studies.clients import write_clients
+from fedsub.benchmark.studies.pipe import Run, serve, timed
+from fedsub.datasets.federation import Federation, federate
+from fedsub.datasets.graph import BETA_NOTICE, largest_component, row_normalised
+from fedsub.datasets.options import OptionValue
+from fedsub.datasets.partition import partition
+from fedsub.datasets.registry import load
+from fedsub.datasets.splits import make_split
+from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
-from fedsub.methods.core.selection import Curve
+from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.tasks.base import Evaluation
+from fedsub.methods.stacked.memory import keep_freed_memory
+
+SPLIT = "ratio-per-client[train=0.2,validation=0.4,test=0.4]"
+"""Drawn in each client, so that none of a hundred lacks training or test nodes."""
 
 
-def prepare(task: dict[str, Any]) -> tuple[dict[str, Any], Rounds]:
-    """Make the clients and hand them to the peer through a file; the method is built for its first round."""
-    prepare_process()
+def make_federation(name: str, clients: int) -> Federation:
+    """METIS clients of the graph's largest component, features row-normalised.
+
+    Raises UserError if the graph cannot be had.
+    """
+    dataset = row_normalised(largest_component(load(name)))
+    parts = partition(dataset, "metis", clients, seed=0)
+    split = make_split(dataset.labels, parts, SPLIT, 0, dataset.classes)
+    return federate(dataset, parts, split)
+
+
+def make_method(
+    federation: Federation,
+    name: str = "fedavg",
+    architecture: Architecture | None = None,
+    schedule: Schedule | None = None,
+    seed: int = 0,
+    **options: OptionValue,
+) -> FederatedMethod:
+    """A method on these clients, by default with FED-PUB's network and schedule."""
+    setting = make_setting(federation, architecture, schedule, seed, merged=registry.describe(name).merged)
+    return registry.create(name, options, setting)
+
+
+def one_round(method: FederatedMethod) -> Callable[[], Evaluation]:
+    """The next round of a method that has been built: local epochs, evaluation (returned), exchange."""
+    numbers = count(1)
+
+    def run() -> Evaluation:
+        number = next(numbers)
+        method.train_round(number)
+        found = method.setting.scoring.evaluate(method.predict())
+        method.exchange(number)
+        return found
+
+    return run
+
+
+def prepare(task: dict[str, Any]) -> tuple[dict[str, Any], Run]:
+    """Make the clients and hand them to the peer through a file; build the method."""
+    # As the runner does: one thread, freed memory kept.
+    warnings.filterwarnings("ignore", message=BETA_NOTICE, category=UserWarning)
+    torch.set_num_threads(1)
+    keep_freed_memory()
     federation = make_federation(task["dataset"], task["clients"])
     architecture, schedule = Architecture(**task["architecture"]), Schedule(**task["schedule"])
-
-    def built(**options: Any) -> FederatedMethod:
-        options = task["options"] | options
-        method = make_method(federation, task["method"], architecture, schedule, task["seed"], **options)
-        method.build()
-        return method
-
-    @cache
-    def training(phase: str) -> Callable[[], Evaluation]:
-        step = one_round(built())
-        if phase == "personal":
-            # AdaFGL's one round of FedAvg.
-            step()
-        return step
-
-    def run(phase: str, rounds: int) -> dict[str, Any]:
-        if phase == "generator":
-            # FedSage+ trains its generators at set-up: all of that is charged to their epochs.
-            return {"seconds": [built(generator_epochs=rounds).extras["generator_seconds"] / rounds] * rounds}
-        seconds, last = timed(training(phase), rounds)
-        # The peer weighs its clients' scores by all of their nodes.
-        scores = Curve.of([last.test], federation.sizes.numpy())
-        return {"seconds": seconds, "accuracy": float(scores.averaged("node-weighted")[0])}
-
-    return {"counts": write_clients(federation, Path(task["exchange"]))}, run
+    method = make_method(federation, task["method"], architecture, schedule, task["seed"], **task["options"])
+    method.build()
+    step = one_round(method)
+    counts = write_clients(federation, Path(task["exchange"]))
+    return {"counts": counts}, lambda command: {"seconds": timed(step, command["rounds"])}
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ def class_name(kind: type) -> str:
 def find_class(name: str) -> type | None:
     """A class of the methods, of which objects may be made; None for any other."""
     module, _, path = name.partition(":")
-    if not module.startswith("methods."):
+    if not module.startswith("fedsub.methods."):
         return None
     found: Any = sys.modules.get(module)
     for part in path.split("."):

@@ -18,7 +18,7 @@ from fedsub.benchmark.analysis.causes import (
     text_of,
 )
 from fedsub.benchmark.analysis.published import PLACE, figures
-from fedsub.benchmark.cli.arguments import parse
+from fedsub.benchmark.cli.parser import parse
 from fedsub.datasets.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -17,7 +17,7 @@ from fedsub.benchmark.analysis.public_code import by_work
 from fedsub.benchmark.analysis.public_records import AuthorsRuns, Run, load
 from fedsub.benchmark.analysis.published import figures
 from fedsub.benchmark.analysis.scores import Leaderboard, make_rows
-from fedsub.benchmark.cli.arguments import parse
+from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.records.store import Store
@@ -42,7 +42,7 @@ def records_of(
 ) -> list[Record]:
     """Records of a table with made-up accuracies, seed by seed; `results` are in all of them."""
     seeds = str(len(next(iter(scores.values()))))
-    cells = make_plan(parse(["--table", table, "--method", *scores, "--seeds", seeds, *argv])).cells
+    cells = make_plan(parse(["--table", table, "--method", *scores, "--seeds", seeds, *argv]).request).cells
     return [
         make_record(
             cell,
@@ -92,7 +92,7 @@ def key_of(cell: Cell) -> dict[str, Any]:
 
 @cache
 def planned(*argv: str) -> dict[str, Cell]:
-    return {cell.key: cell for cell in make_plan(parse(argv)).cells}
+    return {cell.key: cell for cell in make_plan(parse(argv).request).cells}
 
 
 def planned_by(entry: Entry) -> dict[str, Cell]:
@@ -325,7 +325,7 @@ def test_what_is_not_measured_says_why(entries: list[Entry]) -> None:
 def seconds_record(seed: int, factor: float) -> Record:
     """FedCog's Table 3 on DBLP, the printed ratios but for `factor`, on a machine ten times as fast."""
     argv = ["--table", "fedcog-3", "--dataset", "dblp", "--seeds", "3"]
-    cell = make_plan(parse(argv)).cells[seed]
+    cell = make_plan(parse(argv).request).cells[seed]
     noise = 1 + 0.02 * seed
     extras = {
         "propagation_seconds": 0.147 * noise * factor,

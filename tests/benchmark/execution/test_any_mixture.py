@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsub.benchmark.cli.arguments import parse
 from fedsub.benchmark.cli.commands import main
+from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution import runner
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.records.store import Store

@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from fedsub import benchmark
-from fedsub.benchmark.cli.arguments import parse
 from fedsub.benchmark.cli.commands import main
+from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution import checkpoints
 from fedsub.benchmark.execution.callbacks.base import Round
 from fedsub.benchmark.execution.checkpoints import Checkpoints, forget, path_of, stamp

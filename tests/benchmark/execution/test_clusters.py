@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fedsub.benchmark.cli.arguments import parse
+from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.engines import RayEngine, SlurmEngine
 from fedsub.benchmark.execution.engines.slurm import read_config
 from fedsub.benchmark.machine import ROOT

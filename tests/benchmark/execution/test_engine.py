@@ -22,6 +22,7 @@ from fedsub.benchmark.execution.engines.process import run_apart
 from fedsub.benchmark.execution.logs import Logged, log_path
 from fedsub.benchmark.execution.runner import failed
 from fedsub.benchmark.spec.cell import Cell
+from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.errors import UserError
 from tests.benchmark.fakes import (
     deadly_run,
@@ -152,6 +153,8 @@ def test_a_cell_may_have_more_time_than_the_system_can_wait(timeout: float) -> N
     assert run_apart(quick_run, make_cell(), failed, threads=1, timeout=timeout).error is None
 
 
-def test_an_unknown_engine_lists_the_known_ones() -> None:
+def test_what_a_request_names_and_there_is_not_is_answered_with_what_there_is() -> None:
     with pytest.raises(UserError, match=r"unknown engine 'rai'.*ray"):
-        create_engine("rai", 1, 1, 1)
+        Request(engine="rai")
+    with pytest.raises(UserError, match="unknown thing to save 'weights'"):
+        Request(save=("weights",))

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from fedsub.benchmark.cli.arguments import parse
 from fedsub.benchmark.cli.commands import main
+from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution import verify
 from fedsub.benchmark.execution.runner import failed
 from fedsub.benchmark.execution.verify import FEW_TOLERANCE, SCORE_TOLERANCE, START_TOLERANCE, draw
@@ -35,7 +35,7 @@ def write(results: Path, machine: str, *records: dict[str, Any]) -> list[str]:
     path = Store(results, "default").path
     path.parent.mkdir(exist_ok=True)
     path.write_text("\n".join([machine, *map(json.dumps, records)]) + "\n")
-    return ["--verify", "5", *HERE, "--results", str(results)]
+    return ["verify", "5", *HERE, "--results", str(results)]
 
 
 @pytest.fixture(autouse=True)
@@ -148,12 +148,12 @@ def test_records_of_earlier_versions_and_long_ones_are_not_drawn(
 @pytest.mark.parametrize("given", ["0", "-1", "x", "nan"])
 def test_a_limit_is_a_number_of_seconds(given: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        parse(["--verify", "1", "--max-seconds", given])
+        parse(["verify", "1", "--max-seconds", given])
     assert "number of seconds above 0" in capsys.readouterr().err
 
 
 def test_nothing_to_run_again_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(parse(["--verify", "1", "--results", str(tmp_path)])) == 2
+    assert main(parse(["verify", "1", "--results", str(tmp_path)])) == 2
     assert "holds no records: name another folder with --results" in capsys.readouterr().err
 
 
@@ -202,7 +202,7 @@ def test_a_table_of_ones_own_is_named_by_its_file(
     cells = ("--method", "local", "--seeds", "1", "--rounds", "2", "--dataset", "community[nodes=200]")
     assert main(parse(["--table", "./mine.toml", *cells, *HERE])) == 0
     for name in ("./mine.toml", "mine"):
-        assert main(parse(["--verify", "1", "--table", name, *HERE])) == 0
+        assert main(parse(["verify", "1", "--table", name, *HERE])) == 0
         assert "1 records run again: no differences" in capsys.readouterr().err
 
 
@@ -221,7 +221,7 @@ def test_records_run_again_on_the_engine_that_was_asked_for(
 ) -> None:
     """Its limit and its file are those of the command line."""
     write(tmp_path, made[0], *map(json.loads, made[1:]))
-    command = ["--verify", "1", "--results", str(tmp_path), "--engine"]
+    command = ["verify", "1", "--results", str(tmp_path), "--engine"]
     assert main(parse([*command, "slurm", "--slurm-config", str(tmp_path / "nowhere.yml")])) == 2
     assert "nowhere.yml" in capsys.readouterr().err
 

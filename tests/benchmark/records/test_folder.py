@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fedsub.benchmark.cli.arguments import parse
 from fedsub.benchmark.cli.commands import main
+from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.runner import failed, run
 from fedsub.benchmark.records.folder import Records, answers, run_once
 from fedsub.benchmark.records.record import Record
@@ -168,7 +168,7 @@ def test_a_run_of_two_equal_tables_runs_every_cell_once_and_fills_both_pages(
     assert main(parse(argv), work) == 0
     assert "8 cells: 0 done before, 4 to run, 4 equal to those" in capsys.readouterr().err
     assert [cell.protocol for cell in ran] == ["first"] * 4
-    assert not (results / "runs" / "second.jsonl").read_text()
+    assert not (results / "runs" / "second.jsonl").exists()
     pages = [(results / "leaderboards" / f"{name}.md").read_text() for name in ("first", "second")]
     assert "of equal work" not in pages[0]
     assert "4 runs. 4 of them, of equal work, stand in first." in pages[1]

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from pylatexenc.latexwalker import LatexEnvironmentNode, LatexMacroNode, LatexNode, LatexWalker
 
 from fedsub.benchmark.analysis.frame import OF_A_METHOD, Results
-from fedsub.benchmark.cli.arguments import parse
 from fedsub.benchmark.cli.commands import main
+from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.records.store import Store
 from fedsub.benchmark.report.export import LEVEL, against_best, export, holm, make_table
 from fedsub.benchmark.spec.plan import grid_cells, versions_of
@@ -354,13 +354,13 @@ def test_the_command_line_exports_what_its_filters_let_through(
     for record in some_results():
         store.append(record)
     file = tmp_path / "table.md"
-    argv = ["--results", str(tmp_path), "--export", str(file), "--method", "fedavg", "local"]
+    argv = ["export", str(file), "--results", str(tmp_path), "--method", "fedavg", "local"]
     assert main(parse([*argv, "--rows", "dataset", "--columns", "method"])) == 0
     assert str(file) in capsys.readouterr().out
     page = file.read_text()
     assert "fedprox" not in page
     assert page.startswith("| dataset")
-    assert main(parse([*argv[:3], str(tmp_path / "table.doc")])) == 2
+    assert main(parse(["export", str(tmp_path / "table.doc"), *argv[2:4]])) == 2
     assert "must end in" in capsys.readouterr().err
     with pytest.raises(UserError, match="unknown column 'mehtod'"):
         make_table(some_results(), rows="mehtod")
@@ -379,10 +379,11 @@ def test_a_filter_that_no_record_passes_is_answered_with_the_nearest(
 ) -> None:
     for record in some_results():
         Store(tmp_path, "toy").append(record)
-    exported = ["--results", str(tmp_path), "--export", str(tmp_path / "table.csv")]
-    assert main(parse([*argv, *exported])) == 2
+    exported = ["--results", str(tmp_path)]
+    command = ["export", str(tmp_path / "table.csv")]
+    assert main(parse([*command, *argv, *exported])) == 2
     assert words in capsys.readouterr().err
-    assert main(parse(["--table", "somewhere/toy.toml", "--method", "local", *exported])) == 0
+    assert main(parse([*command, "--table", "somewhere/toy.toml", "--method", "local", *exported])) == 0
 
 
 def test_lines_that_an_export_leaves_out_are_named(
@@ -392,7 +393,7 @@ def test_lines_that_an_export_leaves_out_are_named(
     for record in some_results():
         store.append(record)
     store.path.write_bytes(store.path.read_bytes() + b"not json\n")
-    assert main(parse(["--results", str(tmp_path), "--export", str(tmp_path / "table.csv")])) == 0
+    assert main(parse(["export", str(tmp_path / "table.csv"), "--results", str(tmp_path)])) == 0
     number = store.path.read_bytes().count(b"\n")
     assert f"{store.path}: no record can be read in line {number}" in capsys.readouterr().err
 
@@ -406,7 +407,7 @@ def test_a_table_is_exported_with_the_equal_work_that_stands_in_another_file(tmp
     shared, alone = grid_cells(load_protocol(str(other))), grid_cells(load_protocol(str(own)))[1:]
     for value, cell in zip((80.0, 81.0), (*shared, *alone), strict=True):
         Store(tmp_path, cell.protocol).append(make_record(cell, value))
-    asked = ["--export", str(tmp_path / "table.csv"), "--results", str(tmp_path), "--table"]
+    asked = ["export", str(tmp_path / "table.csv"), "--results", str(tmp_path), "--table"]
     assert main(parse([*asked, str(own)])) == 0
     found = pandas.read_csv(tmp_path / "table.csv")
     assert dict(zip(found["method"], found["mean"], strict=True)) == {"fedavg": 80.0, "fedprox": 81.0}

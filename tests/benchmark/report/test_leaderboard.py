@@ -11,7 +11,7 @@ from rich.console import Console
 
 from fedsub.benchmark.analysis.metrics import value_of
 from fedsub.benchmark.analysis.scores import Leaderboard, make_rows
-from fedsub.benchmark.cli.arguments import parse
+from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.runner import failed
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.records.store import Store
@@ -51,7 +51,7 @@ def current_cell(**settings: Any) -> Cell:
 def table_records(*argv: str, seeds: int = 2) -> list[Record]:
     """Records of FED-PUB's table with made-up scores, seeds one point apart."""
     filters = ["--table", "fedpub-2", "--dataset", "cora", "--clients", "10", "--method", *ACCURACY]
-    cells = make_plan(parse([*filters, "--seeds", str(seeds), *argv])).cells
+    cells = make_plan(parse([*filters, "--seeds", str(seeds), *argv]).request).cells
     return [
         make_record(
             cell,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedsub.benchmark.analysis.scores import Leaderboard, Row, make_rows
-from fedsub.benchmark.cli.arguments import parse
+from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.runner import attempt
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.report.leaderboard import markdown
@@ -48,7 +48,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> tuple[Protocol, list[Reco
     """A small table and its records, two seeds each, as the runner makes them."""
     path = tmp_path_factory.mktemp("protocol") / "small.toml"
     path.write_text(TABLE)
-    cells = make_plan(parse(["--table", str(path), "--seeds", "2"])).cells
+    cells = make_plan(parse(["--table", str(path), "--seeds", "2"]).request).cells
     records = [attempt(cell) for cell in cells]
     assert [record.error for record in records if record.error] == []
     return load_protocol(str(path)), records
@@ -154,7 +154,7 @@ def _with_extras(record: Record, **extras: float) -> Record:
 def gains(*, chosen_gain: float, **extras: float) -> tuple[Protocol, list[Record]]:
     """FedCog's figure 3 on Cora, where FedCog has this gain over FedAvg, a tenth more with every seed."""
     argv = ["--table", "fedcog-fig3", "--dataset", "cora", "--clients", "100", "--seeds", "3", "--method"]
-    cells = make_plan(parse([*argv, "fedavg", "fedcog[lnnc=true]"])).cells
+    cells = make_plan(parse([*argv, "fedavg", "fedcog[lnnc=true]"]).request).cells
     records = [
         make_record(
             cell, 65.0 + (chosen_gain + cell.seed / 10 if cell.method == "fedcog" else 0), extras=extras

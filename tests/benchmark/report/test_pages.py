@@ -18,12 +18,12 @@ RESULTS = ROOT / "results"
 
 
 def test_pages_in_git_are_those_that_the_records_give(tmp_path: Path) -> None:
-    for folder in ("runs", "authors", "notes", "performance"):
+    for folder in ("runs", "authors", "notes"):
         shutil.copytree(RESULTS / folder, tmp_path / folder)
     # As after `make bench`, which runs in the same folder.
     Store(tmp_path, "quick").append(make_record(make_cell(protocol="quick"), seconds={"train": 9000.0}))
     report.write_report(tmp_path)
-    pages = ["performance.md", "reproduction.md", "reproduction.json", "claims.md", "authors.md"]
+    pages = ["reproduction.md", "reproduction.json", "claims.md", "authors.md"]
     boards = [path.name for path in RESULTS.glob("leaderboards/*.md") if path.stem != "quick"]
     pages += [f"leaderboards/{name}" for name in boards]
     assert len(pages) > 20
@@ -33,7 +33,6 @@ def test_pages_in_git_are_those_that_the_records_give(tmp_path: Path) -> None:
 
 
 def test_what_is_no_markdown_is_kept_out_of_git(tmp_path: Path) -> None:
-    shutil.copytree(RESULTS / "performance", tmp_path / "performance")
     Store(tmp_path, "quick").append(make_record(make_cell(protocol="quick")))
     report.write_report(tmp_path)
     ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").split("\n")
@@ -47,15 +46,9 @@ def test_what_is_no_markdown_is_kept_out_of_git(tmp_path: Path) -> None:
         )
 
 
-def test_speed_alone_makes_its_page_and_records_alone_make_none(tmp_path: Path) -> None:
+def test_a_folder_without_records_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no records"):
         report.write_report(tmp_path)
-    Store(tmp_path / "runs only", "quick").append(make_record(make_cell(protocol="quick")))
-    report.write_report(tmp_path / "runs only")
-    assert not (tmp_path / "runs only" / "performance.md").exists()
-    shutil.copytree(RESULTS / "performance", tmp_path / "speed only" / "performance")
-    report.write_report(tmp_path / "speed only")
-    assert (tmp_path / "speed only" / "performance.md").is_file()
 
 
 def test_a_table_of_ones_own_is_part_of_the_page(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fedsub import datasets
-from fedsub.benchmark.cli.arguments import parse
 from fedsub.benchmark.cli.commands import main
+from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.runner import attempt
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.plan import make_plan
@@ -45,7 +45,7 @@ def named(folder: Path) -> dict[str, tuple[str, ...]]:
 def cell_of(*argv: str) -> Cell:
     values = {"--dataset": "community", "--method": "fedavg", **dict(zip(argv[::2], argv[1::2], strict=True))}
     options = [word for pair in values.items() for word in pair]
-    (cell,) = make_plan(parse([*options, "--seeds", "1"])).cells
+    (cell,) = make_plan(parse([*options, "--seeds", "1"]).request).cells
     return cell
 
 
@@ -207,7 +207,7 @@ def test_a_method_edited_after_the_plan_gives_no_result_under_the_old_key(
     write: Callable[[str], tuple[str, ...]],
 ) -> None:
     argv = ["--dataset", "community[nodes=200]", "--clients", "2", "--seeds", "1", "--set", "rounds=2"]
-    (cell,) = make_plan(parse([*argv, *write("mine.py")])).cells
+    (cell,) = make_plan(parse([*argv, *write("mine.py")]).request).cells
     Path("mine.py").write_text(f"# As it was.\n{METHOD}")
     assert attempt(cell).status == "ok"
     Path("mine.py").write_text(METHOD.replace("version = 1", "version = 2"))

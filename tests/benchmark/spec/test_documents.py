@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fedsub.benchmark.cli.arguments import parse
 from fedsub.benchmark.cli.commands import main
+from fedsub.benchmark.cli.parser import parse
 
 ROOT = Path(__file__).resolve().parents[3]
 GUIDES = [str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("docs/*.md"))]
@@ -83,19 +83,6 @@ def test_the_path_of_the_data_names_its_steps_in_order() -> None:
         "page",
     ]
     assert steps[1 : len(path) + 1] == path
-
-
-def test_figures_of_speed_are_those_of_the_performance_page() -> None:
-    """Those of FedAvg on Cora, on the first two machines of the page."""
-    said = re.findall(
-        r"with (\d+) clients[^×;]* (\d+\.\d+×)[^×;]* (\d+\.\d+×)", text_of("docs/architecture.md")
-    )
-    page = text_of("results/performance.md")
-    measured = re.findall(
-        r"^\| FedAvg, Cora, (\d+) clients: .*? \| ([\d.]+×): .*? \| ([\d.]+×): ", page, re.M
-    )
-    assert [clients for clients, *_ in measured] == ["10", "100"]
-    assert said == measured
 
 
 def test_the_published_table_of_the_readme_is_that_of_its_leaderboard() -> None:

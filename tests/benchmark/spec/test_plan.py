@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedsub.benchmark.cli.arguments import parse
+from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.runner import run
 from fedsub.benchmark.spec import protocol as protocols
 from fedsub.benchmark.spec.cell import Cell
@@ -46,7 +46,7 @@ def toy(tmp_path: Path) -> str:
 
 
 def cells(*argv: str) -> tuple[Cell, ...]:
-    return make_plan(parse(argv)).cells
+    return make_plan(parse(argv).request).cells
 
 
 def labels(*argv: str) -> list[str]:
@@ -66,7 +66,7 @@ def test_a_dataset_or_method_without_a_table_runs_under_the_default_protocol() -
 
 
 def test_a_grid_is_the_product_of_its_axes(toy: str) -> None:
-    plan = make_plan(parse(["--table", toy]))
+    plan = make_plan(parse(["--table", toy]).request)
     assert len(plan.cells) == 3 * 2 * 2
     assert len({cell.key for cell in plan.cells}) == len(plan.cells)
     assert not plan.skipped
@@ -122,7 +122,7 @@ def test_no_cell_of_a_table_has_an_option_without_effect(table: str) -> None:
 
 
 def test_a_method_with_its_own_network_runs_with_one_backbone() -> None:
-    plan = make_plan(parse(["--method", "fedstruct", "fedavg", "--backbone", "sgc", "gcn"]))
+    plan = make_plan(parse(["--method", "fedstruct", "fedavg", "--backbone", "sgc", "gcn"]).request)
     assert {cell.architecture.backbone for cell in plan.cells if cell.method == "fedstruct"} == {"sgc"}
     assert {cell.architecture.backbone for cell in plan.cells if cell.method == "fedavg"} == {"sgc", "gcn"}
     assert [skip.what for skip in plan.skipped] == ["fedstruct with gcn"]
@@ -160,9 +160,9 @@ def test_two_tables_of_one_name_are_refused(toy: str, tmp_path: Path) -> None:
         cells(*argv)
 
 
-def test_of_one_setting_the_last_counts() -> None:
-    (cell, *_) = cells("--method", "fedavg", "--set", "rounds=7", "rounds=9")
-    assert cell.schedule.rounds == 9
+def test_a_setting_given_twice_is_an_axis_of_the_grid() -> None:
+    found = cells("--method", "fedavg", "--set", "rounds=7", "rounds=9", "--seeds", "1")
+    assert [cell.schedule.rounds for cell in found] == [7, 9]
 
 
 def test_filters_may_leave_the_grid(toy: str) -> None:
@@ -180,7 +180,7 @@ def test_filters_may_leave_the_grid(toy: str) -> None:
 def test_a_method_whose_backbone_is_not_the_tables_is_left_out_with_the_reason(tmp_path: Path) -> None:
     path = tmp_path / "toy.toml"
     path.write_text(TOY.replace('["gcn"]', '["gcn", "mlp"]').replace('"fedavg"]', '"fedavg", "fedspray"]'))
-    plan = make_plan(parse(["--table", str(path)]))
+    plan = make_plan(parse(["--table", str(path)]).request)
     assert ("fedspray with mlp") in [skip.what for skip in plan.skipped]
     assert {cell.architecture.backbone for cell in plan.cells if cell.method == "fedspray"} == {"gcn"}
 
@@ -238,7 +238,7 @@ def test_a_method_whose_backbone_is_not_the_tables_is_left_out_with_the_reason(t
 )
 def test_bad_input_is_one_sentence_with_the_nearest_names(argv: list[str], words: str) -> None:
     with pytest.raises(UserError) as caught:
-        make_plan(parse(argv))
+        make_plan(parse(argv).request)
     assert re.search(words, str(caught.value)), str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -265,7 +265,7 @@ def test_a_table_of_ones_own_is_checked_as_the_command_line_is(
     path = tmp_path / "toy.toml"
     path.write_text(TOY.replace(*written))
     with pytest.raises(UserError) as caught:
-        make_plan(parse(["--table", str(path)]))
+        make_plan(parse(["--table", str(path)]).request)
     assert words in str(caught.value)
 
 
@@ -332,7 +332,7 @@ def test_a_metric_or_damage_that_cannot_be_is_refused_before_the_first_run(
 
 
 def test_all_takes_every_table_but_the_default() -> None:
-    found = {cell.protocol for cell in make_plan(parse(["--all", "--seeds", "1"])).cells}
+    found = {cell.protocol for cell in make_plan(parse(["--all", "--seeds", "1"]).request).cells}
     assert {"quick", "fedpub-2", "fedstruct-1", "fedspray-2"} <= found
     assert "default" not in found
 

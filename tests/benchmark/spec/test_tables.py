@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fedsub.benchmark.analysis.published import answerable, figures, published_figure
-from fedsub.benchmark.cli.arguments import parse
+from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.spec.plan import grid_cells, make_plan
 from fedsub.benchmark.spec.protocol import load_protocol, names
 from fedsub.datasets.options import parse_name
@@ -68,7 +68,7 @@ def test_every_figure_of_a_table_has_a_cell(name: str, figures_answered: int) ->
 
 @pytest.mark.parametrize("name", names())
 def test_every_protocol_has_cells_that_can_be_planned(name: str) -> None:
-    plan = make_plan(parse(["--table", name]))
+    plan = make_plan(parse(["--table", name]).request)
     assert not plan.skipped
     assert {cell.protocol for cell in plan.cells} == {name}
 

@@ -12,10 +12,10 @@ import tempfile
 import time
 from typing import Any
 
-from fedsub.benchmark.studies.peers.pipe import Rounds, serve
+from fedsub.benchmark.studies.pipe import Run, serve
 
 
-def prepare(task: dict[str, Any]) -> tuple[dict[str, Any], Rounds]:
+def prepare(task: dict[str, Any]) -> tuple[dict[str, Any], Run]:
     """Answer every command with invented seconds."""
     behaviour = task["algorithm"]
     print("noise on standard output")
@@ -24,7 +24,7 @@ def prepare(task: dict[str, Any]) -> tuple[dict[str, Any], Rounds]:
         sys.stderr.flush()
         os._exit(3)
 
-    def run(phase: str, rounds: int) -> dict[str, Any]:
+    def run(command: dict[str, Any]) -> dict[str, Any]:
         if behaviour == "fails":
             raise ValueError("not\n  like this")
         if behaviour == "sleeps":
@@ -33,8 +33,8 @@ def prepare(task: dict[str, Any]) -> tuple[dict[str, Any], Rounds]:
             return {"left": tempfile.mkstemp()[1]}
         if behaviour.startswith("writes:"):
             with open(behaviour.partition(":")[2], "a") as file:
-                file.write(f"{phase} {rounds}\n")
-        return {"seconds": [0.5] * rounds, "accuracy": 0.7}
+                file.write(f"{command['rounds']}\n")
+        return {"seconds": [0.5] * command["rounds"]}
 
     return {"counts": {"nodes": 1}, "versions": {"fake": "1"}}, run
 

@@ -18,8 +18,8 @@ from fedsub.benchmark.analysis.codes import CODES, PublicCode
 from fedsub.benchmark.analysis.public_code import by_work, compare
 from fedsub.benchmark.analysis.public_records import AuthorsRuns, Run, load
 from fedsub.benchmark.analysis.scores import Leaderboard, Row, make_rows
-from fedsub.benchmark.cli.arguments import parse
 from fedsub.benchmark.cli.commands import main
+from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.leases import Leases
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
@@ -32,12 +32,13 @@ from fedsub.benchmark.spec.protocol import load_protocol
 from fedsub.benchmark.studies.authors import command
 from fedsub.benchmark.studies.authors.checkout import chosen, version_of
 from fedsub.benchmark.studies.authors.grid import plan
+from fedsub.benchmark.studies.command import main as study
 from fedsub.datasets.errors import UserError
 from tests.benchmark.fakes import make_cell, make_record, quick_run
 
 CHECKOUTS = Path(__file__).parent / "checkouts"
 TABLE, GRAPH = "quick", "community"
-PLAYED = ("--authors", f"fedpub={CHECKOUTS / 'fedpub'}", "--authors-python", sys.executable)
+PLAYED = ("authors", f"fedpub={CHECKOUTS / 'fedpub'}", "--python", sys.executable)
 CELLS = ("--method", "local", "--seeds", "2", "--clients", "5", "--set", "rounds=2")
 
 
@@ -66,14 +67,14 @@ def test_runs_are_kept_not_repeated_and_shown_beside_ours(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     results = ("--results", str(tmp_path))
-    assert main(parse([*PLAYED, *CELLS, *results])) == 0
+    assert study([*PLAYED, *CELLS, *results]) == 0
     path = tmp_path / "authors" / "fedpub.jsonl"
     first = path.read_bytes()
     lines = [json.loads(line) for line in first.splitlines()]
     assert [line["seed"] for line in lines] == [0, 1]
     assert {line["method"] for line in lines} == {"local"}
     assert all(line["seconds_per_round"] == round(line["seconds"] / 2, 6) for line in lines)
-    assert main(parse([*PLAYED, *CELLS, *results])) == 0
+    assert study([*PLAYED, *CELLS, *results]) == 0
     assert path.read_bytes() == first
     assert "2 runs, 0 of them to run" in capsys.readouterr().err
 
@@ -87,7 +88,7 @@ def test_runs_are_kept_not_repeated_and_shown_beside_ours(
     assert overall.differences == pytest.approx(expected)
     page = (tmp_path / "leaderboards" / f"{TABLE}.md").read_text()
     assert "authors' code here" in page
-    assert main(parse(["--report", *results])) == 0
+    assert main(parse(["report", *results])) == 0
     assert (tmp_path / "authors.md").is_file()
 
 
@@ -101,7 +102,7 @@ def test_clients_that_cannot_be_made_cost_their_run_alone(
         return make_run(cell.seed, 50.0, key=cell.key, commit=version_of(checkout))
 
     monkeypatch.setattr(command, "run_one", run_one)
-    assert main(parse([*PLAYED, *CELLS, "--results", str(tmp_path)])) == 1
+    assert study([*PLAYED, *CELLS, "--results", str(tmp_path)]) == 1
     assert "  failed: no such clients" in capsys.readouterr().err
     assert len((tmp_path / "authors" / "fedpub.jsonl").read_text().splitlines()) == 1
 
@@ -111,8 +112,7 @@ def test_what_another_process_runs_is_left_to_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As if the first run were held elsewhere and the second had been added since the plan."""
-    arguments = parse([*PLAYED, *CELLS, "--results", str(tmp_path)])
-    first, second = plan(CODES["fedpub"], arguments)
+    first, second = plan(CODES["fedpub"], parse([*CELLS]).request)
     version = version_of(CHECKOUTS / "fedpub")
     claim = Leases.claim
 
@@ -124,7 +124,7 @@ def test_what_another_process_runs_is_left_to_it(
         return claim(leases, work)
 
     monkeypatch.setattr(Leases, "claim", claim_elsewhere)
-    assert main(arguments) == 0
+    assert study([*PLAYED, *CELLS, "--results", str(tmp_path)]) == 0
     said = capsys.readouterr().err
     assert "2 of them to run" in said
     assert said.count("left to the process that runs it now") == 1
@@ -136,7 +136,7 @@ def test_what_another_process_runs_is_left_to_it(
 def test_only_cells_that_its_tables_have_are_run(code: PublicCode) -> None:
     """A graph that a table does not have gives no record of ours to compare with."""
     present = {replace(c, seed=0).key for table, _ in code.tables for c in grid_cells(load_protocol(table))}
-    assert {replace(cell, seed=0).key for cell in plan(code, parse([]))} <= present
+    assert {replace(cell, seed=0).key for cell in plan(code, parse([]).request)} <= present
 
 
 def test_a_code_has_the_methods_graphs_and_clients_that_it_was_made_to_run() -> None:
@@ -153,7 +153,7 @@ def test_a_code_has_the_methods_graphs_and_clients_that_it_was_made_to_run() -> 
 
 @pytest.mark.usefixtures("_small_graph")
 def test_a_dry_run_lists_and_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(parse([*PLAYED, *CELLS, "--dry-run", "--results", str(tmp_path)])) == 0
+    assert study([*PLAYED, *CELLS, "--dry-run", "--results", str(tmp_path)]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 2
     assert not list(tmp_path.iterdir())
 
@@ -166,14 +166,14 @@ def test_an_environment_without_a_package_is_named(
     entry = tmp_path / "code" / CODES["fedpub"].entry
     entry.parent.mkdir(parents=True)
     entry.touch()
-    asked = ["--authors", f"fedpub={tmp_path / 'code'}", *PLAYED[2:], *CELLS, "--results", str(tmp_path)]
-    assert main(parse(asked)) == 2
+    asked = ["authors", f"fedpub={tmp_path / 'code'}", *PLAYED[2:], *CELLS, "--results", str(tmp_path)]
+    assert study(asked) == 2
     assert "ModuleNotFoundError" in capsys.readouterr().err
 
 
 def test_each_code_is_asked_for_cells_of_its_tables() -> None:
     def planned(name: str, *argv: str) -> list[tuple[str, str, int]]:
-        cells = plan(CODES[name], parse(["--seeds", "1", *argv]))
+        cells = plan(CODES[name], parse(["--seeds", "1", *argv]).request)
         return [(cell.partition.name, cell.label, cell.clients) for cell in cells]
 
     everywhere = planned("fedpub", "--dataset", "citeseer")
@@ -199,7 +199,7 @@ def test_each_code_is_asked_for_cells_of_its_tables() -> None:
         planned("fedstruct", "--dataset", "amazon_photo")
     with pytest.raises(UserError, match="runs none of these cells"):
         planned("fedspray", *sprayed, "apfl")
-    assert len(plan(CODES["fedpub"], parse(["--dataset", "citeseer"]))) == 5 * len(everywhere)
+    assert len(plan(CODES["fedpub"], parse(["--dataset", "citeseer"]).request)) == 5 * len(everywhere)
 
 
 def test_checkouts_are_checked_before_anything_runs(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_checkouts_are_checked_before_anything_runs(tmp_path: Path) -> None:
         chosen(("fedpup=.",))
     with pytest.raises(UserError, match="names no checkout of FedSpray's code"):
         chosen((f"fedspray={CHECKOUTS / 'fedstruct'}",))
-    assert main(parse([*PLAYED[:3], str(tmp_path / "python"), "--results", str(tmp_path)])) == 2
+    assert study([*PLAYED[:3], str(tmp_path / "python"), "--results", str(tmp_path)]) == 2
 
 
 def test_a_checkout_is_known_by_its_commit_or_its_files(tmp_path: Path) -> None:
@@ -310,8 +310,8 @@ def test_every_place_counts_the_same_over_all() -> None:
 def test_runs_of_other_settings_are_compared_apart() -> None:
     """Two draws as the table has them, at two places, three of fewer rounds, at one of them."""
     asked = ("--table", "fedpub-2", "--dataset", "cora", "--method", "fedavg", "--clients")
-    usual = plan(CODES["fedpub"], parse([*asked, "5", "10", "--seeds", "1"]))
-    short = plan(CODES["fedpub"], parse([*asked, "5", "--seeds", "3", "--set", "rounds=7"]))
+    usual = plan(CODES["fedpub"], parse([*asked, "5", "10", "--seeds", "1"]).request)
+    short = plan(CODES["fedpub"], parse([*asked, "5", "--seeds", "3", "--set", "rounds=7"]).request)
     runs = {
         cell.key: [make_run(cell.seed, 50.0, key=cell.key, clients=cell.clients)] for cell in (*usual, *short)
     }

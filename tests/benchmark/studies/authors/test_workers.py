@@ -16,13 +16,11 @@ import torch
 from fedsub.benchmark.analysis.codes import CODES
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.studies.authors.fedpub_worker import reported
-from fedsub.benchmark.studies.authors.fedspray_worker import NETWORKS, SparseRows, _keeping
 from fedsub.benchmark.studies.authors.grid import worker_of
 from fedsub.benchmark.studies.authors.handover import KEPT
-from fedsub.benchmark.studies.peers.clients import write_clients
-from fedsub.benchmark.studies.peers.worker import Worker
+from fedsub.benchmark.studies.clients import write_clients
+from fedsub.benchmark.studies.worker import Worker
 from fedsub.datasets.federation import Federation
-from fedsub.datasets.graph import as_scipy
 from fedsub.datasets.options import Spec
 from fedsub.methods.core import registry
 from fedsub.methods.core.schedule import Schedule
@@ -127,44 +125,6 @@ def test_fedspray_takes_rounds_backbone_and_lambda_from_the_cell(
     guesses = commonest(federation, alone=True)
     assert found["metrics"]["accuracy"] == pytest.approx(100 * pooled(federation, guesses))
     assert found["metrics"]["minority_accuracy"] == pytest.approx(0.5 * 4.0 * ROUNDS)
-
-
-@pytest.mark.parametrize("backbone", sorted(NETWORKS))
-def test_fedsprays_sparse_features_change_no_output_and_no_gradient(
-    federation: Federation, backbone: str
-) -> None:
-    """The layers are those of the library that the code trains; the second call reads what the first kept."""
-    layers = pytest.importorskip("torch_geometric.nn", reason="torch_geometric is not installed")
-    width, classes = federation.width, int(federation.labels.max()) + 1
-
-    class Network(torch.nn.Module):
-        """As the code's model.py builds them: the first layer reads the features."""
-
-        def __init__(self, hidden: int) -> None:
-            super().__init__()
-            made = {"gcn": layers.GCNConv, "graphsage": layers.SAGEConv, "sgc": layers.SGConv}[backbone]
-            hops = {"K": 2} if backbone == "sgc" else {}
-            self.l1, self.l2 = made(width, hidden, **hops), layers.GCNConv(hidden, classes)
-
-        def forward(self, features: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
-            return self.l2(self.l1(features, edges).relu(), edges)
-
-    dense = torch.from_numpy(as_scipy(federation.features).toarray())
-    rows = list(range(federation.nodes // 2))
-    edges = torch.stack(federation.graph.edges())
-    edges = edges[:, (edges < len(rows)).all(dim=0)]
-    plain, kept = Network(8), _keeping(Network, backbone)(hidden=8)
-    kept.load_state_dict(plain.state_dict())
-    taken = SparseRows(dense)[rows]
-    assert taken.layout == torch.sparse_csr
-    assert SparseRows(dense).shape == dense.shape
-    for _ in range(2):
-        expected, found = plain(dense[rows], edges), kept(taken, edges)
-        torch.testing.assert_close(found, expected)
-        torch.testing.assert_close(
-            torch.autograd.grad(found.square().sum(), list(kept.parameters())),
-            torch.autograd.grad(expected.square().sum(), list(plain.parameters())),
-        )
 
 
 def test_fedsprays_local_has_no_soft_targets(federation: Federation, tmp_path: Path) -> None:

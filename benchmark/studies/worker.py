@@ -1,4 +1,4 @@
-"""A process of its own, commanded through a pipe; its other end is `benchmark.studies.peers.pipe`."""
+"""A process of its own, commanded through a pipe; its other end is `studies.pipe`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 
 from fedsub.benchmark.execution.engines import thread_variables
-from fedsub.benchmark.machine import ROOT
+from fedsub.benchmark.machine import IMPORTED_FROM
 
 
 def lacks(python: Path, imports: str) -> str:
@@ -53,7 +53,7 @@ class Worker:
             pass_fds=(theirs.fileno(),),
             stdout=subprocess.DEVNULL,
             stderr=self.errors,
-            cwd=ROOT,
+            cwd=IMPORTED_FROM,
             env={**os.environ, **thread_variables(1), "DGLBACKEND": "pytorch", "TMPDIR": self.folder.name},
         )
         # With its copy open here the end of the process would not be seen.
@@ -66,12 +66,12 @@ class Worker:
             late = {"error": f"no answer within {self.seconds:.0f} s"}
             answer: dict[str, Any] = self.pipe.recv() if self.pipe.poll(self.seconds) else late
         except (EOFError, OSError):
-            answer = {"error": self._epitaph()}
+            answer = {"error": self._end()}
         if "error" in answer:
             raise WorkerError(self.name, answer["error"])
         return answer
 
-    def _epitaph(self) -> str:
+    def _end(self) -> str:
         """Why the process is gone, in one line."""
         code = self.process.wait()
         self.errors.seek(0)

@@ -1,4 +1,4 @@
-"""Measurements on disk: `results/performance/PART.jsonl`, appended to.
+"""Timings on disk: `results/performance/PART.jsonl`, appended to.
 
 A figure belongs to the machine that it was measured on: the latest record of a key counts on each machine,
 and what one machine has measured another one still lacks.
@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,15 +18,11 @@ from fedsub.benchmark.records.jsonl import JsonLines
 from fedsub.benchmark.records.record import json_ready
 from fedsub.benchmark.records.store import explained_to_user
 
-BUSY = 0.7
-"""Load average, besides this process, above which a measurement is doubtful."""
-
 
 class Measurements:
-    """The records of one part of the performance page."""
+    """The records of one kind."""
 
     def __init__(self, results: Path, part: str) -> None:
-        self.part = part
         self._found: dict[tuple[str, str], dict[str, Any]] = {}
         self._lines = JsonLines(results / "performance" / f"{part}.jsonl", self._take, self._found.clear)
 
@@ -46,10 +41,11 @@ class Measurements:
             self._lines.refresh()
         return list(self._found.values())
 
-    def own(self) -> dict[str, dict[str, Any]]:
-        """What was measured on this machine: the latest record by key."""
+    def lacks(self, key: str) -> bool:
+        """Whether this machine has no record of the key, or that of a failure on this side."""
         here = machine_of({"made": environment("auto", "cpu")})
-        return {record["key"]: record for record in self.records() if machine_of(record) == here}
+        own = next((each for each in self.records() if each["key"] == key and machine_of(each) == here), None)
+        return own is None or own.get("status") == "ours failed"
 
     def add(self, key: str, values: Mapping[str, Any]) -> dict[str, Any]:
         """Append a record of `values` with the machine, the commit and the moment; returns it."""
@@ -63,31 +59,6 @@ class Measurements:
         with explained_to_user("write", self._lines.path), self._lines.locked() as append:
             append([json.dumps(record, allow_nan=False)])
         return record
-
-    def lacking(self, keys: Iterable[str], rerun: bool) -> list[str]:
-        """Those of the keys that have no record on this machine yet, or a failure on this side; all with
-        `rerun`."""
-        own = self.own()
-        return [key for key in keys if rerun or key not in own or is_failure(own[key])]
-
-    def missing(
-        self, keys: Mapping[str, Callable[[], Mapping[str, Any]]], rerun: bool
-    ) -> Iterator[dict[str, Any]]:
-        """Take what is `lacking`, asked anew before each: others may measure too. Yields new records."""
-        for number, (key, measure) in enumerate(keys.items(), start=1):
-            if not self.lacking([key], rerun):
-                continue
-            load = os.getloadavg()[0]
-            # This process itself is one; more than the cores it leaves is company.
-            if load > 1 + BUSY:
-                print(f"warning: the machine is busy (load {load:.1f}): times will be long", file=sys.stderr)
-            print(f"{self.part} {number}/{len(keys)}: {key}", file=sys.stderr)
-            yield self.add(key, measure())
-
-
-def is_failure(record: Mapping[str, Any]) -> bool:
-    """Whether this suite failed, so that the record holds no measurement."""
-    return record.get("status") == "ours failed"
 
 
 def machine_of(record: Mapping[str, Any]) -> str:

@@ -11,19 +11,18 @@ import time
 from collections.abc import Callable
 from itertools import pairwise
 from multiprocessing.connection import Connection
-from typing import Any, TypeVar
+from typing import Any
 
 ERROR_LENGTH = 300
 PACKAGES = ("torch", "torch-geometric", "numpy", "scipy")
 """Of an environment that is not ours, whose versions are recorded."""
 
-Rounds = Callable[[str, int], dict[str, Any]]
-"""Runs so many rounds of a phase; the answer: `seconds` of each, `accuracy` after the last."""
-Told = TypeVar("Told")
+Run = Callable[[dict[str, Any]], dict[str, Any]]
+"""Does what a command asks; the answer."""
 
 
-def serve(prepare: Callable[[dict[str, Any]], tuple[dict[str, Any], Rounds]]) -> None:
-    """Prepare the task that the first command names and answer; then run rounds as every next one says.
+def serve(prepare: Callable[[dict[str, Any]], tuple[dict[str, Any], Run]]) -> None:
+    """Prepare the task that the first command names and answer; then do what every next one asks.
 
     The pipe is inherited; its file descriptor is the process's one argument. Ends when the other end is gone,
     in the middle of a command too; an exception becomes the last answer.
@@ -37,8 +36,7 @@ def serve(prepare: Callable[[dict[str, Any]], tuple[dict[str, Any], Rounds]]) ->
         answer, run = prepare(task)
         pipe.send(answer)
         while True:
-            command = pipe.recv()
-            pipe.send(run(command["phase"], command["rounds"]))
+            pipe.send(run(pipe.recv()))
     except EOFError:
         return
     except Exception as error:
@@ -54,13 +52,13 @@ def _follow(pipe: Connection) -> None:
     os._exit(1)
 
 
-def timed(one_round: Callable[[], Told], rounds: int) -> tuple[list[float], Told]:
-    """The seconds of each of so many rounds, at least one, and what the last of them told."""
+def timed(one_round: Callable[[], object], rounds: int) -> list[float]:
+    """The seconds of each of so many rounds."""
     ends = [time.perf_counter()]
     for _ in range(rounds):
-        told = one_round()
+        one_round()
         ends.append(time.perf_counter())
-    return [end - start for start, end in pairwise(ends)], told
+    return [end - start for start, end in pairwise(ends)]
 
 
 def one_line(error: BaseException) -> str:

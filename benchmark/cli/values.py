@@ -1,0 +1,109 @@
+"""Values of options, as text: lists, seeds, counts, times."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Sequence
+
+_UNITS = {"s": 1, "m": 60, "h": 3600}
+"""Seconds in the units of time."""
+
+
+def split_list(text: str) -> list[str]:
+    """The items of a list with commas between them; commas inside brackets belong to an item."""
+    items, depth, start = [], 0, 0
+    for position, letter in enumerate(text):
+        depth += (letter == "[") - (letter == "]")
+        if letter == "," and depth <= 0:
+            items.append(text[start:position])
+            start = position + 1
+    items.append(text[start:])
+    return [item.strip() for item in items if item.strip()]
+
+
+def parse_seeds(values: Sequence[str]) -> tuple[int, ...]:
+    """`N` is the seeds 0…N−1; several values, or a list with commas, are the seeds; `A-B` is a range.
+
+    Raises ValueError for anything else.
+    """
+    items = [item for value in values for item in split_list(value)]
+    ranges = [item.split("-") for item in items]
+    if not items or not all(len(ends) <= 2 and all(map(str.isdecimal, ends)) for ends in ranges):
+        wanted = "a count, or a list of whole numbers and of ranges such as 3-9"
+        raise ValueError(f"--seeds takes {wanted}, not {' '.join(values)!r}")
+    if max(len(end) for ends in ranges for end in ends) > 9:
+        raise ValueError("--seeds takes numbers of at most nine digits")
+    if len(items) == 1 and items[0].isdecimal() and "," not in values[0]:
+        if not 1 <= int(items[0]) <= MOST_SEEDS:
+            raise ValueError(
+                f"--seeds takes a count from 1 to {MOST_SEEDS}: 1 is seed 0 alone, and 3, is seed 3"
+            )
+        return tuple(range(int(items[0])))
+    found: dict[int, None] = {}
+    for item, ends in zip(items, ranges, strict=True):
+        first, last = int(ends[0]), int(ends[-1])
+        if not first <= last < first + MOST_SEEDS:
+            raise ValueError(
+                f"--seeds takes ranges of at most {MOST_SEEDS} seeds, the lower one first, not {item!r}"
+            )
+        found |= dict.fromkeys(range(first, last + 1))
+    return tuple(found)
+
+
+MOST_SEEDS = 10_000
+"""More are a slip: planning them takes minutes."""
+
+
+def positive(text: str) -> int:
+    """A whole number of at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, not {text!r}")
+    return int(text)
+
+
+def above_zero(what: str) -> Callable[[str], float]:
+    """The reader of a number above 0, which `what` names in its error."""
+
+    def read(text: str) -> float:
+        return _above_zero(text, text, what)
+
+    return read
+
+
+def duration(text: str) -> float:
+    """Seconds, of `90s`, `30m` or `2h`."""
+    number, unit = (text[:-1], text[-1]) if text[-1:] in _UNITS else (text, "s")
+    return _UNITS[unit] * _above_zero(text, number, "a time such as 90s, 30m or 2h")
+
+
+def interval(text: str) -> float:
+    """A duration, or 0 for never."""
+    return 0.0 if text == "0" else duration(text)
+
+
+def shard(text: str) -> tuple[int, int]:
+    """A part and their number, `3/16`."""
+    part, slash, parts = text.partition("/")
+    if not (part.isdecimal() and slash and parts.isdecimal() and 1 <= int(part) <= int(parts)):
+        raise argparse.ArgumentTypeError(f"expected a part and their number, such as 3/16, not {text!r}")
+    return int(part), int(parts)
+
+
+def title(text: str) -> tuple[str, str]:
+    """A name and its title, `NAME=TITLE`; a name's brackets may hold `=`."""
+    end = text.rfind("]") + 1
+    name, equals, given = text[end:].partition("=")
+    if not (equals and (text[:end] + name).strip() and given.strip()):
+        raise argparse.ArgumentTypeError(f"expected NAME=TITLE, not {text!r}")
+    return (text[:end] + name).strip(), given.strip()
+
+
+def _above_zero(text: str, number: str, wanted: str) -> float:
+    try:
+        value = float(number)
+    except ValueError:
+        value = math.nan
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"expected {wanted}, not {text!r}")
+    return value

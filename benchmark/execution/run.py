@@ -1,0 +1,153 @@
+"""From a request to its records: plan, run what has no result, keep, collect."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+import cloudpickle
+
+from fedsub.benchmark.execution.artifacts import Saving
+from fedsub.benchmark.execution.availability import keep_available
+from fedsub.benchmark.execution.callbacks.base import Callback
+from fedsub.benchmark.execution.checkpoints import Checkpoints
+from fedsub.benchmark.execution.engines import RunCell
+from fedsub.benchmark.execution.estimate import Estimate
+from fedsub.benchmark.execution.progress import counted
+from fedsub.benchmark.execution.runner import attempt, debugged
+from fedsub.benchmark.execution.scheduler import run_cells
+from fedsub.benchmark.machine import describe_device
+from fedsub.benchmark.records.folder import Records, run_once
+from fedsub.benchmark.records.record import OK, Record
+from fedsub.benchmark.spec.cell import Cell
+from fedsub.benchmark.spec.plan import Plan, Skip, make_plan
+from fedsub.benchmark.spec.request import Request
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.plugins import Handed, handed_over
+
+Order = Callable[[list[Cell], Estimate], list[Cell]]
+"""Puts cells in the order of running; what it leaves out is not run."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """What came of a request."""
+
+    plan: Plan
+    records: Mapping[str, Record]
+    """Key of a cell → the record that answers it; without cells that have none."""
+    failures: Sequence[Record]
+    """The cells that failed in this run, stored or not."""
+    missing: Sequence[Skip]
+    """Graphs that could not be had, for which cells wait."""
+    stored: Records
+    """All of the results folder."""
+
+
+def execute(
+    request: Request,
+    work: RunCell | None = None,
+    *,
+    objects: Handed | None = None,
+    digests: Mapping[tuple[str, str], str] | None = None,
+    callbacks: Sequence[Callback] = (),
+    order: Order | None = None,
+    until: float = math.inf,
+    say: Callable[[str], None],
+    tell: Callable[[str], None],
+    quiet: bool = False,
+    after: Callable[[Plan, Records], None] = lambda plan, records: None,
+) -> Done:
+    """Run the cells of a request that have no result, keep their records, and collect all of them.
+
+    `objects` are the parts handed over by a program and `digests` hash their content (`NamedFiles`).
+    `order` replaces the order of the plan; no cell begins after the time `until`, of `time.monotonic`.
+    `say` gets sentences that a user must see, `tell` what is good to know; `quiet` shows no progress.
+    `after` is called at the end, also of an interrupted run. `work` runs one cell in place of the runner.
+    Raises UserError where nothing can run.
+    """
+    with handed_over(objects or {}):
+        plan = make_plan(request, digests)
+        records = Records(request.results)
+        waiting = [cell for cell in plan.cells if request.rerun or not records.done(cell)]
+        ready, missing = keep_available(waiting, download=not request.all)
+        if missing and not ready and len(waiting) == len(plan.cells):
+            raise UserError("; ".join(f"{skip.what}: {skip.reason}" for skip in missing))
+        for skip in (*plan.skipped, *missing):
+            say(f"skipped {skip.what}: {skip.reason}")
+        chosen = ready if request.rerun else run_once(ready)
+        for name in {cell.protocol for cell in chosen}:
+            records.store(name).check_writable()
+        estimate = Estimate(records.every())
+        if order is None:
+            tell(counted(len(plan.cells), len(waiting), len(ready), len(chosen)))
+        else:
+            chosen = order(chosen, estimate)
+        for sentence in records.warnings({cell.protocol for cell in plan.cells}):
+            say(sentence)
+        _say_unsaved(request, plan, records, say)
+        for device, kernel in dict.fromkeys((cell.device, cell.kernel) for cell in chosen):
+            if device != "cpu":
+                tell(describe_device(device, kernel))
+        work = _with_objects(_saving(request, work or _runner(request)), objects)
+        try:
+            failures = run_cells(request, chosen, records, work, estimate, callbacks, until, quiet)
+        finally:
+            records.refresh()
+            after(plan, records)
+    found = {cell.key: record for cell in plan.cells if (record := records.get(cell)) is not None}
+    return Done(plan, found, failures, missing, records)
+
+
+def _runner(request: Request) -> RunCell:
+    """What runs one cell as the request says."""
+    work = debugged if request.pdb else attempt
+    if not request.checkpoint:
+        return work
+    checkpoints = Checkpoints(request.results.resolve(), request.checkpoint)
+    return partial(cast(Any, work), checkpoints=checkpoints)
+
+
+def _saving(request: Request, work: RunCell) -> RunCell:
+    """The work, made to leave the files that the request asks for."""
+    if not request.save:
+        return work
+    return partial(cast(Any, work), save=Saving(request.results.resolve(), request.save))
+
+
+def _say_unsaved(request: Request, plan: Plan, records: Records, say: Callable[[str], None]) -> None:
+    """Name what `save` asks for and no run of this request will leave."""
+    if request.save and not request.rerun:
+        saving = Saving(request.results, request.save)
+        known = [record for cell in plan.cells if (record := records.get(cell)) is not None]
+        if count := sum(record.status == OK and saving.lacks(record) for record in known):
+            kinds = ", ".join(saving.kinds)
+            say(f"{count} finished cell{'s' * (count != 1)} lack some of {kinds}: --rerun makes them")
+
+
+@dataclass(frozen=True)
+class WithObjects:
+    """Runs one cell; takes what a program handed over along into another process."""
+
+    objects: Handed
+    work: Callable[..., Record]
+
+    def __call__(self, cell: Cell, **beside: Any) -> Record:
+        """The cell's record."""
+        with handed_over(self.objects):
+            return self.work(cell, **beside)
+
+    def __reduce__(self) -> tuple[Callable[..., WithObjects], tuple[Any, ...]]:
+        return _unpacked, (cloudpickle.dumps(dict(self.objects)), self.work)
+
+
+def _unpacked(objects: bytes, work: Callable[..., Record]) -> WithObjects:
+    # Made by the process that started this one, and passed by it.
+    return WithObjects(cloudpickle.loads(objects), work)
+
+
+def _with_objects(work: RunCell, objects: Handed | None) -> RunCell:
+    return WithObjects(objects, work) if objects else work

@@ -1,0 +1,83 @@
+"""`results/performance.md`, made of `results/performance/peers.jsonl`."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean, median, stdev
+from typing import Any
+
+from scipy import stats
+
+from fedsub.benchmark.report.tables import markdown_table
+from fedsub.benchmark.report.writing import write_page as write
+from fedsub.benchmark.studies.measurements import Measurements, machine_of
+from fedsub.benchmark.studies.peers.grid import PAIRINGS
+from fedsub.methods.core import registry
+
+FEW = 4
+"""With fewer values an interval says next to nothing: the least is shown alone."""
+HOW = (
+    "Times as fast as openfgl-lib: seconds of its round over ours, timed in alternating blocks on the same "
+    "clients, one thread each. Geometric mean over graphs and numbers of clients, its 95 % interval "
+    "(Student's t of the logarithms), and the least. `python -m benchmark study peers` measures what this "
+    "machine lacks."
+)
+
+
+def write_page(results: Path) -> Path:
+    """Write the page from the records in the results folder; returns its path."""
+    found = [each for each in Measurements(results, "peers").records() if each.get("method") in PAIRINGS]
+    machines = list(dict.fromkeys(map(machine_of, found)))
+    speeds: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for each in found:
+        if pairs := ratios(each):
+            speeds[each["method"], machine_of(each)].append(median(pairs))
+            speeds["", machine_of(each)].append(median(pairs))
+    names = {"": "all methods", **{name: registry.describe(name).title for name in PAIRINGS}}
+    rows = [
+        [title, *(_speed(speeds[name, machine]) for machine in machines)] for name, title in names.items()
+    ]
+    notes = results / "notes" / "performance.md"
+    parts = ["# Performance", HOW, markdown_table(["method", *machines], rows)]
+    parts += [notes.read_text("utf-8").strip()] if notes.is_file() else []
+    for machine in machines:
+        parts += [f"## On {machine}", _details([each for each in found if machine_of(each) == machine])]
+    path = results / "performance.md"
+    write(path, ("\n\n".join(parts) + "\n").encode())
+    return path
+
+
+def ratios(record: dict[str, Any]) -> list[float]:
+    """The peer's seconds over ours in every pair of blocks; empty if there is none."""
+    timed = record.get("phases", {}).get("round", {})
+    return [peer / ours for ours, peer in zip(timed.get("ours", []), timed.get("peer", []), strict=False)]
+
+
+def geometric_mean(values: Sequence[float]) -> tuple[float, float, float]:
+    """The mean between the ends of its 95 % interval."""
+    logs = [math.log(value) for value in values]
+    mean, half = fmean(logs), 0.0
+    if len(logs) > 1:
+        half = float(stats.t.ppf(0.975, len(logs) - 1)) * stdev(logs) / math.sqrt(len(logs))
+    return math.exp(mean - half), math.exp(mean), math.exp(mean + half)
+
+
+def _speed(values: Sequence[float]) -> str:
+    if len(values) < FEW:
+        return f"least {min(values):.1f}×" if values else ""
+    low, mean, high = geometric_mean(values)
+    return f"{mean:.1f}× ({low:.1f}–{high:.1f}), least {min(values):.1f}×"
+
+
+def _details(found: Sequence[dict[str, Any]]) -> str:
+    rows = []
+    for each in found:
+        pairs, ours = ratios(each), each.get("phases", {}).get("round", {}).get("ours", [])
+        told = f"{median(pairs):.1f}× ({min(pairs):.1f}–{max(pairs):.1f})" if pairs else each.get("error", "")
+        milliseconds = f"{1000 * median(ours):.1f}" if ours else ""
+        title = registry.describe(each["method"]).title
+        rows.append([title, each["dataset"], str(each["clients"]), told, milliseconds])
+    return markdown_table(["method", "graph", "clients", "times as fast (least–greatest)", "ours, ms"], rows)

@@ -1,0 +1,216 @@
+"""Command lines become requests, or one sentence."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsub.benchmark.cli import values
+from fedsub.benchmark.cli.parser import parse
+from fedsub.benchmark.cli.values import parse_seeds, split_list
+from fedsub.benchmark.spec.request import Request
+from fedsub.benchmark.studies.command import make_parser
+from fedsub.datasets.options import format_name, parse_name
+
+words = st.text(st.sampled_from("abcxyz0189_-+."), min_size=1, max_size=6)
+names = st.builds(
+    lambda name, options: format_name(name, options),
+    words,
+    st.dictionaries(words.map(lambda key: key.replace("-", "_")), words, max_size=3),
+)
+
+
+@given(st.lists(names, min_size=1, max_size=5))
+def test_lists_split_at_commas_outside_brackets(items: list[str]) -> None:
+    assert split_list(",".join(items)) == items
+    assert split_list(" , ".join(items) + ",") == items
+    for item in items:
+        name, options = parse_name(item)
+        assert parse_name(format_name(name, options)) == (name, options)
+
+
+def test_filters_take_several_values_in_every_spelling() -> None:
+    filters = ["--dataset", "cora,citeseer", "pubmed", "--clients", "5,10", "20", "--dataset", "acm"]
+    named = ["--method", "fedprox[mu=0.1,x=y],fedavg", "--partition", "metis[recursive=true,contiguous=true]"]
+    request = parse([*filters, *named]).request
+    assert request.dataset == ("cora", "citeseer", "pubmed", "acm")
+    assert request.clients == (5, 10, 20)
+    assert request.method == ("fedprox[mu=0.1,x=y]", "fedavg")
+    assert request.partition == ("metis[recursive=true,contiguous=true]",)
+
+
+@pytest.mark.parametrize("option", ["table", "dataset", "method", "clients", "backbone"])
+def test_a_list_without_an_item_is_not_one_left_out(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for empty in ("", " , "):
+        with pytest.raises(SystemExit):
+            parse([f"--{option}", empty])
+        assert f"--{option} names nothing" in capsys.readouterr().err
+    assert parse([f"--{option}", "", "7"]).request == parse([f"--{option}", "7"]).request
+
+
+def test_without_a_command_it_runs() -> None:
+    for argv in ([], ["--dataset", "cora"], ["--all", "--dry-run"]):
+        assert parse(argv).name == "run"
+        assert parse(argv).request == parse(["run", *argv]).request
+    assert parse(["--list"]).name == "list"
+
+
+def test_a_command_line_asks_for_what_a_program_does_by_default() -> None:
+    plain = parse(["--workers", "1"]).request
+    assert plain == Request()
+
+
+def test_commands_have_options_of_their_own() -> None:
+    assert parse(["list", "fedprox"]).options.name == "fedprox"
+    assert parse(["verify", "3", "--table", "fedpub-2", "--seeds", "1,"]).request.seeds == (1,)
+    asked = parse(["export", "a.tex", "--rows", "dataset", "--title", "fedprox[mu=0.1]=Prox", "cora=Cora"])
+    assert asked.options.file == Path("a.tex")
+    assert asked.options.rows == "dataset"
+    assert asked.options.title == [("fedprox[mu=0.1]", "Prox"), ("cora", "Cora")]
+    assert parse(["records", "forget", "0123456", "89abcde"]).options.key == ["0123456", "89abcde"]
+    assert parse(["data", "info", "cora"]).options.rest == ["info", "cora"]
+    assert make_parser().parse_args(["campaign", "--hours", "2"]).hours == 2
+    assert make_parser().parse_args(["authors", "fedpub=x", "--set", "rounds=9"]).set == ["rounds=9"]
+
+
+def test_one_worker_is_on_a_gpu_however_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2}, raising=False)
+    for several in ("--rounds=3", "--device=cpu"):
+        assert parse(several.split()).request.workers == 3
+    for one in ("--device=cuda", "--set=device=cuda", "--set=rounds=3 --set=device=cuda:0"):
+        assert parse(one.split()).request.workers == 1
+    assert parse(["--device", "cuda", "--workers", "2"]).request.workers == 2
+
+
+def test_an_option_of_its_own_is_a_setting_like_those_in_set() -> None:
+    assert parse(["--rounds", "5", "--set", "hidden=7"]).request.settings == ("hidden=7", "rounds=5")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("0", 0), ("90", 90), ("90s", 90), ("1.5m", 90), ("2h", 7200), ("0.5h", 1800)]
+)
+def test_times_have_units(text: str, seconds: float) -> None:
+    assert parse(["--checkpoint", text]).request.checkpoint == seconds
+
+
+@pytest.mark.parametrize(
+    ("values", "seeds"),
+    [
+        (["3"], (0, 1, 2)),
+        (["3,"], (3,)),
+        (["0,2,2"], (0, 2)),
+        (["4", "7"], (4, 7)),
+        (["1"], (0,)),
+        (["3-5"], (3, 4, 5)),
+        (["0,2-4", "3"], (0, 2, 3, 4)),
+        (["7-7"], (7,)),
+    ],
+)
+def test_seeds(values: list[str], seeds: tuple[int, ...]) -> None:
+    assert parse_seeds(values) == seeds
+
+
+@pytest.mark.parametrize(
+    "text", ["0", "-1", "a", "1,b", ",", "1.5", "5-3", "1-2-3", "3-", "-", "2025112", "9" * 30, "0-999999"]
+)
+def test_seeds_that_cannot_be(text: str) -> None:
+    with pytest.raises(ValueError, match="--seeds takes"):
+        parse_seeds([text])
+
+
+@pytest.mark.parametrize("text", ["", "old", "old= ", "=new", "fedprox[mu=0.1]"])
+def test_titles_that_cannot_be(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="expected NAME=TITLE"):
+        values.title(text)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["--clients", "0"],
+        ["--clients", "five"],
+        ["--seeds", "0"],
+        ["--rounds", "0"],
+        ["--rounds", "5", "--set", "rounds=7"],
+        ["--workers", "-1"],
+        ["--kernel", "cuda"],
+        ["--no-such-flag"],
+        ["--shard", "0/4"],
+        ["--shard", "5/4"],
+        ["--shard", "3"],
+        ["--timeout", "2d"],
+        ["--timeout", "0h"],
+        ["--timeout", "2h", "--engine", "in-process"],
+        ["--timeout", "2h", "--pdb"],
+        ["--all", "--table", "fedpub-2"],
+        ["--slurm-config", "slurm.yaml"],
+        ["--slurm-config", "slurm.yaml", "--engine", "ray"],
+        ["--dataset"],
+        ["verify"],
+        ["verify", "0"],
+        ["verify", "3", "--rounds", "50"],
+        ["verify", "3", "--max-seconds", "0"],
+        ["report", "--workers", "3"],
+        ["export"],
+        ["export", "table.md", "--timeout", "2h"],
+        ["records", "forget"],
+        ["list", "--rerun"],
+    ],
+)
+def test_bad_usage_is_one_sentence_and_exit_code_2(
+    argv: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parse(argv)
+    assert caught.value.code == 2
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1
+    assert captured.err.startswith("benchmark")
+    assert captured.out == ""
+
+
+@pytest.mark.parametrize(
+    ("argv", "answer"),
+    [
+        (["--seed", "7"], "did you mean --seeds"),
+        (["--verify", "3"], "benchmark verify N"),
+        (["--report"], "benchmark report"),
+        (["--export", "a.tex"], "benchmark export FILE"),
+        (["--rename", "a=b"], "benchmark export FILE --title NAME=TITLE"),
+        (["--campaign", "--hours", "2"], "benchmark study campaign"),
+    ],
+)
+def test_an_option_that_is_gone_names_what_stands_in_its_place(
+    argv: list[str], answer: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parse(argv)
+    assert answer in capsys.readouterr().err
+
+
+def test_how_one_seed_is_named_is_said() -> None:
+    with pytest.raises(ValueError, match="1 is seed 0 alone, and 3, is seed 3"):
+        parse_seeds(["0"])
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parse(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out.startswith("fedsub-bench")
+
+
+def test_a_shard_is_a_part_of_their_number() -> None:
+    assert parse(["--shard", "3/16"]).request.shard == (3, 16)
+
+
+def test_reading_the_command_line_imports_nothing_that_counts_threads() -> None:
+    code = "import sys, fedsub.benchmark.cli.parser; print({'torch', 'numpy', 'dgl'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
