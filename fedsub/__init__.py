@@ -10,14 +10,26 @@
     results("results").frame()   # the records of a folder
 
 Methods are names, files, or classes of your own. Graphs are names, paths, `fedsub.datasets.Dataset`, or PyG,
-DGL or networkx objects. Every setting is a keyword (`rounds=50, learning_rate=0.01, hidden=(64, 64)`).
-`help(fedsub.run)` lists them. On the command line: `fedsub --help`.
+DGL or networkx objects. Every setting is a keyword (`rounds=50, learning_rate=0.01, hidden=(64, 64)`); a list
+of values makes a grid (`learning_rate=[0.01, 0.03]`). `help(fedsub.run)` lists them.
+
+- `run`: run methods on graphs, and get the records
+- `results`: the records of a folder
+- `Results`: records as tables: `frame()`, `curves()`, `by_client()`, `pivot()`
+- `load`: a graph by its name or path
+- `partition`: divide a graph among clients
+- `UserError`: raised with one sentence that names the cause and the remedy
+
+On the command line: `fedsub --help`.
 """
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import os
+import shutil
+import tempfile
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -39,12 +51,24 @@ _HOMES = {
 }
 """Imported when first used, so that the command line starts before torch and DGL are loaded."""
 
+# DGL asks for its backend on standard output, and keeps the answer in the home folder; it is always torch.
+os.environ.setdefault("DGLBACKEND", "pytorch")
+
+
+def _cache_of_numba() -> None:
+    """Give numba a folder of this process where neither the sources nor the home folder can be written."""
+    usual = (os.path.dirname(os.path.realpath(__file__)), os.path.expanduser("~"))
+    if "NUMBA_CACHE_DIR" not in os.environ and not any(os.access(folder, os.W_OK) for folder in usual):
+        folder = os.environ["NUMBA_CACHE_DIR"] = tempfile.mkdtemp(prefix="fedsub-numba-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+
+
+_cache_of_numba()
+
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # DGL asks for its backend on standard output; the answer is always torch.
-    os.environ.setdefault("DGLBACKEND", "pytorch")
     return getattr(importlib.import_module(_HOMES[name]), name)
 
 

@@ -95,16 +95,25 @@ class Results:
         score had that rule chosen the round."""
         import pandas
 
-        return pandas.DataFrame([_row(record) for record in self.records])
+        found = pandas.DataFrame([_row(record) for record in self.records])
+        for name in found.select_dtypes(object).columns:
+            # Options of two methods may share a name: files such as Parquet hold one type a column.
+            if len({type(value) for value in found[name].dropna()}) > 1:
+                found[name] = found[name].map(str, na_action="ignore")
+        return found
 
     def curves(self) -> pandas.DataFrame:
         """One row an evaluation: the cell, `round`, `validation` and `test` in percent, `loss` and, of newer
-        records, the `bytes` and `seconds` that were spent until then."""
+        records, the `bytes` and `seconds` that were spent until then; what a method reports of every round
+        (`by_round`) under its own names."""
         import pandas
 
         parts = []
         for record in self.successes:
             part = pandas.DataFrame(record.curve)
+            for name, values in record.extras.get("by_round", {}).items():
+                if name not in part and values:
+                    part[name] = part["round"].map(dict(enumerate(values, start=1)))
             for position, (name, value) in enumerate(_place(record).items()):
                 part.insert(position, name, value)
             parts.append(part)

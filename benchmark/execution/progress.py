@@ -102,7 +102,7 @@ def counted(cells: int, waiting: int, ready: int, unequal: int) -> str:
 
 def _summary(record: Record) -> str:
     title = record.cell.title
-    if record.status == FAILED:
+    if record.error is not None:
         return f"{title}: {record.error}"
     name, value = next(iter(record.metrics.items()), ("", None))
     score = "" if value is None else f"{name} {value:.2f}, "

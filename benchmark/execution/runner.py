@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from fedsub.benchmark.execution.artifacts import Saving
-from fedsub.benchmark.execution.callbacks.base import Callback, Round
+from fedsub.benchmark.execution.callbacks.base import Callback, Round, Stop
 from fedsub.benchmark.execution.checkpoints import Checkpoints
 from fedsub.benchmark.machine import ROOT, SOURCES, commit, environment, peak_memory_mb, reset_peak_memory
 from fedsub.benchmark.records.record import Failure, Record, Result, rounded
@@ -169,6 +169,9 @@ def attempt(cell: Cell, **beside: Unpack[Beside]) -> Record:
         return run(cell, **beside).reread()
     except UserError as error:
         return failed(cell, str(error))
+    except Stop as stop:
+        outcome = Failure(_printable(str(stop) or "a callback stopped it"), stopped=True)
+        return Record(cell, outcome, environment(cell.kernel, cell.device), commit())
     except KeyboardInterrupt:
         raise
     except BaseException as error:

@@ -14,7 +14,7 @@ from fedsub.benchmark.spec.cell import Cell, Work, complete, key_of, work_of
 from fedsub.benchmark.spec.schema import checked, parse_line
 from fedsub.datasets.errors import UserError
 
-OK, FAILED = "ok", "failed"
+OK, FAILED, STOPPED = "ok", "failed", "stopped"
 ALONE = 0.9
 """Share of a core below which a run was not alone on it: its seconds say nothing."""
 
@@ -59,6 +59,8 @@ class Failure:
     """One sentence."""
     traceback: str | None = None
     """Where it was raised, if that was not foreseen."""
+    stopped: bool = False
+    """Whether a callback ended the run, which is no failure."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +90,10 @@ class Record:
 
     @property
     def status(self) -> str:
-        """`ok` or `failed`."""
-        return FAILED if isinstance(self.outcome, Failure) else OK
+        """`ok`, `failed` or `stopped`."""
+        if not isinstance(self.outcome, Failure):
+            return OK
+        return STOPPED if self.outcome.stopped else FAILED
 
     @property
     def error(self) -> str | None:
@@ -138,7 +142,8 @@ class Record:
         values = {"key": self.key, "status": self.status, **self.cell.to_dict()}
         values |= {"options": self.options, "chosen": [name for name, _ in self.cell.options]}
         values |= {item.name: getattr(self.outcome, item.name) for item in fields(self.outcome)}
-        values.pop("default_options", None)
+        for derived in ("default_options", "stopped"):
+            values.pop(derived, None)
         if self.source is not None:
             values["source"] = {"protocol": self.source.protocol, "key": self.source.key}
         ready: dict[str, Any] = json_ready({**values, "environment": self.environment, "commit": self.commit})
@@ -164,15 +169,16 @@ class Record:
         if values.get("key") != cell.key:
             raise UserError(f"key {values.get('key')!r} is not that of its cell, {cell.key}")
         outcome: Result | Failure
-        if values.get("status") == FAILED:
-            outcome = Failure(_typed(values, "error", str), _typed(values, "traceback", str | None))
+        if values.get("status") in (FAILED, STOPPED):
+            stopped = values["status"] == STOPPED
+            outcome = Failure(_typed(values, "error", str), _typed(values, "traceback", str | None), stopped)
         elif values.get("status") == OK:
             options, chosen = _typed(values, "options", dict[str, Any]), dict(cell.options)
             found = {name: _typed(values, name, hint) for name, hint in _RESULT.items() if name in values}
             found["default_options"] = {name: options[name] for name in options if name not in chosen}
             outcome = Result(**found)
         else:
-            raise UserError(f"status must be {OK} or {FAILED}, not {values.get('status')!r}")
+            raise UserError(f"status must be {OK}, {FAILED} or {STOPPED}, not {values.get('status')!r}")
         environment = _typed(values, "environment", dict[str, Any])
         return cls(cell, outcome, environment, _typed(values, "commit", str))
 
@@ -195,7 +201,7 @@ def identity(values: Mapping[str, Any]) -> tuple[str, str, Work]:
     """
     settings = complete(_settings(values))
     key, status = key_of(settings), _typed(values, "status", str)
-    if values.get("key") != key or status not in (OK, FAILED):
+    if values.get("key") != key or status not in (OK, FAILED, STOPPED):
         raise UserError(f"{values.get('key')!r} is not the key of its cell, {key}, or its status is none")
     for name in ("seed", "data_seed"):
         checked(name, settings[name], int)

@@ -157,6 +157,26 @@ def check_dataset(graph: str) -> None:
 
 
 @_remembered
+def graph_names() -> list[str]:
+    """Names of graphs that need no path: published, generated, of plug-ins and handed over."""
+    from fedsub.datasets import plugins, registry
+
+    return [*registry.names(), *plugins.handed_names(registry.PLUGINS.noun)]
+
+
+def clients_in(graph: str, scheme: str, largest: bool) -> int | None:
+    """How many clients a graph, or its largest component, has by a scheme that takes them from its data; None
+    for other schemes."""
+    from fedsub.datasets import partition, registry
+    from fedsub.datasets.graph import largest_component
+
+    if not partition.takes_clients_from_data(scheme):
+        return None
+    dataset = registry.load(graph)
+    return partition.clients_in(largest_component(dataset) if largest else dataset, scheme)
+
+
+@_remembered
 def metric_of(graph: str) -> str:
     """By which the field scores a published graph, where that is not the accuracy; else empty."""
     from fedsub.datasets.catalogue import REGISTRY
@@ -229,6 +249,14 @@ def check_names(split: str, kernel: str, task: str, selection_metric: str) -> No
     tasks.check(Spec(task))
     if selection_metric:
         tasks.check_metric(Spec(task), selection_metric)
+
+
+@_remembered
+def metrics() -> list[str]:
+    """Names of all metrics."""
+    from fedsub.methods.core import metrics
+
+    return metrics.names()
 
 
 @_remembered

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -14,9 +15,17 @@ from fedsub.benchmark.spec import catalog as known
 from fedsub.benchmark.spec.catalog import differing_options
 from fedsub.benchmark.spec.cell import NODE_CLASSIFICATION, Cell
 from fedsub.benchmark.spec.custom import NamedFiles, handed_by, paths_of
-from fedsub.benchmark.spec.protocol import Protocol, load_protocol, names, setting_from_text
+from fedsub.benchmark.spec.protocol import (
+    AT_CLIENTS,
+    AT_ROUND,
+    Protocol,
+    load_protocol,
+    names,
+    setting_from_text,
+)
 from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.errors import UserError, unknown
+from fedsub.datasets.files import locate
 from fedsub.datasets.options import OptionValue, format_name, parse_name
 from fedsub.datasets.paths import PLUGIN, is_path
 from fedsub.datasets.plugins import handed_over
@@ -86,12 +95,16 @@ def make_plan(request: Request, handed: Mapping[tuple[str, str], str] | None = N
 
     Raises UserError for a name that does not exist, a setting that cannot be, and an empty plan.
     """
+    request = replace(request, dataset=tuple(map(_located, request.dataset)))
     _check_names(request)
     grid = settings_grid(request.settings)
     cells: dict[str, Cell] = {}
     skipped: dict[Skip, None] = {}
     identify = _Identified(handed)
-    for protocol, replaced in product(protocols_for(request), grid):
+    protocols = protocols_for(request)
+    for protocol in protocols:
+        _check_metrics(protocol)
+    for protocol, replaced in product(protocols, grid):
         for item in _expand(protocol, request, replaced):
             if isinstance(item, Skip):
                 if item.is_fault:
@@ -107,6 +120,15 @@ def make_plan(request: Request, handed: Mapping[tuple[str, str], str] | None = N
         with handed_over(handed_by(cell)):
             _check_names_of(cell)
     return Plan(tuple(_in_shard(cells.values(), request.shard)), tuple(skipped))
+
+
+def _check_metrics(protocol: Protocol) -> None:
+    """Raises UserError for a metric that is spelt nearly as one that there is. Methods may report scores that
+    no list holds, so that any other name may be right."""
+    names = {metric.partition(AT_ROUND)[0].partition(AT_CLIENTS)[0] for metric in protocol.metrics}
+    for name in sorted(names - {*known.metrics()}):
+        if near := difflib.get_close_matches(name, known.metrics(), cutoff=0.85):
+            raise UserError(f"{protocol.name}: unknown metric {name!r}: did you mean {', '.join(near)}?")
 
 
 def settings_grid(texts: Iterable[str]) -> list[dict[str, Any]]:
@@ -187,6 +209,15 @@ def _check_names(request: Request) -> None:
         differing_options(name, options)
     for name in request.backbone:
         known.check_backbone(name)
+
+
+def _located(text: str) -> str:
+    """A graph's name, or the path of its archive where the folder of archives holds one that is no published
+    graph."""
+    name, options = parse_name(text)
+    if is_path(name) or name in known.graph_names() or (path := locate(name)) is None:
+        return text
+    return format_name(str(path), options)
 
 
 def _check_graph(text: str) -> None:
@@ -305,6 +336,9 @@ def _cells(
     partitions = _spelt(request.partition, schemes, known.plain_partition) if request.partition else ()
     axes = (partitions, request.clients, request.backbone)
     for scheme, clients, backbone in protocol.points(dataset, variant.text, *axes):
+        if scheme in request.partition and not request.clients:
+            largest = {**protocol.settings, **replaced}.get("largest_component", True)
+            clients = known.clients_in(dataset, scheme, largest) or clients
         point: dict[str, Any] = {
             "dataset": dataset,
             "partition": scheme,
@@ -331,7 +365,7 @@ def _cells(
                 yield Skip(variant.text, why, is_fault=True)
                 continue
             label = _label(protocol, variant, options, point)
-            further = known.further_metrics(task, list(protocol.metrics))
+            further = known.further_metrics(task, [*protocol.metrics, *protocol.metric_files])
             named = {
                 "protocol": protocol.name,
                 "options": options,

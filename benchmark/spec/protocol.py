@@ -23,6 +23,7 @@ from fedsub.benchmark.spec.schema import checked, fits
 from fedsub.datasets.errors import UserError, unknown
 from fedsub.datasets.files import read_toml
 from fedsub.datasets.options import OptionValue, Spec, parse_value
+from fedsub.datasets.paths import PLUGIN
 
 FOLDER = Path(__file__).resolve().parents[1] / "protocols"
 AXES = ("dataset", "partition", "clients", "method", "backbone")
@@ -121,6 +122,8 @@ class Protocol:
     `accuracy@clients0-4` over those clients."""
     settings: Mapping[str, Any]
     overrides: tuple[Override, ...] = field(default=())
+    metric_files: tuple[str, ...] = ()
+    """The .py files of those metrics that a user brings; each is called as its file."""
     published: tuple[Published, ...] = field(default=())
 
     @property
@@ -285,6 +288,7 @@ def parse_protocol(name: str, content: Mapping[str, Any]) -> Protocol:
         grid=grid,
         seeds=given.get("seeds", 1),
         metrics=reader.metrics(given.get("metrics", "accuracy")),
+        metric_files=reader.metric_files(given.get("metrics", "accuracy")),
         settings=reader.settings(given.get("settings", {}), "settings"),
         overrides=tuple(map(reader.override, given.get("override", []))),
         published=tuple(map(reader.published, given.get("published", []))),
@@ -357,7 +361,10 @@ class _Reader:
             _, at, span = metric.partition(AT_CLIENTS)
             if at and not re.fullmatch(r"\d+-\d+", span):
                 raise self.error(f"key 'metrics' must name clients as first-last, not {metric!r}")
-        return listed
+        return tuple(Path(name).stem if name.endswith(PLUGIN) else name for name in listed)
+
+    def metric_files(self, values: Any) -> tuple[str, ...]:
+        return tuple(name for name in self.values("metrics", values) if name.endswith(PLUGIN))
 
     def values(self, axis: str, values: Any) -> tuple[Any, ...]:
         listed = tuple(values) if isinstance(values, list) else (values,)

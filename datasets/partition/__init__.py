@@ -13,6 +13,7 @@ from __future__ import annotations
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.graph import Dataset
 from fedsub.datasets.options import OptionValue, Spec, format_name
+from fedsub.datasets.partition import attribute
 from fedsub.datasets.partition.base import Partition, as_partition
 from fedsub.datasets.plugins import Kind
 
@@ -24,6 +25,17 @@ SCHEMES = Kind(
     shared=("balance", "base", "histograms", "plot", "random_edges", "statistics"),
     given=3,
 )
+
+
+def takes_clients_from_data(scheme: str | Spec) -> bool:
+    """Whether the data says how many clients there are, so that nobody needs to."""
+    return Spec.of(scheme).name == "attribute"
+
+
+def clients_in(dataset: Dataset, scheme: str | Spec) -> int:
+    """How many clients such a scheme finds in a graph. Raises UserError as it does."""
+    spec = Spec.of(scheme)
+    return attribute.clients_in(dataset, **SCHEMES.check(spec))
 
 
 def partition(

@@ -15,6 +15,22 @@ def partition(dataset: Dataset, clients: int, seed: int, *, key: str = "") -> np
     Raises UserError if the graph lacks the attribute or it has another number of values than there are
     clients.
     """
+    values, client = _clients(dataset, key)
+    if len(values) != clients:
+        raise UserError(
+            f"attribute {key} of {dataset.name} has {len(values)} values: ask for that many clients,"
+            f" not {clients}"
+        )
+    return client
+
+
+def clients_in(dataset: Dataset, *, key: str = "") -> int:
+    """How many values the attribute has. Raises UserError if the graph lacks it."""
+    return len(_clients(dataset, key)[0])
+
+
+def _clients(dataset: Dataset, key: str) -> tuple[np.ndarray, np.ndarray]:
+    """The attribute's values, (K,), and each node's client, (n,)."""
     if key not in dataset.attributes:
         known = ", ".join(sorted(dataset.attributes)) or "none"
         raise UserError(
@@ -25,11 +41,6 @@ def partition(dataset: Dataset, clients: int, seed: int, *, key: str = "") -> np
     held = dataset.attributes[key]
     kept = valued(held)
     values, client = np.unique(held[kept], return_inverse=True)
-    if len(values) != clients:
-        raise UserError(
-            f"attribute {key} of {dataset.name} has {len(values)} values: ask for that many clients,"
-            f" not {clients}"
-        )
     found = np.full(dataset.nodes, -1, dtype=np.int64)
     found[kept] = client
-    return found
+    return values, found

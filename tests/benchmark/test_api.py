@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 import fedsub
 from fedsub import Results, datasets, results, run
 from fedsub.benchmark.execution.artifacts import folder_of
+from fedsub.benchmark.execution.callbacks import Round, Stop
 from fedsub.benchmark.execution.leases import Leases
 from fedsub.benchmark.records.store import Store
 from fedsub.benchmark.spec.plan import Skip
@@ -311,3 +313,84 @@ def test_an_array_may_have_the_clients_of_all_nodes_of_the_graph(tmp_path: Path)
     client[~taken] = 2
     with pytest.raises(UserError, match="client 2 in the array that was given has nodes outside the largest"):
         run(**given, partition=client)
+
+
+def test_a_callback_ends_a_cell_as_stopped(tmp_path: Path) -> None:
+    def early(done: Round) -> None:
+        if done.cell.seed == 0 and done.round == 1:
+            raise Stop("no hope")
+
+    one: dict[str, Any] = {"dataset": GRAPH, "method": "fedavg", "seeds": 2, "results": tmp_path, **SMALL}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = run(**one, callbacks=[early])
+    assert [record.status for record in found] == ["stopped", "ok"]
+    assert not found.failures
+    assert [record.status for record in results(tmp_path)] == ["stopped", "ok"]
+    # What was stopped has no result, and is run again.
+    assert [record.status for record in run(**one)] == ["ok", "ok"]
+
+
+def test_a_callback_cannot_stop_a_cell_of_another_process() -> None:
+    def early(done: Round) -> None:
+        raise Stop
+
+    with pytest.raises(UserError, match="give workers=1"):
+        run(dataset=GRAPH, method="fedavg", seeds=2, workers=2, callbacks=[early], **SMALL)
+
+
+def test_a_list_of_values_is_a_grid() -> None:
+    found = run(
+        dataset=GRAPH, method="local", clients=2, rounds=1, learning_rate=[0.01, 0.03], hidden=[[8], [8, 4]]
+    ).frame()
+    assert sorted(zip(found["learning_rate"], found["hidden"], strict=True)) == [
+        (rate, hidden)
+        for rate in (0.01, 0.03)
+        for hidden in ("8", "8+4")
+        for _ in range(found["seed"].nunique())
+    ]
+    (one,) = run(dataset=GRAPH, method="local", clients=2, rounds=1, seeds=1, hidden=[8, 4])
+    assert one.cell.architecture.hidden == (8, 4)
+
+
+def test_a_usual_spelling_is_answered_with_ours() -> None:
+    with pytest.raises(UserError, match="unknown setting 'lr': it is called learning_rate here"):
+        run(dataset=GRAPH, method="local", lr=0.1)
+
+
+def test_finished_cells_are_told_unless_it_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+    one: dict[str, Any] = {"dataset": GRAPH, "method": "local", "seeds": 2, **SMALL}
+    run(**one)
+    assert "[2/2] " in capsys.readouterr().err
+    run(**one, progress=False)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_frame_holds_one_type_a_column() -> None:
+    records = [
+        make_record(make_cell(method=method, options={"degrees": value}))
+        for method, value in (("fedgta", 16), ("fedstruct", "global"))
+    ]
+    found = Results(tuple(records)).frame()
+    assert found["options.degrees"].tolist() == ["16", "global"]
+
+
+def test_curves_have_what_a_method_reports_of_every_round() -> None:
+    record = make_record(make_cell(), extras={"by_round": {"sparsity": [10.0, 20.0]}})
+    assert Results((record,)).curves()["sparsity"].tolist() == [10.0, 20.0]
+
+
+def test_clients_of_an_attribute_are_counted_in_the_data() -> None:
+    graph = networkx.path_graph(12)
+    for node, values in graph.nodes(data=True):
+        values |= {"x": [float(node), 1.0], "y": node % 2, "ward": "abc"[node % 3]}
+    found = run(dataset=graph, partition="attribute[key=ward]", method="local", rounds=1, seeds=1)
+    assert [record.cell.clients for record in found] == [3]
+
+
+def test_numba_has_a_folder_where_nothing_can_be_written() -> None:
+    code = "import os; os.access = lambda *asked: False; import fedsub; print(os.environ['NUMBA_CACHE_DIR'])"
+    kept = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+    done = subprocess.run([sys.executable, "-c", code], env=kept, capture_output=True, text=True, check=True)
+    assert "fedsub-numba-" in done.stdout
+    assert not Path(done.stdout.strip()).exists()

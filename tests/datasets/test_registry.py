@@ -233,7 +233,7 @@ def test_module_by_path(tmp_path: Path):
         ),
         ("def load(nodes):\n    return 3", r"fails \(TypeError: "),
         (
-            "from datasets import registry\ndef load():\n    return registry.load('coraa')",
+            "from fedsub.datasets import registry\ndef load():\n    return registry.load('coraa')",
             "^unknown dataset 'coraa'",
         ),
         (None, "there is no dataset at"),

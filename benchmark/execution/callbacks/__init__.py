@@ -1,13 +1,13 @@
 """What is called after every round of a cell: anything that takes a `Round`.
 
 `TensorBoard`, `WandB` and `MLflow` write the rounds where those programs show them; each needs the extra of
-its name (`pip install -e '.[tensorboard]'`) and imports it when its first round comes. `benchmark.run` closes
-them at its end.
+its name (`pip install -e '.[tensorboard]'`) and imports it when its first round comes. `fedsub.run`
+closes them at its end. A callback that raises `Stop` ends its cell early.
 """
 
 from __future__ import annotations
 
-from fedsub.benchmark.execution.callbacks.base import Callback, Round
+from fedsub.benchmark.execution.callbacks.base import Callback, Round, Stop
 from fedsub.benchmark.execution.callbacks.loggers import CellLogger, MLflow, TensorBoard, WandB
 
-__all__ = ["Callback", "CellLogger", "MLflow", "Round", "TensorBoard", "WandB"]
+__all__ = ["Callback", "CellLogger", "MLflow", "Round", "Stop", "TensorBoard", "WandB"]

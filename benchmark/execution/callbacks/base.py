@@ -27,5 +27,9 @@ class Round(rounds.Round):
         return {f"{group}/{name}": value for group, found in groups.items() for name, value in found.items()}
 
 
+class Stop(Exception):
+    """Raised by a callback: the cell ends here, stopped and not failed, and a later run begins it anew."""
+
+
 Callback = Callable[[Round], None]
-"""Called after every round; what it raises ends the cell as a failure."""
+"""Called after every round. `Stop` ends the cell as stopped, anything else that it raises as a failure."""

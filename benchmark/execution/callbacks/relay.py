@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 
-from fedsub.benchmark.execution.callbacks.base import Callback, Round
+from fedsub.benchmark.execution.callbacks.base import Callback, Round, Stop
 from fedsub.benchmark.spec.cell import Cell
+from fedsub.datasets.errors import UserError
 
 LARGEST = 4000
 """Bytes of a message, below what a pipe takes whole (PIPE_BUF): several workers write to one pipe without a
@@ -49,6 +50,8 @@ def relayed(cells: Sequence[Cell], callbacks: Sequence[Callback]) -> Iterator[Se
                     done = Round(cell=by_key[key], round=number, rounds=rounds, **figures)
                     for callback in callbacks:
                         callback(done)
+            except Stop:
+                raised.append(UserError("a callback can stop cells of this process alone: give workers=1"))
             except Exception as error:
                 raised.append(error)
 

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from fedsub.datasets.errors import unknown
 from fedsub.datasets.options import Spec
+from fedsub.datasets.paths import PLUGIN
 from fedsub.methods.core import metrics
 from fedsub.methods.core.tasks.base import Task
 from fedsub.methods.core.tasks.link_prediction import LinkPrediction
@@ -34,7 +35,8 @@ def check_metric(task: str | Spec, name: str) -> None:
 
 
 def further_metrics(task: str | Spec, wanted: Iterable[str]) -> tuple[str, ...]:
-    """Those of the names `wanted` that are metrics of the task beside its default ones, in their order."""
+    """Those of the names `wanted` that are metrics of the task beside its default ones, in their order; a
+    file is taken to be one and is not read."""
     kind = find(Spec.of(task).name)
-    named = [name for name in dict.fromkeys(wanted) if name in metrics.names()]
-    return tuple(name for name in named if kind.name in metrics.find(name).tasks and name not in kind.default)
+    known = {name for name in metrics.names() if kind.name in metrics.find(name).tasks} - {*kind.default}
+    return tuple(name for name in dict.fromkeys(wanted) if name in known or name.endswith(PLUGIN))

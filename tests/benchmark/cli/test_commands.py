@@ -251,11 +251,11 @@ def test_a_protocol_of_ones_own_has_its_page(tmp_path: Path) -> None:
     assert (tmp_path / "leaderboards" / "mine.md").read_text().startswith("# Mine\n")
 
 
-def test_a_misspelt_score_is_named_with_the_one_that_runs_have(
+def test_a_score_that_no_run_has_is_named_and_a_misspelt_metric_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     content = """
-metrics = ["accuracy", "acuracy", "macro_f1@round2", "gain_over_fedavg", "update_mb", "sparkle"]
+metrics = ["accuracy", "macro_f1@round2", "gain_over_fedavg", "update_mb", "sparkle"]
 
 [grid]
 dataset = ["community"]
@@ -272,12 +272,54 @@ rounds = 2
     assert run(tmp_path, "--table", str(tmp_path / "mine.toml"), "--engine", "in-process") == 0
     said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("no run has the score")]
     assert said == [
-        "no run has the score 'acuracy': did you mean accuracy?",
-        *(
-            f"no run has the score {name!r}, which its table names"
-            for name in ("macro_f1", "sparkle", "update_mb")
-        ),
+        f"no run has the score {name!r}, which its table names"
+        for name in ("macro_f1", "sparkle", "update_mb")
     ]
+    (tmp_path / "mine.toml").write_text(content.replace('"sparkle"', '"acuracy"'))
+    capsys.readouterr()
+    assert run(tmp_path, "--table", str(tmp_path / "mine.toml")) == 2
+    assert "mine: unknown metric 'acuracy': did you mean accuracy?" in capsys.readouterr().err
+
+
+METRIC = """
+from fedsub.methods.core.metrics import Items, Score, metric
+
+
+@metric(task="node-classification")
+def share_right(output, items):
+    return Score(items.right(output) / items.count, items.count)
+"""
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_metric_of_ones_own_is_a_file(
+    workers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "share_right.py").write_text(METRIC)
+    grid = '[grid]\ndataset = "community[nodes=200]"\nclients = 3\nmethod = "local"\n'
+    (tmp_path / "mine.toml").write_text(
+        f'extends = "default"\nmetrics = ["accuracy", "./share_right.py"]\n{grid}'
+    )
+    argv = ["--table", "mine.toml", "--rounds", "2", "--seeds", "2", "--workers", workers]
+    assert main(parse([*argv, "--format", "json"])) == 0
+    for record in json.loads(capsys.readouterr().out):
+        assert record["metrics"]["share_right"] == record["metrics"]["accuracy"]
+    assert "share right" in (tmp_path / "results" / "leaderboards" / "mine.md").read_text()
+    (tmp_path / "share_right.py").write_text("share_right = 3\n")
+    assert main(parse([*argv, "--rerun"])) == 1
+    assert "share_right.py holds no metric share_right" in capsys.readouterr().err
+
+
+def test_a_graph_in_the_folder_of_archives_is_found_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(parse(["data", "export", "community[nodes=90]", "--output", str(tmp_path / "bank.npz")])) == 0
+    monkeypatch.setenv("FEDSUB_DATA", str(tmp_path))
+    capsys.readouterr()
+    assert run(tmp_path / "results", *ONE, "--dataset", "bank", "--dry-run", "--format", "json") == 0
+    assert {cell["dataset"] for cell in json.loads(capsys.readouterr().out)} == {"bank"}
+    assert run(tmp_path / "results", *ONE, "--dataset", "bnk", "--dry-run") == 2
 
 
 def test_a_results_folder_that_cannot_be_written_is_found_before_any_cell_runs(

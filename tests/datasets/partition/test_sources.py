@@ -189,7 +189,7 @@ def test_a_scheme_from_a_python_file(dataset, tmp_path):
         ("def partition(dataset, clients, seed):\n    raise KeyError('a\\nb')", "fails .KeyError: "),
         ("def partition(dataset):\n    return 1", r"fails \(TypeError: "),
         (
-            "from datasets.errors import UserError\n"
+            "from fedsub.datasets.errors import UserError\n"
             "def partition(dataset, clients, seed):\n    raise UserError('ask for two clients')",
             "^ask for two clients$",
         ),
