@@ -1,59 +1,78 @@
-"""Whether a measured figure is the printed one: agrees, differs, or undecided.
+"""Whether a measured figure is the printed one, and whether a printed gain is there.
 
-The rule looks at the 90 % interval of measured − printed (Welch 1947, t distribution with Satterthwaite's
-degrees of freedom) and at a tolerance δ that was fixed before anything was measured:
+A level is judged by measured − printed, its 90 % interval (Welch 1947, Satterthwaite's degrees of freedom;
+`sequential` says how it allows for looking several times), and a tolerance δ:
 
-- agrees: the interval lies inside ±δ, as in two one-sided tests of equivalence (Schuirmann 1987);
-- differs: the interval leaves out 0, and the difference exceeds δ;
-- undecided: all else. An interval wider than δ, which is what noise gives, cannot agree.
+- matches: the interval lies inside ±δ, as in two one-sided tests of equivalence (Schuirmann 1987);
+- differs: the 95 % interval leaves out 0, and the difference exceeds δ;
+- needs more runs: more seeds may decide;
+- cannot be settled from print: no number of seeds decides, because the printed mean is not known well enough.
 
-What the interval is made of:
+The variance of the difference is the sum of:
 
 - ours: the variance between seeds over their number;
-- the paper's: the printed variance over the number of its runs. Where it prints no spread, ours stands in;
-- where the paper's runs share one draw of partition and split, its mean carries what that draw is off: our
-  variance between seeds, which draw anew, is added once. It holds the variance of training too, so that
-  where no spread is printed nothing more stands in.
+- the paper's: the printed variance over the number of its runs. Where it prints no spread, or one of two runs
+  that is smaller than ours, ours stands in;
+- where the paper's runs share one draw of partition and split: our variance between seeds, which draw anew,
+  once more. It holds the variance of training too, so that where no spread is printed nothing more stands in.
 
-A difference of seconds means nothing between two machines. Seconds are compared as ratios, on the scale of
-their logarithm.
+A gain over a baseline is judged by the measured gain, paired by seed, and its 90 % interval:
+
+- kept: the interval lies on the printed side of 0 and does not exclude half the printed gain;
+- vanished: the interval lies within ±1 point of 0, or on the other side of 0;
+- open: all else.
+
+Seconds of two machines are compared as ratios, on the scale of their logarithm.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
-from scipy.stats import t as student
+from scipy.special import stdtrit
+from scipy.stats import false_discovery_control
 
-AGREES, DIFFERS, UNDECIDED = "agrees", "differs", "undecided"
-JUDGED = (AGREES, UNDECIDED, DIFFERS)
-"""The verdicts on what is measured."""
+from fedsub.benchmark.analysis.sequential import ALPHA, LOOKS, half_width, p_value
+
+MATCHES, DIFFERS = "matches", "differs"
+NEEDS_RUNS, UNSETTLED = "needs more runs", "cannot be settled from print"
+VERDICTS = (MATCHES, DIFFERS, NEEDS_RUNS, UNSETTLED)
+"""The words for a measured figure."""
+KEPT, VANISHED, OPEN = "kept", "vanished", "open"
+GAINS = (KEPT, VANISHED, OPEN)
+"""The words for a measured gain."""
 NOT_MEASURED, CANNOT = "not measured", "cannot be measured here"
-LEVEL = 0.90
-LEAST = 3
+LEAST = LOOKS[0]
 """Seeds that a decision needs, where they differ at all."""
-POINTS = 2.0
-"""δ of accuracies, areas under the ROC curve, and what they gain or change."""
-SHARE = 0.10
-"""δ of bytes, sizes and all else, as a share of the printed figure."""
+DELTAS = ((1.0, 0.05), (1.5, 0.05), (2.0, 0.10), (3.0, 0.10))
+"""Tolerances for which the page counts verdicts: points of accuracies and areas, share of all else."""
+POINTS, SHARE = DELTAS[2]
+"""δ of accuracies and areas in points; of bytes, sizes and all else as a share of the printed figure."""
 FACTOR = 1.5
 """δ of seconds, as a factor either way."""
+NOTHING = 1.0
+"""Points within which a gain has vanished."""
+FALSE_DISCOVERIES = 0.10
+"""Rate at which false discoveries are controlled over many figures (Benjamini and Hochberg 1995)."""
 ROUNDING = 1e-9
 """A spread that is a smaller share of the values than this is none."""
+ONE_DRAW = "the paper drew its clients once"
+"""Reason of a verdict that cannot be settled."""
+TOO_NEAR = "the difference is too near δ"
+"""Reason of a verdict that more seeds decide only if they move the difference."""
 _IN_POINTS = {"accuracy", "auc", "f1", "gain", "change"}
 """The words in the name of a score that is judged by points."""
-_NO_SEEDS = "no number of seeds would decide it"
-_TOO_NEAR = "unless they move the difference, which lies too near δ"
-ONE_DRAW = "one draw in print"
-"""Ends the reason of a verdict that the paper's single draw leaves open."""
+_ALIKE = "all seeds give the same value"
+_ONE_DRAW_HERE = "all seeds share one draw of the clients here"
 # Every number of seeds up to a thousand, above it about every hundredth.
 _SEEDS = np.unique(np.concatenate([np.arange(2, 1001), np.geomspace(1000, 1e6, 700).astype(int)]))
+_Numbers = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -62,7 +81,7 @@ class Printed:
 
     mean: float
     spreads: tuple[float, ...] = ()
-    """Its standard deviation over runs, of a difference those of both parts; empty where none is printed."""
+    """Its standard deviation over runs; empty where none is printed."""
     runs: int = 1
     drawn_once: bool = False
     """Whether the runs share one partition and split."""
@@ -70,14 +89,15 @@ class Printed:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the rule says of one figure."""
+    """The judgement of one figure or gain."""
 
     word: str
     compared: tuple[float, float] | None = None
-    """What was compared: measured and printed means, gains, or ratios of seconds."""
+    """Measured and printed: means, gains, or ratios of seconds."""
     difference: float | None = None
     """Measured minus printed; of seconds measured over printed, and so the interval."""
     interval: tuple[float, float] | None = None
+    """90 % interval of the difference; of a gain that of the measured gain."""
     tolerance: float | None = None
     seeds: int | None = None
     """How many seeds would decide it, if the difference and the spreads stay what they are."""
@@ -87,11 +107,28 @@ class Verdict:
     """Whether the difference is a ratio."""
     count: int = 0
     """How many seeds, or pairs of them, were compared."""
+    p_differs: float | None = None
+    """p-value of no difference, two-sided."""
+    p_matches: float | None = None
+    """p-value of a difference of δ or more."""
+
+    def decided(self, tolerance: float) -> str:
+        """`matches` or `differs` for this δ, in the unit of the difference; empty if it is neither."""
+        if self.difference is None or self.interval is None or self.p_differs is None:
+            return ""
+        if self.is_ratio:
+            return self.word if self.word in (MATCHES, DIFFERS) else ""
+        low, high = self.interval
+        if self.count < LEAST and low < high:
+            return ""
+        if -tolerance <= low and high <= tolerance:
+            return MATCHES
+        return DIFFERS if self.p_differs <= ALPHA and abs(self.difference) > tolerance else ""
 
     @property
-    def may_move(self) -> bool:
-        """Whether more seeds would decide it by moving the difference alone."""
-        return self.reason.endswith(_TOO_NEAR)
+    def share_kept(self) -> float | None:
+        """Measured over printed of a gain."""
+        return self.compared[0] / self.compared[1] if self.compared and self.compared[1] else None
 
     @property
     def shown(self) -> str:
@@ -99,6 +136,11 @@ class Verdict:
         if self.difference is None:
             return ""
         return f"×{self.difference:.2f}" if self.is_ratio else f"{self.difference:+.2f}"
+
+    @property
+    def shown_gain(self) -> str:
+        """The measured gain beside the printed one, empty if there is none."""
+        return f"{self.compared[0]:+.2f} of {self.compared[1]:+.2f}" if self.compared else ""
 
     @property
     def shown_interval(self) -> str:
@@ -120,15 +162,21 @@ def is_in_points(metric: str) -> bool:
 
 
 def _words(metric: str) -> list[str]:
-    """Of its name, whatever the round or the clients that are asked for."""
+    """The words of its name, without the round or the clients."""
     return metric.partition("@")[0].split("_")
 
 
-def tolerance_of(metric: str, printed: float) -> float:
+def tolerance_of(metric: str, printed: float, points: float = POINTS, share: float = SHARE) -> float:
     """δ of a score of ours; of seconds that of the logarithm of their ratio."""
     if is_seconds(metric):
         return math.log(FACTOR)
-    return POINTS if is_in_points(metric) else SHARE * abs(printed)
+    return points if is_in_points(metric) else share * abs(printed)
+
+
+def survives(p_values: Iterable[float]) -> list[bool]:
+    """Which tests stay significant when the rate of false discoveries is controlled."""
+    listed = [*p_values]
+    return [*(false_discovery_control(listed) <= FALSE_DISCOVERIES)] if listed else []
 
 
 def judge(
@@ -141,9 +189,8 @@ def judge(
 ) -> Verdict:
     """Compare the values of our seeds with a printed mean.
 
-    `one_draw_here` says that our seeds share one partition and split as well; they then tell nothing of what
-    another draw would give, and nothing can be decided. `may_repeat` says that the same value for every seed
-    is no sign of seeds that do not work, as of bytes.
+    `one_draw_here`: our seeds share one partition and split as well, so that nothing can be decided.
+    `may_repeat`: the same value for every seed is sound, as for bytes.
     """
     return _judge(tuple(values), printed, tolerance, one_draw_here, may_repeat)
 
@@ -155,117 +202,171 @@ def _judge(
 ) -> Verdict:
     if not values:
         return Verdict(NOT_MEASURED)
-    comparison = _Comparison(statistics.fmean(values) - printed.mean, tolerance, 0.0, printed)
-    compared = comparison.difference + printed.mean, printed.mean
-    bare = Verdict(UNDECIDED, compared, comparison.difference, None, tolerance, count=len(values))
-    if len(values) == 1:
-        return replace(bare, reason="one seed has no spread")
-    spread = statistics.stdev(values)
-    if spread <= ROUNDING * max(map(abs, values)):
-        spread = 0.0
-    comparison = replace(comparison, spread=spread)
-    if not spread and not may_repeat:
-        return replace(bare, reason="all seeds give the same value: they do not repeat the run")
-    halves = comparison.half_widths(np.array([len(values)]))
-    half = float(halves[0])
-    interval = (comparison.difference - half, comparison.difference + half)
+    count, mean = len(values), statistics.fmean(values)
+    compared = (mean, printed.mean)
+    bare = Verdict(NEEDS_RUNS, compared, mean - printed.mean, None, tolerance, count=count)
+    if reason := _unsound(values, may_repeat):
+        return replace(bare, reason=reason)
+    found = _Difference(mean - printed.mean, tolerance, _spread(values), printed)
+    error, freedom = (float(each[0]) for each in found.errors(np.array([count])))
+    half = float(half_width(error, freedom, count))
+    bare = replace(bare, interval=(found.mean - half, found.mean + half))
     if one_draw_here:
-        return replace(bare, interval=interval, reason="all seeds share one draw of the clients here")
-    word = comparison.word(halves)
-    if word != UNDECIDED and (len(values) >= LEAST or not comparison.spread):
-        return replace(bare, word=word, interval=interval)
-    seeds = comparison.seeds(len(values))
-    reason = "" if seeds else comparison.obstacle(len(values))
-    return replace(bare, interval=interval, seeds=seeds, reason=reason)
+        return replace(bare, reason=_ONE_DRAW_HERE)
+    p_differs = min(1.0, 2 * p_value(abs(found.mean), error, freedom, count))
+    p_matches = p_value(tolerance - abs(found.mean), error, freedom, count)
+    bare = replace(bare, p_differs=p_differs, p_matches=p_matches)
+    if word := bare.decided(tolerance):
+        return replace(bare, word=word)
+    if seeds := found.seeds(count):
+        return replace(bare, seeds=seeds)
+    reason = found.obstacle(count)
+    return replace(bare, word=NEEDS_RUNS if reason == TOO_NEAR else UNSETTLED, reason=reason)
 
 
-def judge_groups(groups: Sequence[Sequence[float]], tolerance: float) -> Verdict:
-    """Whether the mean of the groups' means is 0: every group counts the same, however many values it has.
+def judge_gain(
+    values: Sequence[float], printed: float, *, one_draw_here: bool = False, may_repeat: bool = False
+) -> Verdict:
+    """Whether a printed gain, in points, is there, by the gains of our seeds."""
+    if not values:
+        return Verdict(NOT_MEASURED)
+    count, mean, spread = len(values), statistics.fmean(values), _spread(values)
+    bare = Verdict(OPEN, (mean, printed), mean - printed, count=count)
+    if reason := _unsound(values, may_repeat):
+        return replace(bare, reason=reason)
 
-    Each has two or more; variances are their own, with Satterthwaite's degrees of freedom.
+    def half(seeds: Any) -> Any:
+        return half_width(spread / np.sqrt(seeds), seeds - 1, seeds)
+
+    now = float(half(count))
+    bare = replace(bare, interval=(mean - now, mean + now))
+    if one_draw_here:
+        return replace(bare, reason=_ONE_DRAW_HERE)
+    if count >= LEAST or not spread:
+        bare = replace(bare, word=_gain_word(mean, now, printed))
+    if bare.word == OPEN:
+        more = _SEEDS[max(count + 1, LEAST) <= _SEEDS]
+        words = (_gain_word(mean, float(each), printed) for each in half(more))
+        bare = replace(
+            bare, seeds=next((int(n) for n, word in zip(more, words, strict=True) if word != OPEN), None)
+        )
+    return bare
+
+
+def _gain_word(mean: float, half: float, printed: float) -> str:
+    """The verdict on a gain by the interval mean ± half."""
+    side = math.copysign(1.0, printed) if printed else 0.0
+    low, high = side * mean - half, side * mean + half
+    if side and low > 0 and high >= abs(printed) / 2:
+        return KEPT
+    return VANISHED if abs(mean) + half <= NOTHING or (side and high < 0) else OPEN
+
+
+def _spread(values: Sequence[float]) -> float:
+    """Standard deviation of the values; 0 where they differ by rounding alone, or there is one."""
+    spread = statistics.stdev(values) if len(values) > 1 else 0.0
+    return 0.0 if spread <= ROUNDING * max(map(abs, values)) else spread
+
+
+def _unsound(values: Sequence[float], may_repeat: bool) -> str:
+    """Why the values have no spread to judge by; empty if they do."""
+    if len(values) == 1:
+        return "one seed has no spread"
+    return _ALIKE if not _spread(values) and not may_repeat else ""
+
+
+def judge_draws(groups: Sequence[Sequence[float]], tolerance: float) -> Verdict:
+    """Whether the mean of differences is 0 to within `tolerance`, over draws whose number was fixed before.
+
+    Every group counts the same, however many values it has. Variances are the groups' own, with
+    Satterthwaite's degrees of freedom. A single value decides nothing.
     """
-    difference = statistics.fmean(map(statistics.fmean, groups))
+    mean = statistics.fmean(map(statistics.fmean, groups))
+    count = sum(map(len, groups))
+    bare = Verdict(NEEDS_RUNS, (mean, 0.0), mean, None, tolerance, count=count)
+    if min(map(len, groups)) < 2:
+        return replace(bare, reason="one draw has no spread")
     parts = [statistics.variance(values) / len(values) / len(groups) ** 2 for values in groups]
-    variance = sum(parts)
     below = sum(part**2 / (len(values) - 1) for part, values in zip(parts, groups, strict=True))
-    half = math.sqrt(variance) * float(student.ppf((1 + LEVEL) / 2, variance**2 / below)) if below else 0.0
-    word = _Comparison(difference, tolerance, 0.0, Printed(0.0)).word(np.array([half]))
-    interval = (difference - half, difference + half)
-    return Verdict(
-        word, (difference, 0.0), difference, interval, tolerance, count=sum(len(values) for values in groups)
-    )
+    error, freedom = math.sqrt(sum(parts)), sum(parts) ** 2 / below if below else 1.0
+    match, differ = (error * float(stdtrit(freedom, 1 - alpha)) for alpha in (ALPHA, ALPHA / 2))
+    found = replace(bare, interval=(mean - match, mean + match))
+    if count < LEAST and match:
+        return found
+    if abs(mean) + match <= tolerance:
+        return replace(found, word=MATCHES)
+    return replace(found, word=DIFFERS) if abs(mean) > max(differ, tolerance) else found
 
 
 def judge_seconds(ratios: Sequence[float], printed: float, runs: int = 1) -> Verdict:
     """Compare ratios of seconds, one a seed, with a printed ratio; all must be above 0 to be compared."""
     if min((printed, *ratios), default=0.0) <= 0:
-        return Verdict(CANNOT, reason="a ratio of seconds is above 0")
-    found = judge(
-        [math.log(ratio) for ratio in ratios], Printed(math.log(printed), (), runs), math.log(FACTOR)
-    )
-    if found.difference is None:
+        return Verdict(CANNOT, reason="a ratio of seconds must be above 0")
+    found = judge([math.log(each) for each in ratios], Printed(math.log(printed), (), runs), math.log(FACTOR))
+    if found.difference is None or found.compared is None:
         return found
     interval = None if found.interval is None else (math.exp(found.interval[0]), math.exp(found.interval[1]))
-    ratio, compared = math.exp(found.difference), None
-    if found.compared is not None:
-        compared = math.exp(found.compared[0]), math.exp(found.compared[1])
     return replace(
-        found, compared=compared, difference=ratio, interval=interval, tolerance=FACTOR, is_ratio=True
+        found,
+        compared=(math.exp(found.compared[0]), math.exp(found.compared[1])),
+        difference=math.exp(found.difference),
+        interval=interval,
+        tolerance=FACTOR,
+        is_ratio=True,
     )
 
 
 @dataclass(frozen=True)
-class _Comparison:
-    difference: float
+class _Difference:
+    mean: float
     tolerance: float
     spread: float
     printed: Printed
 
-    def half_widths(self, seeds: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Half the interval's width for each number of seeds."""
-        printed = self.printed
-        others = 1.0 if printed.drawn_once else 0.0 if printed.spreads else 1.0 / printed.runs
+    @cached_property
+    def _theirs(self) -> tuple[float, ...]:
+        """The printed spreads that count: one of two runs that is below ours says too little."""
+        spreads, few = self.printed.spreads, self.printed.runs == 2
+        return () if few and any(each < self.spread for each in spreads) else spreads
+
+    def errors(self, seeds: _Numbers) -> tuple[_Numbers, _Numbers]:
+        """Standard error and degrees of freedom of the mean for each number of seeds."""
+        runs = self.printed.runs
+        others = 1.0 if self.printed.drawn_once else 0.0 if self._theirs else 1.0 / runs
         ours = self.spread**2 * (1.0 / seeds + others)
-        theirs = [spread**2 / printed.runs for spread in printed.spreads]
+        theirs = [spread**2 / runs for spread in self._theirs]
         variance = ours + sum(theirs)
-        below = ours**2 / (seeds - 1) + sum(part**2 for part in theirs) / max(printed.runs - 1, 1)
+        below = ours**2 / (seeds - 1) + sum(part**2 for part in theirs) / max(runs - 1, 1)
         # Without any spread the interval is a point, whatever the degrees of freedom.
         freedom = np.divide(variance**2, below, out=np.ones_like(variance), where=below > 0)
-        widths: np.ndarray[Any, Any] = student.ppf((1 + LEVEL) / 2, freedom) * np.sqrt(variance)
-        return widths
+        return np.sqrt(variance), freedom
 
-    def agrees(self, half: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Whether an interval of that half-width around the difference lies inside ± δ."""
-        return abs(self.difference) + half <= self.tolerance
-
-    def differs(self, half: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Whether it leaves out 0, and the difference exceeds δ."""
-        distance = abs(self.difference)
-        return (distance > half) & (distance > self.tolerance)
-
-    def word(self, half: np.ndarray[Any, Any]) -> str:
-        """The verdict by an interval of that half-width, (1,)."""
-        return AGREES if self.agrees(half)[0] else DIFFERS if self.differs(half)[0] else UNDECIDED
+    def _halves(self, alpha: float, seeds: _Numbers) -> _Numbers:
+        halves: _Numbers = half_width(*self.errors(seeds), seeds, alpha)
+        return halves
 
     def seeds(self, present: int) -> int | None:
         """The smallest number of seeds above the present one that decides; None if none does."""
         more = _SEEDS[max(present + 1, LEAST) <= _SEEDS]
-        halves = self.half_widths(more)
-        deciding = more[self.agrees(halves) | self.differs(halves)]
+        distance = abs(self.mean)
+        if distance > self.tolerance:
+            deciding = more[distance > self._halves(ALPHA / 2, more)]
+        else:
+            deciding = more[distance + self._halves(ALPHA, more) <= self.tolerance]
         return int(deciding[0]) if len(deciding) else None
 
-    def _least_half_width(self) -> float:
-        return float(self.half_widths(_SEEDS[-1:])[0])
+    def _narrow(self) -> bool:
+        """Whether the narrowest interval that seeds give is within ±δ around 0."""
+        return float(self._halves(ALPHA, _SEEDS[-1:])[0]) <= self.tolerance
 
     def obstacle(self, present: int) -> str:
         """Why no number of seeds decides."""
         printed = self.printed
         drawn_anew = replace(self, printed=replace(printed, drawn_once=False))
-        too_near = self._least_half_width() <= self.tolerance
-        if drawn_anew.seeds(present) or (not too_near and drawn_anew._least_half_width() <= self.tolerance):
-            return f"{_NO_SEEDS}: {ONE_DRAW}"
-        if too_near:
-            return f"{_NO_SEEDS} {_TOO_NEAR}"
-        if printed.spreads:
-            return f"{_NO_SEEDS}: the printed spread alone is wider"
-        return f"{_NO_SEEDS}: no spread is printed, and ours over {printed.runs} printed run(s) is wider"
+        if drawn_anew.seeds(present) or (not self._narrow() and drawn_anew._narrow()):
+            return ONE_DRAW
+        if self._narrow():
+            return TOO_NEAR
+        if self._theirs:
+            return "the printed spread alone is wider than δ"
+        return f"no spread is printed, and ours over {printed.runs} printed run(s) is wider than δ"

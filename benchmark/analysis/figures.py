@@ -6,19 +6,14 @@ import shlex
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
-from fedsub.benchmark.analysis.agreement import (
-    CANNOT,
-    DIFFERS,
-    NOT_MEASURED,
-    ONE_DRAW,
-    Verdict,
-)
+from fedsub.benchmark.analysis.agreement import CANNOT, DIFFERS, NOT_MEASURED, VANISHED, Verdict
 from fedsub.benchmark.analysis.causes import text_of
 from fedsub.benchmark.analysis.judged import REFERENCE, gain_of, level_of
 from fedsub.benchmark.analysis.metrics import CHANGE, COMMUNICATION, GAIN, MODEL_SIZE, WHOLE_MODEL
-from fedsub.benchmark.analysis.public_code import beside
+from fedsub.benchmark.analysis.public_code import Comparison, on_same_clients
 from fedsub.benchmark.analysis.public_records import Run
 from fedsub.benchmark.analysis.published import (
     PLACE,
@@ -78,8 +73,8 @@ class Entry:
     """See `Protocol.chosen_for`."""
     trials: tuple[Trial, ...] = ()
     """What else was run in its place, or in another table's for the same cells."""
-    gain_of_draws: Verdict | None = None
-    """What the gain would be where one draw in print leaves it open, if draws cancelled in it wholly."""
+    authors: Comparison | None = None
+    """The authors' own code on the clients of these records; None if it was not run."""
 
     @property
     def table(self) -> str:
@@ -93,30 +88,14 @@ class Entry:
 
     @property
     def gain_cause(self) -> str:
-        """The same of the gain."""
-        differs = self.gain is not None and self.gain.word == DIFFERS
-        return self._text("gain") if differs else ""
+        """Why the gain has vanished."""
+        return self._text("gain") if self.gain is not None and self.gain.word == VANISHED else ""
 
     def _text(self, kind: str) -> str:
         return text_of(self.figure.place, kind, [trial.said(kind) for trial in self.trials])
 
-    def authors(self, runs: Mapping[str, Sequence[Run]]) -> dict[str, Any] | None:
-        """What the authors' own code gave on the clients of these records, and whether ours gives the same;
-        None if it was not run. `runs` is by the work of our cell, the latest last."""
-        found = None if self.row is None else beside(self.row.records, self.metric, runs)
-        if found is None:
-            return None
-        scores = found.theirs
-        return {
-            "mean": _rounded(statistics.fmean(scores)),
-            "std": _rounded(statistics.stdev(scores)) if len(scores) > 1 else None,
-            "seeds": len(scores),
-            "seconds_per_round": _rounded(found.seconds_per_round),
-            **_verdict(found.verdict),
-        }
-
-    def to_dict(self, runs: Mapping[str, Sequence[Run]]) -> dict[str, Any]:
-        """JSON-ready, flat but for the verdicts; `runs` are those of the authors' code."""
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready, flat but for the verdicts."""
         score = None if self.row is None else self.row.scores[self.metric]
         return {
             **dict(zip(PLACE, self.figure.place, strict=True)),
@@ -135,18 +114,18 @@ class Entry:
             "measured": None
             if score is None
             else {"mean": _rounded(score.mean), "std": _rounded(score.std), "seeds": len(score.by_seed)},
+            "authors": _authors(self.authors),
             "level": {**_compared(self.level), **_verdict(self.level)},
             "gain": None
             if self.gain is None
             else {
                 "over": self.figure.baseline,
                 **_compared(self.gain),
+                "share_kept": _rounded(self.gain.share_kept),
                 **_verdict(self.gain),
                 "seeds": self.gain.count,
-                "if_draws_cancel": None if self.gain_of_draws is None else self.gain_of_draws.word,
                 "cause": self.gain_cause,
             },
-            "authors": self.authors(runs),
             "chosen": [*self.chosen],
             "cause": self.cause,
             "trials": [_tried(trial) for trial in self.trials],
@@ -155,12 +134,14 @@ class Entry:
         }
 
 
-def make_entries(leaderboards: Iterable[Leaderboard]) -> list[Entry]:
+def make_entries(
+    leaderboards: Iterable[Leaderboard], runs: Mapping[str, Sequence[Run]] = MappingProxyType({})
+) -> list[Entry]:
     """One entry per printed figure, in the order of the list of figures.
 
-    `leaderboards` are of all protocols, those without records too. Where several rows answer a figure, the
-    one that `precedence` puts first counts, of equal ones that of the most seeds; a row of one seed draws
-    nothing anew.
+    `leaderboards` are of all protocols, those without records too; `runs` are those of the authors' code, by
+    the work of our cell. Where several rows answer a figure, the one that `precedence` puts first counts, of
+    equal ones that of the most seeds; a row of one seed draws nothing anew.
     """
     measured: dict[Identity, list[Entry]] = {}
     planned: dict[Identity, Entry] = {}
@@ -188,7 +169,9 @@ def make_entries(leaderboards: Iterable[Leaderboard]) -> list[Entry]:
         candidates = measured.get(identity, [])
         if candidates:
             best = max(candidates, key=rank)
-            found.append(replace(best, trials=_trials(best, equal_work)))
+            assert best.row is not None
+            authors = on_same_clients(best.row.records, best.metric, runs)
+            found.append(replace(best, trials=_trials(best, equal_work), authors=authors))
         elif identity in planned:
             found.append(planned[identity])
         else:
@@ -233,7 +216,7 @@ def _planned(protocol: Protocol) -> Iterator[Entry]:
         for metric in protocol.scores:
             for figure in answered_figures(protocol, metric, *point):
                 at_hand = NOT_AT_HAND.get(str(figure.place[2]))
-                reason = REFERENCE if metric == figure.reference else at_hand
+                reason = figure.cannot or (REFERENCE if metric == figure.reference else at_hand)
                 level = Verdict(CANNOT, reason=reason) if reason else Verdict(NOT_MEASURED)
                 where = dict(zip(AXES, point, strict=True))
                 command = command_of(protocol, where, metric, range(protocol.seeds))
@@ -248,21 +231,16 @@ def measured_on(protocol: Protocol, rows: Sequence[Row]) -> Iterator[Entry]:
             continue
         for metric in row.scores:
             for figure in answered_figures(protocol, metric, **row.point):
-                gain = gain_of(protocol, row, rows, metric, figure)
-                of_draws = None
-                if gain is not None and gain.reason.endswith(ONE_DRAW):
-                    of_draws = gain_of(protocol, row, rows, metric, replace(figure, drawn_once=False))
                 yield Entry(
                     figure,
                     protocol.name,
                     metric,
                     row,
                     level_of(protocol, row, metric, figure),
-                    gain,
+                    gain_of(protocol, row, rows, metric, figure),
                     row.point,
                     command_of(protocol, row.point, metric, [*row.scores[metric].by_seed]),
                     row.chosen,
-                    gain_of_draws=of_draws,
                 )
 
 
@@ -297,6 +275,20 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, DECIMALS)
 
 
+def _authors(found: Comparison | None) -> dict[str, Any] | None:
+    """What the authors' own code gave, and whether ours gives the same."""
+    if found is None:
+        return None
+    scores = found.theirs
+    return {
+        "mean": _rounded(statistics.fmean(scores)),
+        "std": _rounded(statistics.stdev(scores)) if len(scores) > 1 else None,
+        "seeds": len(scores),
+        "seconds_per_round": _rounded(found.seconds_per_round),
+        **_verdict(found.verdict),
+    }
+
+
 def _tried(trial: Trial) -> dict[str, Any]:
     return {
         "changed": trial.changed,
@@ -319,6 +311,7 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
         "difference": _rounded(verdict.difference),
         "interval": None if verdict.interval is None else [_rounded(end) for end in verdict.interval],
         "tolerance": _rounded(verdict.tolerance),
+        "p_differs": _rounded(verdict.p_differs),
         "seeds_to_decide": verdict.seeds,
         "reason": verdict.reason,
     }

@@ -1,4 +1,4 @@
-"""Rows beside the printed figures that they answer: the level and the gain, judged by `agreement`."""
+"""Rows beside the printed figures that they answer: the verdicts on level and gain."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from fedsub.benchmark.analysis.agreement import (
     CANNOT,
     NOT_MEASURED,
-    UNDECIDED,
     Printed,
     Verdict,
     is_in_points,
     is_seconds,
     judge,
+    judge_gain,
     judge_seconds,
     tolerance_of,
 )
@@ -24,13 +24,13 @@ from fedsub.benchmark.spec.protocol import Protocol
 
 REFERENCE = "seconds of another machine; the others are divided by them"
 """Why those of the reference row are not compared."""
-SAME_RUNS = "every run here is its baseline's, and no spread is printed to judge that by"
-"""Why no gain is judged where a method did nothing beyond its baseline."""
 
 
 def level_of(protocol: Protocol, row: Row, metric: str, figure: Figure) -> Verdict:
     """The verdict on a score of a row and a printed figure that it answers."""
     score = row.scores.get(metric)
+    if figure.cannot:
+        return Verdict(CANNOT, reason=figure.cannot)
     if score is None:
         return Verdict(NOT_MEASURED)
     if is_seconds(metric):
@@ -47,10 +47,9 @@ def level_of(protocol: Protocol, row: Row, metric: str, figure: Figure) -> Verdi
 def gain_of(
     protocol: Protocol, row: Row, others: Iterable[Row], metric: str, figure: Figure
 ) -> Verdict | None:
-    """The verdict on what a row gains over the baseline of the printed table, paired by seed.
+    """The verdict on the gain of a row over the baseline of the printed table, paired by seed.
 
-    What all methods owe to a draw of the data cancels; what is left of it is judged as a level is. None for
-    the baseline itself, where no baseline is printed, and for scores that are no accuracies.
+    None for the baseline itself, where no baseline is printed, and for scores that are no accuracies.
     """
     if not is_in_points(metric) or metric.startswith((GAIN, CHANGE)) or row.method == figure.baseline:
         return None
@@ -70,20 +69,13 @@ def gain_of(
     if base is None or metric not in row.scores:
         return Verdict(NOT_MEASURED, reason=f"no {figure.baseline} on the same clients")
     own, theirs = row.scores[metric].by_seed, base.scores[metric].by_seed
-    spreads = (*_spreads(figure), *_spreads(of_table[0]))
-    differences = differences_of(own, theirs)
-    printed_gain = figure.mean - of_table[0].mean
-    tolerance = tolerance_of(metric, figure.mean)
-    # A gain of zero in every run is exact: the method did nothing beyond its baseline.
-    is_baseline = repeats(own) and len(differences) > 1 and not any(differences.values())
-    if is_baseline and len(spreads) < 2:
-        return Verdict(UNDECIDED, (0.0, printed_gain), -printed_gain, None, tolerance, reason=SAME_RUNS)
-    return judge(
-        [*differences.values()],
-        Printed(printed_gain, spreads if len(spreads) == 2 else (), figure.runs, figure.drawn_once),
-        tolerance,
+    differences = [*differences_of(own, theirs).values()]
+    return judge_gain(
+        differences,
+        figure.mean - of_table[0].mean,
         one_draw_here=is_drawn_once(row),
-        may_repeat=is_baseline,
+        # A gain of zero in every run is exact: the method did nothing beyond its baseline.
+        may_repeat=repeats(own) and not any(differences),
     )
 
 

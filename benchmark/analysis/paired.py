@@ -8,6 +8,7 @@ mean it has two one-sided p-values, that of holding and that of failing:
 - equal: it lies inside ± m, by two one-sided tests (Schuirmann 1987); it fails outside ± m.
 
 A comparison holds, or fails, where that p-value is at most 5 %: where its 90 % interval lies on that side.
+Both allow for several looks at the seeds (`sequential`).
 
 A claim has columns, each with one comparison or several that must all hold (a method against every rival),
 and says in how many columns, k of n, it must hold. It holds where that many do, and fails where n − k + 1
@@ -26,14 +27,12 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from scipy.stats import t as student
-
-from fedsub.benchmark.analysis.agreement import LEAST, LEVEL, NOT_MEASURED, ROUNDING, UNDECIDED
+from fedsub.benchmark.analysis.agreement import LEAST, NEEDS_RUNS, NOT_MEASURED, ROUNDING
+from fedsub.benchmark.analysis.sequential import ALPHA, half_width, p_value
 
 HOLDS, FAILS = "holds", "fails"
 HIGHER, LOWER, EQUAL = "higher", "lower", "equal"
 DIRECTIONS = (HIGHER, LOWER, EQUAL)
-ALPHA = (1 - LEVEL) / 2
 
 
 @dataclass(frozen=True)
@@ -61,10 +60,10 @@ class Comparison:
     def seeds_needed(self, most: int) -> int | None:
         """How many seeds, above those that it has and up to `most`, would decide it, if difference and spread
         stay what they are; None where that many do not, or it is decided."""
-        if self.word != UNDECIDED:
+        if self.word != NEEDS_RUNS:
             return None
         counts = range(self.seeds + 1, most + 1)
-        return next((count for count in counts if self.at(count).word != UNDECIDED), None)
+        return next((count for count in counts if self.at(count).word != NEEDS_RUNS), None)
 
     def at(self, seeds: int) -> Comparison:
         """As so many seeds would make it, if difference and spread stay what they are; itself if it has as
@@ -93,9 +92,9 @@ def repeats(values: Mapping[int, float]) -> bool:
 
 
 def interval_of(differences: Sequence[float]) -> tuple[float, float]:
-    """The 90 % interval of the mean of two differences or more, by Student's t distribution."""
+    """The 90 % interval of the mean of two differences or more."""
     mean, count = statistics.fmean(differences), len(differences)
-    half = float(student.ppf((1 + LEVEL) / 2, count - 1)) * statistics.stdev(differences) / math.sqrt(count)
+    half = float(half_width(statistics.stdev(differences) / math.sqrt(count), count - 1, count))
     return mean - half, mean + half
 
 
@@ -127,7 +126,7 @@ def _p_values(mean: float, spread: float, count: int, direction: str, margin: fl
         if spread == 0:
             # Scores that differ by the bound itself seldom do so to the last digit.
             return 0.0 if distance > ROUNDING * max(abs(mean), abs(bound)) else 1.0
-        return float(student.sf(distance * math.sqrt(count) / spread, count - 1))
+        return p_value(distance, spread / math.sqrt(count), count - 1, count)
 
     if direction == EQUAL:
         return max(beyond(-margin, 1), beyond(margin, -1)), min(beyond(margin, 1), beyond(-margin, -1))
@@ -180,4 +179,4 @@ def _partial_conjunction(values: Sequence[float], needed: int) -> float:
 def _word(holds: float, fails: float) -> str:
     if holds <= ALPHA:
         return HOLDS
-    return FAILS if fails <= ALPHA else UNDECIDED
+    return FAILS if fails <= ALPHA else NEEDS_RUNS

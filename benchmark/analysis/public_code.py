@@ -8,7 +8,7 @@ from itertools import product
 from statistics import fmean
 from types import MappingProxyType
 
-from fedsub.benchmark.analysis.agreement import Printed, Verdict, judge, judge_groups
+from fedsub.benchmark.analysis.agreement import Verdict, judge_draws
 from fedsub.benchmark.analysis.codes import CODES
 from fedsub.benchmark.analysis.public_records import Run
 from fedsub.benchmark.records.folder import Records
@@ -85,10 +85,7 @@ class Comparison:
     def verdict(self) -> Verdict:
         """Whether the mean difference is 0 to within ± TOLERANCE: of one sample by Student's interval over
         its draws, of several by that of the mean of their means."""
-        samples = [replace(self, pairs=pairs).differences for pairs in self.samples]
-        if len(samples) > 1:
-            return judge_groups(samples, TOLERANCE)
-        return judge(samples[0], Printed(0.0, (0.0,)), TOLERANCE, may_repeat=True)
+        return judge_draws([replace(self, pairs=pairs).differences for pairs in self.samples], TOLERANCE)
 
     @property
     def seconds_per_round(self) -> float:
@@ -119,7 +116,9 @@ def by_work(runs: Mapping[str, Sequence[Run]], records: Records) -> dict[str, Se
     return {work[key]: same for key, same in runs.items() if key in work}
 
 
-def beside(records: Sequence[Record], metric: str, runs: Mapping[str, Sequence[Run]]) -> Comparison | None:
+def on_same_clients(
+    records: Sequence[Record], metric: str, runs: Mapping[str, Sequence[Run]]
+) -> Comparison | None:
     """The runs of the authors' code on the clients of these records, repetitions of one cell; None where it
     was not run on any, or does not give the metric. `runs` is by the work of our cell,
     of a code the latest last."""

@@ -35,6 +35,8 @@ class Figure:
     drawn_once: bool = False
     baseline: str = ""
     reference: str = ""
+    cannot: str = ""
+    """Why no run here answers it."""
     scale: float = 1.0
     """What the printed figure was multiplied by to stand in our unit."""
 
@@ -94,6 +96,7 @@ def answered_figures(
                     drawn_once=block.drawn_once,
                     baseline=block.method[method].get("baseline", block.baseline),
                     reference=block.reference,
+                    cannot=block.cannot,
                 )
                 break
 

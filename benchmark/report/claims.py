@@ -11,7 +11,7 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
-from fedsub.benchmark.analysis.agreement import CANNOT, LEAST, LEVEL, NOT_MEASURED, UNDECIDED, is_in_points
+from fedsub.benchmark.analysis.agreement import CANNOT, LEAST, NEEDS_RUNS, NOT_MEASURED, is_in_points
 from fedsub.benchmark.analysis.claims import (
     ALL_BUT,
     EVERY,
@@ -41,6 +41,7 @@ from fedsub.benchmark.analysis.paired import (
 )
 from fedsub.benchmark.analysis.published import published_figure
 from fedsub.benchmark.analysis.scores import Leaderboard, Row
+from fedsub.benchmark.analysis.sequential import LEVEL
 from fedsub.benchmark.report.tables import markdown_table
 from fedsub.benchmark.report.wording import partition_title
 from fedsub.benchmark.report.writing import write_page
@@ -69,7 +70,7 @@ RULE = (
     "against here, whose spread counts too: it need not be the closest by its mean. The printed span of a "
     "claim is over the rivals that were closest in print, which may be others than those of its columns."
 )
-_WORDS = (HOLDS, FAILS, UNDECIDED, NOT_MEASURED)
+_WORDS = (HOLDS, FAILS, NEEDS_RUNS, NOT_MEASURED)
 _HEAD = (
     "claim", "place", "tested by", "printed", "measured", *(f"columns: {word}" for word in _WORDS),
     "not at hand", "seeds", "verdict",
@@ -371,7 +372,7 @@ def _column_line(contrast: Contrast, name: str, column: Measured) -> Iterator[li
 def _why_open(contrast: Contrast, column: Measured, place: int, comparison: Comparison) -> str:
     """What leaves a column undecided whatever its interval, in brackets; empty if nothing does. `place` is
     that of the comparison in it."""
-    if column.word != UNDECIDED:
+    if column.word != NEEDS_RUNS:
         return ""
     sides = zip(contrast.against, column.comparisons, strict=True)
     missing = [_side(side) for side, found in sides if found is None]

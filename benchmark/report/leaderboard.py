@@ -14,21 +14,23 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from fedsub.benchmark.analysis.agreement import (
-    AGREES,
     DIFFERS,
     FACTOR,
-    LEVEL,
+    MATCHES,
+    NEEDS_RUNS,
     POINTS,
     SHARE,
-    UNDECIDED,
+    UNSETTLED,
+    VERDICTS,
     Verdict,
 )
 from fedsub.benchmark.analysis.judged import gain_of, level_of
 from fedsub.benchmark.analysis.metrics import heading_of, with_spread
-from fedsub.benchmark.analysis.public_code import Comparison, beside
+from fedsub.benchmark.analysis.public_code import Comparison, on_same_clients
 from fedsub.benchmark.analysis.public_records import Run
 from fedsub.benchmark.analysis.published import answerable, grid_points
 from fedsub.benchmark.analysis.scores import Block, Leaderboard, Row, Score, best_of, blocks_of, metrics_of
+from fedsub.benchmark.analysis.sequential import LEVEL
 from fedsub.benchmark.records.record import ALONE, OK, Record
 from fedsub.benchmark.report.tables import escape, markdown_table
 from fedsub.benchmark.report.wording import partition_title, sentence_list
@@ -49,13 +51,13 @@ _BEST = (
     "standard deviation over seeds."
 )
 _VERDICTS = (
-    "Difference is measured minus published; it agrees where "
-    f"its {LEVEL:.0%} interval lies inside ± δ, differs where the interval leaves out 0 and the "
-    f"difference exceeds δ, and is undecided otherwise. δ is {POINTS:g} points for accuracies and areas, "
-    f"{SHARE:.0%} of the published figure for all else, a factor of {FACTOR:g} for seconds, which are "
-    "compared as ratios to those of a reference (`reproduction.md` has the rule and the intervals). "
-    "Difference of gain is the same for what a method has over the table's baseline, paired by seed, with "
-    "the number of pairs in brackets where that is not the row's number of seeds."
+    f"Difference is measured minus published. It {MATCHES} where its {LEVEL:.0%} interval lies inside ±δ, "
+    f"and {DIFFERS} where the 95% interval leaves out 0 and the difference exceeds δ. Else it {NEEDS_RUNS}, "
+    f"or {UNSETTLED}, where no number of our seeds decides. δ is {POINTS:g} points for accuracies and areas, "
+    f"{SHARE:.0%} of the published figure for all else, and a factor of {FACTOR:g} for seconds, which are "
+    "compared as ratios to those of a reference (`reproduction.md` has the rule, and how gains are judged). "
+    "A gain over the table's baseline is paired by seed, with the number of pairs in brackets where that is "
+    "not the row's number of seeds."
 )
 _COSTS = (
     "Seconds per round are training and evaluation, total seconds include set-up; megabytes (10⁶ bytes) "
@@ -68,7 +70,7 @@ PLAIN_LEGEND = f"{_BEST} {_COSTS}"
 NONE_PUBLISHED = "No published figure answers these cells."
 COSTS = ("s/round", "s total", "MB up/round", "MB down/round", "MB once", "seeds")
 """The last columns of every table."""
-GAINS = "difference of gain"
+GAINS = "gain of printed"
 THEIRS = "authors' code here"
 THEIR_SECONDS = "authors' s/round"
 ABOUT_THEIRS = (
@@ -162,17 +164,17 @@ def table_of(
         columns.append([heading_of(metric), *measured])
         # Where several scores are in print, a heading says of which it is.
         of = f", {heading_of(metric)}" if len(compared) > 1 else ""
+        answers = [on_same_clients(row.records, metric, theirs) for row in rows]
+        if any(answers):
+            columns.append([f"{THEIRS}{of}", *map(authors_shown, answers)])
+        seconds |= {place: found.seconds_per_round for place, found in enumerate(answers) if found}
         if metric in compared:
             columns.append([f"published{of}", *map(_published, scores)])
             levels = [_level(protocol, row, metric) for row in rows]
             gains = [_gain(protocol, row, rows, metric) for row in rows]
             columns.append([f"difference{of}", *map(_verdict, levels)])
             if any(gain is not None for gain in gains):
-                columns.append([f"{GAINS}{of}", *map(_verdict, gains, scores)])
-        answers = [beside(row.records, metric, theirs) for row in rows]
-        if any(answers):
-            columns.append([f"{THEIRS}{of}", *map(_theirs, answers)])
-        seconds |= {place: found.seconds_per_round for place, found in enumerate(answers) if found}
+                columns.append([f"{GAINS}{of}", *map(_gained, gains, scores)])
     if seconds:
         listed = (seconds.get(place) for place in range(len(rows)))
         columns.append([THEIR_SECONDS, *("–" if each is None else f"{each:.4f}" for each in listed)])
@@ -180,12 +182,13 @@ def table_of(
     return [*head, *COSTS], [[*line, *_costs(row)] for line, row in zip(cells, rows, strict=True)]
 
 
-def _theirs(found: Comparison | None) -> str:
+def authors_shown(found: Comparison | None) -> str:
+    """Mean, spread and draws of the authors' code, and whether ours gives the same."""
     if found is None:
         return "–"
     scores = found.theirs
     spread = statistics.stdev(scores) if scores[1:] else None
-    return f"{with_spread(statistics.fmean(scores), spread)} ({len(scores)})"
+    return f"{with_spread(statistics.fmean(scores), spread)} ({len(scores)}) {found.verdict.word}"
 
 
 def _name(row: Row, several_backbones: bool) -> str:
@@ -225,12 +228,15 @@ def _gain(protocol: Protocol, row: Row, rows: Iterable[Row], metric: str) -> Ver
     return None if figure is None else gain_of(protocol, row, rows, metric, figure)
 
 
-def _verdict(verdict: Verdict | None, score: Score | None = None) -> str:
-    """The difference and the word, with how many seeds were compared where `score` has another number."""
-    if verdict is None or verdict.difference is None:
+def _verdict(verdict: Verdict | None) -> str:
+    return "–" if verdict is None or verdict.difference is None else f"{verdict.shown} {verdict.word}"
+
+
+def _gained(gain: Verdict | None, score: Score | None) -> str:
+    """The gain and the word, with how many pairs of seeds were compared where `score` has another number."""
+    if gain is None or score is None or not gain.shown_gain:
         return "–"
-    unlike = score is not None and verdict.count != len(score.by_seed)
-    return f"{verdict.shown} {verdict.word}{f' ({verdict.count})' * unlike}"
+    return f"{gain.shown_gain} {gain.word}{f' ({gain.count})' * (gain.count != len(score.by_seed))}"
 
 
 def _without_links(text: str) -> str:
@@ -302,7 +308,7 @@ def verdicts_in_words(protocol: Protocol, rows: Sequence[Row]) -> str:
     if not judged:
         return NONE_PUBLISHED
     words = [word for *_, word in judged]
-    agreeing = [row for row, _, word in judged if word == AGREES]
+    agreeing = [row for row, _, word in judged if word == MATCHES]
     counts = {
         f"with settings chosen on this table, {CHOSEN}": sum(bool(row.chosen) for row in agreeing),
         "by runs that did nothing beyond FedAvg": sum(
@@ -323,10 +329,9 @@ def verdicts_in_words(protocol: Protocol, rows: Sequence[Row]) -> str:
 
 
 def _counted(words: Sequence[str], notes: str = "") -> str:
-    """How many verdicts are which; `notes` on those that agree."""
-    agree, differ, rest = (words.count(word) for word in (AGREES, DIFFERS, UNDECIDED))
-    said = f"{agree} agree{'s' * (agree == 1)}{f' ({notes})' if notes else ''}, "
-    return f"{said}{differ} differ{'s' * (differ == 1)} and {rest} {'is' if rest == 1 else 'are'} undecided"
+    """How many verdicts are which; `notes` on those that match."""
+    found = [f"{words.count(word)} {word}" for word in VERDICTS]
+    return ", ".join([f"{found[0]}{f' ({notes})' if notes else ''}", *found[1:]])
 
 
 def _source(row: Row, metric: str) -> str:

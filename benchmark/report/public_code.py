@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from fedsub.benchmark.analysis.agreement import LEVEL
 from fedsub.benchmark.analysis.codes import CODES
 from fedsub.benchmark.analysis.metrics import heading_of
 from fedsub.benchmark.analysis.public_code import TOLERANCE, Comparison, compare
 from fedsub.benchmark.analysis.public_records import Run, load
 from fedsub.benchmark.analysis.scores import Row, make_rows
+from fedsub.benchmark.analysis.sequential import LEVEL
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.report.leaderboard import block_title
 from fedsub.benchmark.report.tables import escape, markdown_table
@@ -37,11 +37,11 @@ INTRODUCTION = (
     "of our cells (`docs/authors.md` says how, and what is replaced). Ours − theirs in points, paired by "
     f"draw of clients and split; the {LEVEL:.0%} interval is Student's over the draws. Over several places "
     "(a graph and its clients) it is that of the mean of their means: each counts the same, for those that "
-    "spread most were drawn most often, and one that was drawn once is left out. It agrees where the "
-    f"interval lies inside ± {TOLERANCE:g}, differs where it leaves out 0 and the difference exceeds "
-    f"{TOLERANCE:g}, and is undecided otherwise; in brackets how many draws of one place would decide it if "
-    "difference and spread stayed what they are. Their seconds per round are of one thread, on a core that a "
-    "run may have shared; speed is theirs over ours, over the pairs in which both had a core of their own."
+    "spread most were drawn most often, and one that was drawn once is left out. It matches where the "
+    f"interval lies inside ±{TOLERANCE:g}, differs where the 95% interval leaves out 0 and the difference "
+    f"exceeds {TOLERANCE:g}, and needs more runs otherwise. Their seconds per round are of one thread, on a "
+    "core that a run may have shared; speed is theirs over ours, over the pairs in which both had a core of "
+    "their own."
 )
 
 
@@ -120,7 +120,7 @@ def _line(comparison: Comparison) -> list[str]:
         f"{theirs:.2f}",
         verdict.shown,
         verdict.shown_interval or "–",
-        verdict.word + (f" ({verdict.seeds} draws)" if verdict.seeds else ""),
+        verdict.word,
         f"{comparison.seconds_per_round:.2f}",
         "–" if comparison.speed is None else f"{comparison.speed:.1f}×",
     ]

@@ -1,219 +1,177 @@
-"""`reproduction.md`, which counts the verdicts by table and lists what differs, and `reproduction.json`."""
+"""`reproduction.md`, which counts the verdicts by table and groups what differs, and `reproduction.json`."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from fedsub.benchmark.analysis.agreement import (
-    AGREES,
     CANNOT,
     DIFFERS,
     FACTOR,
-    JUDGED,
-    LEVEL,
+    FALSE_DISCOVERIES,
+    GAINS,
+    KEPT,
+    MATCHES,
+    NEEDS_RUNS,
     NOT_MEASURED,
-    ONE_DRAW,
+    NOTHING,
+    OPEN,
     POINTS,
     SHARE,
-    UNDECIDED,
-    Verdict,
+    UNSETTLED,
+    VANISHED,
+    VERDICTS,
 )
-from fedsub.benchmark.analysis.codes import CODES
 from fedsub.benchmark.analysis.figures import Entry
-from fedsub.benchmark.analysis.metrics import heading_of, with_spread
-from fedsub.benchmark.analysis.public_records import Run
+from fedsub.benchmark.analysis.metrics import heading_of
+from fedsub.benchmark.analysis.sequential import LEVEL
+from fedsub.benchmark.analysis.summary import (
+    Count,
+    by_authors,
+    by_tolerance,
+    count,
+    count_tables,
+    discoveries,
+)
 from fedsub.benchmark.report.leaderboard import CHOSEN
 from fedsub.benchmark.report.tables import markdown_table
 from fedsub.benchmark.report.writing import write_page
 
 HEAD = (
-    "table", "printed", "measurable", "measured", "agree", "differ", "undecided", "more seeds decide",
-    "gains judged", "agree", "differ", "undecided", "hours",
+    "table", "printed", "measurable", "measured", *VERDICTS, "gains", *GAINS,
 )  # fmt: skip
-_JUDGED = ("seeds", "difference", f"{LEVEL:.0%} interval")
-"""Columns of what differs that levels and gains share."""
 RULE = (
-    f"A figure **agrees** where the {LEVEL:.0%} Welch interval of measured − printed lies inside ± δ, "
-    "**differs** where the interval leaves out 0 and the difference exceeds δ, and is **undecided** "
-    "otherwise: an interval as wide as noise makes it cannot agree. δ was fixed before anything was "
-    f"measured: {POINTS:g} points for accuracies, areas under the curve and gains, {SHARE:.0%} of the "
-    f"printed figure for bytes, sizes and the rest, a factor of {FACTOR:g} for seconds, which are "
-    "compared as ratios to a reference of the same table. Where a paper prints no spread, ours stands "
-    "in for it. Where it drew its clients once, its mean carries what that draw is off, and our spread "
-    "between draws is added once: what that leaves open is called one draw in print; there the public code "
-    "on the same clients decides, where it has been run ([authors.md](authors.md)). A **gain** is what "
-    "a method has over the table's baseline (both named in the protocol), paired by seed and judged "
-    "alike. Three seeds come first; then as many are added, up to ten, as would decide, and all ten where "
-    "the difference lies too near δ. Seeds that stop where they decide favour decisions: of figures that are "
-    "off by δ itself, two to three times as many come out as agreeing as by ten seeds fixed before "
-    "(`tests/benchmark/test_verdict.py`). Rows that are one run, as of FedAvg and a FedProx that does no "
-    "more, may have different numbers of seeds, each as many as its own figure asked for. A figure that a "
-    "paper prints in several tables counts in each."
+    f"**{MATCHES}**: the {LEVEL:.0%} Welch interval of measured − printed lies inside ±δ. **{DIFFERS}**: the "
+    f"95% interval leaves out 0, and the difference exceeds δ. **{NEEDS_RUNS}**: more seeds may decide. "
+    f"**{UNSETTLED}**: no number of our seeds decides, because the paper drew its clients once, prints a "
+    f"wide spread, or prints none. δ is {POINTS:g} points for accuracies and areas, {SHARE:.0%} of the "
+    f"printed figure for bytes, sizes and the rest, and a factor of {FACTOR:g} for seconds, which are "
+    "compared as ratios to a reference of the same table. Where a paper prints no spread, ours stands in. "
+    "Where it drew its clients once, our spread between draws is added once.\n\n"
+    f"A gain over the table's baseline is paired by seed. **{KEPT}**: its {LEVEL:.0%} interval lies on the "
+    f"printed side of 0 and does not exclude half the printed gain. **{VANISHED}**: the interval lies within "
+    f"±{NOTHING:g} point of 0, or on the other side of 0. **{OPEN}**: all else.\n\n"
+    "Figures are looked at with 3, 5 and 10 seeds, and no more are run once one is decided. The intervals "
+    "allow for that (`benchmark/analysis/sequential.py`): each wrong verdict has a probability of 5% at most "
+    "over all looks. Where the authors' own code ran on our clients, its verdict comes first "
+    "([authors.md](authors.md)): it needs no allowance for what a paper leaves unsaid."
 )
 
 
-def markdown(entries: Sequence[Entry], runs: Mapping[str, Sequence[Run]]) -> str:
-    """The page: a line per table, then what differs, and what is not measured. `runs` are those of the
-    authors' code, by the work of our cell."""
-    once = [entry for entry in entries if entry.level.reason.endswith(ONE_DRAW)]
-    gains = [entry for entry in entries if entry.gain and entry.gain.reason.endswith(ONE_DRAW)]
-    answered = sum(entry.authors(runs) is not None for entry in once)
-    able = sum(_is_in_public_code(entry) and entry.authors(runs) is None for entry in once)
-    tables = [(table, [*group]) for table, group in groupby(sorted(entries, key=_table), key=_table)]
-    lines = [[table, *_counts(group)] for table, group in tables]
+def markdown(entries: Sequence[Entry]) -> str:
+    """The page: a line a table, then what differs and which gains vanished, grouped by cause."""
+    tables = [
+        (f"{paper}, {each.table}", each) for paper, counts in count_tables(entries).items() for each in counts
+    ]
+    lines = [[name, *_numbers(each)] for name, each in tables]
     parts = [
         "# What the papers print, and what is measured here",
         RULE,
-        f"One draw in print leaves {len(once)} levels and {len(gains)} gains open; on the clients of "
-        f"{answered} of these levels the public code was run; it has method and graph of {able} more. "
-        f"{_if_draws_cancelled(gains)}",
-        markdown_table(HEAD, [*lines, ["all", *_counts(entries)]]),
-        "More seeds decide: those of the undecided which some number of seeds would decide if difference "
-        "and spreads stay what they are. Hours are those of the records, one thread each; a record that "
-        "answers several tables counts in each. Every figure with its interval, its records and the command "
-        "that runs them: [reproduction.json](reproduction.json). What the papers say in words: "
-        f"[claims.md](claims.md). {CHOSEN} marks a figure with a setting that was chosen on its table.",
+        markdown_table(HEAD, [*lines, ["all", *_numbers(count("all", entries))]]),
+        f"{CHOSEN} marks, in brackets, those with a setting that was chosen on their table. Every figure "
+        "with its interval, records, cause and command: [reproduction.json](reproduction.json). What the "
+        "papers say in words: [claims.md](claims.md).",
+        "## How sure this is",
+        *_sureness(entries),
         "## Levels that differ",
-        "Seconds are compared as ratios to a reference of the same table: in brackets, and so is their "
-        "difference. The authors' code is their public code on the same clients. Where no cause was found, "
-        "what was run in the figure's place with other settings or options stands with its mean and how far "
-        "it is from the row on the same seeds; for a gain, with the gain over the baseline under the same "
-        "settings.",
-        _levels(entries, runs),
-        "## Gains that differ",
-        _gains(entries),
-        "## Undecided, and why more seeds alone would not do, or were not run",
-        _left_open(entries),
+        _grouped((entry, entry.cause, entry.level.shown) for entry in entries if entry.level.word == DIFFERS),
+        "## Gains that vanished",
+        "In brackets the measured gain and the printed one.",
+        _grouped((entry, entry.gain_cause, _gain(entry)) for entry in entries if entry.gain_cause),
         "## Not measured",
-        "What a seed takes is what the campaign (`--campaign`) reckons by other records: of one core, of all "
-        "the cells that the figure needs and that are not on record.",
-        _missing(entries),
+        _reasons(entries, NOT_MEASURED),
         "## Cannot be measured here",
-        _not_measurable(entries),
+        _reasons(entries, CANNOT),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _is_in_public_code(entry: Entry) -> bool:
-    return any(code.has(entry.protocol, entry.point) for code in CODES.values())
+def _numbers(found: Count) -> list[str]:
+    levels = [_with_chosen(found, word) for word in VERDICTS]
+    gains = [str(found.gains[word]) for word in GAINS]
+    before = map(str, (found.printed, found.measurable, found.measured))
+    return [*before, *levels, str(found.gains_judged), *gains]
 
 
-def _if_draws_cancelled(gains: Sequence[Entry]) -> str:
-    """What the gains that one draw in print leaves open would be, were that draw no part of them."""
-    found = Counter(entry.gain_of_draws.word for entry in gains if entry.gain_of_draws is not None)
-    return (
-        "What a draw does to all methods alike cancels in a gain; what it does to one of them and not to the "
-        "baseline does not, so that a gain too has the spread between draws added once. Without that "
-        f"{found[AGREES]} of these gains would agree, {found[DIFFERS]} differ, {found[UNDECIDED]} stay open."
-    )
+def _with_chosen(found: Count, word: str) -> str:
+    chosen = found.chosen[word]
+    return f"{found.levels[word]} ({chosen} {CHOSEN})" if chosen else str(found.levels[word])
 
 
-def _table(entry: Entry) -> str:
-    return entry.table
-
-
-def _counts(entries: Sequence[Entry]) -> list[str]:
-    levels = Counter(entry.level.word for entry in entries)
-    gains = Counter(entry.gain.word for entry in entries if entry.gain is not None)
-    measured = sum(levels[word] for word in JUDGED)
-    open_ = sum(entry.level.word == UNDECIDED and entry.level.seeds is not None for entry in entries)
-    numbers = [len(entries), len(entries) - levels[CANNOT], measured]
-    numbers += [levels[AGREES], levels[DIFFERS], levels[UNDECIDED], open_]
-    numbers += [sum(gains[word] for word in JUDGED)]
-    numbers += [gains[AGREES], gains[DIFFERS], gains[UNDECIDED]]
-    records = {record.stored_key: record for entry in entries if entry.row for record in entry.row.records}
-    hours = sum(sum(record.seconds.values()) for record in records.values()) / 3600
-    return [*map(str, numbers), f"{hours:.2f}"]
-
-
-def _levels(entries: Iterable[Entry], runs: Mapping[str, Sequence[Run]]) -> str:
+def _sureness(entries: Sequence[Entry]) -> list[str]:
+    """How the counts depend on δ, on the number of figures, on choices, and on what print leaves unsaid."""
+    found, kept = count("all", entries), discoveries(entries)
+    authors = by_authors(entries)
     lines = []
-    for entry in entries:
-        if entry.level.word != DIFFERS or entry.row is None:
-            continue
-        score, theirs = entry.row.scores[entry.metric], entry.authors(runs)
-        ratios = [f" (×{value:.2f})" if entry.level.is_ratio else "" for value in entry.level.compared or ()]
-        shown = with_spread(score.mean, score.std), with_spread(entry.figure.mean, entry.figure.std)
-        measured, printed = map("".join, zip(shown, ratios, strict=True))
-        beside = "–"
-        if theirs is not None:
-            beside = f"{with_spread(theirs['mean'], theirs['std'])} ({theirs['seeds']})"
-        seeds = len(score.by_seed)
-        lines.append([_name(entry), printed, measured, *_judged(seeds, entry.level), beside, entry.cause])
-    head = ["figure", "printed", "measured", *_JUDGED, "authors' code (draws)", "cause"]
-    return markdown_table(head, lines) if lines else "None."
+    for points, share, *words in by_tolerance(entries):
+        rule = " (the rule)" if (points, share) == (POINTS, SHARE) else ""
+        lines.append([f"{points:g} points, {share:.0%}{rule}", *map(str, words)])
+    stay = "; ".join(f"{many} {word}, of which {left} stay" for word, (many, left) in kept.items())
+    matching = found.levels[MATCHES]
+    return [
+        markdown_table(["δ", MATCHES, DIFFERS, "neither"], lines),
+        f"With the rate of false discoveries at {FALSE_DISCOVERIES:.0%} over all judged levels (Benjamini "
+        f"and Hochberg): {stay}.",
+        f"Of {matching} levels that match, {found.chosen[MATCHES]} have a setting that was chosen on their "
+        f"table ({CHOSEN}), {matching - found.chosen[MATCHES]} have none.",
+        f"The authors' own code ran on the clients of {_words(authors['all'])}. Of the levels that cannot be "
+        f"settled from print it ran on {_words(authors[UNSETTLED])}.",
+    ]
 
 
-def _gains(entries: Iterable[Entry]) -> str:
+def _words(counts: dict[str, int]) -> str:
+    said = ", ".join(f"{counts[word]} {word}" for word in VERDICTS if counts.get(word))
+    return f"{sum(counts.values())} levels{f' ({said})' if said else ''}"
+
+
+def _grouped(listed: Iterable[tuple[Entry, str, str]]) -> str:
+    """A paragraph for each cause: the cause, and the figures by table."""
+    groups: dict[str, dict[str, list[str]]] = {}
+    for entry, cause, shown in listed:
+        name = f"{_place(entry)} ({shown})"
+        groups.setdefault(cause, {}).setdefault(entry.table, []).append(name)
     lines = []
+    for cause, tables in groups.items():
+        named = (f"**{table}**: {', '.join(names)}" for table, names in tables.items())
+        lines.append(f"- {cause}. {'; '.join(named)}.")
+    return "\n".join(lines) or "None."
+
+
+def _place(entry: Entry) -> str:
+    _, _, dataset, partition, clients, method, backbone, _ = entry.figure.place
+    heading = heading_of(entry.metric)
+    named = [dataset, partition, clients, method, backbone, "" if entry.metric == "accuracy" else heading]
+    text = " ".join(filter(None, named))
+    return f"{text} {CHOSEN}" if entry.chosen else text
+
+
+def _gain(entry: Entry) -> str:
+    if entry.gain is None or entry.gain.compared is None:
+        return ""
+    measured, printed = entry.gain.compared
+    return f"{measured:+.2f}, {printed:+.2f}"
+
+
+def _reasons(entries: Sequence[Entry], word: str) -> str:
+    """Reason → how many figures of which tables have it."""
+    found: dict[str, dict[str, int]] = {}
     for entry in entries:
-        gain = entry.gain
-        if gain is None or gain.word != DIFFERS or gain.compared is None:
-            continue
-        measured, printed = (f"{value:+.2f}" for value in gain.compared)
-        over = f"{_name(entry)} over {entry.figure.baseline}"
-        lines.append([over, printed, measured, *_judged(gain.count, gain), entry.gain_cause])
-    return markdown_table(["gain", "printed", "measured", *_JUDGED, "cause"], lines) if lines else "None."
-
-
-def _judged(seeds: int, verdict: Verdict) -> tuple[str, str, str]:
-    return str(seeds), verdict.shown, verdict.shown_interval
-
-
-def _name(entry: Entry) -> str:
-    *place, _ = entry.figure.place
-    name = " · ".join(filter(None, [*place, heading_of(entry.metric)]))
-    return f"{name} {CHOSEN}" if entry.chosen else name
-
-
-def _missing(entries: Iterable[Entry]) -> str:
-    """Table, graph and clients, and the reason → methods whose figure has no record."""
-    found: dict[tuple[str, str, str], list[str]] = {}
-    for entry in entries:
-        if entry.level.word == NOT_MEASURED:
-            _, _, *where, method, backbone, _ = entry.figure.place
-            name = " ".join(filter(None, [method, backbone]))
-            place = " · ".join(filter(None, where))
-            found.setdefault((entry.table, place, entry.level.reason), []).append(name)
+        if entry.level.word == word:
+            tables = found.setdefault(entry.level.reason or "no record", {})
+            tables[entry.table] = tables.get(entry.table, 0) + 1
     lines = [
-        [table, where, str(len(methods)), ", ".join(dict.fromkeys(methods)), reason]
-        for (table, where, reason), methods in found.items()
+        [reason, str(sum(tables.values())), "; ".join(f"{table}: {many}" for table, many in tables.items())]
+        for reason, tables in found.items()
     ]
-    return markdown_table(["table", "place", "figures", "methods", "reason"], lines) if lines else "None."
+    return markdown_table(["reason", "figures", "tables"], lines) if lines else "None."
 
 
-def _left_open(entries: Sequence[Entry]) -> str:
-    levels = _reasons((entry.table, entry.level) for entry in entries)
-    gains = _reasons((entry.table, entry.gain) for entry in entries if entry.gain is not None)
-    lines = [
-        [table, str(levels[table, reason]), str(gains[table, reason]), reason]
-        for table, reason in sorted(levels | gains)
-    ]
-    return markdown_table(["table", "levels", "gains", "reason"], lines) if lines else "None."
-
-
-def _not_measurable(entries: Sequence[Entry]) -> str:
-    reasons = _reasons(((entry.table, entry.level) for entry in entries), CANNOT)
-    lines = [[table, str(count), reason] for (table, reason), count in sorted(reasons.items())]
-    return markdown_table(["table", "figures", "reason"], lines) if lines else "None."
-
-
-def _reasons(verdicts: Iterable[tuple[str, Verdict]], word: str = UNDECIDED) -> Counter[tuple[str, str]]:
-    """How often a table's verdicts of that word have each reason."""
-    return Counter((table, each.reason) for table, each in verdicts if each.word == word and each.reason)
-
-
-def write_reproduction(
-    results: Path, entries: Sequence[Entry], runs: Mapping[str, Sequence[Run]]
-) -> list[Path]:
-    """Write `reproduction.json` and `reproduction.md` into the results folder; returns their paths. `runs`
-    are those of the authors' code, by the work of our cell."""
-    listed = ",\n".join(json.dumps(entry.to_dict(runs), ensure_ascii=False) for entry in entries)
+def write_reproduction(results: Path, entries: Sequence[Entry]) -> list[Path]:
+    """Write `reproduction.json` and `reproduction.md` into the results folder; returns their paths."""
+    listed = ",\n".join(json.dumps(entry.to_dict(), ensure_ascii=False) for entry in entries)
     data, page = results / "reproduction.json", results / "reproduction.md"
     write_page(data, f"[\n{listed}\n]\n".encode())
-    write_page(page, markdown(entries, runs).encode())
+    write_page(page, markdown(entries).encode())
     return [data, page]

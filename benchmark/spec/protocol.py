@@ -104,6 +104,8 @@ class Published:
     """The method, as spelt in the grid, over which the gains of the others are judged; empty for none."""
     reference: str = ""
     """The score whose seconds, of the same cell, other seconds are divided by before they are compared."""
+    cannot: str = ""
+    """Why no run here answers the figures, though the cells report a score of that name; empty if they do."""
 
 
 @dataclass(frozen=True)

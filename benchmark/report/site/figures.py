@@ -1,78 +1,18 @@
-"""Every printed figure as a line of the page's table, and how many of each table agree."""
+"""Every printed figure as a line of the page's table."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
-from fedsub.benchmark.analysis.agreement import CANNOT, JUDGED, Verdict
+from fedsub.benchmark.analysis.agreement import Verdict
 from fedsub.benchmark.analysis.figures import DECIMALS, Entry
 from fedsub.benchmark.analysis.metrics import heading_of, with_spread
+from fedsub.benchmark.analysis.summary import table_name
+from fedsub.benchmark.report.leaderboard import authors_shown
 from fedsub.benchmark.report.site.prose import joined
-
-
-@dataclass(frozen=True)
-class Count:
-    """One printed table: its figures by what became of them."""
-
-    table: str
-    printed: int
-    measurable: int
-    levels: Counter[str]
-    gains: Counter[str]
-    protocols: tuple[str, ...]
-    """Those that measure some of it."""
-
-    @property
-    def measured(self) -> int:
-        """How many have a verdict."""
-        return sum(self.levels[word] for word in JUDGED)
-
-
-def count_tables(entries: Sequence[Entry]) -> dict[str, list[Count]]:
-    """By paper, a count for each of its tables, in the order of their names."""
-    found: dict[str, list[Count]] = {}
-    ordered = sorted(entries, key=lambda entry: _order(*entry.figure.place[:2]))
-    for (paper, table), group in groupby(ordered, key=lambda entry: entry.figure.place[:2]):
-        found.setdefault(str(paper), []).append(_count(table_name(str(table)), [*group]))
-    return found
-
-
-def total(counts: Iterable[Count]) -> Count:
-    """All of them together."""
-    listed = [*counts]
-    return Count(
-        "all",
-        sum(count.printed for count in listed),
-        sum(count.measurable for count in listed),
-        sum((count.levels for count in listed), Counter()),
-        sum((count.gains for count in listed), Counter()),
-        (),
-    )
-
-
-def _count(name: str, entries: Sequence[Entry]) -> Count:
-    levels = Counter(entry.level.word for entry in entries)
-    gains = Counter(entry.gain.word for entry in entries if entry.gain is not None)
-    protocols = dict.fromkeys(entry.protocol for entry in entries if entry.row is not None)
-    return Count(name, len(entries), len(entries) - levels[CANNOT], levels, gains, tuple(protocols))
-
-
-def _order(paper: str | None, table: str | None) -> tuple[str, bool, int, str]:
-    digits = "".join(letter for letter in str(table) if letter.isdigit())
-    return str(paper), not str(table).isdigit(), int(digits or 0), str(table)
-
-
-def table_name(table: str) -> str:
-    """`Table 2`, `Figure 12`, or the place in the text."""
-    if table.isdigit():
-        return f"Table {table}"
-    return f"Figure {table.removeprefix('Fig')}" if table.startswith("Fig") else table
 
 
 def figure_line(entry: Entry, said: Mapping[str, Any]) -> dict[str, Any]:
@@ -102,10 +42,10 @@ def figure_line(entry: Entry, said: Mapping[str, Any]) -> dict[str, Any]:
         "why": level.reason,
         "seeds_to_decide": level.seeds,
         "gain": "" if gain is None else gain.word,
-        "gain_shown": "" if gain is None else joined((gain.shown, gain.shown_interval, gain.reason)),
+        "gain_shown": "" if gain is None else joined((gain.shown_gain, gain.shown_interval, gain.reason)),
         "over": "" if gain is None else entry.figure.baseline,
-        "cause": _text(said.get("cause")),
-        "authors": _text(said.get("authors")),
+        "cause": entry.cause,
+        "authors": "" if entry.authors is None else authors_shown(entry.authors),
         "command": said["command"],
         "protocol": entry.protocol,
         "records": said["records"],
@@ -127,15 +67,6 @@ def columns_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, tuple[list[Any],
 def _place(value: float | None) -> float | None:
     """What a column is sorted by."""
     return None if value is None else round(value, DECIMALS)
-
-
-def _text(value: Any) -> str:
-    """A field of an entry in words, whatever its shape."""
-    if isinstance(value, dict):
-        return "; ".join(f"{name.replace('_', ' ')}: {_text(part)}" for name, part in value.items() if part)
-    if isinstance(value, (list, tuple)):
-        return "; ".join(map(_text, value))
-    return "" if value is None else str(value)
 
 
 def forest(entries: Iterable[Entry]) -> dict[str, Any] | None:

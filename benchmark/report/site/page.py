@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from fedsub.benchmark.analysis.agreement import JUDGED
+from fedsub.benchmark.analysis.agreement import GAINS, VERDICTS
 from fedsub.benchmark.analysis.figures import Entry, measured_on
 from fedsub.benchmark.analysis.scores import Leaderboard
+from fedsub.benchmark.analysis.summary import count, count_tables
 from fedsub.benchmark.report.leaderboard import LEGEND, PLAIN_LEGEND, leaderboard_path, notes_on
 from fedsub.benchmark.report.reproduction import RULE
 from fedsub.benchmark.report.site.clients import SIDE, draw_clients
 from fedsub.benchmark.report.site.curves import HeatMap, Rounds, heat_map, plotted
-from fedsub.benchmark.report.site.figures import columns_of, count_tables, figure_line, forest, total
+from fedsub.benchmark.report.site.figures import columns_of, figure_line, forest
 from fedsub.benchmark.report.site.prose import SCROLL, render
 from fedsub.benchmark.report.site.vendored import LIBRARIES, packed
 from fedsub.benchmark.report.writing import write_page
@@ -85,8 +85,9 @@ def write_site(
         libraries={name: Markup(packed(name)) for name in LIBRARIES},
         sections=sections,
         counts=counts,
-        all=total(chain.from_iterable(counts.values())),
-        judged=JUDGED,
+        all=count("all", entries),
+        judged=VERDICTS,
+        gains=GAINS,
         # Equal work answers several tables with one record.
         records=len({record.stored_key for each in leaderboards for record in each.records}),
         drawings=draw_clients(record for each in leaderboards for record in each.records),

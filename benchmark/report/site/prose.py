@@ -11,7 +11,7 @@ from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 from markupsafe import Markup
 
-from fedsub.benchmark.analysis.agreement import AGREES, DIFFERS, UNDECIDED
+from fedsub.benchmark.analysis.agreement import GAINS, VERDICTS
 
 SCROLL = '<div class="scroll" role="group" tabindex="0" aria-label="{}">'
 """A box in which what is wider than the window is scrolled, also with the keyboard."""
@@ -19,14 +19,14 @@ LONGEST = 40
 """Letters of a cell of a table that stay on one line."""
 LOWEST = 6
 """Level of the smallest heading in HTML."""
-_JUDGED = {f" {word}": f"verdict {word}" for word in (AGREES, DIFFERS, UNDECIDED)}
+_CLASSES = {f" {word}": f"verdict {word.split()[0]}" for word in (*VERDICTS, *GAINS)}
 
 
 def render(text: str, *, top: int = 2, identity: str = "", folder: str = "") -> Markup:
     """The HTML of `text`, its highest heading at level `top`; with `identity` the headings are numbered
     anchors `identity-1`, `identity-2`, … for links. `folder`, relative to the page, is where the text's own
     links begin."""
-    markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
+    markdown = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
     tokens = markdown.parse(text)
     levels = [int(token.tag[1]) for token in tokens if token.type == "heading_open"]
     deeper = top - min(levels, default=top)
@@ -59,7 +59,7 @@ def _seen_from_the_page(link: str, folder: str) -> str:
 
 def _class(cell: str) -> str:
     usual = "long" if len(cell) > LONGEST else ""
-    return next((name for ending, name in _JUDGED.items() if cell.endswith(ending)), usual)
+    return next((name for ending, name in _CLASSES.items() if cell.endswith(ending)), usual)
 
 
 def _open_table(self: RendererHTML, tokens: Sequence[Token], place: int, *_: object) -> str:

@@ -10,9 +10,19 @@ from typing import Any
 
 import pytest
 
-from fedsub.benchmark.analysis.agreement import AGREES, CANNOT, DIFFERS, NOT_MEASURED, UNDECIDED
+from fedsub.benchmark.analysis.agreement import (
+    CANNOT,
+    DIFFERS,
+    KEPT,
+    MATCHES,
+    NEEDS_RUNS,
+    NOT_MEASURED,
+    ONE_DRAW,
+    OPEN,
+    UNSETTLED,
+    VANISHED,
+)
 from fedsub.benchmark.analysis.figures import Entry, make_entries
-from fedsub.benchmark.analysis.judged import SAME_RUNS
 from fedsub.benchmark.analysis.public_code import by_work
 from fedsub.benchmark.analysis.public_records import AuthorsRuns, Run, load
 from fedsub.benchmark.analysis.published import figures
@@ -164,8 +174,7 @@ def test_a_method_that_is_its_baseline_in_every_run_gains_exactly_nothing() -> N
     scores = {"local": SCORES["local"], "gcfl": SCORES["local"]}
     gain = entry_of(entries_of(fedpub_2=records_of("fedpub-2", scores, *PLACE)), *TABLE_2, "GCFL").gain
     assert gain is not None
-    assert gain.difference == pytest.approx(79.94 - 78.66)
-    assert gain.interval is not None
+    assert (gain.word, gain.compared) == (VANISHED, pytest.approx((0.0, 78.66 - 79.94)))
     scores = {"fedavg": SCORES["local"], "gcfl+": SCORES["local"]}
     records = records_of("fedtad-2", scores, "--dataset", "cora", "--clients", "5")
     (gain,) = [
@@ -174,7 +183,7 @@ def test_a_method_that_is_its_baseline_in_every_run_gains_exactly_nothing() -> N
         if entry.row is not None and entry.row.method == "gcfl+" and entry.table == "FedTAD, 2"
     ]
     assert gain is not None
-    assert (gain.word, gain.reason) == (UNDECIDED, SAME_RUNS)
+    assert (gain.word, gain.share_kept) == (VANISHED, 0.0)
 
 
 def test_a_whole_model_is_measured_by_what_is_sent() -> None:
@@ -185,7 +194,7 @@ def test_a_whole_model_is_measured_by_what_is_sent() -> None:
         size = entry_of(
             entries, "FED-PUB", "3", "Cora", "metis-overlapping", "10", name, "", "model_size_pct"
         )
-        assert (size.level.word, size.level.difference) == (AGREES, 0.0)
+        assert (size.level.word, size.level.difference) == (MATCHES, 0.0)
         assert {cell.label for cell in planned_by(size).values()} == {"fedavg", size.point["method"]}
 
 
@@ -194,8 +203,8 @@ def test_a_figure_that_differs_says_why() -> None:
     entries = entries_of(fedpub_2=records_of("fedpub-2", scores, *PLACE))
     found = entry_of(entries, *TABLE_2, "FED-PUB")
     assert found.cause.startswith("no cause found; tried: ")
-    assert found.gain_cause == found.cause
-    assert f"| {found.cause} |" in markdown(entries, {})
+    assert found.gain_cause == ""
+    assert "Cora metis 10 FED-PUB ‡ (+6.59)" in markdown(entries)
     assert entry_of(entries, *TABLE_2, "Local").cause == ""
 
 
@@ -211,85 +220,56 @@ def test_the_authors_code_stands_beside_our_figures(tmp_path: Path) -> None:
     for record in records:
         Store(tmp_path, "fedpub-2").append(record)
     theirs = by_work(load(tmp_path), Records(tmp_path))
-    entries = entries_of(fedpub_2=records)
-    # 79.9 − 79 and 80 − 80: mean 0.45, standard error 0.45, t(1) at 95 % 6.3138;
-    # six seeds: 0.45 + 2.015 · 0.636 / √6 < 1.
-    assert entry_of(entries, *TABLE_2, "Local").authors(theirs) == {
+    boards = [Leaderboard(load_protocol(name), records if name == "fedpub-2" else ()) for name in names()]
+    entries = make_entries(boards, theirs)
+    # 79.9 − 79 and 80 − 80: mean 0.45, standard error 0.45, t(1) at 95 % 6.3138.
+    assert entry_of(entries, *TABLE_2, "Local").to_dict()["authors"] == {
         "mean": 79.5,
         "std": pytest.approx(0.7071),
         "seeds": 2,
         "seconds_per_round": 0.5,
-        "verdict": UNDECIDED,
+        "verdict": NEEDS_RUNS,
         "is_ratio": False,
         "difference": 0.45,
         "interval": [pytest.approx(-2.3912), pytest.approx(3.2912)],
         "tolerance": 1.0,
-        "seeds_to_decide": 6,
+        "p_differs": None,
+        "seeds_to_decide": None,
         "reason": "",
     }
-    assert entry_of(entries, *TABLE_2, "FedAvg").authors(theirs) is None
-
-
-def test_levels_of_one_draw_are_counted_by_what_the_public_code_has(entries: list[Entry]) -> None:
-    """What is printed, but with a spread between draws of three points: one draw leaves all open. FED-PUB's
-    public code has no FedPer."""
-    printed = {
-        method: entry_of(entries, *TABLE_2, name).figure.mean
-        for method, name in {"local": "Local", "fedavg": "FedAvg", "fedper": "FedPer"}.items()
-    }
-    spread = {method: (mean - 3, mean, mean + 3) for method, mean in printed.items()}
-    records = records_of("fedpub-2", spread, *PLACE)
-    entries = entries_of(fedpub_2=records)
-    page = markdown(entries, {})
-    assert "One draw in print leaves 3 levels" in page
-    assert (
-        "on the clients of 0 of these levels the public code was run; it has method and graph of 2 more"
-        in page
-    )
-    local = next(record for record in records if record.cell.method == "local")
-    place = ("fedpub-2", "cora", "metis", 10, "local", "gcn")
-    run = Run("fedpub", "c0ffee", local.key, *place, 0, 0, {"accuracy": 79.0}, 100, 50.0, 0.99)
-    page = markdown(entries, {local.cell.work_key: [run]})
-    assert "of 1 of these levels the public code was run; it has method and graph of 1 more" in page
+    assert entry_of(entries, *TABLE_2, "FedAvg").authors is None
+    assert f"ran on the clients of 1 levels (1 {NEEDS_RUNS})" in markdown(entries)
 
 
 def test_levels_and_gains_are_judged(entries: list[Entry]) -> None:
     local, fedavg, fedpub = (entry_of(entries, *TABLE_2, name) for name in ("Local", "FedAvg", "FED-PUB"))
-    assert (local.level.word, fedavg.level.word, fedpub.level.word) == (AGREES, UNDECIDED, AGREES)
-    assert fedavg.level.reason == "no number of seeds would decide it: one draw in print"
-    gains = [entry.gain for entry in entries if entry.gain is not None]
-    once = sum(gain.reason.endswith("one draw in print") for gain in gains)
-    assert once
-    page = markdown(entries, {})
-    assert f"levels and {once} gains open" in page
-    assert f"| {once} | {fedavg.level.reason} |" in page
+    words = [entry.level.word for entry in (local, fedavg, fedpub)]
+    assert words == [MATCHES, UNSETTLED, MATCHES]
+    assert fedavg.level.reason == ONE_DRAW
     assert local.gain is None
+    # (81.5 − 80) of (81.54 − 79.94), which no seed moves here: copies of one run decide nothing.
     assert fedpub.gain is not None
-    # (81.5 − 80) − (81.54 − 79.94), which no seed moves here: copies of one run decide nothing.
-    assert fedpub.gain.difference == pytest.approx(-0.1)
-    assert fedpub.gain.word == UNDECIDED
+    assert (fedpub.gain.word, fedpub.gain.compared) == (OPEN, pytest.approx((1.5, 1.6)))
     assert fedavg.gain is not None
-    assert fedavg.gain.word == UNDECIDED
+    assert fedavg.gain.word == OPEN
 
 
 def test_gains_are_paired_by_seed() -> None:
     """Draws that move both methods by ten points leave the level open, and the gain is decided."""
     scores = {"local": (70.0, 80.0, 90.0), "fedpub": (71.5, 81.7, 91.6)}
     found = entry_of(entries_of(fedpub_2=records_of("fedpub-2", scores, *PLACE)), *TABLE_2, "FED-PUB")
-    assert found.level.word == UNDECIDED
+    assert found.level.word == UNSETTLED
     assert found.gain is not None
-    assert found.gain.word == AGREES
-    assert found.gain.difference == pytest.approx(0.0)
-    # s² = 0.01 with t(2) nearly: 0.01·(1 + 1/3) + (0.24² + 0.12²)/3 is its variance, 0.1930 the root.
-    assert found.gain.interval is not None
-    half = (found.gain.interval[1] - found.gain.interval[0]) / 2
-    assert 1.94 * 0.1930 < half < 2.92 * 0.1930
+    assert found.gain.word == KEPT
+    assert found.gain.share_kept == pytest.approx(1.0)
+    # Standard deviation 0.1, standard error 0.0577; 3.6766·√(10/3) = 6.7125.
+    assert found.gain.interval == pytest.approx((1.6 - 0.3875, 1.6 + 0.3875), abs=1e-4)
 
 
 def test_clients_that_are_drawn_once_here_decide_nothing_and_come_second() -> None:
     once = records_of("fedpub-2-once", SCORES, *PLACE)
     alone = entry_of(entries_of(fedpub_2_once=once), *TABLE_2, "FED-PUB")
-    assert (alone.protocol, alone.level.word) == ("fedpub-2-once", UNDECIDED)
+    assert (alone.protocol, alone.level.word) == ("fedpub-2-once", NEEDS_RUNS)
     assert "one draw of the clients here" in alone.level.reason
     both = entries_of(fedpub_2_once=once, fedpub_2=records_of("fedpub-2", SCORES, *PLACE))
     assert entry_of(both, *TABLE_2, "FED-PUB").protocol == "fedpub-2"
@@ -338,20 +318,26 @@ def seconds_record(seed: int, factor: float) -> Record:
     return make_record(cell, extras=extras, default_options=options)
 
 
-@pytest.mark.parametrize(("factor", "word"), [(1.0, AGREES), (2.0, DIFFERS)])
+@pytest.mark.parametrize(("factor", "word"), [(1.0, MATCHES), (2.0, DIFFERS)])
 def test_seconds_are_divided_by_those_of_the_reference(factor: float, word: str) -> None:
-    entries = entries_of(fedcog_3=[seconds_record(seed, factor) for seed in range(3)])
+    records = [seconds_record(seed, factor) for seed in range(3)]
+    entries = entries_of(fedcog_3=records)
     place = ("FedCog", "3", "DBLP", "metis or kmeans (unsaid)", "100")
-    fedcog = entry_of(entries, *place, "FedCog", "SGC", "propagation_ms")
-    assert fedcog.level.word == word
-    assert fedcog.level.difference == pytest.approx(1.02 * factor, abs=0.01)
-    assert entry_of(entries, *place, "FedCog", "SGC", "ratio_to_centralized").level.word == word
-    assert entry_of(entries, *place, "FedAvg", "SGC", "propagation_ms").level.word == AGREES
+    ratio = entry_of(entries, *place, "FedCog", "SGC", "ratio_to_centralized").level
+    assert ratio.word == word
+    assert ratio.difference == pytest.approx(1.02 * factor, abs=0.01)
+    assert entry_of(entries, *place, "FedAvg", "SGC", "propagation_ms").level.word == MATCHES
     central = entry_of(entries, *place, "Centralized").level
     assert (central.word, central.difference) == (CANNOT, None)
+    # The same fact is not judged twice, and no client's update has a time of its own.
+    for metric in ("propagation_ms", "update_ms_per_round", "ratio_to_update"):
+        level = entry_of(entries, *place, "FedCog", "SGC", metric).level
+        assert (level.word, level.difference) == (CANNOT, None)
+        assert level.reason
     protocol = load_protocol("fedcog-3")
-    rows = make_rows(protocol, [seconds_record(seed, factor) for seed in range(3)])
-    assert "compared as ratios to propagation central s." in verdicts_in_words(protocol, rows)
+    assert "compared as ratios to propagation central s." in verdicts_in_words(
+        protocol, make_rows(protocol, records)
+    )
 
 
 def test_a_row_that_deviates_answers_nothing() -> None:
@@ -359,26 +345,21 @@ def test_a_row_that_deviates_answers_nothing() -> None:
     assert all(entry.row is None for entry in entries_of(fedpub_2=deviating))
 
 
-def test_the_page_counts_by_table_and_lists_what_differs() -> None:
+def test_the_page_counts_by_table_and_groups_what_differs() -> None:
     scores = {**SCORES, "fedpub": (88.0, 88.1, 88.3)}
-    page = markdown(entries_of(fedpub_2=records_of("fedpub-2", scores, *PLACE)), {})
+    page = markdown(entries_of(fedpub_2=records_of("fedpub-2", scores, *PLACE)))
     # 24 of the 144 are on a graph that is not at hand.
-    assert "| FED-PUB, 2 | 144 | 120 | 3 | 1 | 1 | 1 | 0 | 2 | 0 | 1 | 1 | 0.01 |" in page
-    assert (
-        "| FED-PUB · 2 · Cora · metis · 10 · FED-PUB · accuracy % ‡ | 81.54 ± 0.12 | 88.13 ± 0.15 | 3 "
-        "| +6.59 |" in page
-    )
-    # Local has 79.94 in print and 80.0 here.
-    assert "FED-PUB · accuracy % ‡ over local | +1.60 | +8.13 | 3 | +6.53 |" in page
-    assert "| FED-PUB, 2 | Cora · metis · 10 | 6 | FedAvg, " not in page
-    assert "| FED-PUB, 2 | Cora · metis · 5 | 8 | Local, FedAvg, " in page
+    assert "| FED-PUB, Table 2 | 144 | 120 | 3 | 1 | 1 (1 ‡) | 0 | 1 | 2 | 1 | 0 | 1 |" in page
+    (line,) = [line for line in page.splitlines() if "FED-PUB ‡ (+6.59)" in line]
+    assert line.startswith("- no cause found")
+    assert "FED-PUB, 2: 117" in page
 
 
 def test_the_files_are_the_same_for_records_in_any_order(tmp_path: Path) -> None:
     records = records_of("fedpub-2", SCORES, *PLACE)
     leaderboards = [Leaderboard(load_protocol("fedpub-2"), each) for each in (records, records[::-1])]
     first, backwards = (
-        [path.read_bytes() for path in write_reproduction(tmp_path, make_entries([each]), {})]
+        [path.read_bytes() for path in write_reproduction(tmp_path, make_entries([each]))]
         for each in leaderboards
     )
     assert backwards == first
@@ -390,7 +371,7 @@ def test_the_files_are_the_same_for_records_in_any_order(tmp_path: Path) -> None
     )
     assert found["printed"] == {"mean": 79.94, "std": 0.24, "scale": 1.0, "runs": 3, "drawn_once": True}
     assert found["measured"] == {"mean": 80.0, "std": 0.1, "seeds": 3}
-    assert found["level"]["verdict"] == AGREES
+    assert found["level"]["verdict"] == MATCHES
     assert found["records"] == [record.key for record in records if record.cell.method == "local"]
     assert (found["cause"], found["chosen"], found["authors"]) == ("", [], None)
     assert all(entry["command"] or entry["level"]["reason"] for entry in listed)
@@ -409,7 +390,7 @@ def test_one_division_for_every_seed_decides_nothing() -> None:
     same = {"partition_statistics": {"intra_edges": 3017, "clients": 10}}
     entry = entry_of(entries_of(fedpub_2=records_of("fedpub-2", SCORES, *PLACE, **same)), *TABLE_2, "Local")
     assert (entry.level.word, entry.level.reason) == (
-        UNDECIDED,
+        NEEDS_RUNS,
         "all seeds share one draw of the clients here",
     )
 
@@ -422,8 +403,6 @@ def test_a_gain_tells_the_pairs_that_it_is_of() -> None:
     ]
     entry = entry_of(entries_of(fedpub_2=records), *TABLE_2, "FED-PUB")
     assert entry.gain is not None
-    assert (entry.gain.word, entry.gain.count) == (DIFFERS, 3)
+    assert (entry.gain.word, entry.gain.count) == (KEPT, 3)
     assert entry.row is not None
     assert len(entry.row.records) == 5
-    (line,) = [line for line in markdown([entry], {}).splitlines() if " over local" in line]
-    assert line.split(" | ")[3] == "3"

@@ -35,7 +35,7 @@ def test_other_settings_are_a_trial_whose_gain_is_over_the_baseline_with_the_sam
 def test_other_options_are_a_trial_of_their_method_alone() -> None:
     variant = records_of("fedpub-2", {"fedprox[mu=0.5]": (70.0,)}, *PLACE)
     entries = entries_with(variant)
-    assert entry_of(entries, *TABLE_2, "FedProx").to_dict({})["trials"] == [
+    assert entry_of(entries, *TABLE_2, "FedProx").to_dict()["trials"] == [
         {"changed": "mu=0.5", "mean": 70.0, "seeds": 1, "difference": -10.0, "gain": -9.9}
     ]
     assert entry_of(entries, *TABLE_2, "FedAvg").trials == ()
@@ -43,7 +43,7 @@ def test_other_options_are_a_trial_of_their_method_alone() -> None:
 
 def test_what_differs_says_what_was_tried_and_otherwise_that_nothing_was() -> None:
     variant = records_of("fedpub-2", {"fedprox[mu=0.5]": (70.0,)}, *PLACE)
-    alone = records_of("fedpub-2", {"fedprox": (99.0, 99.1, 99.2)}, *PLACE)
+    alone = records_of("fedpub-2", {"fedprox": (99.0, 99.01, 99.02, 99.03, 99.04)}, *PLACE)
     (before,) = (entry for entry in entries_of(fedpub_2=alone) if entry.row is not None)
     (after,) = (entry for entry in entries_of(fedpub_2=[*alone, *variant]) if entry.row is not None)
     assert "tried: nothing on this row" in before.cause

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsub.benchmark.analysis.agreement import CANNOT, NOT_MEASURED, UNDECIDED
+from fedsub.benchmark.analysis.agreement import CANNOT, NEEDS_RUNS, NOT_MEASURED
 from fedsub.benchmark.analysis.claims import Claim, load_claims
 from fedsub.benchmark.analysis.paired import FAILS, HOLDS
 from fedsub.benchmark.analysis.scores import make_rows
@@ -63,8 +63,8 @@ def test_sides_are_paired_by_seed(tmp_path: Path) -> None:
     comparison = column.comparisons[0]
     assert comparison is not None
     assert comparison.difference == pytest.approx(1.1)
-    # s/√3 = 0.057735, t(2) at 95 % is 2.91999.
-    assert comparison.interval == pytest.approx((0.93141, 1.26859), abs=1e-4)
+    # s/√3 = 0.057735; t(2) at 1 − 0.05/1.5, times √(10/3), is 6.7125.
+    assert comparison.interval == pytest.approx((0.71245, 1.48755), abs=1e-4)
     # FedAvg is eleven points away in every seed, exactly.
     assert finding.word == HOLDS
     assert column.hardest == 0
@@ -75,11 +75,11 @@ def test_one_rival_that_is_not_beaten_decides(tmp_path: Path) -> None:
     finding = found(claim_of(tmp_path, ONE), better, *PLACE)
     assert (finding.word, finding.columns[0].hardest) == (FAILS, 0)
     # FedAvg, 5.2 ± 2.0 points behind on average, is no more than undecided.
-    assert found(claim_of(tmp_path, ONE), {**SCORES, "fedavg": (60.0, 69.0, 80.9)}, *PLACE).word == UNDECIDED
+    assert found(claim_of(tmp_path, ONE), {**SCORES, "fedavg": (60.0, 69.0, 80.9)}, *PLACE).word == NEEDS_RUNS
 
 
 def test_a_margin_below_zero_allows_as_much(tmp_path: Path) -> None:
-    behind = {**SCORES, "local": (71.5, 76.7, 81.6), "fedavg": (60.0, 65.1, 70.1)}
+    behind = {**SCORES, "local": (71.55, 76.65, 81.6), "fedavg": (60.0, 65.1, 70.1)}
     assert found(claim_of(tmp_path, f"margin = -2\n{ONE}"), behind, *PLACE).word == HOLDS
     assert found(claim_of(tmp_path, ONE), behind, *PLACE).word == FAILS
 
@@ -89,7 +89,7 @@ def test_columns_that_are_not_measured_leave_a_claim_undecided(tmp_path: Path) -
     scores = {**SCORES, "fedavg": (60.0, 65.1, 70.1)}
     finding = found(claim_of(tmp_path, two), scores, *PLACE)
     assert [column.word for column in finding.columns] == [HOLDS, NOT_MEASURED]
-    assert finding.word == UNDECIDED
+    assert finding.word == NEEDS_RUNS
     assert found(claim_of(tmp_path, f'columns = "all but 1"\n{two}'), scores, *PLACE).word == HOLDS
     assert found(claim_of(tmp_path, two), {**SCORES, "local": (73.0, 78.0, 83.5)}, *PLACE).word == FAILS
 
@@ -103,7 +103,7 @@ def test_on_average_is_one_comparison_of_all_columns(tmp_path: Path) -> None:
     assert finding.word == HOLDS
     assert average.comparisons[0] is not None
     assert average.comparisons[0].difference == pytest.approx(1.1)
-    assert found(claim_of(tmp_path, two), scores, *PLACE).word == UNDECIDED
+    assert found(claim_of(tmp_path, two), scores, *PLACE).word == NEEDS_RUNS
 
 
 def test_graphs_that_are_not_at_hand_are_counted_apart(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_what_a_reader_must_know_of_a_claim_stands_under_it(tmp_path: Path) -> N
 
 def test_seeds_that_change_nothing_decide_nothing(tmp_path: Path) -> None:
     same = {"local": (70.0,) * 3, "fedavg": (60.0,) * 3, "fedpub": (75.0,) * 3}
-    assert found(claim_of(tmp_path, ONE), same, *PLACE).word == UNDECIDED
+    assert found(claim_of(tmp_path, ONE), same, *PLACE).word == NEEDS_RUNS
 
 
 def test_the_page_says_what_was_tested_and_shows_the_hardest_rival(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_the_page_says_what_was_tested_and_shows_the_hardest_rival(tmp_path: Pat
         "dataset cora; clients 10 | "
         "+1.60 | +1.10 | 1 | 0 | 0 | 0 | 0 | 3 | **holds** |" in page
     )
-    assert "| cora · metis · 10 · gcn | local | +1.60 | +1.10 | +0.93 to +1.27 | 3 | holds |" in page
+    assert "| cora · metis · 10 · gcn | local | +1.60 | +1.10 | +0.71 to +1.49 | 3 | holds |" in page
 
 
 def test_a_claim_without_records_is_not_measured(tmp_path: Path) -> None:
@@ -155,13 +155,13 @@ def test_a_claim_without_records_is_not_measured(tmp_path: Path) -> None:
 def test_a_column_says_what_leaves_it_open(tmp_path: Path) -> None:
     claim = claim_of(tmp_path, ONE.replace("'cora'", '"cora"'))
     lone = {name: SCORES[name] for name in ("local", "fedpub")}
-    assert "undecided (fedavg not measured)" in markdown([found(claim, lone, *PLACE)])
+    assert "needs more runs (fedavg not measured)" in markdown([found(claim, lone, *PLACE)])
     two = {name: values[:2] for name, values in SCORES.items()} | {"fedavg": (60.0, 65.2)}
-    assert "undecided (too few seeds)" in markdown([found(claim, two, *PLACE)])
+    assert "needs more runs (too few seeds)" in markdown([found(claim, two, *PLACE)])
     same = {"partition_statistics": {"intra_edges": 3017}}
     records = records_of("fedpub-2", SCORES, *PLACE, **same)
     shared = find([claim], {"fedpub-2": make_rows(load_protocol("fedpub-2"), records)})
-    assert "undecided (all seeds share one draw of the clients" in markdown(shared)
+    assert "needs more runs (all seeds share one draw of the clients" in markdown(shared)
 
 
 def test_a_mean_says_how_many_columns_leave_it_open(tmp_path: Path) -> None:
@@ -171,9 +171,9 @@ def test_a_mean_says_how_many_columns_leave_it_open(tmp_path: Path) -> None:
     finding = found(claim, SCORES, "--dataset", "cora", "--clients", "10", "20")
     (average,) = finding.judged_by
     assert average.lacking == (1, 1)
-    assert "undecided (1 column is not measured)" in markdown([finding])
+    assert "needs more runs (1 column is not measured)" in markdown([finding])
     page = markdown([found(claim, SCORES, *PLACE)])
-    assert "undecided (2 columns are not measured)" in page
+    assert "needs more runs (2 columns are not measured)" in page
     assert "share one draw" not in page
 
 
@@ -209,8 +209,8 @@ against = ["local"]
 
     assert word('is = "higher"\nmargin = 5\nagainst = ["fedavg"]') == HOLDS
     assert word('is = "higher"\nmargin = 15\nagainst = ["fedavg"]') == FAILS
-    assert word('is = "higher"\nagainst = ["fedprox"]') == UNDECIDED
-    assert word('is = "lower"\nagainst = ["fedprox"]\ncolumns = "on average"') == UNDECIDED
+    assert word('is = "higher"\nagainst = ["fedprox"]') == NEEDS_RUNS
+    assert word('is = "lower"\nagainst = ["fedprox"]\ncolumns = "on average"') == NEEDS_RUNS
     assert word('is = "lower"\nagainst = ["fedavg"]\ncolumns = "on average"') == FAILS
     # What no graph at hand can answer is left out.
     away = 'is = "lower"\nagainst = ["fedavg"]\nonly = { dataset = ["ogbn_arxiv"] }'

@@ -167,19 +167,16 @@ def gains(*, chosen_gain: float, **extras: float) -> tuple[Protocol, list[Record
 def test_figures_that_agree_with_chosen_settings_are_counted_apart() -> None:
     protocol, records = gains(chosen_gain=14.7)
     page = page_of(protocol, records)
-    assert "+0.10 agrees" in line_of(page, "fedcog ‡")
-    assert (
-        "Of the 1 published figure measured here 1 agrees (1 with settings chosen on this table, ‡), 0 differ"
-        in page
-    )
+    assert "+0.10 matches" in line_of(page, "fedcog ‡")
+    assert "measured here 1 matches (1 with settings chosen on this table, ‡), 0 differs" in page
     page = page_of(*gains(chosen_gain=5.0))
     assert "-9.60 differs" in line_of(page, "fedcog ‡")
-    assert "Of the 1 published figure measured here 0 agree, 1 differs and 0 are undecided;" in page
+    assert "Of the 1 published figure measured here 0 matches, 1 differs, 0 needs more runs" in page
 
 
 def test_figures_that_agree_by_runs_that_did_nothing_are_counted_apart() -> None:
     page = page_of(*gains(chosen_gain=14.7, same_as_fedavg=1.0))
-    assert "‡; 1 by runs that did nothing beyond FedAvg), 0 differ" in page
+    assert "‡; 1 by runs that did nothing beyond FedAvg), 0 differs" in page
 
 
 def test_an_earlier_version_is_no_current_figure() -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import shutil
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -15,21 +14,6 @@ from tests.benchmark.fakes import make_cell, make_record
 
 ROOT = Path(__file__).resolve().parents[3]
 RESULTS = ROOT / "results"
-
-
-def test_pages_in_git_are_those_that_the_records_give(tmp_path: Path) -> None:
-    for folder in ("runs", "authors", "notes"):
-        shutil.copytree(RESULTS / folder, tmp_path / folder)
-    # As after `make bench`, which runs in the same folder.
-    Store(tmp_path, "quick").append(make_record(make_cell(protocol="quick"), seconds={"train": 9000.0}))
-    report.write_report(tmp_path)
-    pages = ["reproduction.md", "reproduction.json", "claims.md", "authors.md"]
-    boards = [path.name for path in RESULTS.glob("leaderboards/*.md") if path.stem != "quick"]
-    pages += [f"leaderboards/{name}" for name in boards]
-    assert len(pages) > 20
-    stale = [page for page in pages if (tmp_path / page).read_bytes() != (RESULTS / page).read_bytes()]
-    assert not stale, "run make results"
-    assert (tmp_path / "index.html").stat().st_size <= 8e6
 
 
 def test_what_is_no_markdown_is_kept_out_of_git(tmp_path: Path) -> None:

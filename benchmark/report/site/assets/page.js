@@ -94,6 +94,7 @@ const COLUMNS = [
   { title: "clients", data: "clients", className: "text", render: plain },
   { title: "method", data: "method", className: "text", render: method },
   { title: "score", data: "score", className: "text", render: plain },
+  { title: "authors' code", data: "authors", className: "text", render: plain },
   { title: "measured", data: null, type: "num", render: numeric("measured", "measured_at") },
   { title: "printed", data: null, type: "num", render: numeric("printed", "printed_at") },
   { title: "difference", data: null, type: "num", render: numeric("difference", "difference_at") },
@@ -130,7 +131,6 @@ function details(row) {
   add("reason", row.why);
   add("seeds to decide", row.seeds_to_decide ? String(row.seeds_to_decide) : "");
   add("cause", row.cause);
-  add("authors' code", row.authors);
   if (row.gain) add(`gain over ${row.over}`, `${row.gain}: ${row.gain_shown}`);
   add("note in print", row.note);
   if (row.command) add("command", element("code", {}, row.command));
@@ -144,7 +144,8 @@ function details(row) {
 
 const filters = document.getElementById("filters");
 const selects = [...filters.querySelectorAll("select")];
-const MEASURED = "measured", JUDGED = ["agrees", "undecided", "differs"];
+const MEASURED = "measured", VERDICTS = ["matches", "differs", "needs more runs", "cannot be settled from print"];
+const kindOf = (verdict) => verdict.split(" ")[0];
 let table = null;
 
 function fill(select) {
@@ -158,7 +159,7 @@ function fill(select) {
 function keeps(row) {
   return selects.every((select) => {
     const value = select.value, own = row[select.dataset.column];
-    return !value || own === value || (value === MEASURED && JUDGED.includes(row.verdict));
+    return !value || own === value || (value === MEASURED && VERDICTS.includes(row.verdict));
   });
 }
 
@@ -205,8 +206,8 @@ async function startFigures() {
 function look() {
   const style = getComputedStyle(root);
   const get = (name) => style.getPropertyValue(name).trim();
-  return { text: get("--text"), faint: get("--faint"), line: get("--line"), agrees: get("--agrees"),
-    undecided: get("--undecided"), differs: get("--differs") };
+  return { text: get("--text"), faint: get("--faint"), line: get("--line"), matches: get("--matches"),
+    needs: get("--needs"), cannot: get("--cannot"), differs: get("--differs") };
 }
 
 function layout(colours, x, y, rest = {}) {
@@ -347,11 +348,11 @@ function forest(figure, colours) {
   // One interval without bounds in sight must not flatten the others: beyond this it runs off the plot.
   const middles = rows.map((row) => Math.abs(row.middle)), limit = Math.max(3 * delta, 1.5 * Math.max(...middles));
   const left = Math.max(Math.min(...ends, -delta), -limit), right = Math.min(Math.max(...ends, delta), limit);
-  const traces = ["agrees", "undecided", "differs"].map((verdict, kind) => {
+  const traces = VERDICTS.map((verdict, kind) => {
     const own = rows.filter((row) => row.verdict === verdict);
     return { x: own.map((row) => row.middle), y: own.map((row) => row.y), mode: "markers", meta: null,
-      marker: { color: colours[verdict], size: 9, symbol: ["circle", "circle-open", "diamond"][kind] },
-      error_x: { type: "data", symmetric: false, color: colours[verdict], width: 3, thickness: 1.5,
+      marker: { color: colours[kindOf(verdict)], size: 9, symbol: ["circle", "diamond", "circle-open", "square-open"][kind] },
+      error_x: { type: "data", symmetric: false, color: colours[kindOf(verdict)], width: 3, thickness: 1.5,
         array: own.map((row) => (row.high ?? row.middle) - row.middle), arrayminus: own.map((row) => row.middle - (row.low ?? row.middle)) },
       customdata: own.map((row) => [tame(row.label), row.verdict, row.text]),
       hovertemplate: "%{customdata[0]}<br>%{customdata[2]}<br>%{customdata[1]}<extra></extra>" };
@@ -361,16 +362,16 @@ function forest(figure, colours) {
   for (const [symbol, x, leaves] of edges) {
     const own = rows.filter(leaves);
     traces.push({ x: own.map(() => x), y: own.map((row) => row.y), mode: "markers", meta: null, hoverinfo: "skip", cliponaxis: false,
-      marker: { symbol, size: 9, color: own.map((row) => colours[row.verdict]) } });
+      marker: { symbol, size: 9, color: own.map((row) => colours[kindOf(row.verdict)]) } });
   }
   const annotations = narrow ? rows.map((row) => ({ x: 0, xref: "paper", y: row.y + 0.42, yref: "y", text: tame(row.label), showarrow: false, xanchor: "left", font: { size: 10 } })) : [];
   const count = (verdict) => rows.filter((row) => row.verdict === verdict).length;
   const made = layout(colours, { title: { text: points ? "measured − printed" : "difference in units of δ" }, range: [left - margin, right + margin], zeroline: true },
     narrow ? { showticklabels: false, showgrid: false } : { tickvals: rows.map((row) => row.y), ticktext: rows.map((row) => tame(row.label)) },
-    { annotations, height: step * rows.length + 70, shapes: [{ type: "rect", xref: "x", yref: "paper", x0: -delta, x1: delta, y0: 0, y1: 1, fillcolor: colours.agrees, opacity: 0.12, line: { width: 0 }, layer: "below" }] });
+    { annotations, height: step * rows.length + 70, shapes: [{ type: "rect", xref: "x", yref: "paper", x0: -delta, x1: delta, y0: 0, y1: 1, fillcolor: colours.matches, opacity: 0.12, line: { width: 0 }, layer: "below" }] });
   made.yaxis.range = [-rows.length + 0.3, 0.9];
   made.yaxis.zeroline = false;
-  return { traces, layout: made, words: `Differences of ${rows.length} figures with their 90% intervals: ${count("agrees")} agree, ${count("undecided")} are undecided, ${count("differs")} differ.` };
+  return { traces, layout: made, words: `Differences of ${rows.length} figures with their 90% intervals: ${VERDICTS.map((verdict) => `${count(verdict)} ${verdict}`).join(", ")}.` };
 }
 
 async function draw(figure) {

@@ -1,0 +1,122 @@
+"""Verdicts counted: by table, by tolerance, and with false discoveries controlled."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from fedsub.benchmark.analysis.agreement import (
+    CANNOT,
+    DELTAS,
+    DIFFERS,
+    GAINS,
+    MATCHES,
+    UNSETTLED,
+    VERDICTS,
+    survives,
+    tolerance_of,
+)
+from fedsub.benchmark.analysis.figures import Entry
+
+
+@dataclass(frozen=True)
+class Count:
+    """Figures by verdict: of one printed table, or of several."""
+
+    table: str
+    printed: int
+    measurable: int
+    levels: Counter[str]
+    chosen: Counter[str]
+    """Those of the levels with a setting that was chosen on their table."""
+    gains: Counter[str]
+    protocols: tuple[str, ...]
+    """Those that measure some of it."""
+
+    @property
+    def measured(self) -> int:
+        """How many have a verdict."""
+        return sum(self.levels[word] for word in VERDICTS)
+
+    @property
+    def gains_judged(self) -> int:
+        """How many gains have a verdict."""
+        return sum(self.gains[word] for word in GAINS)
+
+
+def count(name: str, entries: Sequence[Entry]) -> Count:
+    """The verdicts on these figures."""
+    levels = Counter(entry.level.word for entry in entries)
+    return Count(
+        name,
+        len(entries),
+        len(entries) - levels[CANNOT],
+        levels,
+        Counter(entry.level.word for entry in entries if entry.chosen),
+        Counter(entry.gain.word for entry in entries if entry.gain is not None),
+        tuple(dict.fromkeys(entry.protocol for entry in entries if entry.row is not None)),
+    )
+
+
+def count_tables(entries: Sequence[Entry]) -> dict[str, list[Count]]:
+    """By paper, a count for each of its tables, in the order of their names."""
+    found: dict[str, list[Count]] = {}
+    ordered = sorted(entries, key=lambda entry: _order(*entry.figure.place[:2]))
+    for (paper, table), group in groupby(ordered, key=lambda entry: entry.figure.place[:2]):
+        found.setdefault(str(paper), []).append(count(table_name(str(table)), [*group]))
+    return found
+
+
+def _order(paper: str | None, table: str | None) -> tuple[str, bool, int, str]:
+    digits = "".join(letter for letter in str(table) if letter.isdigit())
+    return str(paper), not str(table).isdigit(), int(digits or 0), str(table)
+
+
+def table_name(table: str) -> str:
+    """`Table 2`, `Figure 12`, or the place in the text."""
+    if table.isdigit():
+        return f"Table {table}"
+    return f"Figure {table.removeprefix('Fig')}" if table.startswith("Fig") else table
+
+
+def by_tolerance(entries: Iterable[Entry]) -> list[tuple[float, float, int, int, int]]:
+    """For each of `DELTAS`: points, share, and how many measured levels match, differ and do neither."""
+    judged = [entry for entry in entries if entry.level.word in VERDICTS]
+    found = []
+    for points, share in DELTAS:
+        words = Counter(
+            entry.level.decided(tolerance_of(entry.metric, entry.figure.mean, points, share))
+            for entry in judged
+        )
+        found.append((points, share, words[MATCHES], words[DIFFERS], words[""]))
+    return found
+
+
+def discoveries(entries: Iterable[Entry]) -> dict[str, tuple[int, int]]:
+    """Verdict → how many levels have it, and how many keep it with false discoveries controlled over all
+    levels that have a p-value."""
+    levels = [entry.level for entry in entries if entry.level.p_differs is not None]
+    kept = {
+        MATCHES: survives(level.p_matches or 0.0 for level in levels),
+        DIFFERS: survives(level.p_differs or 0.0 for level in levels),
+    }
+    return {
+        word: (
+            sum(level.word == word for level in levels),
+            sum(level.word == word and stays for level, stays in zip(levels, stay, strict=True)),
+        )
+        for word, stay in kept.items()
+    }
+
+
+def by_authors(entries: Iterable[Entry]) -> dict[str, Counter[str]]:
+    """The verdicts of the authors' code on our clients: of all measured levels, and of those that cannot be
+    settled from print."""
+    run = [entry for entry in entries if entry.authors is not None]
+    unsettled = [entry for entry in run if entry.level.word == UNSETTLED]
+    return {
+        name: Counter(entry.authors.verdict.word for entry in listed if entry.authors is not None)
+        for name, listed in (("all", run), (UNSETTLED, unsettled))
+    }

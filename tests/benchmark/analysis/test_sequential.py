@@ -1,0 +1,122 @@
+"""Both error rates of a verdict, over all looks at the seeds, by simulation."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from scipy.stats import t as student
+
+from fedsub.benchmark.analysis.agreement import DIFFERS, KEPT, MATCHES, VANISHED, Printed, judge, judge_gain
+from fedsub.benchmark.analysis.sequential import ALPHA, INFLATION, LOOKS, half_width, p_value
+
+MANY = 20_000
+NOISE = 3 * math.sqrt(ALPHA * (1 - ALPHA) / MANY)
+"""Three standard errors of a simulated rate."""
+
+
+@dataclass(frozen=True)
+class Paper:
+    """How a paper made its mean: spread between draws, spread of training, runs."""
+
+    draws: float
+    training: float
+    runs: int
+    drawn_once: bool = False
+    prints_spread: bool = True
+
+
+PAPERS = [
+    Paper(0, 1, 1, prints_spread=False),
+    Paper(0, 1, 2),
+    Paper(0, 1, 3),
+    Paper(0, 1, 3, prints_spread=False),
+    Paper(0, 1, 5),
+    Paper(0, 1, 10),
+    Paper(0, 1, 10, prints_spread=False),
+    Paper(1, 0.3, 3, drawn_once=True),
+    Paper(1, 1, 3, drawn_once=True),
+    Paper(0.3, 1, 5, drawn_once=True),
+]
+
+
+def errors(paper: Paper, inflation: float) -> tuple[float, float]:
+    """Rates of a wrong one-sided and two-sided verdict by the formulas of `judge`, for all cases at once."""
+    rng = np.random.default_rng(0)
+    spread = math.hypot(paper.draws, paper.training)
+    ours = rng.normal(0, spread, (MANY, LOOKS[-1]))
+    if paper.drawn_once:
+        theirs = rng.normal(0, paper.training, (MANY, paper.runs)) + rng.normal(0, paper.draws, (MANY, 1))
+    else:
+        theirs = rng.normal(0, spread, (MANY, paper.runs))
+    printed = theirs.std(axis=1, ddof=1) if paper.prints_spread else np.zeros(MANY)
+    one_sided, two_sided = np.zeros(MANY, bool), np.zeros(MANY, bool)
+    for seeds in LOOKS:
+        values = ours[:, :seeds]
+        own = values.std(axis=1, ddof=1)
+        counts = (printed > own) if paper.runs == 2 else np.full(MANY, paper.prints_spread)
+        others = np.where(paper.drawn_once, 1.0, np.where(counts, 0.0, 1 / paper.runs))
+        parts = own**2 * (1 / seeds + others), np.where(counts, printed**2 / paper.runs, 0.0)
+        freedom = sum(parts) ** 2 / (parts[0] ** 2 / (seeds - 1) + parts[1] ** 2 / max(paper.runs - 1, 1))
+        wide = np.sqrt(sum(parts) * LOOKS[-1] / seeds)
+        statistic = (values.mean(axis=1) - theirs.mean(axis=1)) / wide
+        one_sided |= inflation * student.sf(statistic, freedom) <= ALPHA
+        two_sided |= 2 * inflation * student.sf(abs(statistic), freedom) <= ALPHA
+    return float(one_sided.mean()), float(two_sided.mean())
+
+
+@pytest.mark.parametrize("paper", PAPERS, ids=str)
+def test_both_errors_are_at_most_five_percent_over_all_looks(paper: Paper) -> None:
+    """One-sided is "matches" at a difference of δ itself, two-sided is "differs" at none."""
+    assert max(errors(paper, INFLATION)) <= ALPHA + NOISE
+
+
+def test_the_factor_is_the_least_that_holds_them() -> None:
+    assert max(max(errors(paper, INFLATION - 0.2)) for paper in PAPERS) > ALPHA + NOISE
+    # Without any allowance the looks err in seven of a hundred or more.
+    plain = np.random.default_rng(0).normal(0, 1, (MANY, LOOKS[-1]))
+    found = np.zeros(MANY, bool)
+    for seeds in LOOKS:
+        values = plain[:, :seeds]
+        statistic = values.mean(axis=1) / values.std(axis=1, ddof=1) * math.sqrt(seeds)
+        found |= student.sf(statistic, seeds - 1) <= ALPHA
+    assert found.mean() > 0.07
+
+
+@pytest.mark.parametrize("paper", [Paper(0, 1, 3), Paper(1, 1, 3, drawn_once=True)], ids=str)
+@pytest.mark.parametrize(("truth", "wrong"), [(0.0, DIFFERS), (2.0, MATCHES), (-2.0, MATCHES)])
+def test_verdicts_err_no_more_often_than_the_formulas(paper: Paper, truth: float, wrong: str) -> None:
+    """A figure is judged as it is here: at 3, 5 and 10 seeds, until it is decided."""
+    rng, spread, cases, found = np.random.default_rng(1), math.hypot(paper.draws, paper.training), 400, 0
+    for _ in range(cases):
+        own = rng.normal(truth, spread, LOOKS[-1])
+        theirs = rng.normal(0, paper.training, paper.runs) + rng.normal(0, paper.draws)
+        printed = Printed(float(theirs.mean()), (float(theirs.std(ddof=1)),), paper.runs, paper.drawn_once)
+        verdicts = (judge([*own[:seeds]], printed, 2.0).word for seeds in LOOKS)
+        found += next((word for word in verdicts if word in (MATCHES, DIFFERS)), "") == wrong
+    assert found / cases <= ALPHA + 3 * math.sqrt(ALPHA * (1 - ALPHA) / cases)
+
+
+@pytest.mark.parametrize(("truth", "wrong"), [(0.0, KEPT), (-0.5, KEPT), (1.0, VANISHED), (3.0, VANISHED)])
+@pytest.mark.parametrize("spread", [0.3, 1.0, 5.0, 50.0])
+def test_gains_err_in_five_of_a_hundred_cases_whatever_the_noise(
+    truth: float, wrong: str, spread: float
+) -> None:
+    rng, cases, found = np.random.default_rng(2), 400, 0
+    for _ in range(cases):
+        own = rng.normal(truth, spread, LOOKS[-1])
+        words = (judge_gain([*own[:seeds]], 4.0).word for seeds in LOOKS)
+        found += next((word for word in words if word in (KEPT, VANISHED)), "") == wrong
+    assert found / cases <= ALPHA + 3 * math.sqrt(ALPHA * (1 - ALPHA) / cases)
+
+
+def test_interval_and_p_value_agree() -> None:
+    for seeds in (3, 5, 7, 10, 40):
+        half = float(half_width(0.7, seeds - 1, seeds))
+        assert p_value(half, 0.7, seeds - 1, seeds) == pytest.approx(ALPHA)
+    # t(2) at 1 − 0.05/1.5 is 3.6766, times √(10/3).
+    assert float(half_width(1.0, 2, 3)) == pytest.approx(6.7125, abs=1e-3)
+    assert p_value(0.0, 0.0, 2, 3) == 1.0
+    assert p_value(0.1, 0.0, 2, 3) == 0.0
