@@ -21,7 +21,7 @@ ifdef TORCH_INDEX
 export PIP_EXTRA_INDEX_URL := $(strip $(PIP_EXTRA_INDEX_URL) $(TORCH_INDEX))
 endif
 
-.PHONY: help bench test lint check browser results peers perf wheelhouse clean
+.PHONY: help bench test lint check browser results peers perf lock wheelhouse clean
 
 help:
 	@echo 'make bench    run the embedded benchmark and print its leaderboard'
@@ -32,16 +32,17 @@ help:
 	@echo 'make results  every page of results/ anew from its records, index.html among them'
 	@echo 'make peers    time this suite and openfgl-lib, interleaved (results/performance.md)'
 	@echo 'make perf     time kernels, rounds and set-up, saved for comparison with other commits'
+	@echo 'make lock     the versions and hashes in requirements/ anew from the ranges in setup.cfg'
 	@echo 'make wheelhouse  every package that the Dockerfile installs, for a build without a network'
 	@echo 'make clean    remove the environments and caches'
 
 bench: $(VENV)/.ready
-	$(RUN) -m benchmark $(ARGS)
+	$(RUN) -m benchmark --results .cache/bench $(ARGS)
 
 test: $(VENV)/.ready
 	$(RUN) -m pytest --numprocesses 2 $(ARGS)
 
-lint: $(VENV)/.ready-lint
+lint: $(VENV)/.ready
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
@@ -78,25 +79,25 @@ peers: $(VENV)/.ready $(PEERS)/.ready
 perf: $(VENV)/.ready
 	$(RUN) -m pytest tests/performance --benchmark-autosave $(ARGS)
 
-# A list of the packages alone.
+# pip installs what stands in a lock file and nothing else; torch's build is the index's to choose.
+LOCK = $(RUN) -m uv pip compile setup.cfg --python-version 3.11 --generate-hashes --no-emit-package torch \
+	--no-header --no-annotate --upgrade --quiet
+lock: $(VENV)/.ready
+	$(RUN) -m pip install --quiet uv
+	$(LOCK) --extra test --extra lint --output-file requirements/dev.lock
+	$(LOCK) --extra completion --output-file requirements/run.lock
+
 wheelhouse: $(VENV)/.ready
-	$(RUN) -c 'from configparser import ConfigParser as C; c = C(); c.read("setup.cfg"); \
-	print(c["options"]["install_requires"], c["options.extras_require"]["completion"], "setuptools>=78.1.1", \
-	sep="\n")' \
-	> wheelhouse.txt
-	$(RUN) -m pip download --dest wheelhouse --requirement wheelhouse.txt
-	rm wheelhouse.txt
+	$(RUN) -m pip download --dest wheelhouse --require-hashes --no-deps --requirement requirements/run.lock
+	$(RUN) -m pip download --dest wheelhouse torch==2.13.0 'setuptools>=78.1.1'
 
 clean:
 	rm -rf $(VENV) $(TOX) $(PEERS) .tox .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(VENV)/.ready: setup.cfg pyproject.toml
+$(VENV)/.ready: setup.cfg pyproject.toml requirements/dev.lock
 	$(call create-environment,$(VENV))
-	$(RUN) -m pip install --quiet --editable '.[test]'
-	@touch $@
-
-$(VENV)/.ready-lint: $(VENV)/.ready
+	$(RUN) -m pip install --quiet --require-hashes --no-deps --requirement requirements/dev.lock
 	$(RUN) -m pip install --quiet --editable '.[lint,test]'
 	@touch $@
 

@@ -12,6 +12,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("datasets", "methods", "benchmark")
@@ -95,6 +96,21 @@ def test_both_stacks_take_the_same_libraries() -> None:
     }
     assert (first["dgl"], first["torch"]) == ("==1.1.3", "==2.13.0")
     assert (second["dgl"], second["torch"], second["torchdata"]) == ("==2.1.0", "==2.2.1", "==0.7.1")
+
+
+@pytest.mark.parametrize(("name", "extras"), [("dev", ("test", "lint")), ("run", ("completion",))])
+def test_locked_versions_have_hashes_and_lie_in_the_ranges(name: str, extras: tuple[str, ...]) -> None:
+    text = (ROOT / "requirements" / f"{name}.lock").read_text(encoding="utf-8")
+    locked = dict(re.findall(r"^([a-z0-9.-]+)==(\S+)", text, re.MULTILINE))
+    assert len(re.findall(r"^[a-z0-9.-]+==\S+ \\\n    --hash=sha256:", text, re.MULTILINE)) == len(locked)
+    setup = read("setup.cfg")
+    wanted = requirements(setup["options"]["install_requires"])
+    for extra in extras:
+        wanted |= requirements(setup["options.extras_require"][extra])
+    # Which build of torch is taken is the index's to say.
+    del wanted["torch"]
+    for distribution, specifier in wanted.items():
+        assert locked[distribution.replace("_", "-")] in SpecifierSet(specifier), distribution
 
 
 def test_every_package_is_found_by_its_init_file() -> None:

@@ -130,32 +130,39 @@ def make_parser() -> Parser:
         "fedavg`, and `run --help` lists those options. Filters take several values, separated by spaces "
         "or commas. Names may carry options: 'fedprox[mu=0.1]', 'community[nodes=2000]'.",
     )
-    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
-    parser.add_argument(
-        "--print-completion",
-        action=_Completion,
-        choices=("bash", "zsh", "tcsh"),
-        help="print the script with which the shell completes fedsub",
-    )
+    add(parser, "--version", help="print the version", action=_Version, nargs=0)
+    shells: dict[str, Any] = {"choices": ("bash", "zsh", "tcsh"), "action": _Completion}
+    add(parser, "--print-completion", help="print the script that completes fedsub in a shell", **shells)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
 
     def command(name: str, text: str) -> Parser:
-        added: Parser = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
-        return added
+        made: Parser = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+        return made
 
     run = command("run", "run cells and show their leaderboards (the default)")
     choosing = run.add_argument_group("what to run")
     add_filters(choosing)
     add_settings(choosing)
-    add_engine(run.add_argument_group("how to run it"))
-    _add_running(run.add_argument_group("what to keep"))
-    showing = run.add_argument_group("what to show")
-    add_folders(showing)
-    _add_format(showing)
-    showing.add_argument("--dry-run", action="store_true", help="list the cells and run none")
+    running = run.add_argument_group("how to run it")
+    add_engine(running)
+    add(running, "--rerun", help="run finished cells again", action="store_true")
+    add(running, "--pdb", help="debug a cell where it raises (in this process)", action="store_true")
+    keeping = run.add_argument_group("what to keep and show")
+    add_folders(keeping)
+    add(
+        keeping,
+        "--save",
+        "WHAT",
+        "predictions, model, embeddings of every cell, in RESULTS/saved",
+        **_SEVERAL,
+    )
+    often = "keep a cell's state that often, to go on from (default: 10m); 0 never"
+    add(keeping, "--checkpoint", "T", often, type=values.interval, default=600.0)
+    _add_format(keeping)
+    add(keeping, "--dry-run", help="list the cells and run none", action="store_true")
 
     listing = command("list", "list methods, graphs, partitions, splits and tables, or describe one method")
-    listing.add_argument("name", nargs="?", metavar="METHOD", help="a method, to see its options")
+    add(listing, "name", "METHOD", "a method, to see its options", nargs="?")
 
     show = command("show", "show the leaderboards of stored records and run nothing")
     add_filters(show)
@@ -163,37 +170,27 @@ def make_parser() -> Parser:
     _add_format(show)
 
     report = command("report", "remake every page of the results folder")
-    report.add_argument("--table", **_SEVERAL, metavar="FILE", help="tables of your own, .toml files")
-    report.add_argument("--open", action="store_true", help="open index.html in the browser")
+    add(report, "--table", "FILE", "tables of your own, .toml files", **_SEVERAL)
+    add(report, "--open", help="open index.html in the browser", action="store_true")
     add_folders(report)
 
     export = command("export", "write a table of the records: .tex, .md, .csv or .parquet")
-    export.add_argument("file", type=Path, metavar="FILE", help="its ending names the format")
+    add(export, "file", "FILE", "its ending names the format", type=Path)
     add_filters(export)
-    export.add_argument("--rows", default="method", metavar="NAME", help="default: method")
-    export.add_argument("--columns", default="dataset", metavar="NAME", help="default: dataset")
-    export.add_argument(
-        "--title",
-        type=values.title,
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="NAME=TITLE",
-        help="what a row or column is called in the table: 'fedprox[mu=0.1]=FedProx'",
-    )
+    add(export, "--rows", "NAME", "default: method", default="method")
+    add(export, "--columns", "NAME", "default: dataset", default="dataset")
+    called = "what a row or column is called: 'fedprox[mu=0.1]=FedProx'"
+    add(export, "--title", "NAME=TITLE", called, type=values.title, **_SEVERAL)
     add_folders(export)
 
     verify = command("verify", "run stored records again and compare every figure")
-    verify.add_argument("count", type=values.positive, metavar="N", help="how many records")
+    add(verify, "count", "N", "how many records", type=values.positive)
     add_filters(verify)
-    verify.add_argument(
-        "--max-seconds",
-        type=values.above_zero("a number of seconds above 0"),
-        default=math.inf,
-        metavar="S",
-        help="of records that took at most S seconds",
+    longest = values.above_zero("a number of seconds above 0")
+    add(
+        verify, "--max-seconds", "S", "of records that took at most S seconds", type=longest, default=math.inf
     )
-    verify.add_argument("--dry-run", action="store_true", help="name the records and run none")
+    add(verify, "--dry-run", help="name the records and run none", action="store_true")
     add_engine(verify)
     add_folders(verify)
 
@@ -201,7 +198,7 @@ def make_parser() -> Parser:
     forget = records.add_subparsers(dest="action", required=True, metavar="ACTION").add_parser(
         "forget", help="take records out, with what their cells left beside them"
     )
-    forget.add_argument("key", **{**_SEVERAL, "default": None}, metavar="KEY", help="as --dry-run shows it")
+    add(forget, "key", "KEY", "as --dry-run shows it", nargs="+")
     add_folders(forget)
 
     for name, text in _OF_THEIR_OWN.items():
@@ -209,92 +206,55 @@ def make_parser() -> Parser:
     return parser
 
 
+def add(
+    parser: argparse._ActionsContainer, name: str, metavar: str | None = None, help: str = "", **settings: Any
+) -> None:
+    """Add one option or argument."""
+    if metavar is not None:
+        settings["metavar"] = metavar
+    parser.add_argument(name, help=help, **settings)
+
+
 def add_filters(parser: argparse._ActionsContainer) -> None:
     """The options that choose cells or records."""
     for name, (letter, text) in FILTERS.items():
-        parser.add_argument(f"--{name}", **_SEVERAL, metavar=letter, help=text)
-    parser.add_argument(
-        "--seeds", **_SEVERAL, metavar="N", help="how many seeds, 0…N−1; or the seeds themselves: 0,3-5"
-    )
+        add(parser, f"--{name}", letter, text, **_SEVERAL)
+    add(parser, "--seeds", "N", "how many seeds, 0…N−1; or the seeds themselves: 0,3-5", **_SEVERAL)
 
 
 def add_folders(parser: argparse._ActionsContainer) -> None:
     """Where records and graphs lie."""
-    parser.add_argument("--results", type=Path, default=Path("results"), metavar="DIR", help="results folder")
-    parser.add_argument("--data", type=Path, metavar="DIR", help="folder of graph archives (FEDSUB_DATA)")
+    add(parser, "--results", "DIR", "results folder", type=Path, default=Path("results"))
+    add(parser, "--data", "DIR", "folder of graph archives (FEDSUB_DATA)", type=Path)
 
 
 def add_engine(parser: argparse._ActionsContainer) -> None:
     """How much of which machine cells take."""
-    parser.add_argument(
-        "--workers",
-        type=values.positive,
-        metavar="N",
-        help="processes (default: one a core; one on a GPU)",
-    )
-    parser.add_argument("--threads", type=values.positive, default=1, metavar="N", help="threads per process")
-    parser.add_argument(
-        "--engine", default="process", help="process (default), ray, slurm, in-process (to debug)"
-    )
-    parser.add_argument(
-        "--slurm-config",
-        type=Path,
-        metavar="FILE",
-        help="with --engine slurm: YAML of submitit's parameters, slurm_partition: gpu",
-    )
-    parser.add_argument(
-        "--timeout",
-        type=values.duration,
-        metavar="T",
-        help="stop a cell after that long, 90s, 30m or 2h: it has failed",
-    )
+    add(parser, "--workers", "N", "processes (default: one a core; one on a GPU)", type=values.positive)
+    add(parser, "--threads", "N", "threads per process", type=values.positive, default=1)
+    add(parser, "--engine", help="process (default), ray, slurm, in-process (to debug)", default="process")
+    config = "with --engine slurm: YAML of submitit's parameters, slurm_partition: gpu"
+    add(parser, "--slurm-config", "FILE", config, type=Path)
+    stop = "stop a cell after that long, 90s, 30m or 2h: it has failed"
+    add(parser, "--timeout", "T", stop, type=values.duration)
 
 
 def add_settings(group: argparse._ActionsContainer) -> None:
     """What replaces settings of a protocol, and which part of the plan runs."""
-    group.add_argument(
-        "--set",
-        **_SEVERAL,
-        metavar="NAME=VALUE",
-        help="replace settings of the protocol: learning_rate=0.001 hidden=64,64; a setting given twice "
-        "runs with either value",
-    )
-    group.add_argument("--rounds", type=values.positive, metavar="N", help="rounds of training")
-    group.add_argument("--task", metavar="TASK", help="node-classification or link-prediction[width=N,…]")
-    group.add_argument("--kernel", choices=("auto", "dgl", "torch"), help="behind message passing")
-    group.add_argument("--device", metavar="DEVICE", help="cpu (default) or cuda")
-    group.add_argument("--all", action="store_true", help="run every table on all data at hand")
-    group.add_argument(
-        "--shard",
-        type=values.shard,
-        metavar="I/N",
-        help="the I-th of N parts of the cells, the same on every machine",
-    )
-
-
-def _add_running(group: argparse._ActionsContainer) -> None:
-    group.add_argument(
-        "--save",
-        **_SEVERAL,
-        metavar="WHAT",
-        help="predictions, model, embeddings of every cell, in RESULTS/saved/KEY",
-    )
-    group.add_argument("--rerun", action="store_true", help="run finished cells again")
-    group.add_argument(
-        "--checkpoint",
-        type=values.interval,
-        default=600.0,
-        metavar="T",
-        help="keep a cell's state that often, to go on from (default: 10m); 0 never",
-    )
-    group.add_argument(
-        "--pdb", action="store_true", help="debug a cell where it raises (runs in this process)"
-    )
+    settings = "settings of the protocol: learning_rate=0.001 hidden=64,64; given twice, either value runs"
+    add(group, "--set", "NAME=VALUE", settings, **_SEVERAL)
+    add(group, "--rounds", "N", "rounds of training", type=values.positive)
+    add(group, "--task", "TASK", "node-classification or link-prediction[width=N,…]")
+    add(group, "--kernel", help="behind message passing", choices=("auto", "dgl", "torch"))
+    add(group, "--device", "DEVICE", "cpu (default) or cuda")
+    add(group, "--all", help="run every table on all data at hand", action="store_true")
+    part = "the I-th of N parts of the cells, the same on every machine"
+    add(group, "--shard", "I/N", part, type=values.shard)
 
 
 def _add_format(group: argparse._ActionsContainer) -> None:
-    group.add_argument("--format", choices=("table", "json"), default="table", help="of standard output")
-    group.add_argument("--wide", action="store_true", help="every column, also where a terminal is narrower")
+    add(group, "--format", help="of standard output", choices=("table", "json"), default="table")
+    add(group, "--wide", help="every column, also where a terminal is narrower", action="store_true")
 
 
 def parse(argv: Sequence[str]) -> Command:

@@ -13,6 +13,7 @@ from fedsub.benchmark.cli import values
 from fedsub.benchmark.cli.commands import FAILED, OK, guarded, say
 from fedsub.benchmark.cli.parser import (
     Parser,
+    add,
     add_engine,
     add_filters,
     add_folders,
@@ -31,32 +32,21 @@ def make_parser() -> Parser:
     parser = Parser(prog="benchmark study", description="What maintainers run.")
     commands = parser.add_subparsers(dest="study", required=True, metavar="STUDY", parser_class=Parser)
     campaign = commands.add_parser("campaign", help="run what answers printed figures, cheapest first")
-    campaign.add_argument(
-        "--hours",
-        type=values.above_zero("a number of hours above 0"),
-        default=math.inf,
-        metavar="H",
-        help="begin no cell after H hours",
-    )
+    hours = values.above_zero("a number of hours above 0")
+    add(campaign, "--hours", "H", "begin no cell after H hours", type=hours, default=math.inf)
     add_engine(campaign)
     peers = commands.add_parser("peers", help="time this suite and openfgl-lib, interleaved")
-    peers.add_argument(
-        "--pairs", type=values.positive, default=5, metavar="N", help="blocks of rounds of each (default: 5)"
-    )
-    peers.add_argument(
-        "--python", type=Path, metavar="FILE", help="interpreter with openfgl-lib (FEDSUB_PEER_PYTHON)"
-    )
+    add(peers, "--pairs", "N", "blocks of rounds of each (default: 5)", type=values.positive, default=5)
+    add(peers, "--python", "FILE", "interpreter with openfgl-lib (FEDSUB_PEER_PYTHON)", type=Path)
     authors = commands.add_parser("authors", help="run public code on our clients (docs/authors.md)")
-    authors.add_argument("codes", nargs="+", metavar="NAME=PATH", help="fedpub, fedspray or fedstruct")
-    authors.add_argument(
-        "--python", type=Path, metavar="FILE", help="interpreter for them (FEDSUB_AUTHORS_PYTHON)"
-    )
+    add(authors, "codes", "NAME=PATH", "fedpub, fedspray or fedstruct", nargs="+")
+    add(authors, "--python", "FILE", "interpreter for them (FEDSUB_AUTHORS_PYTHON)", type=Path)
     add_settings(authors)
     for study in (campaign, peers, authors):
         add_filters(study)
         add_folders(study)
-        study.add_argument("--rerun", action="store_true", help="run again what has a record")
-        study.add_argument("--dry-run", action="store_true", help="list what is to be run")
+        add(study, "--rerun", help="run again what has a record", action="store_true")
+        add(study, "--dry-run", help="list what is to be run", action="store_true")
     return parser
 
 

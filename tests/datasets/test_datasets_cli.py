@@ -70,7 +70,8 @@ def test_info_of_a_file_of_which_nothing_is_known(tmp_path: Path, capsys: pytest
     archive, module = tmp_path / "mine.npz", tmp_path / "mine.py"
     assert main(["export", SMALL, "--output", str(archive)]) == 0
     module.write_text(
-        "from fedsub.datasets import registry\n\ndef load():\n    return registry.load('community[nodes=120]')\n"
+        "from fedsub.datasets import registry\n\n"
+        "def load():\n    return registry.load('community[nodes=120]')\n"
     )
     for path in (archive, module):
         capsys.readouterr()

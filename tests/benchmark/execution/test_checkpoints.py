@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from fedsub import benchmark
+import fedsub
 from fedsub.benchmark.cli.commands import main
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution import checkpoints
@@ -234,9 +234,9 @@ def test_from_python_a_cell_goes_on_too(tmp_path: Path) -> None:
         "method": "fedavg",
     }
     with pytest.raises(KeyboardInterrupt):
-        benchmark.run(**asked, results=tmp_path, checkpoint=ALWAYS, callbacks=[interrupt])
+        fedsub.run(**asked, results=tmp_path, checkpoint=ALWAYS, callbacks=[interrupt])
     seen: list[int] = []
-    table = benchmark.run(**asked, results=tmp_path, callbacks=[lambda done: seen.append(done.round)])
+    table = fedsub.run(**asked, results=tmp_path, callbacks=[lambda done: seen.append(done.round)])
     assert seen == [3, 4]
     assert len(table) == 1
     assert [*(tmp_path / "checkpoints").iterdir()] == []

@@ -39,7 +39,8 @@ def test_a_lease_has_one_holder_until_it_is_given_back(tmp_path: Path) -> None:
 
 def test_the_lease_of_a_killed_process_of_this_machine_is_free_at_once(tmp_path: Path) -> None:
     code = (
-        "import os, signal, sys; from pathlib import Path; from fedsub.benchmark.execution.leases import Leases\n"
+        "import os, signal, sys; from pathlib import Path\n"
+        "from fedsub.benchmark.execution.leases import Leases\n"
         "leases = Leases(Path(sys.argv[1])).__enter__(); leases.claim('a')\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
