@@ -18,35 +18,17 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from fedsub.benchmark.analysis.paired import DIRECTIONS, EQUAL
 from fedsub.benchmark.analysis.published import grid_points
 from fedsub.benchmark.spec.protocol import AT_CLIENTS, AT_ROUND, AXES, Protocol, bare, load_protocol
-from fedsub.benchmark.spec.schema import checked
 from fedsub.datasets.errors import UserError, check_choice, unknown
 from fedsub.datasets.files import read_toml
 
 FILE = Path(__file__).parent / "claims.toml"
 EVERY, ON_AVERAGE, ALL_BUT = "every", "on average", "all but "
-_OF_CLAIM: Mapping[str, Any] = {"paper": str, "place": str, "says": str, "note": str}
-_OF_CONTRAST: Mapping[str, Any] = {
-    "table": list[str],
-    "method": list[str],
-    "metric": list[str],
-    "is": str,
-    "against": list[str | dict[str, Any]],
-    "margin": float,
-    "columns": str,
-    "only": dict[str, list[Any]],
-    "without": list[dict[str, Any]],
-}
 _SIDE = (*AXES, "table", "metric", "value")
-_DEFAULTS: Mapping[str, Any] = {
-    "metric": ["accuracy"],
-    "margin": 0.0,
-    "columns": EVERY,
-    "only": {},
-    "without": [],
-}
 
 
 @dataclass(frozen=True)
@@ -69,25 +51,34 @@ class Column:
     theirs: tuple[Side, ...]
 
 
-@dataclass(frozen=True)
-class Contrast:
+class Contrast(
+    msgspec.Struct,
+    frozen=True,
+    dict=True,
+    forbid_unknown_fields=True,
+    rename={"direction": "is", "rule": "columns"},
+):
     """What tests a claim, or a part of it."""
 
     table: tuple[str, ...]
     method: tuple[str, ...]
-    metric: tuple[str, ...]
     direction: str
     against: tuple[Mapping[str, Any], ...]
+    metric: tuple[str, ...] = ("accuracy",)
     margin: float = 0.0
     """What the difference must exceed; below 0 it may fall short by as much. Of `equal` the half-width."""
     rule: str = EVERY
-    only: Mapping[str, tuple[Any, ...]] | None = None
+    only: Mapping[str, tuple[Any, ...]] = msgspec.field(default_factory=dict)
     without: tuple[Mapping[str, Any], ...] = ()
     """Places that the paper itself names as exceptions: axes with their values, all of which must be met."""
 
     def __post_init__(self) -> None:
         """Raises UserError for a direction, rule, table, metric or cell that does not exist."""
         check_choice("direction", self.direction, DIRECTIONS)
+        for name in {name for side in self.against for name in side}:
+            check_choice("key of a side", name, _SIDE)
+        for axis in (*self.only, *(axis for place in self.without for axis in place)):
+            check_choice("axis", axis, AXES)
         if not re.fullmatch(rf"{EVERY}|{ON_AVERAGE}|{ALL_BUT}[1-9]\d*", self.rule):
             raise UserError(f"columns must be {EVERY}, {ON_AVERAGE} or {ALL_BUT}N, not {self.rule!r}")
         if self.direction == EQUAL and self.margin <= 0:
@@ -120,7 +111,7 @@ class Contrast:
         return columns - int(self.rule.removeprefix(ALL_BUT)) if self.rule.startswith(ALL_BUT) else columns
 
     def _points(self, table: str) -> Iterator[dict[str, Any]]:
-        only, listed = self.only or {}, _grid(table)
+        only, listed = self.only, _grid(table)
         for method in self.method:
             if not any(point["method"] == method for point in listed):
                 raise unknown(f"method in {table}", method, {point["method"] for point in listed})
@@ -164,8 +155,7 @@ class Contrast:
         return Side(other, tuple(matching[0].items()), str(change.get("metric", metric)))
 
 
-@dataclass(frozen=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True):
     """What a paper says, in our words, and what tests it."""
 
     paper: str
@@ -176,6 +166,8 @@ class Claim:
     """All of which must hold."""
     note: str = ""
     """What a reader of the verdict must know: why columns are left out, what the runs cannot tell."""
+    cannot: str = ""
+    """Why no run here can test it; empty if runs can."""
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -218,58 +210,30 @@ def _grid(table: str) -> tuple[dict[str, Any], ...]:
 
 def load_claims(path: Path = FILE) -> tuple[Claim, ...]:
     """All claims of a file, checked. Raises UserError naming the claim at fault."""
-    content = read_toml(path)
     found = []
-    for number, block in enumerate(checked("claim", content.get("claim"), list[dict[str, Any]]), start=1):
+    for number, block in enumerate(read_toml(path).get("claim", []), start=1):
         try:
-            found.append(_claim(block))
-        except UserError as error:
+            found.append(msgspec.convert(_whole(block), Claim))
+        except (UserError, msgspec.ValidationError) as error:
             raise UserError(f"{path}, claim {number} ({block.get('says', '?')}): {error}") from error
     return tuple(found)
 
 
-def _claim(block: Mapping[str, Any]) -> Claim:
-    known = (*_OF_CLAIM, *_OF_CONTRAST, "contrast")
-    for key in block:
-        if key not in known:
-            raise unknown("key", key, known)
-    own = {key: checked(key, value, _OF_CLAIM[key]) for key, value in block.items() if key in _OF_CLAIM}
-    for key in ("paper", "place", "says"):
-        if key not in own:
-            raise UserError(f"a claim must have {key}")
-    shared = {key: value for key, value in block.items() if key not in (*_OF_CLAIM, "contrast")}
-    parts = checked("contrast", block.get("contrast", [{}]), list[dict[str, Any]])
+def _whole(block: Mapping[str, Any]) -> dict[str, Any]:
+    """A block with all its contrasts written out: each has the keys that the claim gives for all."""
+    own = {key: value for key, value in block.items() if key in Claim.__struct_fields__}
+    shared = {key: value for key, value in block.items() if key not in (*own, "contrast")}
+    parts = block.get("contrast", [{}])
     if not parts:
         raise UserError("contrast is empty: leave it out or give a block for each contrast")
-    return Claim(**own, contrasts=tuple(_contrast({**shared, **part}) for part in parts))
+    return {**own, "contrasts": [_contrast({**shared, **part}) for part in parts]}
 
 
-def _contrast(block: Mapping[str, Any]) -> Contrast:
-    for key in block:
-        if key not in _OF_CONTRAST:
-            raise unknown("key of a contrast", key, _OF_CONTRAST)
-    lists = {key: [block[key]] for key in ("table", "method", "metric") if isinstance(block.get(key), str)}
-    values = {**_DEFAULTS, **block, **lists}
-    for key, hint in _OF_CONTRAST.items():
-        if key not in values:
-            raise UserError(f"a claim must have {key}")
-        if key not in ("against", "only"):
-            checked(key, values[key], hint)
-    sides = [{"method": side} if isinstance(side, str) else dict(side) for side in values["against"]]
-    for name in {name for side in sides for name in side}:
-        if name not in _SIDE:
-            raise unknown("key of a side", name, _SIDE)
-    for axis in (*values["only"], *(axis for place in values["without"] for axis in place)):
-        if axis not in AXES:
-            raise unknown("axis", axis, AXES)
-    return Contrast(
-        table=tuple(values["table"]),
-        method=tuple(values["method"]),
-        metric=tuple(values["metric"]),
-        direction=values["is"],
-        against=tuple(sides),
-        margin=float(values["margin"]),
-        rule=values["columns"],
-        only={axis: tuple(listed) for axis, listed in values["only"].items()},
-        without=tuple(dict(place) for place in values["without"]),
-    )
+def _contrast(block: Mapping[str, Any]) -> dict[str, Any]:
+    """The block with a list wherever a text stands for a list of one."""
+    found = dict(block)
+    for key in ("table", "method", "metric"):
+        if isinstance(found.get(key), str):
+            found[key] = [found[key]]
+    sides = found.get("against", [])
+    return {**found, "against": [{"method": side} if isinstance(side, str) else side for side in sides]}

@@ -92,7 +92,7 @@ class Entry:
         return self._text("gain") if self.gain is not None and self.gain.word == VANISHED else ""
 
     def _text(self, kind: str) -> str:
-        return text_of(self.figure.place, kind, [trial.said(kind) for trial in self.trials])
+        return text_of(self.figure.place, kind)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, flat but for the verdicts."""

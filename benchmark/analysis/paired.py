@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fedsub.benchmark.analysis.agreement import LEAST, NEEDS_RUNS, NOT_MEASURED, ROUNDING
 from fedsub.benchmark.analysis.sequential import ALPHA, half_width, p_value
@@ -47,31 +47,13 @@ class Comparison:
     """p-value; 1 where the seeds tell no spread."""
     fails: float
     seeds: int
-    spread: float = math.inf
-    """The standard deviation of the differences; infinite where the seeds tell none."""
-    direction: str = HIGHER
-    margin: float = 0.0
+    is_sound: bool = True
+    """Whether the seeds tell a spread."""
 
     @property
     def word(self) -> str:
         """What it earns by itself."""
         return _word(self.holds, self.fails)
-
-    def seeds_needed(self, most: int) -> int | None:
-        """How many seeds, above those that it has and up to `most`, would decide it, if difference and spread
-        stay what they are; None where that many do not, or it is decided."""
-        if self.word != NEEDS_RUNS:
-            return None
-        counts = range(self.seeds + 1, most + 1)
-        return next((count for count in counts if self.at(count).word != NEEDS_RUNS), None)
-
-    def at(self, seeds: int) -> Comparison:
-        """As so many seeds would make it, if difference and spread stay what they are; itself if it has as
-        many, or tells no spread."""
-        if self.seeds >= seeds or math.isinf(self.spread):
-            return self
-        holds, fails = _p_values(self.difference, self.spread, seeds, self.direction, self.margin)
-        return replace(self, interval=None, holds=holds, fails=fails, seeds=seeds)
 
 
 def differences_of(ours: Mapping[int, float], theirs: Mapping[int, float]) -> dict[int, float]:
@@ -107,14 +89,14 @@ def compare(differences: Sequence[float], direction: str, margin: float = 0.0) -
         return None
     mean, count = statistics.fmean(differences), len(differences)
     if count == 1:
-        return Comparison(mean, None, 1.0, 1.0, 1)
+        return Comparison(mean, None, 1.0, 1.0, 1, is_sound=False)
     spread = statistics.stdev(differences)
     if spread <= ROUNDING * max(map(abs, differences)):
         spread = 0.0
     holds, fails = _p_values(mean, spread, count, direction, margin)
     if spread and count < LEAST:
         holds = fails = 1.0
-    return Comparison(mean, interval_of(differences), holds, fails, count, spread, direction, margin)
+    return Comparison(mean, interval_of(differences), holds, fails, count)
 
 
 def _p_values(mean: float, spread: float, count: int, direction: str, margin: float) -> tuple[float, float]:
@@ -142,12 +124,20 @@ def word_of_column(comparisons: Sequence[Comparison | None]) -> str:
 
 def judge(contrasts: Sequence[tuple[Sequence[Sequence[Comparison | None]], int]]) -> str:
     """The verdict on a claim, from the columns of each of its contrasts and in how many it must hold."""
+    found = p_values(contrasts)
+    return NOT_MEASURED if found is None else _word(*found)
+
+
+def p_values(
+    contrasts: Sequence[tuple[Sequence[Sequence[Comparison | None]], int]],
+) -> tuple[float, float] | None:
+    """The p-values of a claim's holding and failing; None where nothing is measured."""
     found = [_contrast(columns, needed) for columns, needed in contrasts]
     measured = [values for values in found if values is not None]
     if not measured:
-        return NOT_MEASURED
+        return None
     holds = max(holds for holds, _ in measured) if len(measured) == len(found) else 1.0
-    return _word(holds, min(1.0, len(measured) * min(fails for _, fails in measured)))
+    return holds, min(1.0, len(measured) * min(fails for _, fails in measured))
 
 
 def _contrast(columns: Sequence[Sequence[Comparison | None]], needed: int) -> tuple[float, float] | None:

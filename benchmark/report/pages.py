@@ -44,7 +44,7 @@ def write_report(results: Path, own: Sequence[str] = ()) -> list[Path]:
     paths = [write_leaderboard(results, each, theirs) for each in shown]
     entries = make_entries(boards, theirs)
     if found:
-        paths += [*write_reproduction(results, entries), write_claims(results, boards)]
+        paths += [*write_reproduction(results, entries), *write_claims(results, boards)]
     if (page_of_authors := write_authors_page(results, stored)) is not None:
         paths.append(page_of_authors)
     return [*paths, write_site(results, boards, entries, [entry.to_dict() for entry in entries])]

@@ -1,4 +1,4 @@
-"""Reading JSON: one object, and whether a value has the type that it should."""
+"""Reading JSON and TOML: one object, and whether a value has the type that it should."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ import types
 import typing
 from collections.abc import Collection, Mapping
 from functools import cache
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
 
 from fedsub.datasets.errors import UserError
+from fedsub.datasets.files import read_toml
+
+Kind = TypeVar("Kind")
 
 LARGEST = 1e200
 """Beyond it sums, squares and ratios overflow; nothing that is measured comes near."""
@@ -83,3 +89,11 @@ def _scalars(hint: Any) -> frozenset[type]:
     if origin in (types.UnionType, typing.Union):
         return frozenset().union(*map(_scalars, arguments))
     return frozenset(_NUMBERS if hint is float else (hint,))
+
+
+def read_as(path: Path, kind: type[Kind]) -> Kind:
+    """A TOML file as a msgspec Struct. Raises UserError, naming the entry, if it does not fit."""
+    try:
+        return msgspec.convert(read_toml(path), kind)
+    except msgspec.ValidationError as error:
+        raise UserError(f"{path}: {error}") from error

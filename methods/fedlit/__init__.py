@@ -15,8 +15,10 @@ the type), and P, c, W, b by training nodes.
 
 Departures from the public code: channels are summed after every layer, there after the last one;
 its second linear map, which no non-linearity parts from W_t, is left out; Â_t has self-loops
-(`self_loops=false` for the code's); the EM step is taken once a round, there in every epoch. The
-paper's experiments use Adam with a learning rate of 0.01 and weight decay 5e-4: the protocol's here.
+(`self_loops=false` for the code's); the EM step is taken once a round, there in every epoch. The code also
+assigns types anew when it scores, and applies its match of centroids transposed; here a score reads the types
+of the last EM step, and each centroid goes to its own match. The paper's experiments use Adam with a learning
+rate of 0.01 and weight decay 5e-4: the protocol's here.
 SGC and GraphSAGE (FedSpray's Table 2) replace relu(Â_t h W_t + b_t) by their own convolution.
 
 A client that is absent in a round keeps its types and centroids and is in no mean; it comes back to the

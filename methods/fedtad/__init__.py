@@ -25,9 +25,10 @@ In the code T = A ⊙ D⁺ is left with its diagonal alone, walks are drawn over
 numbers are the coordinates: every cosine is then near one, and κ near a class count (`reliability =
 "count"`). OpenFGL shares reliability out over the classes of a client (`shared_over = "classes"`). Where no
 client trains on a class, the code divides zero by zero; here r is 0. The paper tunes λ₁ and λ₂ in {0.1, 0.01,
-0.001}; 1 is the code's. Its dropout in evaluation is the schedule's `evaluate_dropout`; its other mode, which
-makes hidden layers in place of features, is left out. What the server distils is classes: it predicts no
-links.
+0.001}; 1 is the code's. Its dropout in evaluation is the schedule's `evaluate_dropout`. That does not reach
+the teachers: their logits on the made-up graphs have no dropout here, and have it in the code. Its other
+mode, which makes hidden layers in place of features, is left out. What the server distils is classes: it
+predicts no links.
 """
 
 from __future__ import annotations

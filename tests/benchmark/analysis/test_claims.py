@@ -114,8 +114,8 @@ def test_a_bare_scheme_is_the_variant_of_the_graphs_grid() -> None:
         ('method = "fedpub"', 'method = "fedpup"', "unknown method in fedpub-7 'fedpup'"),
         ('"local"', '"locale"', "stands for 0 cells"),
         ('"higher"', '"better"', "unknown direction 'better'"),
-        ('"Table 7"', "7", "place must be text"),
-        ("paper =", "papers =", "unknown key 'papers'"),
+        ('"Table 7"', "7", "Expected `str`, got `int` - at `$.place`"),
+        ("paper =", "papers =", "unknown field `papers`"),
         ('{ method = "fedavg" }', "{ clients = 11 }", "stands for 0 cells"),
         ('{ method = "fedavg" }', '{ network = "gcn" }', "unknown key of a side 'network'"),
     ],
@@ -136,7 +136,7 @@ def test_what_does_not_exist_is_named(tmp_path: Path, old: str, new: str, messag
         ('columns = "all but 1"', "leaves none of 1 columns"),
         ('only = { dataset = ["cora"] }', "unknown dataset in fedpub-7"),
         ('only = { graph = ["cora"] }', "unknown axis"),
-        ('margin = "two"', "margin must be a finite number"),
+        ('margin = "two"', "Expected `float`, got `str`"),
     ],
 )
 def test_what_is_said_besides_is_checked(tmp_path: Path, more: str, message: str) -> None:
@@ -183,9 +183,9 @@ against = ["fedavg"]
     assert (second.direction, second.table, second.margin) == (EQUAL, ("fedpub-8",), 2.0)
     assert claim.columns == (*first.columns, *second.columns)
     assert claim.tables == {"fedpub-7", "fedpub-8"}
-    with pytest.raises(UserError, match="a claim must have is"):
+    with pytest.raises(UserError, match="missing required field `is`"):
         read(tmp_path, sided + blocks.replace('is = "equal"\n', ""))
-    with pytest.raises(UserError, match="unknown key of a contrast 'says'"):
+    with pytest.raises(UserError, match="unknown field `says`"):
         read(tmp_path, sided + blocks.replace('is = "equal"\n', 'is = "equal"\nsays = "It is so."\n'))
     with pytest.raises(UserError, match="contrast is empty"):
         read(tmp_path, TEXT.format(more="contrast = []"))

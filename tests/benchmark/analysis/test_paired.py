@@ -66,9 +66,6 @@ def test_what_rounding_leaves_is_no_spread_and_no_distance() -> None:
         assert word([sign * value for value in nearly], direction, 0.3) == NEEDS_RUNS
         assert word([sign * nearly[0]] * 3, direction, 0.3) == NEEDS_RUNS
     assert word(nearly, HIGHER, 0.29) == HOLDS
-    found = compare(nearly, HIGHER, 0.3)
-    assert found is not None
-    assert found.seeds_needed(10) is None
 
 
 @pytest.mark.parametrize(
@@ -200,43 +197,6 @@ def test_seeds_that_change_nothing_are_no_repetition() -> None:
     assert not repeats({0: 70.0, 1: 70.0})
     assert not repeats({0: 0.1 + 0.2, 1: 0.3})
     assert not repeats({0: 70.0})
-
-
-@pytest.mark.parametrize(
-    ("direction", "margin", "most", "expected"),
-    [
-        (HIGHER, 0.4, 10, 5),  # 1.6 from the margin: 1.6·n/√10 is 2.02 of 2.81 at 4, and 2.53 of 2.50 at 5.
-        (EQUAL, 3.0, 10, 8),  # 1.0 from it: 2.21 of 2.24 at 7, 2.53 of 2.18 at 8.
-        (EQUAL, 3.0, 8, 8),
-        (EQUAL, 3.0, 7, None),
-        (HIGHER, 2.0, 10, None),
-        (HIGHER, -1.9, 10, None),  # It holds already.
-    ],
-)
-def test_how_many_seeds_would_decide(direction: str, margin: float, most: int, expected: int | None) -> None:
-    found = compare(DIFFERENCES, direction, margin)
-    assert found is not None
-    assert found.seeds_needed(most) == expected
-
-
-def test_what_more_seeds_would_make_of_it() -> None:
-    found = compare(DIFFERENCES, HIGHER)
-    # Five with mean 2 and standard deviation 1, too.
-    five = compare([2 - 2**0.5, 2.0, 2.0, 2.0, 2 + 2**0.5], HIGHER)
-    assert found is not None
-    assert five is not None
-    then = found.at(5)
-    assert (then.seeds, then.holds, then.fails) == (5, pytest.approx(five.holds), pytest.approx(five.fails))
-    assert found.at(3) is found
-    one = compare([1.0], HIGHER)
-    assert one is not None
-    assert one.at(10) is one
-
-
-def test_one_seed_does_not_tell_how_many_would_decide() -> None:
-    found = compare([1.0], HIGHER)
-    assert found is not None
-    assert found.seeds_needed(10) is None
 
 
 def test_two_seeds_decide_nothing() -> None:

@@ -41,16 +41,6 @@ def test_other_options_are_a_trial_of_their_method_alone() -> None:
     assert entry_of(entries, *TABLE_2, "FedAvg").trials == ()
 
 
-def test_what_differs_says_what_was_tried_and_otherwise_that_nothing_was() -> None:
-    variant = records_of("fedpub-2", {"fedprox[mu=0.5]": (70.0,)}, *PLACE)
-    alone = records_of("fedpub-2", {"fedprox": (99.0, 99.01, 99.02, 99.03, 99.04)}, *PLACE)
-    (before,) = (entry for entry in entries_of(fedpub_2=alone) if entry.row is not None)
-    (after,) = (entry for entry in entries_of(fedpub_2=[*alone, *variant]) if entry.row is not None)
-    assert "tried: nothing on this row" in before.cause
-    assert "tried: `mu=0.5`: 70.00, -29.00 on the same seeds, 1 seed" in after.cause
-    assert "nothing" not in after.cause
-
-
 def test_a_trial_gains_over_the_baseline_under_its_own_settings_alone() -> None:
     changed = records_of("fedpub-2", {"fedavg": (62.0,)}, *PLACE, "--set", "rounds=7")
     (trial,) = entry_of(entries_with(changed), *TABLE_2, "FedAvg").trials

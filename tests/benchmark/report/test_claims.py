@@ -7,9 +7,10 @@ import pytest
 
 from fedsub.benchmark.analysis.agreement import CANNOT, NEEDS_RUNS, NOT_MEASURED
 from fedsub.benchmark.analysis.claims import Claim, load_claims
+from fedsub.benchmark.analysis.findings import Finding, discoveries, find
 from fedsub.benchmark.analysis.paired import FAILS, HOLDS
 from fedsub.benchmark.analysis.scores import make_rows
-from fedsub.benchmark.report.claims import Finding, find, markdown
+from fedsub.benchmark.report.claims import markdown
 from fedsub.benchmark.spec.protocol import load_protocol
 from tests.benchmark.analysis.test_figures import records_of
 
@@ -124,7 +125,7 @@ def test_a_graph_that_is_not_at_hand_is_known_in_a_table_that_prints_no_figure()
 def test_what_a_reader_must_know_of_a_claim_stands_under_it(tmp_path: Path) -> None:
     (claim,) = (claim for claim in load_claims() if claim.place == "Section 4.2, Theorem 1")
     page = markdown(find([claim], {}))
-    assert f"### FedCog 1\n\n{claim.note}\n" in page
+    assert f"\n- 1: {claim.note}\n" in page
     assert "; clients 100; dataset cora, citeseer" in page
 
 
@@ -136,45 +137,38 @@ def test_seeds_that_change_nothing_decide_nothing(tmp_path: Path) -> None:
 def test_the_page_says_what_was_tested_and_shows_the_hardest_rival(tmp_path: Path) -> None:
     finding = found(claim_of(tmp_path, ONE), {**SCORES, "fedavg": (60.0, 65.1, 70.1)}, *PLACE)
     page = markdown([finding])
-    assert "1 claims: holds 1." in page
+    assert "1 claims: 1 holds. " in page
+    assert discoveries([finding]) == {HOLDS: (1, 1), FAILS: (0, 0)}
     # 81.54 − 79.94 is printed.
     assert (
         "| 1. FED-PUB is the best. | Table 2 | accuracy: fedpub above local, fedavg, in every column; "
         "dataset cora; clients 10 | "
-        "+1.60 | +1.10 | 1 | 0 | 0 | 0 | 0 | 3 | **holds** |" in page
+        "+1.60 | +1.10 | 1 holds | 3 | **holds** |" in page
     )
-    assert "| cora · metis · 10 · gcn | local | +1.60 | +1.10 | +0.71 to +1.49 | 3 | holds |" in page
+    (column,) = finding.to_dict()["columns"]
+    assert (column["dataset"], column["clients"], column["verdict"]) == ("cora", 10, HOLDS)
+    local = {"method": "local", "printed": 1.6, "measured": 1.1, "interval": [0.7125, 1.4875], "seeds": 3}
+    assert column["against"][0] == local
+
+
+def test_a_claim_that_no_run_can_test_says_so() -> None:
+    claims = [claim for claim in load_claims() if claim.place == "Section 5.4, Table 3"]
+    findings = find(claims, {})
+    assert [finding.word for finding in findings] == [CANNOT, CANNOT]
+    assert "no client's update has a time of its own" in markdown(findings)
 
 
 def test_a_claim_without_records_is_not_measured(tmp_path: Path) -> None:
     (finding,) = find([claim_of(tmp_path, ONE)], {})
     assert finding.word == NOT_MEASURED
-    assert "| 1 | 0 | – | **not measured** |" in markdown([finding])
+    assert "| 1 not measured | – | **not measured** |" in markdown([finding])
 
 
-def test_a_column_says_what_leaves_it_open(tmp_path: Path) -> None:
-    claim = claim_of(tmp_path, ONE.replace("'cora'", '"cora"'))
-    lone = {name: SCORES[name] for name in ("local", "fedpub")}
-    assert "needs more runs (fedavg not measured)" in markdown([found(claim, lone, *PLACE)])
-    two = {name: values[:2] for name, values in SCORES.items()} | {"fedavg": (60.0, 65.2)}
-    assert "needs more runs (too few seeds)" in markdown([found(claim, two, *PLACE)])
-    same = {"partition_statistics": {"intra_edges": 3017}}
-    records = records_of("fedpub-2", SCORES, *PLACE, **same)
-    shared = find([claim], {"fedpub-2": make_rows(load_protocol("fedpub-2"), records)})
-    assert "needs more runs (all seeds share one draw of the clients" in markdown(shared)
-
-
-def test_a_mean_says_how_many_columns_leave_it_open(tmp_path: Path) -> None:
-    """Its seeds draw anew and differ: what is left open is left so by what is not measured."""
+def test_a_mean_over_columns_that_are_not_all_measured_is_open(tmp_path: Path) -> None:
     columns = "columns = 'on average'\nonly = { dataset = ['cora'], clients = [5, 10, 20] }"
-    claim = claim_of(tmp_path, columns)
-    finding = found(claim, SCORES, "--dataset", "cora", "--clients", "10", "20")
+    finding = found(claim_of(tmp_path, columns), SCORES, "--dataset", "cora", "--clients", "10", "20")
     (average,) = finding.judged_by
-    assert average.lacking == (1, 1)
-    assert "needs more runs (1 column is not measured)" in markdown([finding])
-    page = markdown([found(claim, SCORES, *PLACE)])
-    assert "needs more runs (2 columns are not measured)" in page
-    assert "share one draw" not in page
+    assert (average.lacking, finding.word) == ((1, 1), NEEDS_RUNS)
 
 
 def test_of_several_contrasts_all_must_hold(tmp_path: Path) -> None:

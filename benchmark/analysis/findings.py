@@ -1,0 +1,292 @@
+"""The papers' claims beside the records: their contrasts compared, and their verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from fedsub.benchmark.analysis.agreement import CANNOT, is_in_points, survives
+from fedsub.benchmark.analysis.claims import ON_AVERAGE, Claim, Column, Contrast, Side, load
+from fedsub.benchmark.analysis.figures import NOT_AT_HAND
+from fedsub.benchmark.analysis.judged import is_drawn_once
+from fedsub.benchmark.analysis.metrics import value_of
+from fedsub.benchmark.analysis.paired import (
+    EQUAL,
+    FAILS,
+    HIGHER,
+    HOLDS,
+    Comparison,
+    compare,
+    differences_of,
+    judge,
+    mean_over_columns,
+    p_values,
+    repeats,
+    word_of_column,
+)
+from fedsub.benchmark.analysis.published import published_figure
+from fedsub.benchmark.analysis.scores import Row
+from fedsub.benchmark.spec.protocol import names
+
+Rows = Mapping[str, Sequence[Row]]
+"""Table → its rows."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A column, or the mean of several, and what the records give for it."""
+
+    columns: tuple[Column, ...]
+    comparisons: tuple[Comparison | None, ...]
+    """One for each of `theirs`; None where one side has no records."""
+    printed: tuple[float | None, ...]
+    """The printed difference to each of `theirs`."""
+    lacking: tuple[int, ...] = ()
+    """Of an average: how many columns have no record of each comparison; empty of a column."""
+
+    @property
+    def word(self) -> str:
+        """The verdict on the column."""
+        return word_of_column(self.comparisons)
+
+    @property
+    def hardest(self) -> int | None:
+        """Which comparison is hardest to hold; None if none is measured."""
+        found = [(item.holds, -item.fails, place) for place, item in enumerate(self.comparisons) if item]
+        return max(found)[2] if found else None
+
+    @property
+    def difference(self) -> float | None:
+        """To the rival that is hardest to hold against; None if none is measured."""
+        found = None if self.hardest is None else self.comparisons[self.hardest]
+        return None if found is None else found.difference
+
+
+@dataclass(frozen=True)
+class Part:
+    """A contrast of a claim and what the records give for it."""
+
+    contrast: Contrast
+    columns: tuple[Measured, ...]
+    """Those on graphs at hand."""
+    away: int
+    """How many are on graphs that are not at hand, without records."""
+    average: Measured | None = None
+    """The comparison of the means, where the contrast is one on average."""
+
+    @property
+    def judged_by(self) -> tuple[Measured, ...]:
+        """What decides: the average where the contrast is one on average, else every column."""
+        return self.columns if self.average is None else (self.average,)
+
+    @property
+    def needed(self) -> int:
+        """How many of those must hold."""
+        return 1 if self.average is not None else max(self.contrast.needed(len(self.columns)), 1)
+
+    @property
+    def hardest_printed(self) -> list[float]:
+        """Of every column with printed figures the difference that is hardest to hold by."""
+        printed = ([value for value in column.printed if value is not None] for column in self.columns)
+        return [self._hardest(values) for values in printed if values]
+
+    def _hardest(self, printed: Sequence[float]) -> float:
+        if self.contrast.direction == EQUAL:
+            return max(printed, key=abs)
+        return min(printed) if self.contrast.direction == HIGHER else max(printed)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A claim and its verdict."""
+
+    claim: Claim
+    parts: tuple[Part, ...]
+    """One for each contrast."""
+
+    @property
+    def columns(self) -> tuple[Measured, ...]:
+        """Those of all contrasts, on graphs at hand."""
+        return tuple(column for part in self.parts for column in part.columns)
+
+    @property
+    def judged_by(self) -> tuple[Measured, ...]:
+        """What decides, of all contrasts."""
+        return tuple(measured for part in self.parts for measured in part.judged_by)
+
+    @property
+    def word(self) -> str:
+        """The verdict."""
+        if self.claim.cannot or not self.columns:
+            return CANNOT
+        return judge(self._contrasts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready, with every column of every contrast."""
+        return {
+            "paper": self.claim.paper,
+            "place": self.claim.place,
+            "says": self.claim.says,
+            "verdict": self.word,
+            "columns": [
+                {
+                    **dict(column.columns[0].ours.point),
+                    "table": column.columns[0].ours.table,
+                    "score": column.columns[0].ours.metric,
+                    "verdict": column.word,
+                    "against": [
+                        _compared(dict(side), printed, found)
+                        for side, printed, found in zip(
+                            part.contrast.against, column.printed, column.comparisons, strict=True
+                        )
+                    ],
+                }
+                for part in self.parts
+                for column in part.columns
+            ],
+        }
+
+    @property
+    def p_values(self) -> tuple[float, float] | None:
+        """Of holding and of failing; None where nothing is measured."""
+        return p_values(self._contrasts)
+
+    @property
+    def _contrasts(self) -> list[tuple[list[Sequence[Comparison | None]], int]]:
+        shown = [part for part in self.parts if part.columns]
+        return [([each.comparisons for each in part.judged_by], part.needed) for part in shown]
+
+
+def _compared(side: dict[str, Any], printed: float | None, found: Comparison | None) -> dict[str, Any]:
+    """One comparison, JSON-ready."""
+    measured: dict[str, Any] = {}
+    if found is not None:
+        interval = None if found.interval is None else [round(end, 4) for end in found.interval]
+        measured = {"measured": round(found.difference, 4), "interval": interval, "seeds": found.seeds}
+    return {**side, "printed": None if printed is None else round(printed, 4), **measured}
+
+
+def find(claims: Iterable[Claim], rows: Rows) -> list[Finding]:
+    """Every claim with its verdict from the rows of the tables it names."""
+    return [Finding(claim, tuple(_find(each, rows) for each in claim.contrasts)) for claim in claims]
+
+
+def discoveries(findings: Iterable[Finding]) -> dict[str, tuple[int, int]]:
+    """Verdict → how many claims have it, and how many keep it with false discoveries controlled over all
+    claims that are measured."""
+    listed = [(each.word, each.p_values) for each in findings if each.word != CANNOT]
+    measured = [(word, found) for word, found in listed if found is not None]
+    kept = {}
+    for place, word in enumerate((HOLDS, FAILS)):
+        stay = survives(found[place] for _, found in measured)
+        words = [(each == word, stays) for (each, _), stays in zip(measured, stay, strict=True)]
+        kept[word] = sum(each for each, _ in words), sum(each and stays for each, stays in words)
+    return kept
+
+
+def _find(contrast: Contrast, rows: Rows) -> Part:
+    kept: list[Measured] = []
+    differences: list[list[tuple[dict[int, float], bool]]] = []
+    away = 0
+    for column in contrast.columns:
+        pairs = [_differences(column.ours, side, rows) for side in column.theirs]
+        comparisons = tuple(_compare(contrast, *pair) for pair in pairs)
+        if not any(comparisons) and _is_away(column.ours):
+            away += 1
+            continue
+        printed = tuple(_printed(column.ours, side) for side in column.theirs)
+        kept.append(Measured((column,), comparisons, printed))
+        differences.append(pairs)
+    average = _average(contrast, kept, differences) if contrast.rule == ON_AVERAGE and kept else None
+    return Part(contrast, tuple(kept), away, average)
+
+
+def _average(
+    contrast: Contrast,
+    columns: Sequence[Measured],
+    differences: Sequence[Sequence[tuple[dict[int, float], bool]]],
+) -> Measured:
+    """The comparisons of the means over the columns; undecided while one of them is not measured."""
+    places = range(len(contrast.against))
+    comparisons: list[Comparison | None] = []
+    lacking: list[int] = []
+    for place in places:
+        pairs = [column[place] for column in differences if column[place][0]]
+        lacking.append(len(columns) - len(pairs))
+        sound = not lacking[place] and all(sound for _, sound in pairs)
+        comparisons.append(_compare(contrast, mean_over_columns([found for found, _ in pairs]), sound))
+    printed = tuple(_mean([column.printed[place] for column in columns]) for place in places)
+    stands_on = tuple(column for measured in columns for column in measured.columns)
+    return Measured(stands_on, tuple(comparisons), printed, tuple(lacking))
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    found = [value for value in values if value is not None]
+    return sum(found) / len(found) if found and len(found) == len(values) else None
+
+
+def _compare(contrast: Contrast, differences: Mapping[int, float], sound: bool) -> Comparison | None:
+    """The comparison; undecided where the differences are not `sound`."""
+    found = compare([*differences.values()], contrast.direction, contrast.margin)
+    return found if found is None or sound else replace(found, holds=1.0, fails=1.0, is_sound=False)
+
+
+def _differences(ours: Side, theirs: Side, rows: Rows) -> tuple[dict[int, float], bool]:
+    """Seed → difference, and whether the seeds of both sides repeat the run."""
+    found = [_row(side, rows) for side in (ours, theirs)]
+    own, other = (_by_seed(row, side.metric) for row, side in zip(found, (ours, theirs), strict=True))
+    if theirs.value is not None:
+        other = dict.fromkeys(own, theirs.value)
+    sides = [own] if theirs.value is not None else [own, other]
+    sound = not is_in_points(ours.metric) or all(map(repeats, sides))
+    # Seeds that share one draw tell nothing of another.
+    drawn = not any(row is not None and is_drawn_once(row) for row in found)
+    return differences_of(own, other), sound and drawn
+
+
+def _row(side: Side, rows: Rows) -> Row | None:
+    """The row that keeps to its protocol; none of one whose draw its table fixes."""
+    return next(
+        (
+            row
+            for row in rows.get(side.table, ())
+            if not row.deviations and row.cell.data_seed < 0 and row.point == dict(side.point)
+        ),
+        None,
+    )
+
+
+def _by_seed(row: Row | None, metric: str) -> dict[int, float]:
+    """Seed → score."""
+    if row is None:
+        return {}
+    if metric in row.scores:
+        return dict(row.scores[metric].by_seed)
+    values = {record.cell.seed: value_of(record, metric) for record in row.records}
+    return {seed: value for seed, value in values.items() if value is not None}
+
+
+def _printed(ours: Side, theirs: Side) -> float | None:
+    own, other = _printed_value(ours), _printed_value(theirs)
+    return None if own is None or other is None else own - other
+
+
+def _printed_value(side: Side) -> float | None:
+    if side.value is not None:
+        return side.value
+    figure = published_figure(load(side.table), side.metric, **dict(side.point))
+    return None if figure is None else figure.mean
+
+
+def _is_away(side: Side) -> bool:
+    """Whether the graph is one that is not at hand where the records are made."""
+    return not NOT_AT_HAND.keys().isdisjoint(_printed_names(str(dict(side.point)["dataset"])))
+
+
+@cache
+def _printed_names(graph: str) -> frozenset[str]:
+    """What the papers call a graph: a table that prints no figure does not say."""
+    blocks = (block for name in names() for block in load(name).published)
+    return frozenset(block.dataset[graph] for block in blocks if graph in block.dataset)
