@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, cast
@@ -58,7 +58,15 @@ def anything_handed() -> bool:
 
 def entry_points(group: str) -> dict[str, importlib.metadata.EntryPoint]:
     """What installed packages offer in a group, by name."""
-    return {point.name: point for point in importlib.metadata.entry_points(group=group)}
+    return dict(_read_once(importlib.metadata.entry_points, group, tuple(sys.path)))
+
+
+@cache
+def _read_once(
+    read: Callable[..., Any], group: str, path: tuple[str, ...]
+) -> Mapping[str, importlib.metadata.EntryPoint]:
+    """The entry points on a search path; reading them takes longer than planning a cell."""
+    return {point.name: point for point in read(group=group)}
 
 
 def load_entry_point(point: importlib.metadata.EntryPoint) -> Any:

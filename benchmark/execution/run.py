@@ -8,20 +8,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
-import cloudpickle
-
-from fedsub.benchmark.execution.artifacts import Saving
-from fedsub.benchmark.execution.availability import keep_available
 from fedsub.benchmark.execution.callbacks.base import Callback
-from fedsub.benchmark.execution.checkpoints import Checkpoints
-from fedsub.benchmark.execution.engines import RunCell
+from fedsub.benchmark.execution.engines.base import RunCell
 from fedsub.benchmark.execution.estimate import Estimate
 from fedsub.benchmark.execution.progress import counted
-from fedsub.benchmark.execution.runner import attempt, debugged
-from fedsub.benchmark.execution.scheduler import run_cells
 from fedsub.benchmark.machine import describe_device
 from fedsub.benchmark.records.folder import Records, run_once
 from fedsub.benchmark.records.record import OK, Record
+from fedsub.benchmark.spec.catalog import remembering
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.plan import Plan, Skip, make_plan
 from fedsub.benchmark.spec.request import Request
@@ -70,10 +64,11 @@ def execute(
     Raises UserError where nothing can run.
     """
     with handed_over(objects or {}):
-        plan = make_plan(request, digests)
+        with remembering():
+            plan = make_plan(request, digests)
         records = Records(request.results)
         waiting = [cell for cell in plan.cells if request.rerun or not records.done(cell)]
-        ready, missing = keep_available(waiting, download=not request.all)
+        ready, missing = _available(request, waiting)
         if missing and not ready and len(waiting) == len(plan.cells):
             raise UserError("; ".join(f"{skip.what}: {skip.reason}" for skip in missing))
         for skip in (*plan.skipped, *missing):
@@ -89,12 +84,16 @@ def execute(
         for sentence in records.warnings({cell.protocol for cell in plan.cells}):
             say(sentence)
         _say_unsaved(request, plan, records, say)
-        for device, kernel in dict.fromkeys((cell.device, cell.kernel) for cell in chosen):
-            if device != "cpu":
-                tell(describe_device(device, kernel))
-        work = _with_objects(_saving(request, work or _runner(request)), objects)
+        failures: Sequence[Record] = ()
         try:
-            failures = run_cells(request, chosen, records, work, estimate, callbacks, until, quiet)
+            if chosen:
+                from fedsub.benchmark.execution.scheduler import run_cells
+
+                for device, kernel in dict.fromkeys((cell.device, cell.kernel) for cell in chosen):
+                    if device != "cpu":
+                        tell(describe_device(device, kernel))
+                work = _with_objects(_saving(request, work or _runner(request)), objects)
+                failures = run_cells(request, chosen, records, work, estimate, callbacks, until, quiet)
         finally:
             records.refresh()
             after(plan, records)
@@ -102,11 +101,27 @@ def execute(
     return Done(plan, found, failures, missing, records)
 
 
+# What needs torch is imported where a cell is to run: a finished table is shown without it.
+
+
+def _available(request: Request, waiting: list[Cell]) -> tuple[list[Cell], list[Skip]]:
+    """The cells whose graph can be had, and what is missing."""
+    if not waiting:
+        return [], []
+    from fedsub.benchmark.execution.availability import keep_available
+
+    return keep_available(waiting, download=not request.all)
+
+
 def _runner(request: Request) -> RunCell:
     """What runs one cell as the request says."""
+    from fedsub.benchmark.execution.runner import attempt, debugged
+
     work = debugged if request.pdb else attempt
     if not request.checkpoint:
         return work
+    from fedsub.benchmark.execution.checkpoints import Checkpoints
+
     checkpoints = Checkpoints(request.results.resolve(), request.checkpoint)
     return partial(cast(Any, work), checkpoints=checkpoints)
 
@@ -115,12 +130,16 @@ def _saving(request: Request, work: RunCell) -> RunCell:
     """The work, made to leave the files that the request asks for."""
     if not request.save:
         return work
+    from fedsub.benchmark.execution.artifacts import Saving
+
     return partial(cast(Any, work), save=Saving(request.results.resolve(), request.save))
 
 
 def _say_unsaved(request: Request, plan: Plan, records: Records, say: Callable[[str], None]) -> None:
     """Name what `save` asks for and no run of this request will leave."""
     if request.save and not request.rerun:
+        from fedsub.benchmark.execution.artifacts import Saving
+
         saving = Saving(request.results, request.save)
         known = [record for cell in plan.cells if (record := records.get(cell)) is not None]
         if count := sum(record.status == OK and saving.lacks(record) for record in known):
@@ -141,10 +160,14 @@ class WithObjects:
             return self.work(cell, **beside)
 
     def __reduce__(self) -> tuple[Callable[..., WithObjects], tuple[Any, ...]]:
+        import cloudpickle
+
         return _unpacked, (cloudpickle.dumps(dict(self.objects)), self.work)
 
 
 def _unpacked(objects: bytes, work: Callable[..., Record]) -> WithObjects:
+    import cloudpickle
+
     # Made by the process that started this one, and passed by it.
     return WithObjects(cloudpickle.loads(objects), work)
 
