@@ -25,7 +25,7 @@ COPY benchmark benchmark
 # Wheels are read from where they lie, and are no part of the image.
 RUN --mount=type=bind,target=/context \
     pip install --no-cache-dir --find-links /context/wheelhouse --require-hashes --no-deps \
-        --requirement requirements/run.lock \
+        --requirement requirements/run.txt \
     && pip install --no-cache-dir --find-links /context/wheelhouse 'setuptools>=78.1.1' \
     && pip install --no-cache-dir --find-links /context/wheelhouse --no-build-isolation '.[completion]' \
     && useradd --create-home --uid 1000 fedsub \

@@ -84,20 +84,20 @@ LOCK = $(RUN) -m uv pip compile setup.cfg --python-version 3.11 --generate-hashe
 	--no-header --no-annotate --upgrade --quiet
 lock: $(VENV)/.ready
 	$(RUN) -m pip install --quiet uv
-	$(LOCK) --extra test --extra lint --output-file requirements/dev.lock
-	$(LOCK) --extra completion --output-file requirements/run.lock
+	$(LOCK) --extra test --extra lint --output-file requirements/dev.txt
+	$(LOCK) --extra completion --output-file requirements/run.txt
 
 wheelhouse: $(VENV)/.ready
-	$(RUN) -m pip download --dest wheelhouse --require-hashes --no-deps --requirement requirements/run.lock
+	$(RUN) -m pip download --dest wheelhouse --require-hashes --no-deps --requirement requirements/run.txt
 	$(RUN) -m pip download --dest wheelhouse torch==2.13.0 'setuptools>=78.1.1'
 
 clean:
 	rm -rf $(VENV) $(TOX) $(PEERS) .tox .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(VENV)/.ready: setup.cfg pyproject.toml requirements/dev.lock
+$(VENV)/.ready: setup.cfg pyproject.toml requirements/dev.txt
 	$(call create-environment,$(VENV))
-	$(RUN) -m pip install --quiet --require-hashes --no-deps --requirement requirements/dev.lock
+	$(RUN) -m pip install --quiet --require-hashes --no-deps --requirement requirements/dev.txt
 	$(RUN) -m pip install --quiet --editable '.[lint,test]'
 	@touch $@
 

@@ -100,7 +100,7 @@ def test_both_stacks_take_the_same_libraries() -> None:
 
 @pytest.mark.parametrize(("name", "extras"), [("dev", ("test", "lint")), ("run", ("completion",))])
 def test_locked_versions_have_hashes_and_lie_in_the_ranges(name: str, extras: tuple[str, ...]) -> None:
-    text = (ROOT / "requirements" / f"{name}.lock").read_text(encoding="utf-8")
+    text = (ROOT / "requirements" / f"{name}.txt").read_text(encoding="utf-8")
     locked = dict(re.findall(r"^([a-z0-9.-]+)==(\S+)", text, re.MULTILINE))
     assert len(re.findall(r"^[a-z0-9.-]+==\S+ \\\n    --hash=sha256:", text, re.MULTILINE)) == len(locked)
     setup = read("setup.cfg")
