@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from fedsub.benchmark.analysis.metrics import main_value, with_spread
 from fedsub.benchmark.records.record import FAILED, OK, Record
+from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec.cell import FIELDS, OUTSIDE_KEY
+from fedsub.datasets import registry
 from fedsub.datasets.errors import UserError, check_choice
+from fedsub.datasets.paths import is_path
 from fedsub.methods.core.schedule import SELECTED_BESIDES
 
 if TYPE_CHECKING:
@@ -246,6 +249,7 @@ def averaged(
         raise UserError(f"{values} cannot be averaged: it is no number")
     if "files" in frame:
         frame["files"] = frame["files"].str[:_DIGITS]
+        _tell_graphs_apart(results, frame)
     rival, apart = axes(rows, columns)
     unlike = set(_varying(frame, [rows, columns]))
     if competes(rival):
@@ -260,6 +264,20 @@ def averaged(
     groups = frame.groupby([*levels, columns], sort=False, dropna=False)[values]
     found = groups.agg(["mean", "std", "count"]).rename(columns={"count": "runs"})
     return found, levels, frame
+
+
+def _tell_graphs_apart(results: Results, frame: pandas.DataFrame) -> None:
+    """Add their digests to the names of graphs where several have one name, so that they do not compete.
+
+    Of a method that is built in the digest is the graph's alone.
+    """
+    digests: dict[str, set[str]] = {}
+    for cell in (record.cell for record in results if record.cell.files):
+        own = cell.dataset.name not in registry.names()
+        if own and cell.method in catalog.methods() and not is_path(cell.partition.name):
+            digests.setdefault(str(cell.dataset), set()).add(cell.files)
+    several = frame["dataset"].isin([name for name, found in digests.items() if len(found) > 1])
+    frame.loc[several, "dataset"] += " (" + frame.loc[several, "files"] + ")"
 
 
 def _varying(frame: pandas.DataFrame, given: list[str]) -> list[str]:

@@ -143,7 +143,9 @@ def _export(request: Request, options: Namespace, work: RunCell | None) -> int:
     from fedsub.benchmark.report.export import export_records
 
     records = _stored(request)
-    path = export_records(records, request, options.file, options.rows, options.columns, dict(options.title))
+    path = export_records(
+        records, request, options.file, options.rows, options.columns, dict(options.title), options.against
+    )
     print(path)
     return OK
 

@@ -179,6 +179,7 @@ def make_parser() -> Parser:
     add_filters(export)
     add(export, "--rows", "NAME", "default: method", default="method")
     add(export, "--columns", "NAME", "default: dataset", default="dataset")
+    add(export, "--against", "NAME", "a row: a column says how far each is above it", default="")
     called = "what a row or column is called: 'fedprox[mu=0.1]=FedProx'"
     add(export, "--title", "NAME=TITLE", called, type=values.title, **_SEVERAL)
     add_folders(export)

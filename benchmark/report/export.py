@@ -9,7 +9,7 @@ block are corrected by Holm (1979). What breaks privacy is no rival, as on the l
 from __future__ import annotations
 
 import io
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -18,11 +18,13 @@ import numpy as np
 import pandas
 from scipy.stats import ttest_rel
 
+from fedsub.benchmark.analysis.agreement import LEAST
 from fedsub.benchmark.analysis.frame import MAIN, Results, averaged, axes, competes
 from fedsub.benchmark.analysis.metrics import more_is_better
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.report.tables import markdown_table
+from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec.plan import grid_cells, outdated_parts
 from fedsub.benchmark.spec.protocol import bare, load_protocol, names, table_name
 from fedsub.benchmark.spec.request import Request
@@ -36,6 +38,8 @@ MARK = " †"
 LESS_IS_BETTER = ("seconds", "bytes", "peak_memory")
 """How the names of those figures begin of which less is better."""
 RANK = "mean rank"
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""A spreadsheet runs a cell that begins with one of these."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,8 @@ class Table:
     """The one that names a column."""
     values: str
     """The figure."""
+    against: str = ""
+    """The row from which the column `difference` of `figures` is taken; empty for none."""
 
     @property
     def note(self) -> str:
@@ -65,7 +71,7 @@ class Table:
                 f"{'row' if self.across else 'column'} among what was run alike{self._further}, and every "
                 "mean that cannot be told from it (paired one-sided t test over the seeds of both, each with "
                 f"its own draw of clients and split; Holm's correction; level {LEVEL:g}): with few seeds "
-                "little can be told apart, with one nothing is tested."
+                f"little can be told apart, with fewer than {LEAST} nothing is bold."
             )
         if self.ranked:
             said.append("Mean rank: over the columns in which every row that was run alike has a figure.")
@@ -92,22 +98,25 @@ class Table:
         rows = self.figures[list(self.levels)].drop_duplicates()
         return pandas.MultiIndex.from_frame(rows) if len(self.levels) > 1 else pandas.Index(rows.iloc[:, 0])
 
-    def shown(self, bold: str, plain: str, alone: str) -> pandas.DataFrame:
-        """The table as text: the forms are those of a bold and a plain `mean` and `std`, and of what stands
-        in place of both where there is one seed, `mean`."""
+    def shown(self, bold: str, plain: str) -> pandas.DataFrame:
+        """The table as text: the forms are those of a bold and a plain `mean` and `std`."""
         rows = self.figures
+        best = rows["bold"] & (rows["runs"] >= LEAST)
         text = [
-            _cell(mean, std, bold if best else plain, alone)
-            for mean, std, best in zip(rows["mean"], rows["std"], rows["bold"], strict=True)
+            _cell(mean, std, bold if winner else plain)
+            for mean, std, winner in zip(rows["mean"], rows["std"], best, strict=True)
         ]
         names = [*self.levels, self.column]
-        index = [rows[name] for name in names]
+        index = [rows[name].map(_rounded) for name in names]
         if not rows["rival"].all():
             place = names.index("method")
             index[place] = index[place].where(rows["rival"], index[place] + MARK)
         table = pandas.Series(text, index=pandas.MultiIndex.from_arrays(index)).unstack(-1, sort=False)
         if self.ranked:
-            table[RANK] = [_rank(found) for found in self.mean_ranks(table.index)]
+            table[RANK] = [_rank(found) for found in self.mean_ranks(self._index())]
+        if self.against:
+            means = rows.groupby(list(self.levels), sort=False, dropna=False)["difference"].mean()
+            table[f"above {self.against}"] = [_signed(value) for value in means]
         return table.fillna("").rename_axis(columns=None)
 
     def mean_ranks(self, index: pandas.Index) -> list[float]:
@@ -124,10 +133,17 @@ class Table:
         return [float(ranks.get(key, np.nan)) for key in index]
 
 
-def make_table(results: Results, rows: str = "method", columns: str = "dataset", values: str = MAIN) -> Table:
-    """Means of every row and column, the best of each block marked.
+def make_table(
+    results: Results,
+    rows: str = "method",
+    columns: str = "dataset",
+    values: str = MAIN,
+    against: str = "",
+) -> Table:
+    """Means of every row and column, the best of each block marked; with `against` also how far each is from
+    that row.
 
-    Raises UserError for a column that records do not have, and where there is no result.
+    Raises UserError for a column or row that records do not have, and where there is no result.
     """
     results = Results(results.successes)
     if not results.records:
@@ -153,7 +169,14 @@ def make_table(results: Results, rows: str = "method", columns: str = "dataset",
         figures.loc[[place for place, p in found.items() if p >= LEVEL], "bold"] = True
         if sign:
             figures.loc[members.index, "rank"] = (-sign * members["mean"]).rank()
-    return Table(figures, tuple(levels), columns, values)
+    if against:
+        base = figures[figures[rows] == against]
+        if base.empty:
+            raise unknown(f"{rows} in the table", against, set(figures[rows].map(str)))
+        same = [name for name in (columns, *levels[1:]) if not competes(name) or name == columns]
+        means = base.groupby(same, dropna=False)["mean"].mean().rename("base")
+        figures["difference"] = figures["mean"] - figures.join(means, on=same)["base"]
+    return Table(figures, tuple(levels), columns, values, against)
 
 
 def against_best(values: pandas.DataFrame, sign: int) -> dict[Hashable, float]:
@@ -191,29 +214,46 @@ def export(
     columns: str = "dataset",
     values: str = MAIN,
     titles: Mapping[str, str] = MappingProxyType({}),
+    against: str = "",
 ) -> Path:
     """Write the table to `path`, in the format that its ending names; returns the path.
 
     `.tex` needs the package booktabs; `.csv` and `.parquet` have a line for each row and column. `titles`
-    replaces names of rows and columns. Raises UserError as `make_table`, for another ending, for a title of a
-    name that the table lacks, and where the file cannot be written.
+    replaces names of rows and columns; in `.tex` a method has its paper's name unless it is given another.
+    With `against` a further column says how far each row is above that one, on average.
+
+    Raises UserError as `make_table`, for another ending, for a title of a name that the table lacks, and
+    where the file cannot be written.
     """
     path = Path(path)
     if path.suffix not in ENDINGS:
         raise UserError(f"cannot export to {path}: the file's name must end in {', '.join(ENDINGS)}")
-    table = _titled(make_table(results, rows, columns, values), titles)
+    table = _titled(make_table(results, rows, columns, values, against), titles, path.suffix == ".tex")
     with explained("write", path):
         write_atomically(path, _WRITERS[path.suffix](table))
     return path
 
 
-def _titled(table: Table, titles: Mapping[str, str]) -> Table:
+def _titled(table: Table, titles: Mapping[str, str], for_paper: bool) -> Table:
     axes = [*table.levels, table.column]
     present = {str(value) for axis in axes for value in table.figures[axis]}
     for name in titles:
         if name not in present:
             raise unknown("row or column of the table", name, present)
-    return replace(table, figures=table.figures.replace({axis: dict(titles) for axis in axes}))
+    found = dict(titles)
+    if for_paper and "method" in axes:
+        found = {name: title_of(name) for name in table.figures["method"].unique()} | found
+    figures = table.figures.replace(dict.fromkeys(axes, found))
+    return replace(table, figures=figures, against=found.get(table.against, table.against))
+
+
+def title_of(method: str) -> str:
+    """A method as its paper writes it, with its options in brackets; what is not built in as it is spelt."""
+    name, bracket, options = method.partition("[")
+    if name not in catalog.methods():
+        return method
+    title = catalog.describe(name).title
+    return f"{title} ({options.removesuffix(']').replace(',', ', ')})" if bracket else title
 
 
 def select(records: Results, request: Request) -> Results:
@@ -242,7 +282,7 @@ def select(records: Results, request: Request) -> Results:
 
 
 def _latex(table: Table) -> bytes:
-    shown = table.shown(r"$\mathbf{{{mean} \pm {std}}}$", r"${mean} \pm {std}$", r"$\mathbf{{{mean}}}$")
+    shown = table.shown(r"$\mathbf{{{mean} \pm {std}}}$", r"${mean} \pm {std}$")
     levels = [each.replace("_", " ") for each in table.levels]
     shown.index = shown.index.set_names(levels)
     style = shown.reset_index().style.hide(axis="index").format_index(escape="latex", axis=1)
@@ -262,13 +302,18 @@ def _latex(table: Table) -> bytes:
 
 
 def _markdown(table: Table) -> bytes:
-    shown = table.shown("**{mean} ± {std}**", "{mean} ± {std}", "**{mean}**").reset_index()
+    shown = table.shown("**{mean} ± {std}**", "{mean} ± {std}").reset_index()
     lines = shown.astype(str).to_numpy().tolist()
     return f"{markdown_table([*map(str, shown.columns)], lines)}\n\n{table.note}\n".encode()
 
 
 def _csv(table: Table) -> bytes:
-    return str(table.figures.to_csv(index=False)).encode()
+    """A line for each row and column; text that a spreadsheet would run as a formula is quoted."""
+    return str(table.figures.map(_quoted).to_csv(index=False)).encode()
+
+
+def _quoted(value: object) -> object:
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
 def _parquet(table: Table) -> bytes:
@@ -304,11 +349,24 @@ def _matches(frame: pandas.DataFrame, wanted: Mapping[str, object]) -> pandas.Se
     return found
 
 
-def _cell(mean: float, std: float, form: str, alone: str) -> str:
+def _rounded(value: object) -> object:
+    """A setting as it is shown: 0.30000000000000004 as 0.3."""
+    try:
+        number = float(value) if isinstance(value, (str, float)) else None
+    except ValueError:
+        number = None
+    return value if number is None or number != number else f"{number:g}"
+
+
+def _signed(value: float) -> str:
+    return "" if value != value else f"{value:+.2f}"
+
+
+def _cell(mean: float, std: float, form: str) -> str:
     if mean != mean:
         return ""
     if std != std:
-        return (alone if form.startswith(("**", r"$\mathbf")) else "{mean}").format(mean=f"{mean:.2f}")
+        return f"{mean:.2f}"
     return form.format(mean=f"{mean:.2f}", std=f"{std:.2f}")
 
 
@@ -329,7 +387,13 @@ def answering(stored: Records, tables: Iterable[str]) -> Iterator[Record]:
 
 
 def export_records(
-    stored: Records, request: Request, path: Path, rows: str, columns: str, titles: Mapping[str, str]
+    stored: Records,
+    request: Request,
+    path: Path,
+    rows: str,
+    columns: str,
+    titles: Mapping[str, str],
+    against: str = "",
 ) -> Path:
     """Write the table of the records that the request chooses, without those of earlier versions.
 
@@ -344,4 +408,12 @@ def export_records(
             known[parts] = not outdated_parts(cell)
         if known[parts]:
             current.append(record)
-    return export(Results(tuple(current)), path, rows, columns, titles=titles)
+    # Rows and columns stand in the order in which they are asked for.
+    current.sort(key=lambda record: _place(request.dataset, str(record.cell.dataset)))
+    current.sort(key=lambda record: _place(request.method, record.cell.variant))
+    return export(Results(tuple(current)), path, rows, columns, titles=titles, against=against)
+
+
+def _place(asked: Sequence[str], name: str) -> int:
+    """Where a name, or its bare form, stands among those asked for; the last where it does not."""
+    return next((place for place, each in enumerate(asked) if each in (name, bare(name))), len(asked))

@@ -16,7 +16,6 @@ from fedsub.benchmark.analysis.scores import Leaderboard
 from fedsub.benchmark.analysis.summary import count, count_tables
 from fedsub.benchmark.report.leaderboard import LEGEND, PLAIN_LEGEND, leaderboard_path, notes_on
 from fedsub.benchmark.report.reproduction import RULE
-from fedsub.benchmark.report.site.clients import SIDE, draw_clients
 from fedsub.benchmark.report.site.curves import HeatMap, Rounds, heat_map, plotted
 from fedsub.benchmark.report.site.figures import columns_of, figure_line, forest
 from fedsub.benchmark.report.site.prose import SCROLL, render
@@ -90,8 +89,6 @@ def write_site(
         gains=GAINS,
         # Equal work answers several tables with one record.
         records=len({record.stored_key for each in leaderboards for record in each.records}),
-        drawings=draw_clients(record for each in leaderboards for record in each.records),
-        side=SIDE,
         further=further,
         rule=render(RULE),
         legend=render(LEGEND),

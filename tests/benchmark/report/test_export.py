@@ -110,11 +110,11 @@ def test_latex_has_the_best_and_its_equals_in_bold(tmp_path: Path) -> None:
     bold = {
         name: [r"\mathbf" in cell for cell in cells[:2]]
         for name, cells in rows.items()
-        if name in SCORES["cora"]
+        if name in ("FedAvg", "FedProx", "Local")
     }
-    assert bold == {"fedavg": [True, False], "fedprox": [True, True], "local": [False, True]}
-    assert rows["fedavg"][0] == r"$\mathbf{82.00 \pm 1.58}$"
-    assert rows["local"] == [r"$72.00 \pm 1.58$", rows["local"][1], "2.50"]
+    assert bold == {"FedAvg": [True, False], "FedProx": [True, True], "Local": [False, True]}
+    assert rows["FedAvg"][0] == r"$\mathbf{82.00 \pm 1.58}$"
+    assert rows["Local"] == [r"$72.00 \pm 1.58$", rows["Local"][1], "2.50"]
     assert "Holm" in text
 
 
@@ -153,8 +153,9 @@ def test_what_breaks_privacy_is_marked_and_no_rival(tmp_path: Path) -> None:
     plain = [make_record(make_cell(seed=seed), 80.0 + seed) for seed in (0, 1)]
     text = export(Results((*central, *plain)), tmp_path / "t.tex").read_text()
     rows = cells_of(text)
-    assert rows["central †"] == [r"$99.00 \pm 0.00$", ""]
-    assert rows["fedavg"] == [r"$\mathbf{80.50 \pm 0.71}$", "1.00"]
+    assert rows["Central †"] == [r"$99.00 \pm 0.00$", ""]
+    # Two seeds make no bold figure.
+    assert rows["FedAvg"] == [r"$80.50 \pm 0.71$", "1.00"]
     assert "breaks privacy" in text
 
 
@@ -182,7 +183,7 @@ def test_a_column_without_every_rows_figure_ranks_nobody() -> None:
         for dataset, methods in scores.items()
         for name, value in methods.items()
     ]
-    shown = make_table(Results(tuple(records))).shown("{mean}", "{mean}", "{mean}")
+    shown = make_table(Results(tuple(records))).shown("{mean}", "{mean}")
     assert shown["mean rank"].to_dict() == {"a": "3.00", "b": "1.00", "c": "2.00"}
 
 
@@ -310,10 +311,55 @@ def test_what_was_run_with_other_options_under_one_name_is_never_averaged(tmp_pa
     # They compete all the same.
     assert table.figures["bold"].tolist() == [False, False, True]
     assert table.figures["rank"].tolist() == [3.0, 2.0, 1.0]
-    shown = table.shown("{mean}", "{mean}", "{mean}")
+    shown = table.shown("{mean}", "{mean}")
     assert [*shown.index] == [("fedavg", ""), ("fedgraph", "zero"), ("fedgraph", "glorot")]
     assert shown["mean rank"].tolist() == ["3.00", "2.00", "1.00"]
     assert [*Results(tuple(records)).pivot().index] == [*shown.index]
+
+
+def test_rows_stand_beside_the_one_that_is_asked_for(tmp_path: Path) -> None:
+    table = pandas.read_csv(export(some_results(), tmp_path / "t.csv", against="local"))
+    found = table.set_index(["method", "dataset"])["difference"]
+    # 82 − 72 and 62 − 72.08.
+    assert found["fedavg"].tolist() == pytest.approx([10.0, -10.08])
+    rows = cells_of(export(some_results(), tmp_path / "t.tex", against="local").read_text())
+    assert rows["method"][-1] == "above Local"
+    assert (rows["FedAvg"][-1], rows["Local"][-1]) == ("-0.04", "+0.00")
+    with pytest.raises(UserError, match="unknown method in the table 'locale'"):
+        make_table(some_results(), against="locale")
+
+
+def test_settings_are_rounded_and_methods_have_their_papers_names(tmp_path: Path) -> None:
+    records = [
+        make_record(make_cell(method="fedpub", learning_rate=rate, seed=seed), 70.0 + seed)
+        for rate in (0.1 + 0.2, 0.01)
+        for seed in range(3)
+    ]
+    text = export(Results(tuple(records)), tmp_path / "t.tex").read_text()
+    assert "FED-PUB & 0.3 &" in text
+    assert "FED-PUB & 0.01 &" in text
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+x", "-x", "@x"])
+def test_text_that_a_spreadsheet_would_run_is_quoted(tmp_path: Path, name: str) -> None:
+    record = make_record(make_cell(dataset="cora", label=name, method="mine"), 50.0)
+    assert f"'{name}," in export(Results((record,)), tmp_path / "t.csv").read_text()
+
+
+def test_two_graphs_of_one_name_do_not_compete(tmp_path: Path) -> None:
+    records = [
+        make_record(
+            make_cell(dataset="a/graph", method=method, files=digest * 8, seed=seed, versions=PRESENT),
+            value + seed,
+        )
+        for digest, best in (("aaaaaaaa", "fedavg"), ("bbbbbbbb", "local"))
+        for method in ("fedavg", "local")
+        for seed in range(4)
+        for value in [80.0 if method == best else 70.0]
+    ]
+    figures = make_table(Results(tuple(records))).figures
+    assert figures["dataset"].nunique() == 2
+    assert figures[figures["bold"]]["method"].tolist() == ["fedavg", "local"]
 
 
 def indistinguishable(values: pandas.DataFrame, sign: int) -> list[object]:
