@@ -5,9 +5,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from numbers import Integral, Real
+from numbers import Integral
 from operator import index
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -57,36 +57,33 @@ def run(
 ) -> Results:
     """Run every combination of what is given, and return the records.
 
-    Each of `dataset`, `partition`, `clients`, `method` and `backbone` is one thing or a list of them; what is
-    left out is that of the `table` (a protocol's name or the path of a .toml file, else the default one).
+    `dataset`, `partition`, `clients`, `method` and `backbone` are each one thing or a list. What is left out
+    comes from the `table`: a protocol's name or the path of a .toml file, else the default protocol.
 
-    - `dataset`: a name (`python -m benchmark --list`), with options as `"community[nodes=500]"`, a path, a
-      `datasets.Dataset`, a PyG `Data`, a DGLGraph or a networkx graph;
-    - `partition`: a scheme's name or path, a function `(dataset, clients, seed) -> array`, or an array with
-      the client of every node;
-    - `method`: a name or path, or a subclass of `methods.core.base.FederatedMethod` marked by `@register`;
-    - `seeds`: how many, from 0, or a list of them;
-    - `results`: a folder in which records are kept, and finished cells not run again; None keeps nothing;
-    - `workers`: processes; with one, cells run in this process; a script that asks for more needs Python's
-      usual `if __name__ == "__main__":`;
-    - `callbacks`: called after every round with a `benchmark.execution.callbacks.Round`, in this process;
-      with several workers on a thread beside them;
-    - `checkpoint`: with `results`, seconds after which a cell that runs so long is kept, and kept again; one
-      that was interrupted goes on from there; 0 keeps none;
-    - `save`: with `results`, what a cell leaves there in `saved/KEY`: predictions, model, embeddings
-      (`benchmark.execution.artifacts.Saving` says what is in each; KEY is `Record.stored_key`); a finished
-      cell leaves nothing without `rerun`;
-    - `progress`: whether finished cells are told on standard error;
+    - `dataset`: a name (`fedsub list`), with options as `"community[nodes=500]"`; a path; a
+      `fedsub.datasets.Dataset`, a PyG `Data`, a DGLGraph or a networkx graph
+    - `partition`: a scheme's name or path; a function `(dataset, clients, seed) -> array`; an array with the
+      client of every node
+    - `method`: a name or path, or a subclass of `FederatedMethod` marked by `@register`
+    - `seeds`: how many, from 0, or a list
+    - `results`: the folder that keeps the records; finished cells in it are not run again. None keeps nothing
+    - `workers`: processes. With one, cells run in this process; with more, a script needs Python's usual
+      `if __name__ == "__main__":`
+    - `callbacks`: called after every round with a `fedsub.benchmark.execution.callbacks.Round`. One that
+      raises `Stop` ends its cell (with one worker)
+    - `checkpoint`: seconds between two checkpoints of a cell, from which it goes on after an interruption;
+      0 keeps none. Needs `results`
+    - `save`: `predictions`, `model`, `embeddings` of each cell, in `saved/KEY` of the results folder; KEY is
+      `Record.stored_key`. A finished cell leaves them only with `rerun`
+    - `progress`: whether finished cells are told on standard error
     - `settings`: those of a protocol: `rounds`, `local_epochs`, `learning_rate`, `weight_decay`, `hidden`,
-      `dropout`, `split`, `task`, `largest_component`, `features`, `device`, …; a list of values
-      (`learning_rate=[0.01, 0.03]`) runs with each of them.
+      `dropout`, `split`, `task`, `largest_component`, `features`, `device`, … A list of values makes a grid:
+      `learning_rate=[0.01, 0.03]`
 
-    A cell that fails does not stop the others: it is in `Results.failures`, and a warning says so.
-    Raises UserError, in one sentence, for an unknown name (with the nearest ones), for a setting that cannot
-    be, for a graph that cannot be had, and where every cell fails.
+    A cell that fails does not stop the others: `Results.failures` holds it, and a warning names it. Raises
+    UserError for an unknown name or setting, for a graph that cannot be had, and where every cell fails.
     """
     given = _Given()
-    _check_counts(workers, threads, checkpoint)
     _check_callbacks(callbacks)
     if save and results is None:
         raise UserError("save needs results: name the folder in which the files are to lie")
@@ -97,19 +94,19 @@ def run(
             dataset=tuple(given.dataset(each) for each in _listed(dataset)),
             partition=tuple(given.partition(each) for each in _listed(partition)),
             method=tuple(given.method(each) for each in _listed(method)),
-            clients=tuple(map(_clients_count, _listed(clients))),
+            clients=tuple(int(each) if isinstance(each, Integral) else each for each in _listed(clients)),
             backbone=tuple(_listed(backbone)),
             seeds=_seeds(seeds),
             settings=tuple(_settings(settings)),
             results=folder,
-            engine="process" if workers > 1 else "in-process",
+            engine="in-process" if workers == 1 else "process",
             workers=workers,
             threads=threads,
-            checkpoint=0.0 if results is None else checkpoint,
+            checkpoint=checkpoint,
             save=tuple(_listed(save)) if save else (),
         )
         done = execute(
-            request,
+            request if results else replace(request, checkpoint=0.0),
             objects=given.objects,
             digests=given.digests,
             callbacks=callbacks,
@@ -219,25 +216,10 @@ def _listed(given: Any) -> list[Any]:
     return list(given) if isinstance(given, (list, tuple)) else [given]
 
 
-def _check_counts(workers: int, threads: int, checkpoint: float) -> None:
-    """Raises UserError for a number that cannot be."""
-    for name, count in (("workers", workers), ("threads", threads)):
-        if not isinstance(count, Integral) or count < 1:
-            raise UserError(f"{name} must be a whole number of at least 1, not {count!r}")
-    if not isinstance(checkpoint, Real) or not checkpoint >= 0:
-        raise UserError(f"checkpoint must be a number of seconds, or 0 for none, not {checkpoint!r}")
-
-
 def _check_callbacks(callbacks: Any) -> None:
     """Raises UserError unless it is a list of functions."""
     if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
         raise UserError(f"callbacks must be a list of functions that take a round, not {callbacks!r}")
-
-
-def _clients_count(given: Any) -> int:
-    if not isinstance(given, Integral) or given < 1:
-        raise UserError(f"clients must be whole numbers of at least 1, not {given!r}")
-    return int(given)
 
 
 def _seeds(given: int | Sequence[int]) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral, Real
 from pathlib import Path
 
 from fedsub.datasets.errors import UserError, check_choice
@@ -49,7 +50,13 @@ class Request:
     """Whether the debugger opens where a cell raises."""
 
     def __post_init__(self) -> None:
-        """Raises UserError for an unknown engine or kind of file, and for fields that contradict."""
+        """Raises UserError for a value that cannot be, and for fields that contradict each other."""
+        counts = [("workers", self.workers), ("threads", self.threads)]
+        for name, count in (*counts, *(("clients", each) for each in self.clients)):
+            if not isinstance(count, Integral) or count < 1:
+                raise UserError(f"{name} must be a whole number of at least 1, not {count!r}")
+        if not isinstance(self.checkpoint, Real) or not self.checkpoint >= 0:
+            raise UserError(f"checkpoint must be a number of seconds, or 0 for none, not {self.checkpoint!r}")
         check_choice("engine", self.engine, ENGINES)
         for kind in self.save:
             check_choice("thing to save", kind, KINDS)
