@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.federation import Federation
+from fedsub.datasets.graph import Dataset
 from fedsub.methods.core.base import SAME_AS_FEDAVG, FederatedMethod
 from fedsub.methods.core.checkpoint import Checkpoint, State
 from fedsub.methods.core.metrics import Metric
@@ -121,7 +122,7 @@ def train(
                     raise _diverged(method, "it predicts what is no number", number)
                 progress.evaluations.append(task.evaluate(output))
             if not progress.evaluations[-1].validation.weight.any():
-                _check_selects(schedule, method.federation.source.name)
+                _check_selects(schedule, method.federation.source)
             progress.rounds.append(number)
             progress.spent["bytes"].append(method.channel.total)
             progress.spent["seconds"].append(sum(progress.seconds.values()))
@@ -141,10 +142,17 @@ def train(
     return _outcome(method, task, history, progress)
 
 
-def _check_selects(schedule: Schedule, name: str) -> None:
+def _check_selects(schedule: Schedule, dataset: Dataset) -> None:
     """Raises UserError where validation items, of which there are none, would choose the reported round."""
+    name = dataset.name
     if schedule.selection_metric:
-        raise UserError(f"{schedule.selection_metric} scores no validation item of {name}: select by another")
+        present = {label for label in dataset.labels.tolist() if label >= 0}
+        empty = ", ".join(str(label) for label in range(dataset.classes) if label not in present)
+        without = f" (class {empty} has no node: number labels from 0)" if empty else ""
+        raise UserError(
+            f"{schedule.selection_metric} scores no validation item of {name}, which has {dataset.classes} "
+            f"classes{without}; select by another metric"
+        )
     if schedule.selection != LAST:
         raise UserError(
             f"{name} has nothing to validate on, and {schedule.selection} chooses a round by it: set "
