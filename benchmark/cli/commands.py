@@ -19,7 +19,6 @@ from fedsub.benchmark.execution.progress import console_for, counted
 from fedsub.benchmark.machine import processor
 from fedsub.benchmark.records.folder import Records, run_once
 from fedsub.benchmark.records.record import FAILED as FAILED_RECORD
-from fedsub.benchmark.records.record import OK as OK_RECORD
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.spec.catalog import remembering
 from fedsub.benchmark.spec.plan import Plan, grid_cells, make_plan
@@ -227,15 +226,12 @@ def _stored(request: Request) -> Records:
 
 def _dry_run(request: Request, options: Namespace, plan: Plan) -> int:
     records = Records(request.results)
-    answered = {cell.key: record for cell in plan.cells if (record := records.get(cell)) is not None}
-    done = {key for key, record in answered.items() if record.status == OK_RECORD and not request.rerun}
+    done = {cell.key for cell in plan.cells if not request.rerun and records.done(cell)}
     if options.format == "json":
         print(json.dumps([{"key": cell.key, **cell.to_dict()} for cell in plan.cells], indent=1))
     else:
         for cell in plan.cells:
-            is_done = cell.key in done
-            source = answered[cell.key].source if is_done else None
-            state = "to run" if not is_done else "done" if source is None else f"done in {source.protocol}"
+            state = "done" if cell.key in done else "to run"
             print(f"{cell.key}  {state:6}  {cell.protocol}: {cell.title}")
     for skip in plan.skipped:
         say(f"skipped {skip.what}: {skip.reason}")

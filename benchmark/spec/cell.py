@@ -153,7 +153,7 @@ class StoredField:
     field: Field[Any]
     hint: Any
 
-    @property
+    @cached_property
     def default(self) -> Any:
         """Its default as stored; MISSING if it has none."""
         return self.field.default if self.field.default is MISSING else _plain(self.field.default)
@@ -187,7 +187,7 @@ def _digest(values: dict[str, Any]) -> str:
         name: value
         for name, value in values.items()
         if name not in OUTSIDE_KEY
-        and not (FIELDS[name].field.metadata.get("omit_default") and value == FIELDS[name].default)
+        and not (name in _OMITTED and value == _OMITTED[name])
     }
     text = json.dumps(kept, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:KEY_LENGTH]
@@ -233,3 +233,5 @@ def _stored_fields(kind: type, part: str = "") -> dict[str, StoredField]:
 
 FIELDS: Mapping[str, StoredField] = _stored_fields(Cell)
 """Name on disk → setting, of the cell itself and of its parts."""
+_OMITTED = {name: item.default for name, item in FIELDS.items() if item.field.metadata.get("omit_default")}
+"""Settings that a key leaves out at their default → that default."""

@@ -98,6 +98,7 @@ def make_plan(request: Request, handed: Mapping[tuple[str, str], str] | None = N
     request = replace(request, dataset=tuple(map(_located, request.dataset)))
     _check_names(request)
     grid = settings_grid(request.settings)
+    rows: list[Cell] = []
     cells: dict[str, Cell] = {}
     skipped: dict[Skip, None] = {}
     identify = _Identified(handed)
@@ -105,18 +106,20 @@ def make_plan(request: Request, handed: Mapping[tuple[str, str], str] | None = N
     for protocol in protocols:
         _check_metrics(protocol)
     for protocol, replaced in product(protocols, grid):
+        seeds = request.seeds or tuple(range(protocol.seeds))
         for item in _expand(protocol, request, replaced):
             if isinstance(item, Skip):
                 if item.is_fault:
                     raise UserError(f"{item.what}: {item.reason}")
                 skipped[item] = None
             else:
-                cell = identify(item)
-                cells.setdefault(cell.key, cell)
+                rows.append(identify(item))
+                for cell in (replace(rows[-1], seed=seed) for seed in seeds):
+                    cells.setdefault(cell.key, cell)
     if not cells:
         raise UserError("nothing to run: " + "; ".join(f"{skip.what}: {skip.reason}" for skip in skipped))
-    _check_effects(grid[0], cells.values())
-    for cell in {_named(cell): cell for cell in cells.values()}.values():
+    _check_effects(grid[0], rows)
+    for cell in {_named(row): row for row in rows}.values():
         with handed_over(handed_by(cell)):
             _check_names_of(cell)
     return Plan(tuple(_in_shard(cells.values(), request.shard)), tuple(skipped))
@@ -181,7 +184,7 @@ def grid_cells(protocol: Protocol, asked: Request | None = None) -> list[Cell]:
     if asked is not None:
         _check_names(asked)
     identify = _Identified()
-    items = _expand(protocol, replace(asked or Request(), seeds=(0,)), {})
+    items = _expand(protocol, asked or Request(), {})
     return [identify(item) for item in items if isinstance(item, Cell)]
 
 
@@ -279,11 +282,10 @@ def _versioned(cell: Cell) -> Iterator[tuple[str, str, Callable[[str], int]]]:
 
 
 def _expand(protocol: Protocol, request: Request, replaced: Mapping[str, Any]) -> Iterator[Cell | Skip]:
-    seeds = request.seeds or tuple(range(protocol.seeds))
     for dataset in _spelt(request.dataset, protocol.grid["dataset"], known.plain_dataset):
         for variant in _variants(protocol, dataset, request.method):
             if not variant.in_grid or _registered(variant.name):
-                yield from _cells(protocol, dataset, variant, request, seeds, replaced)
+                yield from _cells(protocol, dataset, variant, request, replaced)
             else:
                 reason = unknown("method", variant.name, known.methods(), f" in table {protocol.name}")
                 yield Skip(variant.name, str(reason), is_fault=True)
@@ -328,7 +330,6 @@ def _cells(
     dataset: str,
     variant: _Variant,
     request: Request,
-    seeds: Iterable[int],
     replaced: Mapping[str, Any],
 ) -> Iterator[Cell | Skip]:
     info = known.describe(variant.name)
@@ -372,8 +373,7 @@ def _cells(
                 "further_metrics": list(further),
                 "label": label,
             }
-            cell = _cell({**settings, **point, **named, "method": variant.name, "seed": 0})
-            yield from (replace(cell, seed=seed) for seed in seeds)
+            yield _cell({**settings, **point, **named, "method": variant.name, "seed": 0})
 
 
 def _cell(settings: Mapping[str, Any]) -> Cell:
