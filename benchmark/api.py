@@ -23,8 +23,8 @@ from fedsub.benchmark.execution.run import execute
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.spec import fingerprints
 from fedsub.benchmark.spec.custom import NOUNS
-from fedsub.benchmark.spec.protocol import setting_from_text, takes_list
 from fedsub.benchmark.spec.request import Request
+from fedsub.benchmark.spec.settings import setting_from_text, takes_list
 from fedsub.datasets import registry as graphs
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.graph import Dataset

@@ -27,7 +27,8 @@ from fedsub.benchmark.analysis.published import Figure, is_other_scheme, publish
 from fedsub.benchmark.records.record import OK, Record
 from fedsub.benchmark.spec.cell import FIELDS, Cell
 from fedsub.benchmark.spec.plan import outdated_parts
-from fedsub.benchmark.spec.protocol import SETTINGS, Protocol, bare
+from fedsub.benchmark.spec.protocol import Protocol, bare
+from fedsub.benchmark.spec.settings import SETTINGS
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.options import format_value, parse_name
 

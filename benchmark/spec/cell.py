@@ -186,8 +186,7 @@ def _digest(values: dict[str, Any]) -> str:
     kept = {
         name: value
         for name, value in values.items()
-        if name not in OUTSIDE_KEY
-        and not (name in _OMITTED and value == _OMITTED[name])
+        if name not in OUTSIDE_KEY and not (name in _OMITTED and value == _OMITTED[name])
     }
     text = json.dumps(kept, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:KEY_LENGTH]

@@ -21,9 +21,9 @@ from fedsub.benchmark.spec.protocol import (
     Protocol,
     load_protocol,
     names,
-    setting_from_text,
 )
 from fedsub.benchmark.spec.request import Request
+from fedsub.benchmark.spec.settings import setting_from_text
 from fedsub.datasets.errors import UserError, unknown
 from fedsub.datasets.files import locate
 from fedsub.datasets.options import OptionValue, format_name, parse_name

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from fedsub.benchmark.spec import catalog as known
-from fedsub.benchmark.spec.cell import FIELDS
 from fedsub.benchmark.spec.schema import checked, fits
+from fedsub.benchmark.spec.settings import ALSO, SETTINGS, checked_setting, toml_type
 from fedsub.datasets.errors import UserError, unknown
 from fedsub.datasets.files import read_toml
-from fedsub.datasets.options import OptionValue, Spec, parse_value
+from fedsub.datasets.options import OptionValue, Spec
 from fedsub.datasets.paths import PLUGIN
 
 FOLDER = Path(__file__).resolve().parents[1] / "protocols"
@@ -31,20 +31,6 @@ AT_ROUND = "@round"
 """Between a score and the number of the round in which it is read."""
 AT_CLIENTS = "@clients"
 """Between a score and the first and last of the clients over which it is averaged, `0-4`."""
-_NO_SETTINGS = (
-    *AXES,
-    "protocol",
-    "options",
-    "seed",
-    "label",
-    "files",
-    "paths",
-    "versions",
-    "further_metrics",
-)
-SETTINGS = tuple(name for name in FIELDS if name not in _NO_SETTINGS)
-_ALSO = {FIELDS[name].field.name: name for name in SETTINGS}
-"""A setting by its name in the code, where it is stored under another."""
 
 
 class ProtocolError(UserError):
@@ -268,8 +254,8 @@ def _left_of(override: Mapping[str, Any], content: Mapping[str, Any]) -> dict[st
 
 def _without(settings: Mapping[str, Any], said: Iterable[str]) -> dict[str, Any]:
     """The settings but for those that are `said`, under whichever of their names."""
-    named = {_ALSO.get(name, name) for name in said}
-    return {name: value for name, value in settings.items() if _ALSO.get(name, name) not in named}
+    named = {ALSO.get(name, name) for name in said}
+    return {name: value for name, value in settings.items() if ALSO.get(name, name) not in named}
 
 
 def parse_protocol(name: str, content: Mapping[str, Any]) -> Protocol:
@@ -297,17 +283,8 @@ def parse_protocol(name: str, content: Mapping[str, Any]) -> Protocol:
     )
 
 
-def _read_as(hint: Any) -> Any:
-    """The type that TOML has for a field of type `hint`."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Mapping:
-        return dict[str, str] if arguments[1] is str else dict
-    return str if hint is Spec else list[arguments[0]] if origin is tuple else hint  # type: ignore[valid-type]
-
-
-_SETTINGS = {name: _read_as(FIELDS[name].hint) for name in SETTINGS}
-_OVERRIDE = {name: _read_as(hint) for name, hint in typing.get_type_hints(Override).items()}
-_PUBLISHED = {name: _read_as(hint) for name, hint in typing.get_type_hints(Published).items()}
+_OVERRIDE = {name: toml_type(hint) for name, hint in typing.get_type_hints(Override).items()}
+_PUBLISHED = {name: toml_type(hint) for name, hint in typing.get_type_hints(Published).items()}
 _TOP = {
     **dict.fromkeys(("title", "description"), str),
     **dict.fromkeys(("grid", "settings"), dict),
@@ -378,14 +355,15 @@ class _Reader:
         return listed
 
     def settings(self, content: Mapping[str, Any], where: str) -> dict[str, Any]:
-        named = {_ALSO.get(key, key): value for key, value in content.items()}
+        named = {ALSO.get(key, key): value for key, value in content.items()}
         self.check_keys(named, SETTINGS, where)
         return {key: self.setting(key, value) for key, value in named.items()}
 
     def setting(self, key: str, value: Any) -> Any:
-        hint = _SETTINGS[key]
-        found = self.check(key, value, hint)
-        return float(found) if hint is float else found
+        try:
+            return checked_setting(key, value)
+        except UserError as error:
+            raise self.error(str(error)) from error
 
     def override(self, content: Mapping[str, Any]) -> Override:
         given = self.table(content, _OVERRIDE, "override")
@@ -408,45 +386,3 @@ class _Reader:
         if "method" not in entry:
             raise self.error(f"[{where}] lacks method, the printed name")
         return self.table(entry, dict.fromkeys(("method", "partition", "clients", "baseline"), str), where)
-
-
-_USUAL = {
-    **dict.fromkeys(("lr", "eta"), "learning_rate"),
-    **dict.fromkeys(("wd", "l2"), "weight_decay"),
-    **dict.fromkeys(("epochs", "local_steps", "num_epochs"), "local_epochs"),
-    **dict.fromkeys(("num_rounds", "n_rounds", "comm_rounds", "communication_rounds"), "rounds"),
-    **dict.fromkeys(("hidden_dim", "hidden_size", "hid_dim", "hidden_channels"), "hidden"),
-    **dict.fromkeys(("num_layers", "layers"), "hidden, one width a layer (hidden=64,64)"),
-    **dict.fromkeys(("optim", "optimizer"), "optimiser"),
-    **dict.fromkeys(("num_clients", "n_clients"), "clients"),
-    **dict.fromkeys(("seed", "random_state", "num_seeds", "runs"), "seeds"),
-    **dict.fromkeys(("frac", "fraction", "client_fraction", "sample_rate"), "participation"),
-    **dict.fromkeys(("drop", "dropout_rate"), "dropout"),
-    **dict.fromkeys(("model", "gnn"), "backbone"),
-}
-"""Spellings that other libraries use → ours."""
-
-
-def takes_list(name: str) -> bool:
-    """Whether a setting's value is a list."""
-    return _SETTINGS.get(_ALSO.get(name, name)) == list[int]
-
-
-def setting_from_text(text: str, source: str = "--set") -> tuple[str, Any]:
-    """A setting as typed on the command line, `name=value`; a list is written `a,b` or `a+b`.
-
-    Raises UserError for an unknown name or a value of the wrong type; `source` is who is blamed for it.
-    """
-    key, equals, value = text.partition("=")
-    if not equals:
-        raise UserError(f"cannot read setting {text!r}: write name=value")
-    key = _ALSO.get(key, key)
-    if key in _USUAL:
-        raise UserError(f"unknown setting {key!r}: it is called {_USUAL[key]} here")
-    if key not in SETTINGS:
-        raise unknown("setting", key, SETTINGS)
-    hint, parts = _SETTINGS[key], value.replace("+", ",").split(",")
-    parsed: Any = value.strip() if hint is str else parse_value(value.strip())
-    if hint == list[int] and all(part.isdecimal() for part in parts):
-        parsed = [int(part) for part in parts]
-    return key, _Reader(source).setting(key, parsed)

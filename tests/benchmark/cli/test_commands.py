@@ -16,7 +16,7 @@ from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.artifacts import Saving
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.spec.cell import Cell
-from fedsub.benchmark.spec.protocol import SETTINGS
+from fedsub.benchmark.spec.settings import SETTINGS
 from tests.benchmark.fakes import failing_run, quick_run, run, stored
 
 ONE = ("--method", "fedavg", "--engine", "in-process")

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from fedsub.benchmark.spec import protocol as protocols
-from fedsub.benchmark.spec.protocol import ProtocolError, load_protocol, parse_protocol, setting_from_text
+from fedsub.benchmark.spec.protocol import ProtocolError, load_protocol, parse_protocol
+from fedsub.benchmark.spec.settings import setting_from_text
 from fedsub.datasets.errors import UserError
 
 GRID = {"dataset": "cora", "partition": "metis", "clients": [5], "method": ["fedavg"], "backbone": "gcn"}

@@ -1,0 +1,93 @@
+"""The settings of a cell by name, as protocols, the command line and programs write them."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+from fedsub.benchmark.spec.cell import FIELDS
+from fedsub.benchmark.spec.schema import checked
+from fedsub.datasets.errors import UserError, unknown
+from fedsub.datasets.options import Spec, parse_value
+
+_NO_SETTINGS = (
+    "dataset",
+    "partition",
+    "clients",
+    "method",
+    "backbone",
+    "protocol",
+    "options",
+    "seed",
+    "label",
+    "files",
+    "paths",
+    "versions",
+    "further_metrics",
+)
+SETTINGS = tuple(name for name in FIELDS if name not in _NO_SETTINGS)
+ALSO = {FIELDS[name].field.name: name for name in SETTINGS}
+"""A setting by its name in the code, where it is stored under another."""
+
+
+def toml_type(hint: Any) -> Any:
+    """The type that TOML has for a field of type `hint`."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Mapping:
+        return dict[str, str] if arguments[1] is str else dict
+    return str if hint is Spec else list[arguments[0]] if origin is tuple else hint  # type: ignore[valid-type]
+
+
+_TYPES = {name: toml_type(FIELDS[name].hint) for name in SETTINGS}
+_USUAL = {
+    **dict.fromkeys(("lr", "eta"), "learning_rate"),
+    **dict.fromkeys(("wd", "l2"), "weight_decay"),
+    **dict.fromkeys(("epochs", "local_steps", "num_epochs"), "local_epochs"),
+    **dict.fromkeys(("num_rounds", "n_rounds", "comm_rounds", "communication_rounds"), "rounds"),
+    **dict.fromkeys(("hidden_dim", "hidden_size", "hid_dim", "hidden_channels"), "hidden"),
+    **dict.fromkeys(("num_layers", "layers"), "hidden, one width a layer (hidden=64,64)"),
+    **dict.fromkeys(("optim", "optimizer"), "optimiser"),
+    **dict.fromkeys(("num_clients", "n_clients"), "clients"),
+    **dict.fromkeys(("seed", "random_state", "num_seeds", "runs"), "seeds"),
+    **dict.fromkeys(("frac", "fraction", "client_fraction", "sample_rate"), "participation"),
+    **dict.fromkeys(("drop", "dropout_rate"), "dropout"),
+    **dict.fromkeys(("model", "gnn"), "backbone"),
+}
+"""Spellings that other libraries use → ours."""
+
+
+def checked_setting(name: str, value: Any) -> Any:
+    """The value of a setting, text without the space around it. Raises UserError if it has the wrong type."""
+    found = checked(f"key {name!r}", value, _TYPES[name])
+    if isinstance(found, str):
+        return found.strip()
+    return float(found) if _TYPES[name] is float else found
+
+
+def takes_list(name: str) -> bool:
+    """Whether a setting's value is a list."""
+    return _TYPES.get(ALSO.get(name, name)) == list[int]
+
+
+def setting_from_text(text: str, source: str = "--set") -> tuple[str, Any]:
+    """A setting as typed on the command line, `name=value`; a list is written `a,b` or `a+b`.
+
+    Raises UserError for an unknown name or a value of the wrong type; `source` is who is blamed for it.
+    """
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise UserError(f"cannot read setting {text!r}: write name=value")
+    key = ALSO.get(key, key)
+    if key in _USUAL:
+        raise UserError(f"unknown setting {key!r}: it is called {_USUAL[key]} here")
+    if key not in SETTINGS:
+        raise unknown("setting", key, SETTINGS)
+    hint, parts = _TYPES[key], value.replace("+", ",").split(",")
+    parsed: Any = value.strip() if hint is str else parse_value(value.strip())
+    if hint == list[int] and all(part.isdecimal() for part in parts):
+        parsed = [int(part) for part in parts]
+    try:
+        return key, checked_setting(key, parsed)
+    except UserError as error:
+        raise UserError(f"{source}: {error}") from error
