@@ -21,7 +21,7 @@ from fedsub.benchmark.execution.callbacks.base import Callback
 from fedsub.benchmark.execution.callbacks.loggers import CellLogger
 from fedsub.benchmark.execution.run import execute
 from fedsub.benchmark.records.folder import Records
-from fedsub.benchmark.spec import fingerprints
+from fedsub.benchmark.spec import custom
 from fedsub.benchmark.spec.custom import NOUNS
 from fedsub.benchmark.spec.request import Request
 from fedsub.benchmark.spec.settings import setting_from_text, takes_list
@@ -148,18 +148,18 @@ class _Given:
         if isinstance(given, (str, Spec, Path)):
             return str(given)
         found: Dataset = as_own(given)
-        return self._add("dataset", found.name, found, fingerprints.of_dataset(found), graphs.names())
+        return self._add("dataset", found.name, found, custom.of_dataset(found), graphs.names())
 
     def partition(self, given: Any) -> str:
         """The name under which a partition is known from here on."""
         if isinstance(given, (str, Spec, Path)):
             return str(given)
         if callable(given):
-            name, digest = getattr(given, "__name__", "own").replace("_", "-"), fingerprints.of_object(given)
+            name, digest = getattr(given, "__name__", "own").replace("_", "-"), custom.of_object(given)
             return self._add("partition", name.strip("<>"), given, digest, SCHEMES.names())
         fixed = list(given.nodes) if isinstance(given, Partition) else _clients(given)
         parts = [np.asarray(part) for part in (fixed if isinstance(fixed, list) else [fixed])]
-        digest = fingerprints.of_arrays(parts)
+        digest = custom.of_arrays(parts)
         return self._add("partition", "own", partial(_fixed, clients_of=fixed), digest, SCHEMES.names())
 
     def method(self, given: Any) -> str:
@@ -178,7 +178,7 @@ class _Given:
         name = given.info.name
         if name in registry.names() and registry.find(name) is given:
             return name
-        return self._add("method", name, given, fingerprints.of_object(given), registry.names())
+        return self._add("method", name, given, custom.of_object(given), registry.names())
 
     def _add(self, part: str, name: str, found: Any, digest: str, taken: Sequence[str]) -> str:
         # Brackets would be read as options.

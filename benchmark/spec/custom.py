@@ -1,26 +1,35 @@
-"""Parts of one's own: methods, graphs, partitions and splits that a path names or a program hands over.
+"""User-supplied methods, graphs, partitions and splits: their names, and digests of their content.
 
-A cell holds them by their names, the digest of what they hold in `files` and their paths in `paths`: what
-they do belongs to the cell's key, where they lie does not.
+A cell holds the names, one digest in `files` and the paths in `paths`. The digest belongs to the cell's key,
+the paths do not. Code is hashed as a syntax tree without comments and docstrings, which change no figure.
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
+import inspect
 import json
 import os
-from collections.abc import Callable, Mapping
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from types import FunctionType, MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.datasets.errors import UserError
+from fedsub.datasets.files import explained
 from fedsub.datasets.options import Spec, format_name
 from fedsub.datasets.paths import PLUGIN, is_path
 from fedsub.datasets.plugins import Handed, handed
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from fedsub.datasets.graph import Dataset
 
 NOUNS = MappingProxyType(
     {"dataset": "dataset", "method": "method", "partition": "partition scheme", "split": "split"}
@@ -32,17 +41,17 @@ FILE = "file"
 
 @dataclass
 class NamedFiles:
-    """Names and digests of parts of one's own, each file read once."""
+    """Names and digests of user-supplied parts; each file is read once."""
 
     handed: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """Noun and name → digest, of what a program hands over as objects."""
     _read: dict[Path, str] = field(default_factory=dict)
 
     def named(self, cell: Cell) -> Cell:
-        """The cell with its parts of one's own under their names, with their digest and their paths.
+        """The cell with the names, digest and paths of its user-supplied parts.
 
-        A file that is not there stays named by its path: the run says what is missing. Raises UserError
-        for a name or a file that cannot be read.
+        A missing file stays named by its path, so that the run reports it. Raises UserError for a file that
+        cannot be read.
         """
         paths = {part: path for part, path in _paths(cell).items() if path.expanduser().exists()}
         for part, path in paths.items():
@@ -51,10 +60,10 @@ class NamedFiles:
         return replace(cell, files=self.digest(cell))
 
     def digest(self, cell: Cell) -> str:
-        """SHA-256 over what the cell's parts of one's own hold now, or an empty text if it has none.
+        """SHA-256 over the present content of the cell's user-supplied parts; empty if it has none.
 
-        A partition or split in the folder of archives does not count, which is data, as the graphs beside it
-        are. Raises UserError for a file that cannot be read.
+        A partition or split in the folder of archives is data and does not count. Raises UserError for a
+        file that cannot be read.
         """
         keys = {part: (NOUNS[part], name) for part, name in names_of(cell).items()}
         found = {part: self.handed[key] for part, key in keys.items() if key in self.handed}
@@ -63,21 +72,19 @@ class NamedFiles:
 
     def _content(self, part: str, path: Path) -> str:
         if path not in self._read:
-            from fedsub.benchmark.spec import fingerprints
             from fedsub.datasets import own
 
-            files = own.files_of(path) if part == "dataset" else [path]
-            self._read[path] = fingerprints.of_files(files)
+            self._read[path] = of_files(own.files_of(path) if part == "dataset" else [path])
         return self._read[path]
 
 
 def paths_of(cell: Cell) -> dict[str, Path]:
-    """Part of one's own → where it lies."""
+    """User-supplied part → its path."""
     return {part: Path(path) for part, _, path in (each.partition("=") for each in cell.paths)}
 
 
 def handed_by(cell: Cell) -> Handed:
-    """What makes the names of a cell's parts known where it runs (`datasets.plugins.handed_over`)."""
+    """The cell's user-supplied parts by noun and name, for `datasets.plugins.handed_over`."""
     names = names_of(cell)
     found: dict[tuple[str, str], Any] = {}
     for part, path in paths_of(cell).items():
@@ -93,13 +100,12 @@ def handed_by(cell: Cell) -> Handed:
 
 
 def check_unchanged(cell: Cell) -> None:
-    """To be asked when the cell's parts are loaded. Raises UserError if a file of one's own holds something
-    else than when the cell was planned: its record would stand for what was not run."""
+    """Raises UserError if a user's file has changed since the cell was planned."""
     paths = paths_of(cell)
     if not paths or any(
         handed(NOUNS[part], name) is not None for part, name in names_of(cell).items() if part not in paths
     ):
-        # An object beside them, whose digest is known to the program alone, is in the same sum.
+        # The same digest covers an object that only the calling program can hash.
         return
     if NamedFiles().digest(cell) != cell.files:
         raise UserError(
@@ -136,7 +142,7 @@ def names_of(cell: Cell) -> dict[str, str]:
 
 
 def known_names(part: str) -> list[str]:
-    """The names that are taken for a part: the benchmark's, those of plug-ins and of what is handed over."""
+    """All registered names of a part's kind, plug-ins included."""
     from fedsub.datasets import partition, registry, splits
     from fedsub.methods.core import registry as methods
 
@@ -158,8 +164,8 @@ def _reader(part: str) -> Callable[..., Any]:
 
 
 def _name_of(part: str, path: Path) -> str:
-    """What a part of one's own is called: its registered name, a graph's or a scheme's as its file; the whole
-    name of the file where that name is another's, and of a partition or split that is only read."""
+    """A method's registered name, else the stem of the file; the whole file name where that name is taken, and
+    for a partition or split that is data."""
     if part == "method":
         from fedsub.methods.core import registry
 
@@ -187,9 +193,173 @@ def renamed(cell: Cell, part: str, name: str) -> Cell:
 
 
 def _is_data(path: Path) -> bool:
-    """Whether a relative path, found in the working folder, lies in the folder of archives all the same."""
+    """Whether a relative path in the working folder lies in the folder of archives."""
     folder = os.environ.get("FEDSUB_DATA")
     if path.is_absolute() or not folder or not path.is_file():
         return False
     stored = Path(folder) / path
     return stored.is_file() and stored.samefile(path)
+
+
+def of_file(path: Path) -> str:
+    """SHA-256 of a file; of a `.py` file, of its code and of the modules beside it that it imports.
+
+    Raises UserError if it cannot be read.
+    """
+    path = path.expanduser()
+    if path.suffix != PLUGIN:
+        return _digest([_content(path)])
+    found: dict[Path, bytes] = {}
+    waiting = [path]
+    while waiting:
+        each = waiting.pop()
+        if each not in found:
+            found[each] = content = _content(each)
+            try:
+                tree = ast.parse(content)
+            except (SyntaxError, ValueError):
+                # Importing it reports the error.
+                continue
+            waiting += _imported(tree, each.parent, path.parent)
+            found[each] = _code(tree)
+    return _digest(found[each] for each in sorted(found))
+
+
+def of_files(paths: Iterable[Path]) -> str:
+    """SHA-256 over several files. Raises UserError if one cannot be read."""
+    return _digest(of_file(path).encode() for path in paths)
+
+
+def of_dataset(dataset: Dataset) -> str:
+    """SHA-256 over edges, features, labels, official splits, attributes and unlabelled classes."""
+    import numpy as np
+
+    from fedsub.datasets.graph import as_scipy
+
+    features, labels = as_scipy(dataset.features), dataset.labels.numpy()
+    parts = [end.numpy() for end in dataset.graph.edges()]
+    parts += [np.array(features.shape), features.indptr, features.indices, features.data, labels]
+    for name, values in sorted(dataset.attributes.items()):
+        parts += [np.array(name), values]
+    if dataset.official is not None:
+        parts.append(dataset.official)
+    if dataset.classes != labels.max(initial=-1) + 1:
+        # Only then, so that other graphs keep the digests of their records.
+        parts.append(np.array(("classes", str(dataset.classes))))
+    return of_arrays(parts)
+
+
+def of_arrays(arrays: Iterable[np.ndarray]) -> str:
+    """SHA-256 over arrays of numbers or text."""
+    return _digest(f"{each.dtype}{each.shape}".encode() + each.tobytes() for each in arrays)
+
+
+def of_object(found: Any) -> str:
+    """SHA-256 over a class or function: its module's source, and the plain values that it refers to.
+
+    Raises UserError where source or values cannot be read.
+    """
+    return _digest([_seen(found, ()).encode()])
+
+
+def _seen(value: Any, above: tuple[Any, ...]) -> str:
+    """Text that identifies a value; `above` holds the functions and classes that refer to it."""
+    if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
+        return repr(value)
+    if isinstance(value, (list, tuple)):
+        return f"{type(value).__name__}{[_seen(each, above) for each in value]}"
+    if isinstance(value, dict):
+        return _seen([*value.items()], above)
+    if isinstance(value, partial):
+        return _seen([value.func, value.args, value.keywords], above)
+    if hasattr(value, "dtype") and hasattr(value, "numpy"):
+        value = value.detach().cpu().numpy()
+    if hasattr(value, "dtype") and hasattr(value, "tobytes") and not value.dtype.hasobject:
+        return of_arrays([value])
+    value = inspect.unwrap(value) if callable(value) else value
+    if not isinstance(value, (FunctionType, type)):
+        raise UserError(
+            f"{above[0].__name__ if above else 'what was given'} cannot be identified: it holds a "
+            f"{type(value).__name__}; pass a function or class, with plain values or arrays as arguments"
+        )
+    if value in above:
+        return value.__qualname__
+    return _source(value) + _seen([*_referred(value)], (*above, value))
+
+
+def _source(found: Any) -> str:
+    """Name and code of a function's or class's module, or its own where that module is no file."""
+    file = getattr(inspect.getmodule(found), "__file__", None)
+    try:
+        if file and Path(file).is_file():
+            return f"{found.__qualname__} {of_file(Path(file))}"
+        return f"{found.__qualname__} {_code(ast.parse(textwrap.dedent(inspect.getsource(found))))!r}"
+    except (OSError, TypeError, SyntaxError) as error:
+        raise UserError(
+            f"the source of {found.__qualname__} cannot be read, so an edited one could not be told from it: "
+            "put it in a .py file"
+        ) from error
+
+
+def _referred(found: Any) -> Iterator[Any]:
+    """Closure, defaults and plain module variables of a function or of a class's functions; where the module
+    is no file, as in a notebook, also its functions and classes."""
+    for name, each in vars(found).items() if isinstance(found, type) else [("", found)]:
+        if isinstance(each, (int, float, str)) and not name.startswith("__"):
+            yield [name, each]
+        function = inspect.unwrap(getattr(each, "__func__", each))
+        if not isinstance(function, FunctionType):
+            continue
+        names = inspect.getclosurevars(function)
+        # The cell of `__class__` leads back to the class.
+        yield [value for name, value in sorted(names.nonlocals.items()) if name != "__class__"]
+        yield [function.__defaults__, function.__kwdefaults__]
+        in_file = Path(function.__code__.co_filename).is_file()
+        for name, value in sorted(names.globals.items()):
+            is_code = isinstance(value, (FunctionType, type)) and value.__module__ == found.__module__
+            if isinstance(value, (int, float, str)) or (is_code and not in_file):
+                yield [name, value]
+
+
+def _content(path: Path) -> bytes:
+    with explained("read", path, "check its permissions"):
+        return path.read_bytes()
+
+
+def _digest(parts: Iterable[bytes]) -> str:
+    whole = hashlib.sha256()
+    for part in parts:
+        whole.update(hashlib.sha256(part).digest())
+    return whole.hexdigest()
+
+
+def _code(tree: ast.Module) -> bytes:
+    """The syntax tree without docstrings, of fields too."""
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and body:
+            node.body = [each for each in body if not _is_text(each)]
+    return ast.dump(tree).encode()
+
+
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(getattr(node.value, "value", None), str)
+
+
+def _imported(tree: ast.Module, folder: Path, top: Path) -> Iterator[Path]:
+    """Files of the modules and packages that a module imports from its `folder` or from `top`, the folder of
+    the file that is run."""
+    for node in ast.walk(tree):
+        names: list[str] = []
+        places = dict.fromkeys((folder, top))
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = [node.module] if node.module else []
+            names = [".".join([*base, alias.name]) for alias in node.names] + base
+            if node.level:
+                places = {[folder, *folder.parents][min(node.level - 1, len(folder.parents))]: None}
+        for place, parts in ((place, name.split(".")) for name in names for place in places):
+            for count in range(1, len(parts) + 1):
+                part = place.joinpath(*parts[:count])
+                yield from filter(Path.is_file, (part.with_name(f"{part.name}.py"), part / "__init__.py"))

@@ -1,0 +1,142 @@
+"""What changes the digest of a user's class, function or graph, and what does not."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedsub import datasets, run
+from fedsub.benchmark.spec import custom
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.graph import Dataset
+
+SOURCE = '''
+SHIFT = 0.5
+
+
+def helper(x):
+    """What it does."""
+    return [each + SHIFT for each in x]
+
+
+class Mine:
+    """What it is."""
+
+    def average(self):
+        # A comment.
+        return helper([1])
+'''
+
+
+def digest_of(folder: Path, source: str) -> str:
+    (folder / "some.py").write_text(source)
+    spec = importlib.util.spec_from_file_location("some", folder / "some.py")
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(__import__("sys").modules, "some", module)
+        exec(compile(source, folder / "some.py", "exec"), module.__dict__)
+        return custom.of_object(module.Mine)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "counts"),
+    [
+        ("# A comment.", "# Another one,\n        # longer.", False),
+        ('"""What it is."""', '"""What it really is."""', False),
+        ('"""What it does."""', "", False),
+        ("SHIFT = 0.5", "SHIFT = 0.75", True),
+        ("each + SHIFT", "each - SHIFT", True),
+        ("helper([1])", "[1]", True),
+    ],
+)
+def test_only_code_counts(tmp_path: Path, old: str, new: str, counts: bool) -> None:
+    assert (digest_of(tmp_path, SOURCE.replace(old, new)) != digest_of(tmp_path, SOURCE)) is counts
+
+
+def test_a_graph_is_known_by_its_edges_features_and_labels() -> None:
+    graph = datasets.load("community", nodes=300)
+    assert custom.of_dataset(graph) == custom.of_dataset(datasets.load("community", nodes=300))
+    labels = graph.labels.clone()
+    labels[0] = -1
+    years = [np.full(300, year) for year in (2003, 2004)]
+    masks = np.zeros((3, 1, 300), dtype=bool)
+    graphs = [replace(graph, attributes={"year": year}) for year in years]
+    graphs += [replace(graph, attributes={"born": years[0]}), graph, replace(graph, official=masks)]
+    graphs += [replace(graph, official=~masks), replace(graph, classes=graph.classes + 1)]
+    graphs += [Dataset(graph.name, graph.graph, graph.features, labels, graph.classes)]
+    assert len({custom.of_dataset(each) for each in graphs}) == len(graphs)
+    assert custom.of_arrays([np.arange(3)]) != custom.of_arrays([np.arange(3.0)])
+
+
+def cut(nodes: int, *, how: Any = 0) -> Any:
+    return how
+
+
+def closing_over(how: Any) -> Callable[..., Any]:
+    return lambda nodes: how
+
+
+HOLDERS: dict[str, Callable[[Any], Any]] = {
+    "partial": lambda how: functools.partial(cut, how=how),
+    "closure": closing_over,
+    "default": lambda how: lambda nodes, how=how: how,
+    "cached": lambda how: functools.lru_cache(closing_over(how)),
+}
+HELD: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+    "number": (lambda: 0, lambda: 1),
+    "array": (lambda: np.arange(3), lambda: np.arange(3) % 2),
+    "tensor": (lambda: torch.arange(3), lambda: torch.arange(3) % 2),
+    "lists": (lambda: [[1], [2, 3]], lambda: [[1, 2], [3]]),
+    "list or tuple": (lambda: [1], lambda: (1,)),
+    "dictionary of functions": (lambda: {"a": closing_over(1)}, lambda: {"a": closing_over(2)}),
+}
+
+
+@pytest.mark.parametrize("holder", HOLDERS.values(), ids=HOLDERS.keys())
+@pytest.mark.parametrize(("one", "other"), HELD.values(), ids=HELD.keys())
+def test_values_that_a_function_holds_count(
+    holder: Callable[[Any], Any], one: Callable[[], Any], other: Callable[[], Any]
+) -> None:
+    found = [custom.of_object(holder(each())) for each in (one, one, other)]
+    assert found[0] == found[1]
+    assert found[0] != found[2]
+
+
+def test_without_source_or_plain_values_it_is_refused() -> None:
+    with pytest.raises(UserError, match="holds a generator"):
+        custom.of_object(functools.partial(cut, how=(x for x in [1])))
+    names: dict[str, Any] = {"__name__": "nowhere"}
+    exec("def own(nodes):\n    return 1", names)
+    with pytest.raises(UserError, match="source of own cannot be read"):
+        custom.of_object(names["own"])
+
+
+def test_a_stored_record_is_not_that_of_another_partial(tmp_path: Path) -> None:
+    def sliced(dataset: Dataset, clients: int, seed: int, *, alternating: bool) -> np.ndarray:
+        nodes = np.arange(dataset.nodes)
+        return nodes % clients if alternating else nodes * clients // dataset.nodes
+
+    edges = [
+        run(
+            dataset="community[nodes=120]",
+            partition=functools.partial(sliced, alternating=alternating),
+            clients=3,
+            method="local",
+            seeds=1,
+            rounds=1,
+            results=tmp_path,
+        )
+        .records[0]
+        .result.partition_statistics["inter_edges"]
+        for alternating in (False, True)
+    ]
+    assert edges[0] != edges[1]
