@@ -164,7 +164,7 @@ def _reader(part: str) -> Callable[..., Any]:
 
 
 def _name_of(part: str, path: Path) -> str:
-    """A method's registered name, else the stem of the file; the whole file name where that name is taken, and
+    """A method's registered name, else the stem of the file; the whole file name where that is taken, and
     for a partition or split that is data."""
     if part == "method":
         from fedsub.methods.core import registry
