@@ -259,13 +259,13 @@ def write_pages(request: Request, protocols: Mapping[str, Protocol], records: Re
     from fedsub.benchmark.analysis.public_code import by_work
     from fedsub.benchmark.analysis.public_records import load
     from fedsub.benchmark.analysis.scores import Leaderboard
-    from fedsub.benchmark.report.leaderboard import write_leaderboard
+    from fedsub.benchmark.report.table_page import write_table_page
 
     theirs = by_work(load(request.results), records)
     try:
         for name, protocol in protocols.items():
             if found := records.of_table(name, grid_cells(protocol)):
-                write_leaderboard(request.results, Leaderboard(protocol, found), theirs)
+                write_table_page(request.results, Leaderboard(protocol, found), theirs)
     except (UserError, OSError) as error:
         say(f"benchmark: {error}")
 
@@ -276,7 +276,7 @@ def _protocol_of(request: Request, name: str) -> Protocol:
 
 def _show(options: Namespace, protocols: Mapping[str, Protocol], selected: Sequence[Record]) -> None:
     from fedsub.benchmark.analysis.scores import Leaderboard
-    from fedsub.benchmark.report.leaderboard import print_leaderboard
+    from fedsub.benchmark.report.terminal import print_leaderboard
 
     if options.format == "json":
         print(json.dumps([record.to_dict() for record in selected], indent=1, allow_nan=False))

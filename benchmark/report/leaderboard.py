@@ -1,17 +1,10 @@
-"""The page of a protocol: what was measured beside what was published, and how it was made."""
+"""The tables of a protocol: what was measured beside what was published, and how it was made."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
-
-from rich import box
-from rich.console import Console
-from rich.markup import escape as escape_markup
-from rich.measure import Measurement
-from rich.table import Table
 
 from fedsub.benchmark.analysis.agreement import (
     DIFFERS,
@@ -34,7 +27,6 @@ from fedsub.benchmark.analysis.sequential import LEVEL
 from fedsub.benchmark.records.record import ALONE, OK, Record
 from fedsub.benchmark.report.tables import escape, markdown_table
 from fedsub.benchmark.report.wording import partition_title, sentence_list
-from fedsub.benchmark.report.writing import write_page
 from fedsub.benchmark.spec.plan import outdated_parts
 from fedsub.benchmark.spec.protocol import Protocol
 
@@ -65,8 +57,6 @@ _COSTS = (
     "outside them, such as neighbours' features, structure and the training of generators."
 )
 LEGEND = f"{_BEST} {_VERDICTS} {_COSTS}"
-PLAIN_LEGEND = f"{_BEST} {_COSTS}"
-"""Of a page without published figures."""
 NONE_PUBLISHED = "No published figure answers these cells."
 COSTS = ("s/round", "s total", "MB up/round", "MB down/round", "MB once", "seeds")
 """The last columns of every table."""
@@ -78,60 +68,33 @@ ABOUT_THEIRS = (
     "them, how many in brackets; [authors.md](../authors.md) compares the two on the same ones. Its seconds "
     "may be of a core that was shared."
 )
-LONGEST_NAME = 24
-"""Letters in a line of a method's name where a terminal has no room for all columns."""
-UNBOUNDED = 10_000
 
 
-def leaderboard_path(folder: Path, protocol: str) -> Path:
-    """Where the page of `protocol` lies in the results folder."""
-    return folder / "leaderboards" / f"{protocol}.md"
-
-
-def notes_on(folder: Path, protocol: Protocol) -> str:
-    """What `notes/` of the results folder says of a protocol: the end of its page."""
-    path = folder / "notes" / f"{protocol.name}.md"
-    return path.read_text(encoding="utf-8") if path.is_file() else ""
-
-
-def write_leaderboard(folder: Path, leaderboard: Leaderboard, theirs: Mapping[str, Sequence[Run]]) -> Path:
-    """Write the page of a protocol, with the runs of the authors' code by the work of our cell; returns its
-    path."""
-    path = leaderboard_path(folder, leaderboard.protocol.name)
-    page = markdown(leaderboard, notes_on(folder, leaderboard.protocol), theirs=theirs)
-    write_page(path, page.encode())
-    return path
-
-
-def markdown(
-    leaderboard: Leaderboard,
-    notes: str = "",
-    theirs: Mapping[str, Sequence[Run]] = MappingProxyType({}),
+def full_tables(
+    leaderboard: Leaderboard, theirs: Mapping[str, Sequence[Run]] = MappingProxyType({}), top: str = "##"
 ) -> str:
-    """The page, with the runs of the authors' code, by the work of our cell, where they are given; the same
-    input gives the same bytes."""
+    """Every block with all its columns, what its marks mean, and how it was made, as Markdown. `theirs` are
+    the runs of the authors' code by the work of our cell."""
     protocol, rows = leaderboard.protocol, leaderboard.rows
-    parts = [f"# {protocol.title}", protocol.description] if protocol.description else [f"# {protocol.title}"]
+    parts = []
     for block, listed in blocks_of(rows):
-        parts += [
-            f"## {escape(block_title(block))}",
-            markdown_table(*table_of(protocol, listed, theirs=theirs)),
-        ]
-    if not rows:
-        parts.append("No finished cell yet.")
-    else:
-        verdicts = verdicts_in_words(protocol, rows)
-        legend = PLAIN_LEGEND if verdicts == NONE_PUBLISHED else LEGEND
-        parts += [legend, *map(escape, footnotes(rows, _without_links)), verdicts]
-        if any(THEIRS in part for part in parts):
-            parts.append(ABOUT_THEIRS)
-        parts.append(escape(provenance(rows)))
+        parts.append(f"{top} {escape(block_title(block))}")
+        parts.append(markdown_table(*table_of(protocol, listed, theirs=theirs)))
+    about = [ABOUT_THEIRS] if any(THEIRS in part for part in parts) else []
+    return "\n\n".join([*parts, *remarks(leaderboard), *about]) + "\n"
+
+
+def remarks(leaderboard: Leaderboard) -> list[str]:
+    """What the marks of a table mean, its verdicts counted, and how it was made."""
+    protocol, rows = leaderboard.protocol, leaderboard.rows
+    said = ["No finished cell yet."]
+    if rows:
+        notes = [escape(note) for note in footnotes(rows, _without_links)]
+        said = [*notes, verdicts_in_words(protocol, rows), escape(provenance(rows))]
     failures = sum(record.status != OK and not outdated_parts(record.cell) for record in leaderboard.records)
     if failures:
-        parts.append(f"Failed cells: {failures} (see `runs/{protocol.name}.jsonl` in the results folder).")
-    if notes.strip():
-        parts.append(notes.strip())
-    return "\n\n".join(parts) + "\n"
+        said.append(f"Failed cells: {failures} (see `runs/{protocol.name}.jsonl` in the results folder).")
+    return said
 
 
 def block_title(block: Block) -> str:
@@ -148,7 +111,7 @@ def table_of(
 ) -> tuple[list[str], list[list[str]]]:
     """Heading and cells of a block's table, as text; the best scores stand between `bold`."""
     several = len({row.backbone for row in rows}) > 1
-    columns = [["method", *(_name(row, several) for row in rows)]]
+    columns = [["method", *(row_name(row, several) for row in rows)]]
     seconds: dict[int, float] = {}
     compared = [
         metric
@@ -191,7 +154,8 @@ def authors_shown(found: Comparison | None) -> str:
     return f"{with_spread(statistics.fmean(scores), spread)} ({len(scores)}) {found.verdict.word}"
 
 
-def _name(row: Row, several_backbones: bool) -> str:
+def row_name(row: Row, several_backbones: bool) -> str:
+    """A row's name with its marks, its settings and whatever else tells it from others."""
     # Two states of one's own method or graph have the same name: the digest of their files tells them apart.
     files = f"files {row.cell.files[:8]}" if row.cell.files else ""
     marks = [mark for mark, holds in ((PRIVACY, row.privacy), (CHOSEN, row.chosen)) if holds]
@@ -280,7 +244,7 @@ def _epsilon(row: Row) -> str | None:
     averages, server = (max(extras[name] for extras in found) for name in ("epsilon", "epsilon_server"))
     delta = row.cell.schedule.privacy_delta
     return (
-        f"{_name(row, True)} on {block_title(row.block)}: ε = {averages:.2f} against those who see the "
+        f"{row_name(row, True)} on {block_title(row.block)}: ε = {averages:.2f} against those who see the "
         f"averaged models alone, {server:.2f} against the server, for δ = {delta:g}."
     )
 
@@ -375,65 +339,3 @@ def _versions(record: Record) -> str:
 def _short(commit: str) -> str:
     hash_, dash, rest = commit.partition("-")
     return f"{hash_[:10]}{dash}{rest}"
-
-
-def print_leaderboard(leaderboard: Leaderboard, console: Console) -> None:
-    """The page's tables for a terminal, with as many columns as it has room for; nothing without a result."""
-    protocol, rows = leaderboard.protocol, leaderboard.rows
-    if not rows:
-        return
-    console.print(protocol.title, style="bold", markup=False)
-    missing: dict[str, None] = {}
-    for block, listed in blocks_of(rows):
-        head, lines = table_of(protocol, listed, bold="")
-        kept = [*range(len(head))]
-        table = _terminal_table(block, head, lines, kept)
-        # Numbers are never cut: columns go, and long names are folded.
-        for place in _dispensable(head):
-            if _width(table, console) <= console.width:
-                break
-            missing[head[place]] = None
-            kept.remove(place)
-            table = _terminal_table(block, head, lines, kept, LONGEST_NAME)
-        console.print(table)
-    if missing:
-        console.print(f"Left out for want of room: {', '.join(missing)}; --wide shows all.", markup=False)
-    for line in (*footnotes(rows), verdicts_in_words(protocol, rows)):
-        console.print(line, markup=False, highlight=False)
-
-
-def _dispensable(head: Sequence[str]) -> list[int]:
-    """The columns that a narrow terminal does without, the first to go first: costs, then gains, then
-    seeds, then scores from the right; never the method and its main score."""
-    *costs, seeds = COSTS
-    order = [*costs[::-1], GAINS, seeds]
-    named = [place for name in order for place in range(len(head)) if _is(head[place], name)]
-    return [*named, *(place for place in range(len(head) - 1, 1, -1) if place not in named)]
-
-
-def _is(heading: str, name: str) -> bool:
-    """Whether a column is called so, or so of one score."""
-    return heading == name or heading.startswith(f"{name}, ")
-
-
-def _terminal_table(
-    block: Block,
-    head: Sequence[str],
-    lines: Sequence[Sequence[str]],
-    kept: Sequence[int],
-    longest: int | None = None,
-) -> Table:
-    """The columns `kept` of a block's table; names of more than `longest` letters are folded."""
-    title = escape_markup(block_title(block))
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
-    table.add_column(head[0], overflow="fold", max_width=longest, no_wrap=longest is None)
-    for place in kept[1:]:
-        table.add_column(head[place], justify="right", no_wrap=True)
-    for cells in lines:
-        table.add_row(*(escape_markup(cells[place]) for place in kept))
-    return table
-
-
-def _width(table: Table, console: Console) -> int:
-    """Columns of a terminal that the table needs."""
-    return Measurement.get(console, console.options.update(width=UNBOUNDED), table).maximum

@@ -12,10 +12,10 @@ from fedsub.benchmark.analysis.public_records import load
 from fedsub.benchmark.analysis.scores import Leaderboard
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.report.claims import write_claims
-from fedsub.benchmark.report.leaderboard import write_leaderboard
 from fedsub.benchmark.report.public_code import write_authors_page
 from fedsub.benchmark.report.reproduction import write_reproduction
 from fedsub.benchmark.report.site.page import write_site
+from fedsub.benchmark.report.table_page import write_table_page
 from fedsub.benchmark.spec.plan import grid_cells
 from fedsub.benchmark.spec.protocol import load_protocol, names
 from fedsub.datasets.errors import UserError
@@ -41,10 +41,10 @@ def write_report(results: Path, own: Sequence[str] = ()) -> list[Path]:
     grids = [(each, grid_cells(each)) for each in protocols]
     boards = [Leaderboard(each, stored.of_table(each.name, cells)) for each, cells in grids]
     shown = [each for each in boards if each.protocol.name in found or each.records]
-    paths = [write_leaderboard(results, each, theirs) for each in shown]
+    paths = [write_table_page(results, each, theirs) for each in shown]
     entries = make_entries(boards, theirs)
     if found:
         paths += [*write_reproduction(results, entries), *write_claims(results, boards)]
     if (page_of_authors := write_authors_page(results, stored)) is not None:
         paths.append(page_of_authors)
-    return [*paths, write_site(results, boards, entries, [entry.to_dict() for entry in entries])]
+    return [*paths, write_site(results, boards, theirs, entries, [entry.to_dict() for entry in entries])]

@@ -21,6 +21,7 @@ from fedsub.benchmark.spec.plan import grid_cells
 from fedsub.benchmark.spec.protocol import load_protocol, names
 
 HEAD = (
+    "place",
     "method",
     "metric",
     "draws",
@@ -84,19 +85,14 @@ def markdown(runs: Mapping[str, Sequence[Run]], rows: Iterable[Row]) -> str:
         waiting = _waiting(run for run in own if run.key not in of_record)
         parts.append(" ".join(filter(None, (lead, said, code.lacks, waiting))))
         found = [each for each in comparisons if each.code == code.name]
-        tables = Counter((each.deviations, each.place is None) for each in found)
-        for changed, place in dict.fromkeys((each.deviations, each.place) for each in found):
-            here = [each for each in found if (each.deviations, each.place) == (changed, place)]
-            if place is None and tables[changed, True] == tables[changed, False]:
-                # All of it is at one place, which follows.
-                continue
-            if place is None:
-                where = f"With {changed}, over" if changed else "Over"
-                parts.append(f"{escape(where)} all graphs and clients:")
-            else:
-                title = ", ".join(filter(None, (block_title(place), changed)))
-                parts.append(f"### {escape(f'{code.title}: {title}')}")
-            parts.append(markdown_table(HEAD, map(_line, here)))
+        overall = Counter((each.deviations, each.place is None) for each in found)
+        # What was run at one place is not said twice.
+        shown = [
+            each
+            for each in found
+            if each.place is not None or overall[each.deviations, True] != overall[each.deviations, False]
+        ]
+        parts.append(markdown_table(HEAD, map(_line, shown)))
     return "\n\n".join(parts) + "\n"
 
 
@@ -112,7 +108,9 @@ def _waiting(runs: Iterable[Run]) -> str:
 def _line(comparison: Comparison) -> list[str]:
     verdict, (ours, theirs) = comparison.verdict, comparison.means
     name = f"{comparison.method} · {comparison.backbone}"
+    place = "all" if comparison.place is None else block_title(comparison.place)
     return [
+        f"{place}, {comparison.deviations}" if comparison.deviations else place,
         name,
         heading_of(comparison.metric),
         str(verdict.count),

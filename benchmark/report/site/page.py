@@ -12,16 +12,20 @@ from markupsafe import Markup
 
 from fedsub.benchmark.analysis.agreement import GAINS, VERDICTS
 from fedsub.benchmark.analysis.figures import Entry, measured_on
+from fedsub.benchmark.analysis.public_records import Run
 from fedsub.benchmark.analysis.scores import Leaderboard
 from fedsub.benchmark.analysis.summary import count, count_tables
-from fedsub.benchmark.report.leaderboard import LEGEND, PLAIN_LEGEND, leaderboard_path, notes_on
+from fedsub.benchmark.report.leaderboard import LEGEND, full_tables
 from fedsub.benchmark.report.reproduction import RULE
 from fedsub.benchmark.report.site.curves import HeatMap, Rounds, heat_map, plotted
 from fedsub.benchmark.report.site.figures import columns_of, figure_line, forest
 from fedsub.benchmark.report.site.prose import SCROLL, render
 from fedsub.benchmark.report.site.vendored import LIBRARIES, packed
+from fedsub.benchmark.report.table_page import notes_path
 from fedsub.benchmark.report.writing import write_page
 
+FOLDER = "leaderboards"
+"""Where the links of a protocol's tables and notes begin."""
 FURTHER = {"claims": "Claims", "performance": "Speed"}
 """Pages of the results folder that are sections here, if they are there."""
 
@@ -42,6 +46,7 @@ class Section:
 def write_site(
     results: Path,
     leaderboards: Sequence[Leaderboard],
+    theirs: Mapping[str, Sequence[Run]],
     entries: Sequence[Entry],
     said: Sequence[Mapping[str, Any]],
 ) -> Path:
@@ -53,9 +58,10 @@ def write_site(
     rounds = Rounds()
     sections = []
     for leaderboard in leaderboards:
-        notes = notes_on(results, leaderboard.protocol)
+        path = notes_path(results, leaderboard.protocol.name)
+        notes = path.read_text(encoding="utf-8") if path.is_file() else ""
         if leaderboard.records or notes:
-            sections.append(_section(results, leaderboard, notes, rounds))
+            sections.append(_section(leaderboard, theirs, notes, rounds))
     counts = count_tables(entries)
     further = {
         name: (title, render(path.read_text(encoding="utf-8"), identity=name))
@@ -101,28 +107,17 @@ def write_site(
 
 
 def _section(
-    results: Path,
-    leaderboard: Leaderboard,
-    notes: str,
-    rounds: Rounds,
+    leaderboard: Leaderboard, theirs: Mapping[str, Sequence[Run]], notes: str, rounds: Rounds
 ) -> Section:
-    """What the protocol's own page says, and what its plots are drawn from."""
+    """The tables of a protocol, and what its plots are drawn from."""
     protocol, rows = leaderboard.protocol, leaderboard.rows
-    path = leaderboard_path(results, protocol.name)
-    has_run = leaderboard.records and path.is_file()
-    text = path.read_text(encoding="utf-8") if has_run else "No cell of it has run yet.\n"
-    text = text.removeprefix(f"# {protocol.title}\n").removesuffix(f"{notes.strip()}\n")
-    # The legend is the same on every page: here it stands once.
-    for legend in (LEGEND, PLAIN_LEGEND):
-        text = text.replace(f"{legend}\n\n", "")
-    introduction, heading, tables = text.partition("\n## ")
     differences = forest([*measured_on(protocol, rows)])
     return Section(
         protocol.name,
         protocol.title,
-        render(introduction, folder=path.parent.name),
-        render(heading + tables, top=3, identity=protocol.name, folder=path.parent.name),
-        render(notes, top=4, folder=path.parent.name),
+        render(protocol.description),
+        render(full_tables(leaderboard, theirs), top=3, identity=protocol.name, folder=FOLDER),
+        render(notes, top=4, folder=FOLDER),
         heat_map(protocol, rows),
         {"blocks": plotted(protocol, rows, rounds), "forest": differences},
     )

@@ -17,7 +17,7 @@ from fedsub.benchmark.execution.runner import failed
 from fedsub.benchmark.records.edit import forget
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.records.store import Store, StoreError
-from fedsub.benchmark.report.leaderboard import markdown
+from fedsub.benchmark.report.table_page import markdown
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.protocol import load_protocol
 from fedsub.benchmark.spec.schema import parse_line

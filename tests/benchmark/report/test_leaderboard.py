@@ -15,14 +15,10 @@ from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.runner import failed
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.records.store import Store
-from fedsub.benchmark.report.leaderboard import (
-    COSTS,
-    markdown,
-    print_leaderboard,
-    table_of,
-    write_leaderboard,
-)
+from fedsub.benchmark.report.leaderboard import COSTS, full_tables, table_of
 from fedsub.benchmark.report.pages import write_report
+from fedsub.benchmark.report.table_page import markdown, write_table_page
+from fedsub.benchmark.report.terminal import print_leaderboard
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.plan import make_plan, versions_of
 from fedsub.benchmark.spec.protocol import Protocol, load_protocol, parse_protocol
@@ -64,7 +60,7 @@ def table_records(*argv: str, seeds: int = 2) -> list[Record]:
 
 
 def page_of(protocol: Protocol, records: Sequence[Record]) -> str:
-    return markdown(Leaderboard(protocol, records))
+    return full_tables(Leaderboard(protocol, records))
 
 
 def line_of(page: str, start: str) -> str:
@@ -81,6 +77,16 @@ def test_a_page_shows_measured_published_and_difference(protocol: Protocol) -> N
     assert "| 0.0350 | 4.5 | 2.000 | 1.000 | 0.000 | 2 |" in local
     assert "Of the 3 published figures measured here 0 matches, 0 differs, 3 needs more runs" in page
     assert "commit 0123456789; seeds 0, 1; 8 runs." in page
+
+
+def test_the_page_in_git_has_methods_by_places(protocol: Protocol) -> None:
+    page = markdown(Leaderboard(protocol, table_records(seeds=5)))
+    assert "## accuracy %, metis\n" in page
+    assert "| method | cora, 10 |" in page
+    assert "| fedavg ‡ | 77.00 ± 1.58; print 69.19 differs |" in page
+    assert "| central † ‡ | 92.00 ± 1.58 |" in page
+    changed = Leaderboard(protocol, table_records("--set", "rounds=5"))
+    assert "4 rows with other settings stand beside these." in markdown(changed)
 
 
 def test_five_seeds_may_decide(protocol: Protocol) -> None:
@@ -109,7 +115,7 @@ def test_other_options_of_the_tables_scheme_neither_compare_nor_compete(protocol
     page = page_of(protocol, table_records("--partition", "metis[recursive=true]"))
     assert "## cora, metis[recursive=true], 10 clients" in page
     assert "| local · partition=metis[recursive=true] |" in page
-    assert "agrees" not in page.split("Best of a block")[0]
+    assert "matches" not in page
     assert "**" not in page
     assert "No published figure answers these cells." in page
 
@@ -118,9 +124,9 @@ def test_the_same_records_in_any_order_give_the_same_bytes(protocol: Protocol, t
     records = table_records()
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "fedpub-2.md").write_text("## Why\n\nBecause.\n")
-    first = write_leaderboard(tmp_path, Leaderboard(protocol, records), {}).read_bytes()
-    assert write_leaderboard(tmp_path, Leaderboard(protocol, records[::-1]), {}).read_bytes() == first
-    assert first.endswith(b"## Why\n\nBecause.\n")
+    first = write_table_page(tmp_path, Leaderboard(protocol, records), {}).read_bytes()
+    assert write_table_page(tmp_path, Leaderboard(protocol, records[::-1]), {}).read_bytes() == first
+    assert first.endswith(b"[Notes](../notes/fedpub-2.md)\n")
 
 
 def test_failed_cells_are_counted_and_left_out(protocol: Protocol) -> None:
@@ -337,7 +343,8 @@ def test_what_a_record_says_has_no_meaning_on_the_page(tmp_path: Path) -> None:
     Store(tmp_path, "quick").append(record)
     write_report(tmp_path)
     page = (tmp_path / "leaderboards" / "quick.md").read_text()
-    assert f"## {harmless}, {harmless}, 5 clients\n" in page
+    assert f"## accuracy %, {harmless}\n" in page
+    assert f"| method | {harmless}, 5 |" in page
     assert f"| {harmless} † " in page
     assert f"breaks privacy: {harmless}.\n" in page
     assert f"Note on {harmless}: {harmless}\n".replace(": x\\", ": x\\\\") in page

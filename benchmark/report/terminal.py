@@ -1,0 +1,95 @@
+"""A leaderboard in a terminal, with as many columns as it has room for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape as escape_markup
+from rich.measure import Measurement
+from rich.table import Table
+
+from fedsub.benchmark.analysis.figures import measured_on
+from fedsub.benchmark.analysis.scores import Block, Leaderboard, blocks_of
+from fedsub.benchmark.report.leaderboard import (
+    COSTS,
+    GAINS,
+    block_title,
+    footnotes,
+    table_of,
+    verdicts_in_words,
+)
+
+LONGEST_NAME = 24
+"""Letters in a line of a method's name where a terminal has no room for all columns."""
+UNBOUNDED = 10_000
+
+
+def print_leaderboard(leaderboard: Leaderboard, console: Console) -> None:
+    """The page's tables for a terminal, with as many columns as it has room for; nothing without a result."""
+    protocol, rows = leaderboard.protocol, leaderboard.rows
+    if not rows:
+        return
+    console.print(protocol.title, style="bold", markup=False)
+    missing: dict[str, None] = {}
+    for block, listed in blocks_of(rows):
+        head, lines = table_of(protocol, listed, bold="")
+        kept = [*range(len(head))]
+        table = _terminal_table(block, head, lines, kept)
+        # Numbers are never cut: columns go, and long names are folded.
+        for place in _dispensable(head):
+            if _width(table, console) <= console.width:
+                break
+            missing[head[place]] = None
+            kept.remove(place)
+            table = _terminal_table(block, head, lines, kept, LONGEST_NAME)
+        console.print(table)
+    if missing:
+        console.print(f"Left out for want of room: {', '.join(missing)}; --wide shows all.", markup=False)
+    for line in (*footnotes(rows), *_causes(leaderboard), verdicts_in_words(protocol, rows)):
+        console.print(line, markup=False, highlight=False)
+
+
+def _causes(leaderboard: Leaderboard) -> Iterator[str]:
+    """Why the figures that differ from print do so."""
+    for entry in measured_on(leaderboard.protocol, leaderboard.rows):
+        if entry.cause and entry.row is not None:
+            yield f"{entry.row.method} on {block_title(entry.row.block)} differs from print. {entry.cause}"
+
+
+def _dispensable(head: Sequence[str]) -> list[int]:
+    """The columns that a narrow terminal does without, the first to go first: costs, then gains, then
+    seeds, then scores from the right; never the method and its main score."""
+    *costs, seeds = COSTS
+    order = [*costs[::-1], GAINS, seeds]
+    named = [place for name in order for place in range(len(head)) if _is(head[place], name)]
+    return [*named, *(place for place in range(len(head) - 1, 1, -1) if place not in named)]
+
+
+def _is(heading: str, name: str) -> bool:
+    """Whether a column is called so, or so of one score."""
+    return heading == name or heading.startswith(f"{name}, ")
+
+
+def _terminal_table(
+    block: Block,
+    head: Sequence[str],
+    lines: Sequence[Sequence[str]],
+    kept: Sequence[int],
+    longest: int | None = None,
+) -> Table:
+    """The columns `kept` of a block's table; names of more than `longest` letters are folded."""
+    title = escape_markup(block_title(block))
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
+    table.add_column(head[0], overflow="fold", max_width=longest, no_wrap=longest is None)
+    for place in kept[1:]:
+        table.add_column(head[place], justify="right", no_wrap=True)
+    for cells in lines:
+        table.add_row(*(escape_markup(cells[place]) for place in kept))
+    return table
+
+
+def _width(table: Table, console: Console) -> int:
+    """Columns of a terminal that the table needs."""
+    return Measurement.get(console, console.options.update(width=UNBOUNDED), table).maximum
