@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TextIO
 
 from fedsub.benchmark.execution.engines.base import RunCell
+from fedsub.benchmark.records.lock import open_unlinked
 from fedsub.benchmark.records.record import OK, Failure, Record
 from fedsub.benchmark.spec.cell import Cell
 
@@ -58,7 +59,7 @@ def keep_failure(results: Path, record: Record) -> None:
 
 def _begun(path: Path, cell: Cell) -> TextIO:
     path.parent.mkdir(parents=True, exist_ok=True)
-    log = path.open("w", encoding="utf-8", errors="backslashreplace")
+    log = open(path, "w", encoding="utf-8", errors="backslashreplace", opener=open_unlinked)  # noqa: SIM115
     try:
         log.write(f"{cell.title}\n")
         log.flush()

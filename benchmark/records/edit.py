@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from filelock import FileLock
-
+from fedsub.benchmark.records.lock import locked
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.records.store import Store, explained_to_user
 from fedsub.benchmark.spec.cell import KEY_LENGTH
@@ -55,7 +54,7 @@ def _remove(path: Path, keys: Collection[str]) -> None:
     """Write the file anew without the lines of these keys; all others stay as they are."""
     if not keys:
         return
-    with explained_to_user("write", path), FileLock(f"{path}.lock"):
+    with explained_to_user("write", path), locked(Path(f"{path}.lock")):
         lines = path.read_bytes().split(b"\n")
         kept = [line for line in lines if (parse_line(line) or {}).get("key") not in keys]
         if len(kept) < len(lines):

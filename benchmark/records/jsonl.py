@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-
+from fedsub.benchmark.records.lock import locked
 from fedsub.benchmark.spec.schema import parse_line
 
 _REMEMBERED = 2**15
@@ -62,7 +61,7 @@ class JsonLines:
         It writes the lines together and syncs them; where that fails the file is as it was.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{self.path}.lock"):
+        with locked(Path(f"{self.path}.lock")):
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
             try:
                 _repair_tail(descriptor)

@@ -15,6 +15,7 @@ import pytest
 
 from fedsub.benchmark.execution import leases
 from fedsub.benchmark.execution.leases import Leases
+from fedsub.benchmark.records.lock import locked, open_unlinked
 from fedsub.benchmark.records.store import StoreError
 
 
@@ -109,3 +110,34 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None
     (tmp_path / "leases").touch()
     with pytest.raises(StoreError, match="leases"), Leases(tmp_path):
         pass
+
+
+def test_a_lease_dated_in_the_future_is_none(tmp_path: Path) -> None:
+    with Leases(tmp_path, lifetime=60) as mine:
+        path = tmp_path / "leases" / "a.lease"
+        path.write_text(json.dumps({"machine": "elsewhere", "process": 1, "started": 0.0}))
+        os.utime(path, (time.time() + 3600,) * 2)
+        assert mine.claim("a")
+
+
+def test_links_in_place_of_leases_and_logs_are_not_followed(tmp_path: Path) -> None:
+    target = tmp_path / "precious"
+    target.write_text("kept")
+    with Leases(tmp_path, lifetime=60) as mine:
+        (tmp_path / "leases" / "a.lease").symlink_to(target)
+        os.utime(target, (time.time() - 61,) * 2)
+        os.utime(tmp_path / "leases" / "a.lease", (time.time() - 61,) * 2, follow_symlinks=False)
+        assert mine.claim("a")
+    (tmp_path / "log").symlink_to(target)
+    with pytest.raises(OSError, match="symbolic links"):
+        open(tmp_path / "log", "w", opener=open_unlinked).close()
+    assert target.read_text() == "kept"
+
+
+def test_waiting_for_a_lock_says_what_for_and_ends(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / ".lock"
+    with locked(path), pytest.raises(TimeoutError, match="remove the file"), locked(path, 0.05, 0.1):
+        pass
+    assert f"waiting for {path}" in capsys.readouterr().err

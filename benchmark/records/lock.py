@@ -1,0 +1,40 @@
+"""Locks on files of the results folder: a wait says what for, and ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+TELL_AFTER = 10.0
+"""Seconds of waiting before a line says what for."""
+GIVE_UP_AFTER = 120.0
+"""Seconds of waiting in all; no process holds a lock for long."""
+
+
+@contextmanager
+def locked(path: Path, tell: float = TELL_AFTER, give_up: float = GIVE_UP_AFTER) -> Iterator[None]:
+    """Hold the lock file `path`. Raises TimeoutError if another process keeps it."""
+    lock = FileLock(path)
+    try:
+        try:
+            lock.acquire(timeout=tell)
+        except Timeout:
+            print(f"waiting for {path}, which another process holds", file=sys.stderr)
+            lock.acquire(timeout=give_up - tell)
+    except Timeout:
+        reason = f"another process has held {path} for {give_up:g} s; remove the file if no run is going on"
+        raise TimeoutError(110, reason) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def open_unlinked(path: str | Path, flags: int) -> int:
+    """`opener` for `open` that refuses a symbolic link: its target would be overwritten."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
