@@ -25,6 +25,7 @@ from fedsub.benchmark.analysis.metrics import (
 )
 from fedsub.benchmark.analysis.published import Figure, is_other_scheme, published_figure
 from fedsub.benchmark.records.record import OK, Record
+from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec.cell import FIELDS, Cell
 from fedsub.benchmark.spec.plan import outdated_parts
 from fedsub.benchmark.spec.protocol import Protocol, bare
@@ -114,19 +115,18 @@ class Row:
         return sum(self.mean("seconds", name) for name in ("setup", "train", "evaluate"))
 
     @property
-    def left_alone(self) -> tuple[int, int]:
-        """The fewest and most nodes in a run whose features LNNC could not protect (Theorem 2 of FedCog)."""
-        if self.cell.method != "fedcog":
-            # What others report under that name is their own.
-            return 0, 0
-        alone = [int(record.extras.get("lnnc_alone", 0)) for record in self.records]
-        return min(alone), max(alone)
+    def exposed(self) -> tuple[int, int, str]:
+        """The fewest and most nodes that a run of the method cannot protect, and why."""
+        known = self.cell.method in catalog.methods()
+        count, *why = (catalog.describe(self.cell.method).exposes if known else ()) or ("", "")
+        nodes = [int(record.extras.get(count, 0)) for record in self.records] if count else [0]
+        return min(nodes), max(nodes), "".join(why)
 
     @property
     def is_rival(self) -> bool:
         """Whether it competes for the best of its block: it keeps to privacy and to the protocol, and every
         run did what the method is for."""
-        return not (self.privacy or self.deviations or self.same_as_fedavg or self.left_alone[1])
+        return not (self.privacy or self.deviations or self.same_as_fedavg or self.exposed[1])
 
 
 @dataclass(frozen=True)

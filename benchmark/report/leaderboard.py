@@ -39,7 +39,7 @@ CHOSEN = "‡"
 """Beside a method whose settings were chosen on the table itself."""
 _BEST = (
     f"Best of a block in bold ({PRIVACY} methods, deviations from the protocol, methods that in some run "
-    "were no more than FedAvg, and FedCog where LNNC left nodes exposed do not compete). ± is the sample "
+    "were no more than FedAvg, and those that left nodes exposed do not compete). ± is the sample "
     "standard deviation over seeds."
 )
 _VERDICTS = (
@@ -219,7 +219,7 @@ def footnotes(rows: Iterable[Row], quoted: Callable[[str], str] = str) -> list[s
             breaking.setdefault(row.privacy, {})[row.method] = None
         for choice in row.chosen:
             choices.setdefault(choice, {})[row.method] = None
-        for note in filter(None, (_left_alone(row), _epsilon(row))):
+        for note in filter(None, (_exposed(row), _epsilon(row))):
             notes[note] = None
         for record in row.records:
             if record.note:
@@ -249,15 +249,13 @@ def _epsilon(row: Row) -> str | None:
     )
 
 
-def _left_alone(row: Row) -> str | None:
-    """What LNNC could not protect."""
-    if not row.left_alone[1]:
+def _exposed(row: Row) -> str | None:
+    """The nodes that the method cannot protect."""
+    fewest, most, why = row.exposed
+    if not most:
         return None
-    span = " to ".join(map(str, dict.fromkeys(row.left_alone)))
-    return (
-        f"On {block_title(row.block)}, {row.method} leaves {span} nodes with external neighbours only: "
-        "each is its client's only node, so that LNNC has nothing to join it to (Theorem 2 applies)."
-    )
+    span = " to ".join(map(str, dict.fromkeys((fewest, most))))
+    return f"On {block_title(row.block)}, {row.method} leaves {span} {why}."
 
 
 def verdicts_in_words(protocol: Protocol, rows: Sequence[Row]) -> str:

@@ -103,6 +103,7 @@ class MethodFacts:
     backbones: Sequence[str]
     exchanges: str
     breaks_privacy: str
+    exposes: Sequence[str]
     version: int
 
 

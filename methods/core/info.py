@@ -40,6 +40,8 @@ class MethodInfo:
     breaks_privacy: str = ""
     """Why the method would not be allowed between real clients, or which of its variants would not; empty if
     all keep to the rules. What a record says is `FederatedMethod.breaks_privacy`."""
+    exposes: tuple[str, ...] = ()
+    """The name in `extras` of how many nodes a run cannot protect, and why, if it counts them."""
     merged: bool = False
     """Whether it trains on one client that holds every node and every edge."""
     needs_everyone: str = ""

@@ -82,6 +82,11 @@ DEEP_HOPS = 10
     backbones=("sgc", "gcn"),
     exchanges="sums over neighbours at the border (once, or in every step with gcn), model parameters",
     breaks_privacy="lnnc=false: clients can solve for features of nodes whose neighbours are all theirs",
+    exposes=(
+        "lnnc_alone",
+        "nodes with external neighbours only: each is its client's only node, so that LNNC has nothing to "
+        "join it to (Theorem 2 applies)",
+    ),
 )
 class FedCog(ServedMethod):
     """A server rule over a coupled convolution.
