@@ -85,21 +85,6 @@ def test_the_path_of_the_data_names_its_steps_in_order() -> None:
     assert steps[1 : len(path) + 1] == path
 
 
-def test_the_published_table_of_the_readme_is_that_of_its_leaderboard() -> None:
-    shown = re.search(
-        r"<!-- fedpub-2: begin.*?-->(.*?)<!-- fedpub-2: end -->", text_of("README.md"), re.DOTALL
-    )
-    page = text_of("results/leaderboards/fedpub-2.md")
-    block = re.search(r"^## cora, metis, 10 clients$(.*?)^## ", page, re.DOTALL | re.MULTILINE)
-    assert shown is not None
-    assert block is not None
-    rows = shown[1].strip().split("\n")[2:]
-    assert len(rows) > 5
-    for row in rows:
-        method, scores = row.removeprefix("| ").split(" | ", 1)
-        assert f"\n| {method} | {scores}" in block[1].replace(" · gcn", "")
-
-
 def test_the_guide_names_the_file_with_the_graphs() -> None:
     assert "an entry in `datasets/catalogue.toml`" in text_of("CONTRIBUTING.md")
     assert (ROOT / "datasets" / "catalogue.toml").is_file()
