@@ -192,6 +192,7 @@ def make_parser() -> Parser:
         verify, "--max-seconds", "S", "of records that took at most S seconds", type=longest, default=math.inf
     )
     add(verify, "--dry-run", help="name the records and run none", action="store_true")
+    add(verify, "--trust", help="run the .py files that records name, too", action="store_true")
     add_engine(verify)
     add_folders(verify)
 

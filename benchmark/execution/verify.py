@@ -16,10 +16,11 @@ from fedsub.benchmark.machine import check_device, same_code
 from fedsub.benchmark.records.record import FAILED, OK, Record
 from fedsub.benchmark.records.store import Store
 from fedsub.benchmark.spec.cell import Cell
-from fedsub.benchmark.spec.custom import NamedFiles, handed_by
+from fedsub.benchmark.spec.custom import NamedFiles, handed_by, paths_of
 from fedsub.benchmark.spec.plan import versions_of
 from fedsub.datasets import registry as graphs
 from fedsub.datasets.errors import UserError
+from fedsub.datasets.paths import PLUGIN
 from fedsub.datasets.plugins import handed_over
 
 CURVE_TOLERANCE = 6e-5
@@ -41,6 +42,7 @@ FIRST_ROUNDS = 5
 """Until here a record counts as having the loss of its first rounds; some tables evaluate more seldom."""
 _KIND = ("cpu", "threads", "kernel", "device", "gpu", "python", "dgl", "torch", "numpy", "scipy")
 """What must be alike for figures to be alike to the digit."""
+CHANGED = "of a user's files that have changed since"
 _OF_THE_RUN = ("seconds", "core_share", "peak_memory_mb", "environment", "commit", "label", "paths", "note")
 """What differs between two runs of one cell, or is words about its graph."""
 
@@ -51,9 +53,15 @@ def draw(
     tables: Sequence[str] = (),
     max_seconds: float = math.inf,
     chosen: Callable[[Sequence[Record]], Iterable[Record]] = iter,
+    trust: bool = False,
+    passed_over: Counter[str] | None = None,
 ) -> list[Record]:
     """At most `count` successes of the results folder, of any table or of those named, that can be run here
-    and took at most `max_seconds`, of those that are `chosen`: by chance, but the same each time.
+    and took at most `max_seconds`, of those that are `chosen`: every method in turn, and by chance, but the
+    same each time.
+
+    Code that a record names by its path runs only with `trust`. Reasons why records could not be drawn are
+    counted in `passed_over`.
 
     Raises UserError if there is none: its graph, and its own files unchanged, must be at hand, and the
     present code must give it (`outdated_parts`).
@@ -68,13 +76,20 @@ def draw(
     successes = [record for record in chosen(every) if record.status == OK]
     records = [record for record in successes if sum(record.seconds.values()) <= max_seconds]
     random.Random(0).shuffle(records)
+    turn: Counter[str] = Counter()
+    turns = []
+    for record in records:
+        turn[record.cell.method] += 1
+        turns.append((turn[record.cell.method], record))
+    records = [record for _, record in sorted(turns, key=lambda each: each[0])]
     files = NamedFiles()
     found: list[Record] = []
-    hindered = Counter({f"took longer than {max_seconds:g} seconds": len(successes) - len(records)})
+    hindered = Counter() if passed_over is None else passed_over
+    hindered[f"took longer than {max_seconds:g} seconds"] += len(successes) - len(records)
     for record in records:
         if len(found) == count:
             break
-        if reason := _hindrance(record.cell, files):
+        if reason := _hindrance(record.cell, files, trust):
             hindered[reason] += 1
         else:
             found.append(record)
@@ -86,8 +101,11 @@ def draw(
     return found
 
 
-def _hindrance(cell: Cell, files: NamedFiles) -> str:
+def _hindrance(cell: Cell, files: NamedFiles, trust: bool) -> str:
     """Why a cell cannot be run again, after "3 records …"; empty if it can."""
+    code = [str(path) for path in paths_of(cell).values() if path.suffix == PLUGIN]
+    if code and not trust:
+        return f"of the code in {', '.join(code)}, which runs only with --trust"
     try:
         with handed_over(handed_by(cell)):
             check_device(cell.device, cell.kernel)
@@ -96,7 +114,7 @@ def _hindrance(cell: Cell, files: NamedFiles) -> str:
             if cell.files and not cell.paths:
                 return "of a method, graph or partition that was handed over from Python"
             if files.digest(cell) != cell.files:
-                return "of files of one's own that hold something else now"
+                return CHANGED
             if versions_of(cell) != cell.versions:
                 return "of earlier versions of the code"
     except UserError as error:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -234,7 +235,11 @@ def test_records_run_again_on_the_engine_that_was_asked_for(
             math.inf,
             "1 of a method, graph or partition that was handed over from Python$",
         ),
-        ({"files": "a" * 64, "paths": ("method=x.py",)}, math.inf, "1 that cannot be made: cannot read x.py"),
+        (
+            {"files": "a" * 64, "paths": ("method=x.py",)},
+            math.inf,
+            "1 of the code in x.py, which runs only with --trust",
+        ),
         ({"versions": "metis=1"}, math.inf, "1 of earlier versions of the code"),
         ({"dataset": Spec("cora")}, math.inf, "1 on cora, which is not at hand"),
         ({}, 0.0, "1 took longer than 0 seconds"),
@@ -255,3 +260,26 @@ def test_why_none_can_be_run_again_is_said(
     Store(elsewhere, "default").append(replace(first, cell=replace(first.cell, **changes)))
     with pytest.raises(UserError, match=f"can be run again here: {words}"):
         draw(elsewhere, 1, max_seconds=limit)
+
+
+def test_code_that_a_record_names_runs_only_when_trusted(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from pathlib import Path\n"
+        "from fedsub.methods.core.base import register\n"
+        "from fedsub.methods.fedavg import FedAvg\n"
+        f"Path({str(tmp_path / 'ran')!r}).touch()\n"
+        "@register('mine', title='Mine', paper='none')\n"
+        "class Mine(FedAvg):\n    pass\n"
+    )
+    cells = [*CELLS[:2], "--method", f"fedavg,{tmp_path / 'mine.py'}", *CELLS[4:]]
+    assert main(parse([*cells, *HERE, "--results", str(tmp_path)])) == 0
+    (tmp_path / "ran").unlink()
+    passed_over: Counter[str] = Counter()
+    (record,) = draw(tmp_path, 5, passed_over=passed_over)
+    assert record.cell.method == "fedavg"
+    assert any("mine.py, which runs only with --trust" in reason for reason in passed_over)
+    assert not (tmp_path / "ran").exists()
+    assert len(draw(tmp_path, 5, trust=True)) == 2
+    (tmp_path / "mine.py").write_text((tmp_path / "mine.py").read_text() + "edited = 1\n")
+    draw(tmp_path, 5, trust=True, passed_over=passed_over)
+    assert passed_over[verify.CHANGED] == 1
