@@ -1,11 +1,10 @@
-"""Runs that say that they did nothing beyond FedAvg, and are FedAvg's to the digit."""
+"""Runs that say that they did nothing beyond FedAvg, and agree with FedAvg's run."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-import torch
 from torch import Tensor
 
 from fedsub.methods.core import registry
@@ -13,6 +12,7 @@ from fedsub.methods.core.base import SAME_AS_FEDAVG, Architecture, Schedule
 from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import Outcome, train
 from tests.methods.federations import small_federation
+from tests.methods.rounding import TOLERANCE, assert_agree
 
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("fedprox", {"mu": 0.0}),
@@ -44,8 +44,8 @@ def test_a_run_that_is_fedavg_says_so(name: str, options: dict[str, Any]) -> Non
     epochs = {key: value for key, value in options.items() if key == "local_epochs"}
     (found, predicted), (plain, expected) = trained(name, options), trained("fedavg", epochs)
     assert found.extras[SAME_AS_FEDAVG] == 1
-    assert torch.equal(predicted, expected)
-    assert found.curve["loss"] == plain.curve["loss"]
+    assert_agree(predicted, expected)
+    assert_agree(found.curve["loss"], plain.curve["loss"])
     assert SAME_AS_FEDAVG not in plain.extras
 
 
@@ -68,4 +68,4 @@ def test_a_run_that_is_fedavg_says_so(name: str, options: dict[str, Any]) -> Non
 def test_a_run_that_does_more_does_not(name: str, options: dict[str, Any]) -> None:
     found, predicted = trained(name, options)
     assert SAME_AS_FEDAVG not in found.extras
-    assert not torch.equal(predicted, trained("fedavg", {})[1])
+    assert (predicted - trained("fedavg", {})[1]).abs().max() > 10 * TOLERANCE

@@ -18,6 +18,7 @@ from fedsub.methods.fedgta.gamlp import misread_scores
 from tests.methods.federations import community_federation, small_federation
 from tests.methods.loops import Clients, assert_equal, leaves, numbers, optimiser_of
 from tests.methods.oracle import forward
+from tests.methods.rounding import assert_agree
 
 SCHEDULE = Schedule(rounds=2, local_epochs=2, learning_rate=0.2, weight_decay=1e-3, optimiser="sgd")
 
@@ -128,8 +129,7 @@ def test_with_nobody_similar_it_is_local(network):
     assert outcome.extras["by_round"]["clients_averaged"] == [1.0] * 4
     if network == "backbone":
         plain, _ = clients.run("local")
-        for name, value in plain.parameters.items():
-            assert torch.equal(method.parameters[name], value)
+        assert_agree(method.parameters, plain.parameters)
 
 
 def test_members_without_confidence_count_alike():

@@ -53,9 +53,9 @@ def trained(name: str, options: dict[str, Any], task: str, device: str) -> tuple
     backbones = registry.describe(name).backbones
     backbone = "gcn" if "gcn" in backbones else backbones[0]
     schedule = Schedule(rounds=3, local_epochs=2)
-    if name in ("fediih", "fedsage+"):
-        # Adam makes steps of rounding where a gradient is as small as its ε, as are many behind the routing
-        # and some of generated neighbours.
+    if name in ("fediih", "fedsage+") or options.get("divergence") == "l1":
+        # Adam turns rounding into steps where a gradient is as small as its ε: behind the routing, in
+        # generated neighbours, and under an L1 divergence.
         schedule = dataclasses.replace(schedule, optimiser="sgd", learning_rate=0.1)
     setting = make_setting(
         federation,
