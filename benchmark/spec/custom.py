@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import inspect
+import linecache
 import json
 import os
 import textwrap
@@ -293,12 +294,23 @@ def _source(found: Any) -> str:
     try:
         if file and Path(file).is_file():
             return f"{found.__qualname__} {of_file(Path(file))}"
-        return f"{found.__qualname__} {_code(ast.parse(textwrap.dedent(inspect.getsource(found))))!r}"
+        return f"{found.__qualname__} {_code(ast.parse(textwrap.dedent(_typed(found))))!r}"
     except (OSError, TypeError, SyntaxError) as error:
         raise UserError(
             f"the source of {found.__qualname__} cannot be read, so an edited one could not be told from it: "
             "put it in a .py file"
         ) from error
+
+
+def _typed(found: Any) -> str:
+    """Source of a function or class; `inspect` finds no class of a notebook, whose cells `linecache` keeps."""
+    if isinstance(found, type):
+        for name, entry in reversed(linecache.cache.items()):
+            text = "" if Path(name).is_file() else "".join(entry[2] if len(entry) > 2 else ())
+            for node in ast.walk(ast.parse(text)) if f"class {found.__name__}" in text else ():
+                if isinstance(node, ast.ClassDef) and node.name == found.__name__:
+                    return ast.unparse(node)
+    return inspect.getsource(found)
 
 
 def _referred(found: Any) -> Iterator[Any]:

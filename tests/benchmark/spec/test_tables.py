@@ -88,7 +88,8 @@ def test_choices_made_on_a_table_are_marked_where_they_hold() -> None:
     metis = {**point, "partition": "metis", "dataset": "flickr"}
     assert load_protocol("fedcog-fig4").settings_for(**metis)["optimiser"] == "sgd"
     assert "METIS" in load_protocol("fedcog-fig4").chosen_for(**metis)[-1]
-    assert load_protocol("fedpub-2").chosen_for(dataset="cora", **point) == ()
+    (rate,) = load_protocol("fedpub-2").chosen_for(dataset="cora", **point)
+    assert rate.startswith("The learning rate")
     (bytes_counted,) = load_protocol("fedcog-4").chosen_for(**{**metis, "method": "fedcog[wire=nonzero]"})
     assert "wire=nonzero" in bytes_counted
     shares = load_protocol("fedcog-shares")
