@@ -83,11 +83,6 @@ class FedALA(FederatedMethod):
     mixing_task: Task
     """Of W's losses: pairs that they draw are not taken from the training's."""
 
-    @property
-    def same_as_fedavg(self) -> bool:
-        """Where every client takes the server's model as it is."""
-        return self.options.rate == 0
-
     def build(self) -> None:
         """FedAvg's set-up, and W at 1."""
         super().build()

@@ -119,11 +119,6 @@ class FedGCN(FederatedMethod):
             raise UserError("fedgcn needs an sgc that propagates: set the architecture's hops to 1 or more")
         return replace(given, hops=given.hops - 1)
 
-    @property
-    def same_as_fedavg(self) -> bool:
-        """Without an exchange of features."""
-        return self.options.hops == 0
-
     def make_inputs(self) -> Inputs:
         """The exchange: extended graphs, and sums or features of all their nodes."""
         options = self.options

@@ -40,8 +40,3 @@ class FedProx(FedAvg):
         for name, server in self.received.items():
             drift = drift + squared_distance(self.parameters[name], server)
         return super().objective(logits) + 0.5 * self.options.mu * drift
-
-    @property
-    def same_as_fedavg(self) -> bool:
-        """Where the proximal term never acts."""
-        return self.setting.schedule.local_epochs == 1 or self.options.mu == 0

@@ -204,11 +204,6 @@ class GCFL(FederatedMethod):
         self.extras["first_split"] = float(self.first_split)
         self.extras["splits"] = float(self.clusters.max())
 
-    @property
-    def same_as_fedavg(self) -> bool:
-        """While no cluster has split."""
-        return not self.first_split
-
 
 @register(
     "gcfl+",

@@ -91,11 +91,6 @@ class Moon(FedAvg):
         count = torch.bincount(federation.client[counted], minlength=federation.clients)
         self.share = (counted / count.clamp(min=1)[federation.client]).to(self.device)
 
-    @property
-    def same_as_fedavg(self) -> bool:
-        """Without a contrast and without a projection head."""
-        return self.options.mu == 0 and not self.projects
-
     def initial_parameters(self) -> Parameters:
         """The backbone's, and the projection's where there is one."""
         parameters = super().initial_parameters()

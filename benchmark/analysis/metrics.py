@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import statistics
 from collections.abc import Iterable, Sequence
 
@@ -10,7 +11,6 @@ from fedsub.benchmark.analysis.agreement import is_seconds
 from fedsub.benchmark.records.record import ALONE, Record
 from fedsub.benchmark.spec.protocol import AT_CLIENTS, AT_ROUND
 from fedsub.methods.core import tasks
-from fedsub.methods.core.base import SAME_AS_FEDAVG
 
 GAIN = "gain_over_"
 """Begins the name of a difference to another method, in points."""
@@ -27,12 +27,12 @@ _UNITS = {"correlation": "", "ratio": "", "distance": "", "mb": "MB", "seconds":
 """The word in a score's name that gives its unit; a score without one is a percentage."""
 _UNSPOKEN = ("pct", "mb", "seconds")
 """Words that a heading leaves out: its unit says them."""
-_BEYOND_FEDAVG = {
-    "fedgnn": "added_nodes",
-    **dict.fromkeys(("fedsage", "fedsage+"), "generated_neighbours"),
-    **dict.fromkeys(("gcfl", "gcfl+"), "first_split"),
-}
-"""Method → what it counts of all that it does beyond FedAvg."""
+_SAID_SAME = "same_as_fedavg"
+"""Held by the extras of earlier records, whose methods said so themselves."""
+_SAME_LOSS = 2e-4
+"""Relative; losses are stored to four decimals, and rounding grows over the rounds."""
+_SAME_SCORE = 0.5
+"""In points: rounding moves single test nodes. Methods that act differ less on a large graph."""
 _MORE_IS_BETTER = ("accuracy", "minority_accuracy", "macro_f1", "roc_auc", GAIN)
 """How the names of those scores begin of which more is better; no other is a contest."""
 
@@ -137,16 +137,28 @@ def share_if_whole(own: float, whole: float) -> float | None:
     return 100 * own / whole if own == whole else None
 
 
-def was_fedavg(record: Record) -> bool:
-    """Whether the run did nothing beyond FedAvg; records from before methods said so tell it by what they
-    count, FedProx by its one local step."""
-    if (said := record.extras.get(SAME_AS_FEDAVG)) is not None:
-        return bool(said)
-    if record.cell.method == "fedprox":
-        return bool(record.cell.schedule.local_epochs == 1)
-    counted = _BEYOND_FEDAVG.get(record.cell.method)
-    # FedSage+ that averages gradients is not FedAvg even then.
-    return record.extras.get(counted) == 0 and record.options.get("average") != "gradients"
+def was_fedavg(record: Record, fedavg: Record | None) -> bool:
+    """Whether the run did nothing beyond FedAvg: its curves are those of `fedavg`, within rounding.
+
+    `fedavg` is FedAvg's record of the same cell settings and seed. Without one only an earlier record's own
+    word counts.
+    """
+    if _SAID_SAME in record.extras:
+        return bool(record.extras[_SAID_SAME])
+    return (
+        fedavg is not None
+        and _agree(record, fedavg, "test", 0.0, _SAME_SCORE)
+        and _agree(record, fedavg, "loss", _SAME_LOSS, _SAME_LOSS)
+    )
+
+
+def _agree(one: Record, other: Record, curve: str, relative: float, absolute: float) -> bool:
+    """Whether a curve, which both have, is equal in every round within the tolerance."""
+    mine, theirs = one.curve.get(curve, []), other.curve.get(curve, [])
+    return 0 < len(mine) == len(theirs) and all(
+        a is not None and b is not None and math.isclose(a, b, rel_tol=relative, abs_tol=absolute)
+        for a, b in zip(mine, theirs, strict=True)
+    )
 
 
 def with_spread(mean: float, std: float | None) -> str:

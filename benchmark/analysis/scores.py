@@ -67,6 +67,8 @@ class Row:
     """See `outdated_parts`: the present code would give other figures."""
     chosen: tuple[str, ...] = ()
     """See `Protocol.chosen_for`; empty for a row that deviates, which has settings of its own."""
+    same_as_fedavg: int = 0
+    """How many of its runs did nothing beyond FedAvg."""
 
     @property
     def block(self) -> Block:
@@ -82,11 +84,6 @@ class Row:
     def privacy(self) -> str:
         """Why the method breaks privacy, or empty."""
         return self.records[0].privacy
-
-    @property
-    def same_as_fedavg(self) -> int:
-        """How many of its runs did nothing beyond FedAvg."""
-        return sum(map(was_fedavg, self.records))
 
     @property
     def point(self) -> dict[str, Any]:
@@ -160,7 +157,15 @@ def make_rows(protocol: Protocol, records: Iterable[Record]) -> list[Row]:
         method = min(record.cell.variant for record in by_seed)
         drafts.append(_draft(protocol, Row(by_seed[0].cell, method, "", by_seed)))
     shown = _without_replaced(drafts)
-    rows = [replace(draft, scores=_scores(protocol, draft, shown)) for draft in shown]
+    fedavg = {_setting(row): row for row in shown if row.method == WHOLE_MODEL}
+    rows = [
+        replace(
+            draft,
+            scores=_scores(protocol, draft, shown),
+            same_as_fedavg=_idle(draft, fedavg.get(_setting(draft))),
+        )
+        for draft in shown
+    ]
     return sorted(rows, key=lambda row: _order(protocol, row))
 
 
@@ -246,6 +251,19 @@ def _values(metric: str, row: Row, others: Iterable[Row]) -> list[float | None]:
         # Methods without masks do not count it; what they send tells.
         return _against(WHOLE_MODEL, row, others, model_sent, share_if_whole)
     return found
+
+
+def _setting(row: Row) -> tuple[Any, ...]:
+    """Equal for the methods that are compared."""
+    return row.block, row.backbone, row.deviations
+
+
+def _idle(row: Row, fedavg: Row | None) -> int:
+    """How many runs did nothing beyond FedAvg; `fedavg` is FedAvg's row of the same setting."""
+    if row.cell.method == WHOLE_MODEL:
+        return 0
+    base = {record.cell.seed: record for record in (fedavg.records if fedavg else ())}
+    return sum(was_fedavg(record, base.get(record.cell.seed)) for record in row.records)
 
 
 def _against(

@@ -222,8 +222,3 @@ class AdaFGL(FederatedMethod):
         # Where none of those who received it has a validation node, nobody can say.
         if scored.any() and reached > self.best:
             self.best, self.kept = reached, self.received
-
-    @property
-    def same_as_fedavg(self) -> bool:
-        """Where the second step has no round."""
-        return self.federated_rounds >= self.schedule.rounds

@@ -41,8 +41,6 @@ from fedsub.methods.stacked.parameters import (
 from fedsub.methods.stacked.propagation import use_kernel
 
 BOTH_TASKS = (tasks.NodeClassification.name, tasks.LinkPrediction.name)
-SAME_AS_FEDAVG = "same_as_fedavg"
-"""Key in `extras`, 1 where a run did nothing beyond FedAvg: its result is FedAvg's."""
 PAPER_COMMUNICATION = "paper_communication_pct"
 """Key in `extras`: traffic of a round both ways in percent of FedAvg's as the method's table counts it, where
 that is not what the channel carries."""
@@ -419,11 +417,6 @@ class FederatedMethod:
             yield
         finally:
             self.parameters = own
-
-    @property
-    def same_as_fedavg(self) -> bool:
-        """Whether the run so far did nothing beyond FedAvg, so that its result is FedAvg's."""
-        return False
 
     def finish(self) -> None:
         """Called once after the last round: add figures to `extras`."""

@@ -16,7 +16,7 @@ from torch import Tensor
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.federation import Federation
 from fedsub.datasets.graph import Dataset
-from fedsub.methods.core.base import SAME_AS_FEDAVG, FederatedMethod
+from fedsub.methods.core.base import FederatedMethod
 from fedsub.methods.core.checkpoint import Checkpoint, State
 from fedsub.methods.core.metrics import Metric
 from fedsub.methods.core.rounds import Round
@@ -231,8 +231,6 @@ def _outcome(method: FederatedMethod, task: Task, history: History, progress: _P
     channel = method.channel
     selected = int(history.rounds[history.median(chosen)])
     extras = dict(method.extras)
-    if method.same_as_fedavg:
-        extras[SAME_AS_FEDAVG] = 1.0
     if method.by_round:
         extras |= {name: values[selected - 1] for name, values in method.by_round.items()}
         extras["by_round"] = {name: [round(value, 4) for value in v] for name, v in method.by_round.items()}

@@ -79,11 +79,6 @@ class FedGNN(FedAvg):
         features = select_features(federation.features, grown.rows(node).numpy())
         return self.prepare(grown.graph, features, grown.sizes, position=grown.position, read=self.read)
 
-    @property
-    def same_as_fedavg(self) -> bool:
-        """Where no node arrived."""
-        return not self.extras["added_nodes"]
-
     def finish(self) -> None:
         """`paper_communication_pct`: the model both ways and the features of every added node in every round.
         (FED-PUB's Table 3 prints 214.94: by this counting 3,224 rows a round over its ten clients.) Here

@@ -150,14 +150,6 @@ class FedPub(FederatedMethod):
 
     # ------------------------------------------------------------------ set-up
 
-    @property
-    def same_as_fedavg(self) -> bool:
-        """Without masks and similarities, where no proximal term has a gradient."""
-        options = self.options
-        proximal = options.regularizer == "printed" and options.lambda2 > 0
-        still = not proximal or self.schedule.local_epochs == 1
-        return not options.masks and options.similarity == "none" and still
-
     def build(self) -> None:
         """FedAvg's set-up, the proxy graph and what similarity needs of it."""
         super().build()

@@ -124,11 +124,6 @@ class FedSagePlus(Mended):
 
     options: FedSagePlusOptions
 
-    @property
-    def same_as_fedavg(self) -> bool:
-        """Where no neighbour was generated and models are averaged."""
-        return not self.extras["generated_neighbours"] and self.options.average == "models"
-
     def make_inputs(self) -> Inputs:
         """Train the generators, then mend every client's graph."""
         start = time.perf_counter()

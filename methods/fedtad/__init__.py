@@ -118,11 +118,6 @@ class FedTAD(FederatedMethod):
     """The generator."""
     maker_optimiser: torch.optim.Optimizer
 
-    @property
-    def same_as_fedavg(self) -> bool:
-        """Without rounds of the server's own."""
-        return self.options.server_rounds == 0
-
     def build(self) -> None:
         """FedAvg's set-up, reliabilities, generator and the server's model.
 

@@ -1,31 +1,28 @@
-"""Equality of two ways of computing the same numbers."""
+"""How closely two ways of computing one thing agree."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
-from torch import Tensor
 
 TOLERANCE = 5e-5
-"""MKL chooses kernels by shape, alignment and processor, and each sums in another order. A few steps of Adam
-enlarge the rounding of a gradient near its epsilon."""
 
 
-def assert_agree(
-    found: Tensor | Sequence[float] | Mapping[str, Tensor],
-    expected: Tensor | Sequence[float] | Mapping[str, Tensor],
-) -> None:
-    """Assert that `found` equals `expected` within rounding.
+def agree(actual: Any, expected: Any) -> bool:
+    """Whether `assert_agree` would pass."""
+    try:
+        assert_agree(actual, expected)
+    except AssertionError:
+        return False
+    return True
 
-    For two ways of computing, such as a method without its term and FedAvg. The same computation run twice
-    must agree to the bit instead.
+
+def assert_agree(actual: Any, expected: Any) -> None:
+    """Tensors, numbers, or lists and dicts of them, equal within rounding.
+
+    Two ways of computing agree only so far. A kernel of MKL orders its sums by the shapes and the alignment
+    of its operands, and on a processor with AVX-512 also by where memory was allocated. Bits are asked only
+    of one computation run twice, and of copies.
     """
-    if isinstance(expected, Mapping):
-        assert isinstance(found, Mapping)
-        for name, value in expected.items():
-            assert_agree(found[name], value)
-        return
-    torch.testing.assert_close(
-        torch.as_tensor(found), torch.as_tensor(expected), rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True
-    )
+    torch.testing.assert_close(actual, expected, rtol=TOLERANCE, atol=TOLERANCE)
