@@ -9,8 +9,8 @@ from __future__ import annotations
 import ast
 import hashlib
 import inspect
-import linecache
 import json
+import linecache
 import os
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -303,7 +303,7 @@ def _source(found: Any) -> str:
 
 
 def _typed(found: Any) -> str:
-    """Source of a function or class; `inspect` finds no class of a notebook, whose cells `linecache` keeps."""
+    """Source of a function or class. `inspect` finds no class of a notebook; `linecache` keeps its cells."""
     if isinstance(found, type):
         for name, entry in reversed(linecache.cache.items()):
             text = "" if Path(name).is_file() else "".join(entry[2] if len(entry) > 2 else ())
