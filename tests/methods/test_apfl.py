@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -32,18 +31,6 @@ def run_apfl(**options: Any) -> APFL:
     method = run("apfl", **options)
     assert isinstance(method, APFL)
     return method
-
-
-@pytest.mark.parametrize("evaluate_dropout", [False, True])
-@pytest.mark.parametrize(("alpha", "other"), [(0.0, "fedavg"), (1.0, "local")])
-def test_the_ends_of_alpha_are_fedavg_and_local_to_the_bit(alpha, other, evaluate_dropout):
-    schedule = replace(SCHEDULE, evaluate_dropout=evaluate_dropout)
-    apfl = run_apfl(schedule=schedule, alpha=alpha, adaptive=False)
-    plain = run(other, schedule)
-    blended = apfl.blended()
-    for name, value in plain.parameters.items():
-        assert torch.equal(blended[name], value), name
-    assert torch.equal(apfl.predict(), plain.predict())
 
 
 def test_fixed_alpha_stays_and_bytes_are_those_of_fedavg():

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
 from fedsub.datasets.errors import UserError
 from fedsub.methods.core import registry
-from fedsub.methods.core.base import Architecture, Schedule
-from fedsub.methods.core.setting import make_setting
-from fedsub.methods.core.training import train
+from fedsub.methods.core.base import Schedule
 from fedsub.methods.fedala import FedALA
-from tests.methods.federations import small_federation
-from tests.methods.loops import Clients, assert_equal, leaves, mean, numbers, optimiser_of
+from tests.methods.loops import Clients, assert_equal, leaves, mean, optimiser_of
 
 SCHEDULE = Schedule(rounds=4, local_epochs=2, learning_rate=0.3, weight_decay=1e-3, optimiser="sgd")
 TOPMOST = {1: ("head",), 2: ("layers.1", "head"), 0: ("layers", "head")}
@@ -64,29 +59,6 @@ def test_it_equals_a_plain_loop(backbone, layers, threshold):
     assert_equal(method.mixture, mixtures)
     assert method.steps_taken == max(steps)
     assert min(float(value.min()) for value in method.mixture.values()) < 1
-
-
-def test_without_a_rate_it_is_fedavg_with_its_bytes():
-    clients = Clients(replace(SCHEDULE, evaluate="received"))
-    (found, ours), (plain, theirs) = clients.run("fedala", rate=0.0, layers=0), clients.run("fedavg")
-    for name, value in plain.parameters.items():
-        torch.testing.assert_close(found.parameters[name], value, atol=1e-6, rtol=1e-5)
-    assert ours.bytes == theirs.bytes
-    assert ours.bytes["up"] == 3 * 4 * numbers(clients.start()[0])
-
-
-def test_without_a_rate_it_is_fedavg_on_links_too():
-    """What W is learned on is drawn beside the training's pairs."""
-    found = {}
-    for name, options in (("fedala", {"rate": 0.0, "layers": 0}), ("fedavg", {})):
-        setting = make_setting(
-            small_federation(), Architecture(hidden=(8, 6)), SCHEDULE, task="link-prediction[width=4]"
-        )
-        method = registry.create(name, options, setting)
-        train(method)
-        found[name] = method.parameters
-    for name, value in found["fedavg"].items():
-        torch.testing.assert_close(found["fedala"][name], value, atol=1e-6, rtol=1e-5)
 
 
 def test_lower_layers_are_the_servers_and_upper_ones_each_clients_own():

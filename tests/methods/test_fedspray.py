@@ -15,7 +15,7 @@ from fedsub.methods.core.setting import Setting, make_setting
 from fedsub.methods.core.training import train
 from fedsub.methods.fedspray import FedSpray, Targets, align
 from tests.methods.federations import small_federation
-from tests.methods.rounding import assert_agree
+from tests.methods.rounding import agree
 
 
 def _setting(federation: Federation, backbone: str = "gcn", rounds: int = 3) -> Setting:
@@ -124,24 +124,13 @@ def test_targets_against_one_client_at_a_time():
     assert torch.allclose(phase2, second, atol=1e-5)
 
 
-@pytest.mark.parametrize("backbone", ["gcn", "sgc", "graphsage"])
-def test_lambda1_zero_is_local(backbone: str):
-    federation = small_federation(clients=4)
-    local = registry.create("local", {}, _setting(federation, backbone))
-    spray = registry.create("fedspray", {"lambda1": 0}, _setting(federation, backbone))
-    first, second = train(local), train(spray)
-    assert first.curve["test"] == second.curve["test"]
-    assert_agree(second.curve["loss"], first.curve["loss"])
-    assert_agree(spray.parameters, local.parameters)
-
-
 def test_lambda1_moves_the_model():
     federation = small_federation(clients=4)
     with_targets = registry.create("fedspray", {}, _setting(federation))
     without = registry.create("fedspray", {"lambda1": 0}, _setting(federation))
     train(with_targets)
     train(without)
-    assert not torch.equal(with_targets.predict(), without.predict())
+    assert not agree(with_targets.predict(), without.predict())
 
 
 def test_only_encoder_and_class_proxies_are_shared():

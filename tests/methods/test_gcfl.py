@@ -50,24 +50,6 @@ def planted() -> Federation:
     return federate(dataset, parts, make_split(labels, parts, SPLIT, 7, 3))
 
 
-@pytest.mark.parametrize("name", ["gcfl", "gcfl+"])
-def test_below_the_thresholds_it_is_fedavg_to_the_bit(name):
-    schedule = Schedule(rounds=6, local_epochs=2)
-    federation = small_federation(clients=4, nodes=80)
-    fedavg = run_fedavg(federation, schedule)
-    sequence = {"sequence": 2} if name == "gcfl+" else {}
-    for thresholds in ({"epsilon1": 0.0, "first_round": 0}, {"epsilon1": 1e9, "first_round": 6}):
-        method = run(name, federation, schedule, epsilon2=0.0, **thresholds, **sequence)
-        assert method.extras == {
-            "clusters": 1.0,
-            "largest_cluster": 4.0,
-            "first_split": 0.0,
-            "splits": 0.0,
-        }
-        for key, value in fedavg.parameters.items():
-            assert torch.equal(method.parameters[key], value), key
-
-
 def test_a_planted_federation_is_split_along_its_seam():
     schedule = Schedule(rounds=12, local_epochs=2, weighting="uniform", optimiser="sgd", learning_rate=0.5)
     method = run("gcfl", planted(), schedule, epsilon1=1e9, epsilon2=0.0, first_round=11)

@@ -59,14 +59,6 @@ def test_it_equals_a_plain_loop(backbone, control, optimiser, weighting):
     assert_equal(method.control, own, 1e-4 if exact else 5e-3)
 
 
-def test_the_first_round_is_fedavgs():
-    clients = Clients(replace(SCHEDULE, rounds=1))
-    found, plain = clients.run("scaffold")[0], clients.run("fedavg")[0]
-    for name, value in plain.parameters.items():
-        assert torch.equal(found.parameters[name], value)
-    assert max(float(value.abs().max()) for value in found.control.values()) > 0
-
-
 @pytest.mark.parametrize("control", ["steps", "gradient"])
 def test_with_one_local_step_it_is_fedavg_and_the_controls_are_gradients(control):
     clients = Clients(replace(SCHEDULE, rounds=6, local_epochs=1))

@@ -61,17 +61,6 @@ def test_the_stacked_run_equals_the_loop_over_clients(method, options, backbone,
     assert moved > 0.05
 
 
-def test_one_local_epoch_makes_fedprox_equal_fedavg():
-    federation = small_federation()
-    setting = make_setting(federation, Architecture(hidden=(8,)), Schedule(rounds=4), seed=1)
-    fedavg = registry.create("fedavg", {}, setting)
-    fedprox = registry.create("fedprox", {"mu": 1.0}, setting)
-    train(fedavg)
-    train(fedprox)
-    for name, value in fedavg.parameters.items():
-        torch.testing.assert_close(value, fedprox.parameters[name])
-
-
 def test_local_clients_do_not_touch_each_other():
     federation = small_federation(clients=3)
     setting = make_setting(federation, Architecture(hidden=(8,), dropout=0.0), Schedule(rounds=3), seed=0)

@@ -10,9 +10,9 @@ import torch
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
 from fedsub.methods.core.setting import make_setting
-from fedsub.methods.core.training import train
 from tests.methods.core.test_participation import CASES
-from tests.methods.federations import community_federation, small_federation
+from tests.methods.federations import community_federation
+from tests.methods.rounding import agree
 
 SCHEDULE = Schedule(rounds=3, local_epochs=2, learning_rate=0.02)
 
@@ -44,28 +44,7 @@ def test_every_part_that_learns_from_labels_learns_from_the_outputs(
     start = {key: value.detach().clone() for key, value in plain.parameters.items()}
     for method in (found, plain):
         method.train_round(1)
-    moved = [key for key, value in plain.parameters.items() if not torch.equal(value, start[key])]
+    moved = [key for key, value in plain.parameters.items() if not agree(value, start[key])]
     assert moved
-    same = [key for key in moved if torch.equal(found.parameters[key], plain.parameters[key])]
+    same = [key for key in moved if agree(found.parameters[key], plain.parameters[key])]
     assert same == []
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "same"),
-    [
-        ("moon", {"mu": 0.0, "projection": False}, "fedavg"),
-        ("fedprox", {"mu": 0.0}, "fedavg"),
-        ("fedala", {"rate": 0.0}, "fedavg"),
-        ("fedproto", {"strength": 0.0}, "local"),
-        ("fedsage+", {"neighbours": 0}, "fedavg"),
-    ],
-)
-def test_a_method_that_does_no_more_than_another_is_the_other(
-    name: str, options: dict[str, Any], same: str
-) -> None:
-    def losses(name: str, options: dict[str, Any]) -> list[float]:
-        network = Architecture("graphsage", (8, 8), dropout=0.5, outputs="probabilities")
-        setting = make_setting(small_federation(3), network, SCHEDULE, seed=1)
-        return train(registry.create(name, options, setting)).curve["loss"]
-
-    assert losses(name, options) == losses(same, {})

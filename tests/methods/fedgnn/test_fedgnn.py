@@ -103,15 +103,6 @@ def _setting(federation: Federation) -> Setting:
     return make_setting(federation, Architecture(hidden=(8,)), Schedule(rounds=3))
 
 
-def test_nothing_similar_is_fedavg():
-    federation = small_federation(clients=4)
-    plain = train(registry.create("fedavg", {}, _setting(federation)))
-    method = registry.create("fedgnn", {"threshold": 1.0}, _setting(federation))
-    grown = train(method)
-    assert grown.extras["added_nodes"] == grown.extras["added_edges"] == 0
-    assert grown.curve == plain.curve
-
-
 @pytest.mark.parametrize("backbone", ["gcn", "sgc", "graphsage", "mlp"])
 def test_predictions_are_of_the_clients_own_nodes(backbone: str):
     federation = small_federation(clients=4)

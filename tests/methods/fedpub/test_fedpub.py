@@ -191,18 +191,6 @@ def test_costs_are_three_halves_of_the_model_as_in_table_3():
     assert int(up[0] + down[0]) / (2 * 4 * total) == pytest.approx(1.5 * 0.25)
 
 
-@pytest.mark.parametrize("weighting", ["uniform", "training-nodes"])
-def test_without_masks_and_similarity_it_is_fedavg_to_the_bit(weighting):
-    schedule = Schedule(rounds=4, local_epochs=2, weighting=weighting)
-    method = create(schedule, dropout=0.5, masks=False, similarity="none")
-    fedavg = registry.create("fedavg", {}, method.setting)
-    outcome, expected = train(method), train(fedavg)
-    for name, value in fedavg.parameters.items():
-        assert torch.equal(method.parameters[name], value), name
-    assert outcome.curve == expected.curve
-    assert outcome.bytes == expected.bytes
-
-
 def test_without_temperature_it_is_the_plain_mean():
     method = create(masks=False, tau=0.0)
     fedavg = registry.create("fedavg", {}, method.setting)

@@ -17,7 +17,6 @@ from fedsub.methods.fedtad.reliability import class_reliability, shares
 from tests.methods.federations import community_federation, small_federation
 from tests.methods.loops import Clients, assert_equal, leaves, mean, numbers, optimiser_of
 from tests.methods.oracle import forward
-from tests.methods.rounding import assert_agree
 
 SCHEDULE = Schedule(rounds=2, local_epochs=2, learning_rate=0.2, weight_decay=1e-3, optimiser="sgd")
 SMALL = {"nodes": 14, "noise": 4, "neighbours": 3, "server_rounds": 2, "model_steps": 2}
@@ -180,13 +179,6 @@ def test_it_equals_a_plain_loop(backbone, given):
                 model[name].data.copy_(value.detach())
     # Adam divides small gradients by their own size, and rounding with them.
     assert_equal(method.parameters, models, 2e-5)
-
-
-def test_without_server_steps_it_is_fedavg_by_nodes():
-    schedule = replace(SCHEDULE, weighting="nodes", rounds=4)
-    clients = Clients(schedule, dropout=0.5)
-    found, plain = clients.run("fedtad", server_rounds=0)[0], clients.run("fedavg")[0]
-    assert_agree(found.parameters, plain.parameters)
 
 
 def test_the_generators_steps_lower_its_loss_and_the_models_steps_the_divergence():

@@ -131,22 +131,6 @@ def test_two_methods_of_one_setting_draw_the_same_negatives() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "other"),
-    [
-        ("apfl", {"alpha": 0.0, "adaptive": False}, "fedavg"),
-        ("apfl", {"alpha": 1.0, "adaptive": False}, "local"),
-        ("ditto", {"strength": 0.0}, "local"),
-    ],
-)
-def test_a_client_with_two_models_draws_for_each_what_it_would_for_one(
-    name: str, options: dict[str, float], other: str
-) -> None:
-    given = setting(planted())
-    first, second = (train(registry.create(*each, given)) for each in ((name, options), (other, {})))
-    assert first.curve == second.curve
-
-
-@pytest.mark.parametrize(
     ("task", "message"),
     [("link-prediction[tset=0.1]", "test"), ("link-predictions", "did you mean link-prediction")],
 )
