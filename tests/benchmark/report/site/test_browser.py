@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
 
 from tests.benchmark.report.site.conftest import Window
 
@@ -31,8 +32,9 @@ def test_figures_are_filtered_searched_and_sorted(window: Window) -> None:
     window.filter("verdict").select_option("differs")
     assert 0 < shown(window) < all_measured
     assert {row[VERDICT] for row in window.rows()} == {"differs"}
+    text = page.locator("#shown").inner_text()
     page.get_by_role("button", name="Show all").click()
-    page.wait_for_function(f"parseInt(document.querySelector('#shown').innerText) > {all_measured}")
+    expect(page.locator("#shown")).not_to_have_text(text)
     window.filter("verdict").select_option("all that are measured")
     page.locator("#search").fill("fedprox citeseer")
     assert 0 < shown(window) < all_measured
@@ -56,7 +58,7 @@ def test_a_command_is_copied_and_records_are_named(window: Window) -> None:
     page = window.page
     page.locator("button.copy").first.focus()
     page.keyboard.press("Enter")
-    page.wait_for_function("document.querySelector('#said').innerText.includes('copied')")
+    expect(page.locator("#said")).to_contain_text("copied")
     page.locator("#search").focus()
     page.keyboard.press("Control+V")
     assert page.locator("#search").input_value().startswith("python -m benchmark --table fedpub-2 ")
@@ -83,9 +85,7 @@ def test_at_most_eight_curves_are_picked(window: Window) -> None:
     bright = "g => g.querySelectorAll('.scatterlayer .trace .js-line[style*=\"stroke-width: 2px\"]').length"
     assert figure.locator(".main-svg").first.evaluate(bright) == 8
     pressed.first.click()
-    window.page.wait_for_function(
-        "f => f.querySelectorAll('[aria-pressed=true]').length === 7", arg=figure.element_handle()
-    )
+    expect(figure.locator('[aria-pressed="true"]')).to_have_count(7)
 
 
 def test_a_point_is_picked_in_the_plot_itself(window: Window) -> None:
@@ -95,11 +95,7 @@ def test_a_point_is_picked_in_the_plot_itself(window: Window) -> None:
     point = figure.locator(".scatterlayer .trace .point").last.bounding_box()
     assert point is not None
     window.page.mouse.click(point["x"] + point["width"] / 2, point["y"] + point["height"] / 2)
-    window.page.wait_for_function(
-        "([f, before]) => "
-        "[...f.querySelectorAll('[aria-pressed=true]')].map(b => b.innerText).join() !== before",
-        arg=[figure.element_handle(), ",".join(before)],
-    )
+    expect(pressed).not_to_have_text(before)
     assert 1 <= pressed.count() <= 8
 
 
