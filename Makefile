@@ -21,7 +21,7 @@ ifdef TORCH_INDEX
 export PIP_EXTRA_INDEX_URL := $(strip $(PIP_EXTRA_INDEX_URL) $(TORCH_INDEX))
 endif
 
-.PHONY: help bench test lint check browser results peers perf lock wheelhouse clean
+.PHONY: help bench test lint check browser results docs peers perf lock wheelhouse clean
 
 help:
 	@echo 'make bench    run the embedded benchmark and print its leaderboard'
@@ -30,6 +30,7 @@ help:
 	@echo 'make check    lint, the benchmark, the tests and six stored records again, in fresh environments (tox)'
 	@echo 'make browser  see that there is a Chromium for the tests of results/index.html, or install one'
 	@echo 'make results  every page of results/ anew from its records, index.html among them'
+	@echo 'make docs     the documentation, results/site/docs/index.html'
 	@echo 'make peers    time this suite and openfgl-lib, interleaved (results/performance.md)'
 	@echo 'make perf     time kernels, rounds and set-up, saved for comparison with other commits'
 	@echo 'make lock     the versions and hashes in requirements/ anew from the ranges in setup.cfg'
@@ -72,6 +73,10 @@ browser:
 
 results: $(VENV)/.ready
 	$(RUN) -m benchmark report $(ARGS)
+
+docs: $(VENV)/.ready
+	$(RUN) -m pip install --quiet --editable '.[docs]'
+	PYTHONWARNINGS=ignore NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --quiet
 
 peers: $(VENV)/.ready $(PEERS)/.ready
 	$(RUN) -m benchmark study peers $(ARGS)
