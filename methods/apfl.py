@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from fedsub.datasets.limits import NonNegative, Share
+from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, Options, register
 from fedsub.methods.core.twin import PREFIX, TwinMethod
 from fedsub.methods.stacked.activation import Dropout
@@ -32,7 +33,7 @@ from fedsub.methods.stacked.parameters import Parameters
 class APFLOptions(Options):
     """Hyper-parameters of APFL."""
 
-    alpha: Share = 0.5
+    alpha: Share = tunable(0.5, linear=(0.1, 0.9))
     """Weight of the personal model at the start, in [0, 1]."""
     adaptive: bool = True
     """Whether α is learned; otherwise it stays as given."""

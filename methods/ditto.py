@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from fedsub.datasets.limits import NonNegative
+from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, Options, register
 from fedsub.methods.core.twin import TwinMethod
 from fedsub.methods.stacked.activation import Dropout
@@ -29,7 +30,7 @@ from fedsub.methods.stacked.distance import squared_distance
 class DittoOptions(Options):
     """Hyper-parameters of Ditto."""
 
-    strength: NonNegative = 0.1
+    strength: NonNegative = tunable(0.1, log=(0.01, 10))
     """λ, at least 0; 0 is Local. Usual searches lie in [0.01, 2]."""
 
 

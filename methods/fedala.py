@@ -31,6 +31,7 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from fedsub.datasets.limits import Count, NonNegative, PositiveShare, Size
+from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
 from fedsub.methods.core.tasks import NodeClassification, Task
 from fedsub.methods.stacked.mixing import column
@@ -42,11 +43,11 @@ from fedsub.methods.stacked.segments import ranks
 class FedALAOptions(Options):
     """Hyper-parameters of FedALA."""
 
-    layers: Size = 1
+    layers: Size = tunable(1, choices=(1, 2, 0))
     """p, the classifier counted; 0 is all."""
-    share: PositiveShare = 0.8
+    share: PositiveShare = tunable(0.8, linear=(0.2, 1))
     """Of the training items that W is learned on, in (0, 1]."""
-    rate: NonNegative = 1.0
+    rate: NonNegative = tunable(1.0, log=(0.1, 10))
     """η, at least 0."""
     threshold: NonNegative = 0.1
     """Standard deviation of a client's losses below which its W rests in the first round, at least 0."""

@@ -34,6 +34,7 @@ import torch
 from torch import Tensor
 
 from fedsub.datasets.limits import NonNegative, Positive
+from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
 from fedsub.methods.stacked.activation import Dropout, add_bias
 from fedsub.methods.stacked.backbones import make_backbone
@@ -52,15 +53,15 @@ SMALLEST = 1e-8
 class FedAuxOptions(Options):
     """Variants and hyper-parameters of FedAux."""
 
-    beta: NonNegative = 10.0
+    beta: NonNegative = tunable(10.0, log=(1, 100))
     """Scale of the similarities in the softmax, at least 0."""
-    sigma: Positive = 1.0
+    sigma: Positive = tunable(1.0, log=(0.1, 10))
     """Width of the kernel, positive."""
     score: Literal["max-norm", "cosine"] = "max-norm"
     """s_i: ⟨h_i, a⟩ over the client's longest h, or the cosine of h_i and a."""
     start: Literal["normal", "uniform"] = "normal"
     """What a is drawn from: N(0, 1), or [0, 1]."""
-    masks: bool = True
+    masks: bool = tunable(True, choices=(True, False))
     """Whether weights are masked."""
 
 

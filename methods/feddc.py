@@ -36,6 +36,7 @@ import torch
 from torch import Tensor
 
 from fedsub.datasets.limits import NonNegative
+from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, Options, register
 from fedsub.methods.core.corrected import CorrectedMethod
 from fedsub.methods.stacked.distance import squared_distance
@@ -47,7 +48,7 @@ from fedsub.methods.stacked.parameters import Parameters
 class FedDCOptions(Options):
     """Hyper-parameters of FedDC."""
 
-    alpha: NonNegative = 0.1
+    alpha: NonNegative = tunable(0.1, log=(1e-3, 1))
     """α, at least 0: how much the drift is penalised."""
     variant: Literal["paper", "authors", "openfgl"] = "paper"
     """Whose reading of g_k, ḡ and h_k."""

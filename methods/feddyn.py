@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from fedsub.datasets.limits import Positive
+from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, Options, register
 from fedsub.methods.core.server_rules import ServedMethod, ServerRule
 from fedsub.methods.stacked.distance import squared_distance
@@ -35,7 +36,7 @@ from fedsub.methods.stacked.parameters import Parameters
 class FedDynOptions(Options):
     """Hyper-parameters of FedDyn."""
 
-    alpha: Positive = 0.01
+    alpha: Positive = tunable(0.01, log=(1e-3, 1))
     """Strength of the regularisation, positive; FedCog's paper searches [0.001, 0.1]."""
 
 

@@ -46,6 +46,7 @@ from fedsub.datasets.errors import UserError
 from fedsub.datasets.federation import Federation
 from fedsub.datasets.graph import as_array, as_feature_tensor, ones_at, select_features
 from fedsub.datasets.limits import Size
+from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
 from fedsub.methods.core.channel import FLOAT, INDEX
 from fedsub.methods.stacked.architecture import Architecture
@@ -65,13 +66,13 @@ from fedsub.methods.stacked.segments import Segments
 class FedGCNOptions(Options):
     """Variants of FedGCN."""
 
-    hops: Size = 2
+    hops: Size = tunable(2, choices=(1, 2, 3))
     """Hops of neighbours that the exchange covers, at least 0; 0 is FedAvg."""
     sent: Literal["sums", "features"] = "sums"
     """What clients learn of others' nodes: sums of features, or the features."""
-    normalisation: Literal["symmetric", "none"] = "symmetric"
+    normalisation: Literal["symmetric", "none"] = tunable("symmetric", choices=("symmetric", "none"))
     """Whether features are divided by the roots of both nodes' degrees when they are summed."""
-    degrees: Literal["global", "extended"] = "global"
+    degrees: Literal["global", "extended"] = tunable("global", choices=("global", "extended"))
     """Where the degrees of the layers that convolve are counted: in the whole graph, or in the client's
     extended one."""
     wire: Literal["rows", "dense"] = "rows"

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from fedsub.datasets.limits import Positive, ShareBelowOne
+from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, Options, register
 from fedsub.methods.core.server_rules import ServedMethod, ServerRule
 from fedsub.methods.stacked.mixing import weighted_mean
@@ -30,9 +31,9 @@ from fedsub.methods.stacked.parameters import Parameters
 class FedAdagradOptions(Options):
     """Hyper-parameters of FedAdagrad."""
 
-    server_learning_rate: Positive = 0.1
+    server_learning_rate: Positive = tunable(0.1, log=(1e-3, 1))
     """η."""
-    tau: Positive = 0.01
+    tau: Positive = tunable(0.01, log=(1e-4, 0.1))
     """Adaptivity τ: the smaller, the more every entry moves alike; FedCog's paper searches [1e-5, 0.1]."""
     beta1: ShareBelowOne = 0.0
     """Decay of the mean change; the paper runs FedAdagrad without momentum."""
@@ -42,8 +43,8 @@ class FedAdagradOptions(Options):
 class FedAdamOptions(FedAdagradOptions):
     """Hyper-parameters of FedAdam."""
 
-    server_learning_rate: Positive = 0.01
-    tau: Positive = 0.001
+    server_learning_rate: Positive = tunable(0.01, log=(1e-3, 1))
+    tau: Positive = tunable(0.001, log=(1e-4, 0.1))
     beta1: ShareBelowOne = 0.9
     beta2: ShareBelowOne = 0.99
     """Decay of its square."""

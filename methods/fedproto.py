@@ -33,6 +33,7 @@ import torch
 from torch import Tensor
 
 from fedsub.datasets.limits import NonNegative
+from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import FederatedMethod, Options, register
 from fedsub.methods.core.channel import size_of
 from fedsub.methods.core.tasks import NodeClassification
@@ -46,15 +47,17 @@ FAR = 1e6
 class FedProtoOptions(Options):
     """Hyper-parameters of FedProto."""
 
-    strength: NonNegative = 1.0
+    strength: NonNegative = tunable(1.0, log=(0.01, 10))
     """λ, at least 0; 0 is Local."""
-    distance: Literal["prototypes", "classes", "nodes"] = "prototypes"
+    distance: Literal["prototypes", "classes", "nodes"] = tunable(
+        "prototypes", choices=("prototypes", "classes", "nodes")
+    )
     """What λ weighs. `prototypes`: Σ_c ‖P_kc − P_c‖²; `classes`: Σ_c of the mean of ‖h_v − P_c‖² over T_kc
     (OpenFGL); `nodes`: the mean of ‖h_v − P_c‖² over all training nodes (the authors' code)."""
     average: Literal["nodes", "clients", "printed", "openfgl"] = "nodes"
     """Clients' weights in P_c: m_kc / Σ_k m_kc; equal; the first divided by the number of clients that hold
     c; or n_k / n over all clients."""
-    predict: Literal["classifier", "prototypes"] = "classifier"
+    predict: Literal["classifier", "prototypes"] = tunable("classifier", choices=("classifier", "prototypes"))
     """By what nodes are classified: the client's classifier, or the nearest P_c as last received."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fedsub.datasets.limits import NonNegative
+from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, Options, register
 from fedsub.methods.fedavg import FedAvg
 from fedsub.methods.stacked.distance import squared_distance
@@ -24,7 +25,7 @@ from fedsub.methods.stacked.distance import squared_distance
 class FedProxOptions(Options):
     """Hyper-parameters of FedProx."""
 
-    mu: NonNegative = 0.01
+    mu: NonNegative = tunable(0.01, log=(1e-4, 10))
     """Weight of the proximal term, at least 0; 0 is FedAvg. The paper searches it; GCFL's code has 0.01,
     OpenFGL 0.001."""
 

@@ -39,6 +39,7 @@ from torch import Tensor
 
 from fedsub.datasets.graph import select_features
 from fedsub.datasets.limits import Count, NonNegative, Share
+from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import FederatedMethod, Options, register
 from fedsub.methods.core.tasks import NodeClassification
 from fedsub.methods.stacked.activation import activate, add_bias
@@ -53,16 +54,16 @@ from fedsub.methods.stacked.segments import Segments, segment_product
 class FedSprayOptions(Options):
     """Hyper-parameters of FedSpray."""
 
-    lambda1: NonNegative = 1.0
+    lambda1: NonNegative = tunable(1.0, log=(0.1, 10))
     """λ₁, how far the GNN follows the soft targets, eq. (7); 5 in the paper, 1 in its code; 0 is Local. The
     larger, the better the minority nodes and the worse the others."""
-    lambda2: NonNegative = 1.0
+    lambda2: NonNegative = tunable(1.0, log=(0.1, 10))
     """λ₂, how far the encoder follows the GNN, eq. (11)."""
     proxies: bool = True
     """False holds all proxies at zero (Table 3): soft targets from features alone."""
     width: Count = 64
     """d_s, length of proxies and feature embeddings (Fig. 5)."""
-    proxy_learning_rate: NonNegative = 0.02
+    proxy_learning_rate: NonNegative = tunable(0.02, log=(1e-3, 0.1))
     """Adam's step for the nodes' proxies."""
     confidence: Share = 0.7
     """Unlabelled nodes guide the GNN if max q exceeds this; 0 takes all, as eq. (6)."""

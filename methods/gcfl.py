@@ -45,6 +45,7 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from fedsub.datasets.limits import Limit, NonNegative, Size
+from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
 from fedsub.methods.core.setting import Setting
 from fedsub.methods.stacked.mixing import cosine, gram, mix
@@ -58,9 +59,9 @@ SMALLEST_DEVIATION = 1e-9
 class SplitOptions(Options):
     """When clusters are split."""
 
-    epsilon1: NonNegative = 0.05
+    epsilon1: NonNegative = tunable(0.05, log=(0.02, 2))
     """A cluster is split only when its mean change is shorter than this."""
-    epsilon2: NonNegative = 0.1
+    epsilon2: NonNegative = tunable(0.1, log=(0.05, 5))
     """A cluster is split only when one of its clients changes by more than this."""
     first_round: Size = 20
     """No split up to and including this round."""

@@ -31,6 +31,7 @@ from torch import Tensor
 
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.limits import NonNegative, Positive
+from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, Options, register
 from fedsub.methods.core.tasks import NodeClassification
 from fedsub.methods.fedavg import FedAvg
@@ -43,10 +44,10 @@ from fedsub.methods.stacked.segments import Segments, segment_product
 class MoonOptions(Options):
     """Hyper-parameters of MOON."""
 
-    mu: NonNegative = 1.0
+    mu: NonNegative = tunable(1.0, log=(0.01, 10))
     """μ, at least 0; 0 is FedAvg. The paper searches {0.1, 1, 5, 10}; with one local step a round 1 learns
     more slowly than 0.1 (results/notes/all-methods.md)."""
-    temperature: Positive = 0.5
+    temperature: Positive = tunable(0.5, log=(0.1, 2))
     """τ, positive."""
     nodes: Literal["all", "training"] = "all"
     """Whose ℓ is averaged."""

@@ -30,6 +30,7 @@ import torch
 from torch import Tensor
 
 from fedsub.datasets.limits import Positive
+from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, Options, register
 from fedsub.methods.core.corrected import CorrectedMethod
 from fedsub.methods.stacked.mixing import weighted_mean
@@ -40,9 +41,9 @@ from fedsub.methods.stacked.parameters import Parameters
 class ScaffoldOptions(Options):
     """Hyper-parameters of SCAFFOLD."""
 
-    server_rate: Positive = 1.0
+    server_rate: Positive = tunable(1.0, log=(0.1, 2))
     """η_g, positive; 1 takes the clients' mean, as the paper's experiments do."""
-    control: Literal["steps", "gradient"] = "steps"
+    control: Literal["steps", "gradient"] = tunable("steps", choices=("steps", "gradient"))
     """The new c_k. `steps`: (ii), from the local steps; `gradient`: (i), at what was received."""
     control_weights: Literal["schedule", "uniform"] = "schedule"
     """Clients' weights in c: those of the models, or 1/K (OpenFGL)."""

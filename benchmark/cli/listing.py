@@ -50,7 +50,9 @@ def print_listing(console: Console) -> None:
 
 
 def print_method(name: str, console: Console) -> None:
-    """Print what a method is and every option of it with its default. Raises UserError for an unknown one."""
+    """Print what a method is, its options and the space in which it is tuned. Raises UserError for an unknown
+    one."""
+    from fedsub.benchmark.spec.space import own_dimensions, shared_dimensions
     from fedsub.methods.core import registry
 
     method = registry.find(name)
@@ -58,12 +60,19 @@ def print_method(name: str, console: Console) -> None:
     console.print(f"{info.title} ({info.name}), {info.paper}", markup=False, highlight=False)
     module = inspect.getdoc(inspect.getmodule(method)) or ""
     console.print(f"\n{module}\n\n{inspect.getdoc(method) or ''}\n", markup=False, highlight=False)
+    docs, tuned = _field_docs(info.options), {each.name: str(each.range) for each in own_dimensions(name)}
     options = [
-        (item.name, format_value(getattr(item, "default", "")), " ".join(docs.get(item.name, "").split()))
-        for docs in [_field_docs(info.options)]
+        (
+            item.name,
+            format_value(getattr(item, "default", "")),
+            tuned.get(item.name, ""),
+            " ".join(docs.get(item.name, "").split()),
+        )
         for item in fields(info.options)
     ]
-    _table(console, "Options", ("name", "default", "what it is"), options)
+    _table(console, "Options", ("name", "default", "tuned over", "what it is"), options)
+    shared = [(each.name, str(each.range)) for each in shared_dimensions()]
+    _table(console, "Tuned with every method (fedsub tune)", ("setting", "over"), shared)
 
 
 def _field_docs(options: type) -> dict[str, str]:

@@ -46,6 +46,7 @@ from torch import Tensor
 
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.limits import Count, PositiveShare, Share
+from fedsub.datasets.ranges import tunable
 from fedsub.methods.adafgl.homophily import homophily
 from fedsub.methods.adafgl.personal import Heads, Personal, personal_start
 from fedsub.methods.core.base import FederatedMethod, Options, register
@@ -61,7 +62,7 @@ from fedsub.methods.stacked.parameters import Parameters, prefixed, stack, unpre
 class AdaFGLOptions(Options):
     """Variants and hyper-parameters of AdaFGL."""
 
-    federated: PositiveShare = 0.5
+    federated: PositiveShare = tunable(0.5, linear=(0.25, 0.75))
     """Share of the rounds that is the first step's, at least one round; 1 is FedAvg."""
     epochs: Count = 4
     """Steps of a client in a round of the second step."""
@@ -72,9 +73,9 @@ class AdaFGLOptions(Options):
     """Both parts weighted by HCS, or the one that HCS chooses (the authors' code)."""
     threshold: Share = 0.9
     """HCS from which a client is homophilous."""
-    alpha: Share = 0.05
+    alpha: Share = tunable(0.05, log=(0.01, 0.5))
     """α, the client's own edges in Ā."""
-    beta: Share = 0.2
+    beta: Share = tunable(0.2, linear=(0.05, 0.8))
     """β, the extractor's likeness in R."""
     hops: Count = 3
     """L."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from fedsub.datasets.errors import UserError, check_choice
 from fedsub.datasets.limits import Count, NonNegative, PositiveShare, Share, Size, check_limits
+from fedsub.datasets.ranges import tunable
 
 OPTIMISERS = ("adam", "sgd")
 WEIGHTINGS = ("training-nodes", "uniform", "nodes")
@@ -37,9 +38,9 @@ class Schedule:
     """How long, how fast and by which rule a protocol trains and selects."""
 
     rounds: Count = 100
-    local_epochs: Count = 1
-    learning_rate: NonNegative = 0.01
-    weight_decay: NonNegative = 1e-6
+    local_epochs: Count = tunable(1, choices=(1, 3, 5))
+    learning_rate: NonNegative = tunable(0.01, log=(1e-3, 0.1))
+    weight_decay: NonNegative = tunable(1e-6, log=(1e-6, 0.01))
     """The optimiser's L2 term, added to the gradient."""
     optimiser: str = field(default="adam", metadata={"omit_default": True})
     """The clients' steps: `adam`, its state kept across rounds, or `sgd`, plain gradient steps."""

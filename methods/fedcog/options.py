@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedsub.datasets.limits import NonNegative, Positive, Share, Size
+from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import Options
 
 
@@ -14,15 +15,17 @@ from fedsub.methods.core.base import Options
 class FedCogOptions(Options):
     """Variants of FedCog."""
 
-    convolution: Literal["backbone", "sgc", "gcn", "appnp", "gbp", "gprgnn"] = "backbone"
+    convolution: Literal["backbone", "sgc", "gcn", "appnp", "gbp", "gprgnn"] = tunable(
+        "backbone", choices=("backbone", "sgc", "appnp", "gprgnn")
+    )
     """What is computed over the coupled graphs; `backbone`: the setting's own, sgc or gcn."""
-    lnnc: bool = True
+    lnnc: bool = tunable(True, choices=(True, False))
     """Join every node that has external neighbours only to its nearest node at home."""
     lnnc_isolated: bool = False
     """Have LNNC join nodes without any neighbour too, as the paper's condition reads literally."""
     hops: Size = 0
     """Propagations L; 0: the architecture's for sgc, 10 for appnp, gbp and gprgnn."""
-    restart: Share = 0.1
+    restart: Share = tunable(0.1, linear=(0.05, 0.5))
     """α of appnp and gbp, and of gprgnn's start."""
     exponent: Share = 0.5
     """r of gbp."""

@@ -28,6 +28,7 @@ import torch
 
 from fedsub.datasets.graph import select_features
 from fedsub.datasets.limits import Cosine, Size
+from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import PAPER_COMMUNICATION, Options, register
 from fedsub.methods.core.channel import FLOAT, size_of
 from fedsub.methods.fedavg import FedAvg
@@ -42,9 +43,9 @@ class FedGNNOptions(Options):
 
     rule: Literal["auto", "neighbourhood", "similarity"] = "auto"
     """Which nodes match; `auto` takes neighbourhoods where clients share nodes, else similarity."""
-    threshold: Cosine = 0.5
+    threshold: Cosine = tunable(0.5, linear=(0, 0.9))
     """Cosine similarity above which a node is taken."""
-    neighbours: Size = 10
+    neighbours: Size = tunable(10, choices=(5, 10, 20))
     """Most similar nodes taken for each local node; 0 takes all above the threshold."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:

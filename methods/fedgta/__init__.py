@@ -38,6 +38,7 @@ from torch import Tensor
 
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.limits import Cosine, Count, Positive, Share, Size
+from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import FederatedMethod, Options, register
 from fedsub.methods.core.tasks import NodeClassification
 from fedsub.methods.fedgta.gamlp import GAMLP
@@ -58,11 +59,11 @@ SMALLEST = 1e-8
 class FedGTAOptions(Options):
     """Variants and hyper-parameters of FedGTA."""
 
-    threshold: Cosine = 0.5
+    threshold: Cosine = tunable(0.5, linear=(0, 0.9))
     """γ, the cosine above which two clients average with each other."""
-    moments: Literal["hybrid", "raw"] = "hybrid"
+    moments: Literal["hybrid", "raw"] = tunable("hybrid", choices=("hybrid", "raw"))
     """`raw`: means of the powers of P; `hybrid`: those and the central ones."""
-    order: Count = 6
+    order: Count = tunable(6, linear=(2, 20))
     """J, the highest power, at least 1."""
     steps: Size = 5
     """Steps of label propagation, at least 0."""

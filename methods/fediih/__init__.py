@@ -45,6 +45,7 @@ from torch import Tensor
 
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.limits import Count, NonNegative
+from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
 from fedsub.methods.core.channel import size_of
 from fedsub.methods.fediih.pairs import pairwise_softplus
@@ -65,13 +66,13 @@ VARIANCE = 0.25
 class FedIIHOptions(Options):
     """Hyper-parameters of FedIIH."""
 
-    factors: Count = 2
+    factors: Count = tunable(2, choices=(1, 2, 4))
     """F."""
     width: Count = 128
     """D, numbers in a factor."""
-    layers: Count = 4
+    layers: Count = tunable(4, choices=(2, 3, 4))
     """L, which says how often is routed."""
-    iterations: Count = 6
+    iterations: Count = tunable(6, choices=(3, 6))
     """Assignments of neighbours to factors in one routing."""
     scale: NonNegative = 10.0
     """Of the similarities in the softmax."""

@@ -49,6 +49,7 @@ from torch import Tensor
 
 from fedsub.datasets.federation import as_graph
 from fedsub.datasets.limits import Count, NonNegative, Size
+from fedsub.datasets.ranges import tunable
 from fedsub.datasets.seeding import stream
 from fedsub.methods.core.base import Options, register
 from fedsub.methods.core.channel import FLOAT
@@ -75,13 +76,13 @@ PREFIX = "structure"
 class SmoothOptions(Options):
     """Hyper-parameters of both; defaults are the authors' for Cora."""
 
-    smoothing: NonNegative = 10.0
+    smoothing: NonNegative = tunable(10.0, log=(0.1, 1000))
     """λ; 0 leaves R out."""
     network: Literal["decoupled", "backbone"] = "decoupled"
     """What reads a client's features: f and L propagations, or the setting's own network."""
-    hops: Size = 2
+    hops: Size = tunable(2, linear=(1, 5))
     """L."""
-    feature_hidden: str = "64"
+    feature_hidden: str = tunable("64", choices=("64", "128", "256"))
     """Hidden layers of f, widths joined by +."""
     structure_hidden: str = "64"
     """Hidden layers of g, widths joined by +."""

@@ -36,6 +36,7 @@ import torch
 from torch import Tensor
 
 from fedsub.datasets.limits import Count, ShareBelowOne, Size
+from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import FederatedMethod, Options, register
 from fedsub.methods.fedlit.channels import channel_sum
 from fedsub.methods.fedlit.clustering import EdgeClustering, align, regroup
@@ -56,13 +57,13 @@ from fedsub.methods.stacked.segments import segment_product
 class FedLITOptions(Options):
     """Hyper-parameters of FedLIT; its network is its own, not the protocol's."""
 
-    types: Count = 4
+    types: Count = tunable(4, linear=(2, 8))
     """T, latent link types."""
-    layers: Count = 2
+    layers: Count = tunable(2, linear=(1, 3))
     """Multi-channel layers; with SGC the protocol's hops count instead."""
     width: Count = 64
     """Width of the projection and of every layer."""
-    dropout: ShareBelowOne = 0.3
+    dropout: ShareBelowOne = tunable(0.3, linear=(0, 0.8))
     """After every channel."""
     kmeans_steps: Size = 10
     """Lloyd steps of the first clustering."""

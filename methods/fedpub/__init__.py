@@ -41,6 +41,7 @@ from torch import Tensor
 
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.limits import NonNegative
+from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, PAPER_COMMUNICATION, FederatedMethod, Options, register
 from fedsub.methods.core.channel import FLOAT
 from fedsub.methods.fedpub.proxy import FunctionalEmbedding, make_proxy
@@ -74,12 +75,12 @@ class FedPubOptions(Options):
     or every client's own graph and features."""
     community: Literal["implicit", "explicit"] = "implicit"
     """`explicit` averages only over clients with a similarity above 0.5."""
-    regularizer: Literal["reference", "printed"] = "reference"
+    regularizer: Literal["reference", "printed"] = tunable("reference", choices=("reference", "printed"))
     """`printed`: eq. (4); `reference`: both terms without gradient, as in the authors' code."""
-    tau: NonNegative = 3.0
+    tau: NonNegative = tunable(3.0, log=(1, 10))
     """Scale of the similarities in the softmax. The paper takes 3 where clients do not overlap and 5
     where they do: name it there, `fedpub[tau=5]`, as the protocol `fedpub-1` does."""
-    lambda1: NonNegative = 0.001
+    lambda1: NonNegative = tunable(0.001, log=(1e-4, 0.01))
     """Weight of the masks' L1 norm, and the size below which a mask entry counts as zero."""
     lambda2: NonNegative = 0.001
     """Weight of the squared distance to the received weights."""

@@ -17,6 +17,7 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from fedsub.datasets.limits import Count, NonNegative, Share, Size
+from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import Options
 from fedsub.methods.stacked.activation import Dropout, activate, add_bias
 from fedsub.methods.stacked.architecture import Architecture
@@ -34,11 +35,11 @@ class GeneratorOptions(Options):
 
     generator_epochs: Size = 20
     """Full-batch steps of every generator before the federation trains."""
-    generator_learning_rate: NonNegative = 0.001
+    generator_learning_rate: NonNegative = tunable(0.001, log=(1e-4, 0.01))
     """Adam's step for the generator."""
-    hidden_share: Share = 0.5
+    hidden_share: Share = tunable(0.5, linear=(0.1, 0.9))
     """h, the share of the sampled nodes that is hidden, in [0, 1]."""
-    neighbours: Size = 5
+    neighbours: Size = tunable(5, choices=(1, 5, 10))
     """p, the most neighbours generated for one node; 0 is FedAvg on the graph as it is."""
     noise: NonNegative = 1.0
     """Standard deviation of what is added to the latent vectors."""

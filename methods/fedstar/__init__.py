@@ -22,6 +22,7 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from fedsub.datasets.limits import Count
+from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import Options, register
 from fedsub.methods.fedavg import FedAvg
 from fedsub.methods.fedstar.encoding import structure_encoding
@@ -39,11 +40,11 @@ SHARED = "structure."
 class FedStarOptions(Options):
     """Hyper-parameters of FedStar."""
 
-    degrees: Count = 16
+    degrees: Count = tunable(16, choices=(8, 16, 32))
     """Length of the one-hot degree; higher degrees count as this one."""
-    steps: Count = 16
+    steps: Count = tunable(16, choices=(8, 16, 32))
     """Longest random walk whose return probability is encoded."""
-    width: Count = 64
+    width: Count = tunable(64, choices=(32, 64, 128))
     """Width of the structure encoder."""
 
 

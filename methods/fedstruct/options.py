@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.limits import Count, Limit, NonNegative, Positive, Size
+from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import Options
 
 
@@ -15,7 +16,7 @@ from fedsub.methods.core.base import Options
 class FedStructOptions(Options):
     """Hyper-parameters of FedStruct; defaults are those of its table 4 for Cora."""
 
-    features: Literal["deg", "gdv", "n2v", "h2v"] = "h2v"
+    features: Literal["deg", "gdv", "n2v", "h2v"] = tunable("h2v", choices=("deg", "h2v"))
     """Structure features: one-hot degree, graphlet degrees, node2vec, Hop2Vec."""
     version: Literal["a", "b"] = "a"
     """`a`: the server knows the graph; `b`: algorithm 3."""
@@ -30,9 +31,9 @@ class FedStructOptions(Options):
     """Version b of appendix L.1: clients exchange sums over their own nodes, not structure features. The
     results are the same, the traffic is not: `extras` hold what eq. (50) needs beside what the paper counts.
     With Hop2Vec only where `transform=none`, as there."""
-    hops: Count = 2
+    hops: Count = tunable(2, choices=(1, 2, 4))
     """L, propagations of f(X) over the client's own graph."""
-    structure_hops: Count = 10
+    structure_hops: Count = tunable(10, choices=(2, 5, 10, 20))
     """L_s, propagations of g(S) over the global graph."""
     beta: Literal["last", "all"] = "last"
     """Weights β of the powers: 1 on the last, or 1/L on all L, in both parts."""

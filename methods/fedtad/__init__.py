@@ -43,6 +43,7 @@ from torch import Tensor
 
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.limits import Count, NonNegative, Positive, Size
+from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import FederatedMethod, Options, register
 from fedsub.methods.core.tasks import NodeClassification
 from fedsub.methods.fedtad.pseudo import (
@@ -68,15 +69,15 @@ class FedTADOptions(Options):
     """Over what r sums to one: the clients for each class, or the classes of each client (OpenFGL)."""
     divergence: Literal["kl", "l1"] = "kl"
     """D: of predictions, or the mean absolute difference of logits (the authors' code)."""
-    semantic: NonNegative = 1.0
+    semantic: NonNegative = tunable(1.0, log=(0.1, 10))
     """λ₁, weight of the generator's cross-entropy, at least 0."""
-    diversity: NonNegative = 1.0
+    diversity: NonNegative = tunable(1.0, log=(0.1, 10))
     """λ₂, weight of V, at least 0."""
     server_rounds: Size = 5
     """Times that noise is drawn in a round, at least 0; 0 is FedAvg."""
     model_steps: Count = 5
     """Steps of the server's model on one graph, at least 1."""
-    rate: Positive = 1e-3
+    rate: Positive = tunable(1e-3, log=(1e-4, 1e-2))
     """Learning rate of both, positive; with the schedule's weight decay."""
     nodes: Count = 100
     """m, nodes of a made-up graph, at least as many as classes."""

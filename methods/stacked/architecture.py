@@ -6,12 +6,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from fedsub.datasets.errors import UserError, check_at_least, check_choice
+from fedsub.datasets.ranges import tunable
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 HEADS = ("linear", "convolution", "bare")
 OUTPUTS = ("logits", "probabilities")
+_HIDDEN = tuple((width,) * layers for layers in (2, 3, 4) for width in (64, 128, 256))
+"""Widths over which networks are tuned."""
 
 
 @dataclass(frozen=True)
@@ -20,13 +23,13 @@ class Architecture:
 
     backbone: str = "gcn"
     """gcn, sgc, graphsage or mlp."""
-    hidden: tuple[int, ...] = (128, 128)
+    hidden: tuple[int, ...] = tunable((128, 128), choices=_HIDDEN)
     """Widths of the hidden layers; sgc has none."""
     head: str = "linear"
     """`linear`: every hidden layer convolves and a linear classifier follows; `convolution`: the
     classifier is itself a convolution; `bare`: linear, but the last hidden layer goes to it without ReLU
     and dropout, as in FedStruct's public code."""
-    dropout: float = 0.5
+    dropout: float = tunable(0.5, linear=(0, 0.8))
     """Applied after every hidden layer."""
     input_norm: bool = False
     """Layer normalisation of the input, with a learned gain and bias."""

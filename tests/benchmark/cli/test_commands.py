@@ -427,7 +427,10 @@ def test_a_failure_in_the_commands_own_process_has_a_log_too(
 def test_a_method_is_described_with_its_options(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(parse(["list", "fedprox"])) == 0
     out = capsys.readouterr().out
-    assert re.search(r"^ *mu +0\.01 +Weight of the proximal term", out, re.MULTILINE)
+    assert re.search(
+        r"^ *mu +0\.01 +0\.0001 to 10, log-uniform +Weight of the proximal term", out, re.MULTILINE
+    )
+    assert re.search(r"^ *learning_rate +0\.001 to 0\.1, log-uniform", out, re.MULTILINE)
     assert main(parse(["list", "fedprx"])) == 2
     assert "did you mean fedprox" in capsys.readouterr().err
 

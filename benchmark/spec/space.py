@@ -1,0 +1,108 @@
+"""The space in which a method is tuned, and its points.
+
+Shared dimensions are the tunable settings of `Schedule` and `Architecture`. At most `MOST_OWN` tunable
+options of the method follow. All methods have the same points in the shared dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from fedsub.benchmark.spec.catalog import differing_options, unused_options
+from fedsub.benchmark.spec.cell import Cell
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.options import format_name
+from fedsub.datasets.ranges import Range, ranges_of
+from fedsub.methods.core.schedule import Schedule
+from fedsub.methods.stacked.architecture import Architecture
+
+MOST_OWN = 3
+"""Options of its own that a method may have tuned: more would spread the same trials thinner."""
+TRIALS = 20
+"""Points of a search, the defaults counted."""
+SEED = 0
+"""Of the scrambling: every search has the same points."""
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """One thing that is tuned."""
+
+    name: str
+    part: str
+    """`schedule`, `architecture`, or `options` of the method."""
+    range: Range
+
+
+def shared_dimensions() -> tuple[Dimension, ...]:
+    """Those of every method."""
+    parts = (("schedule", Schedule), ("architecture", Architecture))
+    return tuple(Dimension(name, part, each) for part, kind in parts for name, each in ranges_of(kind))
+
+
+def own_dimensions(method: str) -> tuple[Dimension, ...]:
+    """Those of a method's options. Raises UserError for an unknown method and for more than `MOST_OWN`."""
+    from fedsub.methods.core import registry
+
+    found = tuple(
+        Dimension(name, "options", each) for name, each in ranges_of(registry.describe(method).options)
+    )
+    if len(found) > MOST_OWN:
+        named = ", ".join(each.name for each in found)
+        raise UserError(f"{method} has more than {MOST_OWN} tunable options ({named}): fix some of them")
+    return found
+
+
+def space_of(method: str) -> tuple[Dimension, ...]:
+    """All dimensions of a method, the shared ones first."""
+    return (*shared_dimensions(), *own_dimensions(method))
+
+
+@cache
+def points(count: int = TRIALS) -> np.ndarray:
+    """(count − 1, shared dimensions + MOST_OWN) in [0, 1): the points after the defaults, a scrambled Sobol
+    sequence. A method of fewer options reads fewer columns, so that the shared ones are those of all."""
+    from scipy.stats import qmc
+
+    width = len(shared_dimensions()) + MOST_OWN
+    found = qmc.Sobol(width, rng=SEED).random_base2(max(count - 1, 1).bit_length())[: count - 1]
+    return np.asarray(found)
+
+
+def trial_cells(base: Cell, count: int = TRIALS) -> list[Cell]:
+    """The trials of a search: `base`, then `base` at each point. Raises UserError as `own_dimensions`."""
+    space = space_of(base.method)
+    return [base, *(at(base, space, point) for point in points(count))]
+
+
+def at(base: Cell, space: Sequence[Dimension], point: Sequence[float] | np.ndarray) -> Cell:
+    """The cell at a point of a space; an option that cannot act beside the others keeps its default."""
+    found: dict[str, dict[str, Any]] = {"schedule": {}, "architecture": {}, "options": {}}
+    for dimension, share in zip(space, point, strict=False):
+        found[dimension.part][dimension.name] = dimension.range.at(float(share))
+    options = {**dict(base.options), **found["options"]}
+    idle = unused_options(base.method, options, base.architecture.backbone)
+    options = {name: value for name, value in options.items() if name not in idle}
+    own = differing_options(base.method, options)
+    return replace(
+        base,
+        schedule=replace(base.schedule, **found["schedule"]),
+        architecture=replace(base.architecture, **found["architecture"]),
+        options=tuple(own.items()),
+        label=format_name(base.method, own),
+    )
+
+
+def changes(base: Cell, cell: Cell) -> tuple[str, dict[str, Any]]:
+    """The method with its options as `--method` takes it, and the settings in which a trial differs from its
+    base."""
+    found: dict[str, Any] = {}
+    for part in ("schedule", "architecture"):
+        before, now = vars(getattr(base, part)), vars(getattr(cell, part))
+        found |= {name: value for name, value in now.items() if value != before[name]}
+    return format_name(cell.method, dict(cell.options)), found
