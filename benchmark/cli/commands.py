@@ -21,11 +21,12 @@ from fedsub.benchmark.machine import processor
 from fedsub.benchmark.records.folder import Records, run_once
 from fedsub.benchmark.records.record import FAILED as FAILED_RECORD
 from fedsub.benchmark.records.record import Record
-from fedsub.benchmark.spec.catalog import remembering
+from fedsub.benchmark.spec.catalog import graphs, remembering
 from fedsub.benchmark.spec.plan import Plan, grid_cells, make_plan
 from fedsub.benchmark.spec.protocol import Protocol, load_protocol, names, table_name
 from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.errors import UserError
+from fedsub.datasets.files import locate
 from fedsub.datasets.streams import close_output
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -233,19 +234,21 @@ def _stored(request: Request) -> Records:
 def _dry_run(request: Request, options: Namespace, plan: Plan) -> int:
     records = Records(request.results)
     done = {cell.key for cell in plan.cells if not request.rerun and records.done(cell)}
+    waiting = [cell for cell in plan.cells if cell.key not in done]
+    absent = {name for name, *counts in graphs() if counts and locate(name) is None} if waiting else ()
+    ready = [cell for cell in waiting if cell.dataset.name not in absent]
     if options.format == "json":
         print(json.dumps([{"key": cell.key, **cell.to_dict()} for cell in plan.cells], indent=1))
     else:
         for cell in plan.cells:
-            state = "done" if cell.key in done else "to run"
-            print(f"{cell.key}  {state:6}  {cell.protocol}: {cell.title}")
+            to_run = "no data" if cell.dataset.name in absent else "to run"
+            print(f"{cell.key}  {'done' if cell.key in done else to_run:7}  {cell.protocol}: {cell.title}")
     for skip in plan.skipped:
         say(f"skipped {skip.what}: {skip.reason}")
     for sentence in records.warnings({cell.protocol for cell in plan.cells}):
         say(sentence)
-    waiting = [cell for cell in plan.cells if cell.key not in done]
-    unequal = waiting if request.rerun else run_once(waiting)
-    say(counted(len(plan.cells), len(waiting), len(waiting), len(unequal)))
+    unequal = ready if request.rerun else run_once(ready)
+    say(counted(len(plan.cells), len(waiting), len(ready), len(unequal)))
     return OK
 
 

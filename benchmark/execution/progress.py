@@ -96,8 +96,9 @@ class GridProgress:
 
 def counted(cells: int, waiting: int, ready: int, unequal: int) -> str:
     """How many cells wait, and of those with a graph here how many are no other's equal."""
-    equal = f", {ready - unequal} equal to those" if unequal < ready else ""
-    return f"{cells} cell{'s' * (cells != 1)}: {cells - waiting} done before, {unequal} to run{equal}"
+    rest = f", {ready - unequal} equal to those" if unequal < ready else ""
+    rest += f", {waiting - ready} without their graph" if ready < waiting else ""
+    return f"{cells} cell{'s' * (cells != 1)}: {cells - waiting} done before, {unequal} to run{rest}"
 
 
 def _summary(record: Record) -> str:

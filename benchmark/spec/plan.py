@@ -84,7 +84,7 @@ def load_protocols(tables: Iterable[str]) -> list[Protocol]:
 def protocols_for(request: Request) -> list[Protocol]:
     """The protocols that the command line asks for. Raises UserError for unknown or faulty ones."""
     if request.all:
-        return load_protocols(name for name in names() if name != DEFAULT)
+        return load_protocols(name for name in names() if name not in (DEFAULT, QUICK))
     if request.table:
         return load_protocols(request.table)
     return [load_protocol(DEFAULT if request.dataset or request.method else QUICK)]
@@ -106,16 +106,20 @@ def make_plan(request: Request, handed: Mapping[tuple[str, str], str] | None = N
     for protocol in protocols:
         _check_metrics(protocol)
     for protocol, replaced in product(protocols, grid):
-        seeds = request.seeds or tuple(range(protocol.seeds))
+        unasked = 0
         for item in _expand(protocol, request, replaced):
             if isinstance(item, Skip):
                 if item.is_fault:
                     raise UserError(f"{item.what}: {item.reason}")
                 skipped[item] = None
-            else:
+            elif seeds := request.seeds or range(protocol.seeds_for(**_point_of(item))):
                 rows.append(identify(item))
                 for cell in (replace(rows[-1], seed=seed) for seed in seeds):
                     cells.setdefault(cell.key, cell)
+            else:
+                unasked += 1
+        if unasked:
+            skipped[Skip(f"{unasked} rows of {protocol.name}", "name --seeds to run them")] = None
     if not cells:
         raise UserError("nothing to run: " + "; ".join(f"{skip.what}: {skip.reason}" for skip in skipped))
     _check_effects(grid[0], rows)
@@ -123,6 +127,17 @@ def make_plan(request: Request, handed: Mapping[tuple[str, str], str] | None = N
         with handed_over(handed_by(cell)):
             _check_names_of(cell)
     return Plan(tuple(_in_shard(cells.values(), request.shard)), tuple(skipped))
+
+
+def _point_of(cell: Cell) -> dict[str, Any]:
+    """Its place on the axes of its table's grid."""
+    return {
+        "dataset": cell.dataset.text,
+        "partition": cell.partition.text,
+        "clients": cell.clients,
+        "method": cell.variant,
+        "backbone": cell.architecture.backbone,
+    }
 
 
 def _check_metrics(protocol: Protocol) -> None:
@@ -196,7 +211,7 @@ class _Identified:
         self._versions: dict[tuple[str, ...], str] = {}
 
     def __call__(self, cell: Cell) -> Cell:
-        parts = (cell.method, cell.partition.name, cell.split.name)
+        parts = (cell.method, cell.partition.name, cell.split.name, cell.task.name)
         if parts not in self._versions:
             self._versions[parts] = versions_of(cell)
         return replace(self._files.named(cell), versions=self._versions[parts])

@@ -47,6 +47,8 @@ class Override:
     settings: Mapping[str, Any]
     options: Mapping[str, OptionValue] = field(default_factory=dict)
     """Options of the method."""
+    seeds: int | None = None
+    """How many seeds run where no request names any; 0: none."""
     chosen: str = ""
     """How these settings or options, or the clients of a grid, were chosen on the very table, where no paper
     states them; empty where one does, or where no figure of the table depends on them."""
@@ -138,6 +140,11 @@ class Protocol:
     def options_for(self, **point: Any) -> dict[str, OptionValue]:
         """The options that the overrides give the method at a point of the grid (all axes given)."""
         return self._overridden("options", {}, point)
+
+    def seeds_for(self, **point: Any) -> int:
+        """How many seeds run at a point of the grid (all axes given), where no request names any."""
+        said = [override.seeds for override in self.overrides if override.matches(point)]
+        return next((seeds for seeds in reversed(said) if seeds is not None), self.seeds)
 
     def _overridden(self, part: str, base: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
         values = dict(base)
@@ -249,7 +256,9 @@ def _left_of(override: Mapping[str, Any], content: Mapping[str, Any]) -> dict[st
             left[key] = _without(left[key], own)
             if key == "settings" and left[key] != override[key]:
                 left.pop("chosen", None)
-    return left if any(left.get(part) for part in ("grid", "settings", "options", "chosen")) else None
+    return (
+        left if any(left.get(part) for part in ("grid", "settings", "options", "seeds", "chosen")) else None
+    )
 
 
 def _without(settings: Mapping[str, Any], said: Iterable[str]) -> dict[str, Any]:
@@ -367,6 +376,8 @@ class _Reader:
 
     def override(self, content: Mapping[str, Any]) -> Override:
         given = self.table(content, _OVERRIDE, "override")
+        if (given.get("seeds") or 0) < 0:
+            raise self.error(f"key 'seeds' must be at least 0, not {given['seeds']}")
         readers = {"when": self.grid, "grid": self.grid, "settings": self.settings}
         read = {key: read(given.get(key, {}), f"override.{key}") for key, read in readers.items()}
         return Override(**{**given, **read})

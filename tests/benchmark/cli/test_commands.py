@@ -83,6 +83,18 @@ def test_a_dry_run_lists_the_cells_and_leaves_no_trace(
     assert json.loads(capsys.readouterr().out)[0]["method"] == "fedavg"
 
 
+def test_a_dry_run_names_cells_without_their_graph(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDSUB_DATA", str(tmp_path))
+    monkeypatch.setenv("FEDSUB_CACHE", str(tmp_path / "cache"))
+    argv = ("--dataset", "cora", "community", "--method", "fedavg", "--clients", "3", "--dry-run")
+    assert run(tmp_path, *argv) == 0
+    captured = capsys.readouterr()
+    assert "no data  default: cora" in captured.out
+    assert "2 cells: 0 done before, 1 to run, 1 without their graph" in captured.err
+
+
 def test_a_dry_run_counts_what_a_run_again_would_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,27 @@ def test_every_cell_has_the_versions_of_its_own_parts(tmp_path: Path) -> None:
     found = {cell.dataset.text: cell for cell in cells("--table", str(path), "--method", "fedavg")}
     assert found["community"].versions != found["cora"].versions
     assert all(cell.versions == versions_of(cell) for cell in found.values())
+    links = path.with_name("links.toml")
+    links.write_text(TOY.replace("rounds = 5", 'task = "link-prediction"'))
+    both = cells("--table", str(path), str(links), "--method", "fedavg", "--dataset", "community")
+    assert {cell.task.name: "task=2" in cell.versions for cell in both} == {
+        "node-classification": False,
+        "link-prediction": True,
+    }
+
+
+def test_a_table_may_run_fewer_seeds_of_some_rows_and_more_where_they_are_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "toy.toml"
+    path.write_text(
+        f"{TOY}[[override]]\nwhen = {{ method = ['fedprox'] }}\nseeds = 0\n"
+        "[[override]]\nwhen = { method = ['fedprox[mu=0.7]'], clients = [3] }\nseeds = 1\n"
+    )
+    plan = make_plan(parse(["--table", str(path)]).request)
+    assert Counter(cell.label for cell in plan.cells) == {"fedavg": 4, "fedprox[mu=0.7]": 1}
+    assert [skip.what for skip in plan.skipped] == ["3 rows of toy"]
+    assert len(cells("--table", str(path), "--seeds", "3")) == 3 * 3 * 2
+    with pytest.raises(UserError, match="nothing to run: 2 rows of toy: name --seeds to run them"):
+        cells("--table", str(path), "--method", "fedprox[mu=0.5]")
 
 
 def test_two_tables_of_one_name_are_refused(toy: str, tmp_path: Path) -> None:
@@ -331,10 +353,10 @@ def test_a_metric_or_damage_that_cannot_be_is_refused_before_the_first_run(
         cells("--set", setting)
 
 
-def test_all_takes_every_table_but_the_default() -> None:
+def test_all_takes_every_table_but_those_to_try_things_with() -> None:
     found = {cell.protocol for cell in make_plan(parse(["--all", "--seeds", "1"]).request).cells}
-    assert {"quick", "fedpub-2", "fedstruct-1", "fedspray-2"} <= found
-    assert "default" not in found
+    assert {"fedpub-2", "fedstruct-1", "fedspray-2"} <= found
+    assert found.isdisjoint({"default", "quick"})
 
 
 def test_metrics_that_a_protocol_names_besides_the_tasks_own_are_in_the_cells(
