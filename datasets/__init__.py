@@ -1,4 +1,4 @@
-"""Graphs in, clients out: the registry of datasets, the partition schemes, the federation."""
+"""Graphs, partition schemes, splits, and the federation of clients made from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The project's own file format: one compressed npz per graph, nothing in it that needs unpickling.
+"""The archive format of graphs: one compressed npz file per graph, read without unpickling.
 
 Arrays: `feat_data`, `feat_indices`, `feat_indptr`, `feat_shape` (CSR) or `feat` (dense); `edge_src`,
 `edge_dst` (edges as upstream stores them); `label`; `meta` (JSON text: counts, citation, note). Where there

@@ -1,4 +1,4 @@
-"""Arrays kept on disk by content: what was computed once from the same matrix is read back."""
+"""Disk cache of arrays computed from a matrix, keyed by its content."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def digest(matrix: sp.csr_matrix) -> str:
 
 
 def folder(room: str) -> Path:
-    """Where arrays of one room are kept: `partitions`, `structure` or `authors` in the user's cache."""
+    """The folder of one kind of array in the user's cache: `partitions`, `structure` or `authors`."""
     return user_cache() / room
 
 
 def cached(room: str, kind: str, matrix: sp.csr_matrix, parameters: Mapping[str, object]) -> Path:
-    """The file of what these describe; it need not exist."""
+    """The cache file for this kind, matrix and parameters; it need not exist."""
     text = json.dumps([kind, digest(matrix), dict(parameters)], sort_keys=True, default=str)
     return folder(room) / f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:32]}.npz"
 
 
 def keep(path: Path, content: bytes | memoryview) -> None:
-    """Write a file of the cache; where that cannot be, a warning is logged."""
+    """Write a file of the cache; log a warning if it cannot be written."""
     try:
         write_atomically(path, content)
     except OSError as error:
@@ -54,7 +54,7 @@ def remember(
     compute: Callable[[], np.ndarray],
     dimensions: int = 2,
 ) -> np.ndarray:
-    """An array of numbers with one row for each of `matrix`, from the cache or else from `compute`.
+    """Read an array with one row for each row of `matrix` from the cache, else compute and keep it.
 
     The key hashes the matrix, the kind and the parameters (name whatever changes the result there:
     options, seed, library version). A file that cannot be read, or holds other than numbers in so many

@@ -14,11 +14,11 @@ from fedsub.datasets.loaders.planetoid import PARTS
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What is known of one published graph before it is loaded."""
+    """Expected counts, sources and citation of one published graph."""
 
     name: str
     title: str
-    """As papers write it."""
+    """Its name in papers."""
     nodes: int
     undirected_edges: int
     features: int
@@ -33,13 +33,13 @@ class DatasetInfo:
     largest_component: int | None = None
     """Nodes of the largest connected component; None if unknown."""
     metric: str = ""
-    """By which the field scores it, where that is not the accuracy: a metric of node classification."""
+    """Metric of node classification that papers report for it; empty for accuracy."""
     counts: bool = False
     """Upstream features are counts or weights that the usual loaders turn into 0/1, as we do by default."""
     incomplete_edges: int | None = None
-    """Undirected edges of an archive in circulation that is known to lack some."""
+    """Number of undirected edges in a known incomplete archive of this graph."""
     incomplete_note: str = ""
-    """What that archive lacks; carried into every record made with it."""
+    """What the incomplete archive lacks; stored in every record made with it."""
 
     @property
     def urls(self) -> tuple[str, ...]:

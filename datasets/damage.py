@@ -1,7 +1,7 @@
-"""Data of lower quality: noise on features and labels, edges, features and labels that are missing.
+"""Data of lower quality: noisy features and labels; missing edges, features and labels.
 
-The damage is done after partition and split, so that the clients and the roles of their nodes are those of
-the undamaged data; edges inside classes alone go before (`weakened`). OpenFGL's code has the same kinds
+Partition and split come first, so clients and roles are those of the undamaged data. Only edges inside
+classes are removed before (`weakened`). OpenFGL's code has the same kinds
 (`data/processing.py`), but scores on undamaged graphs, counts inside each client, and adds random edges where
 it says noise; here a client has one graph, and trains and is scored on it. Where a paper varies the share of
 nodes to train on and tests on all others (FedStruct, Figure 3), the split says so.

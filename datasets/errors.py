@@ -1,4 +1,4 @@
-"""What the suite raises when the cause is its input, not a fault of its own."""
+"""Errors caused by the user's input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Libraries that only some need, each of which an extra of the project installs."""
+"""Import of optional libraries, which extras of the package install."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fedsub.datasets.errors import UserError
 
 
 def needed(module: str, extra: str, by: str, otherwise: str = "") -> Any:
-    """An optional library, imported. `by` begins the sentence on a missing one, `otherwise` ends it.
+    """Import an optional library. `by` begins the sentence on a missing one, `otherwise` ends it.
 
     Raises UserError where it is not installed, and where it lacks something itself, which is then named.
     """

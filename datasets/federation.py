@@ -1,4 +1,4 @@
-"""The clients laid side by side: one block-diagonal graph in which client k owns one run of nodes."""
+"""All clients as one block-diagonal graph, with nodes sorted by client."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ class Federation:
         return torch.bincount(self.client[mask], minlength=self.clients)
 
     def missing_edges(self) -> Tensor:
-        """Edges of the graph between every two clients that neither holds, (K, K) int64, symmetric."""
+        """Number of edges between every two clients that neither client holds, (K, K) int64, symmetric."""
         source, target = (self.client[end] for end in self.inter.edges())
         between = torch.bincount(source * self.clients + target, minlength=self.clients**2)
         return between.view(self.clients, self.clients)
 
     def merged(self) -> tuple[Federation, Tensor]:
-        """One client that holds every node once, and all edges between them.
+        """Merge all clients into one that holds every node once, and all edges between them.
 
         Returns that federation of m nodes and, for each of the n nodes here, its row there; (n,).
         Where copies of a node differ in their role, training wins over validation over test.

@@ -1,4 +1,4 @@
-"""Download upstream files once: progress bar, sha256, atomic rename, and one sentence when it fails."""
+"""Download of upstream files, with progress bar, SHA-256 check and atomic rename."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Source:
 
 
 class DownloadError(UserError):
-    """An upstream file cannot be had; the sentence names the cause and the fix."""
+    """An upstream file cannot be downloaded."""
 
 
 def fetch(sources: Sequence[Source], folder: Path, remedy: str, progress: bool = True) -> dict[str, Path]:
@@ -73,8 +73,8 @@ def _fetch_one(source: Source, folder: Path, remedy: str, progress: bool) -> Pat
 
 
 def forget(paths: Iterable[Path]) -> None:
-    """Have files, which turned out to be others than expected, fetched anew the next time: what a network's
-    sign-in page or a broken proxy once sent in their place is not what upstream is held to."""
+    """Delete files with unexpected content and their stored hashes, so that they are downloaded again. A
+    sign-in page or a broken proxy may have sent something else once."""
     for path in paths:
         path.with_name(f"{path.name}.sha256").unlink(missing_ok=True)
 

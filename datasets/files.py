@@ -1,4 +1,4 @@
-"""Files: written whole or not at all, and one sentence where the operating system refuses."""
+"""Finding files, writing them atomically, and reporting errors of the operating system."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedsub.datasets.errors import UserError
 
 
 def find_data(noun: str, path: str) -> Path:
-    """A file that a person names: in the working folder, else in FEDSUB_DATA.
+    """Find a file that a user names: in the working folder, else in FEDSUB_DATA.
 
     Raises UserError if it is in neither; `noun` says what it should have been.
     """
@@ -32,7 +32,7 @@ def find_data(noun: str, path: str) -> Path:
 
 
 def user_cache() -> Path:
-    """The folder for what can be had again: FEDSUB_CACHE, else the operating system's cache folder for us."""
+    """The cache folder: FEDSUB_CACHE, else the operating system's cache folder for fedsub."""
     folder = os.environ.get("FEDSUB_CACHE")
     return Path(folder).expanduser() if folder else Path(pooch.os_cache("fedsub-bench"))
 

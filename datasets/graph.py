@@ -1,4 +1,4 @@
-"""A node-classification graph, cleaned: the one form in which every loader hands over its data."""
+"""A cleaned node-classification graph, the form that every loader returns."""
 
 from __future__ import annotations
 
@@ -29,15 +29,14 @@ class Dataset:
     """(n,) int64 in 0…C−1; −1 for a node without a label, which plays no role in any split."""
     classes: int
     note: str = ""
-    """What makes results on this graph approximate; carried into every record."""
+    """Why results on this graph are approximate; stored in every record."""
     official: np.ndarray | None = None
     """(3, S, n) bool: training, validation and test nodes of the S splits published with the graph."""
     attributes: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """Name → (n,) integers or text: what else is known of the nodes, such as a country or a year (see
+    """Name → (n,) integers or text: further attributes of the nodes, such as country or year (see
     `valued`)."""
     component: np.ndarray | None = None
-    """(N,) bool: which n nodes of the graph that was loaded make up its largest component, where the others
-    were left out."""
+    """(N,) bool: nodes of the loaded graph that were kept, if only its largest component was."""
 
     @property
     def nodes(self) -> int:
@@ -56,7 +55,7 @@ class Dataset:
 
 
 def check_dataset(dataset: Dataset) -> None:
-    """Raises UserError for a dataset that is not as its fields say; for one that users made themselves."""
+    """Raises UserError if a user's dataset does not have the shapes and types of its fields."""
     nodes, labels = dataset.nodes, dataset.labels
     mended = "make it with datasets.graph.build_dataset, which does that"
     if dataset.features.ndim != 2 or len(dataset.features) != nodes or labels.shape != (nodes,):
@@ -100,7 +99,7 @@ def check_dataset(dataset: Dataset) -> None:
 
 
 def valued(attribute: np.ndarray) -> np.ndarray:
-    """Which nodes have a value of an attribute, (n,) bool: −1, or an empty text, says that one has none."""
+    """Which nodes have a value of an attribute, (n,) bool; −1 and empty text mean none."""
     return attribute != "" if attribute.dtype.kind == "U" else attribute.astype(np.int64) != -1
 
 

@@ -1,4 +1,4 @@
-"""The types that functions and dataclasses state of their parameters and fields."""
+"""Type hints of functions' parameters and dataclasses' fields."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedsub.datasets.errors import UserError
 
 @lru_cache(maxsize=256)
 def hints_of(target: Callable[..., Any], names: tuple[str, ...]) -> Mapping[str, Any]:
-    """The types of these parameters, or of these fields of a class, with what they are annotated with.
+    """Type hints of these parameters or fields, with their annotations.
 
     A name without a type is left out; the types of other names need not exist at run time.
     Raises UserError for a type that cannot be resolved.

@@ -1,4 +1,4 @@
-"""Limits of numbers, stated in the types of fields and options: `mu: NonNegative = 0.01`."""
+"""Limits of numbers as annotated types of fields and options: `mu: NonNegative = 0.01`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedsub.datasets.hints import hints_of
 
 @dataclass(frozen=True)
 class Limit:
-    """What a number must be besides finite."""
+    """A limit of a finite number."""
 
     words: str
     """After 'must'."""

@@ -1,4 +1,4 @@
-"""Edges held out for link prediction: which pairs of a client's nodes are joined.
+"""Link prediction: held-out edges, and pairs of nodes without an edge.
 
 FedCog (section 5.3) and FED-PUB (Figure 10): positives are edges, negatives as many pairs without one.
 Edges held out for validation and test leave the graph, in both directions, before any method sees it, and
@@ -38,13 +38,13 @@ class LinkOptions:
     width: Count = 100
     """Numbers of an embedding."""
     test: ShareBelowOne = 0.1
-    """Share of the edges that is held out for test."""
+    """Share of the edges held out for test."""
     validation: ShareBelowOne = 0.1
     """Share held out for validation."""
     negatives: Literal["fresh", "fixed"] = "fresh"
-    """Pairs without an edge to train on: `fresh` in every epoch, or the same `fixed` ones throughout."""
+    """Training pairs without an edge: drawn anew in every epoch (`fresh`) or once (`fixed`)."""
     pairs: Literal["inside", "everywhere"] = "inside"
-    """Held-out pairs lie `inside` clients, or `everywhere`: among all nodes, whosever they are."""
+    """Where held-out pairs lie: `inside` clients, or `everywhere` among all nodes."""
 
     def __post_init__(self) -> None:
         """Raises UserError for a value that is impossible."""
@@ -56,7 +56,7 @@ class LinkOptions:
 
     @classmethod
     def of(cls, given: str | Spec) -> LinkOptions:
-        """From the options of `link-prediction[…]`. Raises UserError for an unknown or impossible one."""
+        """Parse the options of `link-prediction[…]`. Raises UserError for an unknown or impossible one."""
         return cls(**checked_options(NAME, cls, Spec.of(given).written))
 
 
@@ -70,7 +70,7 @@ class Pairs:
     """(P,) float32, 1 for an edge."""
 
     def to(self, device: torch.device | str) -> Pairs:
-        """The same on another device."""
+        """Copy the pairs to another device."""
         return Pairs(self.ends.to(device), self.joined.to(device))
 
 
@@ -148,7 +148,7 @@ def draw_links(federation: Federation, options: LinkOptions, seed: int) -> Links
 
 
 def _between(nodes: np.ndarray, edges: np.ndarray, total: np.int64) -> np.ndarray:
-    """Those of `edges` (codes) with both ends among `nodes`, no node to itself."""
+    """The `edges` (codes) with both ends among `nodes`, without self-loops."""
     first, second = np.divmod(edges, total)
     return edges[np.isin(first, nodes) & np.isin(second, nodes) & (first != second)]
 

@@ -1,4 +1,4 @@
-"""Names with options, as people type them: `fedprox[mu=0.01]`, `metis[recursive=true]`."""
+"""Names with options in brackets: `fedprox[mu=0.01]`, `metis[recursive=true]`."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _KINDS = {bool: "true or false", int: "a whole number", float: "a finite number"
 
 @dataclass(frozen=True)
 class Spec:
-    """A name with its options: parsed once, where text enters, and passed on as this object.
+    """A parsed name with options.
 
     Two are equal if they are spelt alike: the spelling is what records and their keys hold.
     """
 
     text: str
-    """As it was spelt, `name[key=value,…]`."""
+    """The original text, `name[key=value,…]`."""
     name: str = field(init=False, compare=False)
-    """Without its options: a registered name, or the path of a file."""
+    """Name without options: a registered name, or the path of a file."""
     written: Mapping[str, str] = field(init=False, compare=False, repr=False)
-    """The options as they were spelt, in that order: where text is wanted, `007` is not 7."""
+    """The options as text, in their order; for an option of type text `007` is not 7."""
 
     def __post_init__(self) -> None:
         """Raises UserError if the brackets or an option are malformed, or an option is repeated."""
@@ -66,7 +66,7 @@ class Spec:
 
     @classmethod
     def of(cls, given: str | Spec) -> Spec:
-        """For functions that people call: takes the text as well as the object."""
+        """Parse a text; return a `Spec` unchanged."""
         return given if isinstance(given, Spec) else cls(given)
 
 
@@ -105,7 +105,7 @@ def format_name(name: str, options: Mapping[str, OptionValue]) -> str:
 
 
 def defaults_of(target: Callable[..., Any], given: int = 0) -> dict[str, Any]:
-    """What a function takes as options, with their defaults; so for the fields of a dataclass.
+    """Options of a function, or fields of a dataclass, with their defaults.
 
     The first `given` parameters are the caller's to give; an option without a default is left out.
     """
@@ -114,7 +114,7 @@ def defaults_of(target: Callable[..., Any], given: int = 0) -> dict[str, Any]:
 
 
 def defaults_in_words(defaults: Mapping[str, Any]) -> str:
-    """Options with their defaults as people read them: `mu=0.01, recursive=false`."""
+    """Options with their defaults as text: `mu=0.01, recursive=false`."""
     return ", ".join(f"{key}={format_value(value)}" for key, value in defaults.items())
 
 

@@ -1,4 +1,4 @@
-"""A user's own graph, from an object or a file: PyG, DGL, networkx; `.pt`, `.graphml`, CSV.
+"""A user's graph from a PyG, DGL or networkx object, or from a `.pt`, `.graphml` or CSV file.
 
 Labels are whole numbers from 0 or names, which are numbered in alphabetical order; -1, none and an empty
 field mean a node without a label, which is never trained, validated or tested on.
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 NODES, EDGES = "nodes.csv", "edges.csv"
 _LIKE_ID = re.compile(r"(?i)(^|[^a-z])id$|^node$")
-"""Names of columns that are meant as `id`."""
+"""Column names that probably mean `id`."""
 FEATURES = ("x", "feat", "feature", "features", "attr")
-"""What the features are called, the first that is there."""
+"""Names of the features; the first one present counts."""
 LABELS = ("y", "label", "labels", "class")
-"""What the labels are called, the first that is there."""
+"""Names of the labels; the first one present counts."""
 MASKS = ("train_mask", "val_mask", "test_mask")
-"""What the official splits are called, in PyG and DGL; the second may be missing."""
+"""Names of the official splits in PyG and DGL; the second may be missing."""
 ROLES = {"train": 0, "val": 1, "valid": 1, "validation": 1, "test": 2, "": 3}
 """The values of an attribute `split`, and their places in `RawGraph.official`; the last has none."""
 LONGEST_TEXT = 200
@@ -49,7 +49,7 @@ LONGEST_TEXT = 200
 
 
 def name_of(path: Path) -> str:
-    """What the graph at a path is called: as its file, or its folder where that is what names it."""
+    """The name of the graph at a path: that of its file or folder."""
     path = path.expanduser()
     if path.is_dir():
         return path.resolve().name
@@ -65,7 +65,7 @@ def files_of(path: Path) -> list[Path]:
 
 
 def read(path: Path) -> Dataset:
-    """The graph in a file of one's own, or in a folder that holds `nodes.csv` and `edges.csv`.
+    """Read a graph from a user's file, or from a folder with `nodes.csv` and `edges.csv`.
 
     `.pt`: a PyG `Data`, or a dict of tensors named alike, `edge_index` (2, m), `x` (n, d), `y` (n,).
     `.graphml`: an attribute `label` (or another of LABELS) of every node, its numbers are features.
@@ -140,7 +140,7 @@ def from_networkx(graph: Any, name: str = "graph") -> Dataset:
 
 
 def as_own(graph: Any) -> Dataset:
-    """The `Dataset` of whatever object holds a graph: a Dataset, PyG `Data`, DGLGraph or networkx graph.
+    """Convert a Dataset, PyG `Data`, DGLGraph or networkx graph to a `Dataset`.
 
     Raises UserError for anything else, and for a Dataset that is not as its fields say."""
     if isinstance(graph, Dataset):
@@ -168,7 +168,7 @@ def _build(
     labels: np.ndarray,
     further: Mapping[Any, Any],
 ) -> Dataset:
-    """`further`: what else the graph holds; what of it is official splits or attributes is kept."""
+    """Build the Dataset. Official splits and attributes among the `further` arrays are kept."""
     codes, classes = _numbered(name, labels)
     if isinstance(features, torch.Tensor):
         features = features if features.layout is torch.strided else features.to_dense()
@@ -312,7 +312,7 @@ def _load_tensors(path: Path) -> Any:
 
 @contextlib.contextmanager
 def _allowed() -> Iterator[None]:
-    """Where PyG is at hand its `Data` may be read from a file, and nothing else beside tensors."""
+    """Allow PyG's `Data` in files if PyG is installed; otherwise only tensors."""
     found: list[Any] = []
     with contextlib.suppress(ImportError):
         from torch_geometric.data.data import Data, DataEdgeAttr, DataTensorAttr
@@ -341,7 +341,7 @@ def _from_tables(nodes: Path, edges: Path) -> Dataset:
     named = "id" in table
     if not named and (meant := [column for column in table if _LIKE_ID.search(str(column))]):
         raise UserError(
-            f"{nodes} has a column {str(meant[0])!r} and none called id: call that of the nodes' ids id"
+            f"{nodes} has a column {str(meant[0])!r} and none called id: name the column of node ids id"
         )
     pairs = pairs.iloc[:, :2]
     if named and not all(map(pandas.api.types.is_numeric_dtype, (table["id"], *pairs.dtypes))):
@@ -368,8 +368,7 @@ def _from_tables(nodes: Path, edges: Path) -> Dataset:
 
 
 def _refuse_misprints(path: Path, texts: pandas.DataFrame) -> None:
-    """Raises UserError for a column of which most fields are numbers: one that is none would make text, and
-    no feature, of them all."""
+    """Raises UserError for a non-number in a column of numbers: it would make the whole column text."""
     import pandas
 
     for key in texts:

@@ -1,7 +1,6 @@
-"""What is found by its name: the modules of a package, entry points, and paths to .py files.
+"""Lookup of methods, graphs, partition schemes and splits by name: built-in modules, entry points, .py files.
 
-Methods, graphs, partition schemes and splits are all found so. What comes from outside the tree is loaded
-here alone, and whatever it raises becomes one sentence that names its file and line.
+Code from outside the package is loaded only here. Its exceptions become one sentence with file and line.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _HANDED: ContextVar[Handed] = ContextVar("handed", default=MappingProxyType({}))
 
 @contextmanager
 def handed_over(found: Handed) -> Iterator[None]:
-    """Inside the block the names in `found` are known, before all others of their kind."""
+    """Within the block the names in `found` take precedence over all others of their kind."""
     token = _HANDED.set({**_HANDED.get(), **found})
     try:
         yield
@@ -42,7 +41,7 @@ def handed_over(found: Handed) -> Iterator[None]:
 
 
 def handed(noun: str, name: str) -> Any:
-    """What is handed over under a name, a path as text; None if nothing is."""
+    """The object or path (as text) handed over under a name; None if there is none."""
     return _HANDED.get().get((noun, name))
 
 
@@ -52,7 +51,7 @@ def handed_names(noun: str) -> list[str]:
 
 
 def anything_handed() -> bool:
-    """Whether some name is known only here."""
+    """Whether any object is handed over."""
     return bool(_HANDED.get())
 
 
@@ -81,7 +80,8 @@ LOADED = "fedsub_plugin_"
 """Begins the names of modules from files."""
 OURS = ("fedsub", "benchmark", "datasets", "methods", "tests")
 _BESIDE: dict[str, dict[str, tuple[int, int] | None]] = {}
-"""Module from a file → those that it found in its folder, as they were; of the process, as `sys.modules`."""
+"""Module from a file → states of the modules it imported from its folder; one for the process, as
+`sys.modules`."""
 
 
 def load_file(noun: str, path: Path) -> ModuleType:
@@ -121,8 +121,7 @@ def load_file(noun: str, path: Path) -> ModuleType:
 
 
 def _is_beside(name: str, folder: Path) -> bool:
-    """Whether a module that is imported is of the user's own and lies in a folder: no library, nor the script
-    that runs."""
+    """Whether an imported module is the user's, lies in a folder, and is not the running script."""
     place = getattr(sys.modules[name], "__file__", None)
     own = name.partition(".")[0] not in (*OURS, "__main__") and not name.startswith(LOADED)
     if not own or place is None or Path(place).is_relative_to(sys.prefix):
@@ -131,7 +130,7 @@ def _is_beside(name: str, folder: Path) -> bool:
 
 
 def _state(name: str) -> tuple[int, int] | None:
-    """What tells that the file of a module that is imported was changed; None without one."""
+    """State of the file of an imported module, which changes with it; None without a file."""
     try:
         found = Path(str(sys.modules[name].__file__)).stat()
     except (KeyError, OSError):
@@ -154,23 +153,23 @@ def _module_names(path: tuple[str, ...], changed: tuple[int, ...]) -> tuple[str,
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of function that is found by name, and how to call one."""
+    """A kind of function that is looked up by name."""
 
     noun: str
     """In errors: 'partition scheme'."""
     function: str
-    """What the function is called in a module of this kind."""
+    """Name of the function in a module of this kind."""
     group: str
-    """Of entry points; each names such a module or the function itself."""
+    """Group of entry points; each names such a module or the function itself."""
     package: str = ""
-    """Where those of the tree lie, one a module; empty if they lie elsewhere."""
+    """Package with the built-in ones, one a module; empty if they lie elsewhere."""
     shared: tuple[str, ...] = ()
-    """The modules of `package` that are none."""
+    """Modules of `package` that hold no such function."""
     given: int = 0
-    """How many positional arguments come before the options."""
+    """Number of positional arguments before the options."""
 
     def built_in(self) -> dict[str, str]:
-        """Name → module of those of the tree, which are imported when first used."""
+        """Name → module of the built-in ones, which are imported when first used."""
         return modules_of(self.package, self.shared) if self.package else {}
 
     def names(self) -> list[str]:
@@ -226,11 +225,11 @@ class Kind:
         return first.partition(": ")[2] or first
 
     def version(self, name: str) -> int:
-        """What its module says in `VERSION`, raised whenever its results change; 1 if it says nothing."""
+        """`VERSION` of its module, raised whenever its results change; 1 by default."""
         return int(getattr(inspect.getmodule(self.find(name)), "VERSION", 1))
 
     def call(self, name: str, *given: Any, **options: Any) -> Any:
-        """What the function returns. Raises UserError for whatever a plug-in raises."""
+        """Call the function. Raises UserError for any exception of a plug-in."""
         function = self.find(name)
         try:
             return function(*given, **options)

@@ -1,4 +1,4 @@
-"""Every graph by name: what it should hold, where it comes from, and how to load it.
+"""Registry of graphs: expected content, source and loading by name.
 
 Names of files are accepted as well (an `.npz` archive, a `.py` module with `load() -> Dataset`, and what
 `datasets.own` reads), and so are names that installed packages offer under the entry point group
@@ -37,7 +37,7 @@ def names() -> list[str]:
 
 
 def info(name: str | Spec) -> DatasetInfo:
-    """What the registry says of a published graph. Raises UserError for any other name."""
+    """The registry's entry of a published graph. Raises UserError for any other name."""
     base = Spec.of(name).name
     if base not in REGISTRY:
         raise unknown("dataset", base, REGISTRY)
@@ -118,7 +118,7 @@ def check(name: str | Spec, **parameters: OptionValue) -> dict[str, Any]:
 
 
 def _binary(binary: bool = True) -> None:
-    """What a published graph takes."""
+    """Options of a published graph."""
 
 
 def is_available(name: str | Spec, data_directory: Path | None = None) -> bool:
@@ -130,7 +130,7 @@ def is_available(name: str | Spec, data_directory: Path | None = None) -> bool:
 
 
 def how_to_get(name: str | Spec) -> str:
-    """One sentence on what to do for a published graph that is not here."""
+    """One sentence on how to get a published graph that is not here."""
     base = Spec.of(name).name
     return (
         f"put {base}.npz into the folder that FEDSUB_DATA names, or run `python -m datasets fetch {base}` "

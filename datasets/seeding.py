@@ -9,7 +9,7 @@ from fedsub.datasets.errors import UserError
 
 
 def stream(seed: int, purpose: str) -> np.random.Generator:
-    """A generator of its own for every purpose.
+    """A separate random generator for every purpose.
 
     Two draws from the same seed would be the same numbers: clients drawn like labels hold one class
     each, roles drawn like clients give a client one role.
@@ -21,5 +21,5 @@ def stream(seed: int, purpose: str) -> np.random.Generator:
 
 
 def torch_stream(seed: int, purpose: str) -> torch.Generator:
-    """The same of torch. Raises UserError for a negative seed."""
+    """A torch generator for every purpose. Raises UserError for a negative seed."""
     return torch.Generator().manual_seed(int(stream(seed, purpose).integers(2**63)))

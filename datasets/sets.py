@@ -10,7 +10,7 @@ import numpy as np
 
 
 def distinct(values: np.ndarray) -> np.ndarray:
-    """The different ones of `values` ((m,) integers), ascending."""
+    """The distinct `values` ((m,) integers), ascending."""
     ordered = np.sort(values)
     first = np.ones(len(ordered), dtype=bool)
     first[1:] = ordered[1:] != ordered[:-1]

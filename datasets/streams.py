@@ -1,4 +1,4 @@
-"""Standard output whose reader may have gone."""
+"""Standard output closed by its reader."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ import sys
 
 
 def close_output() -> None:
-    """Send what is still to be written nowhere: after a BrokenPipeError, as with `| head`, none wants it."""
+    """Discard remaining output after a BrokenPipeError, as with `| head`."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

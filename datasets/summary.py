@@ -1,4 +1,4 @@
-"""The figures by which graphs are told apart: counts, homophily, components."""
+"""Summary of a graph: counts, homophily, components."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Summary:
     features: int
     classes: int
     homophily: float
-    """Share of edges whose ends have the same label, of those whose ends have one; 0 without any."""
+    """Share of edges with equal labels at both ends, among edges with two labelled ends; 0 without any."""
     components: int
     largest_component: int
     """Nodes in the largest connected component."""

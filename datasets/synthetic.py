@@ -1,4 +1,4 @@
-"""Generated graphs, no file needed: the embedded default and FED-PUB's two synthetic settings."""
+"""Generated graphs: `community`, the default graph, and FED-PUB's two synthetic settings."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ class CommunityOptions:
     nodes: Count = 2000
     classes: Count = 6
     features: Count = 500
-    """Words of the vocabulary."""
+    """Size of the vocabulary."""
     homophily: Share = 0.8
-    """Share of edges between nodes of one class: about the measured edge homophily, unless edges run out."""
+    """Share of edges between nodes of one class, close to the measured edge homophily."""
     noise: Share = 0.5
     """Share of a node's words drawn from the whole vocabulary instead of its class's topic, in [0, 1]."""
     average_degree: Positive = 5.0
-    """At most: fewer where distinct edges of the wanted kinds run out."""
+    """Mean number of neighbours, an upper bound: distinct edges of the wanted kinds may run out."""
     communities: Count = 24
     """Densely connected groups of nodes; most of a group's nodes share one class."""
     purity: Share = 0.8
     """Share of a community's nodes that have the community's own class, in [0, 1]."""
     locality: Share = 0.85
-    """Share of edges whose end is sought in their community, in [0, 1]; those of others are sought in any, by
-    chance in the same, and where it lacks a node of the wanted class, anywhere."""
+    """Share of edges that end in their own community, in [0, 1]; the others end in any. Without a node of the
+    wanted class there, an edge ends anywhere."""
     imbalance: NonNegative = 1.0
     """Spread of community sizes (standard deviation of their logarithm), at least 0; 0 is all equal."""
     words: Count = 8
@@ -130,7 +130,7 @@ def _bags_of_words(options: CommunityOptions, labels: np.ndarray, rng: np.random
 
 @dataclass(frozen=True)
 class FedPubOptions:
-    """Parameters that FED-PUB's text leaves open in its synthetic settings (its Appendix B.3)."""
+    """Parameters of FED-PUB's synthetic settings (Appendix B.3) that its text leaves open."""
 
     purity: Share = 0.9
     """Share of a community's nodes with the community's own label, in [0, 1]; the rest are uniform.
@@ -149,7 +149,7 @@ class FedPubOptions:
 
 @dataclass(frozen=True)
 class FedPubSetting:
-    """What FED-PUB's text does say of one setting."""
+    """Parameters of one synthetic setting that FED-PUB's text states."""
 
     name: str
     subgraphs: tuple[int, ...]
@@ -205,7 +205,7 @@ class Generator:
     build: Callable[..., Dataset]
     """Takes the options; returns the graph."""
     nodes: int
-    """By default; so are the next two."""
+    """Number of nodes, by default; the next two likewise."""
     features: int
     classes: int
     citation: str = ""

@@ -1,4 +1,4 @@
-"""Tables of comma-separated values with a row of names, and those that pandas would read as other tables."""
+"""Reading of CSV tables with a row of names."""
 
 from __future__ import annotations
 

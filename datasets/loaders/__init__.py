@@ -1,4 +1,4 @@
-"""Upstream formats, one file each: every module's `parse(files)` turns downloaded files into a `RawGraph`."""
+"""Parsers of upstream formats. Every module's `parse(files)` turns downloaded files into a `RawGraph`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Open `.npz` files from the network: never unpickle, and turn any damage into one sentence."""
+"""Safe reading of downloaded `.npz` files: never unpickles, and reports damage as one error."""
 
 from __future__ import annotations
 

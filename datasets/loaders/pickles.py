@@ -1,4 +1,4 @@
-"""Read pickles from the network without running what they say.
+"""Safe reading of downloaded pickles, without running code in them.
 
 A pickle is a program; the published graphs need four harmless names of it. Everything else raises.
 Arrays and matrices are received by stand-ins: numpy's and scipy's own classes never see its content
@@ -36,7 +36,7 @@ class PickledType:
 
 
 class _Pickled:
-    """Receives the state of a pickled object, whatever it is."""
+    """Receives the state of any pickled object."""
 
     state: object = None
 

@@ -1,4 +1,4 @@
-"""What every upstream parser returns: plain arrays, before any clean-up."""
+"""Plain arrays of a graph as upstream stores them, before cleaning."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class RawGraph:
     official: np.ndarray | None = None
     """(3, S, n) bool: training, validation and test nodes of the S splits published with the graph."""
     attributes: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """Name → (n,) integers or text: what else is known of the nodes."""
+    """Name → (n,) integers or text: further attributes of the nodes."""
 
 
 def malformed(path: Path, reason: str) -> MalformedFileError:
@@ -79,9 +79,7 @@ def malformed(path: Path, reason: str) -> MalformedFileError:
 
 
 def checked(raw: RawGraph, path: Path, unlabelled: bool = False) -> RawGraph:
-    """The graph itself, once its arrays are known to fit together.
-
-    `unlabelled` allows nodes without a label, -1.
+    """Check that a graph's arrays fit together, and return it. `unlabelled` allows nodes without a label, -1.
 
     Raises MalformedFileError if shapes or types are wrong, lengths disagree, an edge ends outside
     the graph, a label is negative or not below the number of nodes, a feature is not finite in
@@ -132,7 +130,7 @@ def masks_of(stored: Sequence[np.ndarray], nodes: int, path: Path) -> np.ndarray
 
 
 def csr(stored: Sequence[np.ndarray], shape: np.ndarray | tuple[int, ...], path: Path) -> sp.csr_matrix:
-    """A CSR matrix from data, indices and indptr as stored in a file nobody vouches for.
+    """A CSR matrix from the data, indices and indptr of an untrusted file.
 
     Raises MalformedFileError where the parts do not make a matrix (a shape that is not two integers
     in 0…2³¹−1, out-of-range columns, a row pointer that does not end at the number of entries, ...).
@@ -200,7 +198,7 @@ def open_zip(path: Path, content: str) -> Iterator[zipfile.ZipFile]:
 
 
 def sole_member(archive: zipfile.ZipFile, path: Path, ending: str) -> zipfile.ZipInfo:
-    """The one member of a zip file whose name ends so, wherever in it.
+    """The one member of a zip file whose name has this ending, in any folder.
 
     Raises MalformedFileError if there is none, more than one, or it is implausibly large.
     """

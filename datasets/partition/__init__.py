@@ -1,4 +1,4 @@
-"""Partition schemes: which client holds which nodes. `partition(dataset, scheme, clients, seed)`.
+"""Partition schemes: `partition(dataset, scheme, clients, seed)` assigns nodes to clients.
 
 A scheme is a file beside this one, called as the scheme is but for `_` in place of `-`, with a function
 `partition(dataset, clients, seed, *, option=default, …)` that returns a client per node, (n,) integers
@@ -28,7 +28,7 @@ SCHEMES = Kind(
 
 
 def takes_clients_from_data(scheme: str | Spec) -> bool:
-    """Whether the data says how many clients there are, so that nobody needs to."""
+    """Whether the scheme takes the number of clients from the data."""
     return Spec.of(scheme).name == "attribute"
 
 

@@ -1,4 +1,4 @@
-"""`attribute`: natural clients: nodes of one country, hospital, year, as the graph's file says."""
+"""`attribute`: natural clients, one for each value of a node attribute such as country, hospital or year."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Moving nodes between clients: sizes made level, no client left empty; all deterministic."""
+"""Deterministic balancing of client sizes, so that no client is empty."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def even_sizes(nodes: int, clients: int) -> np.ndarray:
 
 
 def level(assignment: np.ndarray, capacity: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Move what a client holds beyond its capacity to clients with room, emptiest first.
+    """Move nodes beyond a client's capacity to clients with room, emptiest first.
 
     `assignment` (n,) client per node; `capacity` (K,) with Σ ≥ n; `order` (n,) says which nodes of a
     client stay: the earliest. What one client gives up stays together as far as room allows.

@@ -1,4 +1,4 @@
-"""What a partition is: the nodes of every client, checked."""
+"""The class `Partition`: the nodes of every client, checked."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _no_edges() -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """What a scheme returns that adds edges to the graph."""
+    """Result of a scheme that adds edges to the graph."""
 
     clients: np.ndarray | Sequence[np.ndarray]
     """A client per node, or a list of node arrays."""
@@ -98,7 +98,7 @@ def group(assignment: np.ndarray, clients: int) -> list[np.ndarray]:
 
 
 def of_component(dataset: Dataset, assignment: np.ndarray, called: str) -> np.ndarray:
-    """A client for every node of the dataset, from one for every node of the graph that it was taken from.
+    """Restrict an assignment of the whole graph's nodes to the nodes of its largest component.
 
     One that is of the dataset's nodes already is handed back. `called` names it where one cannot be had:
     raises UserError for a client that has nodes outside the largest component alone.
@@ -117,7 +117,7 @@ def of_component(dataset: Dataset, assignment: np.ndarray, called: str) -> np.nd
 def as_partition(
     scheme: str, result: np.ndarray | Sequence[np.ndarray] | Drawn, nodes: int, clients: int
 ) -> Partition:
-    """Check what a scheme returned, a client per node or a list of node arrays, and wrap it.
+    """Check a scheme's result, a client per node or a list of node arrays, and make it a `Partition`.
 
     Raises UserError if it is not one integer per node, names a client or node that does not exist,
     repeats a node within a client, or leaves a client empty; or if edges that it adds are none.
@@ -179,7 +179,7 @@ def _checked_edges(scheme: str, edges: np.ndarray, nodes: int) -> np.ndarray:
 
 
 def _integers(scheme: str, values: np.ndarray) -> np.ndarray:
-    """The values in their own type: large unsigned ones would become negative before they are compared."""
+    """The values in their original type; large unsigned ones would become negative."""
     try:
         array = np.asarray(values)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""`file`: a partition of one's own, read from a file; also FedSpray's published clients."""
+"""`file`: a partition read from a user's file; also FedSpray's published clients."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def partition(
 
 
 def _within(nodes: np.ndarray, component: np.ndarray) -> np.ndarray:
-    """Ids of the whole graph as those of its component; ids of no node stay none."""
+    """Convert ids of the whole graph to ids of its component; ids of no node lie behind its last."""
     known = (nodes >= 0) & (nodes < len(component))
     place = np.where(component, np.cumsum(component) - 1, -1)
     inside = place[nodes[known].astype(np.int64)]
@@ -51,7 +51,7 @@ def _within(nodes: np.ndarray, component: np.ndarray) -> np.ndarray:
 
 
 def _read(path: str, key: str) -> np.ndarray | list[np.ndarray]:
-    """A client per node, or the nodes of every client, as they stand in the file."""
+    """Read a client per node, or the nodes of every client, from the file."""
     found = find_data("partition file", path)
     try:
         if found.suffix in (".csv", ".txt"):

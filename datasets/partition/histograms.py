@@ -1,4 +1,4 @@
-"""Communities with like labels brought together: what `louvain-plus` and `metis-plus` have in common."""
+"""Merging of communities with similar label distributions, for `louvain-plus` and `metis-plus`."""
 
 from __future__ import annotations
 

@@ -20,9 +20,9 @@ from fedsub.datasets.partition import balance
 from fedsub.datasets.seeding import stream
 
 VERSION = 1
-"""Also that of the schemes that are made of its communities."""
+"""Version of this scheme and of schemes built on its communities."""
 SLACK = 20
-"""Nodes beyond n/K that a client may hold, in FedStruct's reference code."""
+"""Extra nodes beyond n/K that FedStruct's reference code allows a client."""
 
 
 def partition(

@@ -1,7 +1,7 @@
 """`louvain-largest`: the K largest Louvain communities as clients; the rest of the graph is dropped.
 
-FedSpray's preparation: K = 7 on PubMed, 12 on WikiCS and Coauthor Physics, 20 on Flickr. Its very
-clients come through the `file` scheme.
+FedSpray's preparation: K = 7 on PubMed, 12 on WikiCS and Coauthor Physics, 20 on Flickr. Its published
+clients are read by the scheme `file`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`planted`: the clients that a generated graph is made of.
+"""`planted`: the clients from which a generated graph was built.
 
 FED-PUB's synthetic graphs (its Figures 1 and 3) are drawn subgraph by subgraph, one per client.
 """

@@ -1,4 +1,4 @@
-"""A picture of a partition: clients as nodes, the edges that it cuts between them as links."""
+"""A plot of a partition: clients as nodes, cut edges as links."""
 
 from __future__ import annotations
 

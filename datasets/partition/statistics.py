@@ -1,4 +1,4 @@
-"""How a partition cuts a graph: sizes, edges kept and lost, how unlike the clients' labels are."""
+"""Statistics of a partition: client sizes, kept and cut edges, label heterogeneity."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class PartitionStatistics:
     """Median over pairs of two clients of the Jensen–Shannon distance of their label distributions:
     the square root of the divergence in nats, in [0, 0.833]."""
     heterogeneity: float
-    """The same median over all K² pairs, those of a client with itself included: so FED-PUB's Table 4
-    must have been computed, as its overlapping partitions show (Cora, 10 clients: 0.30, not 0.54)."""
+    """The same median over all K² pairs, including a client with itself. FED-PUB's Table 4 fits this
+    definition (Cora, 10 overlapping clients: 0.30, not 0.54)."""
     label_distance: float
-    """Mean over clients of the L1 distance of their label distribution to the graph's, in [0, 2]: the earth
-    mover distance of Zhao et al. 2018, whom FedCog cites for it (Section 5.1)."""
+    """Mean over clients of the L1 distance between their label distribution and the graph's, in [0, 2]: the
+    earth mover distance of Zhao et al. 2018, cited by FedCog (Section 5.1)."""
     pairwise_label_distance: float | None
     """Mean over pairs of two clients of the L1 distance of their label distributions, in [0, 2]: what FedCog
     prints."""

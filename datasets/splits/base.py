@@ -1,4 +1,4 @@
-"""What a split is: the role of each client's copy of a node, checked."""
+"""The class `Split`: the role of each client's copy of a node, checked."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class Split:
 
 @dataclass(frozen=True)
 class Shares:
-    """How many of n nodes play each role; what exceeds the sum of the shares plays none."""
+    """Shares of nodes for training, validation and test; nodes beyond their sum have no role."""
 
     train: float
     validation: float
     test: float
 
     def __post_init__(self) -> None:
-        """Raises UserError for shares that cannot be, and where no node is left to train or to test on."""
+        """Raises UserError for impossible shares, and if no node is left for training or test."""
         total = self.train + self.validation + self.test
         if min(self.train, self.validation, self.test) < 0 or total > 1 + 1e-9:
             raise UserError(f"the shares in {self} must not be negative nor exceed 1 in total")
@@ -101,7 +101,7 @@ def check_shares(*, train: float, validation: float, test: float, **others: obje
 
 
 def checked_roles(name: str, roles: Any, copies: int) -> np.ndarray:
-    """What a split returned, (copies,) integers. Raises UserError if it is anything else."""
+    """Check the result of a split, (copies,) integers. Raises UserError if it is anything else."""
     try:
         array = np.asarray(roles)
     except ValueError:

@@ -1,4 +1,4 @@
-"""`file`: a split of one's own, read from an npz file with an array for each role."""
+"""`file`: a split read from a user's npz file with an array for each role."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""`per-class`: so many nodes of every class to train on, so many of the rest for test (FedCog).
-
-What is left is for validation. Drawn before partitioning: copies of a node share its role.
+"""`per-class`: fixed numbers of training nodes per class and of test nodes; the rest validates (FedCog).
+Drawn before partitioning: copies of a node share its role.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ def split(
     train: Count = 30,
     test: Count = 1000,
 ) -> np.ndarray:
-    """A role per copy, (Σ n_k,); of a class that has fewer than `train` nodes all are trained on.
+    """A role per copy, (Σ n_k,); a class with fewer than `train` nodes trains on all of them.
 
     Raises UserError if fewer than `test` nodes are left.
     """
