@@ -1,0 +1,259 @@
+"""Methods ranked over graphs, with the uncertainty of the ranks.
+
+Ranks are taken on each block (a graph with its clients), of mean scores over draws. They are averaged over
+the blocks of a graph, then over graphs. Scores that are equal as printed are ties. The bootstrap is paired:
+every resample takes the same graphs and draws for all methods, and repeats each method's selection among its
+trials.
+Intervals are Student's with the bootstrap's standard error, `t · √(G/(G−1)) · sd` for G graphs (Hesterberg,
+The American Statistician 2015: percentiles of few items are too narrow).
+
+Probability of improvement: Agarwal et al., NeurIPS 2021. Critical difference: Demšar, JMLR 2006.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy import stats
+
+LOCAL, FEDAVG = "local", "fedavg"
+LEAST_COVERAGE = 0.8
+"""Share of a method's draws that must have a score for it to be ranked."""
+LEVEL = 0.95
+RESAMPLES = 2000
+DIGITS = 2
+"""Of scores in percent, as they are printed."""
+
+
+@dataclass(frozen=True, eq=False)
+class Field:
+    """Scores of methods, LOCAL among them, on the same draws of the same blocks."""
+
+    methods: tuple[str, ...]
+    graphs: tuple[str, ...]
+    """Of each block."""
+    scores: np.ndarray
+    """(methods, blocks, draws), in percent; NaN where a run failed or is missing."""
+    luck: np.ndarray | None = None
+    """(resamples, methods, blocks): by how much a score changes where the selection among trials is repeated
+    on a bootstrap of the trials (`selection_luck`); None where nothing was selected."""
+
+    @property
+    def coverage(self) -> np.ndarray:
+        """(methods,), the share of draws with a score."""
+        found: np.ndarray = np.isfinite(self.scores).mean(axis=(1, 2))
+        return found
+
+    def only(self, methods: Iterable[str]) -> Field:
+        """The field of these methods, in their present order."""
+        wanted = {*methods}
+        kept = [place for place, name in enumerate(self.methods) if name in wanted]
+        names = tuple(self.methods[place] for place in kept)
+        return Field(names, self.graphs, self.scores[kept], None if self.luck is None else self.luck[:, kept])
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate with its bounds, which are None over a single graph."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One method among the others."""
+
+    method: str
+    rank: Interval
+    """Mean rank over graphs; 1 is best."""
+    places: tuple[int, int]
+    """Best and worst place in the order where one graph is left out."""
+    wins: int
+    """Graphs on which no method ranks better."""
+    gain: Interval
+    """Points above LOCAL, the mean over graphs."""
+    over_local: Interval
+    """Probability of improvement over LOCAL."""
+    over_fedavg: Interval | None
+    """The same over FEDAVG; None where that is not in the field."""
+    as_local: int
+    """Draws on which it has LOCAL's score, because its run failed or is missing."""
+
+
+class Ranking:
+    """The ranked methods of a field; those below LEAST_COVERAGE are left out."""
+
+    def __init__(self, field: Field, seed: int = 0, resamples: int = RESAMPLES) -> None:
+        """Raises ValueError for a field without LOCAL or with a draw on which that has no score."""
+        ranked = field.coverage >= LEAST_COVERAGE
+        self.unranked = tuple(name for name, kept in zip(field.methods, ranked, strict=True) if not kept)
+        field = field.only(name for name, kept in zip(field.methods, ranked, strict=True) if kept)
+        if LOCAL not in field.methods:
+            raise ValueError("a ranking needs local, whose score stands in for runs that failed")
+        local = field.scores[field.methods.index(LOCAL)]
+        if not np.isfinite(local).all():
+            raise ValueError("local must have a score on every draw")
+        self.methods = field.methods
+        self.graphs = tuple(dict.fromkeys(field.graphs))
+        self._missing = ~np.isfinite(field.scores)
+        self._scores = np.where(self._missing, local, field.scores)
+        # (blocks, graphs): the mean over the blocks of a graph.
+        member = np.array([[name == graph for graph in self.graphs] for name in field.graphs], dtype=float)
+        self._over_blocks = member / member.sum(axis=0)
+        self._draw(field, np.random.default_rng(seed), resamples)
+
+    def _draw(self, field: Field, generator: np.random.Generator, resamples: int) -> None:
+        """The bootstrap's graphs, draws and scores."""
+        _, blocks, draws = self._scores.shape
+        count = len(self.graphs)
+        self._graph_shares = generator.multinomial(count, [1 / count] * count, size=resamples) / count
+        self._draw_shares = (
+            generator.multinomial(draws, [1 / draws] * draws, size=(resamples, blocks)) / draws
+        )
+        self._resampled = np.einsum("mbd,rbd->rmb", self._scores, self._draw_shares)
+        if field.luck is not None:
+            places = generator.integers(len(field.luck), size=resamples)
+            # What stands in for a failed run was not selected.
+            self._resampled += field.luck[places] * ~self._missing.all(axis=2)
+
+    @cached_property
+    def by_graph(self) -> np.ndarray:
+        """(methods, graphs), mean ranks over the blocks of a graph."""
+        found: np.ndarray = _ranks(self._scores.mean(axis=2)) @ self._over_blocks
+        return found
+
+    @cached_property
+    def mean_ranks(self) -> np.ndarray:
+        """(methods,)."""
+        found: np.ndarray = self.by_graph.mean(axis=1)
+        return found
+
+    @cached_property
+    def standings(self) -> tuple[Standing, ...]:
+        """All ranked methods, the best first."""
+        local = self.methods.index(LOCAL)
+        means = self._scores.mean(axis=2)
+        gains = self._intervals(means - means[local], self._resampled - self._resampled[:, [local]])
+        ranks = self._intervals(_ranks(means), self._resampled_ranks, 1, len(self.methods))
+        over_local = self._improvement(LOCAL)
+        over_fedavg = self._improvement(FEDAVG) if FEDAVG in self.methods else None
+        best = np.isclose(self.by_graph, self.by_graph.min(axis=0))
+        found = [
+            Standing(
+                name,
+                ranks[place],
+                self._places_left_out[place],
+                int(best[place].sum()),
+                gains[place],
+                over_local[place],
+                None if over_fedavg is None else over_fedavg[place],
+                int(self._missing[place].sum()),
+            )
+            for place, name in enumerate(self.methods)
+        ]
+        return tuple(sorted(found, key=lambda each: each.rank.value))
+
+    def separated(self, one: str, other: str) -> bool:
+        """Whether the interval of the difference of their mean ranks leaves out 0."""
+        first, second = self.methods.index(one), self.methods.index(other)
+        ranks = _ranks(self._scores.mean(axis=2))
+        difference = self._intervals(
+            (ranks[first] - ranks[second])[None],
+            (self._resampled_ranks[:, first] - self._resampled_ranks[:, second])[:, None],
+        )[0]
+        return difference.low is not None and not difference.low <= 0 <= (difference.high or 0.0)
+
+    @cached_property
+    def friedman(self) -> float | None:
+        """The p-value of Friedman's test that all methods are alike; None with fewer than three methods or
+        two graphs, and where all ranks are tied."""
+        if len(self.methods) < 3 or len(self.graphs) < 2 or np.ptp(self.by_graph) == 0:
+            return None
+        return float(stats.friedmanchisquare(*self.by_graph).pvalue)
+
+    @property
+    def critical_difference(self) -> float:
+        """Of mean ranks, by Nemenyi: methods farther apart differ, all pairs counted."""
+        methods, graphs = len(self.methods), len(self.graphs)
+        quantile = stats.studentized_range.ppf(LEVEL, methods, math.inf) / math.sqrt(2)
+        return float(quantile * math.sqrt(methods * (methods + 1) / (6 * graphs)))
+
+    @cached_property
+    def _resampled_ranks(self) -> np.ndarray:
+        """(resamples, methods, blocks)."""
+        return _ranks(self._resampled)
+
+    @cached_property
+    def _places_left_out(self) -> list[tuple[int, int]]:
+        count = len(self.graphs)
+        if count == 1:
+            order = stats.rankdata(self.mean_ranks, method="min").astype(int)
+            return [(place, place) for place in order.tolist()]
+        left = (self.by_graph.sum(axis=1, keepdims=True) - self.by_graph) / (count - 1)
+        places = stats.rankdata(np.round(left, 9), method="min", axis=0).astype(int)
+        return [(int(row.min()), int(row.max())) for row in places]
+
+    def _improvement(self, rival: str) -> list[Interval]:
+        """P(X > Y) over all pairs of draws, ties counted half; the mean over graphs."""
+        theirs = self._scores[self.methods.index(rival)][None, :, None, :]
+        difference = np.round(self._scores, DIGITS)[..., None] - np.round(theirs, DIGITS)
+        wins = (np.sign(difference) + 1) / 2
+        resampled = np.einsum("mbde,rbd,rbe->rmb", wins, self._draw_shares, self._draw_shares, optimize=True)
+        return self._intervals(wins.mean(axis=(2, 3)), resampled, 0, 1)
+
+    def _intervals(
+        self, values: np.ndarray, resampled: np.ndarray, least: float = -math.inf, most: float = math.inf
+    ) -> list[Interval]:
+        """Of figures, (methods, blocks) and (resamples, methods, blocks), averaged over graphs."""
+        found = (values @ self._over_blocks).mean(axis=1)
+        count = len(self.graphs)
+        if count == 1:
+            return [Interval(float(value)) for value in found]
+        spread = np.einsum("rmb,bg,rg->rm", resampled, self._over_blocks, self._graph_shares, optimize=True)
+        factor = stats.t.ppf((1 + LEVEL) / 2, count - 1) * math.sqrt(count / (count - 1))
+        half = factor * spread.std(axis=0)
+        low, high = np.clip(found - half, least, most), np.clip(found + half, least, most)
+        return [Interval(*map(float, each)) for each in zip(found, low, high, strict=True)]
+
+
+def _ranks(scores: np.ndarray) -> np.ndarray:
+    """Ranks among the methods, 1 for the highest, ties averaged; (…, methods, blocks)."""
+    found: np.ndarray = stats.rankdata(-np.round(scores, DIGITS), axis=-2)
+    return found
+
+
+def selection_luck(
+    validation: Sequence[float], test: Sequence[float], generator: np.random.Generator, resamples: int
+) -> np.ndarray:
+    """(resamples,): the test score of the trial selected on a bootstrap of the trials, less that of the trial
+    selected. Both lists are of all trials, −inf in `validation` for those that were not carried on."""
+    scored = np.asarray(validation, dtype=float)
+    order = np.argsort(-scored, kind="stable")
+    order = order[np.isfinite(scored[order])]
+    if not len(order):
+        return np.zeros(resamples)
+    place = np.zeros(len(scored), dtype=int)
+    place[:] = len(order)
+    place[order] = np.arange(len(order))
+    drawn = place[generator.integers(len(scored), size=(resamples, len(scored)))].min(axis=1)
+    tests = np.asarray(test, dtype=float)
+    # A resample without any trial that was carried on keeps the selection.
+    chosen = order[np.where(drawn < len(order), drawn, 0)]
+    found: np.ndarray = tests[chosen] - tests[order[0]]
+    return found
+
+
+def front(points: Mapping[str, tuple[float, float]]) -> list[str]:
+    """The names that no other beats in both cost (less is better) and score, by rising cost."""
+    found, best = [], -math.inf
+    for name, (_, score) in sorted(points.items(), key=lambda item: (item[1][0], -item[1][1])):
+        if score > best:
+            found.append(name)
+            best = score
+    return found

@@ -1,0 +1,172 @@
+import math
+
+import numpy as np
+import pytest
+
+from fedsub.benchmark.analysis.ranking import Field, Ranking, front, selection_luck
+
+METHODS = ("local", "fedavg", "new")
+
+
+def _field(scores: list[list[list[float]]], graphs: tuple[str, ...]) -> Field:
+    """Scores by method, block and draw."""
+    return Field(METHODS[: len(scores)], graphs, np.array(scores, dtype=float))
+
+
+TWO_GRAPHS = _field(
+    [
+        [[70.0, 72.0], [60.0, 60.0], [50.0, 50.0]],
+        [[71.0, 75.0], [61.0, 59.0], [50.0, 50.0]],
+        [[80.0, 80.0], [58.0, 58.0], [40.0, 40.0]],
+    ],
+    ("a", "a", "b"),
+)
+"""Means: a's blocks 71, 73, 80 and 60, 60, 58; b's 50, 50, 40."""
+
+
+def test_ranks_are_averaged_over_the_blocks_of_a_graph_then_over_graphs() -> None:
+    ranking = Ranking(TWO_GRAPHS)
+    # Block ranks: a (3, 2, 1) and (1.5, 1.5, 3); b (1.5, 1.5, 3).
+    np.testing.assert_allclose(ranking.by_graph, [[2.25, 1.5], [1.75, 1.5], [2.0, 3.0]])
+    assert [(each.method, each.rank.value) for each in ranking.standings] == [
+        ("fedavg", 1.625),
+        ("local", 1.875),
+        ("new", 2.5),
+    ]
+
+
+def test_gain_wins_and_places_by_hand() -> None:
+    found = {each.method: each for each in Ranking(TWO_GRAPHS).standings}
+    # Gains over local: a (9 − 2) / 2, b −10.
+    assert found["new"].gain.value == pytest.approx((3.5 - 10) / 2)
+    assert {name: each.wins for name, each in found.items()} == {"local": 1, "fedavg": 2, "new": 0}
+    # Without a: local and fedavg 1.5, new 3; without b: 2.25, 1.75, 2.
+    assert found["local"].places == (1, 3)
+    assert found["fedavg"].places == (1, 1)
+    assert found["new"].places == (2, 3)
+
+
+def test_probability_of_improvement_counts_pairs_of_draws_and_half_of_ties() -> None:
+    found = {each.method: each for each in Ranking(TWO_GRAPHS).standings}
+    # fedavg over local: a 71>70, 75>70, 75>72 of four = 3/4; then 61>60 twice of four = 1/2; b ties = 1/2.
+    assert found["fedavg"].over_local.value == pytest.approx(((0.75 + 0.5) / 2 + 0.5) / 2)
+    assert found["local"].over_local.value == pytest.approx(0.5)
+    assert found["new"].over_fedavg is not None
+    assert found["new"].over_fedavg.value == pytest.approx((1 + 0) / 4)
+
+
+def test_a_failed_run_has_the_score_of_local_on_that_draw() -> None:
+    scores = TWO_GRAPHS.scores.copy()
+    scores[2, 0, 1] = math.nan
+    ranking = Ranking(Field(METHODS, TWO_GRAPHS.graphs, scores))
+    new = next(each for each in ranking.standings if each.method == "new")
+    assert new.as_local == 1
+    # 80 and local's 72 on a's first block.
+    assert new.gain.value == pytest.approx(((76 - 71 - 2) / 2 - 10) / 2)
+
+
+def test_below_four_fifths_of_the_draws_there_is_no_rank() -> None:
+    scores = np.full((3, 5, 1), 50.0)
+    scores[2, 0] = math.nan
+    graphs = tuple("abcde")
+    assert Ranking(Field(METHODS, graphs, scores)).unranked == ()
+    scores[2, 1] = math.nan
+    ranking = Ranking(Field(METHODS, graphs, scores))
+    assert ranking.unranked == ("new",)
+    assert [each.rank.value for each in ranking.standings] == [1.5, 1.5]
+
+
+def test_scores_that_print_alike_are_ties() -> None:
+    ranking = Ranking(_field([[[50.001, 50.001]], [[50.002, 50.002]], [[50.02, 50.02]]], ("a",)))
+    assert ranking.by_graph.T.tolist() == [[2.5, 2.5, 1.0]]
+
+
+def test_one_graph_has_no_interval() -> None:
+    ranking = Ranking(_field([[[50.0, 51.0]], [[60.0, 61.0]]], ("a",)))
+    assert ranking.standings[0].rank.low is None
+    assert not ranking.separated("local", "fedavg")
+
+
+@pytest.mark.parametrize("scores", [[[[math.nan]], [[1.0]]], [[[math.nan, 1.0]], [[1.0, 1.0]]]])
+def test_local_must_have_every_score(scores: list[list[list[float]]]) -> None:
+    with pytest.raises(ValueError, match="local"):
+        Ranking(_field(scores, ("a",)))
+
+
+def test_the_critical_difference_is_that_of_the_printed_table() -> None:
+    # Demšar 2006, table 5: q of five methods 2.728; there 30 data sets.
+    scores = np.random.default_rng(0).normal(50, 1, (5, 30, 1))
+    names = ("local", "b", "c", "d", "e")
+    ranking = Ranking(Field(names, tuple(map(str, range(30))), scores))
+    assert ranking.critical_difference == pytest.approx(2.728 * math.sqrt(5 * 6 / (6 * 30)), abs=1e-3)
+    assert ranking.friedman is not None
+    assert ranking.friedman > 0.01
+
+
+def test_luck_of_the_selection_by_hand() -> None:
+    validation, test = [0.5, 0.9, -math.inf, 0.8], [10.0, 30.0, 99.0, 20.0]
+    found = selection_luck(validation, test, np.random.default_rng(0), 20_000)
+    # The first of equals that a resample of four holds: trial 1 with 1 − (3/4)⁴, then 3, then 0.
+    without = [(3 / 4) ** 4, (2 / 4) ** 4, (1 / 4) ** 4]
+    shares = {
+        0.0: 1 - without[0] + without[2],
+        -10.0: without[0] - without[1],
+        -20.0: without[1] - without[2],
+    }
+    assert {*np.unique(found)} == {*shares}
+    for change, share in shares.items():
+        assert (found == change).mean() == pytest.approx(share, abs=0.02)
+
+
+def test_luck_widens_the_interval_of_who_was_selected() -> None:
+    rng = np.random.default_rng(1)
+    scores = 70 + rng.normal(0, 1, (3, 8, 5))
+    luck = np.zeros((500, 3, 8))
+    luck[:, 2] = rng.normal(0, 3, (500, 8))
+    graphs = tuple("abcdefgh")
+
+    def width(field: Field) -> float:
+        rank = next(each.rank for each in Ranking(field).standings if each.method == "new")
+        assert rank.low is not None
+        assert rank.high is not None
+        return rank.high - rank.low
+
+    assert width(Field(METHODS, graphs, scores, luck)) > width(Field(METHODS, graphs, scores)) + 0.1
+
+
+def test_a_front_has_what_nobody_beats_in_both() -> None:
+    points = {"cheap": (1.0, 5.0), "good": (4.0, 9.0), "worse": (5.0, 8.0), "equal": (4.0, 9.0)}
+    assert front(points) == ["cheap", "good"]
+    assert front({"dear": (2.0, 1.0), "free": (0.0, 1.0)}) == ["free"]
+
+
+@pytest.mark.parametrize("graphs", [3, 10])
+def test_equal_methods_are_seldom_told_apart(graphs: int) -> None:
+    # Scores as in the records: graphs differ by 10 points, methods on a graph by 1, draws by 1.
+    rng, names = np.random.default_rng(graphs), ("local", "b", "c", "d", "e", "f")
+    simulations, missed, apart = 150, 0, 0
+    for seed in range(simulations):
+        scores = (
+            rng.normal(70, 10, (1, graphs, 1))
+            + rng.normal(0, 1, (len(names), graphs, 1))
+            + rng.normal(0, 1, (len(names), graphs, 5))
+        )
+        field = Field(names, tuple(map(str, range(graphs))), scores)
+        ranking = Ranking(field, seed, resamples=300)
+        first = next(each.rank for each in ranking.standings if each.method == "b")
+        assert first.low is not None
+        assert first.high is not None
+        missed += not first.low <= (len(names) + 1) / 2 <= first.high
+        apart += ranking.separated("b", "c")
+    assert missed / simulations <= 0.1
+    assert apart / simulations <= 0.1
+
+
+def test_a_better_method_is_told_apart() -> None:
+    rng = np.random.default_rng(0)
+    scores = 70 + rng.normal(0, 1, (3, 10, 5))
+    scores[2] += 5
+    ranking = Ranking(Field(METHODS, tuple("abcdefghij"), scores))
+    assert ranking.separated("new", "fedavg")
+    assert ranking.standings[0].method == "new"
+    assert ranking.standings[0].wins == 10
