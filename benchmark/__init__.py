@@ -1,1 +1,1 @@
-"""Runs every method on every graph under one protocol, keeps the records and writes the leaderboards."""
+"""Runner of the benchmark: plans and runs cells, stores records, judges them and writes pages."""

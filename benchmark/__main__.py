@@ -1,4 +1,4 @@
-"""Entry point. Thread limits are set before anything that reads them is imported."""
+"""Entry point of `python -m benchmark`. Sets thread limits before numerical libraries are imported."""
 
 from __future__ import annotations
 

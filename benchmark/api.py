@@ -1,4 +1,4 @@
-"""`run` and `results`: the benchmark from Python."""
+"""Python interface: `run` and `results`."""
 
 from __future__ import annotations
 
@@ -126,7 +126,8 @@ def run(
 
 
 def results(folder: str | Path = "results") -> Results:
-    """Every record of a results folder; warns of lines that hold none. Raises UserError if it holds none."""
+    """All records of a results folder; warns about lines that hold none. Raises UserError if it holds
+    none."""
     records = Records(Path(folder))
     found = Results(tuple(records.every()))
     for sentence in records.warnings():
@@ -144,14 +145,14 @@ class _Given:
     digests: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def dataset(self, given: Any) -> str:
-        """The name under which a graph is known from here on."""
+        """Register a graph; returns its name."""
         if isinstance(given, (str, Spec, Path)):
             return str(given)
         found: Dataset = as_own(given)
         return self._add("dataset", found.name, found, custom.of_dataset(found), graphs.names())
 
     def partition(self, given: Any) -> str:
-        """The name under which a partition is known from here on."""
+        """Register a partition; returns its name."""
         if isinstance(given, (str, Spec, Path)):
             return str(given)
         if callable(given):
@@ -163,7 +164,7 @@ class _Given:
         return self._add("partition", "own", partial(_fixed, clients_of=fixed), digest, SCHEMES.names())
 
     def method(self, given: Any) -> str:
-        """The name under which a method is known from here on."""
+        """Register a method; returns its name."""
         if isinstance(given, (str, Spec, Path)):
             return str(given)
         if not (isinstance(given, type) and issubclass(given, FederatedMethod)):
@@ -207,9 +208,8 @@ def _clients(given: Any) -> np.ndarray:
 
 
 def _listed(given: Any) -> list[Any]:
-    """One thing or several as a list; an array is one thing.
-
-    Raises UserError for a list without anything, which names nothing where leaving it out names all.
+    """One value or several as a list; an array is one value. Raises UserError for an empty list, which would
+    choose nothing.
     """
     if isinstance(given, list) and not given:
         raise UserError("an empty list chooses nothing: leave the argument out to take the table's own")
@@ -234,7 +234,7 @@ def _seeds(given: int | Sequence[int]) -> tuple[int, ...]:
 
 
 def _settings(given: Mapping[str, Any]) -> Iterator[str]:
-    """Settings as they are typed, `name=value`; a list of values gives each of them, which makes a grid."""
+    """Settings in the form `name=value`; a list of values makes a grid."""
     for name, value in given.items():
         several = isinstance(value, list) and (not takes_list(name) or any(map(_is_list, value)))
         for each in value if several else [value]:
@@ -249,7 +249,7 @@ def _is_list(value: Any) -> bool:
 
 @contextmanager
 def _folder(results: str | Path | None) -> Iterator[Path]:
-    """The results folder, or one that is gone afterwards."""
+    """The results folder, or a temporary one."""
     if results is not None:
         yield Path(results)
         return
@@ -259,7 +259,7 @@ def _folder(results: str | Path | None) -> Iterator[Path]:
 
 @contextmanager
 def _closed(callbacks: Sequence[Callback]) -> Iterator[None]:
-    """Afterwards no callback keeps a run open, of a cell that has failed."""
+    """Close the runs that callbacks keep open for failed cells."""
     try:
         yield
     finally:
@@ -270,7 +270,7 @@ def _closed(callbacks: Sequence[Callback]) -> Iterator[None]:
 
 @contextmanager
 def _threads_kept() -> Iterator[None]:
-    """Cells in this process run on as many threads as asked; afterwards the program has its own again."""
+    """Set the threads for cells in this process, and restore the program's own afterwards."""
     before = torch.get_num_threads()
     try:
         yield

@@ -1,4 +1,4 @@
-"""The machine and the software that a record was made with: processor, versions, threads, devices."""
+"""Description of machine and software for records: processor, versions, threads, devices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedsub.datasets.errors import UserError
 PACKAGES = ("dgl", "torch", "numpy", "scipy")
 SOURCES = ("datasets", "methods", "benchmark")
 ROOT = Path(__file__).resolve().parent.parent
-"""Where the sources lie: a checkout, or the package in site-packages."""
+"""Folder of the sources: a checkout, or the package in site-packages."""
 IMPORTED_FROM = Path(__file__).absolute().parents[2]
 """The folder from which `fedsub` is imported, for processes of other interpreters."""
 _HASH = re.compile("[0-9a-f]{40}")
@@ -72,8 +72,8 @@ def _machine() -> str:
 
 @cache
 def commit() -> str:
-    """Hash of the checked-out commit, with `-dirty` if a source file differs from it; without a checkout the
-    version that is installed."""
+    """Hash of the checked-out commit, with `-dirty` if a source file differs; without a checkout the
+    installed version."""
     # A repository that happens to hold site-packages is not ours.
     head = git(ROOT, "rev-parse", "HEAD") if git(ROOT, "rev-parse", "--show-toplevel") == str(ROOT) else None
     if head is None:
@@ -85,7 +85,7 @@ def commit() -> str:
 
 @cache
 def same_code(recorded: str, *folders: str) -> bool:
-    """Whether these folders are now as in the commit `recorded`; False where git cannot tell."""
+    """Whether these folders equal those of the commit `recorded`; False if git cannot tell."""
     if _HASH.fullmatch(recorded) is None:
         return False
     return git(ROOT, "diff", "--quiet", recorded, "--", *folders) is not None
@@ -104,7 +104,7 @@ def digest_of_sources(*suffixes: str) -> str:
 
 
 def git(folder: Path, *arguments: str) -> str | None:
-    """What git answers in a folder; None where it gives no answer."""
+    """Output of git in a folder; None if it fails."""
     command = ["git", "-C", str(folder), *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
@@ -133,7 +133,7 @@ def peak_memory_mb() -> float:
 
 
 def check_device(device: str, kernel: str) -> None:
-    """Raises UserError for a device that is not there, and for a kernel that has no code for it."""
+    """Raises UserError for a missing device, and for a kernel without code for it."""
     if device == "cpu":
         return
     import torch
@@ -154,7 +154,7 @@ def check_device(device: str, kernel: str) -> None:
 
 
 def describe_device(device: str, kernel: str) -> str:
-    """One line for a run that is not on the CPU: the device, and whose kernels pass messages on it."""
+    """One line about the device of a run that is not on the CPU, and its message-passing kernels."""
     import torch
 
     from fedsub.methods.stacked.propagation import check_kernel
@@ -167,5 +167,5 @@ _VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUM
 
 
 def thread_variables(threads: int) -> dict[str, str]:
-    """Environment that holds every numerical library to `threads` threads."""
+    """Environment variables that limit every numerical library to `threads` threads."""
     return dict.fromkeys(_VARIABLES, str(threads))

@@ -1,4 +1,4 @@
-"""Whether a measured figure is the printed one, and whether a printed gain is there.
+"""Verdicts on measured figures against printed ones, and on printed gains.
 
 A level is judged by measured − printed, its 90 % interval (Welch 1947, Satterthwaite's degrees of freedom;
 `sequential` says how it allows for looking several times), and a tolerance δ:
@@ -51,7 +51,7 @@ NOT_MEASURED, CANNOT = "not measured", "cannot be measured here"
 LEAST = LOOKS[0]
 """Seeds that a decision needs, where they differ at all."""
 DELTAS = ((1.0, 0.05), (1.5, 0.05), (2.0, 0.10), (3.0, 0.10))
-"""Tolerances for which the page counts verdicts: points of accuracies and areas, share of all else."""
+"""Tolerances for which the page counts verdicts: points for accuracies and areas, a share otherwise."""
 POINTS, SHARE = DELTAS[2]
 """δ of accuracies and areas in points; of bytes, sizes and all else as a share of the printed figure."""
 FACTOR = 1.5
@@ -61,9 +61,9 @@ NOTHING = 1.0
 FALSE_DISCOVERIES = 0.10
 """Rate at which false discoveries are controlled over many figures (Benjamini and Hochberg 1995)."""
 ROUNDING = 1e-9
-"""A spread that is a smaller share of the values than this is none."""
+"""Relative size below which a spread is rounding."""
 ONE_DRAW = "the paper drew its clients once"
-"""Reason of a verdict that cannot be settled."""
+"""Reason why a verdict cannot be settled."""
 TOO_NEAR = "the difference is too near δ"
 """Reason of a verdict that more seeds decide only if they move the difference."""
 _IN_POINTS = {"accuracy", "auc", "f1", "gain", "change"}
@@ -95,18 +95,18 @@ class Verdict:
     compared: tuple[float, float] | None = None
     """Measured and printed: means, gains, or ratios of seconds."""
     difference: float | None = None
-    """Measured minus printed; of seconds measured over printed, and so the interval."""
+    """Measured minus printed; for seconds measured over printed, as the interval."""
     interval: tuple[float, float] | None = None
-    """90 % interval of the difference; of a gain that of the measured gain."""
+    """90 % interval of the difference, or of the measured gain."""
     tolerance: float | None = None
     seeds: int | None = None
-    """How many seeds would decide it, if the difference and the spreads stay what they are."""
+    """Number of seeds that would decide it, if difference and spreads do not change."""
     reason: str = ""
-    """Why it is not decided, or not measured."""
+    """Why it is open or not measured."""
     is_ratio: bool = False
     """Whether the difference is a ratio."""
     count: int = 0
-    """How many seeds, or pairs of them, were compared."""
+    """Number of seeds, or pairs of seeds, compared."""
     p_differs: float | None = None
     """p-value of no difference, two-sided."""
     p_matches: float | None = None
@@ -127,7 +127,7 @@ class Verdict:
 
     @property
     def share_kept(self) -> float | None:
-        """Measured over printed of a gain."""
+        """Measured gain over the printed one."""
         return self.compared[0] / self.compared[1] if self.compared and self.compared[1] else None
 
     @property
@@ -144,7 +144,7 @@ class Verdict:
 
     @property
     def shown_interval(self) -> str:
-        """Its ends with two decimals, empty if there is none."""
+        """Both ends of the interval with two decimals; empty without one."""
         if self.interval is None:
             return ""
         low, high = self.interval
@@ -162,19 +162,19 @@ def is_in_points(metric: str) -> bool:
 
 
 def _words(metric: str) -> list[str]:
-    """The words of its name, without the round or the clients."""
+    """The words of the score's name, without round or clients."""
     return metric.partition("@")[0].split("_")
 
 
 def tolerance_of(metric: str, printed: float, points: float = POINTS, share: float = SHARE) -> float:
-    """δ of a score of ours; of seconds that of the logarithm of their ratio."""
+    """δ of a score; for seconds δ of the logarithm of their ratio."""
     if is_seconds(metric):
         return math.log(FACTOR)
     return points if is_in_points(metric) else share * abs(printed)
 
 
 def survives(p_values: Iterable[float]) -> list[bool]:
-    """Which tests stay significant when the rate of false discoveries is controlled."""
+    """Whether each test stays significant with a controlled false discovery rate."""
     listed = [*p_values]
     return [*(false_discovery_control(listed) <= FALSE_DISCOVERIES)] if listed else []
 
@@ -227,7 +227,7 @@ def _judge(
 def judge_gain(
     values: Sequence[float], printed: float, *, one_draw_here: bool = False, may_repeat: bool = False
 ) -> Verdict:
-    """Whether a printed gain, in points, is there, by the gains of our seeds."""
+    """Compare the gains of our seeds with a printed gain, in points."""
     if not values:
         return Verdict(NOT_MEASURED)
     count, mean, spread = len(values), statistics.fmean(values), _spread(values)
@@ -269,14 +269,14 @@ def _spread(values: Sequence[float]) -> float:
 
 
 def _unsound(values: Sequence[float], may_repeat: bool) -> str:
-    """Why the values have no spread to judge by; empty if they do."""
+    """Why the values have no usable spread; empty if they have one."""
     if len(values) == 1:
         return "one seed has no spread"
     return _ALIKE if not _spread(values) and not may_repeat else ""
 
 
 def judge_draws(groups: Sequence[Sequence[float]], tolerance: float) -> Verdict:
-    """Whether the mean of differences is 0 to within `tolerance`, over draws whose number was fixed before.
+    """Test whether the mean difference is 0 within `tolerance`, over a number of draws fixed beforehand.
 
     Every group counts the same, however many values it has. Variances are the groups' own, with
     Satterthwaite's degrees of freedom. A single value decides nothing.
@@ -325,7 +325,7 @@ class _Difference:
 
     @cached_property
     def _theirs(self) -> tuple[float, ...]:
-        """The printed spreads that count: one of two runs that is below ours says too little."""
+        """The usable printed spreads: one of two runs that is below ours is left out."""
         spreads, few = self.printed.spreads, self.printed.runs == 2
         return () if few and any(each < self.spread for each in spreads) else spreads
 
@@ -356,7 +356,7 @@ class _Difference:
         return int(deciding[0]) if len(deciding) else None
 
     def _narrow(self) -> bool:
-        """Whether the narrowest interval that seeds give is within ±δ around 0."""
+        """Whether the narrowest possible interval fits within ±δ around 0."""
         return float(self._halves(ALPHA, _SEEDS[-1:])[0]) <= self.tolerance
 
     def obstacle(self, present: int) -> str:

@@ -1,4 +1,4 @@
-"""Why figures differ and gains vanished (causes.toml)."""
+"""Causes of differing figures and vanished gains (causes.toml)."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ NO_CAUSE = "No cause found"
 
 
 class Cause(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is known of some figures that differ."""
+    """The cause of a group of differing figures, or what was tried."""
 
     where: Mapping[str, str | tuple[str, ...]]
-    """Part of a place → patterns, one of which must fit; a part that is missing may be anything."""
+    """Part of a place → patterns, one of which must match; a missing part matches anything."""
     of: Literal["level", "gain"] | None = None
     """None: of both."""
     cause: str = ""
-    """What records showed it to be; empty where none was found."""
+    """The cause shown by records; empty if none was found."""
     open: str = ""
-    """What was tried and what else is known, where no cause was found."""
+    """What was tried and is known, if no cause was found."""
     evidence: tuple[str, ...] = ()
-    """Files in the tree, or commands, behind it."""
+    """Supporting files of the repository, or commands."""
 
     def __post_init__(self) -> None:
-        """Raises UserError for a part that no place has, and unless it has either a cause or what is open."""
+        """Raises UserError for an unknown part of a place, and unless exactly one of `cause` and `open` is
+        given."""
         for part in self.where:
             if part not in PLACE:
                 raise unknown("part of a place", part, PLACE)
@@ -48,7 +49,7 @@ class Cause(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"{said} ({'; '.join(self.evidence)})" if self.evidence else said
 
     def fits(self, place: Place, kind: str) -> bool:
-        """Whether it speaks of the level or the gain of the figure at `place`."""
+        """Whether it applies to the level or the gain of the figure at `place`."""
         found = dict(zip(PLACE, place, strict=True))
 
         def meets(part: str, wanted: str | tuple[str, ...]) -> bool:
@@ -68,7 +69,7 @@ def cause_of(place: Place, kind: str) -> Cause | None:
 
 
 def text_of(place: Place, kind: str) -> str:
-    """The sentence of the page on a level that differs or a gain that vanished."""
+    """The page's sentence on a differing level or a vanished gain."""
     found = cause_of(place, kind)
     return NO_CAUSE if found is None else found.text
 
@@ -80,5 +81,5 @@ def causes() -> tuple[Cause, ...]:
 
 
 def load_causes(path: Path) -> tuple[Cause, ...]:
-    """The entries of a file. Raises UserError for one that cannot be understood."""
+    """Read the entries of a file. Raises UserError for an invalid one."""
     return read_as(path, _File).cause

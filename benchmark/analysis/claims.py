@@ -1,4 +1,4 @@
-"""The papers' own claims (claims.toml): what each says, and the contrasts of cells that test it.
+"""The papers' claims (claims.toml), and the contrasts of cells that test them.
 
 A contrast names a table, a method in it and what that is `against`, a metric, a direction and a margin. Its
 columns are all cells of the method in the table's grid, less those that `only` leaves out; against each
@@ -40,12 +40,12 @@ class Side:
     """Axis and value, of every axis."""
     metric: str = ""
     value: float | None = None
-    """Given in place of a cell."""
+    """A fixed value instead of a cell."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """One side, and all that it is compared with."""
+    """One side, and the sides it is compared with."""
 
     ours: Side
     theirs: tuple[Side, ...]
@@ -58,7 +58,7 @@ class Contrast(
     forbid_unknown_fields=True,
     rename={"direction": "is", "rule": "columns"},
 ):
-    """What tests a claim, or a part of it."""
+    """A test of a claim, or of a part of it."""
 
     table: tuple[str, ...]
     method: tuple[str, ...]
@@ -70,7 +70,7 @@ class Contrast(
     rule: str = EVERY
     only: Mapping[str, tuple[Any, ...]] = msgspec.field(default_factory=dict)
     without: tuple[Mapping[str, Any], ...] = ()
-    """Places that the paper itself names as exceptions: axes with their values, all of which must be met."""
+    """Exceptions that the paper names: axes with their values, all of which must match."""
 
     def __post_init__(self) -> None:
         """Raises UserError for a direction, rule, table, metric or cell that does not exist."""
@@ -107,7 +107,7 @@ class Contrast(
         return frozenset(side.table for side in sides if side.value is None)
 
     def needed(self, columns: int) -> int:
-        """In how many of so many columns it must hold."""
+        """Number of columns in which it must hold."""
         return columns - int(self.rule.removeprefix(ALL_BUT)) if self.rule.startswith(ALL_BUT) else columns
 
     def _points(self, table: str) -> Iterator[dict[str, Any]]:
@@ -156,7 +156,7 @@ class Contrast(
 
 
 class Claim(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True):
-    """What a paper says, in our words, and what tests it."""
+    """A claim of a paper in our words, and its tests."""
 
     paper: str
     place: str
@@ -165,7 +165,7 @@ class Claim(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True):
     contrasts: tuple[Contrast, ...]
     """All of which must hold."""
     note: str = ""
-    """What a reader of the verdict must know: why columns are left out, what the runs cannot tell."""
+    """Remarks on the verdict: columns left out, limits of the runs."""
     cannot: str = ""
     """Why no run here can test it; empty if runs can."""
 
@@ -220,7 +220,7 @@ def load_claims(path: Path = FILE) -> tuple[Claim, ...]:
 
 
 def _whole(block: Mapping[str, Any]) -> dict[str, Any]:
-    """A block with all its contrasts written out: each has the keys that the claim gives for all."""
+    """A block with all its contrasts, each completed by the claim's shared keys."""
     own = {key: value for key, value in block.items() if key in Claim.__struct_fields__}
     shared = {key: value for key, value in block.items() if key not in (*own, "contrast")}
     parts = block.get("contrast", [{}])

@@ -1,4 +1,4 @@
-"""The public codes that have been run on our clients."""
+"""Public codes of papers that run on our clients."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class PublicCode:
     """The public code of a paper."""
 
     name: str
-    """As the command line and the records spell it."""
+    """Name on the command line and in records."""
     title: str
     repository: str
     """Its address on GitHub."""
@@ -24,7 +24,7 @@ class PublicCode:
     tables: tuple[tuple[str, tuple[int, ...]], ...]
     """Each with the numbers of clients that are run, all that it lists if empty."""
     lacks: str = ""
-    """What of its paper's tables it cannot run, or hardly here, and why."""
+    """Parts of its paper's tables that it cannot run here, and why."""
 
     def has(self, table: str, point: Mapping[str, Any]) -> bool:
         """Whether it can run the cell at this place of a table's grid."""

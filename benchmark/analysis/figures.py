@@ -1,4 +1,4 @@
-"""Every printed figure with its verdict, as the pages and `reproduction.json` show it."""
+"""Printed figures with their verdicts, for the pages and `reproduction.json`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from fedsub.benchmark.analysis.variants import Trial, trials_of
 from fedsub.benchmark.spec.protocol import AXES, Protocol, bare
 
 DECIMALS = 4
-"""Of every number in `reproduction.json`, and of those that `index.html` sorts by."""
+"""Decimals of numbers in `reproduction.json`, and of those by which `index.html` sorts."""
 _NO_FILES = "its files could not be had where the records are made"
 NOT_AT_HAND = {
     "ogbn-arxiv": _NO_FILES,
@@ -40,12 +40,12 @@ NOT_AT_HAND = {
     "CoraFull": "the graph is not in the registry",
     "Penn94": "the graph is not in the registry",
 }
-"""Printed graphs that are not at hand where the records in git are made, and why; records of them count."""
+"""Printed graphs that are not available where the records in git are made, and why; their records count."""
 NOT_BUILT = {
     "TopFGL": "the method is not here",
     "BDS-GCN": "the method is not here",
 }
-"""Printed methods that no protocol can name, and why."""
+"""Printed methods without an implementation, and why."""
 NO_CELL = "no cell of any protocol answers it"
 Identity = tuple[Place, str]
 """Place and note of a printed figure."""
@@ -56,23 +56,23 @@ class Entry:
     """One printed figure and what was measured for it."""
 
     figure: Figure
-    """In our unit, as far as a protocol answers it."""
+    """The printed figure, in our unit if a protocol answers it."""
     protocol: str
     """The protocol that answers it; empty if none does."""
     metric: str
     """Our name of the score."""
     row: Row | None
-    """Where it is measured, if it is."""
+    """The row that measures it, if any."""
     level: Verdict
     gain: Verdict | None
     point: Mapping[str, Any] = field(default_factory=dict)
     """Its place on every axis of the protocol's grid; empty if no protocol answers it."""
     command: str = ""
-    """Runs its cells, and no others."""
+    """Command that runs exactly its cells."""
     chosen: tuple[str, ...] = ()
     """See `Protocol.chosen_for`."""
     trials: tuple[Trial, ...] = ()
-    """What else was run in its place, or in another table's for the same cells."""
+    """Runs with other settings, of this table or of others with the same cells."""
     authors: Comparison | None = None
     """The authors' own code on the clients of these records; None if it was not run."""
 
@@ -83,7 +83,7 @@ class Entry:
 
     @property
     def cause(self) -> str:
-        """Why the level differs, or what was tried to find out; empty if it does not differ."""
+        """Why the level differs, or what was tried; empty if it does not differ."""
         return self._text("level") if self.level.word == DIFFERS else ""
 
     @property
@@ -95,7 +95,7 @@ class Entry:
         return text_of(self.figure.place, kind)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready, flat but for the verdicts."""
+        """JSON-ready and flat, except for the verdicts."""
         score = None if self.row is None else self.row.scores[self.metric]
         return {
             **dict(zip(PLACE, self.figure.place, strict=True)),
@@ -186,7 +186,7 @@ def _identity(figure: Figure) -> Identity:
 
 
 def _in_mean(row: Row, metric: str) -> list[str]:
-    """Keys of a row's records that enter the mean of a score."""
+    """Keys of the row's records in the mean of a score."""
     seeds = row.scores[metric].by_seed
     return [record.stored_key for record in row.records if record.cell.seed in seeds]
 
@@ -245,8 +245,8 @@ def measured_on(protocol: Protocol, rows: Sequence[Row]) -> Iterator[Entry]:
 
 
 def command_of(protocol: Protocol, point: Mapping[str, Any], metric: str, seeds: Sequence[int]) -> str:
-    """The command that runs the cells of a score, those it is compared with included, and no others; into a
-    folder of its own, since a clone holds the records and would run nothing."""
+    """The command that runs exactly the cells of a score, with those it is compared with. It names another
+    folder: a clone holds the records and would run nothing."""
     points = [point, *compared_with(protocol, point, metric)]
     words = ["python", "-m", "benchmark", "--table", protocol.name, "--results", "mine"]
     for axis in AXES:
@@ -276,7 +276,7 @@ def _rounded(value: float | None) -> float | None:
 
 
 def _authors(found: Comparison | None) -> dict[str, Any] | None:
-    """What the authors' own code gave, and whether ours gives the same."""
+    """The result of the authors' code, and whether ours agrees."""
     if found is None:
         return None
     scores = found.theirs

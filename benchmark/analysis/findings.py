@@ -1,4 +1,4 @@
-"""The papers' claims beside the records: their contrasts compared, and their verdicts."""
+"""Verdicts on the papers' claims, from the records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fedsub.benchmark.analysis.paired import (
     judge,
     mean_over_columns,
     p_values,
-    repeats,
+    varies,
     word_of_column,
 )
 from fedsub.benchmark.analysis.published import published_figure
@@ -36,7 +36,7 @@ Rows = Mapping[str, Sequence[Row]]
 
 @dataclass(frozen=True)
 class Measured:
-    """A column, or the mean of several, and what the records give for it."""
+    """A column, or the mean of several, with its measured differences."""
 
     columns: tuple[Column, ...]
     comparisons: tuple[Comparison | None, ...]
@@ -44,7 +44,7 @@ class Measured:
     printed: tuple[float | None, ...]
     """The printed difference to each of `theirs`."""
     lacking: tuple[int, ...] = ()
-    """Of an average: how many columns have no record of each comparison; empty of a column."""
+    """For an average: number of columns without a record of each comparison; empty for a column."""
 
     @property
     def word(self) -> str:
@@ -53,32 +53,32 @@ class Measured:
 
     @property
     def hardest(self) -> int | None:
-        """Which comparison is hardest to hold; None if none is measured."""
+        """The comparison that is hardest to hold; None if none is measured."""
         found = [(item.holds, -item.fails, place) for place, item in enumerate(self.comparisons) if item]
         return max(found)[2] if found else None
 
     @property
     def difference(self) -> float | None:
-        """To the rival that is hardest to hold against; None if none is measured."""
+        """Difference to the strongest rival; None if none is measured."""
         found = None if self.hardest is None else self.comparisons[self.hardest]
         return None if found is None else found.difference
 
 
 @dataclass(frozen=True)
 class Part:
-    """A contrast of a claim and what the records give for it."""
+    """A contrast of a claim with its measured columns."""
 
     contrast: Contrast
     columns: tuple[Measured, ...]
     """Those on graphs at hand."""
     away: int
-    """How many are on graphs that are not at hand, without records."""
+    """Number of columns on unavailable graphs, without records."""
     average: Measured | None = None
     """The comparison of the means, where the contrast is one on average."""
 
     @property
     def judged_by(self) -> tuple[Measured, ...]:
-        """What decides: the average where the contrast is one on average, else every column."""
+        """The deciding columns: the average of a contrast on average, else every column."""
         return self.columns if self.average is None else (self.average,)
 
     @property
@@ -88,7 +88,7 @@ class Part:
 
     @property
     def hardest_printed(self) -> list[float]:
-        """Of every column with printed figures the difference that is hardest to hold by."""
+        """For every column with printed figures, the difference that is hardest to hold."""
         printed = ([value for value in column.printed if value is not None] for column in self.columns)
         return [self._hardest(values) for values in printed if values]
 
@@ -113,7 +113,7 @@ class Finding:
 
     @property
     def judged_by(self) -> tuple[Measured, ...]:
-        """What decides, of all contrasts."""
+        """The deciding columns of all contrasts."""
         return tuple(measured for part in self.parts for measured in part.judged_by)
 
     @property
@@ -240,14 +240,14 @@ def _differences(ours: Side, theirs: Side, rows: Rows) -> tuple[dict[int, float]
     if theirs.value is not None:
         other = dict.fromkeys(own, theirs.value)
     sides = [own] if theirs.value is not None else [own, other]
-    sound = not is_in_points(ours.metric) or all(map(repeats, sides))
+    sound = not is_in_points(ours.metric) or all(map(varies, sides))
     # Seeds that share one draw tell nothing of another.
     drawn = not any(row is not None and is_drawn_once(row) for row in found)
     return differences_of(own, other), sound and drawn
 
 
 def _row(side: Side, rows: Rows) -> Row | None:
-    """The row that keeps to its protocol; none of one whose draw its table fixes."""
+    """The row that follows its protocol; None if its table fixes the draw."""
     return next(
         (
             row
@@ -281,12 +281,12 @@ def _printed_value(side: Side) -> float | None:
 
 
 def _is_away(side: Side) -> bool:
-    """Whether the graph is one that is not at hand where the records are made."""
+    """Whether the graph is not available where the records are made."""
     return not NOT_AT_HAND.keys().isdisjoint(_printed_names(str(dict(side.point)["dataset"])))
 
 
 @cache
 def _printed_names(graph: str) -> frozenset[str]:
-    """What the papers call a graph: a table that prints no figure does not say."""
+    """Printed names of a graph."""
     blocks = (block for name in names() for block in load(name).published)
     return frozenset(block.dataset[graph] for block in blocks if graph in block.dataset)

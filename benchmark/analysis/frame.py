@@ -25,7 +25,7 @@ MAIN = "score"
 VALIDATION = "validation"
 """The column of the score by which rounds and hyper-parameters are chosen."""
 OPTIONS = "options."
-"""Begins the names of the columns of options."""
+"""Prefix of columns of options."""
 _LEFT_OUT = (
     *OUTSIDE_KEY,
     "curve",
@@ -35,7 +35,7 @@ _LEFT_OUT = (
     "environment",
     "chosen",
 )
-"""What is no figure of a record's row, or has rows of its own."""
+"""Fields that are no figure of a record, or have their own rows."""
 
 
 OF_A_METHOD = (
@@ -57,12 +57,11 @@ OF_A_METHOD = (
     "files",
     "versions",
 )
-"""The settings that belong to what competes, besides options; in all others two results must be alike to be
-compared."""
+"""Settings that may differ between compared methods, besides options."""
 _OF_THE_MEASUREMENT = ("further_metrics", "kernel")
 """Settings that change no figure."""
 _DIGITS = 8
-"""Of the content of files, in tables."""
+"""Digits of a content hash, in tables."""
 
 _PLACE = ("key", "protocol", "dataset", "partition", "clients", "method", "backbone", "seed", "status")
 
@@ -81,12 +80,12 @@ class Results:
 
     @property
     def failures(self) -> tuple[Record, ...]:
-        """The records of cells that gave no result."""
+        """Records of failed cells."""
         return tuple(record for record in self.records if record.status == FAILED)
 
     @property
     def successes(self) -> tuple[Record, ...]:
-        """The records of cells that gave one."""
+        """Records of successful cells."""
         return tuple(record for record in self.records if record.status == OK)
 
     def frame(self) -> pandas.DataFrame:
@@ -219,12 +218,12 @@ def _validation(record: Record) -> float | None:
 
 
 def competes(name: str) -> bool:
-    """Whether a setting belongs to what competes, as the method and its options do."""
+    """Whether a setting may differ between compared methods, as options may."""
     return name in OF_A_METHOD or name.startswith(OPTIONS)
 
 
 def axes(rows: str, columns: str) -> tuple[str, str]:
-    """Which of the two competes, and which one holds apart what does not."""
+    """Sort two axes into the competing one and the one that separates comparisons."""
     return (columns, rows) if competes(columns) and not competes(rows) else (rows, columns)
 
 
@@ -267,9 +266,8 @@ def averaged(
 
 
 def _tell_graphs_apart(results: Results, frame: pandas.DataFrame) -> None:
-    """Add their digests to the names of graphs where several have one name, so that they do not compete.
-
-    Of a method that is built in the digest is the graph's alone.
+    """Add a content hash to the names of different graphs with one name. For a built-in method the hash is
+    the graph's alone.
     """
     digests: dict[str, set[str]] = {}
     for cell in (record.cell for record in results if record.cell.files):

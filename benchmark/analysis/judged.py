@@ -1,4 +1,4 @@
-"""Rows beside the printed figures that they answer: the verdicts on level and gain."""
+"""Verdicts on level and gain of rows against the printed figures they answer."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from fedsub.benchmark.analysis.agreement import (
     tolerance_of,
 )
 from fedsub.benchmark.analysis.metrics import CHANGE, GAIN
-from fedsub.benchmark.analysis.paired import differences_of, repeats
+from fedsub.benchmark.analysis.paired import differences_of, varies
 from fedsub.benchmark.analysis.published import Figure, answered_figures, published_figure
 from fedsub.benchmark.analysis.scores import Row
 from fedsub.benchmark.spec.protocol import Protocol
 
 REFERENCE = "seconds of another machine; the others are divided by them"
-"""Why those of the reference row are not compared."""
+"""Why seconds of the reference row are not compared."""
 
 
 def level_of(protocol: Protocol, row: Row, metric: str, figure: Figure) -> Verdict:
@@ -75,7 +75,7 @@ def gain_of(
         figure.mean - of_table[0].mean,
         one_draw_here=is_drawn_once(row),
         # A gain of zero in every run is exact: the method did nothing beyond its baseline.
-        may_repeat=repeats(own) and not any(differences),
+        may_repeat=varies(own) and not any(differences),
     )
 
 
@@ -98,7 +98,7 @@ def _spreads(figure: Figure) -> tuple[float, ...]:
 
 
 NOT_DRAWN = ("attribute", "file", "planted")
-"""Partition schemes whose clients no seed draws, here or in print."""
+"""Partition schemes with fixed clients."""
 
 
 def is_drawn_once(row: Row) -> bool:

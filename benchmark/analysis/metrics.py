@@ -1,4 +1,4 @@
-"""The scores of a page by their names: unit, heading, direction, and where a record holds them."""
+"""Scores by name: unit, heading, direction, and their values in a record."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from fedsub.benchmark.spec.protocol import AT_CLIENTS, AT_ROUND
 from fedsub.methods.core import tasks
 
 GAIN = "gain_over_"
-"""Begins the name of a difference to another method, in points."""
+"""Prefix of a difference to another method, in points."""
 CHANGE = "change_from_"
-"""Begins the name of a difference to the same method on another partition, in points."""
+"""Prefix of a difference to the same method on another partition, in points."""
 COMMUNICATION = "communication_pct_of_"
-"""Begins the name of a share of another method's bytes."""
+"""Prefix of a share of another method's bytes."""
 MODEL_SIZE = "model_size_pct"
 """The share of the whole model that is in use."""
 WHOLE_MODEL = "fedavg"
@@ -26,15 +26,15 @@ PERCENT = "%"
 _UNITS = {"correlation": "", "ratio": "", "distance": "", "mb": "MB", "seconds": "s"}
 """The word in a score's name that gives its unit; a score without one is a percentage."""
 _UNSPOKEN = ("pct", "mb", "seconds")
-"""Words that a heading leaves out: its unit says them."""
+"""Words that a heading leaves out because its unit contains them."""
 _SAID_SAME = "same_as_fedavg"
-"""Held by the extras of earlier records, whose methods said so themselves."""
+"""Entry in the extras of earlier records that marks a run equal to FedAvg."""
 _SAME_LOSS = 2e-4
-"""Relative; losses are stored to four decimals, and rounding grows over the rounds."""
+"""Relative tolerance of losses, which are stored to four decimals; rounding grows over the rounds."""
 _SAME_SCORE = 0.5
-"""In points: rounding moves single test nodes. Methods that act differ less on a large graph."""
+"""Tolerance in points: rounding moves single test nodes."""
 _MORE_IS_BETTER = ("accuracy", "minority_accuracy", "macro_f1", "roc_auc", GAIN)
-"""How the names of those scores begin of which more is better; no other is a contest."""
+"""Prefixes of scores of which more is better; no other is a contest."""
 
 
 def unit_of(metric: str) -> str:
@@ -63,7 +63,7 @@ def more_is_better(metric: str) -> bool:
 
 
 def tells_seconds(record: Record) -> bool:
-    """Whether its seconds say anything: not those of a run that shared its core."""
+    """Whether the run had a core of its own, so that its seconds are valid."""
     return (record.result.core_share or ALONE) >= ALONE
 
 
@@ -92,8 +92,8 @@ def value_of(record: Record, metric: str) -> float | None:
 
 
 def unreported(metrics: Iterable[str], records: Sequence[Record]) -> dict[str, list[str]]:
-    """The scores that a table names and none of its `records` has, each with the names there that are nearly
-    the same. Methods may report scores that no list holds, so that a name alone tells nothing."""
+    """Scores named by a table that none of its `records` has, each with similar names there. Methods may
+    report any score, so a name alone cannot be checked."""
     reported = {
         name
         for record in records
@@ -109,7 +109,7 @@ def unreported(metrics: Iterable[str], records: Sequence[Record]) -> dict[str, l
 
 
 def _kept(record: Record) -> str:
-    """The score of which a record keeps the curve, and the test scores of the clients."""
+    """The score whose curve and clients' test scores a record keeps."""
     return record.cell.schedule.selection_metric or tasks.find(record.cell.task.name).default[0]
 
 
@@ -153,7 +153,7 @@ def was_fedavg(record: Record, fedavg: Record | None) -> bool:
 
 
 def _agree(one: Record, other: Record, curve: str, relative: float, absolute: float) -> bool:
-    """Whether a curve, which both have, is equal in every round within the tolerance."""
+    """Whether the two runs' curves are equal in every round within the tolerance."""
     mine, theirs = one.curve.get(curve, []), other.curve.get(curve, [])
     return 0 < len(mine) == len(theirs) and all(
         a is not None and b is not None and math.isclose(a, b, rel_tol=relative, abs_tol=absolute)

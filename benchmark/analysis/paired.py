@@ -1,4 +1,4 @@
-"""Whether what a paper claims holds: the difference of two sides, paired by seed, against a margin.
+"""Tests of claims: the difference of two sides, paired by seed, against a margin.
 
 One comparison is the differences of two sides over the seeds that both have. By the t distribution of their
 mean it has two one-sided p-values, that of holding and that of failing:
@@ -52,7 +52,7 @@ class Comparison:
 
     @property
     def word(self) -> str:
-        """What it earns by itself."""
+        """The verdict on this comparison alone."""
         return _word(self.holds, self.fails)
 
 
@@ -67,8 +67,8 @@ def mean_over_columns(columns: Sequence[Mapping[int, float]]) -> dict[int, float
     return {seed: statistics.fmean(column[seed] for column in columns) for seed in sorted(shared)}
 
 
-def repeats(values: Mapping[int, float]) -> bool:
-    """Whether the seeds move the value: seeds that do not work tell no spread."""
+def varies(values: Mapping[int, float]) -> bool:
+    """Whether the value varies between seeds; without spread it has no interval."""
     found = [*values.values()]
     return len(found) > 1 and statistics.stdev(found) > ROUNDING * max(map(abs, found))
 
@@ -81,7 +81,7 @@ def interval_of(differences: Sequence[float]) -> tuple[float, float]:
 
 
 def compare(differences: Sequence[float], direction: str, margin: float = 0.0) -> Comparison | None:
-    """The comparison of these differences; None if there is none. Fewer than three decide nothing.
+    """Compare the two sides by these differences; None if there are none. Fewer than three decide nothing.
 
     Differences without any spread are exact: of two runs that are one, or of bytes.
     """
@@ -100,7 +100,8 @@ def compare(differences: Sequence[float], direction: str, margin: float = 0.0) -
 
 
 def _p_values(mean: float, spread: float, count: int, direction: str, margin: float) -> tuple[float, float]:
-    """Those of holding and of failing, of so many differences with this mean and standard deviation."""
+    """p-values of holding and of failing, for a number of differences with this mean and standard
+    deviation."""
 
     def beyond(bound: float, sign: int) -> float:
         """The p-value of the mean being above (1) or below (-1) the bound."""
@@ -160,7 +161,7 @@ def _column(comparisons: Sequence[Comparison | None]) -> tuple[float, float]:
 
 
 def _partial_conjunction(values: Sequence[float], needed: int) -> float:
-    """The p-value of at least `needed` of these being so."""
+    """The p-value of at least `needed` of these holding."""
     if len(values) < needed:
         return 1.0
     return min(1.0, (len(values) - needed + 1) * sorted(values)[needed - 1])

@@ -1,4 +1,4 @@
-"""Ours − theirs, paired by draw: does the implementation give what the authors' code gives?"""
+"""Comparison with the authors' code: ours − theirs, paired by draw."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the authors' code gave: `results/authors/NAME.jsonl`, one line a run, appended to."""
+"""Runs of the authors' code on disk: `results/authors/NAME.jsonl`, one line a run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Run:
     """One run of the authors' code on the clients of one of our cells."""
 
     code: str
-    """Whose: fedpub, fedspray or fedstruct."""
+    """Name of the code: fedpub, fedspray or fedstruct."""
     commit: str
     """Of the checkout."""
     key: str
@@ -40,7 +40,7 @@ class Run:
     seconds: float
     """Training and evaluation, without loading and set-up."""
     core_share: float
-    """Processor seconds over those on the clock: well below 1 where the run was not alone on its core."""
+    """Processor seconds over wall-clock seconds: well below 1 for a run that shared its core."""
     environment: dict[str, Any] = field(default_factory=dict)
     """Versions there, processor, threads."""
 

@@ -1,4 +1,4 @@
-"""The papers' own figures (published.csv) and which of them a measured cell answers."""
+"""Printed figures (published.csv), and which of them a measured cell answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedsub.benchmark.spec.protocol import Protocol, bare, source_of
 FILE = Path(__file__).parent / "published.csv"
 
 Place = tuple[str | None, ...]
-"""What `PLACE` names."""
+"""Values of the columns in `PLACE`."""
 PLACE = ("paper", "table", "dataset", "partition", "clients", "method", "backbone", "metric")
 
 
@@ -24,25 +24,25 @@ class Figure:
 
     mean: float
     std: float | None
-    """None where the paper prints none."""
+    """Printed standard deviation, or None."""
     source: str
     """Paper and table."""
     note: str = ""
-    """What the list of figures says of it."""
+    """Note in the list of figures."""
     place: Place = ("",) * 8
     runs: int = 1
-    """Over how many runs the mean is taken; like the rest as the protocol says whose cell answers it."""
+    """Number of runs in the mean; like the rest, as stated by the answering protocol."""
     drawn_once: bool = False
     baseline: str = ""
     reference: str = ""
     cannot: str = ""
     """Why no run here answers it."""
     scale: float = 1.0
-    """What the printed figure was multiplied by to stand in our unit."""
+    """Factor from the printed unit to ours."""
 
     @property
     def paper(self) -> str:
-        """Whose it is."""
+        """The paper's name."""
         return self.place[0] or ""
 
     def scaled(self, factor: float) -> Figure:

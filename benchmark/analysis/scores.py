@@ -1,4 +1,4 @@
-"""From records to rows: repetitions averaged, set beside the printed figures."""
+"""Rows of leaderboards: repetitions averaged, with the printed figures they answer."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ class Row:
     chosen: tuple[str, ...] = ()
     """See `Protocol.chosen_for`; empty for a row that deviates, which has settings of its own."""
     same_as_fedavg: int = 0
-    """How many of its runs did nothing beyond FedAvg."""
+    """Number of its runs that did nothing beyond FedAvg."""
 
     @property
     def block(self) -> Block:
-        """The table it stands in."""
+        """Dataset, partition and clients, which make a table."""
         return str(self.cell.dataset), str(self.cell.partition), self.cell.clients
 
     @property
@@ -121,14 +121,14 @@ class Row:
 
     @property
     def is_rival(self) -> bool:
-        """Whether it competes for the best of its block: it keeps to privacy and to the protocol, and every
-        run did what the method is for."""
+        """Whether it competes for the best of its block: it exposes nothing, follows its protocol, and never
+        equals FedAvg."""
         return not (self.privacy or self.deviations or self.same_as_fedavg or self.exposed[1])
 
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """A protocol with its records, of which every page that shows them has the same rows."""
+    """A protocol with its records and rows, shared by all pages."""
 
     protocol: Protocol
     records: Sequence[Record]
@@ -170,7 +170,7 @@ def make_rows(protocol: Protocol, records: Iterable[Record]) -> list[Row]:
 
 
 def _draft(protocol: Protocol, row: Row) -> Row:
-    """The row with all but its scores."""
+    """The row without its scores."""
     deviations, outdated = _deviations(protocol, row), outdated_parts(row.cell)
     chosen = () if deviations or outdated else protocol.chosen_for(**row.point)
     return replace(row, deviations=deviations, outdated=outdated, chosen=chosen)
@@ -254,7 +254,7 @@ def _values(metric: str, row: Row, others: Iterable[Row]) -> list[float | None]:
 
 
 def _setting(row: Row) -> tuple[Any, ...]:
-    """Equal for the methods that are compared."""
+    """Key that is equal for compared methods."""
     return row.block, row.backbone, row.deviations
 
 

@@ -21,14 +21,14 @@ LEVEL = 1 - 2 * ALPHA
 LOOKS = (3, 5, 10)
 """Numbers of seeds at which a figure is looked at."""
 INFLATION = 1.5
-"""Factor of a p-value for the earlier looks: the least, in steps of 0.1, that holds every error of the
-simulation at `ALPHA`."""
+"""Factor of a p-value for several looks: the least, in steps of 0.1, that keeps every simulated error at
+`ALPHA`."""
 
 Numbers = np.ndarray[Any, Any]
 
 
 def width(seeds: float | Numbers) -> Any:
-    """How many times as wide as an ordinary interval one of so many seeds is."""
+    """Width of an interval with this many seeds relative to an ordinary one."""
     return np.sqrt(np.maximum(1.0, LOOKS[-1] / np.asarray(seeds, dtype=float)))
 
 

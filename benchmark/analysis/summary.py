@@ -1,4 +1,4 @@
-"""Verdicts counted: by table, by tolerance, and with false discoveries controlled."""
+"""Counts of verdicts by table, by tolerance, and with false discoveries controlled."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Count:
     measurable: int
     levels: Counter[str]
     chosen: Counter[str]
-    """Those of the levels with a setting that was chosen on their table."""
+    """Counts of levels with a setting chosen on their table."""
     gains: Counter[str]
     protocols: tuple[str, ...]
     """Those that measure some of it."""

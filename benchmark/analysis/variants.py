@@ -1,4 +1,4 @@
-"""What else was run in the place of a printed figure: other settings, other options of its method."""
+"""Runs with other settings or options of the method behind a printed figure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Trial:
     """A row that answers no printed figure, beside one that does."""
 
     changed: str
-    """What it has otherwise, as `--set` and the brackets of `--method` take it."""
+    """Its changed settings, as `--set` and the brackets of `--method` take them."""
     mean: float
     seeds: int
     level: float | None
@@ -28,7 +28,7 @@ class Trial:
     where they share none."""
 
     def said(self, kind: str) -> str:
-        """What it gave, as a page says it of a `level` or a `gain`."""
+        """Its result in words, for a `level` or a `gain`."""
         seeds = f"{self.seeds} seeds" if self.seeds > 1 else "1 seed"
         if kind == "gain":
             gained = "no baseline" if self.gain is None else f"{self.gain:+.2f}, {seeds}"

@@ -1,4 +1,4 @@
-"""What every command does: plan, run, keep, show."""
+"""The functions behind every command."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 
 def main(command: Command, work: RunCell | None = None) -> int:
-    """Do what the command line asks; returns the exit code. `work` runs one cell, else the runner does."""
+    """Run a parsed command line; returns the exit code. `work` runs one cell, else the runner does."""
     return guarded(lambda: _COMMANDS[command.name](command.request, command.options, work), command.options)
 
 
 def guarded(run: Callable[[], int], options: Namespace) -> int:
-    """The exit code of a command, whose errors are told in one sentence."""
+    """Run a command; report its errors in one sentence and return the exit code."""
     signal.signal(signal.SIGTERM, _terminate)
     if getattr(options, "data", None) is not None:
         os.environ["FEDSUB_DATA"] = str(options.data)
@@ -103,7 +103,7 @@ def _list(request: Request, options: Namespace, work: RunCell | None) -> int:
 
 
 def _show_stored(request: Request, options: Namespace, work: RunCell | None) -> int:
-    """The leaderboards of what is stored, of the tables that the filters choose."""
+    """Show leaderboards of stored records, for the tables that the filters choose."""
     from fedsub.benchmark.analysis.frame import Results
     from fedsub.benchmark.report.export import select
 
@@ -122,7 +122,7 @@ def _show_stored(request: Request, options: Namespace, work: RunCell | None) -> 
 
 
 def _report(request: Request, options: Namespace, work: RunCell | None) -> int:
-    """Remake every page; says which records have no table to stand in."""
+    """Remake every page; reports records without a table."""
     from fedsub.benchmark.report.pages import write_report
 
     own = [table for table in request.table if table.endswith(".toml")]
@@ -222,7 +222,7 @@ _COMMANDS: Mapping[str, Callable[[Request, Namespace, RunCell | None], int]] = {
 
 
 def _stored(request: Request) -> Records:
-    """The records of the folder; says which lines hold none. Raises UserError if there are none."""
+    """The records of the folder; reports lines that hold none. Raises UserError if there are none."""
     if not any((request.results / "runs").glob("*.jsonl")):
         raise UserError(f"{request.results} holds no records: name another folder with --results")
     records = Records(request.results)
@@ -253,7 +253,7 @@ def _dry_run(request: Request, options: Namespace, plan: Plan) -> int:
 
 
 def _of_all_seeds(plan: Plan, tables: Iterable[str], records: Records) -> list[Record]:
-    """What is on record of the rows of the run, as on their pages."""
+    """All stored records of the run's rows, as on their pages."""
     rows = {cell.group: cell for cell in plan.cells}
     return [
         record
@@ -264,7 +264,7 @@ def _of_all_seeds(plan: Plan, tables: Iterable[str], records: Records) -> list[R
 
 
 def write_pages(request: Request, protocols: Mapping[str, Protocol], records: Records) -> None:
-    """Write the page of every table in the run; what hinders it is said, and costs no record."""
+    """Write the page of every table in the run; report errors, which cost no record."""
     from fedsub.benchmark.analysis.public_code import by_work
     from fedsub.benchmark.analysis.public_records import load
     from fedsub.benchmark.analysis.scores import Leaderboard
@@ -297,7 +297,7 @@ def _show(options: Namespace, protocols: Mapping[str, Protocol], selected: Seque
 
 
 def _say_unreported(protocols: Mapping[str, Protocol], selected: Sequence[Record]) -> None:
-    """Name the scores of a table that no run has."""
+    """Report scores of a table that no run has."""
     from fedsub.benchmark.analysis.metrics import unreported
 
     for name, protocol in protocols.items():

@@ -1,4 +1,4 @@
-"""What there is to run: methods, graphs, partition schemes, splits, tables."""
+"""Lists of methods, graphs, partition schemes, splits and tables."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _method_row(name: str) -> tuple[str, ...]:
 
 
 def _backbones(method: str, able: Sequence[str]) -> str:
-    """Those that a method runs with; its own network where it has one unless an option asks for theirs."""
+    """Backbones of a method, or its own network."""
     listed = ", ".join(able)
     needed = known.unused_options(method, {}, able[0]).get("backbone", "")
     if not needed:

@@ -27,7 +27,7 @@ FILTERS = {
     "clients": ("K", "numbers of clients"),
     "backbone": ("B", "gcn, sgc, graphsage or mlp"),
 }
-"""What chooses cells and records: metavar and help."""
+"""Filters of cells and records: metavar and help."""
 _AS_SETTINGS = ("rounds", "kernel", "device", "task")
 """Settings with an option of their own."""
 _REPLACED = {
@@ -52,7 +52,7 @@ _SEVERAL: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
 
 @dataclass(frozen=True)
 class Command:
-    """What a command line asks for."""
+    """A parsed command line."""
 
     name: str
     request: Request
@@ -61,13 +61,13 @@ class Command:
 
 
 class Parser(argparse.ArgumentParser):
-    """Answers bad usage with one sentence and exit code 2; options are spelt in full."""
+    """Parser that answers bad usage with one sentence and exit code 2; options cannot be abbreviated."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{"allow_abbrev": False, **settings})
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse does; an unknown option is answered with the nearest ones, or the command it became."""
+        """As argparse; an unknown option is answered with similar ones, or the command that replaced it."""
         found, unknown = self.parse_known_args(args, namespace)
         if unknown:
             name = unknown[0].partition("=")[0]
@@ -91,7 +91,7 @@ def _options_of(parser: argparse.ArgumentParser, args: Sequence[str]) -> list[st
 
 
 class _Version(argparse.Action):
-    """Prints the version; looked up when asked for, which costs more than all of `--help`."""
+    """Action that prints the version; looked up only when asked for, because it is slow."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         from importlib.metadata import PackageNotFoundError, version
@@ -104,7 +104,7 @@ class _Version(argparse.Action):
 
 
 class _Completion(argparse.Action):
-    """Prints what a shell reads to complete the command `fedsub`."""
+    """Action that prints the shell completion of `fedsub`."""
 
     def __call__(self, parser: argparse.ArgumentParser, _: object, shell: Any, *__: object) -> NoReturn:
         try:
@@ -218,20 +218,20 @@ def add(
 
 
 def add_filters(parser: argparse._ActionsContainer) -> None:
-    """The options that choose cells or records."""
+    """Add the options that choose cells or records."""
     for name, (letter, text) in FILTERS.items():
         add(parser, f"--{name}", letter, text, **_SEVERAL)
     add(parser, "--seeds", "N", "how many seeds, 0…N−1; or the seeds themselves: 0,3-5", **_SEVERAL)
 
 
 def add_folders(parser: argparse._ActionsContainer) -> None:
-    """Where records and graphs lie."""
+    """Add the options of folders for records and graphs."""
     add(parser, "--results", "DIR", "results folder", type=Path, default=Path("results"))
     add(parser, "--data", "DIR", "folder of graph archives (FEDSUB_DATA)", type=Path)
 
 
 def add_engine(parser: argparse._ActionsContainer) -> None:
-    """How much of which machine cells take."""
+    """Add the options of engine, workers and device."""
     add(parser, "--workers", "N", "processes (default: one a core; one on a GPU)", type=values.positive)
     add(parser, "--threads", "N", "threads per process", type=values.positive, default=1)
     add(parser, "--engine", help="process (default), ray, slurm, in-process (to debug)", default="process")
@@ -242,7 +242,7 @@ def add_engine(parser: argparse._ActionsContainer) -> None:
 
 
 def add_settings(group: argparse._ActionsContainer) -> None:
-    """What replaces settings of a protocol, and which part of the plan runs."""
+    """Add the options that replace settings of a protocol or choose a part of the plan."""
     settings = "settings of the protocol: learning_rate=0.001 hidden=64,64; given twice, either value runs"
     add(group, "--set", "NAME=VALUE", settings, **_SEVERAL)
     add(group, "--rounds", "N", "rounds of training", type=values.positive)
@@ -273,7 +273,7 @@ def parse(argv: Sequence[str]) -> Command:
 
 
 def request_of(parser: Parser, options: argparse.Namespace) -> Request:
-    """The request in a command's options; ends the program where they contradict each other."""
+    """The request in a command's options; exits if they contradict each other."""
     found = {name: value for name, value in vars(options).items() if name in Request.__dataclass_fields__}
     found |= {name: _items(parser, name, found[name]) for name in (*FILTERS, "save") if name in found}
     for item in found.get("clients", ()):
@@ -300,8 +300,8 @@ def request_of(parser: Parser, options: argparse.Namespace) -> Request:
 
 
 def _items(parser: Parser, name: str, given: Sequence[str]) -> tuple[str, ...]:
-    """The items of an option's lists. One that names nothing, as an empty variable of the shell, is refused:
-    left out, it would stand for everything."""
+    """The items of an option's lists. An empty one, such as an empty shell variable, is refused: it would
+    select everything."""
     items = tuple(item for value in given for item in values.split_list(value))
     if given and not items:
         parser.error(f"--{name} names nothing: give it a value or leave it out")

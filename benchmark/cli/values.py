@@ -1,4 +1,4 @@
-"""Values of options, as text: lists, seeds, counts, times."""
+"""Parsing of option values: lists, seeds, counts, times."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def parse_seeds(values: Sequence[str]) -> tuple[int, ...]:
 
 
 MOST_SEEDS = 10_000
-"""More are a slip: planning them takes minutes."""
+"""Upper limit of seeds: planning more takes minutes."""
 
 
 def positive(text: str) -> int:
@@ -63,7 +63,7 @@ def positive(text: str) -> int:
 
 
 def above_zero(what: str) -> Callable[[str], float]:
-    """The reader of a number above 0, which `what` names in its error."""
+    """A parser of a number above 0, called `what` in its error."""
 
     def read(text: str) -> float:
         return _above_zero(text, text, what)

@@ -1,4 +1,4 @@
-"""`claims.md`: the papers' own claims, and whether they hold here."""
+"""The page `claims.md`: the papers' claims with their verdicts."""
 
 from __future__ import annotations
 

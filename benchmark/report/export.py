@@ -1,4 +1,4 @@
-"""A table for a paper from records: LaTeX, Markdown, CSV or Parquet.
+"""Export of a table from records: LaTeX, Markdown, CSV or Parquet.
 
 In every block (a column, or a row where methods stand in the columns, with everything that was run alike) the
 best mean is bold, and so is every other mean that cannot be told from it: the two are compared by a paired
@@ -36,10 +36,10 @@ ENDINGS = (".tex", ".md", ".csv", ".parquet")
 LEVEL = 0.05
 MARK = " †"
 LESS_IS_BETTER = ("seconds", "bytes", "peak_memory")
-"""How the names of those figures begin of which less is better."""
+"""Prefixes of figures of which less is better."""
 RANK = "mean rank"
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""A spreadsheet runs a cell that begins with one of these."""
+"""First letters of a cell that a spreadsheet runs as a formula."""
 
 
 @dataclass(frozen=True)
@@ -50,17 +50,17 @@ class Table:
     """One row for each of both: their names, `mean`, `std`, `runs` (seeds), `rival` (whether it keeps to
     privacy), `bold`, `rank` in its block, and `p_value` (`against_best`)."""
     levels: tuple[str, ...]
-    """The columns of `figures` that name a row, that which was asked for first."""
+    """Columns of `figures` that name a row, the requested one first."""
     column: str
-    """The one that names a column."""
+    """Column of `figures` that names a column."""
     values: str
-    """The figure."""
+    """Name of the figure."""
     against: str = ""
-    """The row from which the column `difference` of `figures` is taken; empty for none."""
+    """Row subtracted in the column `difference` of `figures`; empty for none."""
 
     @property
     def note(self) -> str:
-        """How many seeds, and the rule behind the bold figures."""
+        """Number of seeds, and the rule for bold figures."""
         runs = self.figures["runs"]
         least, most = int(runs.min()), int(runs.max())
         seeds = f"{most} seed{'s' * (most != 1)}" if least == most else f"{least} to {most} seeds"
@@ -86,12 +86,12 @@ class Table:
 
     @property
     def across(self) -> bool:
-        """Whether what competes stands in the columns."""
+        """Whether the columns compete, rather than the rows."""
         return axes(self.levels[0], self.column)[0] == self.column
 
     @property
     def ranked(self) -> bool:
-        """Whether rows have a mean rank: there is a column with a figure of each."""
+        """Whether rows have a mean rank: some column has a figure for each row."""
         return bool(np.isfinite(self.mean_ranks(self._index())).any())
 
     def _index(self) -> pandas.Index:
@@ -248,7 +248,7 @@ def _titled(table: Table, titles: Mapping[str, str], for_paper: bool) -> Table:
 
 
 def title_of(method: str) -> str:
-    """A method as its paper writes it, with its options in brackets; what is not built in as it is spelt."""
+    """A method's name in its paper, with its options in brackets; others as given."""
     name, bracket, options = method.partition("[")
     if name not in catalog.methods():
         return method
@@ -257,7 +257,7 @@ def title_of(method: str) -> str:
 
 
 def select(records: Results, request: Request) -> Results:
-    """The records that the filters of a request let through.
+    """Select records by the filters of a request.
 
     Raises UserError, with the nearest values, for one that no record has.
     """
@@ -415,5 +415,5 @@ def export_records(
 
 
 def _place(asked: Sequence[str], name: str) -> int:
-    """Where a name, or its bare form, stands among those asked for; the last where it does not."""
+    """Position of a name, or of its bare form, among the requested ones; last if it is not there."""
     return next((place for place, each in enumerate(asked) if each in (name, bare(name))), len(asked))

@@ -1,4 +1,4 @@
-"""The tables of a protocol: what was measured beside what was published, and how it was made."""
+"""Leaderboards of a protocol: measured and printed figures, footnotes, provenance."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from fedsub.benchmark.spec.plan import outdated_parts
 from fedsub.benchmark.spec.protocol import Protocol
 
 PRIVACY = "†"
-"""Beside a method that breaks privacy."""
+"""Mark of a method that breaks privacy."""
 CROWDED = (
     f"In {{}} of {{}} runs the process had less than {100 * ALONE:g} % of a core: their seconds are too long."
 )
 CHOSEN = "‡"
-"""Beside a method whose settings were chosen on the table itself."""
+"""Mark of a method with settings chosen on the table itself."""
 _BEST = (
     f"Best of a block in bold ({PRIVACY} methods, deviations from the protocol, methods that in some run "
     "were no more than FedAvg, and those that left nodes exposed do not compete). ± is the sample "
@@ -73,7 +73,7 @@ ABOUT_THEIRS = (
 def full_tables(
     leaderboard: Leaderboard, theirs: Mapping[str, Sequence[Run]] = MappingProxyType({}), top: str = "##"
 ) -> str:
-    """Every block with all its columns, what its marks mean, and how it was made, as Markdown. `theirs` are
+    """All blocks with all columns, footnotes and provenance, as Markdown. `theirs` are
     the runs of the authors' code by the work of our cell."""
     protocol, rows = leaderboard.protocol, leaderboard.rows
     parts = []
@@ -85,7 +85,7 @@ def full_tables(
 
 
 def remarks(leaderboard: Leaderboard) -> list[str]:
-    """What the marks of a table mean, its verdicts counted, and how it was made."""
+    """Footnotes, counts of verdicts, and provenance of a table."""
     protocol, rows = leaderboard.protocol, leaderboard.rows
     said = ["No finished cell yet."]
     if rows:
@@ -98,7 +98,7 @@ def remarks(leaderboard: Leaderboard) -> list[str]:
 
 
 def block_title(block: Block) -> str:
-    """One line that names a block."""
+    """Title of a block, one line."""
     dataset, partition, clients = block
     return f"{dataset}, {partition_title(partition)}, {clients} client{'s' if clients > 1 else ''}"
 
@@ -146,7 +146,7 @@ def table_of(
 
 
 def authors_shown(found: Comparison | None) -> str:
-    """Mean, spread and draws of the authors' code, and whether ours gives the same."""
+    """Mean, spread and draws of the authors' code, and whether ours agrees."""
     if found is None:
         return "–"
     scores = found.theirs
@@ -155,7 +155,7 @@ def authors_shown(found: Comparison | None) -> str:
 
 
 def row_name(row: Row, several_backbones: bool) -> str:
-    """A row's name with its marks, its settings and whatever else tells it from others."""
+    """A row's name with its marks and deviating settings."""
     # Two states of one's own method or graph have the same name: the digest of their files tells them apart.
     files = f"files {row.cell.files[:8]}" if row.cell.files else ""
     marks = [mark for mark, holds in ((PRIVACY, row.privacy), (CHOSEN, row.chosen)) if holds]
@@ -291,7 +291,7 @@ def verdicts_in_words(protocol: Protocol, rows: Sequence[Row]) -> str:
 
 
 def _counted(words: Sequence[str], notes: str = "") -> str:
-    """How many verdicts are which; `notes` on those that match."""
+    """Counts of verdicts in words; `notes` on those that match."""
     found = [f"{words.count(word)} {word}" for word in VERDICTS]
     return ", ".join([f"{found[0]}{f' ({notes})' if notes else ''}", *found[1:]])
 

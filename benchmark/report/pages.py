@@ -1,4 +1,4 @@
-"""Everything in the results folder that is made from records: the Markdown pages and the page to ask."""
+"""All pages of the results folder that are made from records: Markdown pages and `index.html`."""
 
 from __future__ import annotations
 

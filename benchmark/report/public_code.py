@@ -1,4 +1,4 @@
-"""`authors.md`: what the authors' own code gives on our clients, ours − theirs, paired by draw."""
+"""The page `authors.md`: the authors' code on our clients, ours − theirs, paired by draw."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def markdown(runs: Mapping[str, Sequence[Run]], rows: Iterable[Row]) -> str:
 
 
 def _waiting(runs: Iterable[Run]) -> str:
-    """Which of their runs have no record of ours beside them, in a sentence; empty if all have one."""
+    """A sentence on the authors' runs without a record of ours; empty if there are none."""
     found = [
         f"{run.method} on {block_title((run.dataset, run.partition, run.clients))}, seed {run.seed}"
         for run in runs

@@ -101,7 +101,7 @@ def _with_chosen(found: Count, word: str) -> str:
 
 
 def _sureness(entries: Sequence[Entry]) -> list[str]:
-    """How the counts depend on δ, on the number of figures, on choices, and on what print leaves unsaid."""
+    """How the counts depend on δ, multiple testing, choices, and facts not stated in print."""
     found, kept = count("all", entries), discoveries(entries)
     authors = by_authors(entries)
     lines = []
@@ -155,7 +155,7 @@ def _gain(entry: Entry) -> str:
 
 
 def _reasons(entries: Sequence[Entry], word: str) -> str:
-    """Reason → how many figures of which tables have it."""
+    """Reason → number of figures by table."""
     found: dict[str, dict[str, int]] = {}
     for entry in entries:
         if entry.level.word == word:

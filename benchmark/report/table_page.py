@@ -1,4 +1,4 @@
-"""The page of a protocol in git: methods by places, each figure beside the printed one."""
+"""The page of a protocol: methods by places, each figure with the printed one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedsub.benchmark.report.writing import write_page
 from fedsub.benchmark.spec.protocol import Protocol
 
 FEW = 3
-"""Methods of which one table holds all partition schemes."""
+"""Number of methods up to which one table holds all partition schemes."""
 LEGEND = (
     "A cell: measured mean ± standard deviation over seeds (the best in bold), then the authors' code on the "
     "same clients and the printed figure, each with its verdict. How it is judged: "

@@ -1,4 +1,4 @@
-"""The one writer of Markdown tables, of figures in them, and of text that means nothing there."""
+"""Markdown tables, and escaping of text in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A leaderboard in a terminal, with as many columns as it has room for."""
+"""Leaderboards in a terminal, with as many columns as fit."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ def print_leaderboard(leaderboard: Leaderboard, console: Console) -> None:
 
 
 def _causes(leaderboard: Leaderboard) -> Iterator[str]:
-    """Why the figures that differ from print do so."""
+    """Causes of figures that differ from print."""
     for entry in measured_on(leaderboard.protocol, leaderboard.rows):
         if entry.cause and entry.row is not None:
             yield f"{entry.row.method} on {block_title(entry.row.block)} differs from print. {entry.cause}"
 
 
 def _dispensable(head: Sequence[str]) -> list[int]:
-    """The columns that a narrow terminal does without, the first to go first: costs, then gains, then
-    seeds, then scores from the right; never the method and its main score."""
+    """Columns that a narrow terminal drops, in order: costs, gains, seeds, scores from the right; never the
+    method and its main score."""
     *costs, seeds = COSTS
     order = [*costs[::-1], GAINS, seeds]
     named = [place for name in order for place in range(len(head)) if _is(head[place], name)]
@@ -68,7 +68,7 @@ def _dispensable(head: Sequence[str]) -> list[int]:
 
 
 def _is(heading: str, name: str) -> bool:
-    """Whether a column is called so, or so of one score."""
+    """Whether a column has this name, alone or with a score."""
     return heading == name or heading.startswith(f"{name}, ")
 
 

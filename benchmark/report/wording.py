@@ -1,4 +1,4 @@
-"""Figures, lists and partitions in words."""
+"""Formatting of figures, lists and partition names as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages on disk."""
+"""Atomic writing of pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What maintainers run: the campaign over printed figures, other libraries, the authors' own code.
+"""Studies for maintainers: the campaign over printed figures, other libraries, the authors' code.
 
 `clients`, `pipe` and the workers run in environments of their own and import nothing that those lack.
 """

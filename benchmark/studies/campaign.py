@@ -1,4 +1,4 @@
-"""The cells that answer printed figures, in the order of figures per second.
+"""The campaign: cells that answer printed figures, ordered by figures per second.
 
 Seeds are fixed before anything runs: those of the table, or `--seeds`. What has a record is not run again, so
 that a campaign goes on where it was stopped.
@@ -17,7 +17,7 @@ from fedsub.benchmark.spec.request import Request
 
 
 def figures_of(cell: Cell, protocol: Protocol) -> int:
-    """How many printed figures the cell's row answers."""
+    """Number of printed figures that the cell's row answers."""
     place = (
         cell.dataset.text,
         cell.partition.text,
@@ -44,6 +44,6 @@ def by_worth(
 
 
 def in_words(cells: Sequence[Cell], estimate: Estimate, workers: int) -> str:
-    """How many cells, and how long they will take."""
+    """Number of cells and estimated time, as text."""
     seconds = sum(map(estimate.seconds, cells)) / workers
     return f"campaign: {len(cells)} cells to run, about {duration(seconds)} with {workers} worker(s)"

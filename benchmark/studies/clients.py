@@ -1,4 +1,4 @@
-"""Our clients as plain arrays in a file, written here and read in another library's environment."""
+"""File of plain arrays with our clients, for other libraries' environments."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def write_clients(federation: Federation, path: Path) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class WrittenClients:
-    """What such a file holds; n nodes sorted by client, K clients."""
+    """Content of the file: n nodes sorted by client, K clients."""
 
     arrays: dict[str, np.ndarray]
 
@@ -109,7 +109,7 @@ class WrittenClients:
 
     @property
     def counts(self) -> dict[str, int]:
-        """As `write_clients` returned them, counted anew."""
+        """The counts that `write_clients` returns, computed from the file."""
         edges = sum(self.edges_of(number).shape[1] for number in range(len(self.rows)))
         features = int(torch.count_nonzero(self.features))
         roles = {role: int(self.arrays[role].sum()) for role in ROLES}

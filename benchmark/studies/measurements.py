@@ -1,7 +1,5 @@
-"""Timings on disk: `results/performance/PART.jsonl`, appended to.
-
-A figure belongs to the machine that it was measured on: the latest record of a key counts on each machine,
-and what one machine has measured another one still lacks.
+"""Timings on disk: `results/performance/PART.jsonl`, appended to. On each machine the latest record of a key
+counts.
 """
 
 from __future__ import annotations

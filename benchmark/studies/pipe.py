@@ -1,4 +1,4 @@
-"""What a timed process does at its end of the pipe: a command in, an answer out. Standard library only."""
+"""The worker's end of the pipe: commands in, answers out. Standard library only."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from typing import Any
 
 ERROR_LENGTH = 300
 PACKAGES = ("torch", "torch-geometric", "numpy", "scipy")
-"""Of an environment that is not ours, whose versions are recorded."""
+"""Packages of the worker's environment whose versions are recorded."""
 
 Run = Callable[[dict[str, Any]], dict[str, Any]]
-"""Does what a command asks; the answer."""
+"""Runs a command; returns the answer."""
 
 
 def serve(prepare: Callable[[dict[str, Any]], tuple[dict[str, Any], Run]]) -> None:
-    """Prepare the task that the first command names and answer; then do what every next one asks.
+    """Prepare the task of the first command and answer; then run every further one.
 
     The pipe is inherited; its file descriptor is the process's one argument. Ends when the other end is gone,
     in the middle of a command too; an exception becomes the last answer.

@@ -1,4 +1,4 @@
-"""Stand-ins for compiled code without wheels for this torch; used where other people's code runs."""
+"""Replacements of compiled extensions without wheels for this torch, for other people's code."""
 
 from __future__ import annotations
 

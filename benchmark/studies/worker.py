@@ -1,4 +1,4 @@
-"""A process of its own, commanded through a pipe; its other end is `studies.pipe`."""
+"""A worker process commanded through a pipe; the other end is `studies.pipe`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def lacks(python: Path, imports: str) -> str:
 
 
 def available_memory(share: float) -> int:
-    """Bytes: a share of what the machine has left."""
+    """Memory limit in bytes: a share of the machine's free memory."""
     return int(share * psutil.virtual_memory().available)
 
 
@@ -72,7 +72,7 @@ class Worker:
         return answer
 
     def _end(self) -> str:
-        """Why the process is gone, in one line."""
+        """Why the process ended, in one line."""
         code = self.process.wait()
         self.errors.seek(0)
         last = (self.errors.read().strip() or "no message").splitlines()[-1]

@@ -1,1 +1,1 @@
-"""The authors' own code, run on the clients of our cells (`docs/authors.md`)."""
+"""Runs of the authors' code on the clients of our cells (`docs/authors.md`)."""

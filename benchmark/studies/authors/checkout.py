@@ -1,4 +1,4 @@
-"""The checkout of a public code: whether it is one, and which version."""
+"""Checks of a public code's checkout and its version."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from fedsub.benchmark.studies.worker import lacks
 from fedsub.datasets.errors import UserError, unknown
 
 FOLDER = ROOT / ".venv-authors"
-"""Where the interpreter is looked for if none is named."""
+"""Default folder of the interpreter."""
 VARIABLE = "FEDSUB_AUTHORS_PYTHON"
 
 
 def chosen(given: Sequence[str]) -> dict[PublicCode, Path]:
-    """The codes that `NAME=PATH` arguments name, and where they lie.
+    """Public codes and their folders, from `NAME=PATH` arguments.
 
     Raises UserError for an unknown name and for a path that holds another code.
     """

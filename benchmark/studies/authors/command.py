@@ -1,4 +1,4 @@
-"""Running public code on the clients of our cells, where there is no record yet."""
+"""The command `study authors`: run public code on the clients of our cells without a record."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ LONGEST = 6 * 3600.0
 """Seconds after which a run is given up."""
 MISSING = "ModuleNotFoundError"
 ROOM = "authors"
-"""In the user's cache, of what a code keeps of a graph from one run to the next."""
+"""Subfolder of the user's cache for files that a code reuses between runs."""
 
 
 def run_authors(request: Request, named: Sequence[str], python: Path | None, dry_run: bool) -> int:
@@ -89,7 +89,7 @@ def run_authors(request: Request, named: Sequence[str], python: Path | None, dry
 def _kept_run(
     code: PublicCode, checkout: Path, version: str, cell: Cell, python: Path, kept: AuthorsRuns
 ) -> bool:
-    """Run and keep it; whether that worked. Raises UserError where no run can work."""
+    """Run one cell and store the result; returns success. Raises UserError if no run can work."""
     try:
         run = run_one(code, checkout, version, cell, python)
         kept.add(run)

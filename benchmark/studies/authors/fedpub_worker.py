@@ -69,7 +69,7 @@ def reported(validation: np.ndarray, test: np.ndarray) -> float:
 
 
 def _arguments(clients: WrittenClients, cell: dict[str, Any]) -> Any:
-    """What the code's own command line gives, for its scripts' flags and the cell's settings."""
+    """The code's parsed command line, for its scripts' flags and the cell's settings."""
     overlapping = cell["partition"].startswith("metis-overlapping")
     given = {
         "model": PACKAGE[cell["method"]],
@@ -114,7 +114,7 @@ def _handed_over(clients: WrittenClients) -> Any:
 
 
 def _train_client(worker: Any, client: int, number: int) -> None:
-    """What a worker process of the code does with one message, but for the file with its client's state."""
+    """Handle one message as a worker process of the code does, without the file of the client's state."""
     if number == 0:
         worker.switch_state(client)
     worker.on_receive_message(number)

@@ -32,7 +32,7 @@ def train(clients: WrittenClients, task: dict[str, Any], timer: Timer) -> dict[s
     scores: list[float] = []
 
     class Watched(main.Server):
-        """Trains for the cell's rounds, and keeps what it returns, which the code only prints."""
+        """Trainer for the cell's rounds that keeps the results, which the code only prints."""
 
         def train(self, rounds: int) -> Any:
             timer.start()
@@ -58,7 +58,7 @@ def train(clients: WrittenClients, task: dict[str, Any], timer: Timer) -> dict[s
 def _handed_over(
     clients: WrittenClients,
 ) -> tuple[Any, int, list[list[int]], list[list[int]], list[list[int]]]:
-    """What the code's `load_data` returns: the graph, how many clients, and each one's nodes by role."""
+    """Replacement of the code's `load_data`: graph, number of clients, and each client's nodes by role."""
     graph = SimpleNamespace(
         x=clients.features,
         y=clients.labels,

@@ -1,4 +1,4 @@
-"""What is run: the cells of our tables that a public code can run."""
+"""The cells of our tables that a public code can run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def worker_of(code: PublicCode) -> str:
 
 
 def plan(code: PublicCode, request: Request) -> list[Cell]:
-    """Our cells that the code can run, and that the filters of the request leave.
+    """Our cells that the code can run, restricted by the request's filters.
 
     A variant of a method that the code has may be named though its tables do not list it: what the code has
     no name for changes our cell alone, so that one run of theirs is compared with several readings of ours.

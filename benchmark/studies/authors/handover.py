@@ -1,4 +1,4 @@
-"""What every worker does first and last; runs in the environment of the authors' code."""
+"""Start and end of every worker; runs in the environment of the authors' code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedsub.benchmark.studies.clients import WrittenClients
 from fedsub.benchmark.studies.pipe import PACKAGES, Run, serve
 
 KEPT = "kept.npz"
-"""What a worker leaves in its folder for later runs on the same graph."""
+"""Files that a worker leaves for later runs on the same graph."""
 
 
 class Timer:

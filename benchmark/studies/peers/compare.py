@@ -1,4 +1,4 @@
-"""Both suites in worker processes of their own, on the same clients, their rounds timed A B A B …"""
+"""Timing of both suites in worker processes on the same clients, in alternation: A B A B …"""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ VARIABLE = "FEDSUB_PEER_PYTHON"
 IMPORTS = "import openfgl.config, openfgl.flcore.trainer, openfgl.task.node_cls, openfgl.data.simulation"
 OURS, PEER = "fedsub.benchmark.studies.peers.our_worker", "fedsub.benchmark.studies.peers.openfgl_worker"
 SLOW = 30.0
-"""Seconds of a peer's round beyond which one round is warm-up enough."""
+"""Seconds of a peer's round above which one warm-up round is enough."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much time a comparison may take."""
+    """Time limits of a comparison."""
 
     pairs: int = 5
     """Blocks of rounds of each worker."""

@@ -1,4 +1,4 @@
-"""What is compared: the methods that this suite and openfgl-lib share, on five graphs, 5 to 100 clients."""
+"""Grid of the comparison: methods shared with openfgl-lib, five graphs, 5 to 100 clients."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class PeerCell:
 
     @property
     def key(self) -> str:
-        """What its record is found by."""
+        """Key of its record."""
         return f"{self.pairing.method} {self.dataset} {self.clients}"
 
 

@@ -18,7 +18,7 @@ from fedsub.benchmark.studies.peers.grid import PAIRINGS
 from fedsub.methods.core import registry
 
 FEW = 4
-"""With fewer values an interval says next to nothing: the least is shown alone."""
+"""Number of values below which the minimum is shown instead of an interval."""
 HOW = (
     "Times as fast as openfgl-lib: seconds of its round over ours, timed in alternating blocks on the same "
     "clients, one thread each. Geometric mean over graphs and numbers of clients, its 95 % interval "

@@ -20,7 +20,7 @@ from fedsub.benchmark.analysis.paired import (
     interval_of,
     judge,
     mean_over_columns,
-    repeats,
+    varies,
     word_of_column,
 )
 
@@ -193,10 +193,10 @@ def test_sides_are_paired_by_seed() -> None:
 
 
 def test_seeds_that_change_nothing_are_no_repetition() -> None:
-    assert repeats({0: 70.0, 1: 70.1})
-    assert not repeats({0: 70.0, 1: 70.0})
-    assert not repeats({0: 0.1 + 0.2, 1: 0.3})
-    assert not repeats({0: 70.0})
+    assert varies({0: 70.0, 1: 70.1})
+    assert not varies({0: 70.0, 1: 70.0})
+    assert not varies({0: 0.1 + 0.2, 1: 0.3})
+    assert not varies({0: 70.0})
 
 
 def test_two_seeds_decide_nothing() -> None:
