@@ -92,6 +92,7 @@ class FedGCNOptions(Options):
     options=FedGCNOptions,
     tasks=BOTH_TASKS,
     backbones=("gcn", "sgc"),
+    lacks=("residual",),
     exchanges="sums of neighbours' features (once; sent=features: features), model parameters",
     breaks_privacy="sent=features: clients receive the true features of other clients' nodes",
 )

@@ -47,6 +47,8 @@ OF_A_METHOD = (
     "input_norm",
     "hops",
     "outputs",
+    "norm",
+    "residual",
     "local_epochs",
     "learning_rate",
     "weight_decay",

@@ -18,7 +18,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from fedsub.benchmark.machine import ROOT, digest_of_sources
 from fedsub.benchmark.spec.schema import parse_line
-from fedsub.datasets.errors import UserError, check_choice, unknown
+from fedsub.datasets.errors import UserError, check_choice
 from fedsub.datasets.files import user_cache, write_atomically
 from fedsub.datasets.options import OptionValue, Spec, defaults_in_words, defaults_of, format_name
 from fedsub.datasets.paths import PLUGIN
@@ -101,6 +101,7 @@ class MethodFacts:
     paper: str
     tasks: Sequence[str]
     backbones: Sequence[str]
+    lacks: Sequence[str]
     exchanges: str
     breaks_privacy: str
     exposes: Sequence[str]
@@ -233,8 +234,7 @@ def check_backbone(name: str) -> None:
     """Raises UserError with the nearest names if there is no backbone of this name."""
     from fedsub.methods.stacked.backbones import BACKBONES
 
-    if name not in BACKBONES:
-        raise unknown("backbone", name, BACKBONES)
+    BACKBONES.find(name)
 
 
 @_remembered

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsub.benchmark.spec.catalog import differing_options, unused_options
+from fedsub.benchmark.spec.catalog import describe, differing_options, unused_options
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.options import format_name
@@ -40,7 +40,7 @@ class Dimension:
 
 
 def shared_dimensions() -> tuple[Dimension, ...]:
-    """Those of every method."""
+    """Those of all methods."""
     parts = (("schedule", Schedule), ("architecture", Architecture))
     return tuple(Dimension(name, part, each) for part, kind in parts for name, each in ranges_of(kind))
 
@@ -59,7 +59,7 @@ def own_dimensions(method: str) -> tuple[Dimension, ...]:
 
 
 def space_of(method: str) -> tuple[Dimension, ...]:
-    """All dimensions of a method, the shared ones first."""
+    """All dimensions of a method, the shared ones first. Its trials keep the default of those it lacks."""
     return (*shared_dimensions(), *own_dimensions(method))
 
 
@@ -83,7 +83,10 @@ def trial_cells(base: Cell, count: int = TRIALS) -> list[Cell]:
 def at(base: Cell, space: Sequence[Dimension], point: Sequence[float] | np.ndarray) -> Cell:
     """The cell at a point of a space; an option that cannot act beside the others keeps its default."""
     found: dict[str, dict[str, Any]] = {"schedule": {}, "architecture": {}, "options": {}}
+    lacking = describe(base.method).lacks
     for dimension, share in zip(space, point, strict=False):
+        if dimension.name in lacking and dimension.part == "architecture":
+            continue
         found[dimension.part][dimension.name] = dimension.range.at(float(share))
     options = {**dict(base.options), **found["options"]}
     idle = unused_options(base.method, options, base.architecture.backbone)

@@ -204,6 +204,9 @@ class FederatedMethod:
                 f"{self.info.name} runs with {', '.join(self.info.backbones)}, "
                 f"not with {self.setting.architecture.backbone}"
             )
+        for name in self.info.lacks:
+            if getattr(self.setting.architecture, name) != getattr(Architecture, name):
+                raise UserError(f"{self.info.name} has layers of its own, without {name}: leave it out")
         return self.setting.architecture
 
     def make_inputs(self) -> Inputs:

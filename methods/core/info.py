@@ -35,6 +35,8 @@ class MethodInfo:
     options: type[Options] = Options
     tasks: tuple[str, ...] = ("node-classification",)
     backbones: tuple[str, ...] = ("gcn", "sgc", "graphsage", "mlp")
+    lacks: tuple[str, ...] = ()
+    """Settings of the architecture that its own layers have not: they must keep their defaults."""
     exchanges: str = "model parameters"
     """What crosses the network."""
     breaks_privacy: str = ""

@@ -138,8 +138,8 @@ class FedGTA(FederatedMethod):
         given = super().architecture()
         if self.options.network == "backbone":
             return given
-        if given.input_norm or not given.hidden:
-            raise UserError("fedgta's gamlp needs a hidden layer and no input_norm: change the architecture")
+        if given.input_norm or given.norm != "none" or not given.hidden:
+            raise UserError("fedgta's gamlp needs a hidden layer, no input_norm and no norm: change them")
         return replace(given, backbone="mlp", head="linear")
 
     def make_inputs(self) -> Inputs:

@@ -91,6 +91,7 @@ class FedIIHOptions(Options):
     options=FedIIHOptions,
     tasks=BOTH_TASKS,
     exchanges="model parameters, means and log variances of the factors",
+    lacks=("norm", "residual"),
 )
 class FedIIH(FederatedMethod):
     """Personalised averages, factor by factor.

@@ -82,6 +82,7 @@ class FedLITOptions(Options):
     paper="Xie et al. 2023",
     options=FedLITOptions,
     backbones=("gcn", "sgc", "graphsage"),
+    lacks=("norm", "residual"),
     exchanges="model parameters and centroids of link types",
 )
 class FedLIT(FederatedMethod):

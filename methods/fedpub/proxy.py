@@ -86,7 +86,8 @@ class FunctionalEmbedding:
         features = proxy.features
         if architecture.input_norm:
             features = torch.nn.functional.layer_norm(features, features.shape[1:])
-        if architecture.backbone == "gcn" and not architecture.input_norm and len(architecture.hidden) == 2:
+        plain = not (architecture.input_norm or architecture.residual or architecture.norm != "none")
+        if architecture.backbone == "gcn" and plain and len(architecture.hidden) == 2:
             self._prepare_gcn(proxy, device)
             return
         shared = SharedFeatures(features, clients, device)

@@ -49,7 +49,12 @@ class FedStarOptions(Options):
 
 
 @register(
-    "fedstar", title="FedStar", paper="Tan et al. 2023", options=FedStarOptions, exchanges="structure encoder"
+    "fedstar",
+    title="FedStar",
+    paper="Tan et al. 2023",
+    options=FedStarOptions,
+    exchanges="structure encoder",
+    lacks=("norm", "residual"),
 )
 class FedStar(FedAvg):
     """Averages the structure encoder alone; a client that comes back has the newest one, the rest its own."""

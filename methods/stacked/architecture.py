@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 HEADS = ("linear", "convolution", "bare")
 OUTPUTS = ("logits", "probabilities")
+NORMS = ("none", "layer")
 _HIDDEN = tuple((width,) * layers for layers in (2, 3, 4) for width in (64, 128, 256))
 """Widths over which networks are tuned."""
 
@@ -24,7 +25,7 @@ class Architecture:
     backbone: str = "gcn"
     """gcn, sgc, graphsage or mlp."""
     hidden: tuple[int, ...] = tunable((128, 128), choices=_HIDDEN)
-    """Widths of the hidden layers; sgc has none."""
+    """Widths of the hidden layers, as many as the list is long; sgc has none."""
     head: str = "linear"
     """`linear`: every hidden layer convolves and a linear classifier follows; `convolution`: the
     classifier is itself a convolution; `bare`: linear, but the last hidden layer goes to it without ReLU
@@ -38,11 +39,16 @@ class Architecture:
     outputs: str = field(default="logits", metadata={"omit_default": True})
     """`probabilities`: a softmax follows a method's logits, and the cross-entropy applies its own to what
     that gives, as in FedStruct's public code."""
+    norm: str = tunable("none", choices=NORMS, metadata={"omit_default": True})
+    """`layer`: layer normalisation of every hidden layer before its ReLU, with a learned gain and shift."""
+    residual: bool = tunable(False, choices=(False, True), metadata={"omit_default": True})
+    """Whether hidden layers of gcn add a linear map of their input; graphsage and mlp have one anyway."""
 
     def __post_init__(self) -> None:
         """Raises UserError for a head that does not exist and for a number that cannot be."""
         check_choice("head", self.head, HEADS)
         check_choice("outputs", self.outputs, OUTPUTS)
+        check_choice("norm", self.norm, NORMS)
         for width in self.hidden:
             check_at_least("every width in hidden", width, 1)
         if not 0 <= self.dropout < 1:

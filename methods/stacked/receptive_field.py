@@ -37,7 +37,7 @@ class Network(Protocol):
     def layered(self) -> bool: ...
 
     @property
-    def weights(self) -> tuple[str, ...]: ...
+    def itself(self) -> bool: ...
 
     def messages(self, graph: dgl.DGLGraph) -> tuple[dgl.DGLGraph, Tensor]: ...
 
@@ -147,7 +147,7 @@ def _levels(
         sources, source = len(before), torch.zeros(count, dtype=torch.int64)
         source[before] = torch.arange(len(before))
         if not levels and not folded:
-            if len(backbone.weights) > 1:
+            if backbone.itself:
                 own = _of_rows(inputs, features, after)
             if isinstance(inputs.features, CopiedFeatures):
                 # Neighbours are summed from what they are copies of.

@@ -30,7 +30,8 @@ OTHER_VALUES: dict[str, Any] = {
     "labels_stratified": True, "label_noise": 0.1, "participation": 0.5, "stragglers": 0.5,
     "leavers": "0@1", "privacy_noise": 0.5, "privacy_clip": 2.0,
     "privacy_delta": 0.1, "quantise": 8, "top_k": 0.25, "error_feedback": True,
-    "evaluate_dropout": True, "outputs": "probabilities",
+    "evaluate_dropout": True, "outputs": "probabilities", "norm": "layer",
+    "residual": True,
 }  # fmt: skip
 
 

@@ -48,6 +48,8 @@ OF_METHODS: dict[str, tuple[Any, Any]] = {
     "input_norm": (False, True),
     "hops": (1, 2),
     "outputs": ("logits", "probabilities"),
+    "norm": ("none", "layer"),
+    "residual": (False, True),
     "local_epochs": (1, 2),
     "learning_rate": (0.01, 0.1),
     "weight_decay": (0.0, 0.1),

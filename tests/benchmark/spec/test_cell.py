@@ -22,6 +22,7 @@ OTHER = {
     "features": "row-normalised",
     "head": "convolution",
     "outputs": "probabilities",
+    "norm": "layer",
     "optimiser": "sgd",
     "weighting": "uniform",
     "evaluate": "received",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -245,8 +246,9 @@ def test_every_backbone_has_embeddings(backbone):
     assert outcome.bytes["up"] - outcome.bytes["down"] == 4 * embedding.numel()
 
 
-def test_the_short_cut_equals_the_network_on_copies_of_the_proxy():
-    backbone = make_backbone(ARCHITECTURE)
+@pytest.mark.parametrize("further", [{}, {"norm": "layer"}, {"residual": True}])
+def test_the_short_cut_equals_the_network_on_copies_of_the_proxy(further):
+    backbone = make_backbone(replace(ARCHITECTURE, **further))
     generator = torch.Generator().manual_seed(0)
     parameters = {
         name: value.detach() + 0.1 * torch.randn(value.shape, generator=generator)

@@ -53,11 +53,11 @@ def test_a_part_of_a_graph_runs_through_the_graphs_kernel():
 @pytest.mark.parametrize("left_out", [0, 10**9])
 @pytest.mark.parametrize("worth", [1.0, 0.0])
 @pytest.mark.parametrize("head", ["linear", "convolution"])
-@pytest.mark.parametrize("input_norm", [False, True])
+@pytest.mark.parametrize("norms", [{}, {"input_norm": True}, {"norm": "layer", "residual": True}])
 @pytest.mark.parametrize("share", [0.1, 0.9])
 @pytest.mark.parametrize("backbone", ["gcn", "sgc", "graphsage", "mlp"])
 def test_outputs_gradients_and_draws_are_those_of_all_rows(
-    backbone, share, input_norm, head, worth, left_out, monkeypatch
+    backbone, share, norms, head, worth, left_out, monkeypatch
 ):
     """Three clients, sparse and dense features; a share of dense ones are folded into the first layer. Layers
     compute all rows of the part, or level by level what is needed, of the part or of all."""
@@ -68,9 +68,7 @@ def test_outputs_gradients_and_draws_are_those_of_all_rows(
     features = torch.rand(66, 9, generator=generator)
     features = features * (torch.rand(66, 9, generator=generator) < share)
     read = torch.tensor([2, 3, 40, 50])
-    network = make_backbone(
-        Architecture(backbone=backbone, hidden=(8, 4), head=head, dropout=0.3, input_norm=input_norm)
-    )
+    network = make_backbone(Architecture(backbone, hidden=(8, 4), head=head, dropout=0.3, **norms))
     inputs = network.prepare(graph, features, torch.tensor(sizes), 3, read=read)
     if inputs.receptive_field is None:
         assert worth < 1

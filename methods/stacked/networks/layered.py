@@ -1,0 +1,140 @@
+"""Networks of hidden layers and a head: what they share, whatever a layer computes."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import torch
+import torch.nn.functional as functional
+from torch import Tensor
+
+from fedsub.datasets.errors import UserError
+from fedsub.methods.stacked.activation import Dropout, activate, add_bias
+from fedsub.methods.stacked.inputs import Inputs, Level
+from fedsub.methods.stacked.networks.base import Backbone
+from fedsub.methods.stacked.parameters import Parameters, Weights, linear_start, prefixed
+from fedsub.methods.stacked.segments import segment_product
+
+
+class Layered(Backbone):
+    """Hidden layers, then a head; layer i reads `layers.i.*`, the head `head.*`.
+
+    A hidden layer is h' = dropout(relu(norm(f(h) + b))), with `residual` of f(h) + h R, and with the norm of
+    Ba et al., Layer Normalization, 2016. Both are as in Luo et al., Classic GNNs are Strong Baselines,
+    NeurIPS 2024, section 3.
+    """
+
+    layered = True
+    takes_residual = False
+    """Whether `residual` adds h R: not where f has such a term already."""
+
+    @property
+    def residual(self) -> bool:
+        """Whether hidden layers add h R."""
+        return self.takes_residual and self.architecture.residual
+
+    @property
+    def itself(self) -> bool:
+        return self.residual or super().itself
+
+    @property
+    def hops(self) -> int:
+        return len(self.architecture.hidden) + (self.architecture.head == "convolution")
+
+    @property
+    def head(self) -> tuple[str, ...]:
+        weights = self.weights if self.architecture.head == "convolution" else ("weight",)
+        return tuple(f"head.{part}" for part in (*weights, "bias"))
+
+    @abstractmethod
+    def _start(self, inner: int, outer: int, generator: torch.Generator) -> Parameters:
+        """One hidden layer's starting parameters, without norm and residual."""
+
+    def _start_head(self, inner: int, classes: int, generator: torch.Generator) -> Parameters:
+        """The same of a head that is a convolution."""
+        return self._start(inner, classes, generator)
+
+    def initial(self, width: int, classes: int, generator: torch.Generator) -> Parameters:
+        parameters = self._norm(width)
+        inner = width
+        for index, outer in enumerate(self.architecture.hidden):
+            start = self._start(inner, outer, generator)
+            if self.residual:
+                start["residual"] = linear_start(inner, outer, generator)["weight"]
+            if self.architecture.norm == "layer":
+                start |= {"gain": torch.ones(outer), "shift": torch.zeros(outer)}
+            parameters |= prefixed(f"layers.{index}", start)
+            inner = outer
+        convolves = self.architecture.head == "convolution"
+        return parameters | prefixed(
+            "head", (self._start_head if convolves else linear_start)(inner, classes, generator)
+        )
+
+    def embed(self, inputs: Inputs, parameters: Weights, dropout: Dropout | None) -> Tensor:
+        return self._hidden(inputs, parameters, dropout, linear=self.architecture.head == "bare")
+
+    def embed_linear(self, inputs: Inputs, parameters: Weights) -> Tensor:
+        return self._hidden(inputs, parameters, None, linear=True)
+
+    def _hidden(self, inputs: Inputs, parameters: Weights, dropout: Dropout | None, linear: bool) -> Tensor:
+        """The last hidden layer, before its ReLU if `linear`; (n, width)."""
+        h, last = None, len(self.architecture.hidden) - 1
+        for index in range(last + 1):
+            level, prefix = inputs.levels[index] if inputs.levels else None, f"layers.{index}"
+            segments = inputs.segments if level is None else level.segments
+            summed = self._layer(inputs, level, h, parameters, prefix)
+            if self.residual:
+                summed = summed + self._times(inputs, level, h, parameters, f"{prefix}.residual")
+            bias = parameters[f"{prefix}.bias"]
+            if self.architecture.norm == "layer":
+                summed = functional.layer_norm(add_bias(summed, bias, segments), summed.shape[1:])
+                summed = summed * parameters[f"{prefix}.gain"].index_select(0, segments.client)
+                bias = parameters[f"{prefix}.shift"]
+            if linear and index == last:
+                return add_bias(summed, bias, segments)
+            if dropout is not None and level is not None:
+                dropout = dropout.among(level.rows, level.count)
+            h = activate(summed, bias, segments, dropout)
+        if h is None:
+            raise UserError(f"{self.architecture.backbone} needs at least one hidden layer")
+        return h
+
+    def classify(self, inputs: Inputs, embedding: Tensor, parameters: Weights) -> Tensor:
+        level = inputs.levels[-1] if inputs.levels else None
+        segments = inputs.segments if level is None else level.segments
+        if self.architecture.head == "convolution":
+            summed = self._layer(inputs, level, embedding, parameters, "head")
+        else:
+            summed = segment_product(embedding, parameters["head.weight"], segments)
+        return add_bias(summed, parameters["head.bias"], segments)
+
+    def _layer(
+        self, inputs: Inputs, level: Level | None, h: Tensor | None, parameters: Weights, prefix: str
+    ) -> Tensor:
+        """f of one layer, of all rows or those of a level; `h` None stands for the input features."""
+
+        def times(part: str) -> Tensor:
+            return self._times(inputs, level, h, parameters, f"{prefix}.{part}")
+
+        def spread(part: str) -> Tensor:
+            name = f"{prefix}.{part}"
+            if h is None and inputs.propagated is not None:
+                return inputs.propagated.times(parameters[name])
+            if level is None:
+                return inputs.convolution(times(part))
+            if h is None:
+                return level.convolution(self.first(level.heard or inputs, parameters, name))
+            # What is summed first has fewer rows left to multiply.
+            return segment_product(level.convolution(h), parameters[name], level.segments)
+
+        return self.convolve(times, spread)
+
+    def _times(
+        self, inputs: Inputs, level: Level | None, h: Tensor | None, parameters: Weights, name: str
+    ) -> Tensor:
+        """h W of one layer, its rows as in `_layer`."""
+        if h is None:
+            return self.first(inputs if level is None else level.own or inputs, parameters, name)
+        if level is None:
+            return segment_product(h, parameters[name], inputs.segments)
+        return segment_product(h.index_select(0, level.place), parameters[name], level.segments)

@@ -1,0 +1,32 @@
+"""`mlp`: the same layers without edges: f(h) = h W."""
+
+from __future__ import annotations
+
+import dgl
+import torch
+from torch import Tensor
+
+from fedsub.methods.stacked.inputs import Convolution
+from fedsub.methods.stacked.networks.base import Product
+from fedsub.methods.stacked.networks.layered import Layered
+from fedsub.methods.stacked.parameters import Parameters, linear_start
+
+
+class MLP(Layered):
+    """Layers that read each node by itself."""
+
+    hops = 0
+
+    def convolution(
+        self, graph: dgl.DGLGraph, device: torch.device | str, rows: Tensor | None = None
+    ) -> Convolution:
+        return lambda h: h
+
+    def convolve(self, times: Product, spread: Product) -> Tensor:
+        return times("weight")
+
+    def _start(self, inner: int, outer: int, generator: torch.Generator) -> Parameters:
+        return linear_start(inner, outer, generator)
+
+
+network = MLP
