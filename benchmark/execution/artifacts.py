@@ -1,4 +1,4 @@
-"""What a cell leaves beside its record when asked: predictions, model, embeddings, after its last round."""
+"""Optional files of a cell after its last round: predictions, model, embeddings."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from fedsub.methods.core.base import FederatedMethod
 
 
 def folder_of(results: str | Path, key: str) -> Path:
-    """Where the saved files of a cell lie in the results folder."""
+    """Folder of a cell's saved files in the results folder."""
     return Path(results) / "saved" / key
 
 
 def remove(results: Path, key: str) -> None:
-    """Remove what a cell left beside its record: saved files, log and checkpoint."""
+    """Remove a cell's saved files, log and checkpoint."""
     forget_checkpoint(results, key)
     saved = folder_of(results, key)
     with explained("remove", saved):
@@ -81,7 +81,7 @@ class Saving:
         return missing
 
     def lacks(self, record: Record) -> bool:
-        """Whether a file of the record's cell is not there that its method could give."""
+        """Whether a requested file of the record's cell is missing that its method can give."""
         impossible = record.extras.get("not_saved", {})
         return any(
             kind not in impossible and not self._path(record.stored_key, kind).is_file()
@@ -108,7 +108,7 @@ def _embedding(method: FederatedMethod) -> Tensor:
 
 
 def _write(content: io.BytesIO, method: FederatedMethod, label: bool = False, **arrays: Tensor) -> None:
-    """The arrays of the clients' nodes, and whose each node is."""
+    """Write arrays of the clients' nodes, with each node's client and origin."""
     clients = method.setting.scoring.federation
     arrays |= {"client": clients.client, "origin": clients.origin}
     if label:

@@ -1,4 +1,4 @@
-"""Which graphs are at hand, and getting those that are not, once, before the grid starts."""
+"""Checks for graphs before a run, and downloads of missing ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from fedsub.datasets.errors import UserError
 
 
 def keep_available(cells: Sequence[Cell], download: bool) -> tuple[list[Cell], list[Skip]]:
-    """The cells whose graph is at hand or, with `download`, can be had; and what is missing and why."""
+    """The cells whose graph is available or, with `download`, can be fetched; and the missing graphs with
+    reasons."""
     reasons: dict[str, str] = {}
     for dataset in dict.fromkeys(cell.dataset.text for cell in cells):
         if graphs.is_available(dataset):

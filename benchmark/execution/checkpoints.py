@@ -1,4 +1,4 @@
-"""Checkpoints of cells, `checkpoints/KEY.pt` in the results folder, from which an interrupted cell goes on.
+"""Checkpoints of cells, `checkpoints/KEY.pt` in the results folder, from which interrupted cells continue.
 
 A cell goes on only by the code, the versions and on the processor with which it began, since its record is to
 be the one of an uninterrupted run to the last bit. Files hold plain data and tensors, and nothing of them is
@@ -31,13 +31,13 @@ from fedsub.methods.core import registry
 from fedsub.methods.core.checkpoint import CheckpointError, State, UnsavableError
 
 PLACE = ("cpu", "threads", "gpu")
-"""Parts of a stamp that are known only where the cell runs."""
+"""Parts of a stamp that are known only on the machine that runs the cell."""
 _OUTSIDE = ("machine",)
-"""What digits do not depend on."""
+"""Fields of the environment that no figure depends on."""
 
 
 def path_of(results: Path, key: str) -> Path:
-    """Where the checkpoint of a cell lies."""
+    """Path of a cell's checkpoint."""
     return results / "checkpoints" / f"{key}.pt"
 
 
@@ -54,7 +54,7 @@ def forget(results: Path, key: str) -> None:
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """How often cells are kept, and where."""
+    """Folder and interval of checkpoints."""
 
     results: Path
     """The results folder; absolute, since a worker may start elsewhere."""
@@ -62,11 +62,11 @@ class Checkpoints:
     """Seconds of a cell between two checkpoints, above 0."""
 
     def of(self, cell: Cell) -> CellCheckpoint:
-        """The checkpoint of a cell that begins now."""
+        """The checkpoint of a cell that starts now."""
         return CellCheckpoint(path_of(self.results, cell.key), stamp(cell), self.every)
 
     def told(self, cells: Iterable[Cell]) -> Iterator[str]:
-        """A sentence for each of the cells that has a checkpoint: whether it goes on from there."""
+        """A sentence for each cell with a checkpoint: whether it continues from there."""
         kept = {path.stem for path in path_of(self.results, "").parent.glob("*.pt")}
         for cell in cells:
             if cell.key in kept:
@@ -101,7 +101,7 @@ class CellCheckpoint:
         self._due = time.monotonic() + self._every
 
     def after_round(self, state: State) -> None:
-        """Keep the state if it is time to; where that cannot be done, the first time says so."""
+        """Write the checkpoint if it is due; warn once if it cannot be written."""
         if time.monotonic() < self._due:
             return
         try:
@@ -117,7 +117,7 @@ class CellCheckpoint:
 
 
 def stamp(cell: Cell) -> dict[str, Any]:
-    """What a cell's digits depend on: the cell, the code, versions, processor, threads, device."""
+    """All that a cell's figures depend on: the cell, code, versions, processor, threads, device."""
     known = {name: value for name, value in _environment(cell.kernel, cell.device) if name not in _OUTSIDE}
     if handed(registry.NOUN, cell.method) is None and (code := _installed_code(cell.method)):
         known["plug-in"] = code
@@ -140,8 +140,8 @@ def _installed_code(method: str) -> str:
 
 
 def check(found: Any, now: Mapping[str, Any], unknown: Iterable[str] = ()) -> None:
-    """Raises CheckpointError, naming the first part, unless a stamp is the one of now but for what is
-    `unknown`."""
+    """Raises CheckpointError, naming the first differing part, unless a stamp equals the present one except
+    for `unknown` parts."""
     if not isinstance(found, dict):
         raise CheckpointError("it is no checkpoint")
     for name, value in now.items():

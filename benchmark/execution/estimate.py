@@ -1,4 +1,4 @@
-"""Seconds that cells take, by what earlier ones took."""
+"""Estimates of cells' seconds from earlier records."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from fedsub.benchmark.records.record import OK, Record
 from fedsub.benchmark.spec.cell import Cell
 
 UNKNOWN_SECONDS = 10.0
-"""Of a cell when no record says what any cell takes."""
+"""Estimate for a cell when there are no records at all."""
 LEAST_SECONDS = 1e-9
-"""Whose logarithm stands for that of no time."""
+"""Lower bound of seconds before their logarithm is taken."""
 LATEST = 9
-"""How many of the records of like cells are asked, those stored last: earlier ones may be of slower code."""
+"""Number of latest records of similar cells that count; earlier ones may be of slower code."""
 
 
 class Estimate:
@@ -32,7 +32,7 @@ class Estimate:
     """
 
     def __init__(self, records: Iterable[Record]) -> None:
-        """From the successes among `records`, which are read when the first cell is asked for."""
+        """Use the successes among `records`, which are read at the first estimate."""
         self._records = records
 
     def seconds(self, cell: Cell) -> float:
@@ -53,7 +53,7 @@ class Estimate:
         return setup + an_epoch * _epochs(cell)
 
     def _setups_of_smaller(self, graph: str, variant: _Variant) -> Iterator[float]:
-        """What the variant takes to set up on each smaller graph, a node, times the nodes of this one."""
+        """Set-up seconds a node of the variant on each smaller graph, times the nodes of this one."""
         # Heavy, and asked for a graph alone that is new to its variant.
         from fedsub.datasets.catalogue import REGISTRY
 
@@ -114,16 +114,16 @@ _Variant = tuple[str, ...]
 
 @dataclass(frozen=True)
 class _Fit:
-    """Seconds as a factor of the graph times one of the variant."""
+    """Model of seconds: a factor of the graph times one of the variant."""
 
     of_graphs: Mapping[str, float]
-    """The logarithms' terms, under "" that of a graph without a record."""
+    """Logarithmic terms of graphs; "" for a graph without a record."""
     of_variants: Mapping[_Variant, float]
-    """Under (method,) that of another variant of it, under () that of another method."""
+    """Logarithmic terms of variants: (method,) for another variant of it, () for another method."""
 
     @classmethod
     def to(cls, taken: Iterable[tuple[str, _Variant, float]]) -> _Fit:
-        """By least squares of the logarithms, every graph and variant that were taken together once."""
+        """Fit the logarithms by least squares; each pair of graph and variant counts once."""
         pairs: dict[tuple[str, _Variant], list[float]] = defaultdict(list)
         for graph, variant, seconds in taken:
             pairs[graph, variant].append(math.log(max(seconds, LEAST_SECONDS)))
@@ -145,7 +145,7 @@ class _Fit:
         )
 
     def seconds(self, graph: str, variant: _Variant) -> float:
-        """Of a pair without a record."""
+        """Estimate for a pair without a record."""
         names = (variant, variant[:1], ())
         of_variant = next(self.of_variants[name] for name in names if name in self.of_variants)
         return math.exp(self.of_graphs.get(graph, self.of_graphs[""]) + of_variant)
@@ -161,12 +161,12 @@ def _recent(values: Sequence[float]) -> float:
 
 
 def _epochs(cell: Cell) -> int:
-    """Local epochs in all."""
+    """Total number of local epochs."""
     return cell.schedule.rounds * cell.schedule.local_epochs
 
 
 def _likes(cell: Cell) -> list[tuple[Hashable, ...]]:
-    """What a cell's time is told by, the nearest first."""
+    """Groups of similar cells, the most similar first."""
     same = (*_of_method(cell), cell.variant)
     # Tables differ in widths, and in how much of an epoch's time is a share of the round's exchange.
     alike = (*same, cell.architecture.hidden, cell.schedule.local_epochs)
@@ -180,7 +180,7 @@ def _of_method(cell: Cell) -> tuple[str, ...]:
 
 
 def duration(seconds: float) -> str:
-    """How long that is, in the unit in which it is read at once: `45 s`, `12 min`, `3.2 h`."""
+    """Seconds as text in a readable unit: `45 s`, `12 min`, `3.2 h`."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     minutes = seconds / 60

@@ -1,4 +1,4 @@
-"""Who runs what, among processes and machines that share a results folder.
+"""Leases that divide work among processes and machines sharing a results folder.
 
 A lease is a file in `leases/` of the results folder, named after the work, that its holder touches while it
 works. A lease that was not touched for LIFETIME seconds is no longer one, and neither is that of a process of
@@ -34,13 +34,13 @@ _NUMBERS = Path("/proc/self/ns/pid")
 
 
 class Leases:
-    """The leases of this process on a results folder; a context that gives them all back at its end."""
+    """The leases of this process on a results folder; a context that releases all at its end."""
 
     def __init__(self, results: Path, lifetime: float = LIFETIME, heartbeat: float = HEARTBEAT) -> None:
         self._folder = results / "leases"
         self._lifetime, self._heartbeat = lifetime, heartbeat
         self._held: Counter[str] = Counter()
-        """Of each lease, how many of this process's cells it is for."""
+        """Number of this process's cells for each lease."""
         self._ended = threading.Event()
         self._touching = threading.Thread(target=self._touch, daemon=True)
 
@@ -77,7 +77,7 @@ class Leases:
         return True
 
     def give_back(self, work: str) -> None:
-        """Let others have the lease, if it is held here and for no other cell."""
+        """Release the lease, if it is held here and no other cell needs it."""
         if self._held[work] > 1:
             self._held[work] -= 1
             return
@@ -98,7 +98,7 @@ class Leases:
             yield
 
     def _has_run_out(self, path: Path) -> bool:
-        """To be asked while alone."""
+        """Whether a lease has expired; to be called under the lock."""
         holder = _read(path)
         if holder.get("machine") == _machine() and not _lives(holder):
             return True
@@ -120,8 +120,7 @@ def _holder() -> dict[str, Any]:
 
 @cache
 def _machine() -> str:
-    """Where numbers of processes mean the same: containers may have the host's name and numbers of their own,
-    and so may machines that were copied from one image."""
+    """Identity of the machine or container within which process ids are unique."""
     parts = [platform.node()]
     # Elsewhere than on Linux the name must do.
     with suppress(OSError):
@@ -144,7 +143,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _lives(holder: dict[str, Any]) -> bool:
-    """Whether a process of this machine is the one that wrote this; its number alone may be another's now."""
+    """Whether the process that wrote this still runs here; its id alone may have been reused."""
     try:
         return bool(_started(int(holder["process"])) == holder["started"])
     except (KeyError, TypeError, ValueError, OverflowError, psutil.Error):

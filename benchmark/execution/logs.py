@@ -1,4 +1,4 @@
-"""A file for each cell with what its worker printed, and its traceback; kept where the cell fails."""
+"""Log files of failed cells: output of the worker, and the traceback."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from fedsub.benchmark.spec.cell import Cell
 
 
 def log_path(results: Path, key: str) -> Path:
-    """Where the log of a cell lies in the results folder."""
+    """Path of a cell's log in the results folder."""
     return results / "logs" / f"{key}.log"
 
 
 @dataclass(frozen=True)
 class Logged:
-    """Work in a process of its own, whose standard output and error go to the log of the cell at hand."""
+    """Runs cells in a worker process whose standard output and error go to the cell's log."""
 
     work: RunCell
     results: Path
     """The results folder; absolute, since a worker may start elsewhere."""
 
     def __call__(self, cell: Cell) -> Record:
-        """The cell's record, whatever becomes of the log, as where the disk is full."""
+        """Run a cell. Its record is returned even if the log cannot be written."""
         path = log_path(self.results, cell.key)
         try:
             log = _begun(path, cell)
@@ -52,7 +52,7 @@ class Logged:
 
 
 def keep_failure(results: Path, record: Record) -> None:
-    """Write the log of a failure whose cell ran in this process, where its output went to the terminal."""
+    """Write the log of a failed cell of this process, whose output went to the terminal."""
     with suppress(OSError), _begun(log_path(results, record.cell.key), record.cell) as log:
         _tell_failure(log, record)
 
@@ -77,7 +77,7 @@ def _tell_failure(log: TextIO, record: Record) -> None:
 
 @contextmanager
 def _output_to(log: TextIO) -> Iterator[None]:
-    """Also what C libraries print, and what the process leaves behind when it is killed."""
+    """Redirect output to the log, including that of C libraries and killed processes."""
     sys.stdout.flush()
     sys.stderr.flush()
     kept = os.dup(1), os.dup(2)

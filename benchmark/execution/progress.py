@@ -1,4 +1,4 @@
-"""How far the grid is: a bar with an estimate on a terminal, one plain line per cell elsewhere."""
+"""Progress of a run: a bar with an estimate on a terminal, otherwise one line per cell."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from fedsub.benchmark.records.record import FAILED, Record
 from fedsub.benchmark.spec.cell import Cell
 
 WIDTH = 400
-"""Columns of a table that is not printed on a terminal."""
+"""Width of a table outside a terminal."""
 
 
 def console_for(is_terminal: bool, stderr: bool = False) -> Console:
-    """A console on standard output or error; off a terminal it does not wrap at 80 columns."""
+    """A console on standard output or error; outside a terminal it does not wrap at 80 columns."""
     return Console(stderr=stderr, width=None if is_terminal else WIDTH)
 
 
@@ -39,7 +39,7 @@ class GridProgress:
         self._expected = estimate.seconds
         self._weight_left = self._weight = sum(map(self._expected, cells))
         self._running: dict[str, float] = {}
-        """Key → the weight of the rounds that it has done, of the cells that run."""
+        """Key of a running cell → weight of its finished rounds."""
         self._started = time.monotonic()
         self._console = console
         columns = (
@@ -56,7 +56,7 @@ class GridProgress:
 
     @property
     def is_seen(self) -> bool:
-        """Whether there is a bar to see."""
+        """Whether a bar is shown."""
         return self._console.is_terminal and not self._console.quiet
 
     def __enter__(self) -> Self:
@@ -68,7 +68,7 @@ class GridProgress:
         self._bar.stop()
 
     def round(self, done: Round) -> None:
-        """Move the bar within a cell that runs."""
+        """Advance the bar within a running cell."""
         self._running[done.cell.key] = self._expected(done.cell) * done.round / done.rounds
         self._show()
 
@@ -95,7 +95,7 @@ class GridProgress:
 
 
 def counted(cells: int, waiting: int, ready: int, unequal: int) -> str:
-    """How many cells wait, and of those with a graph here how many are no other's equal."""
+    """Number of waiting cells, and of distinct ones with an available graph."""
     rest = f", {ready - unequal} equal to those" if unequal < ready else ""
     rest += f", {waiting - ready} without their graph" if ready < waiting else ""
     return f"{cells} cell{'s' * (cells != 1)}: {cells - waiting} done before, {unequal} to run{rest}"

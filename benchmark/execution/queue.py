@@ -1,4 +1,4 @@
-"""The cells of a run as its engine takes them: claimed one by one, so that no other process runs them too."""
+"""Queue of a run's cells: claimed one by one, so that no other process runs them too."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAUSE = 1.0
 
 
 class Queue:
-    """Hands out the cells that nobody works on and nobody has finished.
+    """Yields the cells that no process works on or has finished.
 
     Iterate it until it is no longer open: a pass leaves out what others hold at the time.
     """
@@ -59,7 +59,7 @@ class Queue:
                 self._leases.give_back(cell.work_key)
 
     def finished(self, cell: Cell) -> None:
-        """To be told when the record of a cell is stored."""
+        """Called when the record of a cell is stored."""
         self._leases.give_back(cell.work_key)
 
     def _is_wanted(self, cell: Cell) -> bool:

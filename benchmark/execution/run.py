@@ -1,4 +1,4 @@
-"""From a request to its records: plan, run what has no result, keep, collect."""
+"""Execution of a request: plan, run cells without a result, store and collect records."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from fedsub.datasets.errors import UserError
 from fedsub.datasets.plugins import Handed, handed_over
 
 Order = Callable[[list[Cell], Estimate], list[Cell]]
-"""Puts cells in the order of running; what it leaves out is not run."""
+"""Orders cells; left-out cells are not run."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """What came of a request."""
+    """Result of a request."""
 
     plan: Plan
     records: Mapping[str, Record]
-    """Key of a cell → the record that answers it; without cells that have none."""
+    """Key of a cell → its record; cells without one are left out."""
     failures: Sequence[Record]
     """The cells that failed in this run, stored or not."""
     missing: Sequence[Skip]
-    """Graphs that could not be had, for which cells wait."""
+    """Unavailable graphs for which cells wait."""
     stored: Records
-    """All of the results folder."""
+    """All records of the results folder."""
 
 
 def execute(
@@ -105,7 +105,7 @@ def execute(
 
 
 def _available(request: Request, waiting: list[Cell]) -> tuple[list[Cell], list[Skip]]:
-    """The cells whose graph can be had, and what is missing."""
+    """The cells with an available graph, and the missing graphs."""
     if not waiting:
         return [], []
     from fedsub.benchmark.execution.availability import keep_available
@@ -114,7 +114,7 @@ def _available(request: Request, waiting: list[Cell]) -> tuple[list[Cell], list[
 
 
 def _runner(request: Request) -> RunCell:
-    """What runs one cell as the request says."""
+    """The function that runs one cell for this request."""
     from fedsub.benchmark.execution.runner import attempt, debugged
 
     work = debugged if request.pdb else attempt
@@ -127,7 +127,7 @@ def _runner(request: Request) -> RunCell:
 
 
 def _saving(request: Request, work: RunCell) -> RunCell:
-    """The work, made to leave the files that the request asks for."""
+    """Wrap the work so that it saves the requested files."""
     if not request.save:
         return work
     from fedsub.benchmark.execution.artifacts import Saving
@@ -136,7 +136,7 @@ def _saving(request: Request, work: RunCell) -> RunCell:
 
 
 def _say_unsaved(request: Request, plan: Plan, records: Records, say: Callable[[str], None]) -> None:
-    """Name what `save` asks for and no run of this request will leave."""
+    """Report files requested by `save` that no run of this request will write."""
     if request.save and not request.rerun:
         from fedsub.benchmark.execution.artifacts import Saving
 
@@ -149,7 +149,7 @@ def _say_unsaved(request: Request, plan: Plan, records: Records, say: Callable[[
 
 @dataclass(frozen=True)
 class WithObjects:
-    """Runs one cell; takes what a program handed over along into another process."""
+    """Runs one cell in another process, with the objects handed over by the program."""
 
     objects: Handed
     work: Callable[..., Record]

@@ -1,4 +1,4 @@
-"""One cell in, one record out: load, prepare, partition, split, federate, train."""
+"""Run of one cell: load, prepare, partition, split, federate, train."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ ALWAYS_SCORED = {NODE_CLASSIFICATION.name: ("macro_f1",)}
 
 
 class Beside(TypedDict, total=False):
-    """What may go with a run; none of it changes the record's figures."""
+    """Extras of a run that do not change the record's figures."""
 
     callbacks: Sequence[Callback]
     """Called after every round."""
     save: Saving
-    """Writes what is kept of the trained method."""
+    """Writes files of the trained method."""
     checkpoints: Checkpoints | None
-    """Where the run keeps its state, and goes on if there is one."""
+    """Checkpoints to write, and to continue from."""
 
 
 def run(cell: Cell, **beside: Unpack[Beside]) -> Record:
@@ -75,7 +75,7 @@ def run(cell: Cell, **beside: Unpack[Beside]) -> Record:
 
 @cache
 def _warm_up() -> None:
-    """Pay once per process, outside any cell's seconds, for torch's late imports and compiled kernels."""
+    """Trigger torch's late imports and kernel compilation once per process, outside any cell's seconds."""
     keep_freed_memory()
     tiny = Cell(
         protocol="",
@@ -148,7 +148,7 @@ def _run(cell: Cell, **beside: Unpack[Beside]) -> Record:
 
 
 def _calling(cell: Cell, callbacks: Sequence[Callback]) -> Callable[[rounds.Round], None] | None:
-    """What the training loop calls after every round; None if nobody wants to know."""
+    """The callback of the training loop after every round; None without callbacks."""
     if not callbacks:
         return None
 
@@ -161,7 +161,7 @@ def _calling(cell: Cell, callbacks: Sequence[Callback]) -> Callable[[rounds.Roun
 
 
 def attempt(cell: Cell, **beside: Unpack[Beside]) -> Record:
-    """`run`, with whatever goes wrong turned into a failed record that says what happened.
+    """`run`, with any exception turned into a failed record that says what happened.
 
     A record that could not be stored, as of a method that gives no numbers, is a failure too.
     """
@@ -180,8 +180,8 @@ def attempt(cell: Cell, **beside: Unpack[Beside]) -> Record:
 
 
 def _place(error: BaseException) -> str:
-    """Where code of one's own raised, ` (FILE line N)`: the deepest line outside the suite and its libraries;
-    empty if none is."""
+    """Place of an exception in user code, ` (FILE line N)`: the deepest line outside suite and libraries;
+    empty without one."""
     aside = (sys.prefix, sys.base_prefix, *(str(ROOT / name) for name in (*SOURCES, "fedsub")), "<")
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(aside)]
@@ -201,7 +201,7 @@ def debugged(cell: Cell, **beside: Unpack[Beside]) -> Record:
 
 
 def failed(cell: Cell, error: str, trace: str | None = None) -> Record:
-    """The record of a cell that gave no result."""
+    """The record of a failed cell."""
     failure = Failure(_printable(" ".join(error.split())), None if trace is None else _printable(trace))
     return Record(cell, failure, environment(cell.kernel, cell.device), commit())
 
@@ -229,7 +229,7 @@ def prepare(cell: Cell) -> Dataset:
 
 
 def _changes(whole: Dataset, dataset: Dataset, cell: Cell) -> Iterator[str]:
-    """What preparing a graph of one's own took from it that its owner may not expect."""
+    """A note on what preparation removed from a user's graph."""
     if lost := whole.nodes - dataset.nodes:
         yield (
             f"{lost:,} of {whole.nodes:,} nodes lie outside the largest component and are left out "
@@ -240,7 +240,7 @@ def _changes(whole: Dataset, dataset: Dataset, cell: Cell) -> Iterator[str]:
 
 
 def make_clients(cell: Cell) -> tuple[Dataset, Partition, Federation]:
-    """The cell's graph, which client owns what, and the clients with their split, damaged as the cell says.
+    """The cell's graph, its partition, and the federation, with the cell's data quality applied.
 
     Raises UserError if the graph cannot be had or divided.
     """

@@ -1,4 +1,4 @@
-"""Running cells and keeping their records: claimed, run, stored, reported."""
+"""Scheduler: claims, runs, stores and reports cells."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _told_of_rounds(
     progress: GridProgress,
     work: RunCell,
 ) -> Iterator[RunCell]:
-    """The work, made to call the callbacks after every round, and the bar where there is one to see."""
+    """Wrap the work so that it calls callbacks and the progress bar after every round."""
     tells = isinstance(engine, (InProcess, ProcessPool))
     called = [*callbacks, *([progress.round] if tells and progress.is_seen else [])]
     if not called:

@@ -1,4 +1,4 @@
-"""Whether stored records come out again: some of them, drawn at random, run once more and compared."""
+"""Verification: a random sample of stored records is run again and compared."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ SCORE_TOLERANCE, so that they are compared only where all must agree to the digi
 START_TOLERANCE = 0.01
 """Of the loss in the first rounds, relatively: rounding has not moved it yet, another computation has."""
 FIRST_ROUNDS = 5
-"""Until here a record counts as having the loss of its first rounds; some tables evaluate more seldom."""
+"""Last round that counts as one of the first; some tables evaluate less often."""
 _KIND = ("cpu", "threads", "kernel", "device", "gpu", "python", "dgl", "torch", "numpy", "scipy")
-"""What must be alike for figures to be alike to the digit."""
+"""Settings that must be equal for figures to be equal to the digit."""
 CHANGED = "of a user's files that have changed since"
 _OF_THE_RUN = ("seconds", "core_share", "peak_memory_mb", "environment", "commit", "label", "paths", "note")
-"""What differs between two runs of one cell, or is words about its graph."""
+"""Fields that may differ between two runs of one cell."""
 
 
 def draw(
@@ -102,7 +102,7 @@ def draw(
 
 
 def _hindrance(cell: Cell, files: NamedFiles, trust: bool) -> str:
-    """Why a cell cannot be run again, after "3 records …"; empty if it can."""
+    """Why a cell cannot be run again, as the end of "3 records …"; empty if it can."""
     code = [str(path) for path in paths_of(cell).values() if path.suffix == PLUGIN]
     if code and not trust:
         return f"of the code in {', '.join(code)}, which runs only with --trust"
@@ -127,11 +127,11 @@ class Comparison:
     """A record beside a new run of its cell."""
 
     alike: bool
-    """Whether the record was made on such a processor, with these versions and this code."""
+    """Whether processor, versions and code are those of the record."""
     to_the_digit: bool
-    """Whether every figure is as it was."""
+    """Whether every figure is unchanged."""
     differences: tuple[str, ...]
-    """A line for each figure that should be as it was and is not."""
+    """A line for each figure outside its tolerance."""
 
 
 def compare(records: Sequence[Record], engine: Engine, work: RunCell) -> Iterator[Comparison]:

@@ -1,1 +1,1 @@
-"""What is run: cells, tables of cells, and what users add of their own."""
+"""Specification of runs: cells, protocols, plans, and users' own parts."""

@@ -1,4 +1,4 @@
-"""What plans and lists ask of methods, graphs, partition schemes, splits and tasks.
+"""Cached facts about methods, graphs, partition schemes, splits and tasks, for plans and lists.
 
 To answer, all of them are imported, with torch and DGL, which takes longer than a plan. Inside `remembering`
 an answer is taken from the last command, as long as no source file has changed since and no plug-in can have.
@@ -29,7 +29,7 @@ Answer = TypeVar("Answer")
 
 
 class _Memory:
-    """Answers by question, kept in one file of the user's cache for each checkout."""
+    """Answers by question, in one cache file for each checkout."""
 
     def __init__(self) -> None:
         place = hashlib.sha256(str(ROOT).encode()).hexdigest()[:16]
@@ -65,7 +65,7 @@ _MEMORY: ContextVar[_Memory | None] = ContextVar("memory", default=None)
 
 @contextmanager
 def remembering() -> Iterator[None]:
-    """Inside the block answers are remembered; not with plug-ins installed, which change unseen."""
+    """Cache answers within the block; not with plug-ins installed, whose changes cannot be detected."""
     if any(group.startswith("fedsub.") for group in entry_points().groups):
         yield
         return
@@ -79,7 +79,7 @@ def remembering() -> Iterator[None]:
 
 
 def _remembered(function: Callable[Question, Answer]) -> Callable[Question, Answer]:
-    """For a function of plain JSON types, without a side effect."""
+    """Decorator that caches a pure function of plain JSON types."""
 
     @wraps(function)
     def ask(*question: Question.args, **named: Question.kwargs) -> Answer:
@@ -94,7 +94,7 @@ def _remembered(function: Callable[Question, Answer]) -> Callable[Question, Answ
 
 @dataclass(frozen=True)
 class MethodFacts:
-    """What `MethodInfo` says, but for the class of the options."""
+    """The fields of `MethodInfo`, without the class of the options."""
 
     name: str
     title: str
@@ -117,7 +117,7 @@ def methods() -> list[str]:
 
 
 def describe(method: str) -> MethodFacts:
-    """What is known of a method. Raises UserError with the nearest names."""
+    """The facts about a method. Raises UserError with the nearest names."""
     return MethodFacts(**_describe(method))
 
 

@@ -1,4 +1,4 @@
-"""What to run: a cell, the object that plan, engines and runner pass around, and its content key."""
+"""The class `Cell`, one run with all its settings, and its content key."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PARTS: Mapping[str, Callable[..., Any]] = {
     "schedule": Schedule,
     "quality": Quality,
 }
-"""Groups of settings that check themselves; a record holds them flat."""
+"""Groups of settings with their own checks; records store them flat."""
 USUAL_SPLIT = Spec("ratio[train=0.2,validation=0.4,test=0.4]")
 
 
@@ -43,7 +43,7 @@ class Cell:
     clients: int
     method: str
     seed: int
-    """Seeds the partition, the split, and every weight and batch drawn in training."""
+    """Seed of partition, split, initial weights and batches."""
     options: tuple[tuple[str, OptionValue], ...] = ()
     """The method's options that differ from its defaults, in alphabetical order."""
 
@@ -52,12 +52,12 @@ class Cell:
     feature_transform: str = field(default="raw", metadata={"stored_as": "features"})
     """`raw`, or `row-normalised`: every row divided by its sum."""
     binarise: bool = False
-    """Features replaced by 1 where positive, before any normalisation."""
+    """Whether positive features become 1, before any normalisation."""
     split: Spec = USUAL_SPLIT
     architecture: Architecture = field(default_factory=Architecture)
     schedule: Schedule = field(default_factory=Schedule)
     quality: Quality = field(default_factory=Quality)
-    """What is wrong with the data that the clients train on."""
+    """Damage to the data that clients train on."""
     data_seed: int = field(default=-1, metadata={"omit_default": True})
     """Seeds partition and split in place of `seed` where it is not negative: the seeds of a table then
     vary the training alone, as in papers that draw their clients once."""
@@ -74,7 +74,7 @@ class Cell:
     """Versions of method, partition scheme, split and task that are not their first, as `metis=2,split=2`:
     a part that gives other numbers than before makes other cells."""
     label: str = field(default="", compare=False)
-    """The method as its table spells it; for display alone, outside the key."""
+    """The method's name in its table; for display only, outside the key."""
 
     def __post_init__(self) -> None:
         """Raises UserError for less than one client, a feature transform that does not exist, and a client
@@ -85,7 +85,7 @@ class Cell:
         self.schedule.check_clients(self.clients)
 
     def to_dict(self) -> dict[str, Any]:
-        """Every setting, flat and JSON-ready, by the name under which it is stored."""
+        """All settings, flat and JSON-ready, by their stored names."""
         return {name: item.of(self) for name, item in FIELDS.items()}
 
     @classmethod
@@ -134,7 +134,7 @@ class Cell:
 
     @property
     def variant(self) -> str:
-        """The method as its table spells it, else with its options."""
+        """The method's name in its table, else its name with options."""
         return self.label or format_name(self.method, dict(self.options))
 
     @property
@@ -146,7 +146,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class StoredField:
-    """One setting of a cell as it is stored: flat, in JSON's types."""
+    """One stored setting of a cell: flat, of a JSON type."""
 
     part: str
     """A name in `PARTS`, or empty for the cell's own."""
@@ -155,7 +155,7 @@ class StoredField:
 
     @cached_property
     def default(self) -> Any:
-        """Its default as stored; MISSING if it has none."""
+        """Its stored default; MISSING if it has none."""
         return self.field.default if self.field.default is MISSING else _plain(self.field.default)
 
     def of(self, cell: Cell) -> Any:
@@ -164,7 +164,7 @@ class StoredField:
         return dict(value) if self.field.name == "options" else _plain(value)
 
     def read(self, value: Any) -> Any:
-        """The value that was stored as `value`. Raises UserError if it has the wrong type."""
+        """Convert a stored `value`. Raises UserError if it has the wrong type."""
         name = self.field.name
         if name == "options":
             return tuple(sorted(checked(name, value, dict[str, Any]).items()))

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 NOUNS = MappingProxyType(
     {"dataset": "dataset", "method": "method", "partition": "partition scheme", "split": "split"}
 )
-"""Part of a cell → what its kind is called where names are looked up."""
+"""Part of a cell → noun of its kind in the registries."""
 FILE = "file"
-"""The partition scheme, and the split, that reads a file."""
+"""Name of the partition scheme and the split that read a file."""
 
 
 @dataclass
@@ -45,7 +45,7 @@ class NamedFiles:
     """Names and digests of user-supplied parts; each file is read once."""
 
     handed: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """Noun and name → digest, of what a program hands over as objects."""
+    """Noun and name → digest of objects handed over by a program."""
     _read: dict[Path, str] = field(default_factory=dict)
 
     def named(self, cell: Cell) -> Cell:

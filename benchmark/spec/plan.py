@@ -1,4 +1,4 @@
-"""From what was asked for to the list of cells to run, and the list of what is left out and why."""
+"""Planning: the list of cells to run for a request, and the list of skipped ones with reasons."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ _READ_WITH: Mapping[str, tuple[str, Callable[[Cell], bool]]] = {
     "labels_stratified": ("labels_kept below 1", lambda cell: cell.quality.labels_kept < 1),
     "privacy_delta": ("privacy_noise", lambda cell: cell.schedule.privacy_noise > 0),
 }
-"""Setting → what it takes to have an effect, in words and of a cell."""
+"""Setting → condition for it to have an effect, in words and as a test of a cell."""
 
 
 @dataclass(frozen=True)
 class Skip:
-    """Something that will not run, and why, with the way to get it."""
+    """A part of the request that will not run, with reason and fix."""
 
     what: str
     reason: str
     is_fault: bool = False
-    """Whether what was asked for is at fault: a run that asks for it is not begun."""
+    """Whether the request itself is at fault, so that the run does not start."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The cells to run, without repetition, and what is left out."""
+    """The distinct cells to run, and what is skipped."""
 
     cells: tuple[Cell, ...]
     skipped: tuple[Skip, ...]
@@ -64,7 +64,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class _Variant:
-    """A method as a grid or a person spells it."""
+    """A method with options, as written in a grid or by a user."""
 
     text: str
     name: str
@@ -176,7 +176,7 @@ def _check_effects(replaced: Iterable[str], cells: Collection[Cell]) -> None:
 
 
 def _in_shard(cells: Iterable[Cell], shard: tuple[int, int] | None) -> Iterator[Cell]:
-    """The cells of the I-th of N parts; equal work is in one part, so that no two machines run it."""
+    """The cells of the I-th of N parts; equal work falls into one part."""
     for cell in cells:
         if shard is None or int(cell.work_key, 16) % shard[1] == shard[0] - 1:
             yield cell
@@ -206,7 +206,7 @@ def grid_cells(protocol: Protocol, asked: Request | None = None) -> list[Cell]:
 
 
 class _Identified:
-    """Gives cells what tells apart the states of their parts, asking for each part once."""
+    """Adds digests and versions of their parts to cells, computing each once."""
 
     def __init__(self, handed: Mapping[tuple[str, str], str] | None = None) -> None:
         self._files = NamedFiles(handed or {})
@@ -253,7 +253,7 @@ def _named(cell: Cell) -> tuple[str, ...]:
 
 
 def _check_names_of(cell: Cell) -> None:
-    """Find before the first run what would fail in every one: a name that is not, a value that cannot be."""
+    """Check names and values that would make every run fail."""
     if "dataset" in paths_of(cell):
         known.check_dataset(cell.dataset.text)
     else:
@@ -403,7 +403,7 @@ def _cell(settings: Mapping[str, Any]) -> Cell:
 def _label(
     protocol: Protocol, variant: _Variant, options: Mapping[str, OptionValue], point: Mapping[str, Any]
 ) -> str:
-    """The grid's own spelling where the options are those of a method in the grid."""
+    """The method's name in the grid, if its options equal those of one there."""
     if variant.in_grid:
         return variant.text
     for listed in protocol.grid_for(dataset=point["dataset"])["method"]:

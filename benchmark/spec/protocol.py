@@ -1,4 +1,4 @@
-"""Protocols: what a published table holds fixed and what it varies, read from TOML.
+"""Protocols: the grid and the fixed settings of a published table, read from TOML.
 
 A file has a `title`, a `[grid]` of what varies, `[settings]` of what is fixed (the settings of a `Cell`),
 `[[override]]` blocks that change either for some datasets, methods, backbones or clients (`chosen`
@@ -28,13 +28,13 @@ from fedsub.datasets.paths import PLUGIN
 FOLDER = Path(__file__).resolve().parents[1] / "protocols"
 AXES = ("dataset", "partition", "clients", "method", "backbone")
 AT_ROUND = "@round"
-"""Between a score and the number of the round in which it is read."""
+"""Separates a score from the number of its round."""
 AT_CLIENTS = "@clients"
-"""Between a score and the first and last of the clients over which it is averaged, `0-4`."""
+"""Separates a score from the first and last client of its average, `0-4`."""
 
 
 class ProtocolError(UserError):
-    """A protocol file says something that cannot be understood."""
+    """A protocol file is invalid."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Override:
 
     @property
     def values(self) -> set[tuple[str, str]]:
-        """What it sets; a setting and an option may share a name."""
+        """The values it sets; a setting and an option may share a name."""
         named = {"settings": self.settings, "options": self.options}
         return {(part, name) for part, given in named.items() for name in given}
 
@@ -69,7 +69,7 @@ class Override:
 
 @dataclass(frozen=True)
 class Published:
-    """Which printed figures the cells of a protocol answer: our names → those of published.csv."""
+    """Printed figures answered by a protocol's cells: our names → those of published.csv."""
 
     paper: str = ""
     table: str = ""
@@ -81,19 +81,19 @@ class Published:
     """Method as spelt in the grid → its `method`; its `partition`, `clients`, `baseline` if others."""
     backbone: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
-    """How the note of its figures begins, where figures differ in nothing else."""
+    """Prefix of the note of its figures, if they differ in nothing else."""
     scale: float = 1.0
-    """What a printed figure is multiplied by to have the unit of ours."""
+    """Factor from the printed unit to ours."""
     runs: int = 1
-    """Over how many runs the printed means are taken; 1 where the paper does not say."""
+    """Number of runs in the printed means; 1 if the paper does not state it."""
     drawn_once: bool = False
-    """Whether those runs share one partition and one split, so that the means carry what that draw is off."""
+    """Whether those runs share one partition and split, which may shift their mean."""
     baseline: str = ""
-    """The method, as spelt in the grid, over which the gains of the others are judged; empty for none."""
+    """The method, as written in the grid, over which gains are judged; empty for none."""
     reference: str = ""
-    """The score whose seconds, of the same cell, other seconds are divided by before they are compared."""
+    """The score, of the same cell, by which other seconds are divided before they are compared."""
     cannot: str = ""
-    """Why no run here answers the figures, though the cells report a score of that name; empty if they do."""
+    """Why no run here answers the figures, although cells report a score of that name; empty if they do."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Protocol:
     settings: Mapping[str, Any]
     overrides: tuple[Override, ...] = field(default=())
     metric_files: tuple[str, ...] = ()
-    """The .py files of those metrics that a user brings; each is called as its file."""
+    """The .py files of users' metrics; each is named after its file."""
     published: tuple[Published, ...] = field(default=())
 
     @property
@@ -123,7 +123,7 @@ class Protocol:
 
     @property
     def own_table(self) -> str:
-        """The printed table that it is made for, as the list of figures calls it; empty for none."""
+        """The printed table that it reproduces, as named in the list of figures; empty for none."""
         return next((source_of(block.paper, block.table) for block in self.published), "")
 
     def grid_for(self, **point: Any) -> dict[str, tuple[Any, ...]]:
@@ -188,12 +188,12 @@ class Protocol:
 
 
 def source_of(paper: str, table: str) -> str:
-    """What a printed table is called."""
+    """Name of a printed table."""
     return f"{paper}, {table}"
 
 
 def bare(value: Any) -> Any:
-    """A name without its options; anything else as it is."""
+    """A name without its options; other values unchanged."""
     return value.partition("[")[0] if isinstance(value, str) else value
 
 
@@ -204,7 +204,7 @@ def names() -> list[str]:
 
 
 def table_name(asked: str) -> str:
-    """The name under which records of a table are kept, of one that is asked for by name or by its file."""
+    """The name under which a table's records are kept, from its name or file."""
     return Path(asked).stem if asked.endswith(".toml") else asked
 
 
@@ -224,7 +224,7 @@ def load_protocol(name: str) -> Protocol:
 
 
 def _with_base(content: dict[str, Any], seen: set[str]) -> dict[str, Any]:
-    """What a file says on top of the protocol that it extends, if it does."""
+    """A file's content merged into the protocol that it extends."""
     if "extends" not in content:
         return content
     name = content["extends"]
@@ -305,7 +305,7 @@ _TOP = {
 
 @dataclass(frozen=True)
 class _Reader:
-    """Checks what a file says, and blames its keys by name."""
+    """Checks a file's content; errors name its keys."""
 
     source: str
 
@@ -388,7 +388,7 @@ class _Reader:
         return Published(**{**given, "method": methods})
 
     def printed(self, name: str, entry: Any) -> dict[str, str]:
-        """What the paper calls a method; a text stands for a table with the key `method` alone."""
+        """The printed names of a method; a text stands for a table with the key `method` alone."""
         if isinstance(entry, str):
             return {"method": entry}
         if not isinstance(entry, dict):

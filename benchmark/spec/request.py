@@ -1,4 +1,4 @@
-"""What is asked for: which cells are run, and how. The command line and `fedsub.run` both make one."""
+"""The class `Request`: cells to run, and how. Made by the command line and by `fedsub.run`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from fedsub.datasets.errors import UserError, check_choice
 
 ENGINES = ("process", "ray", "slurm", "in-process")
 KINDS = ("predictions", "model", "embeddings")
-"""What a cell can leave beside its record."""
+"""Kinds of files that a cell can save."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """Which cells are run, and how; an empty tuple is a filter left out."""
+    """Cells to run, and how; an empty tuple is no filter."""
 
     table: tuple[str, ...] = ()
     """Names of protocols, or paths of .toml files."""
@@ -28,15 +28,15 @@ class Request:
     settings: tuple[str, ...] = ()
     """Settings replaced, each `name=value`."""
     all: bool = False
-    """Every table on all data at hand."""
+    """Whether to run every table on all available data."""
     shard: tuple[int, int] | None = None
-    """Which of how many parts of the plan to run, counted from 1."""
+    """Part of the plan to run, and number of parts; from 1."""
     results: Path = Path("results")
     """The folder that keeps the records."""
     engine: str = "process"
     workers: int = 1
     threads: int = 1
-    """Per worker."""
+    """Threads per worker."""
     slurm_config: Path | None = None
     rerun: bool = False
     """Whether finished cells run again."""
@@ -45,12 +45,12 @@ class Request:
     checkpoint: float = 600.0
     """Seconds of a cell between two checkpoints; 0 for none."""
     save: tuple[str, ...] = ()
-    """What a cell leaves beside its record (`benchmark.execution.artifacts`)."""
+    """Files to save for each cell (`benchmark.execution.artifacts`)."""
     pdb: bool = False
     """Whether the debugger opens where a cell raises."""
 
     def __post_init__(self) -> None:
-        """Raises UserError for a value that cannot be, and for fields that contradict each other."""
+        """Raises UserError for impossible values and contradicting fields."""
         counts = [("workers", self.workers), ("threads", self.threads)]
         for name, count in (*counts, *(("clients", each) for each in self.clients)):
             if not isinstance(count, Integral) or count < 1:

@@ -1,4 +1,4 @@
-"""Reading JSON and TOML: one object, and whether a value has the type that it should."""
+"""Reading and type-checking of JSON and TOML."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedsub.datasets.files import read_toml
 Kind = TypeVar("Kind")
 
 LARGEST = 1e200
-"""Beyond it sums, squares and ratios overflow; nothing that is measured comes near."""
+"""Largest accepted number; beyond it sums, squares and ratios overflow."""
 _NUMBERS = (int, float)
 _WORDS: Mapping[Any, str] = {
     str: "text",
@@ -32,7 +32,7 @@ _WORDS: Mapping[Any, str] = {
 
 
 def parse_line(line: bytes) -> dict[str, Any] | None:
-    """The object that a line holds, or None if it holds none that could be written again."""
+    """The JSON object in a line, or None if there is none that could be written again."""
     try:
         values = json.loads(line, parse_constant=_refuse)
         if b"\\ud" in line.lower():
@@ -48,14 +48,14 @@ def _refuse(constant: str) -> None:
 
 
 def checked(name: str, value: Any, hint: Any) -> Any:
-    """`value`, if it has the type that `hint` says. Raises UserError, naming `name`, if it has not."""
+    """Return `value` if it has the type `hint`. Raises UserError, naming `name`, if it has not."""
     if not fits(value, hint):
         raise UserError(f"{name} must be {_WORDS.get(hint, hint)}, not {repr(value)[:80]}")
     return value
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a value read from JSON has the type of a field."""
+    """Whether a value from JSON has the type of a field."""
     origin, arguments = _parts(hint)
     if origin is dict:
         whole = isinstance(value, dict) and all(isinstance(key, str) for key in value)
@@ -92,7 +92,7 @@ def _scalars(hint: Any) -> frozenset[type]:
 
 
 def read_as(path: Path, kind: type[Kind]) -> Kind:
-    """A TOML file as a msgspec Struct. Raises UserError, naming the entry, if it does not fit."""
+    """Read a TOML file into a msgspec Struct. Raises UserError, naming the entry, if it does not fit."""
     try:
         return msgspec.convert(read_toml(path), kind)
     except msgspec.ValidationError as error:

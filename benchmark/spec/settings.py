@@ -1,4 +1,4 @@
-"""The settings of a cell by name, as protocols, the command line and programs write them."""
+"""Parsing of a cell's settings by name."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NO_SETTINGS = (
 )
 SETTINGS = tuple(name for name in FIELDS if name not in _NO_SETTINGS)
 ALSO = {FIELDS[name].field.name: name for name in SETTINGS}
-"""A setting by its name in the code, where it is stored under another."""
+"""Settings stored under another name than in the code."""
 
 
 def toml_type(hint: Any) -> Any:
@@ -54,11 +54,11 @@ _USUAL = {
     **dict.fromkeys(("drop", "dropout_rate"), "dropout"),
     **dict.fromkeys(("model", "gnn"), "backbone"),
 }
-"""Spellings that other libraries use → ours."""
+"""Names in other libraries → ours."""
 
 
 def checked_setting(name: str, value: Any) -> Any:
-    """The value of a setting, text without the space around it. Raises UserError if it has the wrong type."""
+    """Check the value of a setting; text is stripped. Raises UserError if it has the wrong type."""
     found = checked(f"key {name!r}", value, _TYPES[name])
     if isinstance(found, str):
         return found.strip()
@@ -71,7 +71,7 @@ def takes_list(name: str) -> bool:
 
 
 def setting_from_text(text: str, source: str = "--set") -> tuple[str, Any]:
-    """A setting as typed on the command line, `name=value`; a list is written `a,b` or `a+b`.
+    """Parse a setting `name=value`; a list is written `a,b` or `a+b`.
 
     Raises UserError for an unknown name or a value of the wrong type; `source` is who is blamed for it.
     """

@@ -1,4 +1,4 @@
-"""What is called after every round of a cell: anything that takes a `Round`.
+"""Callbacks: functions of a `Round`, called after every round of a cell.
 
 `TensorBoard`, `WandB` and `MLflow` write the rounds where those programs show them; each needs the extra of
 its name (`pip install -e '.[tensorboard]'`) and imports it when its first round comes. `fedsub.run`

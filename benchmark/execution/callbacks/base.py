@@ -1,4 +1,4 @@
-"""What a callback is, and what it is given."""
+"""Types of callbacks and their argument."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from fedsub.methods.core import rounds
 
 @dataclass(frozen=True, kw_only=True)
 class Round(rounds.Round):
-    """What a cell has come to after one of its rounds."""
+    """The state of a cell after one of its rounds."""
 
     cell: Cell
 
     @classmethod
     def of(cls, cell: Cell, done: rounds.Round) -> Round:
-        """A round as the training loop tells it, with the cell that it belongs to."""
+        """A round of the training loop, with its cell."""
         return cls(cell=cell, **{item.name: getattr(done, item.name) for item in fields(done)})
 
     @property
     def figures(self) -> dict[str, float]:
-        """Every figure by a name with its group, as `scores/test`."""
+        """Every figure by its name and group, such as `scores/test`."""
         groups = {"losses": self.losses, "scores": self.scores, "bytes": self.bytes, "seconds": self.seconds}
         return {f"{group}/{name}": value for group, found in groups.items() for name, value in found.items()}
 

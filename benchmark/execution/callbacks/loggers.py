@@ -1,4 +1,4 @@
-"""Rounds written where TensorBoard, Weights & Biases and MLflow show them: a run for every cell."""
+"""Loggers for TensorBoard, Weights & Biases and MLflow: one run for every cell."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _needed(module: str) -> Any:
 
 @dataclass
 class CellLogger:
-    """Writes the rounds of each cell into a run of its own, which its last round ends."""
+    """Writes the rounds of each cell into a separate run, which its last round ends."""
 
     _open: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
     """The runs of cells that have not ended, by key."""
@@ -33,7 +33,7 @@ class CellLogger:
             self._end(self._open.pop(key), has_failed=False)
 
     def close(self) -> None:
-        """End the runs of cells that did not come to their last round: they have failed."""
+        """End the runs of failed cells."""
         while self._open:
             self._end(self._open.popitem()[1], has_failed=True)
 
@@ -74,7 +74,7 @@ class WandB(CellLogger):
 
     project: str = "fedsub-bench"
     mode: str = "online"
-    """Or `offline`, or `disabled`."""
+    """`online`, `offline` or `disabled`."""
 
     def _begin(self, done: Round) -> Any:
         return _needed("wandb").init(
@@ -98,7 +98,7 @@ class MLflow(CellLogger):
 
     experiment: str = "fedsub-bench"
     uri: str | None = None
-    """Of the tracking server or folder; None: as MLflow is set up."""
+    """Address of the tracking server or folder; None for MLflow's own setting."""
 
     def _client(self) -> Any:
         return _needed("mlflow").MlflowClient(tracking_uri=self.uri)

@@ -1,4 +1,4 @@
-"""Rounds from worker processes to the callbacks of the program that waits for them."""
+"""Relay of rounds from worker processes to callbacks in the main process."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from fedsub.benchmark.spec.cell import Cell
 from fedsub.datasets.errors import UserError
 
 LARGEST = 4000
-"""Bytes of a message, below what a pipe takes whole (PIPE_BUF): several workers write to one pipe without a
-lock, which one that is killed could not give back."""
+"""Bytes of a message, below what a pipe writes atomically (PIPE_BUF). Workers share one pipe without a lock,
+since a killed worker would never release it."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Sender:
     pipe: Connection
 
     def __call__(self, done: Round) -> None:
-        """Send one round on."""
+        """Send one round."""
         figures = {name: getattr(done, name) for name in ("losses", "scores", "bytes", "seconds")}
         message = json.dumps([done.cell.key, done.round, done.rounds, figures]).encode()
         if len(message) > LARGEST:
@@ -36,8 +36,8 @@ class Sender:
 
 @contextmanager
 def relayed(cells: Sequence[Cell], callbacks: Sequence[Callback]) -> Iterator[Sender]:
-    """Gives the callback for workers that are started inside the block; what it is told, `callbacks` are told
-    in this process, on a thread of their own. What one of them raises is raised at the end of the block."""
+    """Context with the callback for workers started inside it. It calls `callbacks` in this process, on a
+    separate thread. Their exceptions are raised at the end of the block."""
     by_key = {cell.key: cell for cell in cells}
     here, there = get_context("spawn").Pipe(duplex=False)
     raised: list[BaseException] = []

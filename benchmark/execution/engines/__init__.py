@@ -1,4 +1,4 @@
-"""Where cells run, one file an engine: worker processes, Ray, Slurm, or the process of the command itself."""
+"""Engines that run cells: worker processes, Ray, Slurm, or the process of the command itself."""
 
 from __future__ import annotations
 

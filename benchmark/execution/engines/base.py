@@ -1,4 +1,4 @@
-"""What every engine is: a map over cells that no cell can stop."""
+"""The interface of engines: a map over cells that a failing cell cannot stop."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ RunCell = Callable[[Cell], Record]
 MakeFailure = Callable[[Cell, str], Record]
 """Makes the record of a cell whose worker died, from the cell and a sentence."""
 Memory = Callable[[Cell], float]
-"""MiB that a cell is likely to take, 0 where that is not known."""
+"""Expected memory of a cell in MiB; 0 if unknown."""
 SPARE = 1.25
-"""Times what a cell is likely to take is what a cluster is asked for."""
+"""Factor of the expected memory in requests to a cluster."""
 _OUT_OF_MEMORY = ("MemoryError:", "OutOfMemoryError:")
 
 
 def unknown_memory(cell: Cell) -> float:
-    """Knows of no cell what it takes."""
+    """Expected memory is unknown for every cell."""
     return 0.0
 
 
 def lacked_memory(record: Record) -> bool:
-    """Whether the cell failed because it was refused memory, which it may get elsewhere or alone."""
+    """Whether the cell failed for lack of memory, so that a retry alone or elsewhere may succeed."""
     return record.error is not None and record.error.startswith(_OUT_OF_MEMORY)
 
 
@@ -34,7 +34,7 @@ def uses_cuda(cell: Cell) -> bool:
 
 
 class Engine(Protocol):
-    """Runs cells and hands over each record as soon as it is there, in any order."""
+    """Runs cells and yields each record as soon as it exists, in any order."""
 
     def map(self, work: RunCell, cells: Iterable[Cell], failed: MakeFailure) -> Iterator[Record]:
         """Yield one record per cell, taken when there is room for it; closing the iterator stops all."""
@@ -42,7 +42,7 @@ class Engine(Protocol):
 
 
 def limit_threads(threads: int) -> None:
-    """Hold torch in this process, which has imported it already, to `threads` threads."""
+    """Limit torch, already imported in this process, to `threads` threads."""
     import torch
 
     torch.set_num_threads(threads)

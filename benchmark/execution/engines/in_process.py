@@ -12,7 +12,7 @@ from fedsub.benchmark.spec.cell import Cell
 
 @dataclass(frozen=True)
 class InProcess:
-    """Cells one after another in this process; what kills it ends the run, finished cells are kept."""
+    """Runs cells one after another in this process. A crash ends the run; finished cells are kept."""
 
     threads: int = 1
 
