@@ -38,6 +38,10 @@ OF_ONE_CLIENT = ("_worst_client", "_client_q1", "_client_median", "_client_q3")
 SCORE_TOLERANCE, so that they are compared only where all must agree to the digit."""
 START_TOLERANCE = 0.01
 """Of the loss in the first rounds, relatively: rounding has not moved it yet, another computation has."""
+SET_UP = "generated_neighbours"
+"""What a trained generator adds to the graphs before the first round, a rounding that falls one way or the
+other. On fedpub-fig1, seed 1, it is 4,434, 4,430 and 4,436 under three settings of MKL_CBWR and the first
+loss 0.2892, 0.3083 and 0.2750; rerun on one machine both repeat to the digit."""
 FIRST_ROUNDS = 5
 """Last round that counts as one of the first; some tables evaluate less often."""
 _KIND = ("cpu", "threads", "kernel", "device", "gpu", "python", "dgl", "torch", "numpy", "scipy")
@@ -140,8 +144,9 @@ def compare(records: Sequence[Record], engine: Engine, work: RunCell) -> Iterato
     Figures must agree to the digit where processor, versions and the code of graphs and methods are those of
     the record. Otherwise a sum may be put in another order and round otherwise, which training amplifies:
     then scores, but for OF_ONE_CLIENT, must agree to within SCORE_TOLERANCE, those of FEW_NODES to within
-    FEW_TOLERANCE, and the loss of the first rounds to within START_TOLERANCE. Code that gives other numbers
-    for another reason raises its version, and its earlier records are not drawn.
+    FEW_TOLERANCE, and the loss of the first rounds, where SET_UP is as it was, to within START_TOLERANCE.
+    Code that gives other numbers for another reason raises its version, and its earlier records are not
+    drawn.
     """
     before = {record.key: record for record in records}
     for again in engine.map(work, [record.cell for record in records], failed):
@@ -189,7 +194,8 @@ def _unlike_scores(stored: Mapping[str, Any], again: Mapping[str, Any]) -> Itera
         if was != now and (None in (was, now) or abs(was - now) > tolerance):
             yield f"metrics {name}", was, now
     starts = [(record["curve"].get("round"), record["curve"].get("loss")) for record in (stored, again)]
-    if all(rounds and losses and rounds[0] <= FIRST_ROUNDS for rounds, losses in starts):
+    same_start = stored["extras"].get(SET_UP) == again["extras"].get(SET_UP)
+    if same_start and all(rounds and losses and rounds[0] <= FIRST_ROUNDS for rounds, losses in starts):
         was, now = (losses[0] for _, losses in starts)
         if was != now and (None in (was, now) or abs(was - now) > START_TOLERANCE * abs(was)):
             yield f"loss in round {starts[0][0][0]}", was, now

@@ -126,6 +126,27 @@ def test_another_processor_version_or_code_may_round_otherwise(
     for words in ("metrics accuracy was", "metrics minority_accuracy was", "loss in round 1 was"):
         assert sum(words in line for line in found) == 1
     assert len(found) == 3
+    records[0]["metrics"] = json.loads(made[1])["metrics"]
+    records[1]["extras"][verify.SET_UP] = 4434.0
+    assert main(parse(write(tmp_path, json.dumps(machine), *records))) == 0
+
+
+def test_records_of_edited_graphs_are_passed_over_with_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph = tmp_path / "mine"
+    graph.mkdir()
+    (graph / "nodes.csv").write_text("id,x,label\n" + "".join(f"{i},{i % 3},{i % 2}\n" for i in range(60)))
+    (graph / "edges.csv").write_text("source,target\n" + "".join(f"{i},{(i + 1) % 60}\n" for i in range(60)))
+    rest = ("--method", "local", "--clients", "3", "--rounds", "2", "--results", str(tmp_path / "results"))
+    assert main(parse(["--dataset", str(graph), "community[nodes=200]", *rest, *HERE])) == 0
+    with (graph / "edges.csv").open("a") as file:
+        file.write("0,30\n")
+    capsys.readouterr()
+    assert main(parse(["verify", "5", *HERE, "--results", str(tmp_path / "results")])) == 1
+    said = capsys.readouterr().err
+    assert "1 records run again: no differences" in said
+    assert "passed over: 1 of a user's files that have changed since" in said
 
 
 def test_records_of_earlier_versions_and_long_ones_are_not_drawn(
