@@ -11,7 +11,7 @@ import importlib.metadata
 import inspect
 import pkgutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -28,6 +28,25 @@ from fedsub.datasets.paths import PLUGIN
 Handed = Mapping[tuple[str, str], Any]
 """Noun and name → what a program hands over under that name: a path, or the object itself."""
 _HANDED: ContextVar[Handed] = ContextVar("handed", default=MappingProxyType({}))
+
+
+_MAY_RUN: ContextVar[frozenset[Path] | None] = ContextVar("may_run", default=None)
+
+
+@contextmanager
+def running_only(paths: Iterable[str]) -> Iterator[None]:
+    """Inside the block no code runs from files but these."""
+    token = _MAY_RUN.set(frozenset(Path(path).expanduser().resolve() for path in paths))
+    try:
+        yield
+    finally:
+        _MAY_RUN.reset(token)
+
+
+def may_run(path: str | Path) -> bool:
+    """Whether code from a file may run here."""
+    allowed = _MAY_RUN.get()
+    return allowed is None or Path(path).expanduser().resolve() in allowed
 
 
 @contextmanager
@@ -76,6 +95,7 @@ def load_entry_point(point: importlib.metadata.EntryPoint) -> Any:
         raise broken(f"the plug-in {point.name} cannot be imported from {point.value}", error) from error
 
 
+NOT_RUN = "runs only where you name the file or say --trust"
 LOADED = "fedsub_plugin_"
 """Begins the names of modules from files."""
 OURS = ("fedsub", "benchmark", "datasets", "methods", "tests")
@@ -95,6 +115,8 @@ def load_file(noun: str, path: Path) -> ModuleType:
     path = path.expanduser()
     if not path.is_file():
         raise UserError(f"there is no {noun} at {path}: check the path")
+    if not may_run(path):
+        raise UserError(f"the code in {path} {NOT_RUN}")
     with explained("read", path, "check its permissions"):
         source = path.read_bytes()
     digest = hashlib.sha256(str(path.resolve()).encode() + b"\0" + source).hexdigest()

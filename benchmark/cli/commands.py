@@ -9,6 +9,7 @@ import sys
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import FrameType
 
@@ -27,6 +28,8 @@ from fedsub.benchmark.spec.protocol import Protocol, load_protocol, names, table
 from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.files import locate
+from fedsub.datasets.paths import PLUGIN
+from fedsub.datasets.plugins import running_only
 from fedsub.datasets.streams import close_output
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -34,7 +37,33 @@ OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 def main(command: Command, work: RunCell | None = None) -> int:
     """Run a parsed command line; returns the exit code. `work` runs one cell, else the runner does."""
-    return guarded(lambda: _COMMANDS[command.name](command.request, command.options, work), command.options)
+    request, options = command.request, command.options
+
+    def run() -> int:
+        with running_only(_named_files(command)) if _runs_nothing(command) else nullcontext():
+            return _COMMANDS[command.name](request, options, work)
+
+    return guarded(run, options)
+
+
+def _runs_nothing(command: Command) -> bool:
+    """Whether a command only plans or shows, so that code of a table stays unrun."""
+    if command.name == "run":
+        return command.options.dry_run and not command.options.trust
+    return command.name in ("list", "show", "report", "export")
+
+
+def _named_files(command: Command) -> list[str]:
+    """The .py files that the user names on the command line."""
+    request = command.request
+    texts = [
+        *request.dataset,
+        *request.method,
+        *request.partition,
+        getattr(command.options, "name", None) or "",
+    ]
+    texts += [text.partition("=")[2] for text in request.settings]
+    return [path for path in (text.partition("[")[0] for text in texts) if path.endswith(PLUGIN)]
 
 
 def guarded(run: Callable[[], int], options: Namespace) -> int:

@@ -160,6 +160,8 @@ def make_parser() -> Parser:
     add(keeping, "--checkpoint", "T", often, type=values.interval, default=600.0)
     _add_format(keeping)
     add(keeping, "--dry-run", help="list the cells and run none", action="store_true")
+    trust = "with --dry-run: run the .py files that a table names, to plan their cells"
+    add(keeping, "--trust", help=trust, action="store_true")
 
     listing = command("list", "list methods, graphs, partitions, splits and tables, or describe one method")
     add(listing, "name", "METHOD", "a method, to see its options", nargs="?")

@@ -166,11 +166,9 @@ def _reader(part: str) -> Callable[..., Any]:
 
 def _name_of(part: str, path: Path) -> str:
     """A method's registered name, else the stem of the file; the whole file name where that is taken, and
-    for a partition or split that is data."""
+    for a partition or split that is data. Runs no code of the file."""
     if part == "method":
-        from fedsub.methods.core import registry
-
-        name = registry.describe(str(path)).name
+        name = _registered(path)
     elif part == "dataset":
         from fedsub.datasets import own
 
@@ -180,6 +178,30 @@ def _name_of(part: str, path: Path) -> str:
     else:
         return path.name
     return path.name if name in known_names(part) else name
+
+
+def _registered(path: Path) -> str:
+    """The name that a file gives its method, or the stem where it is no literal."""
+    try:
+        tree = ast.parse(_content(path.expanduser()))
+    except (SyntaxError, ValueError):
+        # Importing it reports the error.
+        return path.stem
+    for node in ast.walk(tree):
+        for mark in node.decorator_list if isinstance(node, ast.ClassDef) else ():
+            if isinstance(mark, ast.Call) and ast.unparse(mark.func).split(".")[-1] == "register":
+                name = mark.args[0] if mark.args else None
+                if isinstance(name, ast.Constant) and isinstance(name.value, str):
+                    return name.value
+    return path.stem
+
+
+def by_name(part: str, text: Any) -> Any:
+    """A value on an axis of a grid, with the path of a user's file replaced by the name of what it holds."""
+    path, bracket, options = text.partition("[") if isinstance(text, str) else ("", "", "")
+    if part not in NOUNS or not is_path(path) or not Path(path).expanduser().exists():
+        return text
+    return f"{_name_of(part, Path(path))}{bracket}{options}"
 
 
 def renamed(cell: Cell, part: str, name: str) -> Cell:

@@ -14,11 +14,12 @@ from fedsub.benchmark.machine import check_device
 from fedsub.benchmark.spec import catalog as known
 from fedsub.benchmark.spec.catalog import differing_options
 from fedsub.benchmark.spec.cell import NODE_CLASSIFICATION, Cell
-from fedsub.benchmark.spec.custom import NamedFiles, handed_by, paths_of
+from fedsub.benchmark.spec.custom import NamedFiles, by_name, handed_by, paths_of
 from fedsub.benchmark.spec.protocol import (
     AT_CLIENTS,
     AT_ROUND,
     Protocol,
+    bare,
     load_protocol,
     names,
 )
@@ -28,7 +29,7 @@ from fedsub.datasets.errors import UserError, unknown
 from fedsub.datasets.files import locate
 from fedsub.datasets.options import OptionValue, format_name, parse_name
 from fedsub.datasets.paths import PLUGIN, is_path
-from fedsub.datasets.plugins import handed_over
+from fedsub.datasets.plugins import NOT_RUN, handed_over, may_run
 
 DEFAULT = "default"
 QUICK = "quick"
@@ -107,6 +108,7 @@ def make_plan(request: Request, handed: Mapping[tuple[str, str], str] | None = N
     protocols = protocols_for(request)
     for protocol in protocols:
         _check_metrics(protocol)
+        _check_overrides(protocol, request)
     for protocol, replaced in product(protocols, grid):
         unasked = 0
         for item in _expand(protocol, request, replaced):
@@ -149,6 +151,28 @@ def _check_metrics(protocol: Protocol) -> None:
     for name in sorted(names - {*known.metrics()}):
         if near := difflib.get_close_matches(name, known.metrics(), cutoff=0.85):
             raise UserError(f"{protocol.name}: unknown metric {name!r}: did you mean {', '.join(near)}?")
+
+
+def _check_overrides(protocol: Protocol, request: Request) -> None:
+    """Raises UserError for a condition of an override that no cell can meet: a name that the grid has not
+    and nobody can ask for."""
+    checks = {
+        "dataset": known.check_dataset,
+        "method": known.describe,
+        "partition": known.check_partition,
+        "backbone": known.check_backbone,
+    }
+    for axis, check in checks.items():
+        grids = (protocol.grid, *(override.grid for override in protocol.overrides))
+        listed = {by_name(axis, text) for grid in grids for text in grid.get(axis, ())}
+        listed |= {by_name(axis, text) for text in getattr(request, axis)}
+        listed |= {bare(text) for text in listed}
+        wanted = {name for override in protocol.overrides for name in override.when.get(axis, ())}
+        for name in sorted({by_name(axis, name) for name in wanted} - listed):
+            try:
+                check(bare(name))
+            except UserError as error:
+                raise UserError(f"{protocol.name}: an override matches nothing: {error}") from error
 
 
 def settings_grid(texts: Iterable[str]) -> list[dict[str, Any]]:
@@ -349,7 +373,6 @@ def _cells(
     request: Request,
     replaced: Mapping[str, Any],
 ) -> Iterator[Cell | Skip]:
-    info = known.describe(variant.name)
     schemes = protocol.grid_for(dataset=dataset, method=variant.text)["partition"]
     partitions = _spelt(request.partition, schemes, known.plain_partition) if request.partition else ()
     axes = (partitions, request.clients, request.backbone)
@@ -365,6 +388,11 @@ def _cells(
             "backbone": backbone,
         }
         settings = {**protocol.settings_for(**point), **replaced}
+        parts = (dataset, variant.name, scheme, settings.get("split", ""))
+        if code := [name for name in map(bare, parts) if name.endswith(PLUGIN) and not may_run(name)]:
+            yield Skip(code[0], f"its code {NOT_RUN}")
+            continue
+        info = known.describe(variant.name)
         task, _ = parse_name(settings.get("task", NODE_CLASSIFICATION.text))
         if backbone not in info.backbones:
             yield Skip(f"{variant.name} with {backbone}", f"it runs with {', '.join(info.backbones)}")

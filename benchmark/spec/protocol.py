@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import re
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from fedsub.benchmark.spec import catalog as known
+from fedsub.benchmark.spec.custom import by_name
 from fedsub.benchmark.spec.schema import checked, fits
 from fedsub.benchmark.spec.settings import ALSO, SETTINGS, checked_setting, toml_type
 from fedsub.datasets.errors import UserError, unknown
@@ -62,8 +63,7 @@ class Override:
     def matches(self, point: Mapping[str, Any]) -> bool:
         """Whether the axes that `point` gives satisfy every condition; a missing axis does not."""
         return all(
-            axis in point and (point[axis] in values or bare(point[axis]) in values)
-            for axis, values in self.when.items()
+            axis in point and stands_for(axis, point[axis], values) for axis, values in self.when.items()
         )
 
 
@@ -190,6 +190,15 @@ class Protocol:
 def source_of(paper: str, table: str) -> str:
     """Name of a printed table."""
     return f"{paper}, {table}"
+
+
+def stands_for(axis: str, value: Any, names: Collection[Any]) -> bool:
+    """Whether a value on an axis is one of the names, or a variant of one; paths and names both count."""
+    if value in names or bare(value) in names:
+        return True
+    found = by_name(axis, value)
+    paths = [name for name in names if not {*str(name)}.isdisjoint("./")] if found == value else names
+    return any(by_name(axis, name) in (found, bare(found)) for name in paths)
 
 
 def bare(value: Any) -> Any:

@@ -12,7 +12,10 @@ from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.runner import attempt
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.plan import make_plan
+from fedsub.benchmark.spec.protocol import load_protocol
+from fedsub.datasets.errors import UserError
 from fedsub.datasets.partition import partition
+from fedsub.datasets.plugins import LOADED
 from tests.benchmark.fakes import quick_run, stored
 
 METHOD = """
@@ -214,3 +217,66 @@ def test_a_method_edited_after_the_plan_gives_no_result_under_the_old_key(
     error = attempt(cell).error
     assert error is not None
     assert "mine.py has changed since the cells were planned" in error
+
+
+TABLE = """
+[grid]
+dataset = ["community[nodes=60]"]
+partition = ["metis"]
+clients = [2]
+method = ["./mine.py", "fedavg"]
+backbone = ["gcn"]
+[settings]
+rounds = 1
+"""
+
+
+@pytest.mark.parametrize("said", ["mine", "./mine.py", "mine.py"])
+def test_an_override_finds_a_method_by_its_name_and_by_its_path(
+    said: str, write: Callable[[str], tuple[str, ...]]
+) -> None:
+    write("mine.py")
+    Path("table.toml").write_text(
+        f"{TABLE}[[override]]\nwhen = {{ method = ['{said}'] }}\nsettings = {{ rounds = 7 }}\n"
+    )
+    cells = make_plan(parse(["--table", "table.toml"]).request).cells
+    assert {cell.method: cell.schedule.rounds for cell in cells} == {"mine": 7, "fedavg": 1}
+    # On a page the row goes by its name.
+    place = {"dataset": "community[nodes=60]", "partition": "metis", "clients": 2, "backbone": "gcn"}
+    assert load_protocol("table.toml").settings_for(**place, method="mine")["rounds"] == 7
+
+
+@pytest.mark.parametrize("when", ['method = ["mien"]', 'dataset = ["coar"]', 'method = ["./other.py"]'])
+def test_an_override_that_matches_nothing_is_refused(
+    when: str, write: Callable[[str], tuple[str, ...]]
+) -> None:
+    write("mine.py")
+    Path("table.toml").write_text(f"{TABLE}[[override]]\nwhen = {{ {when} }}\nsettings = {{ rounds = 7 }}\n")
+    with pytest.raises(UserError, match="table: an override matches nothing"):
+        make_plan(parse(["--table", "table.toml"]).request)
+
+
+def test_the_code_of_a_table_runs_only_in_runs_or_where_it_is_named_or_trusted(
+    write: Callable[[str], tuple[str, ...]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    write("mine.py")
+    Path("mine.py").write_text(f"{METHOD}\nopen('ran', 'a').close()\n")
+    Path("table.toml").write_text(TABLE)
+    table = ["--table", "table.toml", "--results", "results"]
+
+    def runs(*argv: str) -> bool:
+        for name in [name for name in sys.modules if name.startswith(LOADED)]:
+            del sys.modules[name]
+        Path("ran").unlink(missing_ok=True)
+        assert main(parse(argv), quick_run) == 0
+        return Path("ran").exists()
+
+    assert not runs("run", *table, "--dry-run")
+    assert "./mine.py: its code runs only where you name the file or say --trust" in capsys.readouterr().err
+    assert runs("run", *table, "--dry-run", "--trust")
+    assert runs("run", *table, "--dry-run", "--method", "./mine.py")
+    assert runs("run", *table, "--engine", "in-process")
+    for command in (["show", *table], ["report", *table], ["export", "out.csv", *table], ["list"]):
+        assert not runs(*command), command
+    assert "mine" in Path("results/leaderboards/table.md").read_text()
+    assert "mine" in Path("out.csv").read_text()
