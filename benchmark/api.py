@@ -1,11 +1,11 @@
-"""Python interface: `run` and `results`."""
+"""Python interface: `run`, `tune` and `results`."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from numbers import Integral
 from operator import index
@@ -17,14 +17,18 @@ import numpy as np
 import torch
 
 from fedsub.benchmark.analysis.frame import Results
+from fedsub.benchmark.analysis.trials import Trials, outcomes_of
 from fedsub.benchmark.execution.callbacks.base import Callback
 from fedsub.benchmark.execution.callbacks.loggers import CellLogger
 from fedsub.benchmark.execution.run import execute
+from fedsub.benchmark.execution.tuning import CAP
+from fedsub.benchmark.execution.tuning import tune as search
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.spec import custom
 from fedsub.benchmark.spec.custom import NOUNS
 from fedsub.benchmark.spec.request import Request
 from fedsub.benchmark.spec.settings import setting_from_text, takes_list
+from fedsub.benchmark.spec.space import TRIALS
 from fedsub.datasets import registry as graphs
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.graph import Dataset
@@ -88,25 +92,24 @@ def run(
     if save and results is None:
         raise UserError("save needs results: name the folder in which the files are to lie")
     with _folder(results) as folder, _threads_kept(), _closed(callbacks):
-        request = Request(
+        request = given.request(
+            dataset,
+            partition,
+            clients,
+            method,
+            settings,
             rerun=rerun,
             table=tuple(map(str, _listed(table))),
-            dataset=tuple(given.dataset(each) for each in _listed(dataset)),
-            partition=tuple(given.partition(each) for each in _listed(partition)),
-            method=tuple(given.method(each) for each in _listed(method)),
-            clients=tuple(int(each) if isinstance(each, Integral) else each for each in _listed(clients)),
             backbone=tuple(_listed(backbone)),
             seeds=_seeds(seeds),
-            settings=tuple(_settings(settings)),
             results=folder,
-            engine="in-process" if workers == 1 else "process",
             workers=workers,
             threads=threads,
-            checkpoint=checkpoint,
+            checkpoint=checkpoint if results else 0.0,
             save=tuple(_listed(save)) if save else (),
         )
         done = execute(
-            request if results else replace(request, checkpoint=0.0),
+            request,
             objects=given.objects,
             digests=given.digests,
             callbacks=callbacks,
@@ -123,6 +126,68 @@ def run(
             raise UserError(said)
         warnings.warn(said, stacklevel=2)
     return answer
+
+
+def tune(
+    dataset: Any = (),
+    partition: Any = (),
+    clients: int | Sequence[int] = (),
+    method: Any = (),
+    *,
+    table: str | Sequence[str] = (),
+    backbone: str | Sequence[str] = (),
+    trials: int = TRIALS,
+    cap: float = CAP,
+    results: str | Path | None = None,
+    workers: int = 1,
+    threads: int = 1,
+    progress: bool = True,
+    **settings: Any,
+) -> Trials:
+    """Search for the settings of each method on each graph, and return the trials.
+
+        found = tune("cora", "louvain", 10, "fedprox", workers=2)
+        run("cora", "louvain", 10, seeds=5, **found.best())
+
+    The defaults come first, then points of a scrambled Sobol sequence over the method's space (`fedsub list
+    METHOD`), which are the same for all methods in the settings that they share. Every trial runs a third of
+    the rounds on one draw of the data; the best third goes on to all rounds on two draws. Validation scores
+    choose. The draws are those of the seeds 1000 and 1001: no run of other seeds sees them.
+
+    - `trials`: how many, the defaults counted
+    - `cap`: core-seconds that a method may take on a graph, in those that FedAvg takes there by default; 0:
+      no cap. `Outcome.left_out` counts the trials that did not fit
+    - `settings`: those of `run`; what is given is not tuned
+    - the others: as in `run`. With `results` an interrupted search goes on
+
+    Raises UserError as `run` does.
+    """
+    given = _Given()
+    with _folder(results) as folder, _threads_kept():
+        request = given.request(
+            dataset,
+            partition,
+            clients,
+            method,
+            settings,
+            table=tuple(map(str, _listed(table))),
+            backbone=tuple(_listed(backbone)),
+            results=folder,
+            workers=workers,
+            threads=threads,
+            checkpoint=Request.checkpoint if results else 0.0,
+        )
+        found = search(
+            request,
+            trials,
+            cap,
+            given.digests,
+            objects=given.objects,
+            say=partial(warnings.warn, stacklevel=3),
+            tell=lambda sentence: None,
+            quiet=not progress,
+        )
+        return outcomes_of(found.searches, found.records)
 
 
 def results(folder: str | Path = "results") -> Results:
@@ -143,6 +208,26 @@ class _Given:
 
     objects: dict[tuple[str, str], Any] = field(default_factory=dict)
     digests: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def request(
+        self,
+        dataset: Any,
+        partition: Any,
+        clients: Any,
+        method: Any,
+        settings: Mapping[str, Any],
+        **others: Any,
+    ) -> Request:
+        """The request for these; `others` are further fields of it."""
+        return Request(
+            dataset=tuple(self.dataset(each) for each in _listed(dataset)),
+            partition=tuple(self.partition(each) for each in _listed(partition)),
+            method=tuple(self.method(each) for each in _listed(method)),
+            clients=tuple(int(each) if isinstance(each, Integral) else each for each in _listed(clients)),
+            settings=tuple(_settings(settings)),
+            engine="in-process" if others["workers"] == 1 else "process",
+            **others,
+        )
 
     def dataset(self, given: Any) -> str:
         """Register a graph; returns its name."""

@@ -14,6 +14,7 @@ DGL or networkx objects. Every setting is a keyword (`rounds=50, learning_rate=0
 of values makes a grid (`learning_rate=[0.01, 0.03]`). `help(fedsub.run)` lists them.
 
 - `run`: run methods on graphs, and get the records
+- `tune`: search for the settings of methods
 - `results`: the records of a folder
 - `Results`: records as tables: `frame()`, `curves()`, `by_client()`, `pivot()`
 - `load`: a graph by its name or path
@@ -34,12 +35,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedsub.benchmark.analysis.frame import Results
-    from fedsub.benchmark.api import results, run
+    from fedsub.benchmark.api import results, run, tune
     from fedsub.datasets.errors import UserError
     from fedsub.datasets.partition import partition
     from fedsub.datasets.registry import load
 
-__all__ = ["Results", "UserError", "load", "partition", "results", "run"]
+__all__ = ["Results", "UserError", "load", "partition", "results", "run", "tune"]
 
 _HOMES = {
     "Results": "fedsub.benchmark.analysis.frame",
@@ -48,6 +49,7 @@ _HOMES = {
     "partition": "fedsub.datasets.partition",
     "results": "fedsub.benchmark.api",
     "run": "fedsub.benchmark.api",
+    "tune": "fedsub.benchmark.api",
 }
 """Imported when first used, so that the command line starts before torch and DGL are loaded."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from fedsub.benchmark.analysis.metrics import main_value, with_spread
+from fedsub.benchmark.analysis.metrics import with_spread
 from fedsub.benchmark.records.record import FAILED, OK, Record
 from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec.cell import FIELDS, OUTSIDE_KEY
@@ -187,7 +187,7 @@ def _row(record: Record) -> dict[str, Any]:
     values = record.to_dict()
     row: dict[str, Any] = {**_place(record), "status": record.status}
     scores = {_score_name(name): value for name, value in values.pop("metrics", {}).items()}
-    row |= {MAIN: main_value(record), VALIDATION: _validation(record), **scores}
+    row |= {MAIN: record.score, VALIDATION: record.validation, **scores}
     for name, value in values.items():
         if name in _LEFT_OUT or name in _PLACE:
             continue
@@ -208,15 +208,6 @@ def _score_name(name: str) -> str:
         if name.endswith(ending):
             return f"{name.removesuffix(ending)}.selected_by_{rule}"
     return name
-
-
-def _validation(record: Record) -> float | None:
-    """The validation score in the selected round, in percent; None of a failure."""
-    if record.status != OK:
-        return None
-    result, curve = record.result, record.curve
-    found = dict(zip(curve.get("round", ()), curve.get("validation", ()), strict=False))
-    return found.get(result.selected_round)
 
 
 def competes(name: str) -> bool:

@@ -113,12 +113,6 @@ def _kept(record: Record) -> str:
     return record.cell.schedule.selection_metric or tasks.find(record.cell.task.name).default[0]
 
 
-def main_value(record: Record) -> float | None:
-    """The metric that is named to select the round; else accuracy, or a link predictor's ROC-AUC."""
-    named = record.cell.schedule.selection_metric or "accuracy"
-    return record.metrics.get(named, record.metrics.get("roc_auc"))
-
-
 def bytes_sent(record: Record) -> float | None:
     """Both ways, a round, one-off exchanges spread over the rounds; None where nothing is sent."""
     sent = record.bytes

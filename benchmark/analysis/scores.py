@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from fedsub.benchmark.analysis.metrics import (
@@ -16,7 +17,6 @@ from fedsub.benchmark.analysis.metrics import (
     MODEL_SIZE,
     WHOLE_MODEL,
     bytes_sent,
-    main_value,
     model_sent,
     more_is_better,
     share_if_whole,
@@ -238,7 +238,7 @@ def _values(metric: str, row: Row, others: Iterable[Row]) -> list[float | None]:
         name = metric.removeprefix(GAIN)
         if row.method == name:
             return []
-        return _against(name, row, others, main_value, lambda own, base: own - base)
+        return _against(name, row, others, attrgetter("score"), lambda own, base: own - base)
     if metric.startswith(CHANGE):
         return _changes(metric.removeprefix(CHANGE), row, others)
     found = [value_of(record, metric) for record in row.records]
@@ -301,8 +301,8 @@ def _changes(scheme: str, row: Row, others: Iterable[Row]) -> list[float | None]
         and {**other.point, "partition": row.point["partition"]} == row.point
         and other.deviations == row.deviations
     ]
-    base = {record.cell.seed: main_value(record) for other in sources for record in other.records}
-    pairs = [(main_value(record), base.get(record.cell.seed)) for record in row.records]
+    base = {record.cell.seed: record.score for other in sources for record in other.records}
+    pairs = [(record.score, base.get(record.cell.seed)) for record in row.records]
     return [None if own is None or theirs is None else own - theirs for own, theirs in pairs]
 
 

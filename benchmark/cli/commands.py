@@ -22,6 +22,7 @@ from fedsub.benchmark.machine import processor
 from fedsub.benchmark.records.folder import Records, run_once
 from fedsub.benchmark.records.record import FAILED as FAILED_RECORD
 from fedsub.benchmark.records.record import Record
+from fedsub.benchmark.records.search import TABLE as TRIALS
 from fedsub.benchmark.spec.catalog import graphs, remembering
 from fedsub.benchmark.spec.plan import Plan, grid_cells, make_plan
 from fedsub.benchmark.spec.protocol import Protocol, load_protocol, names, table_name
@@ -131,6 +132,12 @@ def _list(request: Request, options: Namespace, work: RunCell | None) -> int:
     return OK
 
 
+def _tune(request: Request, options: Namespace, work: RunCell | None) -> int:
+    from fedsub.benchmark.cli.tuning import run_tune
+
+    return run_tune(request, options, work)
+
+
 def _show_stored(request: Request, options: Namespace, work: RunCell | None) -> int:
     """Show leaderboards of stored records, for the tables that the filters choose."""
     from fedsub.benchmark.analysis.frame import Results
@@ -158,7 +165,7 @@ def _report(request: Request, options: Namespace, work: RunCell | None) -> int:
     with remembering():
         pages = write_report(request.results, own)
     print(*pages, sep="\n")
-    known = {*names(), *(Path(table).stem for table in own)}
+    known = {*names(), TRIALS, *(Path(table).stem for table in own)}
     for path in sorted((request.results / "runs").glob("*.jsonl")):
         if path.stem not in known:
             say(f"skipped {path}: there is no table {path.stem}: name its file with --table")
@@ -241,6 +248,7 @@ def _data(request: Request, options: Namespace, work: RunCell | None) -> int:
 _COMMANDS: Mapping[str, Callable[[Request, Namespace, RunCell | None], int]] = {
     "run": _run,
     "list": _list,
+    "tune": _tune,
     "show": _show_stored,
     "report": _report,
     "export": _export,

@@ -166,6 +166,14 @@ def make_parser() -> Parser:
     listing = command("list", "list methods, graphs, partitions, splits and tables, or describe one method")
     add(listing, "name", "METHOD", "a method, to see its options", nargs="?")
 
+    tune = command("tune", "search for the settings of methods, by validation")
+    _add_choices(tune)
+    add_settings(tune)
+    add_tuning(tune)
+    add_engine(tune)
+    add_folders(tune)
+    _add_format(tune)
+
     show = command("show", "show the leaderboards of stored records and run nothing")
     add_filters(show)
     add_folders(show)
@@ -221,9 +229,27 @@ def add(
 
 def add_filters(parser: argparse._ActionsContainer) -> None:
     """Add the options that choose cells or records."""
+    _add_choices(parser)
+    add(parser, "--seeds", "N", "how many seeds, 0…N−1; or the seeds themselves: 0,3-5", **_SEVERAL)
+
+
+def _add_choices(parser: argparse._ActionsContainer) -> None:
+    """Add the same but for the seeds."""
     for name, (letter, text) in FILTERS.items():
         add(parser, f"--{name}", letter, text, **_SEVERAL)
-    add(parser, "--seeds", "N", "how many seeds, 0…N−1; or the seeds themselves: 0,3-5", **_SEVERAL)
+
+
+def add_tuning(parser: argparse._ActionsContainer) -> None:
+    """Add the limits of a search."""
+    add(
+        parser,
+        "--trials",
+        "N",
+        "points of a search, the defaults counted (default: 20)",
+        type=values.positive,
+    )
+    cap = "core-seconds of a method's search on a block, in FedAvg's own there (default: 100); 0: no cap"
+    add(parser, "--cap", "X", cap, type=float, default=100.0)
 
 
 def add_folders(parser: argparse._ActionsContainer) -> None:

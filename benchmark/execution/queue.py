@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from fedsub.benchmark.execution.leases import Leases
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.spec.cell import Cell
 
+Wanted = Callable[[Cell, Records], bool]
+"""Whether a cell is to run, by the records at that time."""
 PAUSE = 1.0
 """Seconds between two looks at what other processes work on."""
 
@@ -26,11 +28,13 @@ class Queue:
         leases: Leases,
         rerun: bool = False,
         until: float = float("inf"),
+        wanted: Wanted | None = None,
     ) -> None:
-        """`rerun` hands out finished cells too; after the time `until`, of `time.monotonic`, none is."""
+        """`rerun` hands out finished cells too; after the time `until`, of `time.monotonic`, none is. A cell
+        that is not `wanted` when its turn comes is left out."""
         self._waiting = {cell.key: cell for cell in cells}
         self._records, self._leases = records, leases
-        self._rerun, self._until = rerun, until
+        self._rerun, self._until, self._wanted = rerun, until, wanted
         self._before = {key: self._runs(cell) for key, cell in self._waiting.items()}
         self._handed_out = False
         self._passes = 0
@@ -65,7 +69,8 @@ class Queue:
     def _is_wanted(self, cell: Cell) -> bool:
         # What another process made in this very run, a failure too, stands as what this one makes does.
         is_new = self._runs(cell) > self._before[cell.key]
-        return not is_new and (self._rerun or not self._records.done(cell))
+        is_open = not is_new and (self._rerun or not self._records.done(cell))
+        return is_open and (self._wanted is None or self._wanted(cell, self._records))
 
     def _runs(self, cell: Cell) -> int:
         return self._records.store(cell.protocol).runs(cell.key)

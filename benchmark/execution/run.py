@@ -12,6 +12,7 @@ from fedsub.benchmark.execution.callbacks.base import Callback
 from fedsub.benchmark.execution.engines.base import RunCell
 from fedsub.benchmark.execution.estimate import Estimate
 from fedsub.benchmark.execution.progress import counted
+from fedsub.benchmark.execution.queue import Wanted
 from fedsub.benchmark.machine import describe_device
 from fedsub.benchmark.records.folder import Records, run_once
 from fedsub.benchmark.records.record import OK, Record
@@ -54,6 +55,8 @@ def execute(
     tell: Callable[[str], None],
     quiet: bool = False,
     after: Callable[[Plan, Records], None] = lambda plan, records: None,
+    plan: Plan | None = None,
+    wanted: Wanted | None = None,
 ) -> Done:
     """Run the cells of a request that have no result, keep their records, and collect all of them.
 
@@ -61,11 +64,13 @@ def execute(
     `order` replaces the order of the plan; no cell begins after the time `until`, of `time.monotonic`.
     `say` gets sentences that a user must see, `tell` what is good to know; `quiet` shows no progress.
     `after` is called at the end, also of an interrupted run. `work` runs one cell in place of the runner.
-    Raises UserError where nothing can run.
+    `plan` replaces the cells that the request names. A cell that is not `wanted` when its turn comes is left
+    out. Raises UserError where nothing can run.
     """
     with handed_over(objects or {}):
-        with remembering():
-            plan = make_plan(request, digests)
+        if plan is None:
+            with remembering():
+                plan = make_plan(request, digests)
         records = Records(request.results)
         waiting = [cell for cell in plan.cells if request.rerun or not records.done(cell)]
         ready, missing = _available(request, waiting)
@@ -93,7 +98,9 @@ def execute(
                     if device != "cpu":
                         tell(describe_device(device, kernel))
                 work = _with_objects(_saving(request, work or _runner(request)), objects)
-                failures = run_cells(request, chosen, records, work, estimate, callbacks, until, quiet)
+                failures = run_cells(
+                    request, chosen, records, work, estimate, callbacks, until, quiet, wanted
+                )
         finally:
             records.refresh()
             after(plan, records)

@@ -24,7 +24,7 @@ from fedsub.benchmark.execution.estimate import Estimate
 from fedsub.benchmark.execution.leases import Leases
 from fedsub.benchmark.execution.logs import Logged, keep_failure
 from fedsub.benchmark.execution.progress import GridProgress, console_for
-from fedsub.benchmark.execution.queue import Queue
+from fedsub.benchmark.execution.queue import Queue, Wanted
 from fedsub.benchmark.execution.runner import failed
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import FAILED as FAILED_RECORD
@@ -45,11 +45,13 @@ def run_cells(
     callbacks: Sequence[Callback] = (),
     until: float = math.inf,
     quiet: bool = False,
+    wanted: Wanted | None = None,
 ) -> list[Record]:
     """Run and keep the cells; returns the records of those that failed.
 
     `estimate` weighs what is left of them. No cell begins after the time `until`, of `time.monotonic`.
-    `callbacks` are called after every round in this process; `quiet` shows no progress.
+    `callbacks` are called after every round in this process; `quiet` shows no progress; `wanted` is that of
+    `Queue`.
     """
     failures: list[Record] = []
     if not cells:
@@ -67,7 +69,7 @@ def run_cells(
     ):
         if not isinstance(engine, InProcess):
             told = Logged(told, request.results.resolve())
-        queue = Queue(cells, records, leases, request.rerun, until)
+        queue = Queue(cells, records, leases, request.rerun, until, wanted)
         with closing(run_queue(engine, told, queue, records, request)) as made:
             for record in made:
                 progress.finished(record)

@@ -111,6 +111,19 @@ class Record:
         return {**self.result.default_options, **dict(self.cell.options)}
 
     @property
+    def score(self) -> float | None:
+        """The metric that is named to select the round; else accuracy, or a link predictor's ROC-AUC."""
+        named = self.cell.schedule.selection_metric or "accuracy"
+        return self.result.metrics.get(named, self.result.metrics.get("roc_auc"))
+
+    @property
+    def validation(self) -> float | None:
+        """The validation score in the selected round, in percent; None of a failure."""
+        result = self.result
+        found = dict(zip(result.curve.get("round", ()), result.curve.get("validation", ()), strict=False))
+        return found.get(result.selected_round)
+
+    @property
     def core_seconds(self) -> dict[str, float]:
         """`seconds`, in those of one core: what other processes took from the run is left out."""
         share = self.result.core_share

@@ -6,7 +6,7 @@ options of the method follow. All methods have the same points in the shared dim
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -74,20 +74,21 @@ def points(count: int = TRIALS) -> np.ndarray:
     return np.asarray(found)
 
 
-def trial_cells(base: Cell, count: int = TRIALS) -> list[Cell]:
-    """The trials of a search: `base`, then `base` at each point. Raises UserError as `own_dimensions`."""
+def trial_cells(base: Cell, count: int = TRIALS, fixed: Collection[str] = ()) -> list[Cell]:
+    """The trials of a search: `base`, then `base` at each point, but for settings and options named in
+    `fixed`. Raises UserError as `own_dimensions`."""
     space = space_of(base.method)
-    return [base, *(at(base, space, point) for point in points(count))]
+    return [base, *(_at(base, space, point, fixed) for point in points(count))]
 
 
-def at(base: Cell, space: Sequence[Dimension], point: Sequence[float] | np.ndarray) -> Cell:
+def _at(base: Cell, space: Sequence[Dimension], point: np.ndarray, fixed: Collection[str]) -> Cell:
     """The cell at a point of a space; an option that cannot act beside the others keeps its default."""
     found: dict[str, dict[str, Any]] = {"schedule": {}, "architecture": {}, "options": {}}
     lacking = describe(base.method).lacks
     for dimension, share in zip(space, point, strict=False):
-        if dimension.name in lacking and dimension.part == "architecture":
-            continue
-        found[dimension.part][dimension.name] = dimension.range.at(float(share))
+        is_lacking = dimension.name in lacking and dimension.part == "architecture"
+        if not is_lacking and dimension.name not in fixed:
+            found[dimension.part][dimension.name] = dimension.range.at(float(share))
     options = {**dict(base.options), **found["options"]}
     idle = unused_options(base.method, options, base.architecture.backbone)
     options = {name: value for name, value in options.items() if name not in idle}

@@ -4,6 +4,7 @@ processes can import them."""
 from __future__ import annotations
 
 import json
+import math
 import os
 import resource
 import signal
@@ -198,3 +199,16 @@ if __name__ == "__main__":
     from fedsub.benchmark.cli.commands import main
 
     sys.exit(main(parse(sys.argv[2:]), globals()[sys.argv[1]]))
+
+
+def tuned_run(cell: Cell) -> Record:
+    """A record at once, the better, the nearer its learning rate is to 0.02; a second for nine rounds."""
+    score = 90.0 - abs(math.log(cell.schedule.learning_rate / 0.02)) + cell.seed % 5
+    return make_record(
+        cell,
+        score - 5,
+        seconds={"setup": 0.0, "train": cell.schedule.rounds / 9, "evaluate": 0.0},
+        core_share=1.0,
+        selected_round=1,
+        curve={"round": [1], "validation": [score], "test": [score - 5]},
+    )

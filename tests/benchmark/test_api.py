@@ -16,7 +16,7 @@ import pandas
 import pytest
 
 import fedsub
-from fedsub import Results, datasets, results, run
+from fedsub import Results, datasets, results, run, tune
 from fedsub.benchmark.execution.artifacts import folder_of
 from fedsub.benchmark.execution.callbacks import Round, Stop
 from fedsub.benchmark.execution.leases import Leases
@@ -394,3 +394,41 @@ def test_numba_has_a_folder_where_nothing_can_be_written() -> None:
     done = subprocess.run([sys.executable, "-c", code], env=kept, capture_output=True, text=True, check=True)
     assert "fedsub-numba-" in done.stdout
     assert not Path(done.stdout.strip()).exists()
+
+
+def test_the_best_of_a_search_runs_as_it_was_found(data_directory: Path, tmp_path: Path) -> None:
+    found = tune(GRAPH, "louvain", 3, "ditto", trials=4, rounds=6, results=tmp_path, progress=False)
+    (outcome,) = found.outcomes
+    assert (outcome.method, len(outcome.trials), outcome.left_out) == ("ditto", 4, 0)
+    frame = found.frame()
+    assert frame["trial"].tolist() == [0, 1, 2, 3]
+    assert frame["first"].notna().all()
+    assert frame["validation"].notna().sum() == 2
+    assert frame.loc[frame["validation"].idxmax(), "best"]
+    best = found.best("ditto")
+    (record,) = run(GRAPH, "louvain", 3, rounds=6, seeds=[1000], results=tmp_path, progress=False, **best)
+    assert record.cell.work == outcome_cell(tmp_path, best).work
+    again = tune(GRAPH, "louvain", 3, "ditto", trials=4, rounds=6, results=tmp_path, progress=False)
+    assert again.best() == best
+
+
+def outcome_cell(folder: Path, best: dict[str, Any]) -> Any:
+    """The cell of all rounds, first draw, that a search stored of its best trial."""
+    (found,) = {
+        record.cell
+        for record in results(folder)
+        if record.cell.protocol == "trials"
+        and record.cell.seed == 1000
+        and record.rounds == 6
+        and record.cell.variant == best["method"]
+    }
+    return found
+
+
+def test_a_search_among_several_must_be_named(data_directory: Path, tmp_path: Path) -> None:
+    given: dict[str, Any] = {"trials": 2, "cap": 0, "rounds": 3, "hidden": 8, "progress": False}
+    found = tune(GRAPH, "metis", 3, ["fedavg", MyMethod], **given)
+    assert found.best("my-method")["method"] == "my-method"
+    assert "hidden" not in found.best("fedavg")
+    with pytest.raises(UserError, match="2 searches match"):
+        found.best()

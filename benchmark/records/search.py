@@ -1,0 +1,149 @@
+"""A search for the settings of a method on a block: its cells, and what their records say.
+
+First rung: every trial, a third of the rounds, one draw of the data. The best third by validation goes on to
+all rounds on two draws; the best mean validation there is chosen. No final run sees these draws.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from fedsub.benchmark.records.folder import Records
+from fedsub.benchmark.records.record import OK, Record
+from fedsub.benchmark.spec.cell import Cell
+from fedsub.benchmark.spec.space import TRIALS, trial_cells
+
+TABLE = "trials"
+"""Under which table's name the records of searches are kept."""
+SEARCH_SEEDS = (1000, 1001)
+"""Draws of the data for searches alone, the first rung on the first of them."""
+FINAL_SEEDS = (0, 1, 2, 3, 4)
+RUNG = 3
+"""One in so many rounds is run first, and one in so many trials goes on."""
+
+Block = tuple[str, str, int]
+"""dataset, partition, clients."""
+
+
+def block_of(cell: Cell) -> Block:
+    """The graph and clients of a cell."""
+    return cell.dataset.text, cell.partition.text, cell.clients
+
+
+@dataclass(frozen=True)
+class Search:
+    """The trials of a method on a block; trial 0 has the defaults."""
+
+    trials: tuple[Cell, ...]
+
+    @classmethod
+    def of(cls, base: Cell, count: int = TRIALS, fixed: Collection[str] = ()) -> Search:
+        """The search that begins at `base`, whose settings named in `fixed` stay. Raises UserError for a
+        method of too many tunable options."""
+        return cls(tuple(trial_cells(replace(base, protocol=TABLE), count, fixed)))
+
+    @property
+    def base(self) -> Cell:
+        """The defaults."""
+        return self.trials[0]
+
+    def short(self, number: int) -> Cell:
+        """The cell of a trial in the first rung."""
+        cell = self._drawn(number)[0]
+        rounds = math.ceil(cell.schedule.rounds / RUNG)
+        return replace(cell, schedule=replace(cell.schedule, rounds=rounds))
+
+    def full(self, number: int) -> tuple[Cell, ...]:
+        """The cells of a trial that goes on, one a draw."""
+        return self._drawn(number)
+
+    def final(self, number: int) -> tuple[Cell, ...]:
+        """The cells by which a trial is compared in the end."""
+        return tuple(replace(self.trials[number], seed=seed) for seed in FINAL_SEEDS)
+
+    def _drawn(self, number: int) -> tuple[Cell, ...]:
+        # A table that draws its clients once would have the final runs' draw searched.
+        return tuple(replace(self.trials[number], seed=seed, data_seed=-1) for seed in SEARCH_SEEDS)
+
+
+class Standing:
+    """How far a search is, by the records at hand."""
+
+    def __init__(self, search: Search, records: Records) -> None:
+        self.search = search
+        self._records = records
+
+    @cached_property
+    def short(self) -> dict[int, Record]:
+        """Trial → its record of the first rung, a failure too."""
+        found = ((number, self._records.get(self.search.short(number))) for number in self._numbers)
+        return {number: record for number, record in found if record is not None}
+
+    @cached_property
+    def promoted(self) -> list[int]:
+        """The trials that go on, the best first."""
+        scored = {
+            number: score for number, record in self.short.items() if (score := record.validation) is not None
+        }
+        best = sorted(scored, key=lambda number: (-scored[number], number))
+        return best[: math.ceil(len(self.search.trials) / RUNG)]
+
+    @cached_property
+    def full(self) -> dict[int, list[Record]]:
+        """Trial → its records of all rounds, of those that have both."""
+        found = {}
+        for number in self._numbers:
+            records = [record for cell in self.search.full(number) if (record := self._records.get(cell))]
+            if len(records) == len(SEARCH_SEEDS) and all(record.status == OK for record in records):
+                found[number] = records
+        return found
+
+    @cached_property
+    def validation(self) -> dict[int, float]:
+        """Trial → mean validation score over the draws, of those in `full` that were promoted."""
+        means = {}
+        for number, records in self.full.items():
+            scores = [record.validation for record in records]
+            if number in self.promoted and None not in scores:
+                means[number] = statistics.fmean(score for score in scores if score is not None)
+        return means
+
+    @cached_property
+    def test(self) -> dict[int, float]:
+        """Trial → mean test score beside it."""
+        tests = {number: [record.score for record in self.full[number]] for number in self.validation}
+        return {
+            number: statistics.fmean(score for score in scores if score is not None)
+            for number, scores in tests.items()
+            if None not in scores
+        }
+
+    @property
+    def best(self) -> int:
+        """The trial chosen; the defaults where none was run to the end."""
+        return max(self.validation, key=lambda number: (self.validation[number], -number), default=0)
+
+    @property
+    def left_out(self) -> list[int]:
+        """The trials that were not begun."""
+        return [number for number in self._numbers if number not in self.short]
+
+    @property
+    def first_seconds(self) -> float:
+        """Core-seconds of the first rung so far."""
+        return sum(sum(record.core_seconds.values()) for record in self.short.values())
+
+    @property
+    def seconds(self) -> float:
+        """Core-seconds of both rungs so far."""
+        cells = (cell for number in self.promoted for cell in self.search.full(number))
+        second = (record for cell in cells if (record := self._records.get(cell)) is not None)
+        return self.first_seconds + sum(sum(record.core_seconds.values()) for record in second)
+
+    @property
+    def _numbers(self) -> range:
+        return range(len(self.search.trials))

@@ -1,0 +1,184 @@
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedsub.benchmark.execution.runner import attempt, make_clients
+from fedsub.benchmark.execution.tuning import tune
+from fedsub.benchmark.records.record import Record
+from fedsub.benchmark.records.search import FINAL_SEEDS, SEARCH_SEEDS, Search, Standing
+from fedsub.benchmark.spec.cell import Cell
+from fedsub.benchmark.spec.request import Request
+from fedsub.datasets.errors import UserError
+from tests.benchmark.fakes import failed, make_cell, tuned_run
+
+ROUNDS = 9
+
+
+class Work:
+    """Runs that cost nothing; the nearer the learning rate to 0.02, the better. Remembers its cells."""
+
+    def __init__(self, seconds: float = 1.0, broken: Callable[[Cell], bool] = lambda cell: False) -> None:
+        self.seconds, self.broken = seconds, broken
+        self.cells: list[Cell] = []
+
+    def __call__(self, cell: Cell, **beside: Any) -> Record:
+        self.cells.append(cell)
+        if self.broken(cell):
+            return failed(cell, "it broke")
+        record = tuned_run(cell)
+        seconds = {part: self.seconds * each for part, each in record.seconds.items()}
+        return replace(record, outcome=replace(record.result, seconds=seconds))
+
+
+def _request(folder: Path, *methods: str, settings: tuple[str, ...] = ()) -> Request:
+    return Request(
+        dataset=("community",),
+        clients=(3,),
+        method=methods or ("fedprox",),
+        settings=(f"rounds={ROUNDS}", *settings),
+        results=folder,
+        engine="in-process",
+    )
+
+
+def _tune(request: Request, work: Work, **how: Any) -> Standing:
+    found = tune(request, **how, work=work, say=pytest.fail, tell=lambda text: None, quiet=True)
+    return Standing(found.searches[0], found.records)
+
+
+def test_the_best_third_of_all_trials_goes_on_to_all_rounds_and_two_draws(tmp_path: Path) -> None:
+    work = Work()
+    standing = _tune(_request(tmp_path), work, trials=6, cap=0)
+    first = [cell for cell in work.cells if cell.schedule.rounds == ROUNDS / 3]
+    second = [cell for cell in work.cells if cell.schedule.rounds == ROUNDS]
+    assert (len(first), len(second)) == (6, 4)
+    assert {cell.seed for cell in first} == {SEARCH_SEEDS[0]}
+    assert {cell.seed for cell in second} == {*SEARCH_SEEDS}
+    rates = [trial.schedule.learning_rate for trial in standing.search.trials]
+    assert rates[0] == 0.01
+    nearest = sorted(range(6), key=lambda number: abs(np.log(rates[number] / 0.02)))
+    assert standing.promoted == nearest[:2]
+    assert standing.best == nearest[0]
+    assert {cell.schedule.learning_rate for cell in second} == {rates[number] for number in nearest[:2]}
+
+
+def test_an_interrupted_search_goes_on_and_a_finished_one_runs_nothing(tmp_path: Path) -> None:
+    whole = _tune(_request(tmp_path / "whole"), Work(), trials=6)
+
+    class Interrupted(Work):
+        def __call__(self, cell: Cell, **beside: Any) -> Record:
+            if len(self.cells) == 4:
+                raise KeyboardInterrupt
+            return super().__call__(cell, **beside)
+
+    first = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        _tune(_request(tmp_path / "cut"), first, trials=6)
+    second = Work()
+    rest = _tune(_request(tmp_path / "cut"), second, trials=6)
+    assert not {cell.key for cell in first.cells} & {cell.key for cell in second.cells}
+    assert (rest.best, rest.validation) == (whole.best, whole.validation)
+    again = Work()
+    _tune(_request(tmp_path / "cut"), again, trials=6)
+    assert again.cells == []
+
+
+def test_a_search_that_costs_more_than_its_cap_leaves_trials_out(tmp_path: Path) -> None:
+    # A third of 3 seconds for trials of a third of a second.
+    work = Work()
+    standing = _tune(_request(tmp_path), work, trials=20, cap=3.0)
+    assert len(standing.short) == 3
+    assert standing.left_out == [*range(3, 20)]
+    # 1 second is spent; two runs of a second fit below 3.
+    assert sum(cell.schedule.rounds == ROUNDS and cell.method == "fedprox" for cell in work.cells) == 2
+    assert standing.seconds == pytest.approx(3.0)
+
+
+def test_the_defaults_are_tried_whatever_they_cost(tmp_path: Path) -> None:
+    standing = _tune(_request(tmp_path), Work(), trials=20, cap=1e-6)
+    assert [*standing.short] == [0]
+    assert standing.best == 0
+
+
+def test_all_methods_have_the_same_cap(tmp_path: Path) -> None:
+    class Dear(Work):
+        def __call__(self, cell: Cell, **beside: Any) -> Record:
+            self.seconds = 4.0 if cell.method == "ditto" else 1.0
+            return super().__call__(cell, **beside)
+
+    found = tune(
+        _request(tmp_path, "fedavg", "ditto"),
+        cap=11.9,
+        work=Dear(),
+        say=pytest.fail,
+        tell=lambda text: None,
+        quiet=True,
+    )
+    fedavg, ditto = (Standing(search, found.records) for search in found.searches)
+    assert {*found.caps.values()} == {11.9}
+    assert (len(fedavg.short), len(ditto.short)) == (12, 3)
+    assert fedavg.seconds <= 12 + 1
+    assert ditto.seconds <= 12 + 4
+
+
+def test_a_failed_trial_is_not_chosen(tmp_path: Path) -> None:
+    best = _tune(_request(tmp_path / "a"), Work(), trials=6).best
+    work = Work(broken=lambda cell: cell.schedule.learning_rate == rate)
+    request = _request(tmp_path / "b")
+    rate = Search.of(make_cell(method="fedprox"), 6).trials[best].schedule.learning_rate
+    standing = _tune(request, work, trials=6)
+    assert standing.short[best].status == "failed"
+    assert best not in standing.promoted
+    assert standing.best != best
+
+
+def test_what_is_given_is_not_tuned(tmp_path: Path) -> None:
+    request = _request(tmp_path, "fedprox[mu=0.5]", settings=("learning_rate=0.05", "hidden=32"))
+    trials = _tune(request, Work(), trials=6).search.trials
+    assert {(cell.schedule.learning_rate, cell.architecture.hidden) for cell in trials} == {(0.05, (32,))}
+    assert {cell.options for cell in trials} == {(("mu", 0.5),)}
+    assert len({cell.architecture.dropout for cell in trials}) == 6
+
+
+def test_no_final_run_sees_a_draw_of_the_search() -> None:
+    assert not {*SEARCH_SEEDS} & {*FINAL_SEEDS}
+    # A table that draws its clients once says so by data_seed, which a search leaves.
+    for data_seed in (-1, 0):
+        base = make_cell(dataset="community", clients=3, data_seed=data_seed)
+        search = Search.of(base, 2)
+        searched = [search.short(1), *search.full(1)]
+        for seen, final in product(searched, search.final(1)):
+            assert seen.drawn_with != final.drawn_with
+            ours, theirs = make_clients(seen), make_clients(final)
+            assert not np.array_equal(_roles(ours), _roles(theirs))
+
+
+def _roles(clients: Any) -> np.ndarray:
+    """(nodes of the graph,), 1 where a node is a test node."""
+    dataset, _, federation = clients
+    found = np.zeros(dataset.nodes, dtype=int)
+    found[federation.origin[federation.test]] = 1
+    return found
+
+
+def test_trials_are_ordinary_cells_that_answer_other_requests(tmp_path: Path) -> None:
+    request = _request(tmp_path, "fedavg")
+    found = tune(request, 2, 0, work=attempt, say=pytest.fail, tell=lambda text: None, quiet=True)
+    standing = Standing(found.searches[0], found.records)
+    cell = replace(standing.search.full(standing.promoted[0])[0], protocol="default")
+    assert found.records.done(cell)
+
+
+def test_more_options_than_three_are_refused_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedsub.benchmark.spec.space.MOST_OWN", 0)
+    work = Work()
+    with pytest.raises(UserError, match="tunable options"):
+        _tune(_request(tmp_path), work)
+    assert work.cells == []
