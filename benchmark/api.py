@@ -26,7 +26,7 @@ from fedsub.benchmark.execution.tuning import tune as search
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.spec import custom
 from fedsub.benchmark.spec.custom import NOUNS
-from fedsub.benchmark.spec.request import Request
+from fedsub.benchmark.spec.request import MOST_SEEDS, Request
 from fedsub.benchmark.spec.settings import setting_from_text, takes_list
 from fedsub.benchmark.spec.space import TRIALS
 from fedsub.datasets import registry as graphs
@@ -310,10 +310,11 @@ def _check_callbacks(callbacks: Any) -> None:
 def _seeds(given: int | Sequence[int]) -> tuple[int, ...]:
     wrong = UserError(f"seeds is how many, at least 1, or a list of whole numbers; it is {given!r}")
     try:
-        seeds = tuple(map(index, given)) if isinstance(given, Iterable) else tuple(range(index(given)))
+        counted = given if isinstance(given, Iterable) else range(min(index(given), MOST_SEEDS + 1))
+        seeds = tuple(map(index, counted))
     except TypeError:
         raise wrong from None
-    if any(seed < 0 for seed in seeds) or not (seeds or isinstance(given, tuple)):
+    if not (seeds or isinstance(given, tuple)):
         raise wrong
     return seeds
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -34,6 +35,11 @@ from fedsub.datasets.plugins import running_only
 from fedsub.datasets.streams import close_output
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+_ADVICE = {
+    errno.ENAMETOOLONG: "give a shorter name",
+    errno.EMFILE: "use fewer --workers, or raise the limit with ulimit -n",
+}
+"""What to do about what the system refuses."""
 
 
 def main(command: Command, work: RunCell | None = None) -> int:
@@ -77,12 +83,18 @@ def guarded(run: Callable[[], int], options: Namespace) -> int:
     except UserError as error:
         print(f"benchmark: {error}", file=sys.stderr)
         return BAD_INPUT
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            close_output()
+            return OK
+        if error.errno not in _ADVICE:
+            raise
+        place = f" ({str(error.filename)[:80]}…)" if error.filename else ""
+        print(f"benchmark: {error.strerror}{place}: {_ADVICE[error.errno]}", file=sys.stderr)
+        return BAD_INPUT
     except KeyboardInterrupt:
         print("benchmark: interrupted; finished cells are kept, the same command goes on", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:
-        close_output()
-        return OK
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:

@@ -6,6 +6,8 @@ import argparse
 import math
 from collections.abc import Callable, Sequence
 
+from fedsub.benchmark.spec.request import LARGEST_SEED, MOST_SEEDS
+
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 """Seconds in the units of time."""
 
@@ -32,7 +34,7 @@ def parse_seeds(values: Sequence[str]) -> tuple[int, ...]:
     if not items or not all(len(ends) <= 2 and all(map(str.isdecimal, ends)) for ends in ranges):
         wanted = "a count, or a list of whole numbers and of ranges such as 3-9"
         raise ValueError(f"--seeds takes {wanted}, not {' '.join(values)!r}")
-    if max(len(end) for ends in ranges for end in ends) > 9:
+    if max(len(end) for ends in ranges for end in ends) > len(str(LARGEST_SEED)):
         raise ValueError("--seeds takes numbers of at most nine digits")
     if len(items) == 1 and items[0].isdecimal() and "," not in values[0]:
         if not 1 <= int(items[0]) <= MOST_SEEDS:
@@ -49,10 +51,6 @@ def parse_seeds(values: Sequence[str]) -> tuple[int, ...]:
             )
         found |= dict.fromkeys(range(first, last + 1))
     return tuple(found)
-
-
-MOST_SEEDS = 10_000
-"""Upper limit of seeds: planning more takes minutes."""
 
 
 def positive(text: str) -> int:

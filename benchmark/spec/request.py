@@ -11,6 +11,8 @@ from fedsub.datasets.errors import UserError, check_choice
 ENGINES = ("process", "ray", "slurm", "in-process")
 KINDS = ("predictions", "model", "embeddings")
 """Kinds of files that a cell can save."""
+MOST_SEEDS, LARGEST_SEED = 10_000, 999_999_999
+"""More seeds are a slip, and take minutes to plan."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,8 @@ class Request:
         for name, count in (*counts, *(("clients", each) for each in self.clients)):
             if not isinstance(count, Integral) or count < 1:
                 raise UserError(f"{name} must be a whole number of at least 1, not {count!r}")
+        if len(self.seeds) > MOST_SEEDS or not all(0 <= seed <= LARGEST_SEED for seed in self.seeds):
+            raise UserError(f"seeds must be at most {MOST_SEEDS} numbers from 0 to {LARGEST_SEED}")
         if not isinstance(self.checkpoint, Real) or not self.checkpoint >= 0:
             raise UserError(f"checkpoint must be a number of seconds, or 0 for none, not {self.checkpoint!r}")
         check_choice("engine", self.engine, ENGINES)

@@ -39,10 +39,11 @@ class Layer:
         own, among = by_channel(self.segments.sizes, types), by_channel(every.sizes, types)[kept]
         self.number = np.full(every.rows, -1, dtype=np.int32)
         """(n,) a node's place among the r, −1 where it has none."""
-        self.number[kept] = np.arange(len(kept))
+        # As an array: a tensor of one id would be taken for a number.
+        self.number[kept.numpy()] = np.arange(len(kept))
         self.cell = np.full((every.rows, types), -1, dtype=np.int32)
         """(n, T) the cell of each node and channel, −1 where there is none."""
-        self.cell[kept] = own
+        self.cell[kept.numpy()] = own
         self.drawn = torch.empty(own.numel(), dtype=torch.int64).index_copy(0, own.flatten(), among.flatten())
         """(T·r,) places of the cells' dropout masks, which are drawn for the cells of all nodes."""
         self.drawn = self.drawn.to(device)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -81,6 +84,25 @@ def test_a_dry_run_lists_the_cells_and_leaves_no_trace(
     assert not (tmp_path / "new").exists()
     assert run(tmp_path / "new", *ONE, "--dry-run", "--format", "json") == 0
     assert json.loads(capsys.readouterr().out)[0]["method"] == "fedavg"
+
+
+@pytest.mark.parametrize(
+    "argv", [("--dataset", "x" * 300), ("--dataset", f"./{'x' * 300}.npz"), ("--method", f"{'x' * 300}.py")]
+)
+def test_a_name_that_is_too_long_is_one_sentence(
+    argv: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, *argv) == 2
+    assert "give a shorter name" in capsys.readouterr().err
+
+
+def test_too_few_file_descriptors_are_one_sentence(tmp_path: Path) -> None:
+    argv = ["--method", "local,fedavg,fedprox", "--seeds", "4", "--workers", "12"]
+    command = shlex.join([sys.executable, "-m", "fedsub.benchmark", *argv, "--results", str(tmp_path)])
+    done = subprocess.run(["bash", "-c", f"ulimit -n 40; {command}"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "use fewer --workers" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_dry_run_names_cells_without_their_graph(

@@ -132,3 +132,10 @@ def test_rounds_are_those_of_all_rows(backbone: str, monkeypatch: pytest.MonkeyP
     whole = _training(backbone)
     assert train(whole).curve["loss"] == pytest.approx(losses, rel=1e-4)
     assert whole.trained == [whole.every] * 2
+
+
+def test_a_layer_may_compute_one_node() -> None:
+    layer = Layer(Segments(SIZES), TYPES, torch.tensor([3]))
+    assert layer.number[3] == 0
+    assert (layer.number >= 0).sum() == 1
+    assert (layer.cell >= 0).sum() == TYPES
