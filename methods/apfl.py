@@ -25,7 +25,7 @@ from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, Options, register
 from fedsub.methods.core.twin import PREFIX, TwinMethod
 from fedsub.methods.stacked.activation import Dropout
-from fedsub.methods.stacked.mixing import column
+from fedsub.methods.stacked.mixing import column, renewed
 from fedsub.methods.stacked.parameters import Parameters
 
 
@@ -99,7 +99,7 @@ class APFL(TwinMethod):
         self.optimiser.step()
         if self.options.adaptive:
             rate = self.options.alpha_rate or self.schedule.learning_rate
-            self.alpha.copy_(self.renewed((self.alpha - rate * slope).clamp_(0, 1), self.alpha, self.working))
+            self.alpha.copy_(renewed((self.alpha - rate * slope).clamp_(0, 1), self.alpha, self.working))
         return loss.detach()
 
     def _pass_on(self, blended: Parameters) -> Tensor:

@@ -33,8 +33,9 @@ from torch import Tensor
 from fedsub.datasets.limits import Count, NonNegative, PositiveShare, Size
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
+from fedsub.methods.core.channel import Message
 from fedsub.methods.core.tasks import NodeClassification, Task
-from fedsub.methods.stacked.mixing import column
+from fedsub.methods.stacked.mixing import column, renewed
 from fedsub.methods.stacked.parameters import Parameters
 from fedsub.methods.stacked.segments import ranks
 
@@ -95,15 +96,15 @@ class FedALA(FederatedMethod):
             name: torch.ones_like(value) for name, value in self.parameters.items() if layer_of(name) in upper
         }
 
-    def receive(self, server: Mapping[str, Tensor], who: Tensor | None = None) -> None:
+    def receive(self, answer: Message) -> None:
         """Lower layers are the server's, upper ones θ̂ with W as learned here."""
-        receiving = self.receiving if who is None else who
+        receiving = self.receiving
         if self.options.rate == 0:
-            super().receive(server, receiving)
+            super().receive(answer)
             return
         trained = {name: self.parameters[name].detach().clone() for name in self.mixture}
-        super().receive(server, receiving)
-        change = {name: server[name] - value for name, value in trained.items()}
+        super().receive(answer)
+        change = {name: answer[name] - value for name, value in trained.items()}
         rows = self._draw()
         losses: list[Tensor] = []
         learning = receiving.clone()
@@ -119,10 +120,9 @@ class FedALA(FederatedMethod):
                     break
         self.steps_taken = max(self.steps_taken, len(losses))
         self.begun |= receiving
-        with torch.no_grad():
-            for name, value in trained.items():
-                mixed = value + self.mixture[name] * change[name]
-                self.parameters[name].copy_(self.renewed(mixed, value, receiving))
+        for name, value in trained.items():
+            mixed = value + self.mixture[name] * change[name]
+            self.parameters[name].copy_(renewed(mixed, value, receiving))
 
     def _step(self, trained: Parameters, change: Parameters, learning: Tensor, rows: Tensor | None) -> Tensor:
         """One step of W of the clients still `learning`, (K,); returns the losses before it, (K,)."""

@@ -36,11 +36,12 @@ from torch import Tensor
 from fedsub.datasets.limits import NonNegative, Positive
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
+from fedsub.methods.core.channel import Message
 from fedsub.methods.stacked.activation import Dropout, add_bias
 from fedsub.methods.stacked.backbones import make_backbone
 from fedsub.methods.stacked.gaussian import gaussian_means
 from fedsub.methods.stacked.masks import PREFIX, apply_masks, with_masks
-from fedsub.methods.stacked.mixing import cosine, gram, mix
+from fedsub.methods.stacked.mixing import cosine, gram, mix, renewed
 from fedsub.methods.stacked.parameters import Parameters, stack
 from fedsub.methods.stacked.segments import segment_product
 
@@ -140,15 +141,12 @@ class FedAux(FederatedMethod):
             scale = longest.index_select(0, client)
         return products / (self.options.sigma * scale.clamp(min=SMALLEST))
 
-    def exchange(self, round_number: int) -> None:
-        """Weights and vectors go up, each client's own averages come down."""
-        with torch.no_grad(), self.upload():
-            sent = {name: self.parameters[name] for name in self.shared()}
-            similarity = cosine(gram([sent[VECTOR]]))
-            matrix = (self.options.beta * similarity).masked_fill(~self.present, -torch.inf).softmax(dim=1)
-            server = mix(matrix.float(), sent)
-        self.receive(self.of_those_present(server))
-        self.channel.down(*sent.values())
+    def aggregate(self, sent: Message) -> Message:
+        """Each client's own average of weights and vectors, of an absent client the one made for it last."""
+        similarity = cosine(gram([sent[VECTOR]]))
+        matrix = (self.options.beta * similarity).masked_fill(~self.present, -torch.inf).softmax(dim=1)
+        mixed = mix(matrix.float(), sent)
         among = similarity.fill_diagonal_(0)[self.present][:, self.present]
         mean = among.sum() / max(len(among) * (len(among) - 1), 1)
         self.by_round.setdefault("vector_cosine", []).append(float(mean))
+        return {name: renewed(value, self.received[name], self.present) for name, value in mixed.items()}

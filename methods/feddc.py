@@ -38,10 +38,11 @@ from torch import Tensor
 from fedsub.datasets.limits import NonNegative
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, Options, register
+from fedsub.methods.core.channel import Message
 from fedsub.methods.core.corrected import CorrectedMethod
 from fedsub.methods.stacked.distance import squared_distance
-from fedsub.methods.stacked.mixing import weighted_mean
-from fedsub.methods.stacked.parameters import Parameters
+from fedsub.methods.stacked.mixing import renewed, weighted_mean
+from fedsub.methods.stacked.parameters import Parameters, prefixed
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,9 @@ class FedDC(CorrectedMethod):
     """h_k, name → (K, …)."""
     update: Parameters
     """u_k, name → (K, …), read by the variant `openfgl`."""
+    heard: Parameters
+    """What the server of the variant `authors` knows of h_k and g_k, `drift.<name>` and `gradient.<name>` →
+    (K, …)."""
     target: Parameters
     """w_s − h_k while a round trains, name → (K, …)."""
     gradient: Parameters
@@ -84,11 +88,12 @@ class FedDC(CorrectedMethod):
         self.drift = zeros
         self.update = dict(zeros)
         self.gradient, self.correction = {}, {}
+        self.heard = prefixed("drift", zeros) | prefixed("gradient", zeros)
 
-    def train_round(self, round_number: int) -> Tensor:
+    def train_round(self) -> Tensor:
         """As FedAvg, towards w_s − h_k."""
         self.target = {name: value - self.drift[name] for name, value in self.received.items()}
-        loss = super().train_round(round_number)
+        loss = super().train_round()
         self.target = {}
         return loss
 
@@ -104,35 +109,47 @@ class FedDC(CorrectedMethod):
             loss = loss + 0.5 * self.options.alpha * squared_distance(value, target)
         return loss
 
-    def exchange(self, round_number: int) -> None:
-        """Corrected models and updates go up, their means come down."""
-        sent = [self.parameters[name] for name in self.shared()]
-        self.channel.up(*sent, *sent)
-        with torch.no_grad():
-            server = {name: self._renew(name) for name in self.shared()}
-        self.receive(server)
-        self.channel.down(*sent, *sent)
+    def send(self) -> Message:
+        """w_k + h_k (`authors`: w_k) as `model.<name>`, and g_k as `gradient.<name>`."""
+        variant, message = self.options.variant, {}
+        for name in self.received:
+            last, drift, value = self.update[name], self.drift[name], self.parameters[name].detach()
+            update, new = value - self.received[name], -self.mean_gradient(name)
+            if variant == "authors":
+                # No correction yet: g_k = ḡ = 0.
+                new = new + self.correction.get(name, 0)
+            step = last if variant == "openfgl" else update
+            self.drift[name] = renewed(drift + step, drift, self.present)
+            self.update[name] = renewed(update, last, self.present)
+            old = self.gradient.get(name, torch.zeros_like(new[:1]))
+            self.gradient[name] = renewed(new, old, self.present)
+            message[f"model.{name}"] = value if variant == "authors" else value + self.drift[name]
+            message[f"gradient.{name}"] = self.gradient[name]
+        return message
 
-    def _renew(self, name: str) -> Tensor:
-        """Update u_k, h_k, g_k and ḡ of one parameter; returns the server's, (1, …)."""
-        variant = self.options.variant
+    def aggregate(self, sent: Message) -> Message:
+        """w_s, and ḡ as `gradient.<name>`."""
         uniform = self.present.to(self.weights.dtype) / self.present.sum()
-        last, value = self.update[name], self.parameters[name].detach()
-        update = value - self.received[name]
-        scaled = -self.mean_gradient(name)
-        if variant == "authors":
-            # No correction yet: g_k = ḡ = 0.
-            scaled = scaled + self.correction.get(name, 0)
-        drift = self.drift[name]
-        self.drift[name] = self.renewed(drift + (last if variant == "openfgl" else update), drift)
-        self.update[name] = self.renewed(update, last)
-        last_gradient = self.gradient[name] if name in self.gradient else torch.zeros_like(scaled)
-        self.gradient[name] = self.renewed(scaled, last_gradient)
-        if variant == "authors":
-            # g_k and h_k of absent clients count too.
-            everyone = torch.ones_like(uniform) / len(uniform)
-            self.correction[name] = self.gradient[name] - weighted_mean(self.gradient[name], everyone)
-            return weighted_mean(value, uniform) + weighted_mean(self.drift[name], everyone)
-        mean = 0 if variant == "openfgl" else weighted_mean(scaled, uniform)
-        self.correction[name] = self.gradient[name] - mean
-        return weighted_mean(value + self.drift[name], self.weights)
+        everyone = torch.ones_like(uniform) / len(uniform)
+        answer = {}
+        for name in self.received:
+            value, gradient = sent[f"model.{name}"], sent[f"gradient.{name}"]
+            if self.options.variant == "authors":
+                # g_k and h_k of absent clients count too; h_k follows from what was sent.
+                drift, old = self.heard[f"drift.{name}"], self.heard[f"gradient.{name}"]
+                drift = renewed(drift + (value - self.received[name]), drift, self.present)
+                gradient = renewed(gradient, old, self.present)
+                self.heard |= {f"drift.{name}": drift, f"gradient.{name}": gradient}
+                answer[name] = weighted_mean(value, uniform) + weighted_mean(drift, everyone)
+                answer[f"gradient.{name}"] = weighted_mean(gradient, everyone)
+            else:
+                answer[name] = weighted_mean(value, self.weights)
+                answer[f"gradient.{name}"] = weighted_mean(gradient, uniform)
+        return answer
+
+    def receive(self, answer: Message) -> None:
+        """w_s, and g_k − ḡ."""
+        super().receive(answer)
+        for name, gradient in self.gradient.items():
+            mean = 0 if self.options.variant == "openfgl" else answer[f"gradient.{name}"]
+            self.correction[name] = gradient - mean

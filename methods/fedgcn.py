@@ -48,7 +48,7 @@ from fedsub.datasets.graph import as_array, as_feature_tensor, ones_at, select_f
 from fedsub.datasets.limits import Size
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
-from fedsub.methods.core.channel import FLOAT, INDEX
+from fedsub.methods.core.sizes import unformed
 from fedsub.methods.stacked.architecture import Architecture
 from fedsub.methods.stacked.features import Features
 from fedsub.methods.stacked.inputs import Convolution, Inputs
@@ -129,7 +129,7 @@ class FedGCN(FederatedMethod):
         summed = options.sent == "sums"
         extended = extend(self.federation, options.hops - 1 if summed else options.hops)
         self.extras["halo_nodes"] = len(extended.node) - self.federation.nodes
-        self._count(extended)
+        self._send(extended)
         convolution = extended.convolution(options.degrees == "global", self.device)
         position = torch.from_numpy(extended.position).to(self.device)
         sizes = torch.from_numpy(extended.sizes)
@@ -140,24 +140,19 @@ class FedGCN(FederatedMethod):
         features = Features(extended.sums(options.normalisation == "symmetric"), segments, self.device)
         return Inputs(segments, features, convolution, self.task.width, features, position)
 
-    def _count(self, extended: Extended) -> None:
-        """What is exchanged before training, in bytes: float32 values and 32-bit names of rows."""
+    def _send(self, extended: Extended) -> None:
+        """What is exchanged before training: rows with 32-bit names, and degrees."""
         options, width, held = self.options, self.federation.width, len(extended.first)
         halo = len(extended.node) - self.federation.nodes
-        if options.sent == "features":
-            up = extended.shared_nodes * (FLOAT * width + INDEX)
-            down = halo * FLOAT * width
-            degrees = options.degrees == "global"
+        features = options.sent == "features"
+        rows = extended.shared_nodes if features else extended.uploaded_rows
+        self.channel.once(unformed(halo if features else len(extended.node), width))
+        if options.wire == "dense" and not features:
+            self.channel.once(unformed(self.federation.clients * held, width))
         else:
-            up = extended.uploaded_rows * (FLOAT * width + INDEX)
-            if options.wire == "dense":
-                up = self.federation.clients * held * FLOAT * width
-            down = len(extended.node) * FLOAT * width
-            degrees = options.normalisation == "symmetric" or options.degrees == "global"
-        if degrees:
-            up += FLOAT * held
-            down += FLOAT * halo
-        self.channel.once(up, down)
+            self.channel.once(unformed(rows, width), unformed(rows, dtype=torch.int32))
+        if options.degrees == "global" or (options.normalisation == "symmetric" and not features):
+            self.channel.once(unformed(held), unformed(halo))
 
 
 @dataclass(frozen=True, eq=False)

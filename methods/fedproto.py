@@ -35,7 +35,7 @@ from torch import Tensor
 from fedsub.datasets.limits import NonNegative
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import FederatedMethod, Options, register
-from fedsub.methods.core.channel import size_of
+from fedsub.methods.core.channel import Message
 from fedsub.methods.core.tasks import NodeClassification
 from fedsub.methods.stacked.activation import Dropout
 
@@ -82,8 +82,6 @@ class FedProto(FederatedMethod):
     task: NodeClassification
     count: Tensor
     """m_kc, (K, C)."""
-    share: Tensor
-    """(K, C), client k's weight in P_c."""
     hidden: Tensor
     """h of the forward pass just made, (n, width)."""
     prototypes: Tensor | None = None
@@ -97,12 +95,8 @@ class FedProto(FederatedMethod):
         super().build()
         self.known = torch.zeros(self.task.width, dtype=torch.bool, device=self.device)
 
-    def attend(self, round_number: int) -> None:
-        """As usual; prototypes are weighed among those present."""
-        super().attend(round_number)
-        self.share = self._shares(self.count * self.present.unsqueeze(1))
-
     def _shares(self, count: Tensor) -> Tensor:
+        """(K, C), client k's weight in P_c, of the m_kc sent."""
         held = (count > 0).float()
         if self.options.average == "openfgl":
             sizes = self.federation.sizes.float().to(self.device) * self.present
@@ -143,18 +137,23 @@ class FedProto(FederatedMethod):
         share = 1 / self.count.flatten()[self.task.cell] if by_class else self.task.train_weight
         return loss + self.options.strength * torch.dot(share, gap)
 
-    def exchange(self, round_number: int) -> None:
-        """Prototypes go up with their counts, their means come down."""
-        with torch.no_grad():
-            self.logits(None)
-            own, held = self.client_prototypes(), (self.count > 0) & self.present.unsqueeze(1)
-            found, renewed = (self.share.unsqueeze(2) * own).sum(dim=0), held.any(dim=0)
-            if self.prototypes is not None:
-                found = torch.where(renewed.unsqueeze(1), found, self.prototypes)
-            self.prototypes = found
-            self.known = self.known | renewed
-        self.channel.up(size_of(own[held], self.count[held]))
-        self.channel.down(self.channel.receivers * size_of(found[self.known]))
+    def send(self) -> Message:
+        """P_kc with m_kc in its last column, of the classes that a client holds."""
+        self.logits(None)
+        own = torch.cat([self.client_prototypes(), self.count.unsqueeze(2)], dim=2)
+        return {"prototypes": own, "kept.prototypes": self.count > 0}
+
+    def aggregate(self, sent: Message) -> Message:
+        """P_c of the classes that have one."""
+        own, count = sent["prototypes"][:, :, :-1], sent["prototypes"][:, :, -1]
+        found, held = (self._shares(count).unsqueeze(2) * own).sum(dim=0), (count > 0).any(dim=0)
+        if self.prototypes is not None:
+            found = torch.where(held.unsqueeze(1), found, self.prototypes)
+        return {"prototypes": found.unsqueeze(0), "kept.prototypes": (self.known | held).unsqueeze(0)}
+
+    def receive(self, answer: Message) -> None:
+        """Every P_c that there is."""
+        self.prototypes, self.known = answer["prototypes"][0], answer["kept.prototypes"][0]
 
     def predict(self) -> Tensor:
         """The classifier's outputs, or −‖h − P_c‖² to every class's prototype once there is one; (n, C)."""

@@ -16,9 +16,15 @@ import torch
 from torch import Tensor
 
 from fedsub.methods.core.base import FederatedMethod, register
-from fedsub.methods.core.channel import size_of
+from fedsub.methods.core.channel import Message
+from fedsub.methods.core.sizes import unformed
+from fedsub.methods.core.training import communicate
 from fedsub.methods.stacked.inputs import Inputs
-from fedsub.methods.stacked.parameters import Parameters, stack
+from fedsub.methods.stacked.mixing import weighted_mean
+from fedsub.methods.stacked.parameters import Parameters, stack, unprefixed
+
+GRADIENT = "gradient"
+"""First part of the gradients' names in messages."""
 
 
 @register("fedsgd", title="FL GNN", paper="McMahan et al. 2017", exchanges="gradients of the parameters")
@@ -31,6 +37,11 @@ class FedSGD(FederatedMethod):
     def one_model(self) -> bool:
         """Whether there is one model; where a subclass says no, the clients' models are averaged."""
         return True
+
+    @property
+    def every_epoch(self) -> bool:
+        """Averaged gradients are those of one epoch."""
+        return self.one_model
 
     def model_sizes(self, sizes: Tensor) -> Tensor:
         """Rows that each set of parameters reads, (1 or K,), of clients with `sizes` (K,) rows."""
@@ -66,17 +77,37 @@ class FedSGD(FederatedMethod):
         loss = super().local_epoch()
         return loss * self.federation.clients if self.one_model else loss
 
-    def average(self) -> Parameters:
-        """The server's parameters: there is nothing to average; name → (1, …)."""
-        if not self.one_model:
-            return super().average()
-        return {name: value.detach().clone() for name, value in self.parameters.items()}
+    def step(self) -> None:
+        """Where there is one model, the server's step, between the clients' gradients and its answer."""
+        if self.one_model:
+            communicate(self, self.working)
+        else:
+            super().step()
 
-    def exchange(self, round_number: int) -> None:
-        """Each epoch of the round cost every client one gradient up and one model down."""
+    def send(self) -> Message:
+        """The gradients as `gradient.<name>`: of K clients their average at once, (1, …)."""
         if not self.one_model:
-            super().exchange(round_number)
-            return
-        sent = int(self.epochs.sum()) * size_of(*self.parameters.values())
-        self.channel.up(sent)
-        self.channel.down(sent)
+            return super().send()
+        gradients = {name: value.grad for name, value in self.parameters.items()}
+        return {
+            f"{GRADIENT}.{name}": unformed(*self.parameters[name].shape) if each is None else each
+            for name, each in gradients.items()
+        }
+
+    def aggregate(self, sent: Message) -> Message:
+        """The server's parameters after a step on the averaged gradient; name → (1, …)."""
+        if not self.one_model:
+            return super().aggregate(sent)
+        weights = self.weights_among(self.working)
+        for name, gradient in unprefixed(GRADIENT, sent).items():
+            if not gradient.is_meta:
+                self.parameters[name].grad = (
+                    gradient if len(gradient) == 1 else weighted_mean(gradient, weights)
+                )
+        self.optimiser.step()
+        return {name: value.detach() for name, value in self.parameters.items()}
+
+    def receive(self, answer: Message) -> None:
+        """Nothing where there is one model: the server's stands for every client's."""
+        if not self.one_model:
+            super().receive(answer)

@@ -41,10 +41,11 @@ from fedsub.datasets.graph import select_features
 from fedsub.datasets.limits import Count, NonNegative, Share
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import FederatedMethod, Options, register
+from fedsub.methods.core.channel import Message
 from fedsub.methods.core.tasks import NodeClassification
 from fedsub.methods.stacked.activation import activate, add_bias
 from fedsub.methods.stacked.features import Features
-from fedsub.methods.stacked.mixing import weighted_mean
+from fedsub.methods.stacked.mixing import renewed, weighted_mean
 from fedsub.methods.stacked.optimiser import MaskedOptimiser, make_adam
 from fedsub.methods.stacked.parameters import Parameters, stack, uniform
 from fedsub.methods.stacked.segments import Segments, segment_product
@@ -210,10 +211,10 @@ class FedSpray(FederatedMethod):
 
     # ------------------------------------------------------------------- round
 
-    def train_round(self, round_number: int) -> Tensor:
+    def train_round(self) -> Tensor:
         """Phase 1 on the GNNs, phase 2 on encoder and proxies; returns phase 1's last loss."""
         self.set_targets()
-        loss = super().train_round(round_number)
+        loss = super().train_round()
         self.train_encoder()
         return loss
 
@@ -237,7 +238,7 @@ class FedSpray(FederatedMethod):
         with torch.no_grad():
             if self.options.targets == "aligned" and self.options.proxies:
                 aligned, client = self.class_proxies[self.task.train_labels], self.train_segments.client
-                self.node_proxies.copy_(self.renewed(aligned, self.node_proxies, self.present[client]))
+                self.node_proxies.copy_(renewed(aligned, self.node_proxies, self.present[client]))
             embedding = self.embed(self.inputs.features, segments)
             guess = log_probabilities(self.apply("projector", embedding, segments)).exp_()
             proxies = guess.t() @ self.class_proxies
@@ -259,7 +260,7 @@ class FedSpray(FederatedMethod):
             if self.options.projector == "classifier":
                 for part in ("weight", "bias"):
                     own = self.encoder[f"projector.{part}"]
-                    own.copy_(self.renewed(self.encoder[f"classifier.{part}"], own))
+                    own.copy_(renewed(self.encoder[f"classifier.{part}"], own, self.present))
         for _ in self.local_epochs():
             self.encoder_optimiser.zero_grad(set_to_none=True)
             self.train_features.renew_gradients()
@@ -278,19 +279,26 @@ class FedSpray(FederatedMethod):
         logits = self.apply("classifier", embedding + self.node_proxies, segments)
         return self.labels.divergence(guess) + predicted.divergence(logits)
 
-    def exchange(self, round_number: int) -> None:
+    def send(self) -> Message:
+        """ω, and s_c^k as `proxies`."""
+        if not self.options.proxies:
+            return self.encoder
+        return self.encoder | {"proxies": self.task.class_means(self.node_proxies.detach())}
+
+    def aggregate(self, sent: Message) -> Message:
         """Encoders are averaged, proxies aligned."""
-        sent = list(self.encoder.values())
+        answer = {name: weighted_mean(sent[name], self.weights) for name in self.encoder}
         if self.options.proxies:
-            proxies = self.task.class_means(self.node_proxies.detach())
-            sent.append(proxies)
             share = self.class_share * self.present.unsqueeze(1)
-            self.class_proxies = align(proxies, share, self.class_proxies)
-        self.channel.up(*sent)
-        with torch.no_grad():
-            for value in self.encoder.values():
-                value.copy_(self.renewed(weighted_mean(value, self.weights), value, self.receiving))
-        self.channel.down(*sent)
+            answer["proxies"] = align(sent["proxies"], share, self.class_proxies).unsqueeze(0)
+        return answer
+
+    def receive(self, answer: Message) -> None:
+        """ω and the s_c."""
+        for name, value in self.encoder.items():
+            value.copy_(renewed(answer[name], value, self.receiving))
+        if self.options.proxies:
+            self.class_proxies = answer["proxies"][0]
 
 
 def align(proxies: Tensor, share: Tensor, previous: Tensor) -> Tensor:

@@ -47,8 +47,9 @@ from torch import Tensor
 from fedsub.datasets.limits import Limit, NonNegative, Size
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
+from fedsub.methods.core.channel import Message
 from fedsub.methods.core.setting import Setting
-from fedsub.methods.stacked.mixing import cosine, gram, mix
+from fedsub.methods.stacked.mixing import cosine, gram, mix, renewed
 from fedsub.methods.stacked.parameters import Parameters
 
 SMALLEST_DEVIATION = 1e-9
@@ -113,30 +114,22 @@ class GCFL(FederatedMethod):
         self.clusters = torch.zeros(setting.federation.clients, dtype=torch.int64)
         self.changes = {}
 
-    def exchange(self, round_number: int) -> None:
-        """Clients send; the server splits clusters where it must, and averages inside each."""
-        with torch.no_grad():
-            self.observe()
-        with torch.no_grad(), self.upload():
-            if self.partial or round_number > self.options.first_round:
-                products = gram(self._change(name) for name in self.shared())
-                if round_number > self.options.first_round:
-                    self.split(products.cpu(), round_number)
-            server = self.average_clusters()
-        self.receive(server)
-        self.channel.down(*[self.parameters[name] for name in self.shared()])
+    def aggregate(self, sent: Message) -> Message:
+        """The server splits clusters where it must, and averages inside each."""
+        number, models = self.round_number, {name: sent[name].detach() for name in self.received}
+        if self.partial or number > self.options.first_round:
+            products = gram(self._change(name, value) for name, value in models.items())
+            if number > self.options.first_round:
+                self.split(products.cpu(), number)
+        return self.average_clusters(models)
 
-    def _change(self, name: str) -> Tensor:
+    def _change(self, name: str, sent: Tensor) -> Tensor:
         """Δ_k of a parameter, as last sent; (K, …)."""
-        change = self.parameters[name].detach() - self.received[name]
+        change = sent - self.received[name]
         if self.partial:
-            change = self.changes[name] = self.renewed(
-                change, self.changes.get(name, torch.zeros_like(change))
-            )
+            old = self.changes.get(name, torch.zeros_like(change))
+            change = self.changes[name] = renewed(change, old, self.present)
         return change
-
-    def observe(self) -> None:
-        """Take down what a variant compares clients by."""
 
     def split(self, products: Tensor, round_number: int) -> None:
         """Split every cluster that meets the criterion; `products` is (K, K), ⟨Δ_k, Δ_l⟩.
@@ -177,11 +170,11 @@ class GCFL(FederatedMethod):
         result: np.ndarray = weights.numpy()
         return result
 
-    def average_clusters(self) -> dict[str, Tensor]:
+    def average_clusters(self, sent: Message) -> Message:
         """Each client's cluster model, name → (K, …), or (1, …) while there is one cluster."""
         count = int(self.clusters.max()) + 1
         if count == 1:
-            return self.average()
+            return super().aggregate(sent)
         matrix = torch.zeros(count, len(self.clusters), device=self.device)
         clusters = self.clusters.to(self.device)
         matrix[clusters, torch.arange(len(clusters), device=self.device)] = self.weights
@@ -191,11 +184,10 @@ class GCFL(FederatedMethod):
         matrix[clusters, torch.arange(len(clusters), device=self.device)] += even.float()
         total = matrix.sum(dim=1, keepdim=True)
         matrix /= torch.where(total > 0, total, 1.0)
-        means = mix(matrix, {name: self.parameters[name] for name in self.shared()})
-        renewed = (total > 0).squeeze(1)[clusters]
+        trained = (total > 0).squeeze(1)[clusters]
         return {
-            name: self.renewed(mean.index_select(0, clusters), self.received[name], renewed)
-            for name, mean in means.items()
+            name: renewed(mean.index_select(0, clusters), self.received[name], trained)
+            for name, mean in mix(matrix, sent).items()
         }
 
     def finish(self) -> None:
@@ -218,14 +210,16 @@ class GCFLPlus(GCFL):
     """GCFL that compares clients by how their gradient norms went."""
 
     norms: deque[Tensor]
-    """(K,) gradient norms of the last rounds."""
+    """(K,) gradient norms of the last rounds, those that the server heard."""
+    heard: Tensor
+    """(K,) the last norm of each client that the server heard."""
     norm: Tensor
     """(K,) of the gradient of each client's last step, kept when the sequences are dropped."""
 
     def __init__(self, options: GCFLPlusOptions, setting: Setting) -> None:
         super().__init__(options, setting)
         self.norms = deque(maxlen=options.sequence)
-        self.norm = torch.zeros(setting.federation.clients, device=self.device)
+        self.norm = self.heard = torch.zeros(setting.federation.clients, device=self.device)
 
     def step(self) -> None:
         """As FedAvg's, and the norms of those who took it: a straggler's last step is an earlier one."""
@@ -238,10 +232,15 @@ class GCFLPlus(GCFL):
         norm = torch.linalg.vector_norm(torch.stack(lengths), dim=0)
         self.norm = torch.where(self.working, norm, self.norm)
 
-    def observe(self) -> None:
-        """The norm of each client's last gradient, one number a client."""
-        self.channel.up(self.norm)
-        self.norms.append(self.norm.cpu())
+    def send(self) -> Message:
+        """The model, and the norm of the last gradient, one number a client."""
+        return {**super().send(), "norm": self.norm}
+
+    def aggregate(self, sent: Message) -> Message:
+        """GCFL's, once the norms are taken down."""
+        self.heard = renewed(sent["norm"], self.heard, self.present)
+        self.norms.append(self.heard.cpu())
+        return super().aggregate(sent)
 
     def ready(self) -> bool:
         """Whether the sequences are full."""

@@ -33,6 +33,7 @@ from fedsub.datasets.errors import UserError
 from fedsub.datasets.limits import NonNegative, Positive
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, Options, register
+from fedsub.methods.core.channel import Message
 from fedsub.methods.core.tasks import NodeClassification
 from fedsub.methods.fedavg import FedAvg
 from fedsub.methods.stacked.activation import Dropout, activate, add_bias
@@ -134,12 +135,15 @@ class Moon(FedAvg):
         contrast = functional.softplus((pushed - pulled) / self.options.temperature)
         return loss + self.options.mu * torch.dot(self.share, contrast)
 
-    def exchange(self, round_number: int) -> None:
-        """FedAvg's, with h_prev taken before it and h_glob after."""
-        with torch.no_grad():
-            self.previous = self.embed(None)
-            super().exchange(round_number)
-            self.received_hidden = self.embed(None)
+    def send(self) -> Message:
+        """FedAvg's, once h_prev is taken."""
+        self.previous = self.embed(None)
+        return super().send()
+
+    def receive(self, answer: Message) -> None:
+        """FedAvg's; then h_glob is taken."""
+        super().receive(answer)
+        self.received_hidden = self.embed(None)
 
 
 def project(h: Tensor, parameters: Mapping[str, Tensor], segments: Segments) -> Tensor:

@@ -32,9 +32,13 @@ from torch import Tensor
 from fedsub.datasets.limits import Positive
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, Options, register
+from fedsub.methods.core.channel import Message
 from fedsub.methods.core.corrected import CorrectedMethod
-from fedsub.methods.stacked.mixing import weighted_mean
-from fedsub.methods.stacked.parameters import Parameters
+from fedsub.methods.stacked.mixing import renewed, weighted_mean
+from fedsub.methods.stacked.parameters import Parameters, prefixed, unprefixed
+
+CONTROL = "control"
+"""First part of the controls' names in messages."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,9 @@ class Scaffold(CorrectedMethod):
     control: Parameters
     """c_k, name → (K, …)."""
     server_control: Parameters
-    """c, name → (1, …)."""
+    """c as last received, name → (1, …)."""
+    heard: Parameters
+    """c_k as the server heard it last, name → (K, …)."""
     gradient: Parameters
     """∇F_k at what was received, name → (K, …); kept for (i) alone."""
 
@@ -72,12 +78,13 @@ class Scaffold(CorrectedMethod):
         """FedAvg's set-up and the controls."""
         super().build()
         self.control = {name: torch.zeros_like(self.parameters[name]) for name in self.shared()}
+        self.heard = dict(self.control)
         self.server_control = {name: torch.zeros_like(value) for name, value in self.received.items()}
 
-    def train_round(self, round_number: int) -> Tensor:
+    def train_round(self) -> Tensor:
         """As FedAvg; the first step's gradient is that at the received parameters."""
         self.gradient = {}
-        return super().train_round(round_number)
+        return super().train_round()
 
     def step(self) -> None:
         """w_k ← w_k − η (∇F_k − c_k + c)."""
@@ -91,28 +98,29 @@ class Scaffold(CorrectedMethod):
             gradient.sub_(control).add_(self.server_control[name])
         super().step()
 
-    def exchange(self, round_number: int) -> None:
-        """Models and controls go up, are averaged, and come down."""
-        with torch.no_grad():
-            self._renew_controls()
-        self.channel.up(*self.control.values())
-        with self.upload():
-            server = self.average()
-        if self.options.server_rate != 1:
-            rate = self.options.server_rate
-            server = {name: torch.lerp(self.received[name], value, rate) for name, value in server.items()}
-        self.receive(server)
-        self.channel.down(*[self.parameters[name] for name in self.shared()], *self.control.values())
-
-    def _renew_controls(self) -> None:
-        """c_k by (i) or (ii), then c ← Σ_k p_k c_k."""
-        uniform = self.options.control_weights == "uniform"
-        weights = torch.full_like(self.shares, 1 / len(self.shares)) if uniform else self.shares
+    def send(self) -> Message:
+        """The model, and c_k by (i) or (ii)."""
         for name, control in self.control.items():
             if self.options.control == "gradient":
                 # A parameter that no loss reached has none.
-                renewed = self.gradient[name] if name in self.gradient else torch.zeros_like(control)
+                new = self.gradient[name] if name in self.gradient else torch.zeros_like(control)
             else:
-                renewed = control - self.server_control[name] + self.mean_gradient(name)
-            control.copy_(self.renewed(renewed, control))
-            self.server_control[name] = weighted_mean(control, weights)
+                new = control - self.server_control[name] + self.mean_gradient(name)
+            self.control[name] = renewed(new, control, self.present)
+        return {**super().send(), **prefixed(CONTROL, self.control)}
+
+    def aggregate(self, sent: Message) -> Message:
+        """w_s + η_g Σ_k p_k (w_k − w_s), and c, the mean of the c_k heard last."""
+        rate, uniform = self.options.server_rate, self.options.control_weights == "uniform"
+        weights = torch.full_like(self.shares, 1 / len(self.shares)) if uniform else self.shares
+        controls = unprefixed(CONTROL, sent)
+        self.heard = {name: renewed(new, self.heard[name], self.present) for name, new in controls.items()}
+        answer = {f"{CONTROL}.{name}": weighted_mean(each, weights) for name, each in self.heard.items()}
+        for name, value in super().aggregate({name: sent[name] for name in self.received}).items():
+            answer[name] = value if rate == 1 else torch.lerp(self.received[name], value, rate)
+        return answer
+
+    def receive(self, answer: Message) -> None:
+        """The model and c."""
+        super().receive(answer)
+        self.server_control = unprefixed(CONTROL, answer)

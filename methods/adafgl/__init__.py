@@ -39,7 +39,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor
@@ -50,11 +50,12 @@ from fedsub.datasets.ranges import tunable
 from fedsub.methods.adafgl.homophily import homophily
 from fedsub.methods.adafgl.personal import Heads, Personal, personal_start
 from fedsub.methods.core.base import FederatedMethod, Options, register
-from fedsub.methods.core.channel import FLOAT, size_of
+from fedsub.methods.core.channel import Message
 from fedsub.methods.core.metrics.accuracy import accuracy
 from fedsub.methods.core.tasks import NodeClassification
 from fedsub.methods.core.twin import PREFIX
 from fedsub.methods.stacked.activation import Dropout
+from fedsub.methods.stacked.mixing import renewed
 from fedsub.methods.stacked.parameters import Parameters, prefixed, stack, unprefixed
 
 
@@ -112,6 +113,9 @@ class AdaFGL(FederatedMethod):
     """The highest accuracy on validation nodes that an average had so far, for `extractor=best`."""
     kept: Parameters
     """The extractor, name → (1, …)."""
+    score: Tensor | None = None
+    """(K,) accuracy of the model that a client received on its validation nodes, NaN if it has none; None
+    before it received any."""
     personal: Personal | None = None
     """What the second step computes; None in the first."""
     homophily: Tensor
@@ -143,10 +147,10 @@ class AdaFGL(FederatedMethod):
         own = personal_start(width, options.hops, options.width, classes, self.generator)
         return shared | prefixed(PREFIX, stack(own, clients, self.device))
 
-    def train_round(self, round_number: int) -> Tensor:
+    def train_round(self) -> Tensor:
         """FedAvg's, or the steps that every client takes alone; returns the last one's loss, ()."""
-        if round_number <= self.federated_rounds:
-            return super().train_round(round_number)
+        if self.round_number <= self.federated_rounds:
+            return super().train_round()
         if self.personal is None:
             self._begin_second_step()
         return torch.stack([self.local_epoch() for _ in range(self.options.epochs)])[-1]
@@ -154,8 +158,12 @@ class AdaFGL(FederatedMethod):
     def _begin_second_step(self) -> None:
         """What the extractor says of every node, and how homophilous the clients are."""
         if self.options.extractor == "best":
-            self.receive(self.kept, self.present)
-            self.channel.once(self.channel.senders * size_of(*self.kept.values()))
+            self._judge(self.channel.up({"score": cast(Tensor, self.score)})["score"])
+            with torch.no_grad():
+                for name, value in self.kept.items():
+                    own = self.parameters[name]
+                    own.copy_(renewed(value, own, self.present))
+            self.channel.once(*[each[:1] for each in self.kept.values()] * int(self.present.sum()))
         self.homophily = homophily(self.federation, self.task, self.generator, self.device)
         self.extras["homophily"] = float(self.homophily.mean())
         share = self.homophily
@@ -204,22 +212,33 @@ class AdaFGL(FederatedMethod):
         each = {name: self.task.client_loss(head) for name, head in self.heads.items()}
         return self.personal.loss(self.heads, each)
 
-    def exchange(self, round_number: int) -> None:
-        """FedAvg's in the first step, nothing in the second."""
-        if round_number > self.federated_rounds:
-            return
-        super().exchange(round_number)
-        if self.options.extractor == "best" and self.federated_rounds < self.schedule.rounds:
-            self._keep_the_best()
+    def send(self) -> Message:
+        """FedAvg's in the first step, with the score of the model received before; nothing in the second."""
+        if self.round_number > self.federated_rounds:
+            return {}
+        message = super().send()
+        return message if self.score is None else {**message, "score": self.score}
 
-    def _keep_the_best(self) -> None:
-        """Clients tell how right the received model is on their validation nodes, a number each."""
-        # Whatever metric selects the run's round.
-        score = accuracy(self.predict(), self.task.validation).value
-        scored = ~score.isnan() & self.receiving.cpu()
-        sizes = self.federation.sizes.double() * scored
+    def aggregate(self, sent: Message) -> Message:
+        """FedAvg's; whether the average before is the best so far is judged first."""
+        if "score" in sent:
+            self._judge(sent["score"])
+        return super().aggregate({name: sent[name] for name in self.received if name in sent})
+
+    def receive(self, answer: Message) -> None:
+        """FedAvg's; the received model is scored on the client's validation nodes."""
+        super().receive(answer)
+        if answer and self.options.extractor == "best" and self.federated_rounds < self.schedule.rounds:
+            # Whatever metric selects the run's round.
+            score = accuracy(self.predict(), self.task.validation).value.float().to(self.device)
+            old = torch.zeros_like(score) if self.score is None else self.score
+            self.score = renewed(score, old, self.receiving)
+
+    def _judge(self, score: Tensor) -> None:
+        """Keep the average that was sent out last if it is the best so far; `score` (K,) of those present."""
+        scored = ~score.isnan() & self.present
+        sizes = self.federation.sizes.to(score.device).double() * scored
         reached = float((sizes * score.nan_to_num()).sum() / sizes.sum().clamp(min=1))
-        self.channel.up(FLOAT * self.channel.receivers)
         # Where none of those who received it has a validation node, nobody can say.
         if scored.any() and reached > self.best:
             self.best, self.kept = reached, self.received

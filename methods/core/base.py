@@ -1,11 +1,12 @@
 """The shape of a method: what it builds, what its clients minimise, what they exchange.
 
-The hooks default to FedAvg's. A round is: local epochs on the stacked parameters, then `exchange`.
+The hooks default to FedAvg's. A round is: local epochs on the stacked parameters, then `send` by the clients,
+`aggregate` by the server and `receive` by the clients again, with the channel in between.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, TypeVar
 
@@ -16,7 +17,7 @@ from torch import Tensor
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.federation import Federation
 from fedsub.methods.core import tasks
-from fedsub.methods.core.channel import Channel
+from fedsub.methods.core.channel import Channel, Message
 from fedsub.methods.core.info import MethodInfo
 from fedsub.methods.core.info import Options as Options
 from fedsub.methods.core.participation import Attendance, local_epochs
@@ -28,12 +29,11 @@ from fedsub.methods.stacked.activation import Dropout, trains
 from fedsub.methods.stacked.architecture import Architecture
 from fedsub.methods.stacked.backbones import Backbone, make_backbone
 from fedsub.methods.stacked.inputs import Inputs
-from fedsub.methods.stacked.mixing import column, weighted_mean
+from fedsub.methods.stacked.mixing import renewed, weighted_mean
 from fedsub.methods.stacked.optimiser import MaskedOptimiser, make_adam
 from fedsub.methods.stacked.parameters import (
     Parameters,
     begins_with,
-    check_averages,
     check_begins,
     check_stacked,
     stack,
@@ -66,12 +66,16 @@ def register(name: str, *, title: str, paper: str, **details: Any) -> Callable[[
 class FederatedMethod:
     """K clients in training; subclasses override the hooks that their paper changes.
 
+    Two halves. `send`, `receive` and local training are a client's: client k reads slice k of what clients
+    hold, and the messages that it received. `aggregate` is the server's: it reads messages and what the
+    server holds. Neither reads the other's state, so that a method of one client (K = 1) is a real client.
+
     Absent clients. In every round some may be absent (`Schedule.participation`, `leavers`) or do fewer epochs
     (`stragglers`). The default hooks then do what FedAvg says. In a round an absent client trains nothing:
     its slices of parameters and of the optimiser's state stay as they were after its last training. It sends
-    nothing, and means are over the others. It receives when it comes back, in the exchange before its next
-    round. A method with a state of its own asks `present`, `receiving`, `working` and `renewed`. What
-    clients exchange before training they exchange all.
+    nothing: zeros arrive, and means are over the others. It receives when it comes back, at the end of the
+    round before. A method with a state of its own asks `present`, `receiving` and `working`. What clients
+    exchange before training they exchange all.
     """
 
     info: ClassVar[MethodInfo]
@@ -93,6 +97,10 @@ class FederatedMethod:
     """Every random draw but dropout's."""
     channel: Channel
     """What is exchanged goes through it."""
+    round_number: int = 1
+    """Of the round that runs, from 1."""
+    seconds: dict[str, float]
+    """Spent so far in `setup`, `train` (messages too) and `evaluate`."""
     extras: dict[str, Any]
     """Figures of the method's own, reported with the record."""
     by_round: dict[str, list[float]]
@@ -109,10 +117,9 @@ class FederatedMethod:
     shares: Tensor
     """(K,), sum 1, the clients' shares p_k in averages over all."""
     received: Parameters
-    """Name → (1 or K, …), the shared parameters as last received, at first the common start."""
+    """Name → (1 or K, …), the shared parameters as last received, at first the common start. Both sides know
+    them."""
     attendance: Attendance
-    uplink: Uplink | None = None
-    """What changes models on their way up; None: nothing."""
 
     # Of the round, set by `attend`:
     weights: Tensor
@@ -136,6 +143,7 @@ class FederatedMethod:
         self.generator = torch.Generator().manual_seed(setting.seed)
         self.channel = Channel(setting.federation.clients)
         self.extras = {}
+        self.seconds = dict.fromkeys(("setup", "train", "evaluate"), 0.0)
         self.by_round = {}
 
     # ------------------------------------------------------------------ set-up
@@ -159,7 +167,8 @@ class FederatedMethod:
         self.shares = self.client_weights().to(self.device)
         self.attend(1)
         self.received = {name: self.parameters[name].detach()[:1].clone() for name in self.shared()}
-        self.channel.check_sends(models=bool(self.received))
+        self.channel.models = frozenset(self.received)
+        self.channel.check_sends()
 
     def _prepare_rounds(self) -> None:
         """Who takes part when, and what becomes of messages. Raises UserError where the method cannot."""
@@ -174,10 +183,11 @@ class FederatedMethod:
             if self.partial
             else Attendance.full(schedule, clients)
         )
-        self.uplink = Uplink.of(schedule, self.setting.seed)
-        if self.uplink is not None:
-            self.channel.guard, self.channel.private = self.uplink.settings, schedule.protects
-            self.extras |= self.uplink.figures(
+        uplink = Uplink.of(schedule, self.setting.seed)
+        self.channel = Channel(clients, uplink)
+        self.channel.everyone = not self.partial
+        if uplink is not None:
+            self.extras |= uplink.figures(
                 schedule, self.attendance, self.sending_rounds, self.tells_attendance
             )
 
@@ -213,6 +223,11 @@ class FederatedMethod:
         """What the backbone reads; by default the clients' own graphs."""
         federation = self.federation
         return self.prepare(federation.graph, federation.features, federation.sizes, read=self.read)
+
+    @property
+    def every_epoch(self) -> bool:
+        """Whether clients and server talk after every local epoch, and not after every round."""
+        return False
 
     @property
     def read(self) -> Tensor | None:
@@ -261,13 +276,15 @@ class FederatedMethod:
 
     def attend(self, round_number: int) -> None:
         """Begin a round (from 1): say who takes part in it and who receives at its end."""
+        self.round_number = round_number
         if round_number > 1 and not self.partial:
             return
-        sending, receiving = (self.attendance.present(number) for number in (round_number, round_number + 1))
-        self.channel.senders, self.channel.receivers = int(sending.sum()), int(receiving.sum())
         self.epochs = self.attendance.epochs[round_number - 1].to(self.device)
-        self.present = self.working = sending.to(self.device)
-        self.receiving = receiving.to(self.device)
+        self.present, self.receiving = (
+            self.attendance.present(number).to(self.device) for number in (round_number, round_number + 1)
+        )
+        self.working = self.channel.sending = self.present
+        self.channel.receiving = self.receiving
         self.weights = self.weights_among(self.present)
 
     def weights_among(self, chosen: Tensor) -> Tensor:
@@ -279,15 +296,6 @@ class FederatedMethod:
         share = share if share.sum() > 0 else chosen.to(share.dtype)
         return share / share.sum()
 
-    def renewed(self, new: Tensor, old: Tensor, who: Tensor | None = None) -> Tensor:
-        """`new` for the clients of `who`, (K,) bool (None: those present), `old` for the others; (K, …).
-
-        Either may be (1, …). In a round of all clients `new` itself.
-        """
-        if not self.partial:
-            return new
-        return torch.where(column(self.present if who is None else who, new), new, old)
-
     def local_epochs(self) -> Iterator[None]:
         """One turn for each local epoch of the round, with `working` set."""
         for working in local_epochs(self.epochs):
@@ -295,8 +303,8 @@ class FederatedMethod:
             yield
         self.working = self.present
 
-    def train_round(self, round_number: int) -> Tensor:
-        """The local epochs of one round (from 1); returns the last epoch's loss, ()."""
+    def train_round(self) -> Tensor:
+        """The local epochs of the round; returns the last one's loss, ()."""
         loss = torch.zeros((), device=self.device)
         for _ in self.local_epochs():
             loss = self.local_epoch()
@@ -340,53 +348,28 @@ class FederatedMethod:
         """Names of the parameters that are averaged."""
         return [name for name in self.parameters if not begins_with(name, self.unshared)]
 
-    def average(self) -> Parameters:
-        """Σ_k p_k w_k of every shared parameter; name → (1, …)."""
-        return {name: weighted_mean(self.parameters[name], self.weights) for name in self.shared()}
+    # ---------------------------------------------------------------- messages
 
-    def exchange(self, round_number: int) -> None:
-        """Clients send, the server mixes, clients receive."""
-        with self.upload():
-            server = self.average()
-        if missing := [name for name in self.shared() if name not in server]:
-            raise UserError(
-                f"{self.info.name}'s average() leaves out {missing[0]}: return every parameter of shared() or"
-                " name in `unshared` the first part of what stays with the clients"
-            )
-        check_averages(self.info.name, server, {name: self.parameters[name] for name in self.shared()})
-        self.receive(server)
-        self.channel.down(*[self.parameters[name] for name in self.shared()])
+    def send(self) -> Message:
+        """What the clients send after local training: name → (K, …)."""
+        return {name: self.parameters[name] for name in self.shared()}
 
-    @contextmanager
-    def upload(self) -> Iterator[None]:
-        """The clients send their shared parameters; inside, `parameters` has them as the server does."""
-        own = self.parameters
-        sent = {name: own[name] for name in self.shared()}
-        if self.uplink is None or not sent:
-            if sent:
-                self.channel.up(*sent.values())
-            yield
-            return
-        arrived, size = self.uplink.send(sent, self.received, self.present)
-        self.channel.encoded(size)
-        self.parameters = own | arrived
-        try:
-            yield
-        finally:
-            self.parameters = own
+    def aggregate(self, sent: Message) -> Message:
+        """The server's answer: name → (1, …) for all clients alike, or (K, …), each client's own.
 
-    def receive(self, server: Mapping[str, Tensor], who: Tensor | None = None) -> None:
-        """The clients of `who`, (K,) bool (None: those who receive from an exchange), start from the server's
-        parameters, name → (1 or K, …)."""
-        self.received = dict(server)
-        with torch.no_grad():
-            for name, value in server.items():
+        The default is Σ_k p_k of everything sent.
+        """
+        return {name: weighted_mean(value, self.weights) for name, value in sent.items()}
+
+    def receive(self, answer: Message) -> None:
+        """What clients do with an answer; the default is to go on from the shared parameters in it.
+
+        Those receive who take part in the next round (`receiving`).
+        """
+        for name in self.received:
+            if name in answer:
                 own = self.parameters[name]
-                own.copy_(self.renewed(value, own, self.receiving if who is None else who))
-
-    def of_those_present(self, server: Mapping[str, Tensor]) -> Parameters:
-        """Averages of the clients' own, name → (K, …), of an absent client the one that it was sent last."""
-        return {name: self.renewed(value, self.received[name]) for name, value in server.items()}
+                own.copy_(renewed(answer[name], own, self.receiving))
 
     # -------------------------------------------------------------- evaluation
 

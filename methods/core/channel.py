@@ -1,100 +1,171 @@
-"""What crosses the network between the clients and the server, counted in bytes."""
+"""What crosses the network between clients and server: messages go through, and are counted in bytes.
+
+A message is a dictionary, name → tensor. A tensor of length K along its first axis has one slice for each
+client; one of length 1 is the same for all of them. A bool tensor named `kept.X` says which parts of X are
+sent. If it has the shape of X, X is sent as a list of values with their places, or whole where that is
+shorter. If it has fewer axes, whole rows of X are sent or left out.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor
 
 from fedsub.datasets.errors import UserError
+from fedsub.methods.core.sizes import FLOAT, INDEX, size_of, slice_size
+from fedsub.methods.core.uplink import Uplink
+from fedsub.methods.stacked.mixing import renewed
 
-FLOAT = INDEX = 4
-"""Bytes of a float32 value, and of a place among others, a 32-bit number."""
+KEPT = "kept."
+"""Prefix of masks in a message."""
+MASKS = 32
+"""Counts of masks that are remembered."""
 
-
-def size_of(*tensors: Tensor) -> int:
-    """Bytes of the tensors as they stand; a stacked one counts all its clients, a CSR one its values with
-    their columns."""
-    return sum(
-        (FLOAT + INDEX) * len(each.values())
-        if each.layout is torch.sparse_csr
-        else each.numel() * each.element_size()
-        for each in tensors
-    )
+Message = Mapping[str, Tensor]
+"""Name → (K, …), or (1, …) where it is the same for all clients."""
 
 
 class Channel:
-    """Adds up what every client sends (`up`) and receives (`down`), and what is exchanged once.
+    """Carries messages and adds up their bytes: `up` and `down` in rounds, `once` outside of them."""
 
-    Every method hands over the tensors that it really exchanges, or their size where they are sent
-    in another form (sparse, quantised). Of a tensor that is stacked over all clients only those slices
-    count whose client takes part; a size counts as it is.
-    """
+    state = ("bytes_up", "bytes_down", "bytes_once", "encoded_rounds", "uplink")
 
-    def __init__(self, clients: int = 0) -> None:
-        """`clients`: length K of a stacked tensor's first axis."""
+    def __init__(self, clients: int = 0, uplink: Uplink | None = None) -> None:
+        """`uplink` changes models on their way to the server; None: nothing does."""
         self.bytes_up = 0
         self.bytes_down = 0
         self.bytes_once = 0
         self.clients = clients
-        self.senders = self.receivers = clients
-        """Clients that send, and that receive, in this round."""
-        self.guard = ""
-        """The settings that change what a client sends and reach `encoded` alone; empty: none."""
-        self.private = False
-        """Whether nothing may be sent but through `encoded`."""
-        self.changed = False
-        """Whether anything was."""
+        self.sending = self.receiving = torch.ones(clients, dtype=torch.bool)
+        """(K,), who sends, and who receives, in this round."""
+        self.everyone = True
+        """Whether no client is ever absent."""
+        self.uplink = uplink
+        self.models: frozenset[str] = frozenset()
+        """Names of the parameters that are shared."""
+        self.encoded_rounds = 0
+        """Messages in which the uplink had models to change."""
+        self._counted: dict[int, tuple[Tensor, Tensor]] = {}
 
     @property
     def total(self) -> int:
         """Bytes in both directions and of one-off exchanges so far."""
         return self.bytes_up + self.bytes_down + self.bytes_once
 
-    def check_sends(self, models: bool) -> None:
-        """Raises UserError where the schedule changes models on their way up and the method sends none."""
-        self._refuse(bool(self.guard) and not models)
+    @property
+    def private(self) -> bool:
+        """Whether nothing may be sent but models that the uplink has made private."""
+        return self.uplink is not None and self.uplink.privacy is not None
 
-    def check_changed(self) -> None:
-        """After a round: raises UserError where the schedule changes models and none was sent as such."""
-        self._refuse(bool(self.guard) and not self.changed)
+    def up(self, message: Message, known: Message | None = None, who: Tensor | None = None) -> Message:
+        """The clients of `who`, (K,) bool (None: those present), send; returns what arrives.
 
-    def up(self, *payload: Tensor | int) -> None:
-        """Clients to server (or to clients), summed over clients, in this round, as they are.
-
-        Raises UserError where updates must be private, which these would not be.
+        Of a client that does not send zeros arrive. `known`, name → (1 or K, …), are the models that both
+        sides have; the uplink, where there is one, changes updates of these.
+        Raises UserError for a message that would have to be private and is not.
         """
-        self._refuse(self.private)
-        self.bytes_up += self._total(payload, self.senders)
+        who = self.sending if who is None else who
+        plain: Message = message
+        encoded: Message = {}
+        if self.uplink is not None and known:
+            models = {name: value for name, value in message.items() if name in known}
+            plain = {name: value for name, value in message.items() if name not in known}
+            if models:
+                encoded, size = self.uplink.send(models, known, who)
+                self.encoded_rounds += 1
+                self.bytes_up += size
+        self.refuse(self.private and bool(plain))
+        self.bytes_up += self._size(plain, who, FLOAT + INDEX)
+        arrived = {**message, **encoded}
+        if self.everyone:
+            return arrived
+        return {
+            name: value if len(value) != self.clients else renewed(value, torch.zeros_like(value[:1]), who)
+            for name, value in arrived.items()
+        }
 
-    def encoded(self, size: int) -> None:
-        """As `up`, the bytes of messages that the schedule has changed (`methods.core.uplink`)."""
-        self.changed = True
-        self.bytes_up += size
+    def down(self, message: Message, who: Tensor | None = None) -> Message:
+        """The server sends to the clients of `who`, (K,) bool (None: those that receive); returns it.
 
-    def down(self, *payload: Tensor | int) -> None:
-        """Server to clients, summed over clients, in this round."""
-        self.bytes_down += self._total(payload, self.receivers)
-
-    def once(self, *payload: Tensor | int) -> None:
-        """Exchanged before or after training, not in every round, among all clients.
-
-        Raises UserError where updates must be private, which this would not be.
+        Places are not sent back: the client knows which it named.
         """
-        self._refuse(self.private)
-        self.bytes_once += self._total(payload, self.clients)
+        self.bytes_down += self._size(message, self.receiving if who is None else who, FLOAT)
+        return message
 
-    def _refuse(self, refused: bool) -> None:
-        if refused:
+    def rows_up(self, *rows: Tensor) -> None:
+        """Rows of several clients, sent to the server or to each other in this round, counted as they stand.
+
+        Raises UserError where updates must be private.
+        """
+        self.refuse(self.private and bool(rows))
+        self.bytes_up += size_of(*rows)
+
+    def rows_down(self, *rows: Tensor) -> None:
+        """Rows for several clients, sent by the server in this round, counted as they stand."""
+        self.bytes_down += size_of(*rows)
+
+    def once(self, *tensors: Tensor) -> None:
+        """Exchanged among all clients before or after training, counted as they stand.
+
+        Raises UserError where updates must be private.
+        """
+        self.refuse(self.private and bool(tensors))
+        self.bytes_once += size_of(*tensors)
+
+    def check_sends(self) -> None:
+        """Raises UserError where the uplink changes models and the method shares none."""
+        self.refuse(self.uplink is not None and not self.models)
+
+    def check_encoded(self) -> None:
+        """After a round: raises UserError where the uplink changes models and none was sent as such."""
+        self.refuse(self.uplink is not None and not self.encoded_rounds)
+
+    def count(self, mask: Tensor) -> Tensor:
+        """What each client keeps of a mask, (K, …) → (K,); of one mask counted once."""
+        found = self._counted.get(id(mask))
+        if found is None or found[0] is not mask:
+            self._counted = {key: each for key, each in self._counted.items() if each[0] is not mask}
+            if len(self._counted) > MASKS:
+                self._counted.clear()
+            found = self._counted[id(mask)] = mask, mask.flatten(1).sum(dim=1)
+        return found[1]
+
+    def refuse(self, refused: bool) -> None:
+        """Raises UserError if what the uplink is to do cannot be done to the method's messages."""
+        if refused and self.uplink is not None:
             beside = "and nothing beside them, " if self.private else ""
             raise UserError(
-                f"{self.guard} acts on models that are sent as FedAvg sends them, {beside}and this method "
-                "sends something else, or nothing: leave it out, or take another method"
+                f"{self.uplink.settings} acts on models that are sent as FedAvg sends them, {beside}and this "
+                "method sends something else, or nothing: leave it out, or take another method"
             )
 
-    def _total(self, payload: tuple[Tensor | int, ...], taking_part: int) -> int:
-        return sum(item if isinstance(item, int) else self._size(item, taking_part) for item in payload)
+    def _size(self, message: Message, who: Tensor, listed: int) -> int:
+        """Bytes of the slices of `who`; `listed` are those of a value that is sent on its own."""
+        masks = {name[len(KEPT) :]: mask for name, mask in message.items() if name.startswith(KEPT)}
+        whole = [name for name in message if not name.startswith(KEPT) and name not in masks]
+        if not masks:
+            return sum(slice_size(message[name]) for name in whole) * int(who.sum())
+        sizes = torch.zeros(self.clients, dtype=torch.int64, device=who.device)
+        entries = [name for name, mask in masks.items() if mask.dim() == message[name].dim()]
+        for name in masks.keys() - set(entries):
+            row = slice_size(message[name]) // masks[name][0].numel()
+            sizes += row * self.count(masks[name])
+        if entries:
+            # Values of a model are listed together, or sent together as they are.
+            listed_too = [name for name in whole if name in self.models]
+            whole = [name for name in whole if name not in self.models]
+            sizes += self._listed(message, masks, entries, listed_too, listed)
+        sizes += sum(slice_size(message[name]) for name in whole)
+        return int(sizes[who].sum())
 
-    def _size(self, value: Tensor, taking_part: int) -> int:
-        if taking_part == self.clients or value.dim() == 0 or len(value) != self.clients:
-            return size_of(value)
-        return size_of(value) // self.clients * taking_part
+    def _listed(
+        self, message: Message, masks: Message, entries: Iterable[str], whole: list[str], listed: int
+    ) -> Tensor:
+        counts = sum(message[name][0].numel() for name in whole) + torch.stack(
+            [self.count(masks[name]) for name in entries]
+        ).sum(dim=0)
+        total = FLOAT * sum(message[name][0].numel() for name in (*entries, *whole))
+        plain = counts * (FLOAT + INDEX) >= total
+        return torch.where(plain, torch.full_like(counts, total), counts * listed)

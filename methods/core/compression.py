@@ -15,7 +15,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedsub.methods.core.channel import FLOAT, INDEX
+from fedsub.methods.core.sizes import FLOAT, INDEX
 
 
 class Compression:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from fedsub.methods.core.base import FederatedMethod
+from fedsub.methods.core.channel import Message
 from fedsub.methods.stacked.mixing import weighted_mean
 from fedsub.methods.stacked.parameters import Parameters
 
@@ -59,14 +60,14 @@ class ServedMethod(FederatedMethod):
         """The clients' losses without penalty, ()."""
         return super().objective(logits)
 
-    def exchange(self, round_number: int) -> None:
+    def send(self) -> Message:
         """FedAvg's, after what the rule has clients do."""
         if self.partial:
             self.rule.present, self.rule.share = self.present, self.shares[self.present].sum()
-        self.rule.after_training({name: self.parameters[name] for name in self.shared()}, self.received)
-        super().exchange(round_number)
+        message = super().send()
+        self.rule.after_training(message, self.received)
+        return message
 
-    def average(self) -> Parameters:
+    def aggregate(self, sent: Message) -> Message:
         """The rule's step in place of the mean; name → (1, …)."""
-        sent = {name: self.parameters[name] for name in self.shared()}
         return self.rule.step(sent, self.weights, self.received)

@@ -1,4 +1,4 @@
-"""The round loop: local epochs, evaluation, exchange; then the protocol's rule of selection."""
+"""The round loop: local epochs, evaluation, messages; then the protocol's rule of selection."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from fedsub.datasets.errors import UserError
 from fedsub.datasets.federation import Federation
 from fedsub.datasets.graph import Dataset
 from fedsub.methods.core.base import FederatedMethod
+from fedsub.methods.core.channel import Message
 from fedsub.methods.core.checkpoint import Checkpoint, State
 from fedsub.methods.core.metrics import Metric
 from fedsub.methods.core.rounds import Round
 from fedsub.methods.core.schedule import LAST, SELECTED_BESIDES, Schedule
 from fedsub.methods.core.selection import Curve, History
 from fedsub.methods.core.tasks.base import Evaluation, Task
+from fedsub.methods.stacked.parameters import check_answer
 
 
 class DivergedError(UserError):
@@ -97,6 +99,7 @@ def train(
     schedule = method.schedule
     progress = _Progress()
     watch = partial(_watch, progress=progress, device=method.device)
+    method.seconds = progress.seconds
     with watch("setup"):
         method.build()
     task = method.setting.scoring
@@ -108,11 +111,9 @@ def train(
         checkpoint.restore(state)
     for number in range(progress.done + 1, schedule.rounds + 1):
         with watch("train"):
-            method.attend(number)
-            loss = method.train_round(number)
+            loss = start_round(method, number)
             if schedule.evaluate == "received":
-                method.exchange(number)
-                method.channel.check_changed()
+                end_round(method)
         evaluated = number % schedule.evaluate_every == 0 or number == schedule.rounds
         if evaluated:
             progress.losses.append(_finite(loss, method, number))
@@ -128,8 +129,7 @@ def train(
             progress.spent["seconds"].append(sum(progress.seconds.values()))
         if schedule.evaluate != "received":
             with watch("train"):
-                method.exchange(number)
-                method.channel.check_changed()
+                end_round(method)
         if on_round is not None:
             last = progress.evaluations[-1] if evaluated else None
             on_round(_round(method, number, loss, last, progress.seconds))
@@ -140,6 +140,48 @@ def train(
     sizes = task.federation.sizes.numpy()
     history = History.of(progress.rounds, progress.evaluations, progress.losses, sizes)
     return _outcome(method, task, history, progress)
+
+
+def start_round(method: FederatedMethod, number: int) -> Tensor:
+    """Begin a round (from 1) and train locally; returns the last epoch's loss, ()."""
+    method.attend(number)
+    return method.train_round()
+
+
+def end_round(method: FederatedMethod) -> None:
+    """Have clients and server talk, unless they did in every epoch. Raises what `communicate` raises."""
+    if not method.every_epoch:
+        communicate(method)
+    method.channel.check_encoded()
+
+
+def communicate(method: FederatedMethod, who: Tensor | None = None) -> None:
+    """Clients send, the server answers, clients receive; all through the channel.
+
+    `who`, (K,) bool, sends and receives (None: those of this round's end). Raises UserError for a message
+    that the channel refuses, and for an answer that does not fit.
+    """
+    with torch.no_grad():
+        answer = serve(method, method.channel.up(method.send(), method.received, who))
+        method.receive(method.channel.down(answer, who))
+
+
+def serve(method: FederatedMethod, sent: Message) -> Message:
+    """The server's answer to what arrived; both sides remember the shared parameters in it.
+
+    Raises UserError for an answer that does not fit.
+    """
+    with torch.no_grad():
+        answer = method.aggregate(sent)
+    shared = {name: method.parameters[name] for name in method.received}
+    check_answer(method.info.name, answer, sent, shared)
+    remember(method, answer)
+    return answer
+
+
+def remember(method: FederatedMethod, answer: Message) -> None:
+    """Keep the shared parameters of an answer as those that were received last."""
+    method.received = {name: answer.get(name, value) for name, value in method.received.items()}
 
 
 def _check_selects(schedule: Schedule, dataset: Dataset) -> None:

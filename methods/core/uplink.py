@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from fedsub.datasets.seeding import stream
-from fedsub.methods.core.channel import FLOAT
 from fedsub.methods.core.compression import Compression
 from fedsub.methods.core.participation import Attendance
 from fedsub.methods.core.privacy import GaussianMechanism, epsilon
 from fedsub.methods.core.schedule import Schedule
+from fedsub.methods.core.sizes import FLOAT
 from fedsub.methods.stacked.mixing import column
 
 

@@ -34,9 +34,8 @@ Departures and readings:
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
@@ -44,8 +43,8 @@ from torch import Tensor
 
 from fedsub.datasets.graph import select_features
 from fedsub.methods.core.base import BOTH_TASKS, register
-from fedsub.methods.core.channel import size_of
 from fedsub.methods.core.server_rules import ServedMethod, ServerRule
+from fedsub.methods.core.sizes import size_of, unformed
 from fedsub.methods.fedcog.coupling import CoupledConvolution, Coupling, couple
 from fedsub.methods.fedcog.features import (
     FeaturePropagation,
@@ -107,8 +106,6 @@ class FedCog(ServedMethod):
     """What a training step reads where training nodes alone count, and their rows, (t,)."""
     loss_weights: Tensor
     """(K,) K p_k, weights of the clients' losses with gcn."""
-    update_seconds: float = 0.0
-    """Local epochs and exchanges so far."""
     travelled: int = 0
     """Bytes between clients in the training steps so far."""
     last_values: list[Tensor]
@@ -205,11 +202,10 @@ class FedCog(ServedMethod):
         start = time.perf_counter()
         result = mixed_hops(self.kind, features, step, self.hops(), self.options.restart)
         self.extras["propagation_seconds"] = time.perf_counter() - start
-        count = step.sent
-        sent = {"dense": count.dense_bytes, "sparse": count.sparse_bytes, "nonzero": count.nonzero_bytes}
-        self.channel.once(sent[self.options.wire])
+        forms = step.sent.forms()
+        self.channel.once(*forms[self.options.wire])
         self.extras["propagation_mb"] = self.channel.bytes_once / MEBI
-        self.extras |= {f"propagation_mb_{form}": size / MEBI for form, size in sent.items()}
+        self.extras |= {f"propagation_mb_{form}": size_of(*sent) / MEBI for form, sent in forms.items()}
         if self.options.timing:
             self._time_plain(features)
         return result
@@ -308,46 +304,30 @@ class FedCog(ServedMethod):
         """A training step sends each value to its owner, and its gradient back."""
         if not values.requires_grad:
             return values
-        sent = size_of(values)
+        sent = unformed(*values.shape)
         if self.partial:
             working = self.working[self.coupling.ends.to(self.device)]
-            sent = int(working.all(dim=1).sum()) * size_of(values[:1])
+            sent = unformed(int(working.all(dim=1).sum()), values.shape[1])
             if self.layer == len(self.last_values):
                 self.last_values.append(torch.zeros_like(values))
             values = torch.where(working[:, :1], values, self.last_values[self.layer])
             self.last_values[self.layer] = values.detach()
             self.layer += 1
-        self.travelled += 2 * sent
-        self.channel.up(2 * sent)
+        self.travelled += 2 * size_of(sent)
+        self.channel.rows_up(sent, sent)
         return values
-
-    def train_round(self, round_number: int) -> Tensor:
-        """The local epochs, timed."""
-        with self._timed():
-            return super().train_round(round_number)
-
-    def exchange(self, round_number: int) -> None:
-        """The server's round, timed."""
-        with self._timed():
-            super().exchange(round_number)
-
-    @contextmanager
-    def _timed(self) -> Iterator[None]:
-        start = time.perf_counter()
-        yield
-        self.update_seconds += time.perf_counter() - start
 
     def finish(self) -> None:
         """The figures per round."""
         rounds = self.schedule.rounds
         total = self.channel.bytes_up + self.channel.bytes_down
-        self.extras["update_seconds"] = self.update_seconds / rounds
+        self.extras["update_seconds"] = self.seconds["train"] / rounds
         self.extras["update_mb"] = (total - self.travelled) / rounds / MEBI
         if self.kind == "gcn":
             self.extras["propagation_mb_per_round"] = self.travelled / rounds / MEBI
             return
         seconds, update = self.extras["propagation_seconds"], self.extras["update_seconds"]
-        self.extras["seconds_ratio_to_update"] = seconds / update
+        self.extras["seconds_ratio_to_update"] = seconds / update if update else math.nan
         for form in ("", "_dense", "_sparse", "_nonzero"):
             sent = self.extras[f"propagation_mb{form}"]
             self.extras[f"mb{form}_ratio_to_update"] = sent / self.extras["update_mb"]

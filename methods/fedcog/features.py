@@ -21,7 +21,7 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from fedsub.datasets.graph import as_feature_tensor, as_scipy
-from fedsub.methods.core.channel import FLOAT, INDEX
+from fedsub.methods.core.sizes import unformed
 from fedsub.methods.fedcog.coupling import CoupledConvolution
 from fedsub.methods.stacked.features import DENSE_SHARE
 from fedsub.methods.stacked.propagation import message_matrix, propagate, symmetric_weight, with_self_loops
@@ -44,21 +44,13 @@ class Sent:
     values: int = 0
     nonzero: int = 0
 
-    @property
-    def dense_bytes(self) -> int:
-        """Every value as float32."""
-        return FLOAT * self.values
-
-    @property
-    def nonzero_bytes(self) -> int:
-        """The non-zero values as float32, without saying where they stand: what the paper's Table 4
-        counts, by its figures."""
-        return FLOAT * self.nonzero
-
-    @property
-    def sparse_bytes(self) -> int:
-        """Every non-zero as float32 with a 32-bit column, and a 32-bit pointer for each row."""
-        return (FLOAT + INDEX) * self.nonzero + INDEX * self.rows
+    def forms(self) -> dict[str, tuple[Tensor, ...]]:
+        """What is sent in each of the forms: all values; the non-zero ones with 32-bit columns and pointers;
+        or the non-zero ones alone, which no receiver could place: what the paper's Table 4 counts, by its
+        figures."""
+        nonzero = unformed(self.nonzero)
+        places = unformed(self.nonzero, dtype=torch.int32), unformed(self.rows, dtype=torch.int32)
+        return {"dense": (unformed(self.values),), "sparse": (nonzero, *places), "nonzero": (nonzero,)}
 
 
 class FeaturePropagation:

@@ -30,7 +30,7 @@ from fedsub.datasets.graph import select_features
 from fedsub.datasets.limits import Cosine, Size
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import PAPER_COMMUNICATION, Options, register
-from fedsub.methods.core.channel import FLOAT, size_of
+from fedsub.methods.core.sizes import FLOAT, size_of, unformed
 from fedsub.methods.fedavg import FedAvg
 from fedsub.methods.fedgnn.augmentation import Augmentation, by_neighbourhood, by_similarity
 from fedsub.methods.stacked.growth import grow
@@ -76,7 +76,7 @@ class FedGNN(FedAvg):
         grown = grow(federation.graph, federation.sizes, len(node), ends)
         self.extras["added_nodes"] = float(len(augmentation.node))
         self.extras["added_edges"] = float(len(augmentation.local))
-        self._count(augmentation)
+        self._send(augmentation)
         features = select_features(federation.features, grown.rows(node).numpy())
         return self.prepare(grown.graph, features, grown.sizes, position=grown.position, read=self.read)
 
@@ -101,7 +101,7 @@ class FedGNN(FedAvg):
         shared = len(self.federation.origin.unique()) < self.federation.nodes
         return self.options.rule == "neighbourhood" or (self.options.rule == "auto" and shared)
 
-    def _count(self, augmentation: Augmentation) -> None:
+    def _send(self, augmentation: Augmentation) -> None:
         """What nodes are matched by goes to the server, the arrivals' features to their new clients; an edge
         is two ids of 8 bytes, global ones, where an index into what a client holds takes 4 in other methods.
 
@@ -110,9 +110,9 @@ class FedGNN(FedAvg):
         """
         federation, features = self.federation, self.federation.features
         if self.by_neighbourhood:
-            self.channel.once(8 * 2 * (federation.graph.num_edges() // 2))
-            self.channel.once(size_of(select_features(features, np.unique(augmentation.node))))
+            self.channel.once(unformed(2, federation.graph.num_edges() // 2, dtype=torch.int64))
+            self.channel.once(select_features(features, np.unique(augmentation.node)))
         else:
-            self.channel.once(size_of(features))
-        self.channel.once(size_of(select_features(features, augmentation.node)))
-        self.channel.once(8 * 2 * len(augmentation.local))
+            self.channel.once(features)
+        self.channel.once(select_features(features, augmentation.node))
+        self.channel.once(unformed(2, len(augmentation.local), dtype=torch.int64))

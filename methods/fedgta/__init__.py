@@ -40,13 +40,14 @@ from fedsub.datasets.errors import UserError
 from fedsub.datasets.limits import Cosine, Count, Positive, Share, Size
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import FederatedMethod, Options, register
+from fedsub.methods.core.channel import Message
 from fedsub.methods.core.tasks import NodeClassification
 from fedsub.methods.fedgta.gamlp import GAMLP
 from fedsub.methods.stacked.activation import Dropout
 from fedsub.methods.stacked.architecture import Architecture
 from fedsub.methods.stacked.backbones import normalised_adjacency
 from fedsub.methods.stacked.inputs import Convolution, Inputs
-from fedsub.methods.stacked.mixing import cosine, gram, mix
+from fedsub.methods.stacked.mixing import cosine, gram, mix, renewed
 from fedsub.methods.stacked.parameters import Parameters, stack
 from fedsub.methods.stacked.propagation import propagate, spread_labels, symmetric_weight
 from fedsub.methods.stacked.segments import Segments
@@ -171,18 +172,19 @@ class FedGTA(FederatedMethod):
         """What the last layer reads, (n, width)."""
         return super().node_embedding() if self.gamlp is None else self.gamlp.embed(self.parameters, None)
 
-    def exchange(self, round_number: int) -> None:
-        """Models, moments and confidences go up, each client's own average comes down."""
-        with torch.no_grad():
-            moments, confidence = self.statistics(self.logits(None).softmax(dim=1))
-            matrix = mixing_matrix(moments, confidence, self.options.threshold, self.present)
-            with self.upload():
-                server = mix(matrix, {name: self.parameters[name] for name in self.shared()})
-        self.channel.up(moments, confidence)
-        self.receive(self.of_those_present(server))
-        self.channel.down(*[self.parameters[name] for name in self.shared()])
+    def send(self) -> Message:
+        """The model, `moments` and `confidence`."""
+        moments, confidence = self.statistics(self.logits(None).softmax(dim=1))
+        return {**super().send(), "moments": moments, "confidence": confidence}
+
+    def aggregate(self, sent: Message) -> Message:
+        """Each client's own average, of an absent client the one made for it last."""
+        threshold = self.options.threshold
+        matrix = mixing_matrix(sent["moments"], sent["confidence"], threshold, self.present)
         members = float((matrix > 0)[self.present].sum(dim=1).float().mean())
         self.by_round.setdefault("clients_averaged", []).append(members)
+        mixed = mix(matrix, {name: sent[name] for name in self.received})
+        return {name: renewed(value, self.received[name], self.present) for name, value in mixed.items()}
 
     def statistics(self, prediction: Tensor) -> tuple[Tensor, Tensor]:
         """Moments (K, J·C or 2J·C) and confidences (K,) of the clients' predictions (n, C)."""

@@ -47,11 +47,12 @@ from fedsub.datasets.errors import UserError
 from fedsub.datasets.limits import Count, NonNegative
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
-from fedsub.methods.core.channel import size_of
+from fedsub.methods.core.channel import Message
 from fedsub.methods.fediih.pairs import pairwise_softplus
 from fedsub.methods.fediih.routing import Routing
 from fedsub.methods.stacked.activation import Dropout, add_bias
 from fedsub.methods.stacked.architecture import Architecture
+from fedsub.methods.stacked.mixing import renewed
 from fedsub.methods.stacked.parameters import Parameters, prefixed, uniform
 from fedsub.methods.stacked.propagation import propagate
 from fedsub.methods.stacked.segments import segment_product
@@ -204,30 +205,34 @@ class FedIIH(FederatedMethod):
 
     # ----------------------------------------------------------------- exchange
 
-    def exchange(self, round_number: int) -> None:
-        """Models and statistics go up, each client's own average comes down."""
-        factors = self.options.factors
+    def send(self) -> Message:
+        """The model, and μ and s as `mean` and `log_variance`."""
         dropout = self.dropout if self.schedule.local_epochs == 1 else None
-        with torch.no_grad():
-            mean, log_variance = (
-                self.inputs.segments.mean(rows).view(self.federation.clients, factors, -1)
-                for rows in self.distributions(dropout)
-            )
-            matrix = mixing_matrices(mean, log_variance, self.options.scale, self.present)
-        with torch.no_grad(), self.upload():
-            sent = {name: self.parameters[name] for name in self.shared()}
-            first = ("first.weight", "first.bias")
-            server = {name: mix_factors(matrix, sent[name], dim=-1) for name in first}
-            server["head.weight"] = mix_factors(matrix, sent["head.weight"], dim=1)
-            server["head.bias"] = sent["head.bias"][self.present].mean(dim=0, keepdim=True)
-        self.channel.up(mean, log_variance)
-        self.receive(self.of_those_present(server))
-        self.channel.down(*sent.values())
+        mean, log_variance = (
+            self.inputs.segments.mean(rows).view(self.federation.clients, self.options.factors, -1)
+            for rows in self.distributions(dropout)
+        )
+        return {**super().send(), "mean": mean, "log_variance": log_variance}
+
+    def aggregate(self, sent: Message) -> Message:
+        """Each client's own average, of an absent client the one made for it last; and m⁰ as `center`."""
+        matrix = mixing_matrices(sent["mean"], sent["log_variance"], self.options.scale, self.present)
+        mixed = {name: mix_factors(matrix, sent[name], dim=-1) for name in ("first.weight", "first.bias")}
+        mixed["head.weight"] = mix_factors(matrix, sent["head.weight"], dim=1)
+        mixed["head.bias"] = sent["head.bias"][self.present].mean(dim=0, keepdim=True)
+        answer = {name: renewed(value, self.received[name], self.present) for name, value in mixed.items()}
         if self.options.variational > 0:
-            self.center = mean[self.present].sum(dim=0) / (self.channel.senders + VARIANCE)
-            self.channel.down(self.channel.receivers * size_of(self.center))
+            total = sent["mean"][self.present].sum(dim=0, keepdim=True)
+            answer["center"] = total / (int(self.present.sum()) + VARIANCE)
         own = float(matrix.diagonal(dim1=1, dim2=2).mean() / self.present.float().mean())
         self.by_round.setdefault("own_weight", []).append(own)
+        return answer
+
+    def receive(self, answer: Message) -> None:
+        """The average, and m⁰."""
+        super().receive(answer)
+        if self.options.variational > 0:
+            self.center = answer["center"][0]
 
 
 def _activate(h: Tensor, dropout: Dropout | None) -> Tensor:

@@ -52,10 +52,11 @@ from fedsub.datasets.limits import Count, NonNegative, Size
 from fedsub.datasets.ranges import tunable
 from fedsub.datasets.seeding import stream
 from fedsub.methods.core.base import Options, register
-from fedsub.methods.core.channel import FLOAT
+from fedsub.methods.core.channel import Message
+from fedsub.methods.core.sizes import unformed
 from fedsub.methods.core.tasks import NodeClassification
 from fedsub.methods.fedlap.spectrum import misread_eigenpairs, roughness, smallest_eigenpairs
-from fedsub.methods.fedsgd import FedSGD
+from fedsub.methods.fedsgd import GRADIENT, FedSGD
 from fedsub.methods.stacked.activation import Dropout
 from fedsub.methods.stacked.architecture import Architecture
 from fedsub.methods.stacked.backbones import Backbone, make_backbone
@@ -249,12 +250,19 @@ class FedLap(FedSGD):
         held, none = of_client[self.task.client], torch.zeros(len(self.degree), device=self.device)
         return none.scatter_reduce(0, self.position, held, "sum" if weighted else "amax")
 
-    def exchange(self, round_number: int) -> None:
-        """Each epoch of the round cost a client a gradient up and its parameters down."""
-        networks = sum(value.numel() for name, value in self.parameters.items() if name != LEARNED)
-        sent = FLOAT * int(((networks + self.exchanged_features()) * self.epochs.cpu()).sum())
-        self.channel.up(sent)
-        self.channel.down(sent)
+    def send(self) -> Message:
+        """Gradients of the networks, and of the rows of what is learned that a client needs."""
+        self.channel.rows_up(self._rows())
+        return {name: value for name, value in super().send().items() if name != f"{GRADIENT}.{LEARNED}"}
+
+    def aggregate(self, sent: Message) -> Message:
+        """The networks, and these rows, after the server's step."""
+        self.channel.rows_down(self._rows())
+        return {name: value for name, value in super().aggregate(sent).items() if name != LEARNED}
+
+    def _rows(self) -> Tensor:
+        """What the clients at work send of the learned features, and get back, row after row."""
+        return unformed(int((self.exchanged_features() * self.working.cpu()).sum()))
 
     def exchanged_features(self) -> Tensor:
         """Numbers that each client sends in an epoch for what is learned beside the networks, (K,)."""
@@ -297,7 +305,7 @@ class FedLapPlus(FedLap):
         self.eigenvectors = torch.from_numpy(vectors).float().to(self.device)[self.position]
         # Step j sends a vector's values to other clients' neighbours, and has j inner products and a length.
         products = 2 * self.federation.clients * (steps - 1) * (steps + 2) // 2
-        self.channel.once(FLOAT * ((steps - 1) * int(self.neighbours.sum()) + products))
+        self.channel.once(unformed((steps - 1) * int(self.neighbours.sum()) + products))
 
     def node_features(self) -> Tensor:
         """relu(U W), (n, d_s)."""

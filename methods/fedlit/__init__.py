@@ -38,11 +38,21 @@ from torch import Tensor
 from fedsub.datasets.limits import Count, ShareBelowOne, Size
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import FederatedMethod, Options, register
+from fedsub.methods.core.channel import Message
 from fedsub.methods.fedlit.channels import channel_sum
 from fedsub.methods.fedlit.clustering import EdgeClustering, align, regroup
 from fedsub.methods.fedlit.layers import Layer, Messages, layers_to_read
 from fedsub.methods.stacked.activation import Dropout, add_bias, trains
-from fedsub.methods.stacked.parameters import Parameters, glorot, linear_start, prefixed, stack, unprefixed
+from fedsub.methods.stacked.mixing import renewed
+from fedsub.methods.stacked.parameters import (
+    Parameters,
+    begins_with,
+    glorot,
+    linear_start,
+    prefixed,
+    stack,
+    unprefixed,
+)
 from fedsub.methods.stacked.propagation import (
     mean_weight,
     propagate,
@@ -107,6 +117,8 @@ class FedLIT(FederatedMethod):
     """Layer and the one before → what it reads of that: those asked for since edges changed types."""
     centroids: Tensor
     """(K, T, 2·width)."""
+    heard: Tensor
+    """(K, T, 2·width), the centroids that the server heard last."""
     server_centroids: Tensor | None = None
     """(T, 2·width); None before the first exchange."""
     server_channels: Parameters
@@ -118,6 +130,8 @@ class FedLIT(FederatedMethod):
         """Network, first clustering and channel graph."""
         options = self.options
         super().build()
+        # Channels are a part of the model that is not sent as FedAvg's is.
+        self.channel.refuse(True)
         self.dropout = Dropout(options.dropout, self.setting.seed, self.device)
         source, target = self.federation.graph.edges()
         once = source < target
@@ -134,6 +148,10 @@ class FedLIT(FederatedMethod):
         self.centroids, self.kind = self.clustering.k_means(
             self.project().detach(), options.kmeans_steps, self.generator
         )
+        self.heard = self.centroids
+        if self.partial:
+            # So that the server can order the types of a client that it has not heard yet.
+            self.channel.once(self.centroids)
         self.set_types(self.kind)
 
     @property
@@ -179,17 +197,17 @@ class FedLIT(FederatedMethod):
         self.graph = with_self_loops(graph) if self.options.self_loops else graph
         self.edge_weight = symmetric_weight(self.graph).to(self.device)
 
-    def train_round(self, round_number: int) -> Tensor:
+    def train_round(self) -> Tensor:
         """One EM step (k-means stands for the first), then the local epochs."""
-        if round_number > 1:
+        if self.round_number > 1:
             with torch.no_grad():
                 x = self.project()
                 kind = self.clustering.most_similar(x, self.centroids)
-                kind = self.renewed(kind, self.kind, self.present[self.clustering.client])
+                kind = renewed(kind, self.kind, self.present[self.clustering.client])
                 means = self.clustering.means(x, kind, self.centroids)
-                self.centroids = self.renewed(means, self.centroids)
+                self.centroids = renewed(means, self.centroids, self.present)
                 self.set_types(kind)
-        return super().train_round(round_number)
+        return super().train_round()
 
     def logits(self, dropout: Dropout | None) -> Tensor:
         """Outputs of every node, (n, C); in training NaN where the loss does not read them."""
@@ -274,26 +292,35 @@ class FedLIT(FederatedMethod):
         cells = self.federation.clients * self.options.types
         return (torch.bincount(cell[touched], minlength=cells) > 0).view(-1, self.options.types)
 
-    def exchange(self, round_number: int) -> None:
-        """Align link types, average what belongs together, send it back in each client's own order."""
-        sent = [*self.parameters.values(), self.centroids]
-        self.channel.up(*sent)
-        self.receive(self.average())
-        with torch.no_grad():
-            linked = self.linked[self.present[self.linked]]
-            if self.server_centroids is None:
-                self.server_centroids = self.centroids[linked[0] if len(linked) else self.linked[0]]
-            match = align(self.centroids, self.server_centroids)
-            if len(linked):
-                self.server_centroids = regroup(self.centroids[linked], match[linked]).mean(dim=0)
-            self.centroids = self.renewed(self.server_centroids[match], self.centroids, self.receiving)
-            occupied = regroup(self.occupied() & self.present.unsqueeze(1), match).float()
-            for name, server in self.server_channels.items():
-                mean = average_channels(self.parameters[name], match, occupied, server)
-                self.server_channels[name] = mean
+    def send(self) -> Message:
+        """The model, channels and `centroids`; `occupied` says which channels training nodes have."""
+        return {**self.parameters, "centroids": self.centroids, "occupied": self.occupied()}
+
+    def aggregate(self, sent: Message) -> Message:
+        """Align link types, average what belongs together, and answer in each client's own order."""
+        answer = dict(super().aggregate({name: sent[name] for name in self.received}))
+        self.heard = renewed(sent["centroids"], self.heard, self.present)
+        linked = self.linked[self.present[self.linked]]
+        if self.server_centroids is None:
+            self.server_centroids = self.heard[linked[0] if len(linked) else self.linked[0]]
+        match = align(self.heard, self.server_centroids)
+        if len(linked):
+            self.server_centroids = regroup(self.heard[linked], match[linked]).mean(dim=0)
+        answer["centroids"] = self.server_centroids[match]
+        occupied = regroup(sent["occupied"] & self.present.unsqueeze(1), match).float()
+        for name, server in self.server_channels.items():
+            mean = self.server_channels[name] = average_channels(sent[name], match, occupied, server)
+            answer[name] = mean[match]
+        return answer
+
+    def receive(self, answer: Message) -> None:
+        """The model, channels and centroids."""
+        super().receive(answer)
+        for name, value in answer.items():
+            if begins_with(name, self.unshared):
                 own = self.parameters[name]
-                own.copy_(self.renewed(mean[match], own, self.receiving))
-        self.channel.down(*sent)
+                own.copy_(renewed(value, own, self.receiving))
+        self.centroids = renewed(answer["centroids"], self.centroids, self.receiving)
 
 
 def average_channels(values: Tensor, match: Tensor, occupied: Tensor, previous: Tensor) -> Tensor:

@@ -43,21 +43,16 @@ from fedsub.datasets.errors import UserError
 from fedsub.datasets.limits import NonNegative
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, PAPER_COMMUNICATION, FederatedMethod, Options, register
-from fedsub.methods.core.channel import FLOAT
+from fedsub.methods.core.channel import Message
+from fedsub.methods.core.sizes import FLOAT
 from fedsub.methods.fedpub.proxy import FunctionalEmbedding, make_proxy
-from fedsub.methods.fedpub.pruning import (
-    Pruning,
-    indexed_size,
-    kept_counts,
-    message_sizes,
-    mix_kept,
-)
+from fedsub.methods.fedpub.pruning import Pruning, indexed_size, mix_kept
 from fedsub.methods.fedpub.similarity import class_shares, correlation, label_similarity, mixing_matrix
 from fedsub.methods.stacked.activation import Dropout, trains
 from fedsub.methods.stacked.distance import squared_distance
 from fedsub.methods.stacked.masks import PREFIX, apply_masks, with_masks
-from fedsub.methods.stacked.mixing import cosine, gram
-from fedsub.methods.stacked.parameters import Parameters, glorot, unprefixed
+from fedsub.methods.stacked.mixing import cosine, gram, renewed
+from fedsub.methods.stacked.parameters import Parameters, glorot, prefixed, unprefixed
 
 
 @dataclass(frozen=True)
@@ -132,8 +127,9 @@ class FedPub(FederatedMethod):
     """(K, K), of the class distributions."""
     similarity: Tensor | None = None
     """(K, K), S of the last exchange; None where similarity is not used."""
-    kept: dict[str, Tensor]
-    """What `Pruned.kept` found in the last exchange."""
+    heard: Parameters
+    """What the server heard last from each client, where some are absent: masks by parameter, (K, in, out)
+    bool, and `embedding`, (K, hidden)."""
     counts: Tensor
     """(K,) parameters that each client sent in the last exchange."""
     size: int
@@ -154,8 +150,9 @@ class FedPub(FederatedMethod):
     def build(self) -> None:
         """FedAvg's set-up, the proxy graph and what similarity needs of it."""
         super().build()
+        self.channel.refuse(self.options.masks)
         self.pruning = Pruning(self.options.lambda1)
-        self.exchanges = []
+        self.exchanges, self.heard = [], {}
         self.size = sum(self.parameters[name][0].numel() for name in self.shared())
         federation = self.federation
         shares = class_shares(federation.labels, federation.client, federation.clients, federation.classes)
@@ -168,7 +165,7 @@ class FedPub(FederatedMethod):
             self.embedding = FunctionalEmbedding(
                 self.backbone, proxy, federation.clients, self.task.width, self.device, self.setting.kernel
             )
-            self.channel.once(federation.clients * proxy.size)
+            self.channel.once(*(each for each in proxy.sent() for _ in range(federation.clients)))
 
     @property
     def unshared(self) -> tuple[str, ...]:
@@ -214,36 +211,60 @@ class FedPub(FederatedMethod):
                 loss = loss + self.options.lambda1 * mask.abs().sum()
         return loss
 
-    def exchange(self, round_number: int) -> None:
-        """Send what the masks leave, average by similarity, receive the same entries back."""
-        with torch.no_grad():
-            shared = {name: self.parameters[name] for name in self.shared()}
-            self.kept = self.pruning(self.parameters).kept()
-            self.counts = kept_counts(shared, self.kept)
-            up, down = message_sizes(self.counts, self.size)
-            self.channel.up(int(up[self.present].sum()))
-            self.channel.down(int(down[self.receiving].sum()))
-            self.similarity = self.compare()
-            if self.similarity is None and not self.kept:
-                server = self.average()
-            else:
-                matrix = self.weights.unsqueeze(0)
-                if self.similarity is not None:
-                    explicit = self.options.community == "explicit"
-                    matrix = mixing_matrix(self.similarity, self.options.tau, explicit)
-                    if self.partial:
-                        matrix = matrix * self.present
-                        total = matrix.sum(dim=1, keepdim=True)
-                        matrix = matrix / total.clamp(min=torch.finfo(matrix.dtype).tiny)
-                server = mix_kept(matrix, shared, self.kept)
-                if len(matrix) > 1:
-                    server = self.of_those_present(server)
-        self.receive(server)
+    def send(self) -> Message:
+        """What the masks leave of the weights, and h̃ as `embedding`."""
+        message, kept = super().send(), self.pruning(self.parameters).kept()
+        dense = sum(message[name][0].numel() for name in message.keys() - kept.keys())
+        counts = [self.channel.count(mask) for mask in kept.values()]
+        self.counts = sum(counts, torch.full_like(self.epochs, dense))
+        message = {**message, **prefixed("kept", kept)}
+        if self.options.similarity == "function":
+            message["embedding"] = self.functional_embedding()
+        return message
+
+    def aggregate(self, sent: Message) -> Message:
+        """Each client's average by similarity of what was sent, of an absent client the one made for it last.
+        An entry comes with an answer if the client keeps it and somebody sent it."""
+        models, kept = {name: sent[name] for name in self.received}, unprefixed("kept", sent)
+        if self.partial:
+            kept = self._heard(kept, True)
+        self.similarity = self.compare(sent, models)
+        if self.similarity is None and not kept:
+            return super().aggregate(models)
+        matrix = self.weights.unsqueeze(0)
+        if self.similarity is not None:
+            explicit = self.options.community == "explicit"
+            matrix = mixing_matrix(self.similarity, self.options.tau, explicit)
+            if self.partial:
+                matrix = matrix * self.present
+                total = matrix.sum(dim=1, keepdim=True)
+                matrix = matrix / total.clamp(min=torch.finfo(matrix.dtype).tiny)
+        mixed, answered = mix_kept(matrix, models, kept)
+        if len(matrix) > 1:
+            mixed = {name: renewed(value, self.received[name], self.present) for name, value in mixed.items()}
+            answered = {name: renewed(mask, kept[name], self.present) for name, mask in answered.items()}
+        return {**mixed, **prefixed("kept", answered)}
+
+    def _heard(self, sent: Parameters, unheard: bool) -> Parameters:
+        """What each client sent last, (K, …); of one that never sent any `unheard`."""
+        for name, new in sent.items():
+            old = self.heard.get(name, torch.full_like(new, unheard))
+            self.heard[name] = renewed(new, old, self.present)
+        return {name: self.heard[name] for name in sent}
+
+    def receive(self, answer: Message) -> None:
+        """The average; a client keeps its own value of an entry that did not come."""
+        own = self.pruning(self.parameters).kept() if self.partial else {}
+        for name, mask in unprefixed("kept", answer).items():
+            # The server does not know yet what a client masks out that has never sent.
+            mask = mask & own[name] if name in own else mask
+            self.received[name] = torch.where(mask, answer[name], self.parameters[name].detach())
+        super().receive(self.received)
         sent = self.channel.bytes_up + self.channel.bytes_down
-        models = self.channel.senders + self.channel.receivers
+        models = int(self.present.sum()) + int(self.receiving.sum())
         self.exchanges.append((self.counts, self.similarity, sent, models))
 
-    def compare(self) -> Tensor | None:
+    def compare(self, sent: Message, models: Message) -> Tensor | None:
         """S, (K, K); None where similarity is not used."""
         kind = self.options.similarity
         if kind == "none":
@@ -251,12 +272,11 @@ class FedPub(FederatedMethod):
         if kind == "label":
             return self.label_similarity
         if kind == "parameter":
-            return cosine(gram(self.parameters[name] for name in self.shared()))
+            return cosine(gram(models.values()))
         if kind == "gradient":
-            return cosine(gram(self.parameters[name] - self.received[name] for name in self.shared()))
-        embedding = self.functional_embedding()
-        self.channel.up(embedding)
-        return cosine(gram([embedding]))
+            return cosine(gram(value - self.received[name] for name, value in models.items()))
+        embedding = {"embedding": sent["embedding"]}
+        return cosine(gram((self._heard(embedding, False) if self.partial else embedding).values()))
 
     def functional_embedding(self) -> Tensor:
         """h̃, (K, hidden)."""

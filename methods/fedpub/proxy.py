@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsub.methods.core.channel import FLOAT, INDEX
+from fedsub.methods.core.sizes import unformed
 from fedsub.methods.stacked.backbones import Backbone
 from fedsub.methods.stacked.features import SharedFeatures
 from fedsub.methods.stacked.inputs import Inputs
@@ -38,10 +38,9 @@ class Proxy:
     features: Tensor
     """(m, d), drawn from N(0, 1)."""
 
-    @property
-    def size(self) -> int:
-        """Bytes of features and edge ends on their way to one client."""
-        return FLOAT * self.features.numel() + 2 * INDEX * int(self.graph.num_edges())
+    def sent(self) -> tuple[Tensor, Tensor]:
+        """Features, and ends of edges, on their way to one client."""
+        return self.features, unformed(2, self.graph.num_edges(), dtype=torch.int32)
 
 
 def make_proxy(kind: str, width: int, generator: np.random.Generator) -> Proxy:

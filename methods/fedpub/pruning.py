@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from fedsub.methods.core.channel import FLOAT, INDEX
+from fedsub.methods.core.sizes import FLOAT, INDEX
 from fedsub.methods.stacked.masks import PREFIX, apply_masks
 from fedsub.methods.stacked.mixing import mix
 from fedsub.methods.stacked.parameters import Parameters, Weights, unprefixed
@@ -68,50 +68,25 @@ class Pruning:
         return functional.hardshrink(mask, self.threshold)
 
 
-def kept_counts(weights: Weights, kept: Mapping[str, Tensor]) -> Tensor:
-    """Parameters of each client that are not masked out, biases included; (K,) int64."""
-    counts = [
-        kept[name].flatten(1).sum(dim=1)
-        if name in kept
-        else torch.full((len(value),), value[0].numel(), device=value.device)
-        for name, value in weights.items()
-    ]
-    return torch.stack(counts).sum(dim=0)
-
-
-def message_sizes(counts: Tensor, total: int) -> tuple[Tensor, Tensor]:
-    """Bytes up and down of each client, (K,), when client k sends `counts[k]` of `total` float32.
-
-    A client names the entries it sends by 32-bit indices, and the server answers in the same order
-    without them: 3/2 of the model's size for both ways together, the ratio of cost to size in
-    Table 3. Where the indices would make the message longer than the plain list of all values, the
-    client sends that.
-    """
-    dense = total * FLOAT
-    listed = counts * (FLOAT + INDEX)
-    plain = listed >= dense
-    up = torch.where(plain, torch.full_like(listed, dense), listed)
-    down = torch.where(plain, torch.full_like(listed, dense), counts * FLOAT)
-    return up, down
-
-
 def indexed_size(counts: Tensor) -> int:
     """Bytes both ways when every client names each of its `counts[k]` entries, however many they are."""
     return int(counts.sum()) * (2 * FLOAT + INDEX)
 
 
-def mix_kept(matrix: Tensor, parameters: Weights, kept: Mapping[str, Tensor]) -> Parameters:
-    """The server's average of what was sent, as every client receives it; name → (R or K, …).
+def mix_kept(
+    matrix: Tensor, parameters: Weights, kept: Mapping[str, Tensor]
+) -> tuple[Parameters, Parameters]:
+    """The server's averages of what was sent, name → (R, …), and which entries of them hold, (K, …) bool.
 
     An entry that a client does not send takes no part: the others' weights are scaled to sum to
-    one over those that send it. A client keeps its own value of an entry that it masks out, or that
-    no one has sent (it may have been absent itself). `matrix` is (R, K), R = 1 or K.
+    one over those that send it. An average holds where a client sends the entry and anyone's weight counts
+    (it may have been absent itself). `matrix` is (R, K), R = 1 or K.
     """
     dense = {name: value for name, value in parameters.items() if name not in kept}
-    mixed = mix(matrix, dense)
+    mixed, answered = mix(matrix, dense), {}
     for name, sent in kept.items():
         value, share = parameters[name].detach(), sent.to(matrix.dtype)
         total = mix(matrix, {"sum": value * share, "weight": share})
-        mean = total["sum"] / total["weight"].clamp(min=torch.finfo(matrix.dtype).tiny)
-        mixed[name] = torch.where(sent & (total["weight"] > 0), mean, value)
-    return mixed
+        mixed[name] = total["sum"] / total["weight"].clamp(min=torch.finfo(matrix.dtype).tiny)
+        answered[name] = sent & (total["weight"] > 0)
+    return mixed, answered

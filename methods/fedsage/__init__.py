@@ -48,7 +48,7 @@ from torch import Tensor
 from fedsub.datasets.federation import Federation
 from fedsub.datasets.graph import select_features
 from fedsub.methods.core.base import BOTH_TASKS, PAPER_COMMUNICATION, Options, register
-from fedsub.methods.core.channel import FLOAT, size_of
+from fedsub.methods.core.sizes import FLOAT, size_of
 from fedsub.methods.core.training import DivergedError
 from fedsub.methods.fedavg import FedAvg
 from fedsub.methods.fedsage.generator import Generated, GeneratorOptions
@@ -240,7 +240,7 @@ class FedSageTrue(Mended):
         node, stand_in, source = missing_neighbours(federation)
         self.mended = mended = grow(federation.graph, federation.sizes, len(source), (stand_in, node))
         # From the owner to the server, and on to the client.
-        self.channel.once(2 * size_of(select_features(federation.features, source.numpy())))
+        self.channel.once(*[select_features(federation.features, source.numpy())] * 2)
         self.extras["stand_ins"] = float(len(source))
         rows = mended.rows(source)
         return self.prepare(

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedsub.datasets.federation import Federation
 from fedsub.datasets.graph import select_features
-from fedsub.methods.core.channel import Channel, size_of
+from fedsub.methods.core.channel import Channel
 from fedsub.methods.core.tasks import Task
 from fedsub.methods.fedsage.generator import (
     Generated,
@@ -191,7 +191,7 @@ class GeneratorTraining:
         """
         features = generated.features.detach()
         client = self.client[generated.owner] + self.chosen.start
-        self.phase.channel.once(2 * others.clients * size_of(features))
+        self.phase.channel.once(*[features] * (2 * others.clients))
         share = self.share[generated.owner] / features.shape[1]
         return others.gradient(features, client) * share.unsqueeze(1)
 

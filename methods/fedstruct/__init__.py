@@ -44,7 +44,7 @@ from torch import Tensor
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.federation import Federation, as_graph
 from fedsub.methods.core.base import register
-from fedsub.methods.core.participation import local_epochs
+from fedsub.methods.core.channel import Message
 from fedsub.methods.core.setting import Setting, with_backbone
 from fedsub.methods.core.tasks import NodeClassification
 from fedsub.methods.fedsgd import FedSGD
@@ -141,7 +141,7 @@ class FedStruct(FedSGD):
         """Prepare both parts, and count what the algorithms will send."""
         super().build()
         self.traffic = Traffic.of(self, torch.ones(self.federation.clients, dtype=torch.bool))
-        self.channel.once(self.traffic.once)
+        self.channel.once(*self.traffic.once)
 
     def architecture(self) -> Architecture:
         """f: the protocol's dropout on the method's own network."""
@@ -301,16 +301,20 @@ class FedStruct(FedSGD):
             inputs = replace(inputs, features=DenseFeatures(normalised, inputs.segments, self.device))
         return self.structure_backbone.forward(inputs, unprefixed("structure", self.parameters), dropout)
 
-    def exchange(self, round_number: int) -> None:
-        """Count the gradients, and what the version sends besides in every epoch."""
-        if not self.partial:
-            self.channel.up(self.traffic.up * self.schedule.local_epochs)
-            self.channel.down(self.traffic.down * self.schedule.local_epochs)
-            return
-        for working in local_epochs(self.epochs.cpu()):
-            traffic = Traffic.of(self, working)
-            self.channel.up(traffic.up)
-            self.channel.down(traffic.down)
+    def send(self) -> Message:
+        """The gradients, and what the version sends besides in every epoch."""
+        if self.partial:
+            self.traffic = Traffic.of(self, self.working.cpu())
+        self.channel.rows_up(*self.traffic.up)
+        return super().send()
+
+    def aggregate(self, sent: Message) -> Message:
+        """The parameters after the server's step, and what the version answers besides; of Hop2Vec's S a
+        client gets what it reads alone."""
+        self.channel.rows_down(*self.traffic.down)
+        answer = super().aggregate(sent)
+        whole = self.options.version == "b" and not self.options.private
+        return {name: value for name, value in answer.items() if whole or name != "hop2vec"}
 
 
 def behind_last_edge(federation: Federation) -> Tensor:

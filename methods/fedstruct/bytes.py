@@ -1,4 +1,6 @@
-"""What FedStruct sends, counted from its algorithms 1, 2, 4 and 5 and appendix L.1."""
+"""What FedStruct sends beside gradients and parameters, by its algorithms 1, 2, 4 and 5 and appendix L.1.
+
+The simulation needs none of it: what is sent is the shape."""
 
 from __future__ import annotations
 
@@ -7,10 +9,11 @@ from typing import Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
+import torch
 from torch import Tensor
 
 from fedsub.datasets.federation import Federation
-from fedsub.methods.core.channel import FLOAT, size_of
+from fedsub.methods.core.sizes import FLOAT, size_of, unformed
 from fedsub.methods.core.tasks import NodeClassification
 from fedsub.methods.fedstruct.rows import reachable_pairs
 from fedsub.methods.stacked.backbones import Backbone
@@ -37,27 +40,22 @@ class Sender(Protocol):
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes summed over the clients: per epoch up and down, and once."""
+    """Of all clients together: per epoch up and down, and once."""
 
-    up: int
-    down: int
-    once: int
+    up: tuple[Tensor, ...]
+    down: tuple[Tensor, ...]
+    once: tuple[Tensor, ...]
 
     @classmethod
     def of(cls, method: Sender, present: Tensor) -> Traffic:
         """The traffic of a method that has been built, per epoch between the clients that are `present`,
         (K,) bool; once between all."""
-        learned = size_of(method.parameters["hop2vec"]) if "hop2vec" in method.parameters else 0
-        model = size_of(*method.parameters.values()) - learned
-        clients = int(present.sum())
-        both = clients * model
         if method.options.version == "a":
-            return cls(both + clients * learned, both + _jacobians(method, present), 0)
-        acquired = method.acquired
+            return cls((), (_jacobians(method, present),), ())
+        acquired = unformed(method.acquired, dtype=torch.uint8)
         if method.options.private:
-            return _private(method, both, learned, present)
-        shared = (method.federation.clients - 1) * size_of(method.features)
-        return cls(both + clients * learned, both + clients * learned, acquired + shared)
+            return _private(method, acquired, present)
+        return cls((), (), (acquired, *[method.features] * (method.federation.clients - 1)))
 
 
 def _structure_size(method: Sender) -> int:
@@ -69,7 +67,7 @@ def _structure_size(method: Sender) -> int:
     return sum(size for name, size in sizes.items() if not name.startswith(apart))
 
 
-def _jacobians(method: Sender, present: Tensor) -> int:
+def _jacobians(method: Sender, present: Tensor) -> Tensor:
     """Version a, for every labelled node: its embedding, the derivative by θ_s and, for Hop2Vec, by the
     features of every node that reaches it."""
     options = method.options
@@ -85,10 +83,10 @@ def _jacobians(method: Sender, present: Tensor) -> int:
         pairs = reachable_pairs(method.adjacency, rows, hops)
         # Without g the derivative is ā_vq times the identity: one value.
         values += pairs * (1 if options.transform == "none" else width * options.structure_width)
-    return values * FLOAT
+    return unformed(values)
 
 
-def _private(method: Sender, both: int, learned: int, present: Tensor) -> Traffic:
+def _private(method: Sender, acquired: Tensor, present: Tensor) -> Traffic:
     """Appendix L.1: per epoch every client sends the others' labelled nodes its sums (eq. 49, 51) and,
     with a fixed S, their derivatives (eq. 50); once, each asks the others for the sums it needs.
 
@@ -99,12 +97,13 @@ def _private(method: Sender, both: int, learned: int, present: Tensor) -> Traffi
     federation = method.federation
     labelled, clients = federation.count(federation.train), int(present.sum())
     total, width = int(labelled[present].sum()), method.task.width
-    sums = (clients - 1) * total * width
-    up = both + clients * learned + sums * FLOAT
-    if not learned:
-        derivatives = _structure_size(method) * width * FLOAT
-        method.extras.setdefault("up_mb_per_epoch_by_paper", (up + clients * derivatives) / MEGA)
-        up += (clients - 1) * total * derivatives
-        method.extras.setdefault("up_mb_per_epoch", up / MEGA)
-    queries = int((labelled * (federation.nodes - federation.sizes)).sum())
-    return Traffic(up, both + learned, method.acquired + queries * FLOAT)
+    sums, learned = unformed((clients - 1) * total, width), method.parameters.get("hop2vec")
+    queries = unformed(int((labelled * (federation.nodes - federation.sizes)).sum()))
+    if learned is not None:
+        return Traffic((sums,), (learned,), (acquired, queries))
+    derivatives = unformed((clients - 1) * total, _structure_size(method), width)
+    up = clients * size_of(*method.parameters.values()) + size_of(sums)
+    by_paper = up + clients * _structure_size(method) * width * FLOAT
+    method.extras.setdefault("up_mb_per_epoch_by_paper", by_paper / MEGA)
+    method.extras.setdefault("up_mb_per_epoch", (up + size_of(derivatives)) / MEGA)
+    return Traffic((sums, derivatives), (), (acquired, queries))

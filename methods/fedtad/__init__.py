@@ -45,6 +45,7 @@ from fedsub.datasets.errors import UserError
 from fedsub.datasets.limits import Count, NonNegative, Positive, Size
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import FederatedMethod, Options, register
+from fedsub.methods.core.channel import Message
 from fedsub.methods.core.tasks import NodeClassification
 from fedsub.methods.fedtad.pseudo import (
     PseudoGraph,
@@ -140,52 +141,51 @@ class FedTAD(FederatedMethod):
         self.server_optimiser = make_adam(list(self.server.values()), options.rate, decay)
         self.maker_optimiser = make_adam(list(self.maker.values()), options.rate, decay)
 
-    def average(self) -> Parameters:
+    def aggregate(self, sent: Message) -> Message:
         """Σ_k p_k w_k after the server's steps; name → (1, …)."""
-        mean = super().average()
+        mean = super().aggregate(sent)
+        clients = {name: value.detach() for name, value in sent.items()}
         if self.partial:
             self.reliability = shares(self.found * self.present.unsqueeze(1), self.options.shared_over)
-        with torch.no_grad():
-            for name, value in mean.items():
-                self.server[name].copy_(value)
+        for name, value in mean.items():
+            self.server[name].copy_(value)
         for _ in range(self.options.server_rounds):
             noise = torch.randn(len(self.labels), self.options.noise, generator=self.generator)
-            self.distil(noise.to(self.device))
+            self.distil(noise.to(self.device), clients)
         return {name: value.detach().clone() for name, value in self.server.items()}
 
-    def distil(self, noise: Tensor) -> None:
-        """A step of the generator and the steps of the server's model, on one draw of noise (m, ·)."""
+    def distil(self, noise: Tensor, clients: Message) -> None:
+        """A step of the generator and the steps of the server's model, on one draw of noise (m, ·); `clients`
+        are their models, name → (K, …)."""
         self.maker_optimiser.zero_grad(set_to_none=True)
         with torch.enable_grad():
-            self.maker_loss(noise).backward()
+            self.maker_loss(noise, clients).backward()
         self.maker_optimiser.step()
         with torch.no_grad():
             graph = self.make(noise)
-            teachers = graph.outputs(self._clients())
+            teachers = graph.outputs(clients)
         for _ in range(self.options.model_steps):
             self.server_optimiser.zero_grad(set_to_none=True)
             with torch.enable_grad():
                 self.divergence(teachers, graph.outputs(self.server, self.dropout)).backward()
             self.server_optimiser.step()
 
-    def maker_loss(self, noise: Tensor) -> Tensor:
-        """What the generator minimises, ()."""
-        options, clients = self.options, self.federation.clients
+    def maker_loss(self, noise: Tensor, clients: Message) -> Tensor:
+        """What the generator minimises, (); `clients` are their models, name → (K, …)."""
+        options, count = self.options, self.federation.clients
         graph = self.make(noise)
-        frozen = {
-            name: torch.cat([value, self.server[name].detach()]) for name, value in self._clients().items()
-        }
+        frozen = {name: torch.cat([value, self.server[name].detach()]) for name, value in clients.items()}
         outputs = graph.outputs(frozen)
-        teachers, student = outputs[:clients], outputs[clients:]
-        losses = functional.cross_entropy(
-            teachers.flatten(0, 1), self.labels.repeat(clients), reduction="none"
-        )
-        semantic = self._weighed(losses.view(clients, -1))
+        teachers, student = outputs[:count], outputs[count:]
+        losses = functional.cross_entropy(teachers.flatten(0, 1), self.labels.repeat(count), reduction="none")
+        semantic = self._weighed(losses.view(count, -1))
         apart = torch.cdist(noise, noise, compute_mode="donot_use_mm_for_euclid_dist").square()
         unlike = manhattan(graph.features) / graph.features.shape[1]
         diversity = torch.exp(-(apart * unlike).mean() / noise.shape[1])
         divergence = self.divergence(teachers.detach(), student)
-        return options.semantic * semantic - divergence + options.diversity * self.channel.senders * diversity
+        return (
+            options.semantic * semantic - divergence + options.diversity * int(self.present.sum()) * diversity
+        )
 
     def make(self, noise: Tensor) -> PseudoGraph:
         """The graph that the generator makes of noise, (m, ·)."""
@@ -204,9 +204,6 @@ class FedTAD(FederatedMethod):
         count = torch.bincount(self.labels, minlength=self.task.width)
         weight = (self.reliability / count)[:, self.labels]
         return (weight * losses).sum()
-
-    def _clients(self) -> Parameters:
-        return {name: self.parameters[name].detach() for name in self.shared()}
 
 
 def _leaves(values: Mapping[str, Tensor]) -> Parameters:

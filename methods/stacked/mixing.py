@@ -39,3 +39,11 @@ def column(each: Tensor, value: Tensor) -> Tensor:
 def weighted_mean(value: Tensor, weights: Tensor) -> Tensor:
     """Σ_k p_k of a stacked value, (K, …) → (1, …), detached; `weights` (K,)."""
     return (weights @ value.detach().flatten(1)).view_as(value[:1])
+
+
+def renewed(new: Tensor, old: Tensor, who: Tensor) -> Tensor:
+    """`new` for the clients of `who`, (K,) bool, `old` for the others; (K, …).
+
+    Either may be (1, …). If `who` is everyone, `new` itself.
+    """
+    return new if bool(who.all()) else torch.where(column(who, new), new, old)

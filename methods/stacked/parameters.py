@@ -86,17 +86,23 @@ def check_begins(method: str, parameters: Weights, words: Iterable[str]) -> None
             raise unknown("parameter", word, parameters, f" in unshared of {method}")
 
 
-def check_averages(method: str, averages: Weights, shared: Weights) -> None:
-    """Raises UserError for an average of what is no shared parameter, and for one of another shape than its
-    parameter's, with one slice for all or one for each."""
-    for name, value in averages.items():
-        if name not in shared:
-            raise unknown("shared parameter", name, shared, f" in average() of {method}")
+def check_answer(method: str, answer: Weights, sent: Weights, shared: Weights) -> None:
+    """Raises UserError, beginning with the method's name, for an answer that is no tensor, leaves out a
+    parameter that was sent, or does not fit the shared parameter of its name: one slice for all, or for each.
+    """
+    for name, value in answer.items():
         if not isinstance(value, Tensor):
-            raise UserError(f"{method}'s average() gives {name} as a {type(value).__name__}: give a tensor")
+            raise UserError(f"{method}'s aggregate() gives {name} as a {type(value).__name__}: give a tensor")
+        if name not in shared:
+            continue
         wanted = shared[name].shape
         if value.dim() != len(wanted) or value.shape[1:] != wanted[1:] or len(value) not in (1, wanted[0]):
             raise UserError(
-                f"{method}'s average() gives {name} the shape {tuple(value.shape)}: it must be "
+                f"{method}'s aggregate() gives {name} the shape {tuple(value.shape)}: it must be "
                 f"{(1, *wanted[1:])}, one slice for all clients, or {tuple(wanted)}"
             )
+    if missing := [name for name in sent if name in shared and name not in answer]:
+        raise UserError(
+            f"{method}'s aggregate() leaves out {missing[0]}: answer every parameter that was sent, or name"
+            " in `unshared` the first part of what stays with the clients"
+        )

@@ -8,6 +8,7 @@ import torch
 from fedsub.datasets.errors import UserError
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Schedule
+from fedsub.methods.core.training import end_round, start_round
 from fedsub.methods.fedala import FedALA
 from tests.methods.loops import Clients, assert_equal, leaves, mean, optimiser_of
 
@@ -90,12 +91,12 @@ def test_with_part_of_the_nodes_mixing_lowers_the_loss_of_what_was_received():
     clients = Clients(SCHEDULE)
     ours = clients.create("fedala", {"rate": 10.0, "layers": 0})
     ours.build()
-    ours.train_round(1)
-    ours.exchange(1)
+    start_round(ours, 1)
+    end_round(ours)
     plain = clients.create("fedavg")
     plain.build()
-    plain.train_round(1)
-    plain.exchange(1)
+    start_round(plain, 1)
+    end_round(plain)
     with torch.no_grad():
         assert float(ours.task.loss(ours.logits(None))) < float(plain.task.loss(plain.logits(None)))
 

@@ -12,7 +12,7 @@ from fedsub.datasets.errors import UserError
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.setting import make_setting
-from fedsub.methods.core.training import train
+from fedsub.methods.core.training import end_round, start_round, train
 from fedsub.methods.fedaux import VECTOR
 from tests.methods.federations import community_federation
 from tests.methods.loops import WIDTHS, Clients, assert_equal, leaves, numbers, optimiser_of
@@ -88,9 +88,9 @@ def test_it_equals_a_plain_loop(backbone, options):
 def test_with_beta_zero_weights_and_vectors_are_the_plain_mean_and_masks_stay():
     method = Clients(SCHEDULE, dropout=0.5).create("fedaux", {"beta": 0.0})
     method.build()
-    method.train_round(1)
+    start_round(method, 1)
     before = {name: value.detach().clone() for name, value in method.parameters.items()}
-    method.exchange(1)
+    end_round(method)
     for name, value in method.parameters.items():
         expected = before[name]
         if not name.startswith("mask."):
@@ -103,9 +103,9 @@ def test_with_beta_zero_and_absent_clients_it_is_the_mean_of_those_present():
     method = Clients(schedule, dropout=0.5).create("fedaux", {"beta": 0.0})
     method.build()
     method.attend(1)
-    method.train_round(1)
+    start_round(method, 1)
     before = method.parameters[VECTOR].detach().clone()
-    method.exchange(1)
+    end_round(method)
     assert not method.present.all()
     expected = before[method.present].mean(dim=0)
     for client in method.receiving.nonzero().flatten().tolist():
@@ -142,9 +142,9 @@ def test_the_mean_cosine_is_over_clients_that_send_their_vector():
     method = Clients(replace(SCHEDULE, leavers="2@1+3@1"), clients=4).create("fedaux")
     method.build()
     method.attend(1)
-    method.train_round(1)
+    start_round(method, 1)
     first, second = method.parameters[VECTOR].detach().flatten(1)[:2].clone()
-    method.exchange(1)
+    end_round(method)
     expected = float(functional.cosine_similarity(first, second, dim=0))
     assert method.by_round["vector_cosine"] == [pytest.approx(expected, abs=1e-6)]
 

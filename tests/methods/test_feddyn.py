@@ -10,7 +10,7 @@ from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.server_rules import ServerRule
 from fedsub.methods.core.setting import make_setting
-from fedsub.methods.core.training import train
+from fedsub.methods.core.training import end_round, start_round, train
 from fedsub.methods.feddyn import DynamicRegularisation, FedDyn
 from tests.methods.federations import small_federation
 
@@ -93,9 +93,9 @@ def test_a_client_remembers_what_it_trained_and_not_what_it_sent() -> None:
     method = registry.create("feddyn", {"alpha": 0.1}, setting)
     assert isinstance(method, FedDyn)
     method.build()
-    method.train_round(1)
+    start_round(method, 1)
     drift = {name: (value - method.received[name]).detach() for name, value in method.parameters.items()}
-    method.exchange(1)
+    end_round(method)
     assert isinstance(method.rule, DynamicRegularisation)
     for name, value in drift.items():
         torch.testing.assert_close(method.rule.gradient[name], -0.1 * value)

@@ -9,7 +9,7 @@ import torch.nn.functional as functional
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.setting import make_setting
-from fedsub.methods.core.training import train
+from fedsub.methods.core.training import start_round, train
 from fedsub.methods.fedsgd import FedSGD
 from tests.methods.federations import small_federation
 
@@ -56,7 +56,7 @@ def test_three_rounds_equal_averaged_client_gradients(backbone: str, weighting: 
     looped.build()
     adam = torch.optim.Adam(looped.parameters.values(), lr=0.01, weight_decay=1e-3)
     for number in range(1, 4):
-        shared.train_round(number)
+        start_round(shared, number)
         gradients = client_gradients(looped)
         for index, value in enumerate(looped.parameters.values()):
             terms = zip(looped.weights, gradients, strict=True)

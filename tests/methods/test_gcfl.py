@@ -15,7 +15,7 @@ from fedsub.datasets.splits import make_split
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
 from fedsub.methods.core.setting import make_setting
-from fedsub.methods.core.training import train
+from fedsub.methods.core.training import end_round, start_round, train
 from fedsub.methods.gcfl import GCFL, GCFLPlus, minimum_cut, time_warping_distances
 from tests.methods.federations import SPLIT, small_dataset, small_federation
 
@@ -75,9 +75,9 @@ def test_clusters_average_by_their_clients_shares():
     method = create("gcfl", planted(), schedule)
     method.build()
     method.clusters = torch.tensor([0, 1, 0, 2, 1, 0])
-    method.train_round(1)
+    start_round(method, 1)
     before = {name: value.detach().clone() for name, value in method.parameters.items()}
-    method.exchange(1)
+    end_round(method)
     for members in ([0, 2, 5], [1, 4], [3]):
         share = method.task.train_count[members].float()
         for name, value in before.items():
@@ -138,13 +138,13 @@ def test_a_stragglers_norm_is_of_its_own_last_step():
     for epochs in (1, 2, 3):
         method = create("gcfl+", federation, Schedule(rounds=1, local_epochs=epochs), **fixed)
         method.build()
-        method.train_round(1)
+        start_round(method, 1)
         assert isinstance(method, GCFLPlus)
         norms[epochs] = method.norm.clone()
     method = create("gcfl+", federation, Schedule(rounds=1, local_epochs=3, stragglers=0.5), **fixed)
     method.build()
     method.attend(1)
-    method.train_round(1)
+    start_round(method, 1)
     own = method.epochs.tolist()
     assert isinstance(method, GCFLPlus)
     assert min(own) < 3

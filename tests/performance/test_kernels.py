@@ -17,6 +17,7 @@ from fedsub.datasets.federation import Federation
 from fedsub.methods.adafgl.messages import Messages
 from fedsub.methods.adafgl.smoothing import Smoothing
 from fedsub.methods.core.base import FederatedMethod
+from fedsub.methods.core.training import end_round
 from fedsub.methods.fediih.routing import Routing
 from fedsub.methods.stacked import kernels, sparse
 from fedsub.methods.stacked.activation import Dropout, activate
@@ -194,7 +195,7 @@ def test_proximal_term(benchmark: Any, built: FederatedMethod, kind: str) -> Non
 
 
 def test_average_and_broadcast(benchmark: Any, built: FederatedMethod) -> None:
-    benchmark(partial(built.exchange, 1))
+    benchmark(partial(end_round, built))
 
 
 def test_mixing_by_matrix(benchmark: Any, built: FederatedMethod) -> None:

@@ -22,6 +22,7 @@ from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
 from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.tasks.base import Evaluation
+from fedsub.methods.core.training import end_round, start_round
 from fedsub.methods.stacked.memory import keep_freed_memory
 
 SPLIT = "ratio-per-client[train=0.2,validation=0.4,test=0.4]"
@@ -58,9 +59,9 @@ def one_round(method: FederatedMethod) -> Callable[[], Evaluation]:
 
     def run() -> Evaluation:
         number = next(numbers)
-        method.train_round(number)
+        start_round(method, number)
         found = method.setting.scoring.evaluate(method.predict())
-        method.exchange(number)
+        end_round(method)
         return found
 
     return run

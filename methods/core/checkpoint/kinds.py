@@ -86,6 +86,8 @@ def digest(value: Tensor | np.ndarray) -> str:
     parts = components(value) if isinstance(value, Tensor) else (torch.from_numpy(as_bytes(value)),)
     whole = hashlib.blake2b(digest_size=DIGEST_BYTES)
     for part in parts:
+        if part.is_meta:
+            continue
         whole.update(part.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return whole.hexdigest()
 

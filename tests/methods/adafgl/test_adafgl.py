@@ -14,6 +14,7 @@ from fedsub.methods.adafgl.homophily import halves, homophily
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Schedule
 from fedsub.methods.core.tasks import NodeClassification
+from fedsub.methods.core.training import end_round, start_round
 from fedsub.methods.core.twin import PREFIX
 from tests.methods.adafgl.first_layers import first_layer
 from tests.methods.federations import community_federation, small_federation
@@ -225,16 +226,16 @@ def test_in_the_second_step_clients_are_alone():
         assert isinstance(method, AdaFGL)
         method.build()
         for number in (1, 2):
-            method.train_round(number)
-            method.exchange(number)
-        method.train_round(3)
+            start_round(method, number)
+            end_round(method)
+        start_round(method, 3)
     with torch.no_grad():
         for value in spoilt.parameters.values():
             value[1] += 1.0
     for method in (found, spoilt):
-        method.exchange(3)
-        method.train_round(4)
-        method.exchange(4)
+        end_round(method)
+        start_round(method, 4)
+        end_round(method)
     for name, value in found.parameters.items():
         assert torch.equal(value[[0, 2]], spoilt.parameters[name][[0, 2]])
     assert any(not torch.equal(v[1], spoilt.parameters[n][1]) for n, v in found.parameters.items())
@@ -280,8 +281,8 @@ def test_the_extractor_kept_is_the_most_accurate_on_validation(metric):
     method.build()
     scores, models = [], []
     for number in range(1, method.federated_rounds + 1):
-        method.train_round(number)
-        method.exchange(number)
+        start_round(method, number)
+        end_round(method)
         federation, right = clients.federation, method.predict().argmax(dim=1) == clients.federation.labels
         own = [federation.validation & (federation.client == k) for k in range(federation.clients)]
         per_client = torch.stack([right[rows].double().mean() for rows in own])
@@ -289,7 +290,7 @@ def test_the_extractor_kept_is_the_most_accurate_on_validation(metric):
         models.append(method.received)
     best = scores.index(max(scores))
     assert best < len(scores) - 1
-    method.train_round(method.federated_rounds + 1)
+    start_round(method, method.federated_rounds + 1)
     for name, value in models[best].items():
         assert torch.equal(method.parameters[name][:1], value)
 

@@ -11,10 +11,10 @@ from torch import Tensor
 from fedsub.datasets.errors import UserError
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
+from fedsub.methods.core.channel import Message
 from fedsub.methods.core.setting import make_setting
-from fedsub.methods.core.training import DivergedError, train
+from fedsub.methods.core.training import DivergedError, end_round, train
 from fedsub.methods.fedavg import FedAvg
-from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.federations import small_federation
 
 FEDERATION = small_federation(clients=4, nodes=80, scheme="louvain")
@@ -55,13 +55,13 @@ def test_every_client_starts_from_what_it_received() -> None:
 def test_an_average_without_a_shared_parameter_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would be counted as sent, and never averaged."""
 
-    def shortened(self: FederatedMethod) -> Parameters:
-        return dict([*FederatedMethod.average(self).items()][1:])
+    def shortened(self: FederatedMethod, sent: Message) -> Message:
+        return dict([*FederatedMethod.aggregate(self, sent).items()][1:])
 
     method = built()
-    monkeypatch.setattr(FedAvg, "average", shortened)
-    with pytest.raises(UserError, match=r"fedavg's average\(\) leaves out layers\.0\.weight"):
-        method.exchange(1)
+    monkeypatch.setattr(FedAvg, "aggregate", shortened)
+    with pytest.raises(UserError, match=r"fedavg's aggregate\(\) leaves out layers\.0\.weight"):
+        end_round(method)
 
 
 @pytest.mark.parametrize(
@@ -69,24 +69,21 @@ def test_an_average_without_a_shared_parameter_is_refused(monkeypatch: pytest.Mo
     [
         (
             lambda server: {n: v[0] for n, v in server.items()},
-            r"average\(\) gives layers\.0\.weight the shape",
-        ),
-        (
-            lambda server: {**server, "layer": server["head.bias"]},
-            r"unknown shared parameter 'layer' in average\(\)",
+            r"aggregate\(\) gives layers\.0\.weight the shape",
         ),
         (lambda server: {n: torch.cat([v, v]) for n, v in server.items()}, "one slice for all clients, or"),
         (lambda server: {n: v.detach().numpy() for n, v in server.items()}, "as a ndarray: give a tensor"),
     ],
 )
 def test_an_average_of_another_shape_or_of_nothing_is_refused(
-    change: Callable[[Parameters], Parameters], words: str, monkeypatch: pytest.MonkeyPatch
+    change: Callable[[Message], Message], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would be spread over what it does not fit, or end in torch's words."""
     method = built()
-    monkeypatch.setattr(FedAvg, "average", lambda self: change(FederatedMethod.average(self)))
+    aggregate = FederatedMethod.aggregate
+    monkeypatch.setattr(FedAvg, "aggregate", lambda self, sent: change(aggregate(self, sent)))
     with pytest.raises(UserError, match=words):
-        method.exchange(1)
+        end_round(method)
 
 
 def test_unshared_takes_whole_parts_of_names_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,19 +96,6 @@ def test_unshared_takes_whole_parts_of_names_that_there_are(monkeypatch: pytest.
     monkeypatch.setattr(FedAvg, "unshared", "head")
     with pytest.raises(UserError, match=r"unshared must be a tuple of names: write \('head',\)"):
         built()
-
-
-def test_what_is_unshared_is_not_averaged_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would be sent, uncounted, and every client's own would be lost."""
-    monkeypatch.setattr(FedAvg, "unshared", ("head",))
-
-    def everything(self: FederatedMethod) -> Parameters:
-        return {name: value.mean(dim=0, keepdim=True) for name, value in self.parameters.items()}
-
-    method = built()
-    monkeypatch.setattr(FedAvg, "average", everything)
-    with pytest.raises(UserError, match="unknown shared parameter 'head"):
-        method.exchange(1)
 
 
 def test_predictions_that_are_no_numbers_are_no_result(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import torch
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Schedule
 from fedsub.methods.core.setting import make_setting
-from fedsub.methods.core.training import neighbours, train
+from fedsub.methods.core.training import end_round, neighbours, start_round, train
 from fedsub.methods.stacked.architecture import Architecture
 from tests.methods.federations import small_federation
 from tests.methods.oracle import client_parts, forward
@@ -40,8 +40,8 @@ def test_its_model_is_the_one_that_predicts(name: str):
     method = create(name)
     method.build()
     for number in range(1, 4):
-        method.train_round(number)
-        method.exchange(number)
+        start_round(method, number)
+        end_round(method)
     if name == "apfl":
         method.alpha.copy_(torch.tensor([0.0, 0.3, 0.7, 1.0]))
     before = method.predict()

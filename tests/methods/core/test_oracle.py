@@ -10,7 +10,7 @@ from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.rounds import Round
 from fedsub.methods.core.schedule import AVERAGINGS
 from fedsub.methods.core.setting import make_setting
-from fedsub.methods.core.training import train
+from fedsub.methods.core.training import start_round, train
 from tests.methods.federations import small_federation
 from tests.methods.oracle import train_by_loop
 from tests.methods.second_device import DEVICES, on_device
@@ -66,7 +66,7 @@ def test_local_clients_do_not_touch_each_other():
     setting = make_setting(federation, Architecture(hidden=(8,), dropout=0.0), Schedule(rounds=3), seed=0)
     method = registry.create("local", {}, setting)
     method.build()
-    method.train_round(1)
+    start_round(method, 1)
     method.optimiser.zero_grad()
     logits = method.logits(None)
     logits[federation.client == 1].sum().backward()

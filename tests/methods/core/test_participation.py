@@ -23,7 +23,7 @@ from fedsub.methods.core.participation import Attendance
 from fedsub.methods.core.server_rules import ServerRule
 from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.tasks import NodeClassification
-from fedsub.methods.core.training import train
+from fedsub.methods.core.training import end_round, start_round, train
 from fedsub.methods.stacked.mixing import weighted_mean
 from fedsub.methods.stacked.optimiser import MaskedOptimiser
 from tests.methods.federations import community_federation, small_federation
@@ -117,10 +117,10 @@ def test_an_absent_client_stays_as_it_was_and_exchanges_nothing(name: str, optio
     moved = False
     for number, _ in zip(rounds_of(method), rounds_of(other), strict=True):
         before = client_state(method)
-        loss = method.train_round(number)
+        loss = start_round(method, number)
         assert torch.isfinite(loss)
         trained = client_state(method)
-        method.exchange(number)
+        end_round(method)
         received = client_state(method)
         round_with_nonsense(other, number, models=not one_model)
         active = slice(None) if one_model else method.present | method.receiving
@@ -180,11 +180,11 @@ def round_with_nonsense(method: FederatedMethod, number: int, models: bool) -> N
     assert isinstance(task, NodeClassification)
     labels = task.train_labels
     task.train_labels = torch.where(idle[task.client[task.train]], (labels + 1) % task.width, labels)
-    method.train_round(number)
+    start_round(method, number)
     with torch.no_grad():
         for value in method.parameters.values() if models else ():
             value[idle] = 100 * value[idle] + 1
-    method.exchange(number)
+    end_round(method)
     task.train_labels = labels
 
 
@@ -194,10 +194,10 @@ def test_a_round_of_fedavg_by_hand() -> None:
     federation = small_federation(clients=3)
     method = registry.create("fedavg", {}, make_setting(federation, NETWORK, schedule))
     method.build()
-    method.train_round(1)
+    start_round(method, 1)
     first = {name: value.detach().clone() for name, value in method.parameters.items()}
     count = federation.count(federation.train).float()
-    method.exchange(1)
+    end_round(method)
     for name, value in method.parameters.items():
         mean = (count[:, None] * first[name].flatten(1)).sum(0) / count.sum()
         torch.testing.assert_close(value.detach()[0].flatten(), mean)
@@ -205,9 +205,9 @@ def test_a_round_of_fedavg_by_hand() -> None:
         assert torch.equal(value[0], value[2])
     start = {name: value.detach().clone() for name, value in method.parameters.items()}
     method.attend(2)
-    method.train_round(2)
+    start_round(method, 2)
     own = {name: value.detach().clone() for name, value in method.parameters.items()}
-    method.exchange(2)
+    end_round(method)
     for name, value in method.parameters.items():
         assert value.grad is not None
         torch.testing.assert_close(
@@ -226,9 +226,9 @@ def test_scaffold_weighs_controls_over_all_and_models_over_those_present() -> No
     setting = make_setting(small_federation(clients=4), NETWORK, schedule)
     method: Any = registry.create("scaffold", {}, setting)
     for number in rounds_of(method):
-        method.train_round(number)
+        start_round(method, number)
         mean = {n: v.detach()[method.present].mean(0, keepdim=True) for n, v in method.parameters.items()}
-        method.exchange(number)
+        end_round(method)
         for name, control in method.control.items():
             torch.testing.assert_close(method.received[name], mean[name])
             torch.testing.assert_close(method.server_control[name], control.mean(0, keepdim=True))
@@ -241,13 +241,13 @@ def test_feddyn_keeps_the_papers_rule() -> None:
     method: Any = registry.create("feddyn", {"alpha": 0.1}, setting)
     h: dict[str, Any] = {}
     for number in rounds_of(method):
-        method.train_round(number)
+        start_round(method, number)
         expected = {}
         for name, value in method.parameters.items():
             sent = value.detach()[method.present]
             h[name] = h.get(name, 0) - 0.1 / 4 * (sent - method.received[name]).sum(0)
             expected[name] = sent.mean(0) - h[name] / 0.1
-        method.exchange(number)
+        end_round(method)
         for name, value in expected.items():
             torch.testing.assert_close(method.received[name][0], value)
 

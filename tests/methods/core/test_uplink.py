@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -19,7 +17,7 @@ from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
 from fedsub.methods.core.compression import Compression, largest, quantised
 from fedsub.methods.core.privacy import GaussianMechanism, clip, epsilon
 from fedsub.methods.core.setting import make_setting
-from fedsub.methods.core.training import train
+from fedsub.methods.core.training import end_round, serve, start_round, train
 from fedsub.methods.core.uplink import Uplink
 from tests.methods.federations import small_federation
 from tests.methods.rounding import agree, assert_agree
@@ -67,10 +65,10 @@ def test_no_noise_and_a_wide_clip_change_nothing(name: str) -> None:
 def test_the_server_sees_clipped_updates() -> None:
     method = method_of("fedavg", replace(PLAIN, privacy_clip=0.05))
     method.build()
-    method.train_round(1)
+    start_round(method, 1)
     own = {name: value.detach().clone() for name, value in method.parameters.items()}
-    with method.upload():
-        seen = [(method.parameters[name] - method.received[name]).flatten(1) for name in own]
+    arrived = method.channel.up(method.send(), method.received)
+    seen = [(arrived[name] - method.received[name]).flatten(1) for name in own]
     assert torch.cat(seen, 1).norm(dim=1) == pytest.approx([0.05] * 3, rel=1e-4)
     assert all(torch.equal(method.parameters[name], value) for name, value in own.items())
 
@@ -226,7 +224,7 @@ def test_ten_seeds_draw_ten_noises() -> None:
 def test_all_values_equal_the_plain_run_to_the_digit() -> None:
     plain, sent = method_of("fedavg", PLAIN), method_of("fedavg", replace(PLAIN, top_k=1.0))
     assert train(plain).curve == train(sent).curve
-    assert sent.uplink is None
+    assert sent.channel.uplink is None
 
 
 @pytest.mark.parametrize(
@@ -248,45 +246,30 @@ def test_a_method_that_sends_something_else_is_refused(name: str, changes: dict[
 
 
 @pytest.mark.parametrize("name", ["fedaux", "fedgta", "fediih", "gcfl+", "scaffold"])
-def test_small_models_are_mixed_and_what_goes_beside_them_goes_as_it_is(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_small_models_are_mixed_and_what_goes_beside_them_goes_as_it_is(name: str) -> None:
     """Moments, controls and norms are those of the clients' own models; the server mixes what came."""
     share = 0.3
     small, plain, by_hand = (method_of(name, replace(PLAIN, top_k=part)) for part in (share, 1.0, 1.0))
-    beside: dict[FederatedMethod, list[Tensor | int]] = {}
     for method in (small, plain, by_hand):
         method.build()
-        method.train_round(1)
-        beside[method] = []
-        monkeypatch.setattr(method.channel, "up", lambda *payload, to=beside[method]: to.extend(payload))
-    own = {key: by_hand.parameters[key].detach() for key in by_hand.shared()}
-    start = {key: by_hand.received[key].expand_as(value) for key, value in own.items()}
-    change = torch.cat([(value - start[key]).flatten(1) for key, value in own.items()], dim=1)
+        start_round(method, 1)
+    with torch.no_grad():
+        message = {key: value.detach().clone() for key, value in by_hand.send().items()}
+    start = {key: value.expand_as(message[key]) for key, value in by_hand.received.items()}
+    change = torch.cat([(message[key] - value).flatten(1) for key, value in start.items()], dim=1)
     least = change.abs().sort(dim=1, descending=True).values[:, round(share * change.shape[1]) - 1]
     kept = torch.where(change.abs() >= least.unsqueeze(1), change, 0)
-    parts = kept.split([value[0].numel() for value in own.values()], dim=1)
-    came = {key: start[key] + part.view_as(start[key]) for key, part in zip(own, parts, strict=True)}
-
-    @contextmanager
-    def upload() -> Iterator[None]:
-        before, by_hand.parameters = by_hand.parameters, by_hand.parameters | came
-        yield
-        by_hand.parameters = before
-
-    monkeypatch.setattr(by_hand, "upload", upload)
-    for method in (small, plain, by_hand):
-        method.exchange(1)
+    parts = kept.split([value[0].numel() for value in start.values()], dim=1)
+    came = {key: value + part.view_as(value) for (key, value), part in zip(start.items(), parts, strict=True)}
+    end_round(small)
+    end_round(plain)
+    with torch.no_grad():
+        by_hand.receive(serve(by_hand, message | came))
     for key, value in by_hand.parameters.items():
         torch.testing.assert_close(small.parameters[key], value)
-    assert not all(agree(small.parameters[key], plain.parameters[key]) for key in own)
-    models = [each for each in beside[plain] if any(each is plain.parameters[key] for key in own)]
-    others = [each for each in beside[plain] if not any(each is model for model in models)]
-    assert len(models) == len(own)
-    assert len(others) == len(beside[small])
-    for found, wanted in zip(beside[small], others, strict=True):
-        assert_agree(torch.as_tensor(found), torch.as_tensor(wanted))
-    assert small.channel.bytes_up == 3 * Compression(0, share, False).size(change.shape[1])
+    assert not all(agree(small.parameters[key], plain.parameters[key]) for key in start)
+    beside = sum(value.numel() * 4 for key, value in message.items() if key not in start)
+    assert small.channel.bytes_up == 3 * Compression(0, share, False).size(change.shape[1]) + beside
 
 
 @cache

@@ -22,6 +22,7 @@ from fedsub.datasets.splits import make_split
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.setting import Setting, make_setting, with_backbone
+from fedsub.methods.core.sizes import size_of
 from fedsub.methods.core.training import train
 from fedsub.methods.fedcog import FedCog
 from fedsub.methods.fedcog.coupling import CoupledConvolution, couple
@@ -274,7 +275,8 @@ def test_sparse_and_dense_propagation_agree(terms: int, monkeypatch: pytest.Monk
     assert isinstance(second, torch.Tensor)
     np.testing.assert_allclose(first.toarray(), second.numpy(), atol=1e-6)
     assert sparse.sent == dense.sent
-    assert sparse.sent.sparse_bytes < sparse.sent.dense_bytes
+    forms = sparse.sent.forms()
+    assert size_of(*forms["nonzero"]) < size_of(*forms["sparse"]) < size_of(*forms["dense"])
 
 
 def test_plain_propagation_is_each_clients_own() -> None:

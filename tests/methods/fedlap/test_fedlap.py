@@ -19,7 +19,7 @@ from fedsub.datasets.splits import make_split
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.setting import make_setting
-from fedsub.methods.core.training import train
+from fedsub.methods.core.training import start_round, train
 from fedsub.methods.fedlap import LEARNED, FedLap
 from fedsub.methods.fedsgd import FedSGD
 from fedsub.methods.stacked.parameters import Parameters
@@ -271,7 +271,7 @@ def test_the_part_of_a_client_that_is_absent_is_left_out(parts):
         torch.testing.assert_close(
             gradient[0, alone], -2 * expected * s[alone] / s.square().sum(), rtol=1e-3, atol=1e-7
         )
-        method.train_round(number)
+        start_round(method, number)
 
 
 def known_rows(federation) -> int:

@@ -14,7 +14,7 @@ from fedsub.datasets.splits import make_split
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.setting import Setting, make_setting
-from fedsub.methods.core.training import train
+from fedsub.methods.core.training import end_round, start_round, train
 from fedsub.methods.fedlit import FedLIT, average_channels
 from fedsub.methods.fedlit.clustering import EdgeClustering, align, greedy_match, regroup
 from fedsub.methods.stacked.segments import Segments
@@ -167,7 +167,9 @@ def test_round_trip(backbone: str):
     for name, server in method.server_channels.items():
         assert torch.equal(server[match], method.parameters[name])
     size = sum(value.numel() for value in method.parameters.values()) + method.centroids.numel()
-    assert outcome.bytes["up"] == outcome.bytes["down"] == 4 * size
+    # Besides, a client says which of its three channels its training nodes have.
+    assert outcome.bytes["up"] == 4 * size + 4 * 3
+    assert outcome.bytes["down"] == 4 * size
 
 
 def test_occupied_needs_a_training_node():
@@ -188,10 +190,10 @@ def test_clients_without_edges_have_no_say_in_link_types():
     method = registry.create("fedlit", {"types": 3, "width": 8}, make_setting(federation, Architecture()))
     assert isinstance(method, FedLIT)
     method.build()
-    method.train_round(1)
+    start_round(method, 1)
     before = method.centroids.clone()
     assert before[0].abs().sum() == before[3].abs().sum() == 0
-    method.exchange(1)
+    end_round(method)
     match = align(before, before[1])
     assert match[1].tolist() == [0, 1, 2]
     expected = (before[1] + regroup(before, match)[2]) / 2

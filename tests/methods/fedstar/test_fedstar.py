@@ -9,7 +9,7 @@ from fedsub.datasets.errors import UserError
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.setting import Setting, make_setting
-from fedsub.methods.core.training import train
+from fedsub.methods.core.training import end_round, start_round, train
 from fedsub.methods.fedstar import FedStar
 from fedsub.methods.fedstar.encoding import structure_encoding
 from fedsub.methods.stacked import walks
@@ -64,11 +64,11 @@ def test_only_the_structure_encoder_moves(backbone: str, head: str):
 def test_average_is_weighted_by_training_nodes():
     method = registry.create("fedstar", {"width": 5}, _setting())
     method.build()
-    method.train_round(1)
+    start_round(method, 1)
     name = "structure.1.weight"
     before = method.parameters[name].detach().clone()
     count = method.task.train_count.float()
-    method.exchange(1)
+    end_round(method)
     expected = (before * (count / count.sum()).view(-1, 1, 1)).sum(dim=0)
     assert torch.allclose(method.parameters[name][2], expected, atol=1e-6)
 

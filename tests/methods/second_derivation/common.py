@@ -17,6 +17,7 @@ from fedsub.datasets.splits import make_split
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
 from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.training import end_round, start_round
 from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, optimiser_of
 from tests.methods.oracle import client_parts
@@ -76,8 +77,9 @@ class Pair:
 
     def compare(self, number: int) -> Parameters:
         """Play a round of the stacked method; its clients must hold what the models hold. Returns a copy."""
-        self.method.train_round(number)
-        self.method.exchange(number)
+        self.method.attend(number)
+        start_round(self.method, number)
+        end_round(self.method)
         assert gap(self.method.parameters, self.models) < TOLERANCE
         return copied(self.method.parameters)
 

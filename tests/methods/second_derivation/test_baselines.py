@@ -24,6 +24,7 @@ import pytest
 import torch
 
 from fedsub.datasets.federation import Federation
+from fedsub.methods.core.training import end_round, start_round
 from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import numbers, optimiser_of
 from tests.methods.oracle import client_parts
@@ -177,8 +178,8 @@ def test_fedsgd(federation: Federation, backbone: str, schedule: dict[str, Any])
                 (share * cross_entropy(parts[k], model, backbone)).backward()
             optimiser.step()
             sent += len(present)
-        method.train_round(number)
-        method.exchange(number)
+        start_round(method, number)
+        end_round(method)
         for name, value in model.items():
             torch.testing.assert_close(method.parameters[name][0], value, atol=TOLERANCE, rtol=TOLERANCE)
     assert method.channel.bytes_up == method.channel.bytes_down == FLOAT * sent * numbers(model)

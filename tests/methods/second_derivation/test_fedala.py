@@ -29,6 +29,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedsub.methods.core.training import end_round, start_round
 from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, mean
 from tests.methods.oracle import forward
@@ -124,8 +125,8 @@ def compare(backbone: str, options: dict[str, Any], schedule: dict[str, Any]) ->
         for k in now.present:
             fit(pair.optimisers[k], partial(objective, pair.parts[k], models[k], backbone), now.epochs[k])
         server = mean([models[k] for k in now.present], now.weights)
-        pair.method.train_round(number)
-        pair.method.exchange(number)
+        start_round(pair.method, number)
+        end_round(pair.method)
         for k in now.receiving:
             sample = drawn(pair.parts[k], draws[-1], starts[k], options["share"])
             part = {**pair.parts[k], "train": sample}

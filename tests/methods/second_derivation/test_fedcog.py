@@ -41,6 +41,7 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from fedsub.datasets.federation import Federation
+from fedsub.methods.core.training import end_round, start_round
 from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import mean, numbers, optimiser_of
 from tests.methods.second_derivation.common import (
@@ -264,8 +265,8 @@ class Loop:
             self.method.attend(number)
             present = self.method.present.nonzero().flatten().tolist()
             receiving = self.method.receiving.nonzero().flatten().tolist()
-            self.method.train_round(number)
-            self.method.exchange(number)
+            start_round(self.method, number)
+            end_round(self.method)
             for _ in range(schedule.local_epochs):
                 for optimiser in self.optimisers:
                     optimiser.zero_grad()
@@ -457,8 +458,8 @@ def test_a_descent_step_is_that_on_the_whole_graph(federation: Federation, weigh
     everyone = list(range(CLIENTS))
     losses = [p * loop.loss(k, parts[k]) for k, p in zip(everyone, loop.shares(everyone), strict=True)]
     slopes = torch.autograd.grad(torch.stack(losses).sum(), list(w.values()))
-    loop.method.train_round(1)
-    loop.method.exchange(1)
+    start_round(loop.method, 1)
+    end_round(loop.method)
     with torch.no_grad():
         new = {n: v - RATE * (slope + DECAY * v) for (n, v), slope in zip(w.items(), slopes, strict=True)}
     assert gap(loop.method.parameters, [new] * CLIENTS) < TOLERANCE

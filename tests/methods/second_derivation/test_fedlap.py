@@ -45,6 +45,7 @@ from fedsub.datasets.federation import Federation
 from fedsub.datasets.graph import largest_component
 from fedsub.datasets.registry import load
 from fedsub.datasets.seeding import stream
+from fedsub.methods.core.training import end_round, start_round
 from fedsub.methods.stacked.architecture import OUTPUTS
 from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, numbers
@@ -246,8 +247,8 @@ class Loop:
         present = self.method.present.nonzero().flatten().tolist()
         for _ in range(self.method.schedule.local_epochs):
             self.step(present)
-        self.method.train_round(number)
-        self.method.exchange(number)
+        start_round(self.method, number)
+        end_round(self.method)
         assert gap(self.method.parameters, [self.model]) < TOLERANCE
         mine = torch.cat([self.logits(k) for k in range(len(self.parts))])
         assert float((self.method.logits(None) - mine).detach().abs().max()) < TOLERANCE

@@ -133,8 +133,8 @@ class Run:
                 alpha, receivers = coefficients(self.similarity(here, received), plan.community), here
             for row, client in zip(alpha, receivers, strict=True):
                 self.personal[client] = average(models[client], [models[k] for k in here], row, plan.lambda1)
-            self.up += sum(self.message(client)[0] for client in here)
-            self.down += sum(self.message(client)[1] for client in next_here)
+            self.up += sum(self.message(client, [client])[0] for client in here)
+            self.down += sum(self.message(client, self.heard(client, here))[1] for client in next_here)
             if plan.similarity == "function":
                 self.up += sum(len(self.embedding(client)) for client in here)
             for client in next_here:
@@ -158,10 +158,17 @@ class Run:
         shares = [class_shares(self.pair.parts[k]["labels"]) for k in here]
         return torch.stack([torch.stack([1 - divergence(a, b) for b in shares]) for a in shares])
 
-    def message(self, client: int) -> tuple[int, int]:
-        """Numbers that a client sends of its model, and that come back in the same order."""
-        model = self.pair.models[client]
-        listed = sum(int(kept(model, name, self.plan.lambda1).sum()) for name in sent(model))
+    def heard(self, client: int, here: list[int]) -> list[int]:
+        """Whose entries an answer to a client holds: of those here, where it is made now."""
+        return here if self.plan.similarity == "none" else [client]
+
+    def message(self, client: int, others: list[int]) -> tuple[int, int]:
+        """Numbers that a client sends of its model, and of these that come back of `others`."""
+        model, threshold = self.pair.models[client], self.plan.lambda1
+        listed = 0
+        for name in sent(model):
+            entries = [kept(self.pair.models[other], name, threshold) for other in others]
+            listed += int((kept(model, name, threshold) & torch.stack(entries).any(dim=0)).sum())
         whole = numbers({name: model[name] for name in sent(model)})
         return (2 * listed, listed) if 2 * listed < whole else (whole, whole)
 

@@ -36,6 +36,7 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from fedsub.datasets.federation import Federation
+from fedsub.methods.core.training import end_round, start_round
 from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.federations import small_federation
 from tests.methods.loops import numbers, optimiser_of
@@ -388,8 +389,8 @@ def compare(federation: Federation, plan: Plan) -> Loop:
     for number in range(1, method.schedule.rounds + 1):
         method.attend(number)
         present = method.present.nonzero().flatten().tolist()
-        method.train_round(number)
-        method.exchange(number)
+        start_round(method, number)
+        end_round(method)
         for _ in range(method.schedule.local_epochs):
             loop.epoch(optimiser, present)
         assert gap(in_clients_order(method.parameters, federation), [loop.model]) < TOLERANCE

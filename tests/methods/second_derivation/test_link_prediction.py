@@ -28,7 +28,7 @@ from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.tasks.link_prediction import NEGATIVES
-from fedsub.methods.core.training import train
+from fedsub.methods.core.training import end_round, start_round, train
 from tests.methods.loops import mean, optimiser_of
 from tests.methods.oracle import client_parts, forward
 from tests.methods.second_derivation.common import COMMUNITY, TOLERANCE, copied, divided, gap, leaves
@@ -158,12 +158,12 @@ def test_link_prediction(
     validation, test = [], []
     for number in range(1, method.schedule.rounds + 1):
         loop.round(number)
-        method.train_round(number)
+        start_round(method, number)
         assert gap(method.parameters, loop.models) < TOLERANCE
         validation.append(loop.areas(loop.validation))
         test.append(loop.areas(loop.test))
         loop.exchange()
-        method.exchange(number)
+        end_round(method)
         assert gap(method.parameters, loop.models) < TOLERANCE
     outcome = train(created(federation, negatives, backbone, **schedule))
     assert outcome.curve["validation"] == pytest.approx(validation, abs=1e-4)
