@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,11 @@ from fedsub.benchmark.cli.commands import main
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.artifacts import Saving
 from fedsub.benchmark.records.record import Record
+from fedsub.benchmark.records.store import Store
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.settings import SETTINGS
+from fedsub.datasets import registry
+from fedsub.datasets.options import Spec
 from tests.benchmark.fakes import failing_run, quick_run, run, stored
 
 ONE = ("--method", "fedavg", "--engine", "in-process")
@@ -94,6 +98,23 @@ def test_a_name_that_is_too_long_is_one_sentence(
 ) -> None:
     assert run(tmp_path, *argv) == 2
     assert "give a shorter name" in capsys.readouterr().err
+
+
+def test_reports_build_no_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record may name one that fills the memory."""
+    assert run(tmp_path, *ONE) == 0
+    (made,) = Store(tmp_path, "default").records()
+    for scheme in ("metis", "attribute[key=site]"):
+        cell = replace(made.cell, dataset=Spec("community[nodes=40000000]"), partition=Spec(scheme))
+        Store(tmp_path, "default").append(replace(made, cell=cell))
+
+    def load(*_: Any, **__: Any) -> None:
+        raise AssertionError("a graph is built")
+
+    monkeypatch.setattr(registry, "load", load)
+    for argv in (["show"], ["report"], ["export", str(tmp_path / "table.csv")]):
+        assert main(parse([*argv, "--results", str(tmp_path)])) == 0
+    assert "40000000" in (tmp_path / "leaderboards/default.md").read_text()
 
 
 def test_too_few_file_descriptors_are_one_sentence(tmp_path: Path) -> None:
