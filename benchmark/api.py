@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from numbers import Integral
+from numbers import Integral, Real
 from operator import index
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import networkx
 import numpy as np
 import torch
 
@@ -35,7 +37,7 @@ from fedsub.datasets.graph import Dataset
 from fedsub.datasets.options import Spec, format_value
 from fedsub.datasets.own import as_own
 from fedsub.datasets.partition import SCHEMES, Partition
-from fedsub.datasets.partition.base import of_component
+from fedsub.datasets.partition.base import clients_from, is_grouped, of_component
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import FederatedMethod
 
@@ -66,8 +68,8 @@ def run(
 
     - `dataset`: a name (`fedsub list`), with options as `"community[nodes=500]"`; a path; a
       `fedsub.datasets.Dataset`, a PyG `Data`, a DGLGraph or a networkx graph
-    - `partition`: a scheme's name or path; a function `(dataset, clients, seed) -> array`; an array with the
-      client of every node
+    - `partition`: a scheme's name or path; a function `(dataset, clients, seed) -> array`; the client of
+      every node, as an array, a list or a dict; a list of sets of nodes
     - `method`: a name or path, or a subclass of `FederatedMethod` marked by `@register`
     - `seeds`: how many, from 0, or a list
     - `results`: the folder that keeps the records; finished cells in it are not run again. None keeps nothing
@@ -114,7 +116,7 @@ def run(
             digests=given.digests,
             callbacks=callbacks,
             say=partial(warnings.warn, stacklevel=3),
-            tell=lambda sentence: None,
+            tell=partial(print, file=sys.stderr) if progress else lambda sentence: None,
             quiet=not progress,
         )
     found = {**done.records, **{record.key: record for record in done.failures}}
@@ -221,7 +223,7 @@ class _Given:
         """The request for these; `others` are further fields of it."""
         return Request(
             dataset=tuple(self.dataset(each) for each in _listed(dataset)),
-            partition=tuple(self.partition(each) for each in _listed(partition)),
+            partition=tuple(self.partition(each, dataset) for each in _partitions(partition)),
             method=tuple(self.method(each) for each in _listed(method)),
             clients=tuple(int(each) if isinstance(each, Integral) else each for each in _listed(clients)),
             settings=tuple(_settings(settings)),
@@ -236,14 +238,15 @@ class _Given:
         found: Dataset = as_own(given)
         return self._add("dataset", found.name, found, custom.of_dataset(found), graphs.names())
 
-    def partition(self, given: Any) -> str:
-        """Register a partition; returns its name."""
+    def partition(self, given: Any, graph: Any) -> str:
+        """Register a partition of a graph; returns its name."""
         if isinstance(given, (str, Spec, Path)):
             return str(given)
         if callable(given):
             name, digest = getattr(given, "__name__", "own").replace("_", "-"), custom.of_object(given)
             return self._add("partition", name.strip("<>"), given, digest, SCHEMES.names())
-        fixed = list(given.nodes) if isinstance(given, Partition) else _clients(given)
+        nodes = list(graph.nodes) if isinstance(graph, networkx.Graph) else None
+        fixed = list(given.nodes) if isinstance(given, Partition) else clients_from(given, nodes)
         parts = [np.asarray(part) for part in (fixed if isinstance(fixed, list) else [fixed])]
         digest = custom.of_arrays(parts)
         return self._add("partition", "own", partial(_fixed, clients_of=fixed), digest, SCHEMES.names())
@@ -282,14 +285,11 @@ def _fixed(dataset: Dataset, clients: int, seed: int, *, clients_of: Any = None)
     return clients_of
 
 
-def _clients(given: Any) -> np.ndarray:
-    array = np.asarray(given)
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise UserError(
-            f"a partition cannot be a {type(given).__name__}: give a scheme's name, a function or an array "
-            "with the client of every node"
-        )
-    return array
+def _partitions(given: Any) -> list[Any]:
+    """One partition or several as a list; a list of clients, or of sets of nodes, is one."""
+    several = _listed(given)
+    numbers = all(isinstance(each, (bool, Real, np.bool_)) for each in several)
+    return [given] if several and (numbers or is_grouped(given)) else several
 
 
 def _listed(given: Any) -> list[Any]:

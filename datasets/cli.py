@@ -20,7 +20,7 @@ from fedsub.datasets.files import explained, user_cache
 from fedsub.datasets.graph import BETA_NOTICE, Dataset, largest_component, valued
 from fedsub.datasets.options import Spec, defaults_in_words, defaults_of
 from fedsub.datasets.streams import close_output
-from fedsub.datasets.summary import summarise
+from fedsub.datasets.summary import class_sizes, summarise
 from fedsub.datasets.synthetic import GENERATORS
 
 _FIGURES = (
@@ -163,6 +163,7 @@ def _info(options: argparse.Namespace) -> None:
 
 def _held(dataset: Dataset) -> Iterator[str]:
     """What a graph holds beside edges, features and labels, and which labels it lacks; a line each."""
+    yield f"classes: {class_sizes(dataset)}"
     if missing := int((dataset.labels < 0).sum()):
         yield f"without a label: {missing:,} nodes"
     if dataset.official is not None:

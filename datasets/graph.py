@@ -35,6 +35,8 @@ class Dataset:
     attributes: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Name → (n,) integers or text: further attributes of the nodes, such as country or year (see
     `valued`)."""
+    class_names: tuple[str, ...] = ()
+    """The C names of the classes, where labels were given as names."""
     component: np.ndarray | None = None
     """(N,) bool: nodes of the loaded graph that were kept, if only its largest component was."""
 
@@ -65,6 +67,8 @@ def check_dataset(dataset: Dataset) -> None:
         )
     if dataset.features.dtype != torch.float32:
         raise UserError(f"the features of {dataset.name} are {dataset.features.dtype}: give them as float32")
+    if reason := unusable(as_array(dataset.features)):
+        raise UserError(f"{dataset.name}: {reason}")
     if labels.dtype != torch.int64 or (
         nodes and not -1 <= int(labels.min()) <= int(labels.max()) < dataset.classes
     ):
@@ -96,6 +100,25 @@ def check_dataset(dataset: Dataset) -> None:
         raise UserError(
             f"the graph of {dataset.name} has edges in one direction alone: add the other, or {mended}"
         )
+
+
+LARGEST_FEATURE = 1e12
+"""Training squares and sums features and gradients; float32 ends at 3e38."""
+
+
+def unusable(features: np.ndarray | sp.csr_matrix) -> str:
+    """Why no model can be trained on these features, (n, d); empty if one can."""
+    values = np.asarray(features.data if sp.issparse(features) else features)
+    if values.dtype.kind not in "biuf":
+        return "the features are not numbers"
+    largest = float(np.abs(values).max(initial=0))
+    if not np.isfinite(largest):
+        return "a feature is not finite"
+    if largest > LARGEST_FEATURE:
+        return (
+            f"a feature is {largest:g}, but training in single precision takes {LARGEST_FEATURE:g}: scale it"
+        )
+    return ""
 
 
 def valued(attribute: np.ndarray) -> np.ndarray:
@@ -244,6 +267,14 @@ def row_normalised(dataset: Dataset) -> Dataset:
         return replace(dataset, features=as_feature_tensor(rows))
     sums = features.sum(dim=1, keepdim=True)
     return replace(dataset, features=torch.where(sums != 0, features / sums, torch.zeros_like(features)))
+
+
+def standardised(dataset: Dataset) -> Dataset:
+    """Features with mean 0 and standard deviation 1 over all nodes, dense; constant ones become 0."""
+    values = as_scipy(dataset.features).toarray().astype(np.float64)
+    spread = values.std(axis=0)
+    values = (values - values.mean(axis=0)) / np.where(spread > 0, spread, 1)
+    return replace(dataset, features=as_feature_tensor(values))
 
 
 def binarised(dataset: Dataset) -> Dataset:

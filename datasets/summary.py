@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 import numpy as np
+import torch
 from scipy.sparse.csgraph import connected_components
 
+from fedsub.datasets.fields import MISSING
 from fedsub.datasets.graph import Dataset
 
 
@@ -53,3 +55,34 @@ def summarise(dataset: Dataset) -> Summary:
         isolated_nodes=int((degrees == 0).sum()),
         largest_class=float(np.bincount(labels[labelled]).max(initial=0) / max(labelled.sum(), 1)),
     )
+
+
+MOST_CLASSES = 12
+"""How many classes are listed with their sizes."""
+
+
+def in_words(dataset: Dataset) -> str:
+    """One line on what was read of a graph: counts, sizes of classes, nodes without a label, attributes.
+
+    It asks where the name of a class often means that there is no label."""
+    parts = [
+        f"{dataset.nodes:,} nodes, {dataset.undirected_edges:,} undirected edges, "
+        f"{dataset.features.shape[1]:,} features, {dataset.classes} classes ({class_sizes(dataset)}), "
+        f"{int((dataset.labels < 0).sum()):,} nodes without a label"
+    ]
+    if dataset.attributes:
+        parts.append(f"attributes, no features: {', '.join(dataset.attributes)}")
+    for name in dataset.class_names:
+        if name.lower() in MISSING:
+            parts.append(f"if {name} means no label, leave the field empty")
+    return "; ".join(parts)
+
+
+def class_sizes(dataset: Dataset) -> str:
+    """The classes by name or number with their numbers of nodes: `fraud: 12, ok: 30`."""
+    sizes = torch.bincount(dataset.labels[dataset.labels >= 0], minlength=dataset.classes).tolist()
+    names = dataset.class_names or tuple(map(str, range(dataset.classes)))
+    listed = [f"{name}: {size:,}" for name, size in zip(names, sizes, strict=True)]
+    if len(listed) > MOST_CLASSES:
+        listed[MOST_CLASSES:] = [f"{len(listed) - MOST_CLASSES} more"]
+    return ", ".join(listed)

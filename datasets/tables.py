@@ -1,31 +1,62 @@
-"""Reading of CSV tables with a row of names."""
+"""Graphs in tables: nodes and edges as comma-separated values with a row of names, and nodes as a frame."""
 
 from __future__ import annotations
 
+import re
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from fedsub.datasets.archive import ATTRIBUTE
 from fedsub.datasets.errors import UserError
+from fedsub.datasets.fields import FEATURES, LABELS, MASK, ROLES, build
+from fedsub.datasets.graph import Dataset
 from fedsub.datasets.loaders.raw import DAMAGE
 
 if TYPE_CHECKING:
+    # Slow to import, and needed for tables alone.
     import pandas
+
+NODES, EDGES = "nodes.csv", "edges.csv"
+_LIKE_ID = re.compile(r"(?i)(^|[^a-z])id$|^node$")
+"""Column names that probably mean `id`."""
+_ASIDE = re.compile(r"node|vertex|id|tx|[^a-z0-9]")
+"""What is no part of the name of an edge's end: `src_id` is `src`, and `txId1` is `1`."""
+ENDS = (
+    ("source", "target"), ("src", "dst"), ("source", "destination"), ("src", "dest"), ("from", "to"),
+    ("sender", "receiver"), ("head", "tail"), ("start", "end"), ("u", "v"), ("a", "b"), ("1", "2"),
+)  # fmt: skip
+"""What the two ends of an edge are called."""
+_SPELT = re.compile(r"\(?[-+]?\s*[$€£¥]?\s*\d[\d.,' ]*\s*[%‰$€£¥]?\)?")
+"""A number that is spelt for people: `1,234`, `12 %`, `$5`."""
+_GROUPED = re.compile(r"[-+]?\d+(,\d{3})+|[-+]?\d+,\d+")
+"""One number with a comma, or a list of whole ones: nobody can tell."""
+_WRAPPED = re.compile(r"(?:np\.|numpy\.)?(?:float|int)\d*\(([^()]*)\)|array|tensor")
 
 
 def read_table(path: Path, as_written: bool = False) -> pandas.DataFrame:
     """A table of numbers and text, or, once it has been read so, `as_written`: all of it as text.
 
+    Fields are separated by commas, or by the semicolons or tabs of a first row without commas; spaces around
+    names and texts are dropped.
     Raises UserError if it cannot be read, where pandas would take its first column for numbers of rows or
     leave out its last, and where its first has no name."""
     import pandas
 
     kind: dict[str, Any] = {"dtype": str, "keep_default_na": False} if as_written else {}
     try:
+        with path.open(encoding="utf-8-sig") as stream:
+            head = stream.readline()
+        separator = next((each for each in ",;\t" if each in head), ",")
         with warnings.catch_warnings():
-            # As text, the empty field after a last comma would count as one too many.
+            # As text, the empty field after a last separator would count as one too many.
             warnings.simplefilter("ignore" if as_written else "error", pandas.errors.ParserWarning)
-            table = pandas.read_csv(path, index_col=False, low_memory=False, **kind)
+            table = pandas.read_csv(
+                path, sep=separator, index_col=False, low_memory=False, skipinitialspace=True, **kind
+            )
     except pandas.errors.ParserWarning as error:
         raise UserError(f"a row of {path} has more fields than its first: name every column") from error
     except (*DAMAGE, pandas.errors.ParserError) as error:
@@ -35,4 +66,189 @@ def read_table(path: Path, as_written: bool = False) -> pandas.DataFrame:
             f"the first column of {path} has no name: name it, or leave it out (in pandas,"
             " to_csv(index=False))"
         )
-    return table
+    table.columns = table.columns.str.strip()
+    return table.apply(lambda column: column.str.strip()) if as_written else table
+
+
+def from_tables(name: str, nodes: Path, edges: Path) -> Dataset:
+    """The graph in a table of nodes and one of edges. Raises UserError if they cannot be read so."""
+    import pandas
+
+    for path in (nodes, edges):
+        if not path.is_file():
+            raise UserError(
+                f"there is no {path}: a graph in tables is {NODES} (id, label, features) and {EDGES}"
+            )
+    table, pairs = read_table(nodes), read_table(edges)
+    named = "id" in table
+    if not named and (meant := [column for column in table if _LIKE_ID.search(str(column))]):
+        raise _no_id(nodes, str(meant[0]))
+    known = table["id"] if named else pandas.RangeIndex(len(table)).to_series()
+    if pairs.shape[1] > 1 and set(pairs.columns[:2]) <= set(known.astype(str)):
+        raise UserError(f"{edges} begins with an edge: give it a first row that names its columns")
+    ends = _end_columns(edges, list(pairs))
+    if not named:
+        _refuse_hidden_id(nodes, table, pairs[ends])
+    elif not all(map(pandas.api.types.is_numeric_dtype, (table["id"], *pairs[ends].dtypes))):
+        # As written, where one column holds names: in another all of them may look like numbers.
+        known = table["id"] = read_table(nodes, as_written=True)["id"]
+        pairs = read_table(edges, as_written=True)
+    row = pandas.Index(known)
+    if not row.is_unique:
+        raise UserError(f"{nodes} has an id twice: give every node one row")
+    source, target = (row.get_indexer(pairs[column]) for column in ends)
+    for column, end in zip(ends, (source, target), strict=True):
+        if (end < 0).any():
+            lost = pairs[column].to_numpy()[end < 0][0]
+            fix = "give every node a row" if named else "name the column of the nodes' ids id"
+            raise UserError(f"{edges} names the node {lost}, which {nodes} lacks: {fix}")
+    table = table.drop(columns="id", errors="ignore")
+    texts = list(table.select_dtypes(exclude=["number", "bool"]))
+    if texts:
+        # As written: NA is a country, and no gap.
+        table[texts] = read_table(nodes, as_written=True)[texts]
+    others = [f"{column} of {EDGES}" for column in pairs if column not in ends]
+    return from_table(name, source, target, table, others)
+
+
+def _no_id(nodes: Path, column: str) -> UserError:
+    return UserError(f"{nodes} has a column {column!r} and none called id: name the column of node ids id")
+
+
+def _end_columns(edges: Path, columns: list[str]) -> list[str]:
+    """The names of the two columns that hold an edge's ends: those that are called so, or the only two.
+
+    Raises UserError where there are other columns beside two that are not known to be ends."""
+    plain = [_ASIDE.sub("", str(column).lower()) for column in columns]
+    for pair in ENDS:
+        if all(plain.count(end) == 1 for end in pair):
+            return [columns[plain.index(end)] for end in pair]
+    ends = {end for pair in ENDS for end in pair}
+    if len(columns) == 2 and len(ends.intersection(plain)) != 1:
+        return columns
+    raise UserError(
+        f"{edges} has {'the column' if len(columns) == 1 else 'the columns'} {', '.join(map(str, columns))}: "
+        "call those of an edge's two ends source and target"
+    )
+
+
+def _refuse_hidden_id(nodes: Path, table: pandas.DataFrame, ends: pandas.DataFrame) -> None:
+    """Raises UserError where no column is called id and the ends of the edges are the values of one."""
+    named = set(np.unique(ends.astype(str).to_numpy()))
+    for column in table:
+        if column not in LABELS and not str(column).startswith(ATTRIBUTE):
+            values = table[column].astype(str)
+            if values.is_unique and named <= set(values):
+                raise _no_id(nodes, str(column))
+
+
+def from_table(
+    name: str, source: np.ndarray, target: np.ndarray, table: pandas.DataFrame, unused: Iterable[str] = ()
+) -> Dataset:
+    """The graph whose nodes are the rows of a table.
+
+    Its features are a column of lists, or else its numbers in alphabetical order, except masks and what is
+    called an attribute. Raises UserError where it has no features or labels, or they cannot be told."""
+    labels = [key for key in LABELS if key in table]
+    if not labels:
+        raise UserError(
+            f"{name} has no {' or '.join(LABELS)} among {', '.join(map(str, table))}: every node needs a "
+            "label, -1 if it has none"
+        )
+    if len(labels) > 1:
+        # The second would be a feature, from which the first may be read.
+        raise UserError(f"{name} has labels called {' and '.join(labels)}: rename or leave out all but one")
+    (label,) = labels
+    further = table.drop(columns=label)
+    _refuse_roles(name, further)
+    listed = next((key for key in FEATURES if key in further and not _is_plain(further[key])), None)
+    if listed is not None:
+        features = _lists(name, listed, further.pop(listed))
+    else:
+        aside = [key for key in further if str(key).endswith(MASK) or str(key).startswith(ATTRIBUTE)]
+        rest = further.drop(columns=aside)
+        _refuse_spelt_numbers(name, rest.select_dtypes(exclude=["number", "bool"]))
+        numbers = rest.select_dtypes(["number", "bool"])
+        if not numbers.shape[1]:
+            raise UserError(f"{name} has no features: give every node at least one number beside its label")
+        if gaps := [str(key) for key in numbers if numbers[key].isna().any()]:
+            raise UserError(
+                f"{name} has nodes without {gaps[0]}: give it to every node, leave it out, or call it"
+                f" {ATTRIBUTE}{gaps[0]} if it is no feature"
+            )
+        features = numbers[sorted(numbers.columns, key=str)].to_numpy(dtype=np.float32)
+        further = further.drop(columns=numbers.columns)
+    held = {key: further[key].to_numpy() for key in further}
+    return build(name, source, target, features, table[label].to_numpy(), held, unused)
+
+
+def _is_plain(column: pandas.Series) -> bool:
+    import pandas
+
+    return bool(pandas.api.types.is_numeric_dtype(column))
+
+
+def _refuse_roles(name: str, table: pandas.DataFrame) -> None:
+    """Raises UserError for roles in columns of 0 and 1, which would be features."""
+    roles = [role for role in ROLES if role]
+    spelt = {f"{prefix}{role}" for role in roles for prefix in ("", "is_", "in_")}
+    if len(found := [str(key) for key in table if str(key).lower() in spelt and _is_plain(table[key])]) > 1:
+        raise UserError(
+            f"{name} has the columns {' and '.join(found)}: call a split's columns train_mask, val_mask and "
+            f"test_mask, or {ATTRIBUTE}{found[0]} what is none"
+        )
+
+
+def _refuse_spelt_numbers(name: str, texts: pandas.DataFrame) -> None:
+    """Raises UserError for a column of text most of whose fields are numbers: they would be no feature."""
+    import pandas
+
+    for key in texts:
+        given = texts[key].dropna().astype(str)
+        given = given[given != ""]
+        is_number = pandas.to_numeric(given, errors="coerce").notna()
+        others = given[~is_number]
+        fix = f"mend it, or call it {ATTRIBUTE}{key} if it is no feature"
+        if len(given) and not len(others):
+            raise UserError(f"{key} of {name} holds numbers as text: write them as numbers, or {fix}")
+        if 0 < len(others) < len(given) / 2:
+            raise UserError(
+                f"{key} of {name} is a number for most nodes, but not {others.iloc[0]!r} in row"
+                f" {others.index[0]} (from 0): {fix}"
+            )
+        if (is_number | given.str.fullmatch(_SPELT)).sum() > len(given) / 2:
+            raise UserError(
+                f"{key} of {name} holds numbers such as {others.iloc[0]!r}: write plain ones, or {fix}"
+            )
+
+
+def _lists(name: str, key: str, column: pandas.Series) -> np.ndarray:
+    """A column of lists of numbers, which may be spelt as text, as (n, d) float32.
+
+    Raises UserError for a field that is none, and lists of different lengths."""
+    rows = [_list(field) for field in column.tolist()]
+    if None in rows:
+        place = rows.index(None)
+        raise UserError(
+            f"{name} has nodes without {key}, as in row {place} (from 0), {column.iloc[place]!r}: give all a "
+            "list of numbers"
+        )
+    try:
+        return np.array(rows, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{name}: {key} must be numbers, and as many for every node") from error
+
+
+def _list(field: Any) -> Any:
+    """A list, an array, or the numbers of a text such as `[0.1, 0.2]`; None for anything else."""
+    if isinstance(field, (list, tuple, np.ndarray)):
+        return field
+    if hasattr(field, "detach"):
+        return field.tolist()
+    if not isinstance(field, str) or _GROUPED.fullmatch(field.strip()):
+        return None
+    plain = re.sub(r"[\[\]()]", " ", _WRAPPED.sub(r"\1", field))
+    try:
+        return [float(each) for each in re.split(r"[\s,;]+", plain.strip(" ,;\n"))]
+    except ValueError:
+        return None

@@ -39,11 +39,11 @@ def remove(results: Path, key: str) -> None:
 class Saving:
     """What to save, and where: in the folder `saved/KEY` of the results folder.
 
-    `predictions.npz`: `output` (n, C) of all clients' nodes, with their `label`, `client`, `origin` (the id
-    in the graph) and `role` (0 train, 1 validation, 2 test, 3 none). `embeddings.npz`: `embedding` (n, h),
-    what the last linear map of the model that predicts reads (`FederatedMethod.node_embedding`), with
-    `client` and `origin`. `model.pt`: name → (K, …), one slice a client, read by `torch.load(path,
-    weights_only=True)`.
+    `predictions.npz`: `output` (n, C) of all clients' nodes, with their `label`, `client`, `origin` (the
+    id in the graph as loaded, also where its largest component is taken) and `role` (0 train, 1
+    validation, 2 test, 3 none). `embeddings.npz`: `embedding` (n, h), what the last linear map of the
+    model that predicts reads (`FederatedMethod.node_embedding`), with `client` and `origin`. `model.pt`:
+    name → (K, …), one slice a client, read by `torch.load(path, weights_only=True)`.
     """
 
     results: Path
@@ -110,7 +110,10 @@ def _embedding(method: FederatedMethod) -> Tensor:
 def _write(content: io.BytesIO, method: FederatedMethod, label: bool = False, **arrays: Tensor) -> None:
     """Write arrays of the clients' nodes, with each node's client and origin."""
     clients = method.setting.scoring.federation
-    arrays |= {"client": clients.client, "origin": clients.origin}
+    origin, component = clients.origin, clients.source.component
+    if component is not None:
+        origin = torch.from_numpy(np.flatnonzero(component))[origin]
+    arrays |= {"client": clients.client, "origin": origin}
     if label:
         role = torch.full((clients.nodes,), 3)
         for number, mask in enumerate((clients.train, clients.validation, clients.test)):

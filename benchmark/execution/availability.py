@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
+from fedsub.benchmark.execution.runner import is_own, prepare
 from fedsub.benchmark.spec.cell import Cell
+from fedsub.benchmark.spec.custom import handed_by
 from fedsub.benchmark.spec.plan import Skip
 from fedsub.datasets import registry as graphs
 from fedsub.datasets.errors import UserError
+from fedsub.datasets.plugins import handed_over
 
 
 def keep_available(cells: Sequence[Cell], download: bool) -> tuple[list[Cell], list[Skip]]:
@@ -27,3 +31,16 @@ def keep_available(cells: Sequence[Cell], download: bool) -> tuple[list[Cell], l
             reasons[dataset] = str(error)
     ready = [cell for cell in cells if cell.dataset.text not in reasons]
     return ready, [Skip(dataset, reason) for dataset, reason in reasons.items()]
+
+
+def users_graphs(cells: Sequence[Cell]) -> Iterator[str]:
+    """A line on each user's graph of the cells: what was read of it, and how it is prepared."""
+    own = {
+        (cell.dataset, cell.files, cell.largest_component, cell.binarise, cell.feature_transform): cell
+        for cell in cells
+        if is_own(cell)
+    }
+    for cell in own.values():
+        # A graph that cannot be read is its cells' failure, and is told there.
+        with suppress(UserError), handed_over(handed_by(cell)):
+            yield f"{cell.dataset}: {prepare(cell).note}"

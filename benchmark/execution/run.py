@@ -92,11 +92,14 @@ def execute(
         failures: Sequence[Record] = ()
         try:
             if chosen:
+                from fedsub.benchmark.execution.availability import users_graphs
                 from fedsub.benchmark.execution.scheduler import run_cells
 
                 for device, kernel in dict.fromkeys((cell.device, cell.kernel) for cell in chosen):
                     if device != "cpu":
                         tell(describe_device(device, kernel))
+                for line in users_graphs(chosen):
+                    tell(line)
                 work = _with_objects(_saving(request, work or _runner(request)), objects)
                 failures = run_cells(
                     request, chosen, records, work, estimate, callbacks, until, quiet, wanted

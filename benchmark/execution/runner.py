@@ -26,7 +26,15 @@ from fedsub.datasets.catalogue import REGISTRY
 from fedsub.datasets.damage import damaged, weakened
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.federation import Federation, federate
-from fedsub.datasets.graph import BETA_NOTICE, Dataset, as_array, binarised, largest_component, row_normalised
+from fedsub.datasets.graph import (
+    BETA_NOTICE,
+    Dataset,
+    as_array,
+    binarised,
+    largest_component,
+    row_normalised,
+    standardised,
+)
 from fedsub.datasets.options import Spec
 from fedsub.datasets.partition import partition as divide
 from fedsub.datasets.partition.base import Partition
@@ -34,6 +42,7 @@ from fedsub.datasets.partition.statistics import describe as describe_partition
 from fedsub.datasets.plugins import handed_over
 from fedsub.datasets.registry import load
 from fedsub.datasets.splits import make_split
+from fedsub.datasets.summary import in_words
 from fedsub.datasets.synthetic import GENERATORS
 from fedsub.methods.core import registry, rounds
 from fedsub.methods.core.checkpoint import CheckpointError
@@ -221,22 +230,36 @@ def prepare(cell: Cell) -> Dataset:
         dataset = largest_component(dataset)
     if cell.binarise:
         dataset = binarised(dataset)
+    own = is_own(cell)
     if cell.feature_transform == "row-normalised":
+        if own and as_array(dataset.features).min() < 0:
+            raise UserError(
+                f"some features of {dataset.name} are negative: dividing rows by their sums would change "
+                "signs; set features=standardised (mean 0, deviation 1) or features=raw"
+            )
         dataset = row_normalised(dataset)
-    if cell.dataset.name in REGISTRY or cell.dataset.name in GENERATORS:
+    elif cell.feature_transform == "standardised":
+        dataset = standardised(dataset)
+    if not own:
         return dataset
-    return replace(dataset, note="; ".join(filter(None, (whole.note, *_changes(whole, dataset, cell)))))
+    parts = (in_words(whole), whole.note, *_changes(whole, dataset, cell))
+    return replace(dataset, note="; ".join(filter(None, parts)))
+
+
+def is_own(cell: Cell) -> bool:
+    """Whether the cell's graph is a user's, not of the benchmark."""
+    return cell.dataset.name not in REGISTRY and cell.dataset.name not in GENERATORS
 
 
 def _changes(whole: Dataset, dataset: Dataset, cell: Cell) -> Iterator[str]:
-    """A note on what preparation removed from a user's graph."""
+    """Notes on what preparation changed in a user's graph."""
     if lost := whole.nodes - dataset.nodes:
         yield (
             f"{lost:,} of {whole.nodes:,} nodes lie outside the largest component and are left out "
             "(largest_component=false keeps them)"
         )
-    if cell.feature_transform == "row-normalised" and as_array(whole.features).min() < 0:
-        yield "rows of features are divided by their sums, and some are negative (features=raw keeps them)"
+    if cell.feature_transform == "row-normalised":
+        yield "rows of features are divided by their sums (features=raw keeps them)"
 
 
 def make_clients(cell: Cell) -> tuple[Dataset, Partition, Federation]:

@@ -22,7 +22,7 @@ KEY_LENGTH = 16
 Work = tuple[str, int]
 """A content key without the seed, and the seed."""
 OUTSIDE_KEY = ("label", "paths")
-TRANSFORMS = ("raw", "row-normalised")
+TRANSFORMS = ("raw", "row-normalised", "standardised")
 NODE_CLASSIFICATION = Spec("node-classification")
 PARTS: Mapping[str, Callable[..., Any]] = {
     "architecture": Architecture,
@@ -50,7 +50,8 @@ class Cell:
     task: Spec = NODE_CLASSIFICATION
     largest_component: bool = False
     feature_transform: str = field(default="raw", metadata={"stored_as": "features"})
-    """`raw`, or `row-normalised`: every row divided by its sum."""
+    """`raw`; `row-normalised`: every row divided by its sum; `standardised`: every feature with mean 0 and
+    standard deviation 1."""
     binarise: bool = False
     """Whether positive features become 1, before any normalisation."""
     split: Spec = USUAL_SPLIT

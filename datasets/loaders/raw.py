@@ -17,6 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedsub.datasets.errors import UserError
+from fedsub.datasets.graph import unusable
 
 MAXIMUM_MEMBER_BYTES = 8 * 2**30
 """A larger member of a zip file is taken for a decompression bomb."""
@@ -104,11 +105,8 @@ def checked(raw: RawGraph, path: Path, unlabelled: bool = False) -> RawGraph:
     # whatever counts classes makes room for the highest of them
     if int(raw.labels.max()) >= nodes:
         raise malformed(path, f"a label is {raw.labels.max()} but {nodes} nodes make at most {nodes} classes")
-    values = np.asarray(raw.features.data if sp.issparse(raw.features) else raw.features)
-    if values.dtype.kind not in "biuf":
-        raise malformed(path, "the features are not numbers")
-    if values.dtype.kind == "f" and not np.isfinite(single(values)).all():
-        raise malformed(path, "a feature is not finite in single precision")
+    if reason := unusable(raw.features):
+        raise malformed(path, reason)
     if raw.official is not None and raw.official.sum(axis=0).max(initial=0) > 1:
         raise malformed(path, "its split gives a node two roles")
     for name, held in raw.attributes.items():

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -95,6 +96,48 @@ def group(assignment: np.ndarray, clients: int) -> list[np.ndarray]:
     order = np.argsort(assignment, kind="stable")
     bounds = np.searchsorted(assignment[order], np.arange(clients + 1))
     return [order[start:stop].astype(np.int64) for start, stop in itertools.pairwise(bounds)]
+
+
+def clients_from(given: Any, names: Sequence[Any] | None = None) -> np.ndarray:
+    """A client per node, (n,) int64, from how other libraries give it.
+
+    An array or list with the client of every node, by number or name; a dict from node to client
+    (python-louvain); a list of sets of nodes, one a client (networkx). `names` are the nodes in the graph's
+    order; without them nodes are numbers from 0.
+    Raises UserError for anything else, and where a node has no client or two.
+    """
+    if is_grouped(given):
+        pairs = [(node, client) for client, nodes in enumerate(given) for node in nodes]
+        given, count = dict(pairs), len(pairs)
+        if count > len(given):
+            raise UserError(
+                "a node is in two of the sets: give a datasets.Partition where clients share nodes"
+            )
+    if isinstance(given, Mapping):
+        nodes = range(len(given)) if names is None else names
+        if len(nodes) != len(given) or any(node not in given for node in nodes):
+            raise UserError(
+                f"the partition's {len(given)} nodes are not the graph's: give a client for each, by the "
+                "names in a networkx graph, else by numbers from 0"
+            )
+        given = [given[node] for node in nodes]
+    array = np.asarray(given)
+    if array.ndim == 1 and array.dtype.kind == "U":
+        return np.unique(array, return_inverse=True)[1].astype(np.int64)
+    whole = array.dtype.kind in "iub" or (array.dtype.kind == "f" and (array == np.round(array)).all())
+    if array.ndim != 1 or not whole:
+        raise UserError(
+            f"a partition cannot be a {type(given).__name__} of shape {array.shape} of {array.dtype}: give a "
+            "scheme's name, a function, or the client of every node in whole numbers, as np.array([0, 0, 1])"
+        )
+    return array.astype(np.int64)
+
+
+def is_grouped(given: Any) -> bool:
+    """Whether this is a list of sets or lists of nodes."""
+    return isinstance(given, (list, tuple)) and all(
+        isinstance(each, (set, frozenset, list, tuple)) for each in given
+    )
 
 
 def of_component(dataset: Dataset, assignment: np.ndarray, called: str) -> np.ndarray:

@@ -213,6 +213,9 @@ def test_graphs_and_partitions_may_be_objects() -> None:
     table = run(dataset=[graph, GRAPH], partition=halves, clients=2, method="fedavg", rounds=1)
     assert set(table.frame()["partition"]) == {"halves"}
     assert table.records[0].result.partition_statistics == record.result.partition_statistics
+    for other in (owner.tolist(), [{*range(0, 34, 2)}, {*range(1, 34, 2)}], dict(enumerate(owner.tolist()))):
+        (same,) = run(dataset=graph, partition=other, clients=2, method="fedavg", rounds=1)
+        assert same.stored_key == record.stored_key
 
 
 @pytest.mark.parametrize(

@@ -220,6 +220,15 @@ def test_a_data_of_pyg_is_read_from_its_file(tmp_path: Path) -> None:
     assert not Path("harm").exists()
 
 
+def test_an_object_may_have_a_name() -> None:
+    data = as_pyg()
+    assert as_own(data).name == "graph"
+    data.name = "bank"
+    assert as_own(data).name == "bank"
+    assert as_own({**tensors(), "name": "shop"}).name == "shop"
+    assert known(as_own(data))
+
+
 def test_several_official_splits() -> None:
     """As PyG's WikiCS: one mask of test nodes for all splits."""
     train = torch.eye(5, dtype=torch.bool)[:, :2]
@@ -373,7 +382,7 @@ ENDS = "source,target\n0,1\n1,2\n2,3\n"
             NODES.replace("1.5", "1.x"),
             ENDS,
             "",
-            "f1 in .* is a number for most nodes, but not '1.x' in row 0",
+            "f1 of .* is a number for most nodes, but not '1.x' in row 0",
         ),
     ],
 )

@@ -15,8 +15,10 @@ from torch import Tensor
 from fedsub.benchmark.execution.artifacts import Saving, folder_of, remove
 from fedsub.benchmark.execution.runner import run
 from fedsub.benchmark.spec.cell import Cell
+from fedsub.datasets.graph import largest_component
 from fedsub.datasets.options import Spec, parse_name
 from fedsub.datasets.plugins import handed_over
+from fedsub.datasets.registry import load
 from fedsub.methods.apfl import APFL
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import FederatedMethod, register
@@ -129,6 +131,22 @@ def test_the_saved_embedding_is_what_the_classifier_of_the_saved_prediction_read
     with torch.no_grad():
         found = classified(saving.methods[0], embedding, client)
     torch.testing.assert_close(found, output, rtol=1e-4, atol=1e-4)
+
+
+def test_the_saved_origin_is_the_number_of_the_graph_as_loaded(tmp_path: Path) -> None:
+    """Also where the largest component, whose nodes are numbered anew, is trained on."""
+    cell = replace(CELL, dataset=Spec("community[nodes=200,average_degree=2]"), largest_component=True)
+    run(cell, save=Saving(tmp_path, ("predictions", "embeddings")))
+    whole = load(cell.dataset)
+    component = largest_component(whole).component
+    assert component is not None
+    assert not component.all()
+    with np.load(folder_of(tmp_path, cell.key) / "predictions.npz") as saved:
+        origin, label = saved["origin"], saved["label"]
+    with np.load(folder_of(tmp_path, cell.key) / "embeddings.npz") as saved:
+        assert (saved["origin"] == origin).all()
+    assert sorted(origin) == np.flatnonzero(component).tolist()
+    assert (whole.labels.numpy()[origin] == label).all()
 
 
 @register("doubled", title="Doubled", paper="none")

@@ -166,14 +166,27 @@ def test_a_seed_of_its_own_holds_the_data_still() -> None:
 
 
 def test_what_preparing_takes_from_a_graph_of_ones_own_is_said(tmp_path: Path) -> None:
-    (tmp_path / "nodes.csv").write_text("label,f1\n0,1\n1,-2\n0,3\n")
+    (tmp_path / "nodes.csv").write_text("label,f1\n0,1\n1,2\n0,3\n")
     (tmp_path / "edges.csv").write_text("source,target\n0,1\n")
     own = make_cell(dataset=str(tmp_path), largest_component=True, features="row-normalised")
     note = prepare(own).note
     assert "1 of 3 nodes lie outside the largest component and are left out" in note
-    assert "rows of features are divided by their sums, and some are negative" in note
+    assert note.startswith(
+        "3 nodes, 1 undirected edges, 1 features, 2 classes (0: 2, 1: 1), 0 nodes without a label"
+    )
+    assert "rows of features are divided by their sums" in note
     kept = replace(own, largest_component=False, feature_transform="raw")
-    assert prepare(kept).note == ""
+    assert prepare(kept).note.endswith("0 nodes without a label")
+
+
+def test_negative_features_of_a_users_graph_are_not_divided_by_sums(tmp_path: Path) -> None:
+    (tmp_path / "nodes.csv").write_text("label,f1\n0,1\n1,-2\n0,4\n")
+    (tmp_path / "edges.csv").write_text("source,target\n0,1\n")
+    own = make_cell(dataset=str(tmp_path), features="row-normalised")
+    with pytest.raises(UserError, match=r"are negative: .* set features=standardised .* or features=raw"):
+        prepare(own)
+    scaled = prepare(replace(own, feature_transform="standardised")).features
+    assert scaled.flatten().tolist() == pytest.approx([0, -1.224745, 1.224745], abs=1e-5)
 
 
 def test_a_graph_of_the_suite_has_the_note_of_its_own_alone() -> None:
