@@ -19,7 +19,6 @@ PACKAGES = ("datasets", "methods", "benchmark")
 OPTIONAL_IMPORTS = {"shtab": "completion", "submitit": "slurm", "torch_geometric": "pyg"}
 """Top-level modules that only an extra installs, with the extra's name."""
 DISTRIBUTION_OF = {
-    "markdown_it": "markdown-it-py",
     "sklearn": "scikit-learn",
     "sknetwork": "scikit-network",
     "yaml": "pyyaml",

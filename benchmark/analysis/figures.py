@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from fedsub.benchmark.analysis.agreement import CANNOT, DIFFERS, NOT_MEASURED, VANISHED, Verdict
+from fedsub.benchmark.analysis.agreement import CANNOT, DIFFERS, MATCHES, NOT_MEASURED, VANISHED, Verdict
 from fedsub.benchmark.analysis.causes import text_of
 from fedsub.benchmark.analysis.judged import REFERENCE, gain_of, level_of
 from fedsub.benchmark.analysis.metrics import CHANGE, COMMUNICATION, GAIN, MODEL_SIZE, WHOLE_MODEL
@@ -29,7 +29,7 @@ from fedsub.benchmark.analysis.variants import Trial, trials_of
 from fedsub.benchmark.spec.protocol import AXES, Protocol, bare
 
 DECIMALS = 4
-"""Decimals of numbers in `reproduction.json`, and of those by which `index.html` sorts."""
+"""Decimals of numbers in `reproduction.json`."""
 _NO_FILES = "its files could not be had where the records are made"
 NOT_AT_HAND = {
     "ogbn-arxiv": _NO_FILES,
@@ -80,6 +80,14 @@ class Entry:
     def table(self) -> str:
         """Paper and table."""
         return self.figure.source
+
+    @property
+    def answer(self) -> tuple[str, bool]:
+        """The verdict to read first, and whether it is that of the authors' code on our clients: where that
+        decides it needs no allowance for what print leaves unsaid."""
+        if self.authors is not None and (word := self.authors.verdict.word) in (MATCHES, DIFFERS):
+            return word, True
+        return self.level.word, False
 
     @property
     def cause(self) -> str:

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from fedsub.benchmark.analysis.agreement import CANNOT, is_in_points, survives
-from fedsub.benchmark.analysis.claims import ON_AVERAGE, Claim, Column, Contrast, Side, load
+from fedsub.benchmark.analysis.claims import ON_AVERAGE, Claim, Column, Contrast, Side, load, load_claims
 from fedsub.benchmark.analysis.figures import NOT_AT_HAND
 from fedsub.benchmark.analysis.judged import is_drawn_once
 from fedsub.benchmark.analysis.metrics import value_of
@@ -27,7 +27,7 @@ from fedsub.benchmark.analysis.paired import (
     word_of_column,
 )
 from fedsub.benchmark.analysis.published import published_figure
-from fedsub.benchmark.analysis.scores import Row
+from fedsub.benchmark.analysis.scores import Leaderboard, Row
 from fedsub.benchmark.spec.protocol import names
 
 Rows = Mapping[str, Sequence[Row]]
@@ -171,6 +171,13 @@ def _compared(side: dict[str, Any], printed: float | None, found: Comparison | N
 def find(claims: Iterable[Claim], rows: Rows) -> list[Finding]:
     """Every claim with its verdict from the rows of the tables it names."""
     return [Finding(claim, tuple(_find(each, rows) for each in claim.contrasts)) for claim in claims]
+
+
+def findings_of(boards: Iterable[Leaderboard]) -> list[Finding]:
+    """Every claim of the papers with its verdict from these tables."""
+    claims = load_claims()
+    named = {table for claim in claims for table in claim.tables}
+    return find(claims, {each.protocol.name: each.rows for each in boards if each.protocol.name in named})
 
 
 def discoveries(findings: Iterable[Finding]) -> dict[str, tuple[int, int]]:

@@ -76,7 +76,7 @@ def _order(paper: str | None, table: str | None) -> tuple[str, bool, int, str]:
 
 def table_name(table: str) -> str:
     """`Table 2`, `Figure 12`, or the place in the text."""
-    if table.isdigit():
+    if table.isdigit() or not table.strip("IVX"):
         return f"Table {table}"
     return f"Figure {table.removeprefix('Fig')}" if table.startswith("Fig") else table
 

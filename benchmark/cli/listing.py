@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
-import textwrap
 from collections.abc import Sequence
 from dataclasses import fields
-from itertools import pairwise
 
 from rich import box
 from rich.console import Console
@@ -16,6 +13,7 @@ from rich.table import Table
 
 from fedsub.benchmark.spec import catalog as known
 from fedsub.benchmark.spec import protocol as protocols
+from fedsub.benchmark.spec.documented import field_docs
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.files import locate
 from fedsub.datasets.options import format_value
@@ -60,7 +58,7 @@ def print_method(name: str, console: Console) -> None:
     console.print(f"{info.title} ({info.name}), {info.paper}", markup=False, highlight=False)
     module = inspect.getdoc(inspect.getmodule(method)) or ""
     console.print(f"\n{module}\n\n{inspect.getdoc(method) or ''}\n", markup=False, highlight=False)
-    docs, tuned = _field_docs(info.options), {each.name: str(each.range) for each in own_dimensions(name)}
+    docs, tuned = field_docs(info.options), {each.name: str(each.range) for each in own_dimensions(name)}
     options = [
         (
             item.name,
@@ -73,17 +71,6 @@ def print_method(name: str, console: Console) -> None:
     _table(console, "Options", ("name", "default", "tuned over", "what it is"), options)
     shared = [(each.name, str(each.range)) for each in shared_dimensions()]
     _table(console, "Tuned with every method (fedsub tune)", ("setting", "over"), shared)
-
-
-def _field_docs(options: type) -> dict[str, str]:
-    """The docstring below each field of a dataclass and its bases."""
-    found: dict[str, str] = {}
-    for kind in reversed(options.__mro__[:-1]):
-        body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0].body  # type: ignore[attr-defined]
-        for item, after in pairwise(body):
-            if isinstance(item, ast.AnnAssign) and isinstance(after, ast.Expr):
-                found[ast.unparse(item.target)] = str(getattr(after.value, "value", ""))
-    return found
 
 
 def _method_row(name: str) -> tuple[str, ...]:

@@ -181,7 +181,7 @@ def make_parser() -> Parser:
 
     report = command("report", "remake every page of the results folder")
     add(report, "--table", "FILE", "tables of your own, .toml files", **_SEVERAL)
-    add(report, "--open", help="open index.html in the browser", action="store_true")
+    add(report, "--open", help="open the site in the browser", action="store_true")
     add_folders(report)
 
     export = command("export", "write a table of the records: .tex, .md, .csv or .parquet")

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from fedsub.benchmark.analysis.agreement import CANNOT, FALSE_DISCOVERIES, NEEDS_RUNS, NOT_MEASURED
-from fedsub.benchmark.analysis.claims import ALL_BUT, EVERY, ON_AVERAGE, Contrast, load_claims
-from fedsub.benchmark.analysis.findings import Finding, discoveries, find
+from fedsub.benchmark.analysis.claims import ALL_BUT, EVERY, ON_AVERAGE, Contrast
+from fedsub.benchmark.analysis.findings import Finding, discoveries
 from fedsub.benchmark.analysis.paired import EQUAL, FAILS, HIGHER, HOLDS
-from fedsub.benchmark.analysis.scores import Leaderboard
 from fedsub.benchmark.analysis.sequential import LEVEL
 from fedsub.benchmark.report.tables import markdown_table
 from fedsub.benchmark.report.writing import write_page
@@ -63,16 +62,16 @@ def _line(number: int, finding: Finding) -> list[str]:
     return [
         f"{number}. {claim.says}",
         claim.place,
-        "; and ".join(map(_test, claim.contrasts)),
-        _span([value for part in finding.parts for value in part.hardest_printed]),
-        _span([column.difference for column in columns if column.difference is not None]),
+        "; and ".join(map(contrast_in_words, claim.contrasts)),
+        span_of([value for part in finding.parts for value in part.hardest_printed]),
+        span_of([column.difference for column in columns if column.difference is not None]),
         ", ".join([*counted, *([f"{away} without the graph"] if away else [])]),
         " to ".join(map(str, dict.fromkeys((min(seeds), max(seeds))))) if seeds else "–",
         f"**{finding.word}**",
     ]
 
 
-def _test(contrast: Contrast) -> str:
+def contrast_in_words(contrast: Contrast) -> str:
     """The contrast in words."""
     sides = ", ".join(map(_side, contrast.against))
     margin = f"{abs(contrast.margin):g}"
@@ -98,18 +97,15 @@ def _side(change: Mapping[str, Any]) -> str:
     return f"{own} ({rest})" if own and rest else own or f"the same with {rest}"
 
 
-def _span(values: Sequence[float]) -> str:
+def span_of(values: Sequence[float]) -> str:
+    """The ends of some differences; a dash of none."""
     if not values:
         return "–"
     return " to ".join(dict.fromkeys((f"{min(values):+.2f}", f"{max(values):+.2f}")))
 
 
-def write_claims(results: Path, leaderboards: Iterable[Leaderboard]) -> list[Path]:
+def write_claims(results: Path, findings: Sequence[Finding]) -> list[Path]:
     """Write `claims.json` and `claims.md` into the results folder; returns their paths."""
-    claims = load_claims()
-    named = {table for claim in claims for table in claim.tables}
-    rows = {each.protocol.name: each.rows for each in leaderboards if each.protocol.name in named}
-    findings = find(claims, rows)
     listed = ",\n".join(json.dumps(finding.to_dict(), ensure_ascii=False) for finding in findings)
     data, page = results / "claims.json", results / "claims.md"
     write_page(data, f"[\n{listed}\n]\n".encode())

@@ -24,7 +24,7 @@ from fedsub.benchmark.analysis.metrics import more_is_better
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.report.tables import markdown_table
-from fedsub.benchmark.spec import catalog
+from fedsub.benchmark.report.wording import title_of
 from fedsub.benchmark.spec.plan import grid_cells, outdated_parts
 from fedsub.benchmark.spec.protocol import bare, load_protocol, names, table_name
 from fedsub.benchmark.spec.request import Request
@@ -245,15 +245,6 @@ def _titled(table: Table, titles: Mapping[str, str], for_paper: bool) -> Table:
         found = {name: title_of(name) for name in table.figures["method"].unique()} | found
     figures = table.figures.replace(dict.fromkeys(axes, found))
     return replace(table, figures=figures, against=found.get(table.against, table.against))
-
-
-def title_of(method: str) -> str:
-    """A method's name in its paper, with its options in brackets; others as given."""
-    name, bracket, options = method.partition("[")
-    if name not in catalog.methods():
-        return method
-    title = catalog.describe(name).title
-    return f"{title} ({options.removesuffix(']').replace(',', ', ')})" if bracket else title
 
 
 def select(records: Results, request: Request) -> Results:

@@ -1,4 +1,4 @@
-"""All pages of the results folder that are made from records: Markdown pages and `index.html`."""
+"""All pages of the results folder that are made from records: Markdown pages and the site."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedsub.benchmark.analysis.figures import make_entries
+from fedsub.benchmark.analysis.findings import findings_of
+from fedsub.benchmark.analysis.headline import with_authors
 from fedsub.benchmark.analysis.public_code import by_work
 from fedsub.benchmark.analysis.public_records import load
 from fedsub.benchmark.analysis.scores import Leaderboard
@@ -14,7 +16,8 @@ from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.report.claims import write_claims
 from fedsub.benchmark.report.public_code import write_authors_page
 from fedsub.benchmark.report.reproduction import write_reproduction
-from fedsub.benchmark.report.site.page import write_site
+from fedsub.benchmark.report.site.build import write_site
+from fedsub.benchmark.report.site.data import Facts, arena_of
 from fedsub.benchmark.report.table_page import write_table_page
 from fedsub.benchmark.spec.plan import grid_cells
 from fedsub.benchmark.spec.protocol import load_protocol, names
@@ -26,7 +29,7 @@ def write_report(results: Path, own: Sequence[str] = ()) -> list[Path]:
 
     A page for every protocol with records, its own or those of equal work, `reproduction.md` and `.json` and
     `claims.md` over all of them, `authors.md` where the authors' code has been run, and
-    `index.html`, all of it to ask. `own` are paths of protocols besides those
+    the site (`site/index.html`). `own` are paths of protocols besides those
     that the benchmark brings. Lines that hold no record are named on standard error. Raises UserError if
     the folder holds no records.
     """
@@ -34,7 +37,8 @@ def write_report(results: Path, own: Sequence[str] = ()) -> list[Path]:
     if not found:
         raise UserError(f"{results} holds no records: run python -m benchmark first")
     stored = Records(results)
-    theirs = by_work(load(results), stored)
+    runs = load(results)
+    theirs = by_work(runs, stored)
     for sentence in stored.warnings():
         print(sentence, file=sys.stderr)
     protocols = [load_protocol(name) for name in (*names(), *own)]
@@ -42,9 +46,10 @@ def write_report(results: Path, own: Sequence[str] = ()) -> list[Path]:
     boards = [Leaderboard(each, stored.of_table(each.name, cells)) for each, cells in grids]
     shown = [each for each in boards if each.protocol.name in found or each.records]
     paths = [write_table_page(results, each, theirs) for each in shown]
-    entries = make_entries(boards, theirs)
+    entries, findings = make_entries(boards, theirs), findings_of(boards)
     if found:
-        paths += [*write_reproduction(results, entries), *write_claims(results, boards)]
+        paths += [*write_reproduction(results, entries), *write_claims(results, findings)]
     if (page_of_authors := write_authors_page(results, stored)) is not None:
         paths.append(page_of_authors)
-    return [*paths, write_site(results, boards, theirs, entries, [entry.to_dict() for entry in entries])]
+    facts = Facts(boards, theirs, entries, findings, with_authors(runs, boards), arena_of(results))
+    return [*paths, write_site(results, facts)]

@@ -5,10 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedsub.benchmark.spec import catalog
 from fedsub.datasets.options import Spec
 
 PUBLISHED = "partitions"
 """The folder of clients that came with a paper, each file named by its method."""
+
+
+SCHEMES = {
+    "metis": "METIS",
+    "metis-overlapping": "METIS overlapping",
+    "metis-imbalanced": "METIS imbalanced",
+    "louvain": "Louvain",
+    "louvain-openfgl": "Louvain of OpenFGL",
+    "louvain-largest": "Louvain, largest",
+    "kmeans": "k-means",
+    "random": "random",
+    "dirichlet": "Dirichlet",
+    "label-dirichlet": "Dirichlet by label",
+    "attribute": "natural",
+    "planted": "planted",
+}
+"""Partition schemes as papers write them."""
 
 
 def milliseconds(seconds: float) -> str:
@@ -35,3 +53,20 @@ def partition_title(scheme: str) -> str:
     path = Path(spec.written["path"])
     title = f"{path.stem}'s clients" if path.parent.name == PUBLISHED else path.name
     return f"{title} ({spec.written['key']})" if "key" in spec.written else title
+
+
+def scheme_title(scheme: str) -> str:
+    """A scheme as papers write it, its options in brackets."""
+    name, bracket, options = scheme.partition("[")
+    if name not in SCHEMES:
+        return partition_title(scheme)
+    return f"{SCHEMES[name]} ({options.removesuffix(']').replace(',', ', ')})" if bracket else SCHEMES[name]
+
+
+def title_of(method: str) -> str:
+    """A method's name in its paper, with its options in brackets; others as given."""
+    name, bracket, options = method.partition("[")
+    if name not in catalog.methods():
+        return method
+    title = catalog.describe(name).title
+    return f"{title} ({options.removesuffix(']').replace(',', ', ')})" if bracket else title

@@ -130,6 +130,14 @@ def _describe(method: str) -> dict[str, Any]:
 
 
 @_remembered
+def explain(method: str) -> dict[str, Any]:
+    """See `documented.explain`."""
+    from fedsub.benchmark.spec import documented
+
+    return documented.explain(method)
+
+
+@_remembered
 def differing_options(method: str, options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
     """The options whose value is not the method's default, in alphabetical order.
 

@@ -1,1 +1,1 @@
-"""`index.html`: the whole results folder as one page to ask, which needs no network."""
+"""The site `results/site`: answers from the records, a view for each question, readable without a network."""

@@ -41,7 +41,7 @@ def test_a_table_of_ones_own_is_part_of_the_page(tmp_path: Path) -> None:
     table.write_text('extends = "quick"\ntitle = "Mine alone"\n')
     Store(tmp_path, "my_table").append(make_record(make_cell(protocol="my_table")))
     report.write_report(tmp_path, [str(table)])
-    assert '<section id="my_table"' in (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert "Mine alone" in (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
     assert "# Mine alone" in (tmp_path / "leaderboards" / "my_table.md").read_text(encoding="utf-8")
 
 
@@ -54,4 +54,4 @@ def test_a_record_that_answers_two_tables_is_counted_once(tmp_path: Path) -> Non
     Store(tmp_path, "first").append(make_record(cell))
     report.write_report(tmp_path, own)
     assert (tmp_path / "leaderboards" / "second.md").is_file()
-    assert "<p>1 records." in (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert " 1 record." in (tmp_path / "site" / "index.html").read_text(encoding="utf-8")

@@ -17,7 +17,7 @@ DOCUMENTS = ["README.md", "CONTRIBUTING.md", *GUIDES]
 NOTES = [str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("results/notes/*.md"))]
 SUFFIXES = (".py", ".md", ".toml", ".csv", ".jsonl", ".cfg")
 GENERATED = (
-    "results/index.html",
+    "results/site/",
     "results/figures/",
     "results/checkpoints/",
     "results/leases/",

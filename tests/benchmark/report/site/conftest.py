@@ -1,4 +1,4 @@
-"""The page of a small results folder, in a real browser."""
+"""The site of the records in git, in a real browser."""
 
 from __future__ import annotations
 
@@ -10,31 +10,22 @@ from typing import Any
 import pytest
 from playwright.sync_api import sync_playwright
 
-from fedsub.benchmark.records.store import Store
 from fedsub.benchmark.report.pages import write_report
-from tests.benchmark.fakes import make_cell, make_record
+from fedsub.benchmark.spec.catalog import remembering
 from tests.conftest import NO_BROWSER
 
 RESULTS = Path(__file__).resolve().parents[4] / "results"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-HOSTILE = "</script><img src=x onerror=\"document.title='taken'\">"
-"""What a record's names may hold."""
 
 
 @pytest.fixture(scope="session")
-def page_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`index.html` of FED-PUB's Table 2 as shipped, with its notes, and of records with hostile names."""
+def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`index.html` of the records in git."""
     folder = tmp_path_factory.mktemp("results")
-    for name in ("runs/fedpub-2.jsonl", "notes/fedpub-2.md", "notes/fedpub-fig7.md"):
-        (folder / name).parent.mkdir(exist_ok=True)
-        shutil.copy(RESULTS / name, folder / name)
-    store = Store(folder, "quick")
-    for seed, dataset in enumerate(("community[nodes=300]", HOSTILE)):
-        cell = make_cell(protocol="quick", dataset=dataset, label=HOSTILE, clients=3, seed=seed)
-        one = {"round": [1], "validation": [50.0], "test": [51.0]}
-        store.append(make_record(cell, partition_statistics={"nodes_held": 300}, note=HOSTILE, curve=one))
-    (folder / "claims.md").write_text(f"# Claims\n\n{HOSTILE} [x](javascript:alert(1))\n")
-    return write_report(folder)[-1]
+    for name in ("runs", "authors", "notes"):
+        (folder / name).symlink_to(RESULTS / name)
+    with remembering():
+        return write_report(folder)[-1]
 
 
 @pytest.fixture(scope="session")
@@ -50,56 +41,62 @@ def chromium() -> Iterator[Any]:
 
 
 class Window:
-    """A window of the browser on the page, and what its console said."""
+    """A window of the browser without a network, and what its console said."""
 
-    def __init__(self, browser: Any, path: Path, width: int = 1280, **settings: Any) -> None:
-        """Open the page; without a network, as a reader on a train has none."""
+    def __init__(
+        self, browser: Any, index: Path, address: str = "", width: int = 1280, **settings: Any
+    ) -> None:
+        """Open the site at an address."""
         self.context = browser.new_context(
             viewport={"width": width, "height": 900}, offline=True, reduced_motion="reduce", **settings
         )
         self.page = self.context.new_page()
         self.errors: list[str] = []
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on(
-            "console",
-            lambda message: (
-                self.errors.append(message.text) if message.type in ("error", "warning") else None
-            ),
-        )
-        self.page.on(
-            "request",
-            lambda request: (
-                self.errors.append(request.url)
-                if request.url.startswith(("http:", "https:", "ws:"))
-                else None
-            ),
-        )
-        self.page.goto(path.as_uri())
-        self.page.wait_for_selector("#all-figures tbody tr td button")
+        self.page.on("console", self._hear)
+        self.page.on("request", self._watch)
+        self.clicks = 0
+        self.index = index
+        self.open(address)
 
-    def plot(self, table: str, kind: str) -> Any:
-        """A plot, scrolled to and drawn."""
-        figure = self.page.locator(f'.plot[data-table="{table}"][data-kind="{kind}"]')
-        figure.scroll_into_view_if_needed()
-        figure.locator(".main-svg").first.wait_for()
-        return figure
+    def _hear(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            self.errors.append(message.text)
 
-    def filter(self, column: str) -> Any:
-        """The choice of what is shown of a column."""
-        return self.page.locator(f'#filters select[data-column="{column}"]')
+    def _watch(self, request: Any) -> None:
+        if request.url.startswith(("http:", "https:", "ws:")):
+            self.errors.append(request.url)
 
-    def rows(self) -> list[list[str]]:
-        """The text of the lines of the table of all figures that are in sight."""
-        found: list[list[str]] = self.page.locator("#all-figures tbody").evaluate(
-            "body => [...body.rows].map(row => [...row.cells].map(cell => cell.innerText))"
-        )
-        return found
+    def open(self, address: str) -> None:
+        """Open an address afresh, as a link from elsewhere does, and wait for the view."""
+        self.page.goto("about:blank")
+        self.page.goto(self.index.as_uri() + (f"#{address}" if address else ""))
+        self.page.locator("main :is(h1, h2):visible").first.wait_for()
+
+    @property
+    def address(self) -> str:
+        """What stands behind `#`."""
+        return str(self.page.evaluate("decodeURI(location.hash.slice(1))"))
+
+    def click(self, name: str) -> None:
+        """Click a link, and count it."""
+        self.clicks += 1
+        self.page.locator("main, nav").get_by_role("link", name=name, exact=True).first.click()
+
+    def choose(self, selector: str, title: str) -> None:
+        """Choose an option of a selector, and count it as a click."""
+        self.clicks += 1
+        self.page.locator(f'select[name="{selector}"]:visible').select_option(label=title)
+
+    def close(self) -> None:
+        """Close it; its console must have said nothing."""
+        assert self.errors == []
+        self.context.close()
 
 
 @pytest.fixture
-def window(chromium: Any, page_path: Path) -> Iterator[Window]:
-    """The page in a window 1280 wide; at the end its console must have said nothing."""
-    opened = Window(chromium, page_path)
+def window(chromium: Any, index: Path) -> Iterator[Window]:
+    """The first screen in a window 1280 wide."""
+    opened = Window(chromium, index)
     yield opened
-    assert opened.errors == []
-    opened.context.close()
+    opened.close()

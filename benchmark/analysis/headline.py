@@ -1,0 +1,69 @@
+"""What the records say as a whole: the few numbers that come first on the site and in `results/README.md`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fedsub.benchmark.analysis.findings import Finding
+from fedsub.benchmark.analysis.public_code import Comparison, compare
+from fedsub.benchmark.analysis.public_records import Run
+from fedsub.benchmark.analysis.scores import Block, Leaderboard, Row
+from fedsub.benchmark.analysis.standing import Contender, above_local
+
+EVERY = "all-methods"
+"""The table that has every method."""
+FIRST: Block = ("cora", "metis", 10)
+"""The block that stands for the others where one is shown."""
+COSTED = ("fedavg", "fedpub", "fedstruct")
+"""Methods whose bytes the first screen compares."""
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The numbers of the four findings; what records do not give is empty."""
+
+    above: Mapping[str, tuple[int, int]]
+    """Method → blocks of `EVERY` on which it is surely above Local, and blocks where both were run."""
+    authors: Comparison | None
+    """A method of a paper and its authors' own code: the one over most draws."""
+    claims: Counter[str]
+    """Verdict → claims of the papers."""
+    levels: Counter[str]
+    """Verdict → printed figures."""
+    costs: Sequence[Contender]
+    """`COSTED` on `FIRST` of `EVERY`."""
+
+
+def headline(
+    tables: Mapping[str, Mapping[Block, Sequence[Contender]]],
+    comparisons: Sequence[Comparison],
+    findings: Iterable[Finding],
+    words: Iterable[str],
+) -> Headline:
+    """The headline of all tables' standings, the comparisons with the authors' code, the papers' claims and
+    the `words` of all printed figures."""
+    every = tables.get(EVERY, {})
+    first = {each.row.method: each for each in every.get(FIRST, ())}
+    overall = [
+        each
+        for each in comparisons
+        if each.place is None and not each.deviations and each.method.partition("[")[0] == each.code
+    ]
+    return Headline(
+        above_local(every.values()),
+        max(overall, key=lambda each: len(each.pairs), default=None),
+        Counter(finding.word for finding in findings),
+        Counter(words),
+        [first[name] for name in COSTED if name in first],
+    )
+
+
+def with_authors(runs: Mapping[str, Sequence[Run]], boards: Iterable[Leaderboard]) -> list[Comparison]:
+    """Every comparison with the authors' code; `runs` by the key of our cell."""
+    tables = {run.protocol for found in runs.values() for run in found}
+    rows: list[Row] = [row for board in boards if board.protocol.name in tables for row in board.rows]
+    of_record = {record.key: (record, row.deviations) for row in rows for record in row.records}
+    changed = {key: deviations for key, (_, deviations) in of_record.items()}
+    return compare(runs, [record for record, _ in of_record.values()], changed)

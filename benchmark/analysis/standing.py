@@ -1,0 +1,193 @@
+"""The methods of one block beside each other: ranks with intervals, gains over Local, cost a client.
+
+A rank has an interval: a method stands below every method that is surely better and above every one that is
+surely worse, where the difference, paired by seed, holds at 5 % (`paired`). Each pair is judged by itself:
+nothing is corrected for their number. Settings are those of the block's table, which tuned some methods more
+than others: a ranking under equal tuning is the arena's.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from fedsub.benchmark.analysis import ranking
+from fedsub.benchmark.analysis.metrics import more_is_better
+from fedsub.benchmark.analysis.paired import HIGHER, HOLDS, Comparison, compare, differences_of
+from fedsub.benchmark.analysis.public_code import Comparison as WithAuthors
+from fedsub.benchmark.analysis.public_code import on_same_clients
+from fedsub.benchmark.analysis.public_records import Run
+from fedsub.benchmark.analysis.scores import Block, Leaderboard, Row, Score, metrics_of
+from fedsub.benchmark.records.record import ALONE, Record
+from fedsub.benchmark.spec import catalog
+
+LOCAL = "local"
+MEGABYTES = (10, 100, 1000)
+"""Limits of what a client sends and receives in a run, among which a reader chooses."""
+BUDGETS = ("any", "models", *(f"mb-{limit}" for limit in MEGABYTES))
+"""Every budget: any; nothing but models leaves a client; at most so many MB a client."""
+_OF_MODELS = re.compile(
+    r"^nothing$|parameters\b|^updates$|^controls$|encoder$|^gradient norms$|rounds alone$"
+)
+"""Parts of what a method exchanges that are its model, or a change of it."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A method in its block."""
+
+    row: Row
+    score: Score
+    leaves: str
+    """What leaves a client."""
+    ranks: Mapping[str, tuple[int, int]]
+    """Budget → best and worst rank that the seeds allow; without those that it does not keep. Empty for a
+    method that breaks privacy, which has no rank."""
+    beats: int
+    """How many of the ranked methods are surely worse."""
+    gain: Comparison | None
+    """Over Local, paired by seed; None for Local and without it."""
+    megabytes: float
+    """Sent and received by a client in a whole run, the mean over clients and seeds."""
+    seconds: float | None
+    """Of one core for a client in a whole run, the mean over the runs that had their core for themselves."""
+    authors: WithAuthors | None
+    """The authors' own code on the same clients."""
+
+    @property
+    def is_ranked(self) -> bool:
+        """Whether it competes."""
+        return bool(self.ranks)
+
+
+def models_only(exchanges: str) -> bool:
+    """Whether nothing but a model, or changes of it, leaves a client."""
+    return all(_OF_MODELS.search(part.strip()) for part in re.split(r",|;| and ", exchanges))
+
+
+def megabytes_of(records: Sequence[Record], clients: int) -> float:
+    """What a client sends and receives in a run, in 10⁶ bytes: the mean over clients and records."""
+    sent = (
+        (record.bytes.get("up", 0.0) + record.bytes.get("down", 0.0)) * record.rounds
+        + record.bytes.get("once", 0.0)
+        for record in records
+    )
+    return statistics.fmean(sent) / clients / 1e6
+
+
+def seconds_of(records: Iterable[Record], clients: int) -> float | None:
+    """Seconds of one core for a client's run; None where no run had its core for itself."""
+    alone = [record for record in records if (record.result.core_share or 0.0) >= ALONE]
+    return statistics.fmean(sum(record.seconds.values()) for record in alone) / clients if alone else None
+
+
+def standings(
+    board: Leaderboard, theirs: Mapping[str, Sequence[Run]] = MappingProxyType({})
+) -> dict[Block, list[Contender]]:
+    """Block → its methods, the best mean first, those without a rank last.
+
+    Without rows that deviate from the protocol, where some do not, and without blocks that have no score of
+    which more is better. `theirs` are the runs of the authors' code by the work of our cell.
+    """
+    contests = [metric for metric in metrics_of(board.protocol, board.rows) if more_is_better(metric)]
+    held = [row for row in board.rows if contests and contests[0] in row.scores]
+    blocks: dict[Block, list[Row]] = {}
+    # Where no row keeps to the protocol, as in a folder of trials, those that deviate are all there is.
+    for row in [row for row in held if not row.deviations] or held:
+        blocks.setdefault(row.block, []).append(row)
+    return {block: _ordered(rows, contests[0], theirs) for block, rows in blocks.items()}
+
+
+def _ordered(rows: Sequence[Row], metric: str, theirs: Mapping[str, Sequence[Run]]) -> list[Contender]:
+    ranked = [row for row in rows if not (row.privacy or row.exposed[1])]
+    facts = {row.method: _leaves(row) for row in rows}
+    spent = {id(row): megabytes_of(row.records, row.cell.clients) for row in rows}
+    surely = {
+        (id(one), id(other))
+        for one in ranked
+        for other in ranked
+        if (paired := _paired(one, other, metric)) is not None and paired.word == HOLDS
+    }
+
+    def kept(row: Row, budget: str) -> bool:
+        if budget == "models":
+            return models_only(facts[row.method])
+        return budget == "any" or spent[id(row)] <= float(budget.removeprefix("mb-"))
+
+    ranks: dict[int, dict[str, tuple[int, int]]] = {id(row): {} for row in rows}
+    for budget in BUDGETS:
+        rivals = [row for row in ranked if kept(row, budget)]
+        for row in rivals:
+            above = sum((id(other), id(row)) in surely for other in rivals)
+            below = sum((id(row), id(other)) in surely for other in rivals)
+            ranks[id(row)][budget] = (1 + above, len(rivals) - below)
+    base = {row.backbone: row for row in rows if row.method == LOCAL}
+    found = []
+    for row in rows:
+        local = base.get(row.backbone) or next(iter(base.values()), None)
+        found.append(
+            Contender(
+                row,
+                row.scores[metric],
+                facts[row.method],
+                ranks[id(row)],
+                len(ranked) - ranks[id(row)]["any"][1] if ranks[id(row)] else 0,
+                None if local is None or row.method == LOCAL else _paired(row, local, metric),
+                spent[id(row)],
+                seconds_of(row.records, row.cell.clients),
+                on_same_clients(row.records, metric, theirs),
+            )
+        )
+    return sorted(found, key=lambda each: (not each.is_ranked, -each.score.mean))
+
+
+def _leaves(row: Row) -> str:
+    return catalog.describe(row.cell.method).exchanges if row.cell.method in catalog.methods() else "unknown"
+
+
+def _paired(one: Row, other: Row, metric: str) -> Comparison | None:
+    return compare(
+        [*differences_of(one.scores[metric].by_seed, other.scores[metric].by_seed).values()], HIGHER
+    )
+
+
+def front(found: Iterable[Contender], cost: str = "megabytes") -> list[Contender]:
+    """The ranked methods that no other beats on both mean score and `megabytes` or `seconds`."""
+    costed = {str(place): each for place, each in enumerate(found) if each.is_ranked}
+    points = {
+        name: (spent, each.score.mean)
+        for name, each in costed.items()
+        if (spent := getattr(each, cost)) is not None
+    }
+    return [costed[name] for name in ranking.front(points)]
+
+
+def above_local(blocks: Iterable[Sequence[Contender]]) -> dict[str, tuple[int, int]]:
+    """Ranked method → on how many blocks it is surely above Local, and on how many it was compared; the
+    method with most first."""
+    found: dict[str, tuple[int, int]] = {}
+    for each in (each for listed in blocks for each in listed if each.is_ranked and each.gain is not None):
+        assert each.gain is not None
+        above, of = found.get(each.row.method, (0, 0))
+        found[each.row.method] = (above + (each.gain.word == HOLDS), of + 1)
+    return dict(sorted(found.items(), key=lambda item: (-item[1][0], item[1][1], item[0])))
+
+
+def gains_of(blocks: Sequence[Sequence[Contender]]) -> dict[str, list[Comparison | None]]:
+    """Method → its gain over Local in each block, None where it was not run; those that lack fewest blocks
+    first, then the best mean. Of several networks the first of the grid stands for the method."""
+    found: dict[str, list[Comparison | None]] = {}
+    for place, listed in enumerate(blocks):
+        for each in listed:
+            if each.gain is not None and each.row.method != LOCAL:
+                cells = found.setdefault(each.row.method, [None] * len(blocks))
+                cells[place] = cells[place] or each.gain
+
+    def order(method: str) -> tuple[int, float]:
+        known = [cell.difference for cell in found[method] if cell is not None]
+        return len(blocks) - len(known), -statistics.fmean(known)
+
+    return {method: found[method] for method in sorted(found, key=order)}

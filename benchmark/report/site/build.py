@@ -1,0 +1,178 @@
+"""The folder `results/site`: `index.html`, its style and script, and a data file for every view."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from fedsub.benchmark.analysis import agreement, sequential
+from fedsub.benchmark.analysis.figures import Entry
+from fedsub.benchmark.analysis.headline import EVERY
+from fedsub.benchmark.analysis.public_code import TOLERANCE
+from fedsub.benchmark.machine import ROOT, commit, git
+from fedsub.benchmark.report.site import check, leaderboard, method, papers
+from fedsub.benchmark.report.site.data import Facts, Page, graph_title, method_name, slug
+from fedsub.benchmark.report.writing import write_page
+from fedsub.benchmark.spec import catalog
+
+FOLDER = "site"
+ASSETS = ("style.css", "app.js")
+SYMBOLS = {
+    agreement.MATCHES: "✓",
+    agreement.DIFFERS: "≠",
+    agreement.NEEDS_RUNS: "…",
+    agreement.UNSETTLED: "?",
+    "holds": "✓",
+    "fails": "✗",
+    agreement.KEPT: "✓",
+    agreement.VANISHED: "✗",
+    agreement.OPEN: "…",
+}
+"""Beside a verdict, so that it does not rest on colour."""
+
+
+def write_site(results: Path, facts: Facts) -> Path:
+    """Write the site of a results folder; returns the path of its `index.html`. The same records and commit
+    give the same bytes."""
+    folder = results / FOLDER
+    environment = _environment()
+    # `make docs` builds the documentation beside it.
+    shutil.rmtree(folder / "data", ignore_errors=True)
+    files: dict[str, dict[str, list[str]]] = {}
+    for page in pages(facts):
+        html = environment.get_template(page.template).render(page.values)
+        files.setdefault(page.file, {})[page.address] = [page.title, html]
+    for name, held in files.items():
+        _write_data(folder, name, "PAGES", held)
+    _write_data(
+        folder, "search", "SEARCH", {"figures": check.search_lines(facts), "pages": _named_pages(facts)}
+    )
+    for name in ASSETS:
+        write_page(folder / name, _asset(environment, name).encode())
+    docs = "docs/index.html" if (folder / "docs" / "index.html").is_file() else ""
+    home = environment.get_template("index.html").render(**_home(facts, environment), docs=docs)
+    write_page(folder / "index.html", home.encode())
+    return folder / "index.html"
+
+
+def pages(facts: Facts) -> Iterator[Page]:
+    """Every page but the first."""
+    places = [place for place, entry in enumerate(facts.entries) if entry.answer[1]]
+    # The clearest: print alone cannot settle it, and the code is of the method's own paper.
+    example = max(places, key=lambda place: _clarity(facts.entries[place]), default=None)
+    worked = None if example is None else (facts.entries[example], facts.figure_addresses[example])
+    values: dict[str, Any] = {
+        "rule": agreement,
+        "level": sequential.LEVEL,
+        "looks": sequential.LOOKS,
+        "near": TOLERANCE,
+        "worked": worked,
+        "words": None if worked is None else check.answer_words(worked[0]),
+        "title": None if worked is None else check.figure_title(worked[0]),
+        "source": None if worked is None else check.source(worked[0]),
+    }
+    return chain(
+        leaderboard.pages(facts),
+        check.pages(facts),
+        papers.pages(facts),
+        method.pages(facts),
+        method.graph_pages(facts),
+        [Page("decide", "How we decide", "decide.html", values)],
+        [Page("arena", "The arena", "arena.html", {"arena": facts.arena})] if facts.arena else [],
+    )
+
+
+def _clarity(entry: Entry) -> tuple[bool, ...]:
+    own = entry.authors is not None and entry.authors.method == entry.authors.code
+    return entry.answer[0] == agreement.MATCHES, entry.level.word == agreement.UNSETTLED, own
+
+
+def _home(facts: Facts, environment: Environment) -> dict[str, Any]:
+    """What the first screen shows."""
+    first, found = facts.first, facts.headline
+    block, table = first or (None, "")
+    (best, counts), (second, seconds), *_ = [*found.above.items(), ("", (0, 0)), ("", (0, 0))]
+    when = git(ROOT, "log", "-1", "--format=%cs") or ""
+    board = leaderboard.leaderboard_values(facts, block, table, "h2") if block else None
+    shown = environment.get_template("leaderboard.html").render(board) if board else ""
+    return {
+        "board": board,
+        "board_html": Markup(shown),
+        "best": method_name(best) if best else "",
+        "best_counts": counts,
+        "second": method_name(second) if second else "",
+        "second_counts": seconds,
+        "methods": len({row.cell.method for board in facts.boards for row in board.rows}),
+        "of_methods": len(found.above),
+        "map": f"map/{EVERY}",
+        "found": found,
+        "authors": None if found.authors is None else papers.compared(found.authors),
+        "costs": [(method_name(each.row.method), each.megabytes) for each in found.costs],
+        "cost_place": leaderboard.block_name(found.costs[0].row.block) if found.costs else "",
+        "cost_address": leaderboard.block_address("cost", found.costs[0].row.block, EVERY)
+        if found.costs
+        else "cost",
+        "records": len({record.stored_key for board in facts.boards for record in board.records}),
+        "figures": len(facts.entries),
+        "arena": facts.arena,
+        "version": _version(),
+        "commit": commit(),
+        "date": when,
+    }
+
+
+def _version() -> str:
+    try:
+        return version("fedsub-bench")
+    except PackageNotFoundError:
+        return "0.1.0"
+
+
+def _named_pages(facts: Facts) -> list[list[str]]:
+    """For the search: kind, title, other spellings and address of methods, graphs and papers."""
+    found = [
+        ["method", catalog.describe(name).title, name, f"method/{slug(name)}"] for name in catalog.methods()
+    ]
+    graphs = dict.fromkeys(block[0] for block, _ in facts.blocks)
+    found += [["graph", graph_title(name), name, f"graph/{slug(name)}"] for name in graphs]
+    names = dict.fromkeys(entry.figure.paper for entry in facts.entries)
+    return [*found, *(["paper", name, "", f"papers/{slug(name)}"] for name in names)]
+
+
+def _environment() -> Environment:
+    """Templates whose inserts are escaped; what is undefined is a fault."""
+    environment = Environment(
+        loader=PackageLoader("fedsub.benchmark.report.site", "assets"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"slug": slug, "number": leaderboard.number, "code": _code}
+    environment.globals |= {"symbol": lambda word: SYMBOLS.get(word, "·")}
+    return environment
+
+
+def _code(text: str) -> Markup:
+    """The text with what stands between backticks as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+
+
+def _asset(environment: Environment, name: str) -> str:
+    assert environment.loader is not None
+    return environment.loader.get_source(environment, name)[0]
+
+
+def _write_data(folder: Path, name: str, variable: str, held: Any) -> None:
+    """A script that assigns: a page from a file may load scripts, but fetch nothing."""
+    text = json.dumps(held, ensure_ascii=False, separators=(",", ":"))
+    write_page(folder / "data" / f"{name}.js", f"Object.assign(window.{variable}??={{}},{text});\n".encode())

@@ -1,0 +1,173 @@
+"""Drawings as SVG, in the colours of the page: intervals, fronts and curves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+WIDTH, HEIGHT = 420, 260
+LEFT, RIGHT, TOP, BOTTOM = 40, 96, 10, 36
+LETTER = 6.5
+LABELS = 6
+"""Names in a drawing, at most."""
+_SPAN = 0.04
+
+
+def strip(low: float | None, middle: float, high: float | None, reach: float, band: float = 0.0) -> Markup:
+    """An interval on a line from −reach to reach with 0 in the middle; `band` is ± δ. What leaves the line
+    ends in an arrow."""
+    ends = (middle if low is None else low, middle if high is None else high)
+
+    def at(value: float) -> float:
+        return round(60 + 54 * max(-1.0, min(1.0, value / (reach or 1.0))), 1)
+
+    parts = [Markup('<svg class="strip" viewBox="0 0 120 16" aria-hidden="true">')]
+    if band:
+        shape = '<rect class="band" x="{}" y="1" width="{}" height="14"/>'
+        parts.append(Markup(shape).format(at(-band), round(at(band) - at(-band), 1)))
+    parts.append(Markup('<path class="zero" d="M60 0V16"/>'))
+    parts.append(Markup('<path class="range" d="M{} 8H{}"/>').format(at(ends[0]), at(ends[1])))
+    for away, shape in (
+        (ends[0] < -reach, "M6 4L1 8L6 12Z"),
+        (ends[1] > reach, "M114 4L119 8L114 12Z"),
+    ):
+        if away:
+            parts.append(Markup('<path class="tip" d="{}"/>').format(shape))
+    parts.append(Markup('<circle class="middle" cx="{}" cy="8" r="3.5"/></svg>').format(at(middle)))
+    return Markup("").join(parts)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A method in a scatter."""
+
+    name: str
+    x: float
+    y: float
+    told: str
+    is_front: bool
+
+
+def scatter(points: Sequence[Point], x_title: str, y_title: str, said: str) -> Markup:
+    """Points over a logarithmic axis, on which 0 stands at the left end; those of the front are joined and
+    up to `LABELS` of them named."""
+    some = [point.x for point in points if point.x > 0]
+    least = min(some, default=1.0) / (3 if len(some) < len(points) else 1.2)
+    most = max(some, default=1.0) * 1.2
+    ys = [point.y for point in points]
+    bottom, top = _padded(ys)
+
+    def x(value: float) -> float:
+        share = math.log(max(value, least) / least) / math.log(most / least)
+        return round(LEFT + share * (WIDTH - LEFT - RIGHT), 1)
+
+    def y(value: float) -> float:
+        return round(TOP + (top - value) / (top - bottom) * (HEIGHT - TOP - BOTTOM), 1)
+
+    powers = range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)
+    ticks = [(x(10.0**power), f"{10.0**power:g}") for power in powers if least <= 10.0**power <= most]
+    if len(some) < len(points):
+        ticks.insert(0, (LEFT, "0"))
+    parts = [*_frame(ticks, [(y(tick), f"{tick:g}") for tick in _ticks(bottom, top)], x_title, y_title, said)]
+    front = sorted((point for point in points if point.is_front), key=lambda point: point.x)
+    corners = [f"{x(point.x)} {y(point.y)}" for point in front]
+    if corners:
+        steps = " ".join(f"H{x(point.x)} V{y(point.y)}" for point in front[1:])
+        parts.append(Markup('<path class="front" d="M{} {} H{}"/>').format(corners[0], steps, WIDTH - RIGHT))
+    for point in points:
+        mark = Markup('<circle class="{}" cx="{}" cy="{}" r="4"><title>{}</title></circle>')
+        parts.append(mark.format("dot best" if point.is_front else "dot", x(point.x), y(point.y), point.told))
+    named = [(x(point.x) + 7, y(point.y), point.name, "best") for point in front[-LABELS:]]
+    parts += _names(named)
+    return Markup("").join([*parts, Markup("</svg>")])
+
+
+@dataclass(frozen=True)
+class Line:
+    """A curve."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+
+
+def lines(drawn: Sequence[Line], x_title: str, y_title: str, said: str) -> Markup:
+    """Up to `LABELS` curves, each with its own colour and dashes, named at its right end."""
+    drawn = [line for line in drawn if line.points][:LABELS]
+    bottom, top = _padded([value for line in drawn for _, value in line.points])
+    last = max((place for line in drawn for place, _ in line.points), default=1.0)
+
+    def x(value: float) -> float:
+        return round(LEFT + value / last * (WIDTH - LEFT - RIGHT), 1)
+
+    def y(value: float) -> float:
+        return round(TOP + (top - value) / (top - bottom) * (HEIGHT - TOP - BOTTOM), 1)
+
+    ticks = [(x(tick), f"{tick:g}") for tick in _ticks(0, last)]
+    parts = [*_frame(ticks, [(y(tick), f"{tick:g}") for tick in _ticks(bottom, top)], x_title, y_title, said)]
+    named = []
+    for number, line in enumerate(drawn):
+        path = " L".join(f"{x(place)} {y(value)}" for place, value in line.points)
+        if len(line.points) == 1:
+            place, value = line.points[0]
+            mark = Markup('<circle class="dot best" cx="{}" cy="{}" r="4"/>')
+            parts.append(mark.format(x(place), y(value)))
+        end = line.points[-1][1]
+        parts.append(
+            Markup('<path class="line line-{}" d="M{}"><title>{}: {}</title></path>').format(
+                number, path, line.name, f"{end:.1f} at the end"
+            )
+        )
+        named.append((WIDTH - RIGHT + 4.0, y(end), line.name, f"name-{number}"))
+    return Markup("").join([*parts, *_names(named), Markup("</svg>")])
+
+
+def _padded(values: Sequence[float]) -> tuple[float, float]:
+    low, high = min(values, default=0.0), max(values, default=1.0)
+    room = _SPAN * (high - low) or 1.0
+    return low - room, high + room
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Round values between the ends, three to six of them."""
+    power = 10.0 ** math.floor(math.log10((high - low) or 1.0))
+    step = next(step for step in (power / 5, power / 2, power, 2 * power) if (high - low) / step <= 6)
+    return [round(step * place, 10) for place in range(math.ceil(low / step), math.floor(high / step) + 1)]
+
+
+def _frame(
+    across: Sequence[tuple[float, str]],
+    up: Sequence[tuple[float, str]],
+    x_title: str,
+    y_title: str,
+    said: str,
+) -> list[Markup]:
+    opening = Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">')
+    parts = [opening.format(WIDTH, HEIGHT, said)]
+    for place, text in up:
+        parts.append(Markup('<path class="grid" d="M{} {}H{}"/>').format(LEFT, place, WIDTH - RIGHT))
+        parts.append(Markup('<text x="{}" y="{}" class="end">{}</text>').format(LEFT - 5, place + 4, text))
+    for place, text in across:
+        parts.append(
+            Markup('<text x="{}" y="{}" class="mid">{}</text>').format(place, HEIGHT - BOTTOM + 15, text)
+        )
+    middle = (LEFT + WIDTH - RIGHT) / 2
+    parts.append(Markup('<text x="{}" y="{}" class="mid">{}</text>').format(middle, HEIGHT - 4, x_title))
+    parts.append(Markup('<text x="2" y="{}" class="faint">{}</text>').format(TOP + 2, y_title))
+    return parts
+
+
+def _names(named: Sequence[tuple[float, float, str, str]]) -> list[Markup]:
+    """Labels, each moved down until it lies on none before it."""
+    parts: list[Markup] = []
+    taken: list[tuple[float, float, float]] = []
+    for x, y, name, kind in sorted(named, key=lambda item: item[1]):
+        place, end = y + 4, x + LETTER * len(name)
+        while any(abs(place - other) < 12 and x < right and left < end for other, left, right in taken):
+            place += 3
+        taken.append((place, x, end))
+        text = Markup('<text x="{}" y="{}" class="{}">{}</text>')
+        parts.append(text.format(x, round(place, 1), kind, name))
+    return parts

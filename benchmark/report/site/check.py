@@ -1,0 +1,220 @@
+"""Check a number: paper → table → figure, each with an answer in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from fedsub.benchmark.analysis.agreement import UNSETTLED, Verdict
+from fedsub.benchmark.analysis.figures import Entry
+from fedsub.benchmark.analysis.metrics import heading_of, unit_of, with_spread
+from fedsub.benchmark.analysis.published import PLACE
+from fedsub.benchmark.analysis.scores import DEFAULTS
+from fedsub.benchmark.analysis.summary import count_tables, table_name
+from fedsub.benchmark.report.site.charts import strip
+from fedsub.benchmark.report.site.data import Facts, Page, slug
+from fedsub.benchmark.report.wording import scheme_title, title_of
+from fedsub.benchmark.spec.settings import SETTINGS
+
+ALWAYS = (
+    "split",
+    "hidden",
+    "rounds",
+    "local_epochs",
+    "learning_rate",
+    "weight_decay",
+    "dropout",
+    "optimiser",
+)
+"""Settings that are shown also where they are the default."""
+
+
+def pages(facts: Facts) -> Iterator[Page]:
+    """The list of tables, every table and every figure."""
+    counts = count_tables(facts.entries)
+    yield Page(
+        "check",
+        "Check a number",
+        "check.html",
+        {
+            "papers": [
+                (paper, [(table_address(paper, each.table), each) for each in listed])
+                for paper, listed in counts.items()
+            ]
+        },
+    )
+    tables: dict[str, list[tuple[Entry, str]]] = {}
+    for place, address in facts.figure_addresses.items():
+        tables.setdefault(address.rpartition("/")[0], []).append((facts.entries[place], address))
+    for above, listed in tables.items():
+        name = source(listed[0][0])
+        values = {"name": name, "grids": _grids(listed), "paper": f"papers/{slug(listed[0][0].figure.paper)}"}
+        yield Page(above, name, "printed.html", values)
+        for entry, address in listed:
+            yield Page(address, figure_title(entry), "figure.html", {**_figure(facts, entry), "above": above})
+
+
+def table_address(paper: str, table: str) -> str:
+    """Where a printed table stands, by the name that `summary.table_name` gives it."""
+    return f"check/{slug(paper)}/{slug(table.removeprefix('Table ').replace('Figure ', 'Fig'))}"
+
+
+def source(entry: Entry) -> str:
+    """`FED-PUB, Table 2`."""
+    return f"{entry.figure.paper}, {table_name(str(entry.figure.place[1]))}"
+
+
+def figure_title(entry: Entry) -> str:
+    """What a figure is of, in words."""
+    place = dict(zip(PLACE, entry.figure.place, strict=True))
+    clients = f"{place['clients']} clients" if place["clients"] else ""
+    scheme = "" if place["partition"] == "none" else scheme_title(str(place["partition"]))
+    parts = (place["dataset"], scheme, clients, place["backbone"])
+    return f"{place['method']} on {', '.join(filter(None, parts))}"
+
+
+def score_name(entry: Entry) -> str:
+    """Which score it is."""
+    return heading_of(entry.metric or str(entry.figure.place[7]))
+
+
+def answer_words(entry: Entry) -> str:
+    """Printed, here, by the authors' code: the answer without its verdict."""
+    said = [f"Printed {with_spread(entry.figure.mean, entry.figure.std)}"]
+    if entry.row is not None:
+        score = entry.row.scores[entry.metric]
+        said.append(f"here {with_spread(score.mean, score.std)} ({_count(len(score.by_seed), 'seed')})")
+        compared = entry.level.compared
+        if entry.level.is_ratio and compared:
+            said.append(f"as ratios to the reference {compared[1]:.2f} and {compared[0]:.2f}")
+    if entry.authors is not None:
+        theirs, draws = entry.authors.means[1], _count(len(entry.authors.pairs), "draw")
+        said.append(f"the authors' code on our clients {theirs:.2f} ({draws})")
+    return ", ".join(said)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def _grids(listed: list[tuple[Entry, str]]) -> list[dict[str, Any]]:
+    """A grid for each score: methods by graph and clients."""
+    found: dict[str, dict[str, Any]] = {}
+    for entry, address in listed:
+        _, _, dataset, partition, clients, method, backbone, _ = map(str, entry.figure.place)
+        grid = found.setdefault(score_name(entry), {"columns": {}, "rows": {}})
+        column = (dataset, scheme_title(partition), clients)
+        grid["columns"].setdefault(column, None)
+        row = grid["rows"].setdefault((method, backbone), {})
+        row.setdefault(column, []).append((f"{entry.figure.mean:.2f}", entry.answer[0], address))
+    return [
+        {"score": score, "columns": [*grid["columns"]], "rows": grid["rows"].items()}
+        for score, grid in found.items()
+    ]
+
+
+def _figure(facts: Facts, entry: Entry) -> dict[str, Any]:
+    """What `figure.html` shows."""
+    word, by_authors = entry.answer
+    row = entry.row
+    compared = [("here − print", entry.level)]
+    overall = None
+    if entry.authors is not None:
+        own = entry.authors
+        compared.append(("here − authors' code", own.verdict))
+        same = (own.code, own.method, own.backbone, own.metric)
+        alike = [each for each in facts.comparisons if each.place is None and not each.deviations]
+        overall = next(
+            (each for each in alike if (each.code, each.method, each.backbone, each.metric) == same), None
+        )
+    return {
+        "title": figure_title(entry),
+        "source": source(entry),
+        "score": score_name(entry),
+        "words": answer_words(entry),
+        "word": word,
+        "by_authors": by_authors,
+        "entry": entry,
+        "unit": ""
+        if entry.level.is_ratio
+        else unit_of(entry.metric).replace("%", "points")
+        if entry.metric
+        else "",
+        "unsettled": UNSETTLED,
+        "strips": [line for line in (_line(name, verdict) for name, verdict in compared) if line],
+        "overall": overall,
+        "baseline": title_of(entry.figure.baseline),
+        "settings": [] if row is None else _settings(entry),
+        "keys": []
+        if row is None
+        else [
+            record.stored_key
+            for record in row.records
+            if record.cell.seed in row.scores[entry.metric].by_seed
+        ],
+        "files": []
+        if row is None
+        else sorted({(record.source or record.cell).protocol for record in row.records}),
+        "title_of_table": facts.titles.get(entry.protocol, ""),
+    }
+
+
+def _line(name: str, verdict: Verdict) -> dict[str, Any] | None:
+    """A difference with its interval as a strip; None where there is none to draw, as of ratios."""
+    if verdict.difference is None or verdict.interval is None or verdict.is_ratio:
+        return None
+    low, high = verdict.interval
+    tolerance = verdict.tolerance or 0.0
+    reach = max(3 * tolerance, 1.2 * abs(verdict.difference))
+    drawn = strip(low, verdict.difference, high, reach, tolerance)
+    return {"name": name, "drawn": drawn, "verdict": verdict, "reach": reach}
+
+
+def _settings(entry: Entry) -> list[tuple[str, str, str]]:
+    """Name, value here and default of what the cell sets, options of the method first."""
+    assert entry.row is not None
+    actual, record = entry.row.cell.to_dict(), entry.row.records[0]
+    rows = [(f"{entry.row.cell.method}: {name}", _plain(value), "") for name, value in record.options.items()]
+    rows.append(("network", record.backbone, ""))
+    for name in SETTINGS:
+        value, usual = actual[name], DEFAULTS[name]
+        usual = [*usual] if isinstance(usual, tuple) else str(usual) if isinstance(value, str) else usual
+        if name in ALWAYS or value != usual:
+            rows.append((name.replace("_", " "), _plain(value), _plain(usual)))
+    return rows
+
+
+def _plain(value: Any) -> str:
+    return (
+        ", ".join(map(str, value))
+        if isinstance(value, list)
+        else f"{value:g}"
+        if isinstance(value, float)
+        else str(value)
+    )
+
+
+def search_lines(facts: Facts) -> list[list[Any]]:
+    """For the search: address, title, table and score, method, graph, partition, clients, printed value,
+    verdict, and whether it is an accuracy that was measured."""
+    found = []
+    for place, address in facts.figure_addresses.items():
+        entry = facts.entries[place]
+        _, _, dataset, partition, clients, method, backbone, _ = map(str, entry.figure.place)
+        about = " ".join((source(entry), score_name(entry), backbone))
+        usual = int(entry.metric == "accuracy" and entry.row is not None)
+        found.append(
+            [
+                address,
+                figure_title(entry),
+                about,
+                method,
+                dataset,
+                partition,
+                clients,
+                f"{entry.figure.mean:.2f}",
+                entry.answer[0],
+                usual,
+            ]
+        )
+    return found

@@ -1,0 +1,199 @@
+"""What every view is made from, and the addresses and titles that they share."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fedsub.benchmark.analysis.figures import Entry
+from fedsub.benchmark.analysis.findings import Finding
+from fedsub.benchmark.analysis.headline import EVERY, FIRST, Headline, headline
+from fedsub.benchmark.analysis.public_code import Comparison
+from fedsub.benchmark.analysis.public_records import Run
+from fedsub.benchmark.analysis.published import Figure
+from fedsub.benchmark.analysis.scores import Block, Leaderboard
+from fedsub.benchmark.analysis.standing import Contender, standings
+from fedsub.benchmark.report.wording import scheme_title, title_of
+from fedsub.benchmark.spec import catalog
+from fedsub.datasets.catalogue import REGISTRY
+
+ARENA = "arena.json"
+"""In the results folder: the ranking under equal tuning, shown where it is there (`arena_of`)."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """One view at one address."""
+
+    address: str
+    """What stands behind `#`; its first part is the view."""
+    title: str
+    template: str
+    values: Mapping[str, Any]
+    """What the template is filled with."""
+
+    @property
+    def file(self) -> str:
+        """The data file that holds it; `app.js` derives the same name."""
+        parts = self.address.split("/")
+        return ".".join(parts[: {"leaderboard": 5, "cost": 5, "check": 3}.get(parts[0], 2)])
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An option of a selector."""
+
+    title: str
+    address: str
+    is_chosen: bool
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Everything that the views show."""
+
+    boards: Sequence[Leaderboard]
+    theirs: Mapping[str, Sequence[Run]]
+    """The runs of the authors' code by the work of our cell."""
+    entries: Sequence[Entry]
+    findings: Sequence[Finding]
+    comparisons: Sequence[Comparison]
+    arena: Mapping[str, Any] | None = None
+
+    @cached_property
+    def tables(self) -> dict[str, dict[Block, list[Contender]]]:
+        """Table → block → its methods in order."""
+        return {board.protocol.name: standings(board, self.theirs) for board in self.boards}
+
+    @cached_property
+    def titles(self) -> dict[str, str]:
+        """Table → its title."""
+        return {board.protocol.name: board.protocol.title for board in self.boards}
+
+    @cached_property
+    def blocks(self) -> list[tuple[Block, str]]:
+        """Every block with the table that it stands in, those of most methods first."""
+        found = [
+            (block, table, sum(each.is_ranked for each in listed))
+            for table, of in self.tables.items()
+            for block, listed in of.items()
+        ]
+        ordered = sorted(found, key=lambda item: (item[1] != EVERY, -item[2]))
+        return [(block, table) for block, table, _ in ordered]
+
+    @cached_property
+    def first(self) -> tuple[Block, str] | None:
+        """The block of the first screen."""
+        return next((each for each in self.blocks if each[0] == FIRST), next(iter(self.blocks), None))
+
+    @cached_property
+    def headline(self) -> Headline:
+        """The numbers of the findings."""
+        words = (entry.answer[0] for entry in self.entries)
+        return headline(self.tables, self.comparisons, self.findings, words)
+
+    @cached_property
+    def figure_addresses(self) -> dict[int, str]:
+        """Address of every printed figure by its place in `entries`."""
+        found: dict[int, str] = {}
+        taken: dict[str, int] = {}
+        for place, entry in enumerate(self.entries):
+            paper, table, *rest = entry.figure.place
+            rest = [part for part in rest if part not in ("", "accuracy")]
+            address = "/".join(("check", slug(paper), slug(table), slug("-".join(map(str, rest)))))
+            # Those that share a place differ in their notes.
+            count = taken[address] = taken.get(address, 0) + 1
+            found[place] = address if count == 1 else f"{address}-{count}"
+        return found
+
+    @cached_property
+    def _of_figure(self) -> dict[tuple[Any, str], int]:
+        return {(entry.figure.place, entry.figure.note): place for place, entry in enumerate(self.entries)}
+
+    def entry_of(self, figure: Figure | None) -> tuple[Entry, str] | None:
+        """The entry of a printed figure and its address."""
+        place = None if figure is None else self._of_figure.get((figure.place, figure.note))
+        return None if place is None else (self.entries[place], self.figure_addresses[place])
+
+
+def slug(text: Any) -> str:
+    """Letters, digits and dashes, for an address."""
+    return re.sub(r"[^a-z0-9]+", "-", str(text).lower().replace("+", "-plus")).strip("-") or "all"
+
+
+def block_address(view: str, block: Block, table: str) -> str:
+    """Where a block of a table stands in a view."""
+    return "/".join((view, *map(slug, block), slug(table)))
+
+
+def graph_title(name: str) -> str:
+    """A graph as papers write it."""
+    return REGISTRY[name].title if name in REGISTRY else name
+
+
+def block_name(block: Block) -> str:
+    """A block in words."""
+    dataset, partition, clients = block
+    return f"{graph_title(dataset)}, {scheme_title(partition)}, {clients} clients"
+
+
+def several_networks(listed: Iterable[Contender]) -> bool:
+    """Whether some method stands there with several networks."""
+    found = [each.row.method for each in listed]
+    return len(set(found)) < len(found)
+
+
+def method_name(method: str, backbone: str = "", several: bool = False) -> str:
+    """A method as its paper writes it, with the network where several stand beside each other."""
+    return f"{title_of(method)} · {backbone.upper()}" if several and backbone else title_of(method)
+
+
+def arena_of(results: Path) -> dict[str, Any] | None:
+    """The arena's ranking: a sentence `says` and rows `ranking`, each a dict with `method`; None without."""
+    path = results / ARENA
+    found: dict[str, Any] | None = json.loads(path.read_text("utf-8")) if path.is_file() else None
+    return found
+
+
+def method_address(method: str) -> str:
+    """Where a method stands; one that is not built in has no page of its own."""
+    return f"method/{slug(method)}" if method in catalog.methods() else "method"
+
+
+def choices(facts: Facts, view: str, block: Block, table: str) -> dict[str, list[Choice]]:
+    """The selectors of a block: every graph, and what there is of the chosen one. Another choice keeps as
+    much of the rest as it can."""
+    found: dict[str, list[Choice]] = {}
+    here = (*block, table)
+    names = (graph_title, scheme_title, str, lambda name: facts.titles[name])
+    listed = [(*each, name) for each, name in facts.blocks]
+    for place, axis in enumerate(("graph", "partition", "clients", "settings")):
+        reach = [each for each in listed if each[:place] == here[:place]]
+        # The closest: what stands in more of the other places as it is here.
+        best: dict[Any, tuple[Any, ...]] = {}
+        for each in reach:
+            near = [
+                sum(a == b for a, b in zip(other, here, strict=True))
+                for other in (each, best.get(each[place], ()) or each)
+            ]
+            if each[place] not in best or near[0] > near[1]:
+                best[each[place]] = each
+        ordered = (
+            sorted(best.values(), key=lambda each: (axis != "settings", each[place]))
+            if axis != "settings"
+            else [*best.values()]
+        )
+        found[axis] = [
+            Choice(
+                names[place](each[place]),
+                block_address(view, each[:3], each[3]),
+                each[place] == here[place],
+            )
+            for each in ordered
+        ]
+    return found

@@ -1,0 +1,140 @@
+"""Methods: what each does, what it costs, where it helps. Graphs: what their clients are, and who leads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from fedsub.benchmark.analysis.curves import clients_of, mean_curve
+from fedsub.benchmark.analysis.headline import EVERY
+from fedsub.benchmark.analysis.metrics import with_spread
+from fedsub.benchmark.analysis.standing import LOCAL, Contender
+from fedsub.benchmark.report.site.charts import Line, lines, strip
+from fedsub.benchmark.report.site.data import (
+    Facts,
+    Page,
+    block_address,
+    block_name,
+    graph_title,
+    method_name,
+    slug,
+)
+from fedsub.benchmark.report.site.leaderboard import span
+from fedsub.benchmark.report.wording import scheme_title
+from fedsub.benchmark.spec import catalog
+from fedsub.datasets.catalogue import REGISTRY
+
+BESIDE = (LOCAL, "fedavg")
+"""Methods whose curves stand beside every other's."""
+
+
+def pages(facts: Facts) -> Iterator[Page]:
+    """The list of methods and a page for each."""
+    listed = []
+    for name in catalog.methods():
+        known, told = catalog.describe(name), catalog.explain(name)
+        places = [
+            (block, table, each)
+            for block, table in facts.blocks
+            for each in facts.tables[table][block]
+            if each.row.cell.method == name
+        ]
+        every = [(block, each) for block, table, each in places if table == EVERY and each.row.method == name]
+        listed.append(
+            (known, _summary(told["summary"]), f"method/{slug(name)}", facts.headline.above.get(name))
+        )
+        values = {
+            "known": known,
+            "told": told,
+            "above": facts.headline.above.get(name),
+            "drawn": [_curves(facts, block, name) for block, _ in every[:2]],
+            "summary": _summary(told["summary"]),
+            "rows": [_row(*each) for each in places if each[1] == EVERY],
+            "others": [_row(*each) for each in places if each[1] != EVERY],
+            "introduced": known.title
+            if any(entry.figure.paper == known.title for entry in facts.entries)
+            else "",
+        }
+        yield Page(f"method/{slug(name)}", known.title, "method.html", values)
+    yield Page("method", "Methods", "methods.html", {"listed": listed})
+
+
+def _summary(text: str) -> str:
+    """The sentence without the method's name before it."""
+    _, colon, said = text.partition(": ")
+    return f"{said[:1].upper()}{said[1:]}" if colon else text
+
+
+def _row(block: Any, table: str, each: Contender) -> dict[str, Any]:
+    gain = each.gain
+    low, high = gain.interval if gain is not None and gain.interval else (None, None)
+    return {
+        "place": block_name(block),
+        "address": block_address("leaderboard", block, table),
+        "table": table,
+        "variant": method_name(each.row.method, each.row.backbone, True),
+        "rank": span(*each.ranks["any"]) if each.ranks else "–",
+        "score": with_spread(each.score.mean, each.score.std),
+        "gain": "" if gain is None else f"{gain.difference:+.2f}",
+        "at": None if gain is None else gain.difference,
+        "interval": "" if low is None else f"{low:+.2f} to {high:+.2f}",
+        "strip": "" if gain is None else strip(low, gain.difference, high, 10.0),
+        "megabytes": each.megabytes,
+        "seconds": each.seconds,
+        "seeds": len(each.score.by_seed),
+    }
+
+
+def _curves(facts: Facts, block: Any, name: str) -> dict[str, Any]:
+    rows = {each.row.method: each.row for each in facts.tables[EVERY][block]}
+    shown = [method for method in dict.fromkeys((name, *BESIDE)) if method in rows]
+    drawn = [Line(method_name(method), mean_curve(rows[method].records)) for method in shown]
+    ends = ", ".join(f"{line.name} {line.points[-1][1]:.1f}" for line in drawn if line.points)
+    title = block_name(block)
+    return {
+        "title": title,
+        "svg": lines(
+            drawn, "round", "test score, %", f"Test score over rounds on {title}. At the end: {ends}."
+        ),
+    }
+
+
+def graph_pages(facts: Facts) -> Iterator[Page]:
+    """The list of graphs with records and a page for each."""
+    clients: dict[Any, dict[str, float]] = {}
+    for board in facts.boards:
+        clients = {**clients_of(board.rows), **clients}
+    graphs: dict[str, list[Any]] = {}
+    for block, table in facts.blocks:
+        graphs.setdefault(block[0], []).append((block, table))
+    for block in clients:
+        graphs.setdefault(block[0], [])
+    listed = []
+    for name, blocks in sorted(graphs.items()):
+        address, info = f"graph/{slug(name)}", REGISTRY.get(name)
+        listed.append((graph_title(name), address, info, len(blocks)))
+        schemes = [
+            (scheme_title(block[1]), block[2], found)
+            for block, found in sorted(clients.items(), key=lambda item: (item[0][1], item[0][2]))
+            if block[0] == name
+        ]
+        leaders = []
+        for block, table in blocks:
+            ranked = [each for each in facts.tables[table][block] if each.is_ranked]
+            if len(ranked) < 2:
+                continue
+            first = [method_name(each.row.method) for each in ranked if each.ranks["any"][0] == 1]
+            leaders.append(
+                {
+                    "place": f"{scheme_title(block[1])}, {block[2]} clients",
+                    "address": block_address("leaderboard", block, table),
+                    "about": facts.titles[table],
+                    "best": method_name(ranked[0].row.method),
+                    "score": with_spread(ranked[0].score.mean, ranked[0].score.std),
+                    "tied": len(first),
+                    "of": len(ranked),
+                }
+            )
+        values = {"title": graph_title(name), "info": info, "schemes": schemes, "leaders": leaders}
+        yield Page(address, graph_title(name), "graph.html", values)
+    yield Page("graph", "Graphs", "graphs.html", {"listed": listed})

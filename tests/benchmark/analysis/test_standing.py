@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import pytest
+
+from fedsub.benchmark.analysis.scores import Leaderboard
+from fedsub.benchmark.analysis.standing import (
+    Contender,
+    above_local,
+    front,
+    gains_of,
+    models_only,
+    standings,
+)
+from fedsub.benchmark.spec.protocol import parse_protocol
+from tests.benchmark.fakes import make_record
+from tests.benchmark.report.test_leaderboard import current_cell
+
+METHODS = ("local", "fedavg", "fedpub", "fedgnn")
+SCORES = {"local": 60.0, "fedavg": 50.0, "fedpub": 60.2, "fedgnn": 90.0}
+
+
+def contenders(rounds: int = 100) -> list[Contender]:
+    """Four methods over five seeds; fedgnn breaks privacy."""
+    grid = {"dataset": "cora", "partition": "metis", "clients": 5, "backbone": "gcn", "method": [*METHODS]}
+    records = [
+        make_record(
+            current_cell(method=method, label=method, seed=seed),
+            SCORES[method] + seed + (-1) ** seed * (method == "fedpub"),
+            bytes={"up": 1e6, "down": 1e6, "once": 5e6 * (method == "fedpub")},
+            privacy="sees features" * (method == "fedgnn"),
+        )
+        for method in METHODS
+        for seed in range(5)
+    ]
+    (listed,) = standings(Leaderboard(parse_protocol("toy", {"grid": grid}), records)).values()
+    return listed
+
+
+def test_a_rank_is_an_interval_and_ties_share_it() -> None:
+    found = {each.row.method: each for each in contenders()}
+    assert found["fedpub"].ranks["any"] == found["local"].ranks["any"] == (1, 2)
+    assert found["fedavg"].ranks["any"] == (3, 3)
+    assert found["local"].beats == found["fedpub"].beats == 1
+
+
+def test_what_breaks_privacy_has_no_rank_and_stands_last() -> None:
+    last = contenders()[-1]
+    assert last.row.method == "fedgnn"
+    assert last.ranks == {}
+    assert not last.is_ranked
+
+
+def test_a_budget_ranks_those_that_keep_to_it() -> None:
+    found = {each.row.method: each for each in contenders()}
+    assert found["local"].ranks["models"] == (1, 1)
+    assert found["fedavg"].ranks["models"] == (2, 2)
+    assert "models" not in found["fedpub"].ranks
+
+
+def test_gains_over_local_are_paired_by_seed() -> None:
+    found = {each.row.method: each for each in contenders()}
+    assert found["local"].gain is None
+    gain = found["fedavg"].gain
+    assert gain is not None
+    assert gain.difference == pytest.approx(-10)
+    assert gain.interval == pytest.approx((-10, -10))
+    assert above_local([contenders()]) == {"fedpub": (0, 1), "fedavg": (0, 1)}
+    assert list(gains_of([contenders()])) == ["fedgnn", "fedpub", "fedavg"]
+
+
+def test_megabytes_are_of_one_client_in_a_whole_run() -> None:
+    found = {each.row.method: each for each in contenders()}
+    rounds = found["fedavg"].row.records[0].rounds
+    clients = found["fedavg"].row.cell.clients
+    assert found["fedavg"].megabytes == pytest.approx(2 * rounds / clients)
+    assert found["fedpub"].megabytes == pytest.approx((2 * rounds + 5) / clients)
+
+
+def test_the_front_leaves_out_what_another_beats_on_both() -> None:
+    assert [each.row.method for each in front(contenders())] == ["local", "fedpub"]
+
+
+@pytest.mark.parametrize(
+    ("exchanges", "alone"),
+    [
+        ("nothing", True),
+        ("model parameters", True),
+        ("model parameters and updates", True),
+        ("parameters below the classifier", True),
+        ("model parameters, auxiliary vectors", False),
+        ("gradients of the parameters and of node features", False),
+        ("class prototypes", False),
+    ],
+)
+def test_what_is_a_model_is_told_from_the_rest(exchanges: str, alone: bool) -> None:
+    assert models_only(exchanges) is alone
