@@ -72,7 +72,7 @@ class FedAuxOptions(Options):
     paper="Zhuo et al. 2025",
     options=FedAuxOptions,
     tasks=BOTH_TASKS,
-    backbones=("gcn", "graphsage", "mlp"),
+    backbones=("gcn", "graphsage", "mlp", "gat"),
     exchanges="model parameters, auxiliary vectors",
 )
 class FedAux(FederatedMethod):

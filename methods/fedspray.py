@@ -122,7 +122,7 @@ def log_probabilities(outputs: Tensor) -> Tensor:
     title="FedSpray",
     paper="Fu et al. 2024",
     options=FedSprayOptions,
-    backbones=("gcn", "sgc", "graphsage"),
+    backbones=("gcn", "sgc", "graphsage", "gat", "gprgnn"),
     exchanges="feature-structure encoder and one structure proxy per class",
 )
 class FedSpray(FederatedMethod):

@@ -25,7 +25,7 @@ FILTERS = {
     "method": ("M", "methods; options in brackets select or add exactly that variant"),
     "partition": ("P", "partition schemes"),
     "clients": ("K", "numbers of clients"),
-    "backbone": ("B", "gcn, sgc, graphsage or mlp"),
+    "backbone": ("B", "networks: gcn, sgc, graphsage, mlp, gat, gprgnn"),
 }
 """Filters of cells and records: metavar and help."""
 _AS_SETTINGS = ("rounds", "kernel", "device", "task")

@@ -38,7 +38,10 @@ QUICK = "quick"
 _READ_WITH: Mapping[str, tuple[str, Callable[[Cell], bool]]] = {
     "hops": ("backbone sgc", lambda cell: cell.architecture.backbone == "sgc"),
     "norm": ("hidden layers", lambda cell: cell.architecture.backbone != "sgc"),
-    "residual": ("backbone gcn", lambda cell: cell.architecture.backbone == "gcn"),
+    "residual": ("backbone gcn or gat", lambda cell: cell.architecture.backbone in ("gcn", "gat")),
+    "heads": ("backbone gat", lambda cell: cell.architecture.backbone == "gat"),
+    "gpr_hops": ("backbone gprgnn", lambda cell: cell.architecture.backbone == "gprgnn"),
+    "gpr_alpha": ("backbone gprgnn", lambda cell: cell.architecture.backbone == "gprgnn"),
     "labels_stratified": ("labels_kept below 1", lambda cell: cell.quality.labels_kept < 1),
     "privacy_delta": ("privacy_noise", lambda cell: cell.schedule.privacy_noise > 0),
 }

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fedsub.datasets.limits import check_limits
+from fedsub.methods.stacked.architecture import NETWORKS
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class MethodInfo:
     paper: str
     options: type[Options] = Options
     tasks: tuple[str, ...] = ("node-classification",)
-    backbones: tuple[str, ...] = ("gcn", "sgc", "graphsage", "mlp")
+    backbones: tuple[str, ...] = NETWORKS
     lacks: tuple[str, ...] = ()
     """Settings of the architecture that its own layers have not: they must keep their defaults."""
     exchanges: str = "model parameters"

@@ -64,7 +64,7 @@ from fedsub.methods.stacked.memory import return_freed_memory
 from fedsub.methods.stacked.segments import Segments
 
 PAPER = "Zhang et al. 2021"
-BACKBONES = ("gcn", "sgc", "graphsage")
+BACKBONES = ("gcn", "sgc", "graphsage", "gat", "gprgnn")
 
 
 @register("fedsage", title="FedSage", paper=PAPER, tasks=BOTH_TASKS, backbones=("graphsage",))

@@ -53,6 +53,7 @@ class FedStarOptions(Options):
     title="FedStar",
     paper="Tan et al. 2023",
     options=FedStarOptions,
+    backbones=("gcn", "sgc", "graphsage", "mlp"),
     exchanges="structure encoder",
     lacks=("norm", "residual"),
 )

@@ -100,6 +100,7 @@ class FedTADOptions(Options):
     title="FedTAD",
     paper="Zhu et al. 2024",
     options=FedTADOptions,
+    backbones=("gcn", "sgc", "graphsage", "mlp", "gprgnn"),
     exchanges="model parameters, class reliabilities (once)",
 )
 class FedTAD(FederatedMethod):

@@ -11,6 +11,7 @@ from fedsub.datasets.ranges import tunable
 if TYPE_CHECKING:
     from torch import Tensor
 
+NETWORKS = ("gcn", "sgc", "graphsage", "mlp", "gat", "gprgnn")
 HEADS = ("linear", "convolution", "bare")
 OUTPUTS = ("logits", "probabilities")
 NORMS = ("none", "layer")
@@ -23,7 +24,7 @@ class Architecture:
     """The network of a protocol."""
 
     backbone: str = "gcn"
-    """gcn, sgc, graphsage or mlp."""
+    """gcn, sgc, graphsage, mlp, gat or gprgnn."""
     hidden: tuple[int, ...] = tunable((128, 128), choices=_HIDDEN)
     """Widths of the hidden layers, as many as the list is long; sgc has none."""
     head: str = "linear"
@@ -42,7 +43,14 @@ class Architecture:
     norm: str = tunable("none", choices=NORMS, metadata={"omit_default": True})
     """`layer`: layer normalisation of every hidden layer before its ReLU, with a learned gain and shift."""
     residual: bool = tunable(False, choices=(False, True), metadata={"omit_default": True})
-    """Whether hidden layers of gcn add a linear map of their input; graphsage and mlp have one anyway."""
+    """Whether hidden layers of gcn and gat add a linear map of their input; graphsage and mlp have one
+    anyway."""
+    heads: int = field(default=8, metadata={"omit_default": True})
+    """Attention heads of gat's hidden layers; they share a layer's width."""
+    gpr_hops: int = field(default=10, metadata={"omit_default": True})
+    """Propagations of gprgnn."""
+    gpr_alpha: float = field(default=0.1, metadata={"omit_default": True})
+    """α from which gprgnn's weights of propagations start, α (1 − α)^k."""
 
     def __post_init__(self) -> None:
         """Raises UserError for a head that does not exist and for a number that cannot be."""
@@ -54,6 +62,10 @@ class Architecture:
         if not 0 <= self.dropout < 1:
             raise UserError(f"dropout must be at least 0 and less than 1, not {self.dropout}")
         check_at_least("hops", self.hops, 0)
+        check_at_least("heads", self.heads, 1)
+        check_at_least("gpr_hops", self.gpr_hops, 0)
+        if not 0 <= self.gpr_alpha <= 1:
+            raise UserError(f"gpr_alpha must be in [0, 1], not {self.gpr_alpha}")
 
     def perceptron(self, hidden: str, kind: str = "mlp") -> Architecture:
         """A network of a method's own on the same dropout, with its widths as options write them (`128+64`)

@@ -10,7 +10,8 @@ from torch import Tensor
 from fedsub.methods.stacked.features import Features
 from fedsub.methods.stacked.segments import Segments
 
-Convolution = Callable[[Tensor], Tensor]
+Convolution = Callable[..., Tensor]
+"""(n, width) → (n, width); attention is given scores besides."""
 
 
 @dataclass(frozen=True)

@@ -144,7 +144,7 @@ def propagate(
     """
     kernel = kernel or kernel_of(graph)
     if kernel == "dgl":
-        graph = _moved(graph, h.device)
+        graph = on_device(graph, h.device)
         if weight is None:
             return dgl.ops.copy_u_sum(graph, h)
         return dgl.ops.u_mul_e_sum(graph, h, weight.unsqueeze(-1))
@@ -153,7 +153,7 @@ def propagate(
     return _Product.apply(h, weight, matrices, ends)
 
 
-def _moved(graph: dgl.DGLGraph, device: torch.device) -> dgl.DGLGraph:
+def on_device(graph: dgl.DGLGraph, device: torch.device) -> dgl.DGLGraph:
     """The graph on the device of its messages; the copy is kept with the graph."""
     if graph.device == device:
         return graph

@@ -15,7 +15,9 @@ from fedsub.methods.stacked.parameters import Parameters, linear_start
 class MLP(Layered):
     """Layers that read each node by itself."""
 
-    hops = 0
+    @property
+    def hops(self) -> int:
+        return 0
 
     def convolution(
         self, graph: dgl.DGLGraph, device: torch.device | str, rows: Tensor | None = None

@@ -31,7 +31,7 @@ OTHER_VALUES: dict[str, Any] = {
     "leavers": "0@1", "privacy_noise": 0.5, "privacy_clip": 2.0,
     "privacy_delta": 0.1, "quantise": 8, "top_k": 0.25, "error_feedback": True,
     "evaluate_dropout": True, "outputs": "probabilities", "norm": "layer",
-    "residual": True,
+    "residual": True, "heads": 4, "gpr_hops": 3, "gpr_alpha": 0.5,
 }  # fmt: skip
 
 

@@ -419,6 +419,9 @@ def test_a_table_keeps_its_own_spelling() -> None:
     ("setting", "with_effect"),
     [
         ("hops=3", "--backbone gcn,sgc"),
+        ("heads=4", "--backbone gcn,gat"),
+        ("gpr_alpha=0.5", "--backbone gcn,gprgnn"),
+        ("gpr_hops=3", "--backbone gcn,gprgnn"),
         ("labels_stratified=true", "--set labels_kept=0.5"),
         ("privacy_delta=0.001", "--set privacy_noise=1 privacy_clip=1"),
     ],

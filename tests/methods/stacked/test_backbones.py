@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+import dgl
 import pytest
 import torch
 from hypothesis import given, settings
@@ -11,17 +10,32 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from fedsub.datasets.errors import UserError
-from fedsub.methods.stacked.architecture import HEADS, NORMS, Architecture
+from fedsub.methods.stacked.architecture import HEADS, NETWORKS, NORMS, Architecture
 from fedsub.methods.stacked.backbones import BACKBONES, make_backbone
 from fedsub.methods.stacked.parameters import Parameters
+from fedsub.methods.stacked.propagation import use_kernel
 from tests.methods.federations import small_federation
 from tests.methods.oracle import client_parts
+from tests.methods.rounding import assert_agree
 
-Weights = dict[str, Tensor]
-Layer = Callable[[Tensor, str], Tensor]
+PARTS = ("weight", "sent", "heard", "bias")
+"""Of a layer of attention."""
 
 
-def plain(part: Weights, weights: Parameters, architecture: Architecture) -> Tensor:
+def attention(h: Tensor, looped: Tensor, sent: Tensor, heard: Tensor) -> Tensor:
+    """A plain loop over nodes and heads; `sent` and `heard` (heads, width), `h` (n, heads · width)."""
+    rows = h.view(len(h), *sent.shape)
+    out = []
+    for v in range(len(h)):
+        near = looped[v].nonzero().squeeze(1)
+        for head in range(len(sent)):
+            score = rows[near, head] @ sent[head] + rows[v, head] @ heard[head]
+            share = torch.where(score > 0, score, 0.2 * score).softmax(dim=0)
+            out.append(share @ rows[near, head])
+    return torch.cat(out).view(len(h), -1)
+
+
+def plain(part: dict[str, Tensor], weights: Parameters, architecture: Architecture) -> Tensor:
     """Logits of one client from its dense features and adjacency matrix."""
     h, adjacency = part["features"], part["adjacency"]
     if architecture.input_norm:
@@ -35,6 +49,8 @@ def plain(part: Weights, weights: Parameters, architecture: Architecture) -> Ten
         product = h @ weights[f"{name}.weight"]
         if architecture.backbone == "gcn":
             product = normalised @ product
+        if architecture.backbone == "gat":
+            product = attention(product, looped, weights[f"{name}.sent"], weights[f"{name}.heard"])
         if architecture.backbone == "graphsage":
             product = product + mean @ h @ weights[f"{name}.neighbour"]
         return product + weights[f"{name}.bias"]
@@ -45,15 +61,19 @@ def plain(part: Weights, weights: Parameters, architecture: Architecture) -> Ten
         for index in range(len(architecture.hidden)):
             name, before = f"layers.{index}", h
             h = layer(h, name)
-            if architecture.residual and architecture.backbone == "gcn":
+            if architecture.residual and architecture.backbone in ("gcn", "gat"):
                 h = h + before @ weights[f"{name}.residual"]
             if architecture.norm == "layer":
                 h = layer_norm(h, weights[f"{name}.gain"], weights[f"{name}.shift"])
             if architecture.head != "bare" or index < len(architecture.hidden) - 1:
                 h = h.relu()
-        if architecture.head == "convolution":
+        if architecture.head == "convolution" and architecture.backbone != "gprgnn":
             return layer(h, "head")
-    return h @ weights["head.weight"] + weights["head.bias"]
+    logits = h @ weights["head.weight"] + weights["head.bias"]
+    if architecture.backbone == "gprgnn":
+        powers = (torch.linalg.matrix_power(normalised, hop) for hop in range(architecture.gpr_hops + 1))
+        logits = sum(g * power @ logits for g, power in zip(weights["head.pagerank"], powers, strict=True))
+    return logits
 
 
 def layer_norm(h: Tensor, gain: Tensor, shift: Tensor) -> Tensor:
@@ -65,7 +85,7 @@ def layer_norm(h: Tensor, gain: Tensor, shift: Tensor) -> Tensor:
 @pytest.mark.parametrize("backbone", BACKBONES.names())
 @settings(max_examples=20)
 @given(
-    hidden=st.lists(st.integers(2, 6), min_size=1, max_size=4),
+    hidden=st.lists(st.sampled_from([2, 4, 6]), min_size=1, max_size=4),
     hops=st.integers(0, 4),
     head=st.sampled_from(HEADS),
     input_norm=st.booleans(),
@@ -86,7 +106,16 @@ def test_a_network_and_its_gradient_are_its_formula_at_each_client(
     seed: int,
 ) -> None:
     architecture = Architecture(
-        backbone, tuple(hidden), head, 0.0, input_norm, hops, norm=norm, residual=residual
+        backbone,
+        tuple(hidden),
+        head,
+        0.0,
+        input_norm,
+        hops,
+        norm=norm,
+        residual=residual,
+        heads=2,
+        gpr_hops=hops,
     )
     federation, network = small_federation(clients=3, nodes=30, sparse=sparse), make_backbone(architecture)
     inputs = network.prepare(federation.graph, federation.features, federation.sizes, federation.classes)
@@ -123,6 +152,55 @@ def test_norm_and_residual_start_as_torch_starts_them() -> None:
     assert (start["layers.0.gain"] == 1).all()
     assert (start["layers.0.shift"] == 0).all()
     assert 0.5 / 5**0.5 < float(start["layers.0.residual"].abs().max()) <= 1 / 5**0.5
+
+
+@pytest.mark.parametrize("kernel", ["dgl", "torch"])
+def test_attention_is_that_of_dgls_layer_client_by_client(kernel: str) -> None:
+    federation, heads, width = small_federation(clients=3, nodes=40), 3, 4
+    network = make_backbone(Architecture("gat", (heads * width,), "linear", 0.0, heads=heads))
+    use_kernel(federation.graph, kernel)
+    inputs = network.prepare(federation.graph, federation.features, federation.sizes, federation.classes)
+    generator = torch.Generator().manual_seed(0)
+    start = network.initial(federation.width, federation.classes, generator)
+    weights = {
+        name: (torch.randn(3, *value.shape, generator=generator) / 2).requires_grad_()
+        for name, value in start.items()
+    }
+    embedding = network.embed_linear(inputs, weights)
+    direction = torch.randn(embedding.shape, generator=generator)
+    found = torch.autograd.grad((embedding * direction).sum(), [weights[f"layers.0.{p}"] for p in PARTS])
+    ends = federation.sizes.cumsum(0)
+    for k, part in enumerate(client_parts(federation)):
+        layer = dgl.nn.GATConv(federation.width, width, heads)
+        with torch.no_grad():
+            layer.fc.weight.copy_(weights["layers.0.weight"][k].T)
+            layer.attn_l.copy_(weights["layers.0.sent"][k])
+            layer.attn_r.copy_(weights["layers.0.heard"][k])
+            layer.bias.copy_(weights["layers.0.bias"][k])
+        source, target = part["adjacency"].T.nonzero(as_tuple=True)
+        graph = dgl.add_self_loop(dgl.graph((source, target), num_nodes=len(part["adjacency"])))
+        out, rows = layer(graph, part["features"]).flatten(1), slice(ends[k] - len(part["labels"]), ends[k])
+        assert_agree(embedding[rows], out)
+        (out * direction[rows]).sum().backward()
+        of_dgl = (layer.fc.weight.grad.T, layer.attn_l.grad[0], layer.attn_r.grad[0], layer.bias.grad)
+        for ours, theirs in zip(found, of_dgl, strict=True):
+            assert_agree(ours[k], theirs)
+
+
+def test_pagerank_starts_at_the_papers_weights_which_sum_to_one() -> None:
+    network = make_backbone(Architecture("gprgnn", gpr_hops=3, gpr_alpha=0.2))
+    start = network.initial(5, 3, torch.Generator().manual_seed(0))["head.pagerank"]
+    assert_agree(start, torch.tensor([0.2, 0.2 * 0.8, 0.2 * 0.64, 0.512]))
+    assert_agree(float(start.sum()), 1.0)
+
+
+def test_heads_must_divide_every_width() -> None:
+    with pytest.raises(UserError, match="8 heads cannot share a width of 12"):
+        make_backbone(Architecture("gat", (16, 12)))
+
+
+def test_the_list_of_networks_is_that_of_the_files() -> None:
+    assert {*NETWORKS} == {*BACKBONES.built_in()}
 
 
 def test_a_norm_that_does_not_exist_is_refused() -> None:

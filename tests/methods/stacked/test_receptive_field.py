@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import dgl
 import networkx as nx
 import numpy as np
@@ -55,7 +57,7 @@ def test_a_part_of_a_graph_runs_through_the_graphs_kernel():
 @pytest.mark.parametrize("head", ["linear", "convolution"])
 @pytest.mark.parametrize("norms", [{}, {"input_norm": True}, {"norm": "layer", "residual": True}])
 @pytest.mark.parametrize("share", [0.1, 0.9])
-@pytest.mark.parametrize("backbone", ["gcn", "sgc", "graphsage", "mlp"])
+@pytest.mark.parametrize("backbone", ["gcn", "sgc", "graphsage", "mlp", "gat", "gprgnn"])
 def test_outputs_gradients_and_draws_are_those_of_all_rows(
     backbone, share, norms, head, worth, left_out, monkeypatch
 ):
@@ -68,7 +70,8 @@ def test_outputs_gradients_and_draws_are_those_of_all_rows(
     features = torch.rand(66, 9, generator=generator)
     features = features * (torch.rand(66, 9, generator=generator) < share)
     read = torch.tensor([2, 3, 40, 50])
-    network = make_backbone(Architecture(backbone, hidden=(8, 4), head=head, dropout=0.3, **norms))
+    usual = Architecture(backbone, (8, 4), head, 0.3, heads=2, gpr_hops=2)
+    network = make_backbone(replace(usual, **norms))
     inputs = network.prepare(graph, features, torch.tensor(sizes), 3, read=read)
     if inputs.receptive_field is None:
         assert worth < 1

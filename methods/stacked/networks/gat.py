@@ -1,0 +1,87 @@
+"""`gat`: graph attention: f(h)[v] = Σ α_uv W h_u over neighbours and v itself, Veličković et al., ICLR 2018.
+
+α_uv is the softmax over u of leaky_relu(a · W h_u + b · W h_v), eq. (3). A hidden layer has `heads` heads,
+whose outputs are joined: a width of `hidden` is that of all heads together. A `head=convolution` has one.
+Departures, shared with the other networks here: ReLU in place of ELU, and dropout after hidden layers alone,
+not of the input or of α. Attention vectors start in the range of the authors' code.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import dgl
+import torch
+from torch import Tensor
+
+from fedsub.datasets.errors import UserError
+from fedsub.methods.stacked.architecture import Architecture
+from fedsub.methods.stacked.attention import attend
+from fedsub.methods.stacked.inputs import Convolution, Inputs, Level
+from fedsub.methods.stacked.networks.layered import Layered
+from fedsub.methods.stacked.parameters import Parameters, Weights, glorot, uniform
+from fedsub.methods.stacked.propagation import with_self_loops
+from fedsub.methods.stacked.receptive_field import restricted
+from fedsub.methods.stacked.segments import segment_product
+
+
+class GAT(Layered):
+    """Layers of attention; `sent` and `heard`, (heads, width of one), are a and b."""
+
+    layered = False
+    takes_residual = True
+    weights = ("weight", "sent", "heard")
+
+    def __init__(self, architecture: Architecture) -> None:
+        """Raises UserError for a width that is no multiple of the heads."""
+        super().__init__(architecture)
+        for width in architecture.hidden:
+            if width % architecture.heads:
+                heads = architecture.heads
+                raise UserError(f"gat's {heads} heads cannot share a width of {width}: make it a multiple")
+
+    def messages(self, graph: dgl.DGLGraph) -> tuple[dgl.DGLGraph, Tensor]:
+        looped = with_self_loops(graph)
+        return looped, torch.ones(looped.num_edges())
+
+    def convolution(
+        self, graph: dgl.DGLGraph, device: torch.device | str, rows: Tensor | None = None
+    ) -> Convolution:
+        graph, weight = self.messages(graph)
+        return partial(attend, graph if rows is None else restricted(graph, weight, rows)[0])
+
+    def _layer(
+        self, inputs: Inputs, level: Level | None, h: Tensor | None, parameters: Weights, prefix: str
+    ) -> Tensor:
+        product = self._times(inputs, level, h, parameters, f"{prefix}.weight")
+        vectors = [across(parameters[f"{prefix}.{end}"]) for end in ("sent", "heard")]
+        return inputs.convolution(
+            product, segment_product(product, torch.cat(vectors, dim=2), inputs.segments)
+        )
+
+    def _start(self, inner: int, outer: int, generator: torch.Generator) -> Parameters:
+        return attention_start(inner, outer, self.architecture.heads, generator)
+
+    def _start_head(self, inner: int, classes: int, generator: torch.Generator) -> Parameters:
+        return attention_start(inner, classes, 1, generator)
+
+
+def attention_start(inner: int, outer: int, heads: int, generator: torch.Generator) -> Parameters:
+    """One layer's parameters without the client axis."""
+    shape = heads, outer // heads
+    bound = (6 / (shape[1] + 1)) ** 0.5
+    return {
+        "weight": glorot((inner, outer), generator),
+        "sent": uniform(shape, bound, generator),
+        "heard": uniform(shape, bound, generator),
+        "bias": torch.zeros(outer),
+    }
+
+
+def across(vectors: Tensor) -> Tensor:
+    """(K, heads, width) → (K, heads · width, heads), whose product multiplies each head by its own vector."""
+    heads = torch.eye(vectors.shape[1], device=vectors.device)
+    return (vectors.unsqueeze(3) * heads.unsqueeze(1)).flatten(1, 2)
+
+
+network = GAT

@@ -1,0 +1,49 @@
+"""`gprgnn`: generalised PageRank: logits Σ_k γ_k Â^k H, H those of `mlp`, Chien et al., ICLR 2021, eq. (1).
+
+The γ_k, k up to `gpr_hops`, are learned with the rest. They start at α (1 − α)^k, the last one at
+(1 − α)^hops, with α = `gpr_alpha`, and belong to the head. Departures, as for the other networks here:
+dropout after hidden layers alone, not of the input or before propagations; weight decay of the γ too.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedsub.methods.stacked.inputs import Inputs
+from fedsub.methods.stacked.networks.base import Backbone
+from fedsub.methods.stacked.networks.mlp import MLP
+from fedsub.methods.stacked.parameters import Parameters, Weights
+
+
+class GPRGNN(MLP):
+    """An MLP whose logits are propagated; `head.pagerank`, (hops + 1,), are the γ."""
+
+    layered = False
+    convolution = Backbone.convolution
+
+    @property
+    def hops(self) -> int:
+        return self.architecture.gpr_hops
+
+    @property
+    def head(self) -> tuple[str, ...]:
+        return (*super().head, "head.pagerank")
+
+    def initial(self, width: int, classes: int, generator: torch.Generator) -> Parameters:
+        alpha, hops = self.architecture.gpr_alpha, self.architecture.gpr_hops
+        weights = alpha * (1 - alpha) ** torch.arange(hops + 1.0)
+        weights[-1] = (1 - alpha) ** hops
+        return super().initial(width, classes, generator) | {"head.pagerank": weights}
+
+    def classify(self, inputs: Inputs, embedding: Tensor, parameters: Weights) -> Tensor:
+        h = super().classify(inputs, embedding, parameters)
+        weights = parameters["head.pagerank"].index_select(0, inputs.segments.client)
+        out = weights[:, :1] * h
+        for hop in range(1, self.hops + 1):
+            h = inputs.convolution(h)
+            out = out + weights[:, hop : hop + 1] * h
+        return out
+
+
+network = GPRGNN
