@@ -13,17 +13,22 @@ import os
 import platform
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
 import psutil
 
+from fedsub.benchmark.execution.engines.base import RunCell
 from fedsub.benchmark.records.lock import locked, open_unlinked
-from fedsub.benchmark.records.store import explained_to_user
+from fedsub.benchmark.records.record import OK, Record
+from fedsub.benchmark.records.store import Store, explained_to_user
+from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.schema import parse_line
+from fedsub.datasets.errors import UserError
 
 LIFETIME = 120.0
 """Seconds without a touch after which a lease has run out."""
@@ -57,22 +62,22 @@ class Leases:
             self._held[work] = 1
             self.give_back(work)
 
-    def claim(self, work: str) -> bool:
+    def claim(self, work: str, of: Mapping[str, Any] | None = None) -> bool:
         """Take the lease on `work`, a name that can be a file's; False if another process holds it.
 
-        Raises StoreError if the folder cannot be written.
+        The holder that `of` names hands it over. Raises StoreError if the folder cannot be written.
         """
         if work in self._held:
             self._held[work] += 1
             return True
         path = self._path(work)
         with explained_to_user("write", path), self._alone():
-            if path.exists() and not self._has_run_out(path):
+            if path.exists() and _read(path) != of and not self._has_run_out(path):
                 return False
             if path.is_symlink():
                 path.unlink()
             with open(path, "w", encoding="utf-8", opener=open_unlinked) as file:
-                file.write(json.dumps(_holder()))
+                file.write(json.dumps(holder()))
         self._held[work] = 1
         return True
 
@@ -86,7 +91,7 @@ class Leases:
         with suppress(OSError), self._alone():
             path = self._path(work)
             # Of a process that slept too long another has taken it over.
-            if _read(path) == _holder():
+            if _read(path) == holder():
                 path.unlink()
 
     def _path(self, work: str) -> Path:
@@ -99,8 +104,8 @@ class Leases:
 
     def _has_run_out(self, path: Path) -> bool:
         """Whether a lease has expired; to be called under the lock."""
-        holder = _read(path)
-        if holder.get("machine") == _machine() and not _lives(holder):
+        held_by = _read(path)
+        if held_by.get("machine") == _machine() and not _lives(held_by):
             return True
         now = self._folder / ".now"
         now.touch()
@@ -114,7 +119,34 @@ class Leases:
                     os.utime(self._path(work), follow_symlinks=False)
 
 
-def _holder() -> dict[str, Any]:
+@dataclass(frozen=True)
+class Leased:
+    """Runs cells in jobs that may outlive the process that submitted them.
+
+    A job takes over the lease, so that nobody begins its cell anew, and stores a success itself.
+    """
+
+    work: RunCell
+    results: Path
+    """The results folder; absolute, since a job may start elsewhere."""
+    submitter: Mapping[str, Any]
+    """Its `holder()`."""
+
+    def __call__(self, cell: Cell) -> Record:
+        """Run a cell. Raises UserError if another process has begun it since."""
+        with Leases(self.results) as leases:
+            if not leases.claim(cell.work_key, self.submitter):
+                raise UserError("another process works on this cell")
+            record = self.work(cell)
+            # Where it cannot be stored here, the submitter says so.
+            with suppress(UserError):
+                if record.status == OK:
+                    Store(self.results, cell.protocol).append(record)
+            return record
+
+
+def holder() -> dict[str, Any]:
+    """What identifies this process in a lease."""
     return {"machine": _machine(), "process": os.getpid(), "started": _started(os.getpid())}
 
 

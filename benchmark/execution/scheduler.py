@@ -18,10 +18,11 @@ from fedsub.benchmark.execution.engines import (
     Memory,
     ProcessPool,
     RunCell,
+    SlurmEngine,
     create_engine,
 )
 from fedsub.benchmark.execution.estimate import Estimate
-from fedsub.benchmark.execution.leases import Leases
+from fedsub.benchmark.execution.leases import Leased, Leases, holder
 from fedsub.benchmark.execution.logs import Logged, keep_failure
 from fedsub.benchmark.execution.progress import GridProgress, console_for
 from fedsub.benchmark.execution.queue import Queue, Wanted
@@ -69,6 +70,8 @@ def run_cells(
     ):
         if not isinstance(engine, InProcess):
             told = Logged(told, request.results.resolve())
+        if isinstance(engine, SlurmEngine):
+            told = Leased(told, request.results.resolve(), holder())
         queue = Queue(cells, records, leases, request.rerun, until, wanted)
         with closing(run_queue(engine, told, queue, records, request)) as made:
             for record in made:

@@ -21,6 +21,7 @@ from fedsub.benchmark.execution.engines.process import run_apart
 from fedsub.benchmark.machine import IMPORTED_FROM, thread_variables
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.spec.cell import Cell
+from fedsub.datasets.errors import UserError
 from fedsub.datasets.extras import needed
 
 
@@ -39,7 +40,7 @@ class RayEngine:
     """Seconds after which a cell is stopped and has failed."""
 
     def map(self, work: RunCell, cells: Iterable[Cell], failed: MakeFailure) -> Iterator[Record]:
-        """See `Engine.map`."""
+        """See `Engine.map`. Raises UserError where no node is left: a cell that ran has not failed then."""
         ray = needed("ray", "ray", "the Ray engine", "leave --engine out")
         ours = {name: value for name, value in os.environ.items() if name.startswith("FEDSUB_")}
         variables = {**ours, **thread_variables(self.threads), "PYTHONPATH": _join_path(str(IMPORTED_FROM))}
@@ -76,6 +77,11 @@ class RayEngine:
                 except ray.exceptions.RayTaskError as error:
                     record, may_recover = failed(cell, f"it cannot run in Ray: {error.cause!r}"), False
                 except ray.exceptions.RayError as error:
+                    if isinstance(error, ray.exceptions.LocalRayletDiedError) or not _largest(ray.nodes()):
+                        raise UserError(
+                            f"Ray has no node left, {len(pending) + 1} cells that ran are left to run: start "
+                            "Ray again and give the same command"
+                        ) from error
                     record, may_recover = failed(cell, f"Ray lost the task: {error}"), True
                 if may_recover and not is_second:
                     needs = self._needs(cell, _largest(ray.nodes()), is_second=True)

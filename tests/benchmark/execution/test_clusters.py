@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.engines import RayEngine, SlurmEngine
 from fedsub.benchmark.execution.engines.slurm import read_config
+from fedsub.benchmark.execution.leases import Leased, Leases
 from fedsub.benchmark.machine import ROOT
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
@@ -42,6 +44,10 @@ class RayError(Exception):
     pass
 
 
+class LocalRayletDiedError(RayError):
+    pass
+
+
 class RayTaskError(RayError):
     def __init__(self, cause: BaseException) -> None:
         super().__init__(str(cause))
@@ -58,8 +64,11 @@ class PlayedRay:
     )
     asked: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
     most_pending: int = 0
+    loss: type[RayError] = RayError
     exceptions: Any = field(
-        default_factory=lambda: types.SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError)
+        default_factory=lambda: types.SimpleNamespace(
+            RayError=RayError, RayTaskError=RayTaskError, LocalRayletDiedError=LocalRayletDiedError
+        )
     )
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> PlayedRay:
@@ -88,7 +97,7 @@ class PlayedRay:
 
             def finish() -> Record:
                 if is_first and cell.seed in self.lost:
-                    raise RayError("the node died")
+                    raise self.loss("the node died")
                 try:
                     return work(cell)
                 except Exception as error:
@@ -157,6 +166,19 @@ def test_a_cell_that_ray_loses_is_tried_once_more_alone(monkeypatch: pytest.Monk
     assert (second["num_cpus"], second["memory"]) == (4.0, 2 * first["memory"])
 
 
+@pytest.mark.parametrize("dead", ["raylet", "nodes"])
+def test_cells_without_a_node_are_left_to_run(dead: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = PlayedRay(lost=(1, 2, 3)).install(monkeypatch)
+    records = RayEngine(2).map(quick_run, cells(4), failed)
+    assert next(records).status == "ok"
+    if dead == "raylet":
+        ray.loss = LocalRayletDiedError
+    else:
+        ray.nodes_there[0]["Alive"] = False
+    with pytest.raises(UserError, match="Ray has no node left, 2 cells that ran are left to run"):
+        list(records)
+
+
 def test_refused_memory_twice_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     ray = PlayedRay().install(monkeypatch)
     (record,) = RayEngine(1).map(lambda cell: failed(cell, "MemoryError: no more"), cells(1), failed)
@@ -219,6 +241,44 @@ def test_a_job_that_is_lost_is_tried_once_more(tmp_path: Path, monkeypatch: pyte
     records = list(engine.map(once_deadly_run, cells(2), failed))
     assert [(record.cell.seed, record.status) for record in records] == [(0, "ok"), (1, "ok")]
     assert os.getpid() not in {record.extras["process"] for record in records}
+
+
+def test_a_job_keeps_its_lease_and_its_record_when_its_submitter_is_killed(tmp_path: Path) -> None:
+    (cell,) = cells(1)
+    submitter = (
+        "import json, os, signal, sys; from pathlib import Path\n"
+        "from fedsub.benchmark.execution.leases import Leases, holder\n"
+        "Leases(Path(sys.argv[1])).__enter__().claim(sys.argv[2]); print(json.dumps(holder()), flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    claim = (
+        "import sys; from pathlib import Path; from fedsub.benchmark.execution.leases import Leases\n"
+        "with Leases(Path(sys.argv[1])) as leases: print(leases.claim(sys.argv[2]))"
+    )
+
+    def python(code: str) -> str:
+        command = [sys.executable, "-c", code, str(tmp_path), cell.work_key]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+    holder = json.loads(python(submitter))
+    claimed: list[str] = []
+
+    def work(cell: Cell) -> Record:
+        claimed.append(python(claim))
+        return quick_run(cell)
+
+    record = Leased(work, tmp_path, holder)(cell)
+    assert claimed == ["False"]
+    assert [found.key for found in Store(tmp_path, cell.protocol).records()] == [record.key]
+    assert python(claim) == "True"
+
+
+def test_a_job_leaves_a_cell_that_another_has_begun(tmp_path: Path) -> None:
+    (cell,) = cells(1)
+    with Leases(tmp_path) as others:
+        others.claim(cell.work_key)
+        with pytest.raises(UserError, match="another process works on this cell"):
+            Leased(quick_run, tmp_path, {"machine": "gone"})(cell)
 
 
 def test_what_slurm_is_asked_for(tmp_path: Path) -> None:

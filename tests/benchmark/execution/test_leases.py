@@ -83,7 +83,7 @@ def test_a_torn_lease_counts_until_it_runs_out(content: bytes, tmp_path: Path) -
 
 def test_another_process_by_the_same_number_holds_nothing(tmp_path: Path) -> None:
     with Leases(tmp_path) as mine:
-        holder = {**leases._holder(), "started": 1.0}
+        holder = {**leases.holder(), "started": 1.0}
         (tmp_path / "leases" / "a.lease").write_text(json.dumps(holder))
         assert mine.claim("a")
 
