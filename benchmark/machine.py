@@ -74,13 +74,30 @@ def _machine() -> str:
 def commit() -> str:
     """Hash of the checked-out commit, with `-dirty` if a source file differs; without a checkout the
     installed version."""
-    # A repository that happens to hold site-packages is not ours.
-    head = git(ROOT, "rev-parse", "HEAD") if git(ROOT, "rev-parse", "--show-toplevel") == str(ROOT) else None
+    head = git(ROOT, "rev-parse", "HEAD") if _is_checkout() else None
     if head is None:
         found = _version("fedsub-bench")
         return "unknown" if found == "not installed" else f"v{found}"
     # Without an answer nothing says that the sources are those of the commit.
     return head if git(ROOT, "status", "--porcelain", "--", *SOURCES) == "" else f"{head}-dirty"
+
+
+def _is_checkout() -> bool:
+    """A repository that happens to hold site-packages is not ours."""
+    return git(ROOT, "rev-parse", "--show-toplevel") == str(ROOT)
+
+
+def edited(folder: str) -> dict[str, tuple[str, str]]:
+    """Path → text before and now of the .py files in a folder that differ from the checked-out commit."""
+    if not _is_checkout():
+        return {}
+    listed = (
+        git(ROOT, "diff", "--name-only", "HEAD", "--", folder),
+        git(ROOT, "ls-files", "--others", "--exclude-standard", "--", folder),
+    )
+    names = [name for each in listed for name in (each or "").splitlines() if name.endswith(".py")]
+    here = {name: (ROOT / name).read_text() for name in names if (ROOT / name).is_file()}
+    return {name: (git(ROOT, "show", f"HEAD:{name}") or "", now) for name, now in here.items()}
 
 
 @cache

@@ -47,6 +47,7 @@ FIRST_ROUNDS = 5
 _KIND = ("cpu", "threads", "kernel", "device", "gpu", "python", "dgl", "torch", "numpy", "scipy")
 """Settings that must be equal for figures to be equal to the digit."""
 CHANGED = "of a user's files that have changed since"
+HANDED_OVER = "of an edited method, or of what was handed over from Python"
 _OF_THE_RUN = ("seconds", "core_share", "peak_memory_mb", "environment", "commit", "label", "paths", "note")
 """Fields that may differ between two runs of one cell."""
 
@@ -115,10 +116,8 @@ def _hindrance(cell: Cell, files: NamedFiles, trust: bool) -> str:
             check_device(cell.device, cell.kernel)
             if not graphs.is_available(cell.dataset.text):
                 return f"on {cell.dataset}, which is not at hand (python -m datasets fetch)"
-            if cell.files and not cell.paths:
-                return "of a method, graph or partition that was handed over from Python"
             if files.digest(cell) != cell.files:
-                return CHANGED
+                return CHANGED if cell.paths else HANDED_OVER
             if versions_of(cell) != cell.versions:
                 return "of earlier versions of the code"
     except UserError as error:

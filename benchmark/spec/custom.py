@@ -15,11 +15,12 @@ import os
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from types import FunctionType, MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from fedsub.benchmark.machine import edited
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.files import explained
@@ -63,13 +64,41 @@ class NamedFiles:
     def digest(self, cell: Cell) -> str:
         """SHA-256 over the present content of the cell's user-supplied parts; empty if it has none.
 
+        So counts a method of the tree whose code, or that of one it extends, is not that of the checked-out
+        commit: earlier records do not answer for it.
         A partition or split in the folder of archives is data and does not count. Raises UserError for a
         file that cannot be read.
         """
         keys = {part: (NOUNS[part], name) for part, name in names_of(cell).items()}
         found = {part: self.handed[key] for part, key in keys.items() if key in self.handed}
         found |= {part: self._content(part, path) for part, path in paths_of(cell).items()}
+        if "method" not in found and (edited := self._edited(cell.method)):
+            found["method"] = edited
         return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest() if found else ""
+
+    @cached_property
+    def _sources(self) -> dict[str, bytes]:
+        """Path → code of the methods that were edited since the checked-out commit."""
+        texts = {name: tuple(map(_code_in, pair)) for name, pair in edited("methods").items()}
+        return {name: now for name, (before, now) in sorted(texts.items()) if now != before}
+
+    def _edited(self, method: str) -> str:
+        if not self._sources:
+            return ""
+        from fedsub.methods.core import registry
+
+        if method not in registry.names():
+            return ""
+        own = {
+            kind.__module__.removeprefix("fedsub.methods.").split(".")[0]
+            for kind in registry.find(method).__mro__
+        }
+        found = [
+            code
+            for name, code in self._sources.items()
+            if Path(name).parts[1].removesuffix(PLUGIN) in own.difference(registry.SHARED)
+        ]
+        return _digest(found) if found else ""
 
     def _content(self, part: str, path: Path) -> str:
         if path not in self._read:
@@ -365,6 +394,14 @@ def _digest(parts: Iterable[bytes]) -> str:
     for part in parts:
         whole.update(hashlib.sha256(part).digest())
     return whole.hexdigest()
+
+
+def _code_in(text: str) -> bytes:
+    """Code of a module, or its text where it has none."""
+    try:
+        return _code(ast.parse(text))
+    except (SyntaxError, ValueError):
+        return text.encode()
 
 
 def _code(tree: ast.Module) -> bytes:

@@ -254,7 +254,7 @@ def test_records_run_again_on_the_engine_that_was_asked_for(
         (
             {"files": "a" * 64},
             math.inf,
-            "1 of a method, graph or partition that was handed over from Python$",
+            "1 of an edited method, or of what was handed over from Python$",
         ),
         (
             {"files": "a" * 64, "paths": ("method=x.py",)},
