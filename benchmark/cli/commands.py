@@ -11,7 +11,9 @@ from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType
 
 from fedsub.benchmark.cli.listing import print_listing, print_method
@@ -20,6 +22,7 @@ from fedsub.benchmark.execution.engines import RunCell
 from fedsub.benchmark.execution.logs import log_path
 from fedsub.benchmark.execution.progress import console_for, counted
 from fedsub.benchmark.machine import processor
+from fedsub.benchmark.records.bundle import Places
 from fedsub.benchmark.records.folder import Records, run_once
 from fedsub.benchmark.records.record import FAILED as FAILED_RECORD
 from fedsub.benchmark.records.record import Record
@@ -199,8 +202,35 @@ def _export(request: Request, options: Namespace, work: RunCell | None) -> int:
     return OK
 
 
+def _bundle(request: Request, options: Namespace, work: RunCell | None) -> int:
+    """Write records, tables and the user's files behind them to one file."""
+    from fedsub.benchmark.records.bundle import write
+
+    for sentence in write(request.results, options.file, request.table):
+        say(sentence)
+    print(options.file)
+    return OK
+
+
 def _verify(request: Request, options: Namespace, work: RunCell | None) -> int:
-    """Run stored records again; prints one line for each difference."""
+    """Run stored records, or those of a bundle, again."""
+    from fedsub.benchmark.records.bundle import unpack
+
+    if isinstance(options.count, int):
+        return _verify_records(request, options, work, options.count, {})
+    with TemporaryDirectory() as folder:
+        places = unpack(options.count, Path(folder))
+        if options.trust:
+            # Code there may import modules beside it, in workers too.
+            sys.path += sorted({str(path.parent) for found in places.values() for path in found.values()})
+        results = Path(folder) / "results"
+        return _verify_records(replace(request, results=results), options, work, sys.maxsize, places)
+
+
+def _verify_records(
+    request: Request, options: Namespace, work: RunCell | None, count: int, places: Places
+) -> int:
+    """Prints one line for each difference."""
     from fedsub.benchmark.analysis.frame import Results
     from fedsub.benchmark.execution.runner import attempt
     from fedsub.benchmark.execution.scheduler import engine_for
@@ -210,7 +240,8 @@ def _verify(request: Request, options: Namespace, work: RunCell | None) -> int:
     passed_over: Counter[str] = Counter()
     records = draw(
         request.results,
-        options.count,
+        count,
+        places=places,
         trust=options.trust,
         passed_over=passed_over,
         tables=[*map(table_name, request.table)],
@@ -264,6 +295,7 @@ _COMMANDS: Mapping[str, Callable[[Request, Namespace, RunCell | None], int]] = {
     "show": _show_stored,
     "report": _report,
     "export": _export,
+    "bundle": _bundle,
     "verify": _verify,
     "records": _forget,
     "data": _data,

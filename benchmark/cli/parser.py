@@ -194,8 +194,13 @@ def make_parser() -> Parser:
     add(export, "--title", "NAME=TITLE", called, type=values.title, **_SEVERAL)
     add_folders(export)
 
+    bundle = command("bundle", "put records, tables and the files behind them in one .zip, to be verified")
+    add(bundle, "file", "FILE", "where it is written", type=Path)
+    add(bundle, "--table", "T", "the tables (default: all); a .toml file is put in", **_SEVERAL)
+    add_folders(bundle)
+
     verify = command("verify", "run stored records again and compare every figure")
-    add(verify, "count", "N", "how many records", type=values.positive)
+    add(verify, "count", "N", "how many records; or a bundle, all of whose are run", type=values.bundle)
     add_filters(verify)
     longest = values.above_zero("a number of seconds above 0")
     add(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from fedsub.benchmark.spec.request import LARGEST_SEED, MOST_SEEDS
 
@@ -58,6 +59,11 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, not {text!r}")
     return int(text)
+
+
+def bundle(text: str) -> int | Path:
+    """How many records, or the file that holds them."""
+    return Path(text) if text.endswith(".zip") else positive(text)
 
 
 def above_zero(what: str) -> Callable[[str], float]:

@@ -8,11 +8,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from fedsub.benchmark.execution.engines import Engine, RunCell
 from fedsub.benchmark.execution.runner import failed
 from fedsub.benchmark.machine import check_device, same_code
+from fedsub.benchmark.records.bundle import Places, relocated
 from fedsub.benchmark.records.record import FAILED, OK, Record
 from fedsub.benchmark.records.store import Store
 from fedsub.benchmark.spec.cell import Cell
@@ -60,20 +62,21 @@ def draw(
     chosen: Callable[[Sequence[Record]], Iterable[Record]] = iter,
     trust: bool = False,
     passed_over: Counter[str] | None = None,
+    places: Places = MappingProxyType({}),
 ) -> list[Record]:
     """At most `count` successes of the results folder, of any table or of those named, that can be run here
     and took at most `max_seconds`, of those that are `chosen`: every method in turn, and by chance, but the
     same each time.
 
-    Code that a record names by its path runs only with `trust`. Reasons why records could not be drawn are
-    counted in `passed_over`.
+    Code that a record names by its path, or at its place in a bundle (`places`), runs only with `trust`.
+    Reasons why records could not be drawn are counted in `passed_over`.
 
     Raises UserError if there is none: its graph, and its own files unchanged, must be at hand, and the
     present code must give it (`outdated_parts`).
     """
     paths = sorted((results / "runs").glob("*.jsonl"))
     stores = [Store(results, path.stem) for path in paths if not tables or path.stem in tables]
-    every = [record for store in stores for record in store.records()]
+    every = [relocated(record, places) for store in stores for record in store.records()]
     if not every:
         of_them = f" of {', '.join(tables)}" if tables else ""
         other = "folder with --results or table with --table" if tables else "folder with --results"

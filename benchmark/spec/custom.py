@@ -258,9 +258,23 @@ def of_file(path: Path) -> str:
 
     Raises UserError if it cannot be read.
     """
+    found = _with_modules(path)
+    return _digest(found[each] for each in sorted(found))
+
+
+def sources_of(part: str, path: Path) -> list[Path]:
+    """The files that make up a user-supplied part. Raises UserError if one cannot be read."""
+    from fedsub.datasets import own
+
+    files = own.files_of(path) if part == "dataset" else [path]
+    return [each for file in files for each in _with_modules(file)]
+
+
+def _with_modules(path: Path) -> dict[Path, bytes]:
+    """File → content, or code, of a file and of the modules beside it that it imports."""
     path = path.expanduser()
     if path.suffix != PLUGIN:
-        return _digest([_content(path)])
+        return {path: _content(path)}
     found: dict[Path, bytes] = {}
     waiting = [path]
     while waiting:
@@ -274,7 +288,7 @@ def of_file(path: Path) -> str:
                 continue
             waiting += _imported(tree, each.parent, path.parent)
             found[each] = _code(tree)
-    return _digest(found[each] for each in sorted(found))
+    return found
 
 
 def of_files(paths: Iterable[Path]) -> str:

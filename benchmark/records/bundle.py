@@ -1,0 +1,123 @@
+"""A study in one .zip: its records, tables, and the user's files behind them, for others to verify.
+
+    results/   a results folder with the records
+    tables/    the .toml files of tables
+    parts/     DIGEST/PART/…: files of methods, graphs, partitions and splits, found by content
+    bundle.json: versions, and which file is which part
+
+What is read from a bundle is not trusted: names are checked, sizes limited, and a part counts for a record
+only if its content has the digest that the record holds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
+
+from fedsub.benchmark.machine import environment
+from fedsub.benchmark.records.record import Record
+from fedsub.benchmark.records.store import Store, explained_to_user
+from fedsub.benchmark.spec.custom import NamedFiles, paths_of, sources_of
+from fedsub.benchmark.spec.protocol import table_name
+from fedsub.benchmark.spec.schema import checked, parse_line
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.files import written_atomically
+
+MANIFEST = "bundle.json"
+LARGEST = 2**31
+"""Bytes that a bundle may hold unpacked."""
+_NAME = re.compile(rf"{re.escape(MANIFEST)}|(results|tables|parts)(/(?!\.)[\w.+-]+)+", re.ASCII)
+
+Places = Mapping[str, Mapping[str, Path]]
+"""`Cell.files` → part → where it lies."""
+
+
+def write(results: Path, path: Path, tables: Sequence[str] = ()) -> list[str]:
+    """Write a bundle of the records of all tables, or of those named; a .toml file among them is put in.
+
+    Returns a sentence for each state of a user's files that could not be found.
+    Raises UserError if there are no records, and StoreError if a file cannot be read or written.
+    """
+    names = [*map(table_name, tables)] or [each.stem for each in sorted((results / "runs").glob("*.jsonl"))]
+    records = [record for name in names for record in Store(results, name).records()]
+    if not records:
+        raise UserError(f"{results} holds no records of {', '.join(tables) or 'any table'}: name others")
+    contents = {f"tables/{Path(each).name}": Path(each) for each in tables if each.endswith(".toml")}
+    parts: dict[str, dict[str, str]] = {}
+    missing: dict[str, str] = {}
+    files = NamedFiles()
+    for cell in [record.cell for record in records if record.cell.files]:
+        if cell.files in parts or cell.files in missing:
+            continue
+        found = paths_of(cell)
+        if not found or not all(map(Path.exists, found.values())) or files.digest(cell) != cell.files:
+            missing[cell.files] = f"left out the files of {cell.title}, which are not as they were"
+            continue
+        parts[cell.files] = {}
+        for part, place in found.items():
+            inside = [each.resolve() for each in sources_of(part, place)]
+            root = Path(os.path.commonpath([place.resolve().parent, *(each.parent for each in inside)]))
+            folder = f"parts/{cell.files[:16]}/{part}"
+            parts[cell.files][part] = f"{folder}/{place.resolve().relative_to(root)}"
+            contents |= {f"{folder}/{each.relative_to(root)}": each for each in inside}
+    if wrong := [name for name in contents if not _NAME.fullmatch(name)]:
+        raise UserError(f"a bundle cannot hold {contents[wrong[0]]}: rename it in letters and digits")
+    with explained_to_user("write", path), TemporaryDirectory() as folder, written_atomically(path) as stream:
+        for record in records:
+            Store(Path(folder), record.cell.protocol).append(record)
+        contents |= {
+            f"results/{each.relative_to(folder)}": each
+            for each in sorted(Path(folder).rglob("*"))
+            if each.is_file() and each.suffix != ".lock"
+        }
+        with ZipFile(stream, "w", ZIP_DEFLATED) as archive:
+            manifest = {"versions": environment("auto", "cpu"), "parts": parts}
+            archive.writestr(MANIFEST, json.dumps(manifest, indent=1))
+            for name, source in sorted(contents.items()):
+                archive.write(source, name)
+    return [*missing.values()]
+
+
+def unpack(path: Path, folder: Path) -> Places:
+    """Unpack a bundle into an empty folder; its records then lie in `results` there.
+
+    Raises UserError for a file that is no bundle, holds a name that could lead out of the folder, or more
+    than LARGEST bytes.
+    """
+    try:
+        with explained_to_user("read", path), ZipFile(path) as archive:
+            left = LARGEST
+            for entry in archive.infolist():
+                if not _NAME.fullmatch(entry.filename):
+                    raise UserError(f"{path} is no bundle: it holds {entry.filename[:80]!r}")
+                # The size that a header states may be wrong.
+                with archive.open(entry) as stream:
+                    content = stream.read(left + 1)
+                left -= len(content)
+                if left < 0:
+                    raise UserError(f"{path} holds more than {LARGEST / 2**30:g} GiB: it is not unpacked")
+                target = folder / entry.filename
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(content)
+        manifest = parse_line((folder / MANIFEST).read_bytes()) or {}
+    except (BadZipFile, NotImplementedError, RuntimeError, FileNotFoundError) as error:
+        raise UserError(f"{path} is no bundle: {error}") from error
+    parts = checked(f"parts in {path}", manifest.get("parts"), dict[str, dict[str, str]])
+    if wrong := [name for found in parts.values() for name in found.values() if not _NAME.fullmatch(name)]:
+        raise UserError(f"{path} is no bundle: it names {wrong[0][:80]!r}")
+    return {digest: {part: folder / name for part, name in found.items()} for digest, found in parts.items()}
+
+
+def relocated(record: Record, places: Places) -> Record:
+    """The record with the paths of its parts in a bundle; whoever runs it compares their digest."""
+    if record.cell.files not in places:
+        return record
+    found = places[record.cell.files]
+    paths = tuple(f"{part}={path}" for part, path in sorted(found.items()))
+    return replace(record, cell=replace(record.cell, paths=paths))

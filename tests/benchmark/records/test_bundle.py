@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from fedsub.benchmark.cli.commands import main
+from fedsub.benchmark.cli.parser import parse
+from fedsub.benchmark.records import bundle
+from fedsub.benchmark.records.bundle import MANIFEST, unpack
+from fedsub.datasets.errors import UserError
+
+METHOD = """
+import beside
+from fedsub.methods.core.base import register
+from fedsub.methods.fedavg import FedAvg
+
+@register("mine", title="Mine", paper="none")
+class Mine(FedAvg):
+    shift = beside.shift
+"""
+TABLE = """
+[grid]
+dataset = ["./rings"]
+partition = ["metis"]
+clients = [2]
+method = ["./mine.py", "local"]
+backbone = ["gcn"]
+[settings]
+rounds = 2
+"""
+
+
+@pytest.fixture
+def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A bundle of a study whose folder is gone."""
+    home, path = tmp_path / "home", tmp_path / "study.zip"
+    (home / "rings").mkdir(parents=True)
+    monkeypatch.chdir(home)
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    Path("mine.py").write_text(METHOD)
+    Path("beside.py").write_text("shift = 1\n")
+    Path("table.toml").write_text(TABLE)
+    nodes = "".join(f"{i},{i % 3},{i % 2}\n" for i in range(60))
+    Path("rings/nodes.csv").write_text(f"id,x,label\n{nodes}")
+    edges = "".join(f"{i},{(i + 1) % 60}\n" for i in range(60))
+    Path("rings/edges.csv").write_text(f"source,target\n{edges}")
+    assert main(parse(["--table", "table.toml", "--engine", "in-process"])) == 0
+    assert main(parse(["bundle", str(path), "--table", "table.toml"])) == 0
+    monkeypatch.chdir(tmp_path)
+    shutil.rmtree(home)
+    monkeypatch.setattr(sys, "path", sys.path[1:])
+    sys.modules.pop("beside", None)
+    return path
+
+
+def test_a_bundle_is_verified_where_nothing_else_is(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    verify = ["verify", str(study), "--engine", "in-process"]
+    capsys.readouterr()
+    assert main(parse(verify)) == 0
+    said = capsys.readouterr().err
+    assert "1 records run again: no differences" in said
+    assert "which runs only with --trust" in said
+    assert main(parse([*verify, "--trust"])) == 0
+    assert "2 records run again: no differences" in capsys.readouterr().err
+    sys.modules.pop("beside", None)
+
+
+def test_what_is_in_a_bundle(study: Path) -> None:
+    with ZipFile(study) as archive:
+        names = archive.namelist()
+        assert json.loads(archive.read(MANIFEST))["versions"]["torch"]
+    assert "tables/table.toml" in names
+    assert "results/runs/table.jsonl" in names
+    assert {Path(name).name for name in names if name.startswith("parts/")} == {
+        "mine.py",
+        "beside.py",
+        "nodes.csv",
+        "edges.csv",
+    }
+
+
+def test_another_content_is_not_run(study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = tmp_path / "other.zip"
+    with ZipFile(study) as archive, ZipFile(other, "w") as changed:
+        for name in archive.namelist():
+            content = archive.read(name)
+            changed.writestr(name, content.replace(b"shift = 1", b"shift = 2"))
+    assert main(parse(["verify", str(other), "--engine", "in-process", "--trust"])) == 1
+    assert "1 of a user's files that have changed since" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../evil.txt",
+        "/tmp/evil.txt",
+        "results/../../evil.txt",
+        "results/.hidden",
+        "parts\\..\\evil.txt",
+        "other.txt",
+        "results/a\nb",
+    ],
+)
+def test_a_name_that_leads_elsewhere_is_refused(name: str, tmp_path: Path) -> None:
+    path, folder = tmp_path / "bad.zip", tmp_path / "folder"
+    folder.mkdir()
+    with ZipFile(path, "w") as archive:
+        archive.writestr(MANIFEST, '{"parts": {}}')
+        archive.writestr(name, "x")
+    with pytest.raises(UserError, match="is no bundle"):
+        unpack(path, folder)
+    assert not list(tmp_path.rglob("evil.txt"))
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    ['{"parts": {"d": {"method": "../mine.py"}}}', '{"parts": 3}', "[]", "{", '{"parts": {"d": []}}'],
+)
+def test_a_manifest_that_is_none_is_refused(manifest: str, tmp_path: Path) -> None:
+    path = tmp_path / "bad.zip"
+    with ZipFile(path, "w") as archive:
+        archive.writestr(MANIFEST, manifest)
+    with pytest.raises(UserError, match=r"bad\.zip"):
+        unpack(path, tmp_path / "folder")
+
+
+def test_what_is_no_bundle_or_too_large_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "bad.zip"
+    with pytest.raises(UserError, match=r"bad\.zip"):
+        unpack(path, tmp_path / "folder")
+    path.write_bytes(b"none")
+    with pytest.raises(UserError, match="is no bundle"):
+        unpack(path, tmp_path / "folder")
+    with ZipFile(path, "w") as archive:
+        archive.writestr("results/a", "x" * 1000)
+    monkeypatch.setattr(bundle, "LARGEST", 999)
+    with pytest.raises(UserError, match="holds more than"):
+        unpack(path, tmp_path / "folder")
