@@ -168,3 +168,14 @@ def test_an_import_that_points_back_is_found(tmp_path: Path, path: str, line: st
     done = lint_imports(tmp_path)
     assert done.returncode == 1
     assert " BROKEN" in done.stdout
+
+
+def test_every_action_is_named_by_its_commit() -> None:
+    used = [
+        line.strip()
+        for path in sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if "uses:" in line
+    ]
+    assert used
+    assert [line for line in used if not re.search(r"uses: [\w./-]+@[0-9a-f]{40} # v[\d.]+$", line)] == []

@@ -19,6 +19,7 @@ from fedsub.methods.core.schedule import SELECTED_BESIDES
 
 if TYPE_CHECKING:
     import pandas
+    from matplotlib.axes import Axes
 
 MAIN = "score"
 """The column of accuracy or, of a link predictor, of the area under the curve."""
@@ -160,6 +161,15 @@ class Results:
             table = pandas.Series(shown, index=found.index).unstack(columns, sort=False)
             return table.fillna("")
         return found.unstack(columns, sort=False).swaplevel(axis=1)
+
+    def plot(self, kind: str, axes: Axes | None = None) -> Axes:
+        """`curves`, `cost` or `ranks` on matplotlib axes, new ones unless given; see `analysis.plots.plot`.
+
+        Raises UserError for another kind, and where there is nothing to draw.
+        """
+        from fedsub.benchmark.analysis import plots
+
+        return plots.plot(self, kind, axes)
 
     def _repr_html_(self) -> str:
         parts = [self.pivot().to_html()] if self.successes else []

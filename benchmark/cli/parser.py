@@ -184,7 +184,10 @@ def make_parser() -> Parser:
     add(report, "--open", help="open the site in the browser", action="store_true")
     add_folders(report)
 
-    export = command("export", "write a table of the records: .tex, .md, .csv or .parquet")
+    export = command(
+        "export",
+        "write a table of the records (.tex, .md, .csv, .parquet) or curves.pdf, cost.pdf, ranks.pdf",
+    )
     add(export, "file", "FILE", "its ending names the format", type=Path)
     add_filters(export)
     add(export, "--rows", "NAME", "default: method", default="method")

@@ -21,6 +21,7 @@ from scipy.stats import ttest_rel
 from fedsub.benchmark.analysis.agreement import LEAST
 from fedsub.benchmark.analysis.frame import MAIN, Results, averaged, axes, competes
 from fedsub.benchmark.analysis.metrics import more_is_better
+from fedsub.benchmark.analysis.plots import KINDS
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.report.tables import markdown_table
@@ -33,6 +34,8 @@ from fedsub.datasets.extras import needed
 from fedsub.datasets.files import explained, write_atomically
 
 ENDINGS = (".tex", ".md", ".csv", ".parquet")
+DRAWN = (".pdf", ".svg", ".png")
+"""Endings of plots, whose files are called by what they show, as `curves.pdf`."""
 LEVEL = 0.05
 MARK = " †"
 LESS_IS_BETTER = ("seconds", "bytes", "peak_memory")
@@ -218,6 +221,9 @@ def export(
 ) -> Path:
     """Write the table to `path`, in the format that its ending names; returns the path.
 
+    A file called `curves`, `cost` or `ranks` that ends in .pdf, .svg or .png is that plot of the results
+    (`Results.plot`), which the further arguments do not change.
+
     `.tex` needs the package booktabs; `.csv` and `.parquet` have a line for each row and column. `titles`
     replaces names of rows and columns; in `.tex` a method has its paper's name unless it is given another.
     With `against` a further column says how far each row is above that one, on average.
@@ -226,11 +232,29 @@ def export(
     where the file cannot be written.
     """
     path = Path(path)
+    if path.suffix in DRAWN:
+        return _draw(results, path)
     if path.suffix not in ENDINGS:
-        raise UserError(f"cannot export to {path}: the file's name must end in {', '.join(ENDINGS)}")
+        known = ", ".join((*ENDINGS, *DRAWN))
+        raise UserError(f"cannot export to {path}: the file's name must end in {known}")
     table = _titled(make_table(results, rows, columns, values, against), titles, path.suffix == ".tex")
     with explained("write", path):
         write_atomically(path, _WRITERS[path.suffix](table))
+    return path
+
+
+def _draw(results: Results, path: Path) -> Path:
+    """Write the plot that the file is called by. Raises UserError for another name."""
+    if path.stem not in KINDS:
+        raise UserError(
+            f"cannot draw {path}: call the file {' or '.join(f'{kind}{path.suffix}' for kind in KINDS)}"
+        )
+    content = io.BytesIO()
+    figure = results.plot(path.stem).get_figure(root=True)
+    assert figure is not None
+    figure.savefig(content, format=path.suffix[1:])
+    with explained("write", path):
+        write_atomically(path, content.getvalue())
     return path
 
 

@@ -413,6 +413,11 @@ def test_the_command_line_exports_what_its_filters_let_through(
     assert page.startswith("| dataset")
     assert main(parse(["export", str(tmp_path / "table.doc"), *argv[2:4]])) == 2
     assert "must end in" in capsys.readouterr().err
+    drawn = tmp_path / "ranks.pdf"
+    assert main(parse(["export", str(drawn), *argv[2:4]])) == 0
+    assert drawn.read_bytes().startswith(b"%PDF")
+    assert main(parse(["export", str(tmp_path / "table.pdf"), *argv[2:4]])) == 2
+    assert "call the file curves.pdf or cost.pdf or ranks.pdf" in capsys.readouterr().err
     with pytest.raises(UserError, match="unknown column 'mehtod'"):
         make_table(some_results(), rows="mehtod")
 
