@@ -50,6 +50,7 @@ class APFL(TwinMethod):
     """The personal models are never sent. An absent client keeps its personal model and its α."""
 
     options: APFLOptions
+    client_state = ("alpha",)
     alpha: Tensor
     """(K,), in [0, 1]."""
 

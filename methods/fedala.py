@@ -76,6 +76,7 @@ class FedALA(FederatedMethod):
 
     reads_labelled_alone = True
     options: FedALAOptions
+    client_state = ("mixture", "steps_taken", "begun", "mixing_task")
     mixture: Parameters
     """W of the upper layers, name → (K, …), in [0, 1]."""
     steps_taken: int = 0

@@ -67,6 +67,9 @@ class FedDC(CorrectedMethod):
     """FedAvg of drift-corrected models, with a penalty and a gradient correction."""
 
     options: FedDCOptions
+    client_state = ("drift", "update", "gradient", "correction")
+    server_state = ("heard",)
+    transient = ("target",)
     drift: Parameters
     """h_k, name → (K, …)."""
     update: Parameters
@@ -88,7 +91,8 @@ class FedDC(CorrectedMethod):
         self.drift = zeros
         self.update = dict(zeros)
         self.gradient, self.correction = {}, {}
-        self.heard = prefixed("drift", zeros) | prefixed("gradient", zeros)
+        variant = self.options.variant
+        self.heard = prefixed("drift", zeros) | prefixed("gradient", zeros) if variant == "authors" else {}
 
     def train_round(self) -> Tensor:
         """As FedAvg, towards w_s − h_k."""

@@ -43,6 +43,7 @@ class FedDynOptions(Options):
 class DynamicRegularisation(ServerRule):
     """FedDyn's server and what it adds to the clients' losses."""
 
+    state = ("gradient", "correction")
     gradient: Parameters
     """g_k, name → (K, …); g_k never leaves the client, and its w_k is as trained, however it is sent."""
     correction: Parameters

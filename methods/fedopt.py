@@ -53,6 +53,7 @@ class FedAdamOptions(FedAdagradOptions):
 class AdaptiveServer(ServerRule):
     """The server of both; it keeps a sum of squared changes, or with β₂ their moving average."""
 
+    state = ("first", "second")
     first: Parameters
     """m, name → (1, …)."""
     second: Parameters

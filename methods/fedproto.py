@@ -79,6 +79,8 @@ class FedProto(FederatedMethod):
     """Local training towards common class prototypes."""
 
     options: FedProtoOptions
+    client_state = ("prototypes", "known")
+    transient = ("hidden",)
     task: NodeClassification
     count: Tensor
     """m_kc, (K, C)."""

@@ -129,6 +129,8 @@ class FedSpray(FederatedMethod):
     """Personal GNNs regularised by a federated feature-structure encoder; t training nodes in all."""
 
     options: FedSprayOptions
+    client_state = ("encoder", "encoder_optimiser", "node_proxies", "proxy_optimiser", "class_proxies")
+    transient = ("targets",)
 
     task: NodeClassification
     train_segments: Segments

@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import networkx as nx
 import numpy as np
@@ -101,6 +101,7 @@ class GCFL(FederatedMethod):
     reads_labelled_alone = True
     # A cluster none of whose clients took part keeps its model.
     tells_attendance = True
+    server_state: ClassVar[tuple[str, ...]] = ("clusters", "changes", "first_split")
 
     clusters: Tensor
     """(K,) number of each client's cluster, from 0."""
@@ -209,6 +210,8 @@ class GCFL(FederatedMethod):
 class GCFLPlus(GCFL):
     """GCFL that compares clients by how their gradient norms went."""
 
+    client_state = ("norm",)
+    server_state = ("norms", "heard")
     norms: deque[Tensor]
     """(K,) gradient norms of the last rounds, those that the server heard."""
     heard: Tensor

@@ -69,6 +69,8 @@ class MoonOptions(Options):
 class Moon(FedAvg):
     """FedAvg with a contrast between models in the local objective."""
 
+    client_state = ("previous", "received_hidden")
+    transient = ("hidden",)
     reads_labelled_alone = False
     options: MoonOptions
     hidden: Tensor

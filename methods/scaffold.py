@@ -65,6 +65,9 @@ class Scaffold(CorrectedMethod):
     """FedAvg with a control on either side."""
 
     options: ScaffoldOptions
+    client_state = ("control", "server_control")
+    server_state = ("heard",)
+    transient = ("gradient",)
     control: Parameters
     """c_k, name → (K, …)."""
     server_control: Parameters

@@ -1,12 +1,14 @@
 """Checkpoints of cells, `checkpoints/KEY.pt` in the results folder, from which interrupted cells continue.
 
 A cell goes on only by the code, the versions and on the processor with which it began, since its record is to
-be the one of an uninterrupted run to the last bit. Files hold plain data and tensors, and nothing of them is
-run when they are read.
+be the one of an uninterrupted run to the last bit. A file begins with a checksum of the rest, which is plain
+data and tensors; nothing of it is run when it is read.
 """
 
 from __future__ import annotations
 
+import hashlib
+import io
 import os
 import sys
 import time
@@ -28,12 +30,14 @@ from fedsub.datasets.files import written_atomically
 from fedsub.datasets.paths import PLUGIN
 from fedsub.datasets.plugins import entry_points, handed, load_entry_point
 from fedsub.methods.core import registry
-from fedsub.methods.core.checkpoint import CheckpointError, State, UnsavableError
+from fedsub.methods.core.state import CheckpointError, State
 
 PLACE = ("cpu", "threads", "gpu")
 """Parts of a stamp that are known only on the machine that runs the cell."""
 _OUTSIDE = ("machine",)
 """Fields of the environment that no figure depends on."""
+CHECKSUM = hashlib.blake2b().digest_size
+"""Bytes of the checksum with which a file begins."""
 
 
 def path_of(results: Path, key: str) -> Path:
@@ -71,7 +75,7 @@ class Checkpoints:
         for cell in cells:
             if cell.key in kept:
                 try:
-                    check(_read(path_of(self.results, cell.key), mapped=True)["stamp"], stamp(cell), PLACE)
+                    check(_read(path_of(self.results, cell.key))["stamp"], stamp(cell), PLACE)
                 except CheckpointError as error:
                     yield f"{cell.title}: its checkpoint is of no use, {error}: it starts anew"
                 else:
@@ -79,7 +83,7 @@ class Checkpoints:
 
 
 class CellCheckpoint:
-    """The checkpoint of one cell (`methods.core.checkpoint.Checkpoint`)."""
+    """The checkpoint of one cell (`methods.core.state.Checkpoint`)."""
 
     def __init__(self, path: Path, made_by: Mapping[str, Any], every: float) -> None:
         """`made_by` is the cell's stamp; `every` as in `Checkpoints`."""
@@ -88,12 +92,12 @@ class CellCheckpoint:
         self._is_tried = self._has_warned = False
 
     def restore(self, state: State) -> None:
-        """See `methods.core.checkpoint.Checkpoint`; does nothing the second time."""
+        """See `methods.core.state.Checkpoint`; does nothing the second time."""
         if self._is_tried or not self._path.exists():
             return
         self._is_tried = True
         try:
-            found = _read(self._path, mapped=False)
+            found = _read(self._path)
             check(found["stamp"], self._stamp)
             state.load(found["state"])
         except CheckpointError as error:
@@ -105,11 +109,12 @@ class CellCheckpoint:
         if time.monotonic() < self._due:
             return
         try:
-            content = {"stamp": self._stamp, "state": state.save()}
+            content = io.BytesIO()
+            torch.save({"stamp": self._stamp, "state": state.save()}, content)
             with written_atomically(self._path) as stream:
-                torch.save(content, stream)
-        except (OSError, RuntimeError, UnsavableError) as error:
-            # A disk that is full raises RuntimeError where torch's writer meets it.
+                stream.write(hashlib.blake2b(content.getbuffer()).digest())
+                stream.write(content.getbuffer())
+        except (OSError, UserError) as error:
             if not self._has_warned:
                 warnings.warn(f"cannot keep the checkpoint {self._path}: {error}", stacklevel=2)
             self._has_warned = True
@@ -150,15 +155,17 @@ def check(found: Any, now: Mapping[str, Any], unknown: Iterable[str] = ()) -> No
             raise CheckpointError(f"it was made with another {name}{here}")
 
 
-def _read(path: Path, mapped: bool) -> dict[str, Any]:
-    """What a file holds; `mapped`: of the tensors only what is looked at, while the file is there.
-
-    Raises CheckpointError if it is no checkpoint.
-    """
+def _read(path: Path) -> dict[str, Any]:
+    """The content of a file. Raises CheckpointError if it is no checkpoint or is damaged."""
     try:
-        found = torch.load(str(path), weights_only=True, mmap=mapped)
+        content = memoryview(path.read_bytes())
+        if hashlib.blake2b(content[CHECKSUM:]).digest() != content[:CHECKSUM]:
+            raise CheckpointError("it is damaged: its checksum is another")
+        found = torch.load(io.BytesIO(content[CHECKSUM:]), weights_only=True)
+    except CheckpointError:
+        raise
     except Exception as error:
-        # A torn or foreign file may lead to any.
+        # A foreign file may lead to any.
         said = " ".join(str(error).split())[:200]
         raise CheckpointError(f"it cannot be read ({type(error).__name__}: {said})") from error
     if not isinstance(found, dict) or not {"stamp", "state"} <= found.keys():

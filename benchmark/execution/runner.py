@@ -45,9 +45,9 @@ from fedsub.datasets.splits import make_split
 from fedsub.datasets.summary import in_words
 from fedsub.datasets.synthetic import GENERATORS
 from fedsub.methods.core import registry, rounds
-from fedsub.methods.core.checkpoint import CheckpointError
 from fedsub.methods.core.schedule import Schedule
 from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.state import CheckpointError, seed_draws
 from fedsub.methods.core.training import Outcome, train
 from fedsub.methods.stacked.architecture import Architecture
 from fedsub.methods.stacked.memory import keep_freed_memory, return_freed_memory
@@ -104,6 +104,7 @@ def _run(cell: Cell, **beside: Unpack[Beside]) -> Record:
     if cell.device != "cpu":
         torch.cuda.reset_peak_memory_stats(torch.device(cell.device))
     started, processor = time.perf_counter(), time.process_time()
+    seed_draws(cell.seed)
     dataset, partition, federation = make_clients(cell)
     statistics = describe_partition(dataset, partition).to_dict()
     setting = make_setting(

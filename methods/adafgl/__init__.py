@@ -105,6 +105,9 @@ class AdaFGL(FederatedMethod):
     """
 
     options: AdaFGLOptions
+    client_state = ("score", "prior", "homophily")
+    server_state = ("best", "kept")
+    transient = ("heads", "networks")
     unshared = (PREFIX,)
     task: NodeClassification
     federated_rounds: int
@@ -116,10 +119,12 @@ class AdaFGL(FederatedMethod):
     score: Tensor | None = None
     """(K,) accuracy of the model that a client received on its validation nodes, NaN if it has none; None
     before it received any."""
-    personal: Personal | None = None
-    """What the second step computes; None in the first."""
+    prior: Tensor | None = None
+    """P, (n, C); None in the first step."""
     homophily: Tensor
-    """(K,) HCS."""
+    """(K,) HCS, once there is P."""
+    networks: Personal | None = None
+    """What the second step computes, made of both."""
     heads: Heads
     """Of the forward pass just made in the second step."""
 
@@ -132,7 +137,7 @@ class AdaFGL(FederatedMethod):
                 " one: give some in the split, or set extractor=last"
             )
         super().build()
-        self.kept = self.received
+        self.kept, self.homophily = self.received, torch.zeros_like(self.shares)
 
     @property
     def sending_rounds(self) -> int:
@@ -151,7 +156,7 @@ class AdaFGL(FederatedMethod):
         """FedAvg's, or the steps that every client takes alone; returns the last one's loss, ()."""
         if self.round_number <= self.federated_rounds:
             return super().train_round()
-        if self.personal is None:
+        if self.prior is None:
             self._begin_second_step()
         return torch.stack([self.local_epoch() for _ in range(self.options.epochs)])[-1]
 
@@ -166,31 +171,37 @@ class AdaFGL(FederatedMethod):
             self.channel.once(*[each[:1] for each in self.kept.values()] * int(self.present.sum()))
         self.homophily = homophily(self.federation, self.task, self.generator, self.device)
         self.extras["homophily"] = float(self.homophily.mean())
-        share = self.homophily
-        if self.options.combine == "threshold":
-            share = (share >= self.options.threshold).float()
-        self.personal = self._read(share)
+        self.prior = self._extract()
 
-    def _read(self, share: Tensor) -> Personal:
-        """What the extractors say of every node; `share` (K,) is of the homophilous part."""
+    def _extract(self) -> Tensor:
+        """P of the models as they are, (n, C)."""
         with torch.no_grad():
-            prior = super().logits(None).softmax(dim=1)
-        options, graph, task = self.options, self.federation.graph, self.task
-        return Personal(
-            graph, self.inputs, prior, share, task.train, options.alpha, options.beta, options.hops
-        )
+            return super().logits(None).softmax(dim=1)
+
+    @property
+    def personal(self) -> Personal | None:
+        """The second step's networks; None in the first."""
+        if self.prior is None:
+            return None
+        if self.networks is None or self.networks.prior is not self.prior:
+            options, graph, rows = self.options, self.federation.graph, self.task.train
+            share, given = self.homophily, (options.alpha, options.beta, options.hops)
+            if options.combine == "threshold":
+                share = (share >= options.threshold).float()
+            self.networks = Personal(graph, self.inputs, self.prior, share, rows, *given)
+        return self.networks
 
     @contextmanager
     def models_of(self, model: Tensor) -> Iterator[None]:
         """As for every method; the extractor and HCS, by which parts were trained, belong to the model."""
-        own = self.personal
+        own = self.prior, self.networks, self.homophily
         with super().models_of(model):
-            if own is not None:
-                self.personal = self._read(own.share[model])
+            if self.prior is not None:
+                self.homophily, self.prior = self.homophily[model], self._extract()
             try:
                 yield
             finally:
-                self.personal = own
+                self.prior, self.networks, self.homophily = own
 
     def logits(self, dropout: Dropout | None) -> Tensor:
         """The extractor's outputs, or logarithms of the probabilities predicted by both parts; (n, C)."""

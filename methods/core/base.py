@@ -81,6 +81,28 @@ class FederatedMethod:
     info: ClassVar[MethodInfo]
     tells_attendance: ClassVar[bool] = False
     """Whether who sees the averaged models sees in them who took part in a round."""
+    client_state: ClassVar[tuple[str, ...]] = (
+        "parameters",
+        "optimiser",
+        "dropout",
+        "task",
+        "generator",
+        "received",
+    )
+    """Names of the attributes in which clients keep something from round to round, beside those that the
+    classes above name."""
+    server_state: ClassVar[tuple[str, ...]] = ("channel", "extras", "by_round")
+    """The same of the server."""
+    transient: ClassVar[tuple[str, ...]] = (
+        "round_number",
+        "seconds",
+        "epochs",
+        "present",
+        "receiving",
+        "working",
+        "weights",
+    )
+    """Names of the attributes that every round makes anew."""
     reads_labelled_alone: ClassVar[bool] = False
     """Whether training reads `logits` for the task's loss alone: what that does not depend on may then be
     left out (`Inputs.receptive_field`)."""

@@ -47,6 +47,7 @@ class Channel:
         """Names of the parameters that are shared."""
         self.encoded_rounds = 0
         """Messages in which the uplink had models to change."""
+        # Masks do not outlive a message.
         self._counted: dict[int, tuple[Tensor, Tensor]] = {}
 
     @property

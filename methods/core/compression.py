@@ -21,6 +21,8 @@ from fedsub.methods.core.sizes import FLOAT, INDEX
 class Compression:
     """The clients' messages under one setting; keeps what they left out."""
 
+    state = ("left_out",)
+
     def __init__(self, bits: int, share: float, feedback: bool) -> None:
         """`bits` of a value, 0 for float32; `share` of the values, 1 for all."""
         self.bits, self.share, self.feedback = bits, share, feedback

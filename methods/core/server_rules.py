@@ -6,6 +6,7 @@ A rule stands beside its method (`methods.feddyn`, `methods.fedopt`); FedCog can
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -19,6 +20,8 @@ class ServerRule:
     """State and step of a server, FedAvg's where not overridden; shared parameters are name → (K, …), the
     server's name → (1, …). Clients that are absent in the round weigh 0."""
 
+    state: ClassVar[tuple[str, ...]] = ()
+    """Names of the attributes that a rule keeps from round to round."""
     present: Tensor | None = None
     """(K,) bool, whose parameters are sent in this round; None: everyone's."""
     share: float | Tensor = 1.0
@@ -39,6 +42,7 @@ class ServerRule:
 class ServedMethod(FederatedMethod):
     """A method whose server follows a `ServerRule`; subclasses say which."""
 
+    server_state = ("rule",)
     rule: ServerRule
 
     def build(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -18,11 +18,11 @@ from fedsub.datasets.federation import Federation
 from fedsub.datasets.graph import Dataset
 from fedsub.methods.core.base import FederatedMethod
 from fedsub.methods.core.channel import Message
-from fedsub.methods.core.checkpoint import Checkpoint, State
 from fedsub.methods.core.metrics import Metric
 from fedsub.methods.core.rounds import Round
 from fedsub.methods.core.schedule import LAST, SELECTED_BESIDES, Schedule
 from fedsub.methods.core.selection import Curve, History
+from fedsub.methods.core.state import Checkpoint, State, seed_draws
 from fedsub.methods.core.tasks.base import Evaluation, Task
 from fedsub.methods.stacked.parameters import check_answer
 
@@ -59,6 +59,7 @@ class Outcome:
 class _Progress:
     """How far a run is."""
 
+    state: ClassVar = ("done", "seconds", "processor_seconds", "rounds", "evaluations", "losses", "spent")
     done: int = 0
     """Rounds."""
     seconds: dict[str, float] = field(default_factory=lambda: {"setup": 0.0, "train": 0.0, "evaluate": 0.0})
@@ -100,6 +101,7 @@ def train(
     progress = _Progress()
     watch = partial(_watch, progress=progress, device=method.device)
     method.seconds = progress.seconds
+    seed_draws(method.setting.seed)
     with watch("setup"):
         method.build()
     task = method.setting.scoring
@@ -109,6 +111,7 @@ def train(
     if checkpoint is not None:
         state = State(method=method, progress=progress)
         checkpoint.restore(state)
+        progress.evaluations = [Evaluation.of(each) for each in progress.evaluations]
     for number in range(progress.done + 1, schedule.rounds + 1):
         with watch("train"):
             loss = start_round(method, number)

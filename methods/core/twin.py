@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from torch import Tensor
 
 from fedsub.methods.core.base import FederatedMethod
@@ -16,6 +18,7 @@ class TwinMethod(FederatedMethod):
     """The personal models are parameters named `personal.<name>`, never sent."""
 
     unshared = (PREFIX,)
+    client_state: ClassVar[tuple[str, ...]] = ("personal_dropout", "personal_task")
     reads_labelled_alone = True
     personal_dropout: Dropout
     """Draws for the personal models the masks that the shared ones draw."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -21,6 +22,7 @@ from fedsub.methods.stacked.mixing import column
 class Uplink:
     """Privacy first, then compression, which sees nothing that is not private."""
 
+    state: ClassVar[tuple[str, ...]] = ("generator", "compression")
     privacy: GaussianMechanism | None
     compression: Compression | None
     generator: torch.Generator

@@ -99,6 +99,8 @@ class FedCog(ServedMethod):
     `mb_…_ratio_to_update`.
     """
 
+    client_state = ("last_values", "travelled")
+    transient = ("layer",)
     protected: Protected
     coupling: Coupling
     convolution: CoupledConvolution

@@ -101,6 +101,7 @@ class FedIIH(FederatedMethod):
     """
 
     options: FedIIHOptions
+    client_state = ("center",)
     route: Routing
     center: Tensor
     """m⁰, (F, D)."""

@@ -101,7 +101,9 @@ class FedLIT(FederatedMethod):
     options: FedLITOptions
     unshared = ("channels",)
     reads_labelled_alone = True
-    LEFT_OUT_OF_CHECKPOINTS = ("messages",)
+    client_state = ("kind", "centroids")
+    server_state = ("heard", "server_centroids", "server_channels")
+    transient = ("typed", "graph", "edge_weight", "messages")
     every: Layer
     """All nodes, which every layer computes in evaluation; not with SGC."""
     trained: list[Layer]
@@ -109,6 +111,8 @@ class FedLIT(FederatedMethod):
     clustering: EdgeClustering
     kind: Tensor
     """(m,) type of each undirected edge."""
+    typed: Tensor | None = None
+    """The types by which the edges were last spread."""
     graph: dgl.DGLGraph
     """T·n nodes, each edge in the channel of its type."""
     edge_weight: Tensor
@@ -185,7 +189,8 @@ class FedLIT(FederatedMethod):
 
     def set_types(self, kind: Tensor) -> None:
         """Spread the edges over the channels by their types, (m,)."""
-        self.kind, self.messages = kind, {}
+        self.kind = self.typed = kind
+        self.messages = {}
         near, far = (
             self.options.types * end + kind for end in (self.clustering.source, self.clustering.target)
         )
@@ -211,6 +216,8 @@ class FedLIT(FederatedMethod):
 
     def logits(self, dropout: Dropout | None) -> Tensor:
         """Outputs of every node, (n, C); in training NaN where the loss does not read them."""
+        if self.typed is not self.kind:
+            self.set_types(self.kind)
         if self.linear:
             return self._linear_logits(self.project())
         layers = self.trained if trains(dropout) else [self.every] * self.layers()

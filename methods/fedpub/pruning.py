@@ -37,8 +37,6 @@ class Pruned:
 class Pruning:
     """Prunes at a threshold, λ₁; unless a parameter was written since, the result is that of before."""
 
-    LEFT_OUT_OF_CHECKPOINTS = ("read", "pruned")
-
     def __init__(self, threshold: float) -> None:
         self.threshold = threshold
         self.read: list[tuple[Tensor, int]] = []

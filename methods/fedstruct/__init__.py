@@ -85,6 +85,7 @@ class FedStruct(FedSGD):
     """One model over two inputs: the clients' own features, and everybody's structure."""
 
     reads_labelled_alone = False
+    transient = ("traffic",)
 
     options: FedStructOptions
     task: NodeClassification

@@ -107,6 +107,8 @@ class FedTAD(FederatedMethod):
     """FedAvg whose server distils."""
 
     options: FedTADOptions
+    server_state = ("server", "server_optimiser", "maker", "maker_optimiser")
+    transient = ("reliability",)
     task: NodeClassification
     found: Tensor
     """κ, (K, C)."""

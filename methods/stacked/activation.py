@@ -21,6 +21,7 @@ class Dropout:
     the share really kept, so the expectation is exact.
     """
 
+    state = ("source",)
     training = True
     """Whether outputs with it are trained on; False where they are scored."""
     among_rows: tuple[Tensor, int] | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from fedsub.methods.stacked import kernels
 class Score:
     """One metric of K clients, tensors on the CPU."""
 
+    state: ClassVar = ("value", "weight")
     value: Tensor
     """(K,) float64 in [0, 1]; NaN for a client with nothing to score."""
     weight: Tensor

@@ -21,6 +21,7 @@ from fedsub.methods.core.metrics import Items, Metric, Score
 class Evaluation:
     """One output scored."""
 
+    state: ClassVar = ("validation", "test", "validation_loss", "further")
     validation: Score
     """By the task's first metric."""
     test: Score
@@ -30,6 +31,15 @@ class Evaluation:
     further: Mapping[str, Score]
     """The test items by the task's other metrics."""
 
+    @classmethod
+    def of(cls, kept: Evaluation | Mapping[str, Any]) -> Evaluation:
+        """One that comes out of a checkpoint."""
+        if isinstance(kept, Evaluation):
+            return kept
+        scores = {name: Score(**kept[name]) for name in ("validation", "test")}
+        further = {name: Score(**each) for name, each in kept["further"].items()}
+        return cls(**scores, validation_loss=kept["validation_loss"], further=further)
+
 
 class Task(ABC):
     """A loss and scores on the outputs of n nodes over K clients."""
@@ -38,6 +48,9 @@ class Task(ABC):
     """As methods, protocols and records call it."""
     default: ClassVar[tuple[str, ...]]
     """Metrics of every record; the first one selects the round, unless the protocol names another."""
+
+    state: ClassVar[tuple[str, ...]] = ()
+    """Names of the attributes that draw in training."""
 
     version: ClassVar[int] = 1
     """Raised where the task gives other figures than before: its cells are then others."""

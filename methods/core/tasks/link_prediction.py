@@ -31,6 +31,7 @@ class LinkPrediction(Task):
     name = NAME
     default = ("roc_auc",)
     version = 2
+    state = ("sampler",)
 
     def __init__(
         self, data: Links, further: Iterable[str] = (), seed: int = 0, device: torch.device | str = "cpu"
@@ -113,6 +114,8 @@ class Sampler:
 
     Draws that hit an edge (or a node twice) are left out, so dense clients get fewer negatives.
     """
+
+    state = ("generator",)
 
     def __init__(self, links: Links, seed: int, device: torch.device | str = "cpu") -> None:
         federation = links.federation

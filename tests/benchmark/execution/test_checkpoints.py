@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +27,7 @@ from fedsub.benchmark.execution.checkpoints import Checkpoints, forget, path_of,
 from fedsub.benchmark.execution.runner import run
 from fedsub.benchmark.records.record import Record
 from fedsub.methods.core import registry
-from fedsub.methods.core.checkpoint import CheckpointError
+from fedsub.methods.core.state import CheckpointError
 from tests.benchmark.fakes import make_cell, with_settings
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -86,25 +89,34 @@ def test_a_cell_that_is_shorter_than_the_interval_writes_nothing(tmp_path: Path)
     assert [*tmp_path.iterdir()] == []
 
 
-def changed_stamp(path: Path, **parts: Any) -> None:
-    found = torch.load(path, weights_only=True)
-    torch.save({**found, "stamp": {**found["stamp"], **parts}}, path)
+def written(path: Path, content: Any) -> None:
+    """A file whose checksum is right."""
+    stream = io.BytesIO()
+    torch.save(content, stream)
+    path.write_bytes(hashlib.blake2b(stream.getbuffer()).digest() + stream.getvalue())
 
 
-def changed_state(path: Path, **parts: Any) -> None:
-    found = torch.load(path, weights_only=True)
-    torch.save({**found, "state": {**found["state"], **parts}}, path)
+def changed(path: Path, part: str, **parts: Any) -> None:
+    found = checkpoints._read(path)
+    written(path, {**found, part: {**found[part], **parts}})
 
 
-BROKEN = {
-    "other code": (lambda path: changed_stamp(path, code="0"), "another code"),
-    "other torch": (lambda path: changed_stamp(path, torch="1.0"), r"another torch \(1.0, here"),
-    "torn": (lambda path: path.write_bytes(path.read_bytes()[:1000]), "cannot be read"),
-    "empty": (lambda path: path.write_bytes(b""), "cannot be read"),
-    "foreign": (lambda path: torch.save([1], path), "no checkpoint"),
-    "foreign inside": (lambda path: torch.save({"stamp": 1, "state": 1}, path), "no checkpoint"),
-    "without nodes": (lambda path: changed_state(path, nodes=[]), "cannot be read"),
-    "other data": (lambda path: changed_state(path, same=[(1, "0")]), "cannot be read|other values"),
+def flipped(path: Path) -> None:
+    """One bit in the middle of a tensor."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "other code": (lambda path: changed(path, "stamp", code="0"), "another code"),
+    "other torch": (lambda path: changed(path, "stamp", torch="1.0"), r"another torch \(1.0, here"),
+    "a flipped bit": (flipped, "it is damaged: its checksum is another"),
+    "torn": (lambda path: path.write_bytes(path.read_bytes()[:1000]), "it is damaged"),
+    "empty": (lambda path: path.write_bytes(b""), "it is damaged"),
+    "foreign": (lambda path: written(path, [1]), "no checkpoint"),
+    "foreign inside": (lambda path: written(path, {"stamp": 1, "state": 1}), "no checkpoint"),
+    "other state": (lambda path: changed(path, "state", method={}), "cannot be read"),
 }
 
 
@@ -150,7 +162,7 @@ def test_code_in_a_checkpoint_is_not_run(tmp_path: Path) -> None:
 
     path = path_of(tmp_path, CELL.key)
     path.parent.mkdir()
-    torch.save({"stamp": stamp(CELL), "state": Bad()}, path)
+    written(path, {"stamp": stamp(CELL), "state": Bad()})
     with pytest.warns(UserWarning, match="starts anew"):
         run(CELL, checkpoints=Checkpoints(tmp_path, 600))
     assert not (tmp_path / "made").exists()
@@ -207,12 +219,7 @@ def test_kill_9_in_mid_cell_costs_the_rounds_since_the_checkpoint(
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     (path,) = folder.glob("*.pt")
-    nodes = torch.load(path, weights_only=True)["state"]["nodes"]
-    assert (
-        0
-        < next(dict(node[3])["done"] for node in nodes if node[0] == "object" and "done" in dict(node[3]))
-        < 400
-    )
+    assert 0 < checkpoints._read(path)["state"]["progress"]["done"] < 400
     for name in ("cut", "whole"):
         assert main(parse([*GRID, "--engine", "in-process", "--results", str(tmp_path / name)])) == 0
     assert "goes on from its checkpoint" in capfd.readouterr().err

@@ -1,0 +1,167 @@
+"""What a run has come to as plain data and tensors, from which it can go on; and the global generators.
+
+A class names its state: a method in `client_state` and `server_state`, any other class in `state`. Names add
+up over the classes above. Everything else follows from the set-up, which a run that goes on makes again.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from fedsub.datasets.errors import UserError
+
+LISTS = ("client_state", "server_state", "state")
+
+
+class CheckpointError(UserError):
+    """A checkpoint from which this run cannot go on."""
+
+
+class Checkpoint(Protocol):
+    """Where a run keeps its state."""
+
+    def restore(self, state: State) -> None:
+        """Bring a run that was just set up to where it was kept, if it was. Raises CheckpointError where it
+        cannot; the run must then be set up again."""
+        ...
+
+    def after_round(self, state: State) -> None:
+        """Told after every round but the last: keep the state if it is time to."""
+        ...
+
+
+class State:
+    """The state of some objects by name, to be made when their set-up is over."""
+
+    def __init__(self, **parts: Any) -> None:
+        self._parts = parts
+        self._set_up = {name: marks(part) for name, part in parts.items()}
+
+    def save(self) -> dict[str, Any]:
+        """What `torch.save` takes and `torch.load` reads with `weights_only=True`; tensors are those of the
+        run, not copies. Raises UserError for an attribute that has changed and that its class does not name.
+        """
+        for part, before in self._set_up.items():
+            for name, mark in marks(self._parts[part]).items():
+                if before.get(name) != mark:
+                    kind = type(self._parts[part]).__name__
+                    raise UserError(
+                        f"{kind}.{name} changes and no class names it: put it into client_state, "
+                        "server_state or, if every round makes it anew, transient"
+                    )
+        return {"draws": draws()} | {name: saved(part) for name, part in self._parts.items()}
+
+    def load(self, kept: Any) -> None:
+        """Bring the objects to what was saved. Raises CheckpointError if it is not of such a run; they cannot
+        be used then."""
+        try:
+            for name, part in self._parts.items():
+                restored(part, kept[name])
+            set_draws(kept["draws"])
+        except Exception as error:
+            # Whatever a broken file may lead to.
+            raise CheckpointError(f"it cannot be read ({type(error).__name__}: {error})") from error
+
+
+def names_of(kind: type) -> tuple[str, ...]:
+    """Attributes that a class and those above it name as state."""
+    named = (name for each in reversed(kind.__mro__) for group in LISTS for name in vars(each).get(group, ()))
+    return tuple(dict.fromkeys(named))
+
+
+def marks(owner: Any) -> dict[str, Any]:
+    """Attribute → what changes when it is set or written to, of those that are neither state nor `transient`:
+    two calls that differ tell of a state that the class does not name."""
+    aside = {*names_of(type(owner)), *(n for k in type(owner).__mro__ for n in vars(k).get("transient", ()))}
+    return {name: _mark(value) for name, value in vars(owner).items() if name not in aside}
+
+
+def _mark(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return id(value), value._version
+    if isinstance(value, Mapping):
+        return {key: _mark(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple, deque)):
+        return [_mark(each) for each in value]
+    return value if isinstance(value, (bool, int, float, str)) else id(value)
+
+
+def saved(value: Any) -> Any:
+    """A value as plain data and tensors, which are not copied. Raises UserError for an object whose class
+    names no state."""
+    if isinstance(value, Tensor):
+        return value.detach()
+    if isinstance(value, torch.Generator):
+        return value.get_state()
+    if isinstance(value, Optimizer):
+        return value.state_dict()
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value.tolist()
+    if isinstance(value, np.random.BitGenerator):
+        return saved(value.state)
+    if isinstance(value, Mapping):
+        return {key: saved(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple, deque)):
+        return [saved(each) for each in value]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if not any(hasattr(value, group) for group in LISTS):
+        raise UserError(f"no checkpoint can hold a {type(value).__name__}: let its class name its `state`")
+    return {name: saved(getattr(value, name, None)) for name in names_of(type(value))}
+
+
+def restored(value: Any, kept: Any) -> Any:
+    """`value` as it was when `kept` was saved of it. Learned tensors, generators and objects are brought
+    there in place, since others hold them. Raises any error where `kept` does not fit."""
+    if isinstance(value, Tensor) and value.requires_grad:
+        if value.shape != kept.shape:
+            raise ValueError(f"{tuple(kept.shape)} does not fit {tuple(value.shape)}")
+        with torch.no_grad():
+            value.copy_(kept)
+    elif isinstance(value, torch.Generator):
+        value.set_state(kept)
+    elif isinstance(value, Optimizer):
+        value.load_state_dict(kept)
+    elif isinstance(value, np.random.BitGenerator):
+        value.state = kept
+    elif isinstance(value, dict):
+        return {key: restored(value.get(key), each) for key, each in kept.items()}
+    elif isinstance(value, deque):
+        return deque(kept, value.maxlen)
+    elif any(hasattr(value, group) for group in LISTS):
+        for name in names_of(type(value)):
+            old = getattr(value, name, None)
+            if (new := restored(old, kept[name])) is not old:
+                setattr(value, name, new)
+    else:
+        return kept
+    return value
+
+
+def draws() -> dict[str, Any]:
+    """The state of the global generators, which a plug-in may draw from."""
+    kind, keys, *place = np.random.get_state()  # noqa: NPY002
+    numpy = (kind, np.asarray(keys).tolist(), *place)
+    return {"torch": torch.get_rng_state(), "numpy": numpy, "python": random.getstate()}
+
+
+def set_draws(kept: Mapping[str, Any]) -> None:
+    """Set the global generators to what `draws` gave."""
+    torch.set_rng_state(kept["torch"])
+    np.random.set_state(kept["numpy"])  # noqa: NPY002
+    random.setstate(kept["python"])
+
+
+def seed_draws(seed: int) -> None:
+    """Seed the global generators, so that code that draws from them repeats."""
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002
+    random.seed(seed)
