@@ -153,6 +153,12 @@ def _tune(request: Request, options: Namespace, work: RunCell | None) -> int:
     return run_tune(request, options, work)
 
 
+def _arena(request: Request, options: Namespace, work: RunCell | None) -> int:
+    from fedsub.benchmark.cli.arena import run_arena
+
+    return run_arena(request, options, work)
+
+
 def _show_stored(request: Request, options: Namespace, work: RunCell | None) -> int:
     """Show leaderboards of stored records, for the tables that the filters choose."""
     from fedsub.benchmark.analysis.frame import Results
@@ -292,6 +298,7 @@ _COMMANDS: Mapping[str, Callable[[Request, Namespace, RunCell | None], int]] = {
     "run": _run,
     "list": _list,
     "tune": _tune,
+    "arena": _arena,
     "show": _show_stored,
     "report": _report,
     "export": _export,

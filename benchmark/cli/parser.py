@@ -174,6 +174,21 @@ def make_parser() -> Parser:
     add_folders(tune)
     _add_format(tune)
 
+    arena = command("arena", "tune every method alike, rank them on fresh draws, write arena.md")
+    _add_choices(arena, ("dataset", "partition", "method"))
+    add(
+        arena,
+        "--hours",
+        "H",
+        "begin no run after H hours; 0 writes the page alone",
+        type=float,
+        default=math.inf,
+    )
+    add_settings(arena)
+    add_tuning(arena)
+    add_engine(arena)
+    add_folders(arena)
+
     show = command("show", "show the leaderboards of stored records and run nothing")
     add_filters(show)
     add_folders(show)
@@ -241,9 +256,10 @@ def add_filters(parser: argparse._ActionsContainer) -> None:
     add(parser, "--seeds", "N", "how many seeds, 0…N−1; or the seeds themselves: 0,3-5", **_SEVERAL)
 
 
-def _add_choices(parser: argparse._ActionsContainer) -> None:
+def _add_choices(parser: argparse._ActionsContainer, names: Sequence[str] = tuple(FILTERS)) -> None:
     """Add the same but for the seeds."""
-    for name, (letter, text) in FILTERS.items():
+    for name in names:
+        letter, text = FILTERS[name]
         add(parser, f"--{name}", letter, text, **_SEVERAL)
 
 

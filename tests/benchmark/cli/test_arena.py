@@ -1,0 +1,119 @@
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsub.benchmark.records.record import Record
+from fedsub.benchmark.records.search import FINAL_SEEDS, SEARCH_SEEDS
+from fedsub.benchmark.spec.cell import Cell
+from tests.benchmark.fakes import failed, make_record, run, tuned_run
+
+SMALL = ("--rounds", "9", "--trials", "3", "--engine", "in-process")
+GRAPHS = ("community[nodes=300]", "community[nodes=400]")
+BETTER = {"fedprox": 3.0, "ditto": 1.0, "mine": 2.0}
+MINE = '''
+from fedsub.methods.core.base import register
+from fedsub.methods.fedavg import FedAvg
+
+
+@register("mine", title="Mine", paper="none")
+class Mine(FedAvg):
+    """FedAvg under another name."""
+'''
+
+
+def _run(cell: Cell, **beside: Any) -> Record:
+    """As `tuned_run`; FedProx is 3 points above Local and FedAvg, Ditto 1, and FedPer fails in final runs."""
+    if cell.method == "fedper" and cell.seed in FINAL_SEEDS:
+        return failed(cell, "it broke")
+    record = tuned_run(cell)
+    with open(os.environ["FAKE_LOG"], "a") as file:
+        file.write(f"{cell.dataset} {cell.method} {cell.seed}\n")
+    score = (record.score or 0.0) + BETTER.get(cell.method, 0.0)
+    reason = "shares" if cell.method == "central" else ""
+    return make_record(
+        cell,
+        score,
+        seconds=record.seconds,
+        core_share=1.0,
+        selected_round=1,
+        curve=record.curve,
+        privacy=reason,
+    )
+
+
+def _arena(folder: Path, *given: str) -> dict[str, Any]:
+    assert run(folder, "arena", *SMALL, *given, work=_run) == 0
+    found: dict[str, Any] = json.loads((folder / "arena.json").read_text())
+    return found
+
+
+@pytest.fixture
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "log"
+    monkeypatch.setenv("FAKE_LOG", str(path))
+    return path
+
+
+def _ranks(found: dict[str, Any]) -> dict[str, float]:
+    return {row["method"]: row["rank"][0] for row in found["ranking"]}
+
+
+def test_an_arena_ranks_what_was_tuned_on_fresh_draws(log: Path, tmp_path: Path) -> None:
+    methods = ("fedprox", "ditto", "central", "fedper")
+    found = _arena(tmp_path, "--dataset", *GRAPHS, "--partition", "metis", "--method", *methods)
+    # Local and FedAvg take part unasked; FedPer, which fails, has no rank; Central is ranked among all.
+    assert _ranks(found) == {"fedprox": 1.0, "ditto": 2.0, "local": 3.5, "fedavg": 3.5, "central": 4.0}
+    assert found["unranked"] == {"fedper": 0.0}
+    rows = {row["method"]: row for row in found["ranking"]}
+    assert rows["fedprox"]["gain"][0] == pytest.approx(3.0)
+    assert rows["fedprox"]["wins"] == 2
+    assert rows["central"]["privacy"] == "shares"
+    assert rows["fedprox"]["over_local"][0] > rows["ditto"]["over_local"][0] > 0.5
+    page = (tmp_path / "arena.md").read_text()
+    assert "**Smaller arena**: 2 of 20 blocks; 6 of 36 methods; 3 trials within" in page
+    assert "rounds=9" in page
+    assert "| fedprox | 1.00 [1.00, 1.00] | 1 | +3.00 [" in page
+    assert "fedper (0% of its draws)" in page
+    seeds = {int(line.split()[-1]) for line in log.read_text().splitlines()}
+    assert seeds == {*FINAL_SEEDS, *SEARCH_SEEDS}
+
+
+def test_a_method_added_later_adds_its_row_and_runs_nothing_else(log: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text(MINE)
+    before = _arena(tmp_path, "--dataset", *GRAPHS, "--partition", "metis", "--method", "fedprox")
+    log.unlink()
+    after = _arena(tmp_path, "--dataset", *GRAPHS, "--partition", "metis", "--method", str(mine))
+    assert {line.split()[1] for line in log.read_text().splitlines()} == {"mine"}
+    assert {*_ranks(after)} - {*_ranks(before)} == {"mine"}
+    assert _ranks(after)["mine"] == 2.0
+    log.unlink()
+    again = _arena(tmp_path, "--dataset", *GRAPHS, "--partition", "metis", "--method", str(mine))
+    assert not log.exists()
+    assert again == after
+
+
+def test_without_hours_the_page_is_made_of_the_records(
+    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ("--dataset", GRAPHS[0], "--partition", "metis", "--method", "ditto")
+    assert run(tmp_path, "arena", *SMALL, "--hours", "0", *given, work=_run) == 2
+    assert "no block is finished" in capsys.readouterr().err
+    _arena(tmp_path, *given)
+    page = (tmp_path / "arena.md").read_bytes()
+    (tmp_path / "arena.md").unlink()
+    log.unlink()
+    _arena(tmp_path, "--hours", "0", *given)
+    assert (tmp_path / "arena.md").read_bytes() == page
+    assert not log.exists()
+
+
+def test_the_hours_end_between_blocks_and_the_rest_is_left_for_later(log: Path, tmp_path: Path) -> None:
+    given = ("--partition", "metis", "--method", "ditto")
+    first = _arena(tmp_path, "--dataset", GRAPHS[0], *given)
+    assert (first["graphs"], first["ranking"][0]["rank"][1]) == (1, None)
+    both = _arena(tmp_path, "--dataset", *GRAPHS, *given)
+    assert both["graphs"] == 2
