@@ -115,8 +115,8 @@ def run(
             objects=given.objects,
             digests=given.digests,
             callbacks=callbacks,
-            say=partial(warnings.warn, stacklevel=3),
-            tell=partial(print, file=sys.stderr) if progress else lambda sentence: None,
+            warn=partial(warnings.warn, stacklevel=3),
+            inform=partial(print, file=sys.stderr) if progress else lambda sentence: None,
             quiet=not progress,
         )
     found = {**done.records, **{record.key: record for record in done.failures}}
@@ -185,8 +185,8 @@ def tune(
             cap,
             given.digests,
             objects=given.objects,
-            say=partial(warnings.warn, stacklevel=3),
-            tell=lambda sentence: None,
+            warn=partial(warnings.warn, stacklevel=3),
+            inform=lambda sentence: None,
             quiet=not progress,
         )
         return outcomes_of(found.searches, found.records)
@@ -206,7 +206,7 @@ def results(folder: str | Path = "results") -> Results:
 
 @dataclass
 class _Given:
-    """What was handed over, by kind and name, and what tells its states apart."""
+    """Objects passed to `run`, by kind and name, with digests of their content."""
 
     objects: dict[tuple[str, str], Any] = field(default_factory=dict)
     digests: dict[tuple[str, str], str] = field(default_factory=dict)

@@ -25,9 +25,9 @@ from fedsub.datasets.files import explained
 from fedsub.datasets.options import OptionValue, Spec, checked_options, defaults_of
 from fedsub.datasets.paths import PLUGIN
 
-Handed = Mapping[tuple[str, str], Any]
+UserObjects = Mapping[tuple[str, str], Any]
 """Noun and name → what a program hands over under that name: a path, or the object itself."""
-_HANDED: ContextVar[Handed] = ContextVar("handed", default=MappingProxyType({}))
+_OBJECTS: ContextVar[UserObjects] = ContextVar("objects", default=MappingProxyType({}))
 
 
 _MAY_RUN: ContextVar[frozenset[Path] | None] = ContextVar("may_run", default=None)
@@ -50,28 +50,28 @@ def may_run(path: str | Path) -> bool:
 
 
 @contextmanager
-def handed_over(found: Handed) -> Iterator[None]:
+def user_objects(found: UserObjects) -> Iterator[None]:
     """Within the block the names in `found` take precedence over all others of their kind."""
-    token = _HANDED.set({**_HANDED.get(), **found})
+    token = _OBJECTS.set({**_OBJECTS.get(), **found})
     try:
         yield
     finally:
-        _HANDED.reset(token)
+        _OBJECTS.reset(token)
 
 
-def handed(noun: str, name: str) -> Any:
-    """The object or path (as text) handed over under a name; None if there is none."""
-    return _HANDED.get().get((noun, name))
+def user_object(noun: str, name: str) -> Any:
+    """The object or path (as text) that a program passed under a name; None if there is none."""
+    return _OBJECTS.get().get((noun, name))
 
 
-def handed_names(noun: str) -> list[str]:
-    """The names under which something of a kind is handed over."""
-    return [name for kind, name in _HANDED.get() if kind == noun]
+def user_object_names(noun: str) -> list[str]:
+    """Names of the objects of a kind that a program passed."""
+    return [name for kind, name in _OBJECTS.get() if kind == noun]
 
 
-def anything_handed() -> bool:
-    """Whether any object is handed over."""
-    return bool(_HANDED.get())
+def has_user_objects() -> bool:
+    """Whether a program passed any object."""
+    return bool(_OBJECTS.get())
 
 
 def entry_points(group: str) -> dict[str, importlib.metadata.EntryPoint]:
@@ -196,14 +196,14 @@ class Kind:
 
     def names(self) -> list[str]:
         """Every name, paths aside: those of the tree and of installed plug-ins."""
-        return sorted({*self.built_in(), *entry_points(self.group), *handed_names(self.noun)})
+        return sorted({*self.built_in(), *entry_points(self.group), *user_object_names(self.noun)})
 
     def find(self, name: str) -> Callable[..., Any]:
         """The function of a name or of a path to a .py file.
 
         Raises UserError with the nearest names, or for a plug-in that cannot be imported or lacks it.
         """
-        given = handed(self.noun, name)
+        given = user_object(self.noun, name)
         if given is not None and not isinstance(given, str):
             return cast("Callable[..., Any]", given)
         name, built_in = given or name, self.built_in()

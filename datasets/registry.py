@@ -24,7 +24,7 @@ from fedsub.datasets.loaders import PARSERS, planetoid
 from fedsub.datasets.loaders.raw import MalformedFileError
 from fedsub.datasets.options import OptionValue, Spec, checked_options, format_name
 from fedsub.datasets.paths import ARCHIVE, PLUGIN, is_path
-from fedsub.datasets.plugins import Kind, entry_points, handed
+from fedsub.datasets.plugins import Kind, entry_points, user_object
 from fedsub.datasets.summary import summarise
 from fedsub.datasets.synthetic import GENERATORS
 
@@ -58,7 +58,7 @@ def load(
     """
     base = Spec.of(name).name
     options = check(name, **parameters)
-    given = handed(PLUGINS.noun, base)
+    given = user_object(PLUGINS.noun, base)
     if isinstance(given, Dataset):
         return given
     path = given or base
@@ -97,7 +97,7 @@ def check(name: str | Spec, **parameters: OptionValue) -> dict[str, Any]:
     """
     spec = Spec.of(name)
     options = {**spec.written, **parameters}
-    given = handed(PLUGINS.noun, spec.name)
+    given = user_object(PLUGINS.noun, spec.name)
     path = given if isinstance(given, str) else spec.name
     if isinstance(given, Dataset) or (is_path(path) and not path.endswith(PLUGIN)):
         return checked_options(path, lambda: None, options)

@@ -119,7 +119,7 @@ def _run(request: Request, options: Namespace, work: RunCell | None) -> int:
         protocols.update({cell.protocol: _protocol_of(request, cell.protocol) for cell in plan.cells})
         write_pages(request, protocols, records)
 
-    done = execute(request, work, say=say, tell=say, after=after)
+    done = execute(request, work, warn=say, inform=say, after=after)
     selected = [*done.records.values()]
     _show(options, protocols, selected if request.seeds else _of_all_seeds(done.plan, protocols, done.stored))
     for name in protocols:

@@ -24,7 +24,7 @@ def run_tune(request: Request, options: Namespace, work: RunCell | None) -> int:
         print(sentence, file=sys.stderr)
 
     trials = options.trials or TRIALS
-    found = tune(request, trials, options.cap, work=work, say=say, tell=say)
+    found = tune(request, trials, options.cap, work=work, warn=say, inform=say)
     outcomes = outcomes_of(found.searches, found.records).outcomes
     if options.format == "json":
         print(outcomes_of(found.searches, found.records).frame().to_json(orient="records", indent=1))

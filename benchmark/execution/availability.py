@@ -7,11 +7,11 @@ from contextlib import suppress
 
 from fedsub.benchmark.execution.runner import is_own, prepare
 from fedsub.benchmark.spec.cell import Cell
-from fedsub.benchmark.spec.custom import handed_by
+from fedsub.benchmark.spec.custom import user_objects_of
 from fedsub.benchmark.spec.plan import Skip
 from fedsub.datasets import registry as graphs
 from fedsub.datasets.errors import UserError
-from fedsub.datasets.plugins import handed_over
+from fedsub.datasets.plugins import user_objects
 
 
 def keep_available(cells: Sequence[Cell], download: bool) -> tuple[list[Cell], list[Skip]]:
@@ -42,5 +42,5 @@ def users_graphs(cells: Sequence[Cell]) -> Iterator[str]:
     }
     for cell in own.values():
         # A graph that cannot be read is its cells' failure, and is told there.
-        with suppress(UserError), handed_over(handed_by(cell)):
+        with suppress(UserError), user_objects(user_objects_of(cell)):
             yield f"{cell.dataset}: {prepare(cell).note}"

@@ -28,7 +28,7 @@ from fedsub.benchmark.spec.cell import Cell
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.files import written_atomically
 from fedsub.datasets.paths import PLUGIN
-from fedsub.datasets.plugins import entry_points, handed, load_entry_point
+from fedsub.datasets.plugins import entry_points, load_entry_point, user_object
 from fedsub.methods.core import registry
 from fedsub.methods.core.state import CheckpointError, State
 
@@ -69,7 +69,7 @@ class Checkpoints:
         """The checkpoint of a cell that starts now."""
         return CellCheckpoint(path_of(self.results, cell.key), stamp(cell), self.every)
 
-    def told(self, cells: Iterable[Cell]) -> Iterator[str]:
+    def describe(self, cells: Iterable[Cell]) -> Iterator[str]:
         """A sentence for each cell with a checkpoint: whether it continues from there."""
         kept = {path.stem for path in path_of(self.results, "").parent.glob("*.pt")}
         for cell in cells:
@@ -124,7 +124,7 @@ class CellCheckpoint:
 def stamp(cell: Cell) -> dict[str, Any]:
     """All that a cell's figures depend on: the cell, code, versions, processor, threads, device."""
     known = {name: value for name, value in _environment(cell.kernel, cell.device) if name not in _OUTSIDE}
-    if handed(registry.NOUN, cell.method) is None and (code := _installed_code(cell.method)):
+    if user_object(registry.NOUN, cell.method) is None and (code := _installed_code(cell.method)):
         known["plug-in"] = code
     return {"cell": cell.key, "code": digest_of_sources(".py"), **known, "threads": torch.get_num_threads()}
 

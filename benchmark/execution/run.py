@@ -21,7 +21,7 @@ from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.plan import Plan, Skip, make_plan
 from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.errors import UserError
-from fedsub.datasets.plugins import Handed, handed_over
+from fedsub.datasets.plugins import UserObjects, user_objects
 
 Order = Callable[[list[Cell], Estimate], list[Cell]]
 """Orders cells; left-out cells are not run."""
@@ -46,13 +46,13 @@ def execute(
     request: Request,
     work: RunCell | None = None,
     *,
-    objects: Handed | None = None,
+    objects: UserObjects | None = None,
     digests: Mapping[tuple[str, str], str] | None = None,
     callbacks: Sequence[Callback] = (),
     order: Order | None = None,
     until: float = math.inf,
-    say: Callable[[str], None],
-    tell: Callable[[str], None],
+    warn: Callable[[str], None],
+    inform: Callable[[str], None],
     quiet: bool = False,
     after: Callable[[Plan, Records], None] = lambda plan, records: None,
     plan: Plan | None = None,
@@ -60,14 +60,14 @@ def execute(
 ) -> Done:
     """Run the cells of a request that have no result, keep their records, and collect all of them.
 
-    `objects` are the parts handed over by a program and `digests` hash their content (`NamedFiles`).
+    `objects` are the parts that a program passes and `digests` hash their content (`NamedFiles`).
     `order` replaces the order of the plan; no cell begins after the time `until`, of `time.monotonic`.
-    `say` gets sentences that a user must see, `tell` what is good to know; `quiet` shows no progress.
+    `warn` receives warnings, `inform` other messages; `quiet` shows no progress.
     `after` is called at the end, also of an interrupted run. `work` runs one cell in place of the runner.
     `plan` replaces the cells that the request names. A cell that is not `wanted` when its turn comes is left
     out. Raises UserError where nothing can run.
     """
-    with handed_over(objects or {}):
+    with user_objects(objects or {}):
         if plan is None:
             with remembering():
                 plan = make_plan(request, digests)
@@ -77,18 +77,18 @@ def execute(
         if missing and not ready and len(waiting) == len(plan.cells):
             raise UserError("; ".join(f"{skip.what}: {skip.reason}" for skip in missing))
         for skip in (*plan.skipped, *missing):
-            say(f"skipped {skip.what}: {skip.reason}")
+            warn(f"skipped {skip.what}: {skip.reason}")
         chosen = ready if request.rerun else run_once(ready)
         for name in {cell.protocol for cell in chosen}:
             records.store(name).check_writable()
         estimate = Estimate(records.every())
         if order is None:
-            tell(counted(len(plan.cells), len(waiting), len(ready), len(chosen)))
+            inform(counted(len(plan.cells), len(waiting), len(ready), len(chosen)))
         else:
             chosen = order(chosen, estimate)
         for sentence in records.warnings({cell.protocol for cell in plan.cells}):
-            say(sentence)
-        _say_unsaved(request, plan, records, say)
+            warn(sentence)
+        _warn_unsaved(request, plan, records, warn)
         failures: Sequence[Record] = ()
         try:
             if chosen:
@@ -97,9 +97,9 @@ def execute(
 
                 for device, kernel in dict.fromkeys((cell.device, cell.kernel) for cell in chosen):
                     if device != "cpu":
-                        tell(describe_device(device, kernel))
+                        inform(describe_device(device, kernel))
                 for line in users_graphs(chosen):
-                    tell(line)
+                    inform(line)
                 work = _with_objects(_saving(request, work or _runner(request)), objects)
                 failures = run_cells(
                     request, chosen, records, work, estimate, callbacks, until, quiet, wanted
@@ -145,7 +145,7 @@ def _saving(request: Request, work: RunCell) -> RunCell:
     return partial(cast(Any, work), save=Saving(request.results.resolve(), request.save))
 
 
-def _say_unsaved(request: Request, plan: Plan, records: Records, say: Callable[[str], None]) -> None:
+def _warn_unsaved(request: Request, plan: Plan, records: Records, warn: Callable[[str], None]) -> None:
     """Report files requested by `save` that no run of this request will write."""
     if request.save and not request.rerun:
         from fedsub.benchmark.execution.artifacts import Saving
@@ -154,19 +154,19 @@ def _say_unsaved(request: Request, plan: Plan, records: Records, say: Callable[[
         known = [record for cell in plan.cells if (record := records.get(cell)) is not None]
         if count := sum(record.status == OK and saving.lacks(record) for record in known):
             kinds = ", ".join(saving.kinds)
-            say(f"{count} finished cell{'s' * (count != 1)} lack some of {kinds}: --rerun makes them")
+            warn(f"{count} finished cell{'s' * (count != 1)} lack some of {kinds}: --rerun makes them")
 
 
 @dataclass(frozen=True)
 class WithObjects:
-    """Runs one cell in another process, with the objects handed over by the program."""
+    """Runs one cell in another process, with the objects that the program passed."""
 
-    objects: Handed
+    objects: UserObjects
     work: Callable[..., Record]
 
     def __call__(self, cell: Cell, **beside: Any) -> Record:
         """The cell's record."""
-        with handed_over(self.objects):
+        with user_objects(self.objects):
             return self.work(cell, **beside)
 
     def __reduce__(self) -> tuple[Callable[..., WithObjects], tuple[Any, ...]]:
@@ -182,5 +182,5 @@ def _unpacked(objects: bytes, work: Callable[..., Record]) -> WithObjects:
     return WithObjects(cloudpickle.loads(objects), work)
 
 
-def _with_objects(work: RunCell, objects: Handed | None) -> RunCell:
+def _with_objects(work: RunCell, objects: UserObjects | None) -> RunCell:
     return WithObjects(objects, work) if objects else work

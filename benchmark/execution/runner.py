@@ -21,7 +21,7 @@ from fedsub.benchmark.execution.checkpoints import Checkpoints
 from fedsub.benchmark.machine import ROOT, SOURCES, commit, environment, peak_memory_mb, reset_peak_memory
 from fedsub.benchmark.records.record import Failure, Record, Result, rounded
 from fedsub.benchmark.spec.cell import NODE_CLASSIFICATION, Cell
-from fedsub.benchmark.spec.custom import check_unchanged, handed_by
+from fedsub.benchmark.spec.custom import check_unchanged, user_objects_of
 from fedsub.datasets.catalogue import REGISTRY
 from fedsub.datasets.damage import damaged, weakened
 from fedsub.datasets.errors import UserError
@@ -39,7 +39,7 @@ from fedsub.datasets.options import Spec
 from fedsub.datasets.partition import partition as divide
 from fedsub.datasets.partition.base import Partition
 from fedsub.datasets.partition.statistics import describe as describe_partition
-from fedsub.datasets.plugins import handed_over
+from fedsub.datasets.plugins import user_objects
 from fedsub.datasets.registry import load
 from fedsub.datasets.splits import make_split
 from fedsub.datasets.summary import in_words
@@ -56,7 +56,7 @@ ALWAYS_SCORED = {NODE_CLASSIFICATION.name: ("macro_f1",)}
 """Task → metrics of every record besides the task's own and the protocol's."""
 
 
-class Beside(TypedDict, total=False):
+class Hooks(TypedDict, total=False):
     """Extras of a run that do not change the record's figures."""
 
     callbacks: Sequence[Callback]
@@ -67,7 +67,7 @@ class Beside(TypedDict, total=False):
     """Checkpoints to write, and to continue from."""
 
 
-def run(cell: Cell, **beside: Unpack[Beside]) -> Record:
+def run(cell: Cell, **hooks: Unpack[Hooks]) -> Record:
     """Run one cell; nothing outlives it but the record, what is saved, and a checkpoint.
 
     Raises UserError for bad input and for a run that diverges.
@@ -76,8 +76,8 @@ def run(cell: Cell, **beside: Unpack[Beside]) -> Record:
         warnings.filterwarnings("ignore", message=BETA_NOTICE, category=UserWarning)
         _warm_up()
         try:
-            with handed_over(handed_by(cell)):
-                return _run(cell, **beside)
+            with user_objects(user_objects_of(cell)):
+                return _run(cell, **hooks)
         finally:
             return_freed_memory()
 
@@ -99,7 +99,7 @@ def _warm_up() -> None:
     _run(tiny)
 
 
-def _run(cell: Cell, **beside: Unpack[Beside]) -> Record:
+def _run(cell: Cell, **hooks: Unpack[Hooks]) -> Record:
     reset_peak_memory()
     if cell.device != "cpu":
         torch.cuda.reset_peak_memory_stats(torch.device(cell.device))
@@ -121,11 +121,11 @@ def _run(cell: Cell, **beside: Unpack[Beside]) -> Record:
     )
     make_method = partial(registry.create, cell.method, dict(cell.options), setting)
     method = make_method()
-    checkpoints = beside.get("checkpoints")
+    checkpoints = hooks.get("checkpoints")
     checkpoint = None if checkpoints is None else checkpoints.of(cell)
     setup, worked = time.perf_counter() - started, time.process_time() - processor
     check_unchanged(cell)
-    on_round = _calling(cell, beside.get("callbacks", ()))
+    on_round = _calling(cell, hooks.get("callbacks", ()))
     try:
         outcome = train(method, on_round, checkpoint)
     except CheckpointError as error:
@@ -135,7 +135,7 @@ def _run(cell: Cell, **beside: Unpack[Beside]) -> Record:
         outcome = train(method, on_round, checkpoint)
     scores = [round(100 * score, 4) for score in outcome.test_by_client]
     extras = {**outcome.extras, "test_by_client": scores}
-    if "save" in beside and (missing := beside["save"](cell.key, method)):
+    if "save" in hooks and (missing := hooks["save"](cell.key, method)):
         extras["not_saved"] = missing
     if cell.device != "cpu":
         extras["device_peak_memory_mb"] = torch.cuda.max_memory_allocated(torch.device(cell.device)) / 2**20
@@ -170,13 +170,13 @@ def _calling(cell: Cell, callbacks: Sequence[Callback]) -> Callable[[rounds.Roun
     return call
 
 
-def attempt(cell: Cell, **beside: Unpack[Beside]) -> Record:
+def attempt(cell: Cell, **hooks: Unpack[Hooks]) -> Record:
     """`run`, with any exception turned into a failed record that says what happened.
 
     A record that could not be stored, as of a method that gives no numbers, is a failure too.
     """
     try:
-        return run(cell, **beside).reread()
+        return run(cell, **hooks).reread()
     except UserError as error:
         return failed(cell, str(error))
     except Stop as stop:
@@ -198,10 +198,10 @@ def _place(error: BaseException) -> str:
     return f" ({Path(own[-1].filename).name} line {own[-1].lineno})" if own else ""
 
 
-def debugged(cell: Cell, **beside: Unpack[Beside]) -> Record:
+def debugged(cell: Cell, **hooks: Unpack[Hooks]) -> Record:
     """`attempt`, with the debugger opened where the cell raises."""
     try:
-        return run(cell, **beside).reread()
+        return run(cell, **hooks).reread()
     except Exception as error:
         import pdb
 

@@ -59,21 +59,21 @@ def run_cells(
         return failures
     engine = engine_for(request, len(cells), records.peak_memory)
     if request.checkpoint:
-        for sentence in Checkpoints(request.results, request.checkpoint).told(cells):
+        for sentence in Checkpoints(request.results, request.checkpoint).describe(cells):
             print(sentence, file=sys.stderr)
     console = console_for(sys.stderr.isatty(), stderr=True)
     console.quiet = quiet
     with (
         Leases(request.results) as leases,
         GridProgress(cells, console, estimate) as progress,
-        _told_of_rounds(engine, cells, callbacks, progress, work) as told,
+        _with_callbacks(engine, cells, callbacks, progress, work) as reporting,
     ):
         if not isinstance(engine, InProcess):
-            told = Logged(told, request.results.resolve())
+            reporting = Logged(reporting, request.results.resolve())
         if isinstance(engine, SlurmEngine):
-            told = Leased(told, request.results.resolve(), holder())
+            reporting = Leased(reporting, request.results.resolve(), holder())
         queue = Queue(cells, records, leases, request.rerun, until, wanted)
-        with closing(run_queue(engine, told, queue, records, request)) as made:
+        with closing(run_queue(engine, reporting, queue, records, request)) as made:
             for record in made:
                 progress.finished(record)
                 if record.status == FAILED_RECORD:
@@ -119,7 +119,7 @@ def run_queue(
 
 
 @contextmanager
-def _told_of_rounds(
+def _with_callbacks(
     engine: Engine,
     cells: Sequence[Cell],
     callbacks: Sequence[Callback],

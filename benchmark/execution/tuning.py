@@ -17,7 +17,7 @@ from fedsub.benchmark.spec.plan import Plan, Skip, make_plan
 from fedsub.benchmark.spec.request import Request
 from fedsub.benchmark.spec.space import TRIALS
 from fedsub.datasets.options import Spec
-from fedsub.datasets.plugins import handed_over
+from fedsub.datasets.plugins import user_objects
 
 CAP = 100.0
 """Core-seconds that a method has for its search on a block, in those of FedAvg's defaults there."""
@@ -60,7 +60,7 @@ def tune(request: Request, trials: int = TRIALS, cap: float = CAP, digests: Any 
     A trial begins as long as its method has core-seconds left on the block: a third of the cap in the first
     rung, all of it in the second. Trial 0 always runs in the first. Raises UserError as `execute` does.
     """
-    with handed_over(how.get("objects") or {}):
+    with user_objects(how.get("objects") or {}):
         searches, references, skipped = plan_searches(request, trials, digests)
     return run_searches(request, searches, references, skipped, cap, **how)
 

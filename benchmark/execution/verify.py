@@ -18,12 +18,12 @@ from fedsub.benchmark.records.bundle import Places, relocated
 from fedsub.benchmark.records.record import FAILED, OK, Record
 from fedsub.benchmark.records.store import Store
 from fedsub.benchmark.spec.cell import Cell
-from fedsub.benchmark.spec.custom import NamedFiles, handed_by, paths_of
+from fedsub.benchmark.spec.custom import NamedFiles, paths_of, user_objects_of
 from fedsub.benchmark.spec.plan import versions_of
 from fedsub.datasets import registry as graphs
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.paths import PLUGIN
-from fedsub.datasets.plugins import handed_over
+from fedsub.datasets.plugins import user_objects
 
 CURVE_TOLERANCE = 6e-5
 """Half of the last digit that a stored curve keeps, and a little for how it was rounded."""
@@ -115,7 +115,7 @@ def _hindrance(cell: Cell, files: NamedFiles, trust: bool) -> str:
     if code and not trust:
         return f"of the code in {', '.join(code)}, which runs only with --trust"
     try:
-        with handed_over(handed_by(cell)):
+        with user_objects(user_objects_of(cell)):
             check_device(cell.device, cell.kernel)
             if not graphs.is_available(cell.dataset.text):
                 return f"on {cell.dataset}, which is not at hand (python -m datasets fetch)"

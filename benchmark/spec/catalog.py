@@ -22,7 +22,7 @@ from fedsub.datasets.errors import UserError, check_choice
 from fedsub.datasets.files import user_cache, write_atomically
 from fedsub.datasets.options import OptionValue, Spec, defaults_in_words, defaults_of, format_name
 from fedsub.datasets.paths import PLUGIN
-from fedsub.datasets.plugins import anything_handed
+from fedsub.datasets.plugins import has_user_objects
 
 Question = ParamSpec("Question")
 Answer = TypeVar("Answer")
@@ -45,7 +45,7 @@ class _Memory:
     def ask(self, function: Callable[..., Answer], question: tuple[Any, ...]) -> Answer:
         text = json.dumps([function.__name__, *question], sort_keys=True)
         # A file of the user's own is no source of ours, under whichever name.
-        if PLUGIN in text or anything_handed():
+        if PLUGIN in text or has_user_objects():
             return function(*question)
         if text not in self._answers:
             self._answers[text] = function(*question)
@@ -168,10 +168,10 @@ def check_dataset(graph: str) -> None:
 
 @_remembered
 def graph_names() -> list[str]:
-    """Names of graphs that need no path: published, generated, of plug-ins and handed over."""
+    """Names of graphs that need no path: published, generated, of plug-ins and passed as objects."""
     from fedsub.datasets import plugins, registry
 
-    return [*registry.names(), *plugins.handed_names(registry.PLUGINS.noun)]
+    return [*registry.names(), *plugins.user_object_names(registry.PLUGINS.noun)]
 
 
 def clients_in(graph: str, scheme: str, largest: bool) -> int | None:

@@ -26,7 +26,7 @@ from fedsub.datasets.errors import UserError
 from fedsub.datasets.files import explained
 from fedsub.datasets.options import Spec, format_name
 from fedsub.datasets.paths import PLUGIN, is_path
-from fedsub.datasets.plugins import Handed, handed
+from fedsub.datasets.plugins import UserObjects, user_object
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,8 +45,8 @@ FILE = "file"
 class NamedFiles:
     """Names and digests of user-supplied parts; each file is read once."""
 
-    handed: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """Noun and name → digest of objects handed over by a program."""
+    digests: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """Noun and name → digest of objects that a program passes."""
     _read: dict[Path, str] = field(default_factory=dict)
 
     def named(self, cell: Cell) -> Cell:
@@ -70,7 +70,7 @@ class NamedFiles:
         file that cannot be read.
         """
         keys = {part: (NOUNS[part], name) for part, name in names_of(cell).items()}
-        found = {part: self.handed[key] for part, key in keys.items() if key in self.handed}
+        found = {part: self.digests[key] for part, key in keys.items() if key in self.digests}
         found |= {part: self._content(part, path) for part, path in paths_of(cell).items()}
         if "method" not in found and (edited := self._edited(cell.method)):
             found["method"] = edited
@@ -113,8 +113,8 @@ def paths_of(cell: Cell) -> dict[str, Path]:
     return {part: Path(path) for part, _, path in (each.partition("=") for each in cell.paths)}
 
 
-def handed_by(cell: Cell) -> Handed:
-    """The cell's user-supplied parts by noun and name, for `datasets.plugins.handed_over`."""
+def user_objects_of(cell: Cell) -> UserObjects:
+    """The cell's user-supplied parts by noun and name, for `datasets.plugins.user_objects`."""
     names = names_of(cell)
     found: dict[tuple[str, str], Any] = {}
     for part, path in paths_of(cell).items():
@@ -133,7 +133,9 @@ def check_unchanged(cell: Cell) -> None:
     """Raises UserError if a user's file has changed since the cell was planned."""
     paths = paths_of(cell)
     if not paths or any(
-        handed(NOUNS[part], name) is not None for part, name in names_of(cell).items() if part not in paths
+        user_object(NOUNS[part], name) is not None
+        for part, name in names_of(cell).items()
+        if part not in paths
     ):
         # The same digest covers an object that only the calling program can hash.
         return

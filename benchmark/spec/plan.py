@@ -14,7 +14,7 @@ from fedsub.benchmark.machine import check_device
 from fedsub.benchmark.spec import catalog as known
 from fedsub.benchmark.spec.catalog import differing_options
 from fedsub.benchmark.spec.cell import NODE_CLASSIFICATION, Cell
-from fedsub.benchmark.spec.custom import NamedFiles, by_name, handed_by, paths_of
+from fedsub.benchmark.spec.custom import NamedFiles, by_name, paths_of, user_objects_of
 from fedsub.benchmark.spec.protocol import (
     AT_CLIENTS,
     AT_ROUND,
@@ -29,7 +29,7 @@ from fedsub.datasets.errors import UserError, unknown
 from fedsub.datasets.files import locate
 from fedsub.datasets.options import OptionValue, format_name, parse_name
 from fedsub.datasets.paths import PLUGIN, is_path
-from fedsub.datasets.plugins import NOT_RUN, handed_over, may_run
+from fedsub.datasets.plugins import NOT_RUN, may_run, user_objects
 
 DEFAULT = "default"
 QUICK = "quick"
@@ -96,8 +96,8 @@ def protocols_for(request: Request) -> list[Protocol]:
     return [load_protocol(DEFAULT if request.dataset or request.method else QUICK)]
 
 
-def make_plan(request: Request, handed: Mapping[tuple[str, str], str] | None = None) -> Plan:
-    """Every cell that the command line, or a program, asks for; `handed`: see `NamedFiles`.
+def make_plan(request: Request, digests: Mapping[tuple[str, str], str] | None = None) -> Plan:
+    """Every cell that the command line, or a program, asks for; `digests`: see `NamedFiles`.
 
     Raises UserError for a name that does not exist, a setting that cannot be, and an empty plan.
     """
@@ -107,7 +107,7 @@ def make_plan(request: Request, handed: Mapping[tuple[str, str], str] | None = N
     rows: list[Cell] = []
     cells: dict[str, Cell] = {}
     skipped: dict[Skip, None] = {}
-    identify = _Identified(handed)
+    identify = _Identified(digests)
     protocols = protocols_for(request)
     for protocol in protocols:
         _check_metrics(protocol)
@@ -131,7 +131,7 @@ def make_plan(request: Request, handed: Mapping[tuple[str, str], str] | None = N
         raise UserError("nothing to run: " + "; ".join(f"{skip.what}: {skip.reason}" for skip in skipped))
     _check_effects(grid[0], rows)
     for cell in {_named(row): row for row in rows}.values():
-        with handed_over(handed_by(cell)):
+        with user_objects(user_objects_of(cell)):
             _check_names_of(cell)
     return Plan(tuple(_in_shard(cells.values(), request.shard)), tuple(skipped))
 
@@ -235,8 +235,8 @@ def grid_cells(protocol: Protocol, asked: Request | None = None) -> list[Cell]:
 class _Identified:
     """Adds digests and versions of their parts to cells, computing each once."""
 
-    def __init__(self, handed: Mapping[tuple[str, str], str] | None = None) -> None:
-        self._files = NamedFiles(handed or {})
+    def __init__(self, digests: Mapping[tuple[str, str], str] | None = None) -> None:
+        self._files = NamedFiles(digests or {})
         self._versions: dict[tuple[str, ...], str] = {}
 
     def __call__(self, cell: Cell) -> Cell:

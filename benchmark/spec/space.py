@@ -15,10 +15,10 @@ import numpy as np
 
 from fedsub.benchmark.spec.catalog import describe, differing_options, unused_options
 from fedsub.benchmark.spec.cell import Cell
-from fedsub.benchmark.spec.custom import handed_by
+from fedsub.benchmark.spec.custom import user_objects_of
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.options import format_name
-from fedsub.datasets.plugins import handed_over
+from fedsub.datasets.plugins import user_objects
 from fedsub.datasets.ranges import Range, ranges_of
 from fedsub.methods.core.schedule import Schedule
 from fedsub.methods.stacked.architecture import Architecture
@@ -79,7 +79,7 @@ def points(count: int = TRIALS) -> np.ndarray:
 def trial_cells(base: Cell, count: int = TRIALS, fixed: Collection[str] = ()) -> list[Cell]:
     """The trials of a search: `base`, then `base` at each point, but for settings and options named in
     `fixed`. Raises UserError as `own_dimensions`."""
-    with handed_over(handed_by(base)):
+    with user_objects(user_objects_of(base)):
         space = space_of(base.method)
         return [base, *(_at(base, space, point, fixed) for point in points(count))]
 

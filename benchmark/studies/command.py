@@ -90,8 +90,8 @@ def _campaign(request: Request, options: argparse.Namespace, work: RunCell | Non
         work,
         order=order,
         until=time.monotonic() + 3600 * options.hours,
-        say=say,
-        tell=say,
+        warn=say,
+        inform=say,
         after=lambda plan, records: write_pages(request, protocols, records),
     )
     for record in done.failures:

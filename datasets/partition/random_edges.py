@@ -14,7 +14,7 @@ def with_random_edges(
 ) -> np.ndarray | Drawn:
     """A client per node, (n,), with an edge for each client of two nodes or more that holds none.
 
-    Its ends are two nodes of the client, drawn uniformly. Handed back as it is where each client has an edge.
+    Its ends are two nodes of the client, drawn uniformly. The same array where each client has an edge.
     """
     source, target = (end.numpy() for end in dataset.graph.edges())
     inside = assignment[source] == assignment[target]

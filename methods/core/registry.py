@@ -80,7 +80,7 @@ def _from_file(path: Path) -> type[FederatedMethod]:
 
 def names() -> list[str]:
     """Names of all methods."""
-    return [*_built_in(), *_plugged_in(), *plugins.handed_names(NOUN)]
+    return [*_built_in(), *_plugged_in(), *plugins.user_object_names(NOUN)]
 
 
 def find(name: str) -> type[FederatedMethod]:
@@ -88,7 +88,7 @@ def find(name: str) -> type[FederatedMethod]:
 
     Raises UserError with the nearest names, and for a plug-in that cannot be imported or is no method.
     """
-    given = plugins.handed(NOUN, name)
+    given = plugins.user_object(NOUN, name)
     if isinstance(given, type) and issubclass(given, FederatedMethod):
         return given
     name = given or name

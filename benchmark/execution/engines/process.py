@@ -65,13 +65,13 @@ class ProcessPool:
                     assert cell is not None
                     if worker.channel in ready:
                         try:
-                            record = worker.hear()
+                            record = worker.answer()
                             may_recover = record is not None and lacked_memory(record)
                         except (EOFError, OSError):
                             team.remove(worker)
                             may_recover = worker.was_killed()
                             # Of a cell that was killed once nobody hears: it is tried again.
-                            record = failed(cell, worker.epitaph(" twice, once alone"))
+                            record = failed(cell, worker.why_gone(" twice, once alone"))
                         if may_recover and cell.key not in tried_again:
                             lost.append(cell)
                         elif record is not None:
@@ -104,7 +104,7 @@ def run_apart(work: RunCell, cell: Cell, failed: MakeFailure, threads: int, time
     worker = _Worker(work, threads)
     try:
         worker.give(cell)
-        while (record := worker.hear()) is None:
+        while (record := worker.answer()) is None:
             # It has begun.
             while not worker.channel.poll(_wait_for(timeout - worker.age())):
                 if worker.age() >= timeout:
@@ -112,7 +112,7 @@ def run_apart(work: RunCell, cell: Cell, failed: MakeFailure, threads: int, time
         return record
     except (EOFError, OSError):
         prefix = "MemoryError: " if worker.was_killed() else ""
-        return failed(cell, prefix + worker.epitaph())
+        return failed(cell, prefix + worker.why_gone())
     finally:
         worker.stop()
 
@@ -152,14 +152,14 @@ class _Worker:
         try:
             self.channel.send(cell)
         except BrokenPipeError:
-            # It died idle: the closed channel reads as ready, and `hear` reports the death.
+            # It died idle: the closed channel reads as ready, and `answer` reports the death.
             return
 
     def age(self) -> float:
         """Seconds since the cell began, which a new process does when it has started."""
         return 0.0 if self._begun is None else time.monotonic() - self._begun
 
-    def hear(self) -> Record | None:
+    def answer(self) -> Record | None:
         """The record of the cell, or None if it has just begun.
 
         Raises EOFError or OSError if the process died over it, in the middle of its answer too.
@@ -176,7 +176,7 @@ class _Worker:
         self._process.join()
         return self._process.exitcode == -signal.SIGKILL
 
-    def epitaph(self, how_often: str = "") -> str:
+    def why_gone(self, how_often: str = "") -> str:
         """Why the process is gone, in one sentence; `how_often` says more of one that was killed."""
         self._process.join()
         code = self._process.exitcode or 0

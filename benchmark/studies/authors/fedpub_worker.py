@@ -33,7 +33,7 @@ def train(clients: WrittenClients, task: dict[str, Any], timer: Timer) -> dict[s
     stand_in_for_missing_extensions()
     cell = task["cell"]
     loader: Any = import_module("data.loader")
-    loader.get_data = _handed_over(clients)
+    loader.get_data = _load_clients(clients)
     args = _arguments(clients, cell)
     package = f"models.{PACKAGE[cell['method']]}"
     shared: dict[Any, Any] = {}
@@ -97,7 +97,7 @@ def _arguments(clients: WrittenClients, cell: dict[str, Any]) -> Any:
     return args
 
 
-def _handed_over(clients: WrittenClients) -> Any:
+def _load_clients(clients: WrittenClients) -> Any:
     kind = import_module("torch_geometric.data").Data
     partitions = [
         kind(

@@ -26,7 +26,7 @@ def train(clients: WrittenClients, task: dict[str, Any], timer: Timer) -> dict[s
     client: Any = import_module("client")
     # The code always builds its GraphSAGE; the other networks stand beside it, unused.
     client.SAGE = getattr(import_module("model"), NETWORKS[cell["backbone"]])
-    main.load_data = lambda *_: _handed_over(clients)
+    main.load_data = lambda *_: _load_clients(clients)
     # It lists its client files before it loads them.
     os.mkdir("partition")
     scores: list[float] = []
@@ -55,7 +55,7 @@ def train(clients: WrittenClients, task: dict[str, Any], timer: Timer) -> dict[s
     return {"accuracy": 100 * float(scores[0]), "minority_accuracy": 100 * float(scores[1])}
 
 
-def _handed_over(
+def _load_clients(
     clients: WrittenClients,
 ) -> tuple[Any, int, list[list[int]], list[list[int]], list[list[int]]]:
     """Replacement of the code's `load_data`: graph, number of clients, and each client's nodes by role."""

@@ -29,7 +29,7 @@ def train(clients: WrittenClients, task: dict[str, Any], timer: Timer) -> dict[s
     cell = task["cell"]
     stand_in_for_missing_extensions()
     _configure(cell, Path(task["checkout"]))
-    graph, subgraphs = _handed_over(clients)
+    graph, subgraphs = _load_clients(clients)
     method, options = cell["method"], cell["options"]
     quiet = {"log": False, "plot": False}
     network = {"data_type": "feature", "fmodel_type": "GNN"}
@@ -158,7 +158,7 @@ def _widths(text: str) -> list[int]:
     return [int(width) for width in text.split("+")]
 
 
-def _handed_over(clients: WrittenClients) -> tuple[Any, list[Any]]:
+def _load_clients(clients: WrittenClients) -> tuple[Any, list[Any]]:
     """The code's graph, with the edges between clients, and its subgraphs, divided as our clients are."""
     edges = np.concatenate([clients.edges, clients.edges_between], axis=1)
     nodes = torch.arange(len(clients.labels))

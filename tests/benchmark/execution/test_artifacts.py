@@ -17,7 +17,7 @@ from fedsub.benchmark.execution.runner import run
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.datasets.graph import largest_component
 from fedsub.datasets.options import Spec, parse_name
-from fedsub.datasets.plugins import handed_over
+from fedsub.datasets.plugins import user_objects
 from fedsub.datasets.registry import load
 from fedsub.methods.apfl import APFL
 from fedsub.methods.core import registry
@@ -181,7 +181,7 @@ def test_a_method_of_ones_own_without_an_embedding_loses_no_record(
     kind: type[FederatedMethod], said: str, tmp_path: Path
 ) -> None:
     name = kind.info.name
-    with handed_over({("method", name): kind}):
+    with user_objects({("method", name): kind}):
         record = run(replace(CELL, method=name), save=Saving(tmp_path, ("embeddings",)))
     assert record.status == "ok"
     assert re.search(said, record.extras["not_saved"]["embeddings"])

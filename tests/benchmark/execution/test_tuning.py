@@ -47,7 +47,7 @@ def _request(folder: Path, *methods: str, settings: tuple[str, ...] = ()) -> Req
 
 
 def _tune(request: Request, work: Work, **how: Any) -> Standing:
-    found = tune(request, **how, work=work, say=pytest.fail, tell=lambda text: None, quiet=True)
+    found = tune(request, **how, work=work, warn=pytest.fail, inform=lambda text: None, quiet=True)
     return Standing(found.searches[0], found.records)
 
 
@@ -115,8 +115,8 @@ def test_all_methods_have_the_same_cap(tmp_path: Path) -> None:
         _request(tmp_path, "fedavg", "ditto"),
         cap=11.9,
         work=Dear(),
-        say=pytest.fail,
-        tell=lambda text: None,
+        warn=pytest.fail,
+        inform=lambda text: None,
         quiet=True,
     )
     fedavg, ditto = (Standing(search, found.records) for search in found.searches)
@@ -168,7 +168,7 @@ def _roles(clients: Any) -> np.ndarray:
 
 def test_trials_are_ordinary_cells_that_answer_other_requests(tmp_path: Path) -> None:
     request = _request(tmp_path, "fedavg")
-    found = tune(request, 2, 0, work=attempt, say=pytest.fail, tell=lambda text: None, quiet=True)
+    found = tune(request, 2, 0, work=attempt, warn=pytest.fail, inform=lambda text: None, quiet=True)
     standing = Standing(found.searches[0], found.records)
     cell = replace(standing.search.full(standing.promoted[0])[0], protocol="default")
     assert found.records.done(cell)

@@ -9,7 +9,7 @@ import pytest
 
 from fedsub.benchmark.spec import catalog as known
 from fedsub.datasets.errors import UserError
-from fedsub.datasets.plugins import handed_over
+from fedsub.datasets.plugins import user_objects
 
 LATE = ("torch", "dgl", "scipy", "matplotlib")
 COMMAND = f"""
@@ -99,7 +99,7 @@ def test_an_error_is_raised_each_time() -> None:
 
 
 def test_a_name_that_only_a_file_has_is_not_remembered() -> None:
-    with known.remembering(), handed_over({("dataset", "ring"): "ring.npz"}):
+    with known.remembering(), user_objects({("dataset", "ring"): "ring.npz"}):
         known.check_dataset("ring")
     with known.remembering(), pytest.raises(UserError, match="unknown dataset 'ring'"):
         known.check_dataset("ring")

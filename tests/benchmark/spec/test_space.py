@@ -6,7 +6,7 @@ import pytest
 from fedsub.benchmark.spec import space
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.datasets.errors import UserError
-from fedsub.datasets.plugins import handed_over
+from fedsub.datasets.plugins import user_objects
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Options, register
@@ -73,5 +73,5 @@ def test_more_than_three_options_are_refused() -> None:
         """Too much to tune."""
 
     cell: Cell = make_cell(method="wide")
-    with handed_over({("method", "wide"): Wide}), pytest.raises(UserError, match="more than 3 tunable"):
+    with user_objects({("method", "wide"): Wide}), pytest.raises(UserError, match="more than 3 tunable"):
         space.trial_cells(cell)
