@@ -152,26 +152,6 @@ def test_a_command_names_the_seeds_that_were_run() -> None:
         }
 
 
-def test_what_was_chosen_on_the_table_is_said_of_every_figure(entries: list[Entry]) -> None:
-    def said(*place: str) -> str:
-        return " ".join(entry_of(entries, *place).chosen)
-
-    assert "ε₁ = 1" in said(*TABLE_2, "GCFL")
-    assert "masked classifier" in said(*TABLE_2, "FED-PUB")
-    assert "Generated rows" in said(*TABLE_2, "FedSage+")
-    assert "with which no record was made" in said(*TABLE_2, "Local")
-    assert "no gradient" in said(*TABLE_2, "FED-PUB")
-    assert "no gradient" not in said(*TABLE_2, "FedAvg")
-    assert "learning rate is 0.01" in said("FED-PUB", "2", "CiteSeer", "metis", "10", "Local")
-    assert "projector" in said(
-        "FedSpray", "2", "PubMed", "louvain-largest", "7", "FedSpray", "GCN", "minority_accuracy"
-    )
-    assert "standardised" in said("FedStruct", "1", "Cora", "random", "10", "FedStruct (GDV)")
-    assert "standardised" in said("FedStruct", "7", "Cora", "random", "10", "FedStruct (GDV) pruned p=30")
-    assert "Dropout" in said("FedStruct", "1", "Cora", "random", "10", "FL GNN")
-    assert said("FedStruct", "1", "PubMed", "random", "10", "FL GNN") == ""
-
-
 def test_a_method_that_is_its_baseline_in_every_run_gains_exactly_nothing() -> None:
     scores = {"local": SCORES["local"], "gcfl": SCORES["local"]}
     gain = entry_of(entries_of(fedpub_2=records_of("fedpub-2", scores, *PLACE)), *TABLE_2, "GCFL").gain

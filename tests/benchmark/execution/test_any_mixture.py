@@ -144,11 +144,10 @@ def test_no_failure_that_python_sees_stops_a_grid_in_process(
     check(tmp_path_factory.mktemp("grid"), ways, "--engine", "in-process")
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_no_way_to_end_stops_a_grid_on_workers(workers: int, tmp_path: Path) -> None:
+def test_no_way_to_end_stops_a_grid_on_workers(tmp_path: Path) -> None:
     ways = [*NAMES, "good", "good"]
-    np.random.default_rng(workers).shuffle(ways)
-    check(tmp_path, ways, "--workers", str(workers), "--timeout", "10")
+    np.random.default_rng(2).shuffle(ways)
+    check(tmp_path, ways, "--workers", "2", "--timeout", "10")
 
 
 @pytest.mark.parametrize(

@@ -68,28 +68,6 @@ def test_every_path_that_is_named_exists(document: str) -> None:
     assert not {name for name in missing - written_by_the_reader if not name.startswith(GENERATED)}
 
 
-def test_the_path_of_the_data_names_its_steps_in_order() -> None:
-    steps = re.findall(r"^\| `?(\w+)`? \|", text_of("docs/architecture.md"), flags=re.MULTILINE)
-    path = [
-        "registry",
-        "Dataset",
-        "Partition",
-        "split",
-        "Federation",
-        "Task",
-        "Method",
-        "Result",
-        "Record",
-        "page",
-    ]
-    assert steps[1 : len(path) + 1] == path
-
-
-def test_the_guide_names_the_file_with_the_graphs() -> None:
-    assert "an entry in `datasets/catalogue.toml`" in text_of("CONTRIBUTING.md")
-    assert (ROOT / "datasets" / "catalogue.toml").is_file()
-
-
 def test_the_graph_of_the_guide_runs_by_its_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the folder that the guide names, which is in the working folder."""
     guide = text_of("docs/graphs.md")
