@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -122,6 +123,32 @@ class Finding:
         if self.claim.cannot or not self.columns:
             return CANNOT
         return judge(self._contrasts)
+
+    @property
+    def words(self) -> Counter[str]:
+        """Verdict → columns that have it."""
+        return Counter(column.word for column in self.columns)
+
+    @property
+    def differences(self) -> list[float]:
+        """That of every measured column, to the rival that is hardest to hold against."""
+        return [column.difference for column in self.columns if column.difference is not None]
+
+    @property
+    def printed(self) -> list[float]:
+        """Of every column with printed figures the difference that is hardest to hold by."""
+        return [value for part in self.parts for value in part.hardest_printed]
+
+    @property
+    def away(self) -> int:
+        """How many columns are on graphs that are not at hand."""
+        return sum(part.away for part in self.parts)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The fewest and the most seeds that were compared, one number where they are the same."""
+        found = [item.seeds for column in self.columns for item in column.comparisons if item]
+        return tuple(sorted({min(found), max(found)})) if found else ()
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready, with every column of every contrast."""

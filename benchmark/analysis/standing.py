@@ -40,6 +40,7 @@ class Contender:
     """A method in its block."""
 
     row: Row
+    metric: str
     score: Score
     leaves: str
     """What leaves a client."""
@@ -131,6 +132,7 @@ def _ordered(rows: Sequence[Row], metric: str, theirs: Mapping[str, Sequence[Run
         found.append(
             Contender(
                 row,
+                metric,
                 row.scores[metric],
                 facts[row.method],
                 ranks[id(row)],

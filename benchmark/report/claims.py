@@ -54,19 +54,16 @@ def markdown(findings: Sequence[Finding]) -> str:
 
 
 def _line(number: int, finding: Finding) -> list[str]:
-    claim, columns = finding.claim, finding.columns
-    words = Counter(column.word for column in columns)
-    away = sum(part.away for part in finding.parts)
+    claim, words, away = finding.claim, finding.words, finding.away
     counted = [f"{words[word]} {word}" for word in (HOLDS, FAILS, NEEDS_RUNS, NOT_MEASURED) if words[word]]
-    seeds = [item.seeds for column in columns for item in column.comparisons if item]
     return [
         f"{number}. {claim.says}",
         claim.place,
         "; and ".join(map(contrast_in_words, claim.contrasts)),
-        span_of([value for part in finding.parts for value in part.hardest_printed]),
-        span_of([column.difference for column in columns if column.difference is not None]),
+        span_of(finding.printed),
+        span_of(finding.differences),
         ", ".join([*counted, *([f"{away} without the graph"] if away else [])]),
-        " to ".join(map(str, dict.fromkeys((min(seeds), max(seeds))))) if seeds else "–",
+        " to ".join(map(str, finding.seeds)) or "–",
         f"**{finding.word}**",
     ]
 

@@ -17,10 +17,21 @@ from markupsafe import Markup, escape
 from fedsub.benchmark.analysis import agreement, sequential
 from fedsub.benchmark.analysis.figures import Entry
 from fedsub.benchmark.analysis.headline import EVERY
+from fedsub.benchmark.analysis.metrics import heading_of, with_spread
 from fedsub.benchmark.analysis.public_code import TOLERANCE
 from fedsub.benchmark.machine import ROOT, commit, git
 from fedsub.benchmark.report.site import check, leaderboard, method, papers
-from fedsub.benchmark.report.site.data import Facts, Page, graph_title, method_name, slug
+from fedsub.benchmark.report.site.charts import strip
+from fedsub.benchmark.report.site.data import (
+    Facts,
+    Page,
+    block_address,
+    block_name,
+    graph_title,
+    method_address,
+    method_name,
+    slug,
+)
 from fedsub.benchmark.report.writing import write_page
 from fedsub.benchmark.spec import catalog
 
@@ -100,27 +111,23 @@ def _home(facts: Facts, environment: Environment) -> dict[str, Any]:
     """What the first screen shows."""
     first, found = facts.first, facts.headline
     block, table = first or (None, "")
-    (best, counts), (second, seconds), *_ = [*found.above.items(), ("", (0, 0)), ("", (0, 0))]
+    best, second, *_ = [*found.above.items(), ("", (0, 0)), ("", (0, 0))]
     when = git(ROOT, "log", "-1", "--format=%cs") or ""
-    board = leaderboard.leaderboard_values(facts, block, table, "h2") if block else None
+    board = leaderboard.block_values(facts, block, table, "h2") if block else None
     shown = environment.get_template("leaderboard.html").render(board) if board else ""
+    costed = found.costs[0].row.block if found.costs else None
     return {
         "board": board,
         "board_html": Markup(shown),
-        "best": method_name(best) if best else "",
-        "best_counts": counts,
-        "second": method_name(second) if second else "",
-        "second_counts": seconds,
+        "best": best,
+        "second": second,
         "methods": len({row.cell.method for board in facts.boards for row in board.rows}),
-        "of_methods": len(found.above),
         "map": f"map/{EVERY}",
         "found": found,
-        "authors": None if found.authors is None else papers.compared(found.authors),
-        "costs": [(method_name(each.row.method), each.megabytes) for each in found.costs],
-        "cost_place": leaderboard.block_name(found.costs[0].row.block) if found.costs else "",
-        "cost_address": leaderboard.block_address("cost", found.costs[0].row.block, EVERY)
-        if found.costs
-        else "cost",
+        "authors": found.authors,
+        "costs": found.costs,
+        "cost_place": block_name(costed) if costed else "",
+        "cost_address": block_address("cost", costed, EVERY) if costed else "cost",
         "records": len({record.stored_key for board in facts.boards for record in board.records}),
         "figures": len(facts.entries),
         "arena": facts.arena,
@@ -157,8 +164,24 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"slug": slug, "number": leaderboard.number, "code": _code}
-    environment.globals |= {"symbol": lambda word: SYMBOLS.get(word, "·")}
+    environment.filters |= {
+        "code": _code,
+        "ends": lambda interval: f"{interval[0]:+.2f} to {interval[1]:+.2f}" if interval else "",
+        "number": leaderboard.number,
+        "ranks": leaderboard.ranks_of,
+        "slug": slug,
+        "spread": lambda score: with_spread(score.mean, score.std),
+    }
+    environment.globals |= {
+        "block_address": block_address,
+        "block_name": block_name,
+        "heading_of": heading_of,
+        "method_address": method_address,
+        "method_name": method_name,
+        "span": leaderboard.span,
+        "strip": strip,
+        "symbol": lambda word: SYMBOLS.get(word, "·"),
+    }
     return environment
 
 

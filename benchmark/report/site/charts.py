@@ -16,10 +16,10 @@ LABELS = 6
 _SPAN = 0.04
 
 
-def strip(low: float | None, middle: float, high: float | None, reach: float, band: float = 0.0) -> Markup:
+def strip(interval: tuple[float, float] | None, middle: float, reach: float, band: float = 0.0) -> Markup:
     """An interval on a line from −reach to reach with 0 in the middle; `band` is ± δ. What leaves the line
     ends in an arrow."""
-    ends = (middle if low is None else low, middle if high is None else high)
+    ends = interval or (middle, middle)
 
     def at(value: float) -> float:
         return round(60 + 54 * max(-1.0, min(1.0, value / (reach or 1.0))), 1)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fedsub.benchmark.analysis.agreement import UNSETTLED, Verdict
+from fedsub.benchmark.analysis.agreement import UNSETTLED
 from fedsub.benchmark.analysis.figures import Entry
 from fedsub.benchmark.analysis.metrics import heading_of, unit_of, with_spread
 from fedsub.benchmark.analysis.published import PLACE
 from fedsub.benchmark.analysis.scores import DEFAULTS
 from fedsub.benchmark.analysis.summary import count_tables, table_name
-from fedsub.benchmark.report.site.charts import strip
 from fedsub.benchmark.report.site.data import Facts, Page, slug
 from fedsub.benchmark.report.wording import scheme_title, title_of
 from fedsub.benchmark.spec.settings import SETTINGS
@@ -141,7 +140,7 @@ def _figure(facts: Facts, entry: Entry) -> dict[str, Any]:
         if entry.metric
         else "",
         "unsettled": UNSETTLED,
-        "strips": [line for line in (_line(name, verdict) for name, verdict in compared) if line],
+        "compared": [(name, found) for name, found in compared if found.interval and not found.is_ratio],
         "overall": overall,
         "baseline": title_of(entry.figure.baseline),
         "settings": [] if row is None else _settings(entry),
@@ -157,17 +156,6 @@ def _figure(facts: Facts, entry: Entry) -> dict[str, Any]:
         else sorted({(record.source or record.cell).protocol for record in row.records}),
         "title_of_table": facts.titles.get(entry.protocol, ""),
     }
-
-
-def _line(name: str, verdict: Verdict) -> dict[str, Any] | None:
-    """A difference with its interval as a strip; None where there is none to draw, as of ratios."""
-    if verdict.difference is None or verdict.interval is None or verdict.is_ratio:
-        return None
-    low, high = verdict.interval
-    tolerance = verdict.tolerance or 0.0
-    reach = max(3 * tolerance, 1.2 * abs(verdict.difference))
-    drawn = strip(low, verdict.difference, high, reach, tolerance)
-    return {"name": name, "drawn": drawn, "verdict": verdict, "reach": reach}
 
 
 def _settings(entry: Entry) -> list[tuple[str, str, str]]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import eq
 from pathlib import Path
 from typing import Any
 
@@ -42,15 +43,6 @@ class Page:
         """The data file that holds it; `app.js` derives the same name."""
         parts = self.address.split("/")
         return ".".join(parts[: {"leaderboard": 5, "cost": 5, "check": 3}.get(parts[0], 2)])
-
-
-@dataclass(frozen=True)
-class Choice:
-    """An option of a selector."""
-
-    title: str
-    address: str
-    is_chosen: bool
 
 
 @dataclass(frozen=True)
@@ -142,15 +134,21 @@ def block_name(block: Block) -> str:
     return f"{graph_title(dataset)}, {scheme_title(partition)}, {clients} clients"
 
 
-def several_networks(listed: Iterable[Contender]) -> bool:
-    """Whether some method stands there with several networks."""
-    found = [each.row.method for each in listed]
-    return len(set(found)) < len(found)
+def named(listed: Sequence[Contender]) -> list[tuple[str, Contender]]:
+    """Each with its name: with its network where a method stands there with several, and with what deviates
+    from its table."""
+    several = len({each.row.method for each in listed}) < len(listed)
+    found = []
+    for each in listed:
+        row = each.row
+        name = method_name(row.method, row.backbone if several else "")
+        found.append((f"{name} ({row.deviations})" if row.deviations else name, each))
+    return found
 
 
-def method_name(method: str, backbone: str = "", several: bool = False) -> str:
-    """A method as its paper writes it, with the network where several stand beside each other."""
-    return f"{title_of(method)} · {backbone.upper()}" if several and backbone else title_of(method)
+def method_name(method: str, backbone: str = "") -> str:
+    """A method as its paper writes it, and the network where one is given."""
+    return f"{title_of(method)} · {backbone.upper()}" if backbone else title_of(method)
 
 
 def arena_of(results: Path) -> dict[str, Any] | None:
@@ -165,35 +163,22 @@ def method_address(method: str) -> str:
     return f"method/{slug(method)}" if method in catalog.methods() else "method"
 
 
-def choices(facts: Facts, view: str, block: Block, table: str) -> dict[str, list[Choice]]:
-    """The selectors of a block: every graph, and what there is of the chosen one. Another choice keeps as
-    much of the rest as it can."""
-    found: dict[str, list[Choice]] = {}
+def choices(facts: Facts, view: str, block: Block, table: str) -> dict[str, list[tuple[str, str, bool]]]:
+    """The selectors of a block: every graph, and what there is of the chosen one; title, address and whether
+    it is chosen. Another choice keeps as much of the rest as it can."""
+    found: dict[str, list[tuple[str, str, bool]]] = {}
     here = (*block, table)
-    names = (graph_title, scheme_title, str, lambda name: facts.titles[name])
+    titles = (graph_title, scheme_title, str, lambda name: facts.titles[name])
     listed = [(*each, name) for each, name in facts.blocks]
     for place, axis in enumerate(("graph", "partition", "clients", "settings")):
-        reach = [each for each in listed if each[:place] == here[:place]]
-        # The closest: what stands in more of the other places as it is here.
         best: dict[Any, tuple[Any, ...]] = {}
-        for each in reach:
-            near = [
-                sum(a == b for a, b in zip(other, here, strict=True))
-                for other in (each, best.get(each[place], ()) or each)
-            ]
-            if each[place] not in best or near[0] > near[1]:
-                best[each[place]] = each
-        ordered = (
-            sorted(best.values(), key=lambda each: (axis != "settings", each[place]))
-            if axis != "settings"
-            else [*best.values()]
-        )
+        # The closest first, of those that are as close that of most methods.
+        for each in sorted(listed, key=lambda each: -sum(map(eq, each, here))):
+            if each[:place] == here[:place]:
+                best.setdefault(each[place], each)
+        ordered = [best[value] for value in (best if axis == "settings" else sorted(best))]
         found[axis] = [
-            Choice(
-                names[place](each[place]),
-                block_address(view, each[:3], each[3]),
-                each[place] == here[place],
-            )
+            (titles[place](each[place]), block_address(view, each[:3], each[3]), each[place] == here[place])
             for each in ordered
         ]
     return found

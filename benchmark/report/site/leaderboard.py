@@ -6,20 +6,17 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fedsub.benchmark.analysis.metrics import heading_of, with_spread
-from fedsub.benchmark.analysis.paired import HOLDS
+from fedsub.benchmark.analysis.metrics import heading_of
 from fedsub.benchmark.analysis.scores import Block
 from fedsub.benchmark.analysis.standing import BUDGETS, Contender, front, gains_of
-from fedsub.benchmark.report.site.charts import Point, scatter, strip
+from fedsub.benchmark.report.site.charts import Point, scatter
 from fedsub.benchmark.report.site.data import (
     Facts,
     Page,
     block_address,
     block_name,
     choices,
-    method_address,
-    method_name,
-    several_networks,
+    named,
     slug,
 )
 
@@ -37,127 +34,81 @@ STEPS = (1, 3, 6, 12)
 def pages(facts: Facts) -> Iterator[Page]:
     """The leaderboard and the costs of every block, and the map of every table with several."""
     for block, table in facts.blocks:
-        listed = facts.tables[table][block]
-        title = block_name(block)
-        values = leaderboard_values(facts, block, table)
-        yield Page(
-            block_address("leaderboard", block, table), f"Leaderboard: {title}", "leaderboard.html", values
-        )
-        values = {"selectors": choices(facts, "cost", block, table), **_costs(listed), "title": title}
-        values |= {"about": facts.titles[table], "board": block_address("leaderboard", block, table)}
-        yield Page(block_address("cost", block, table), f"Cost: {title}", "cost.html", values)
+        values = block_values(facts, block, table)
+        title = values["title"]
+        yield Page(values["board"], f"Leaderboard: {title}", "leaderboard.html", values)
+        values |= {"selectors": choices(facts, "cost", block, table), "drawn": _drawn(values["rows"])}
+        yield Page(values["cost"], f"Cost: {title}", "cost.html", values)
     for table, blocks in facts.tables.items():
-        if len(blocks) > 1 and (rows := _map(blocks)):
-            values = {
-                "rows": rows,
-                "columns": [
-                    (block_name(block), block_address("leaderboard", block, table)) for block in blocks
-                ],
-            }
-            yield Page(
-                f"map/{slug(table)}", f"Difference from Local: {facts.titles[table]}", "map.html", values
-            )
+        if address := _map_address(facts, table):
+            columns = [(block_name(block), block_address("leaderboard", block, table)) for block in blocks]
+            ranked = {each.row.method for listed in blocks.values() for each in listed if each.is_ranked}
+            values = {"gains": gains_of([*blocks.values()]), "columns": columns, "ranked": ranked}
+            title = f"Difference from Local: {facts.titles[table]}"
+            yield Page(address, title, "map.html", {**values, "step": _step})
 
 
-def leaderboard_values(facts: Facts, block: Block, table: str, heading: str = "h1") -> dict[str, Any]:
-    """What `leaderboard.html` shows of a block, below a heading of this level."""
+def block_values(facts: Facts, block: Block, table: str, heading: str = "h1") -> dict[str, Any]:
+    """What the views on a block show, below a heading of this level."""
     listed = facts.tables[table][block]
-    metric = next(name for name, score in listed[0].row.scores.items() if score is listed[0].score)
     gains = [abs(each.gain.difference) for each in listed if each.gain is not None]
-    reach = min(max(gains, default=1.0), 15.0)
-    few = sum(len(each.score.by_seed) <= 3 for each in listed)
     return {
         "heading": heading,
         "title": block_name(block),
         "about": facts.titles[table],
-        "table": table,
-        "address": block_address("leaderboard", block, table),
+        "board": block_address("leaderboard", block, table),
         "cost": block_address("cost", block, table),
-        "map": f"map/{slug(table)}" if len(facts.tables[table]) > 1 and _map(facts.tables[table]) else "",
+        "map": _map_address(facts, table),
         "selectors": choices(facts, "leaderboard", block, table),
         "budgets": BUDGET_TITLES,
-        "score": heading_of(metric),
-        "few": few,
-        "count": len(listed),
-        "rows": [_row(facts, each, listed, reach) for each in listed],
-        "unranked": any(not each.is_ranked for each in listed),
+        "score": heading_of(listed[0].metric),
+        "few": sum(len(each.score.by_seed) <= 3 for each in listed),
+        "rows": named(listed),
+        "reach": min(max(gains, default=1.0), 15.0),
+        "entry_of": facts.entry_of,
     }
 
 
-def _row(facts: Facts, each: Contender, listed: Sequence[Contender], reach: float) -> dict[str, Any]:
-    row, gain = each.row, each.gain
-    name = method_name(row.method, row.backbone, several_networks(listed))
-    printed = facts.entry_of(each.score.published)
-    interval = gain.interval if gain is not None else None
-    low, high = interval or (None, None)
-    return {
-        "name": f"{name} ({row.deviations})" if row.deviations else name,
-        "address": method_address(row.cell.method),
-        "ranks": json.dumps({name: span(*ranks) for name, ranks in each.ranks.items()}, ensure_ascii=False),
-        "rank": span(*each.ranks["any"]) if each.ranks else "–",
-        "first": each.ranks["any"][0] if each.ranks else 999,
-        "why": row.privacy or row.exposed[2] if not each.ranks else "",
-        "idle": row.same_as_fedavg,
-        "mean": each.score.mean,
-        "score": with_spread(each.score.mean, each.score.std),
-        "gain": None if gain is None else gain.difference,
-        "gain_shown": "" if gain is None else f"{gain.difference:+.2f}",
-        "interval": "" if interval is None else f"{interval[0]:+.2f} to {interval[1]:+.2f}",
-        "strip": "" if gain is None else strip(low, gain.difference, high, reach),
-        "beats": each.beats if each.ranks else None,
-        "megabytes": each.megabytes,
-        "seconds": each.seconds,
-        "leaves": each.leaves,
-        "authors": "" if each.authors is None else each.authors.verdict.word,
-        "printed": None
-        if printed is None
-        else (*printed[0].answer, printed[1], f"{each.score.published.mean:.2f}"),  # type: ignore[union-attr]
-        "seeds": len(each.score.by_seed),
-    }
+def _map_address(facts: Facts, table: str) -> str:
+    """Where the map of a table is; empty of one without gains over Local on several blocks."""
+    blocks = facts.tables[table].values()
+    return f"map/{slug(table)}" if len(blocks) > 1 and gains_of([*blocks]) else ""
 
 
-def span(low: int, high: int) -> str:
+def span(ranks: tuple[int, int]) -> str:
     """`3` or `1–4`."""
-    return str(low) if low == high else f"{low}–{high}"
+    return "–".join(map(str, dict.fromkeys(ranks)))
 
 
-def _costs(listed: Sequence[Contender]) -> dict[str, Any]:
-    """The table and the two drawings of costs."""
-    several = several_networks(listed)
-    names = {id(each): method_name(each.row.method, each.row.backbone, several) for each in listed}
+def ranks_of(each: Contender) -> str:
+    """The rank for every budget that it keeps, as JSON."""
+    return json.dumps({name: span(ranks) for name, ranks in each.ranks.items()}, ensure_ascii=False)
+
+
+def _told(name: str, spent: float, unit: str, each: Contender) -> str:
+    return f"{name}: {number(spent)} {unit}, {each.score.mean:.2f}"
+
+
+def _drawn(rows: Sequence[tuple[str, Contender]]) -> dict[str, Any]:
+    """The score over each cost."""
     drawn = {}
     for cost, unit in (("megabytes", "MB"), ("seconds", "s")):
-        best = {id(each) for each in front(listed, cost)}
-        shown = [each for each in listed if each.is_ranked and getattr(each, cost) is not None]
+        best = {id(each) for each in front([each for _, each in rows], cost)}
         points = [
             Point(
-                names[id(each)],
-                getattr(each, cost),
+                name,
+                spent,
                 each.score.mean,
-                f"{names[id(each)]}: {number(getattr(each, cost))} {unit} a client, {each.score.mean:.2f}",
+                _told(name, spent, unit, each),
                 id(each) in best,
             )
-            for each in shown
+            for name, each in rows
+            if each.is_ranked and (spent := getattr(each, cost)) is not None
         ]
         told = "; ".join(point.told for point in points if point.is_front)
         said = f"Score over {cost} a client, {len(points)} methods. Not beaten on both: {told}."
         drawn[cost] = scatter(points, f"{unit} a client, whole run", "score, %", said) if points else ""
-    rows = [
-        {
-            "name": names[id(each)],
-            "address": method_address(each.row.cell.method),
-            "score": with_spread(each.score.mean, each.score.std),
-            "mean": each.score.mean,
-            "megabytes": each.megabytes,
-            "total": each.megabytes * each.row.cell.clients,
-            "seconds": each.seconds,
-            "whole": None if each.seconds is None else each.seconds * each.row.cell.clients,
-            "leaves": each.leaves,
-            "ranked": each.is_ranked,
-        }
-        for each in sorted(listed, key=lambda each: each.megabytes)
-    ]
-    return {"drawn": drawn, "rows": rows}
+    return drawn
 
 
 def number(value: float | None) -> str:
@@ -165,22 +116,6 @@ def number(value: float | None) -> str:
     if value is None:
         return "–"
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def _map(blocks: dict[Block, list[Contender]]) -> list[dict[str, Any]]:
-    """Method → its difference from Local in each block."""
-    ranked = {each.row.method for listed in blocks.values() for each in listed if each.is_ranked}
-    rows = []
-    for method, cells in gains_of([*blocks.values()]).items():
-        shown = [
-            None if cell is None else (f"{cell.difference:+.1f}", _step(cell.difference), cell.word == HOLDS)
-            for cell in cells
-        ]
-        address = method_address(method.partition("[")[0])
-        rows.append(
-            {"name": method_name(method), "address": address, "cells": shown, "aside": method not in ranked}
-        )
-    return rows
 
 
 def _step(difference: float) -> str:

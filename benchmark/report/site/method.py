@@ -8,8 +8,8 @@ from typing import Any
 from fedsub.benchmark.analysis.curves import clients_of, mean_curve
 from fedsub.benchmark.analysis.headline import EVERY
 from fedsub.benchmark.analysis.metrics import with_spread
-from fedsub.benchmark.analysis.standing import LOCAL, Contender
-from fedsub.benchmark.report.site.charts import Line, lines, strip
+from fedsub.benchmark.analysis.standing import LOCAL
+from fedsub.benchmark.report.site.charts import Line, lines
 from fedsub.benchmark.report.site.data import (
     Facts,
     Page,
@@ -19,7 +19,6 @@ from fedsub.benchmark.report.site.data import (
     method_name,
     slug,
 )
-from fedsub.benchmark.report.site.leaderboard import span
 from fedsub.benchmark.report.wording import scheme_title
 from fedsub.benchmark.spec import catalog
 from fedsub.datasets.catalogue import REGISTRY
@@ -49,8 +48,8 @@ def pages(facts: Facts) -> Iterator[Page]:
             "above": facts.headline.above.get(name),
             "drawn": [_curves(facts, block, name) for block, _ in every[:2]],
             "summary": _summary(told["summary"]),
-            "rows": [_row(*each) for each in places if each[1] == EVERY],
-            "others": [_row(*each) for each in places if each[1] != EVERY],
+            "rows": [each for each in places if each[1] == EVERY],
+            "others": [each for each in places if each[1] != EVERY],
             "introduced": known.title
             if any(entry.figure.paper == known.title for entry in facts.entries)
             else "",
@@ -63,26 +62,6 @@ def _summary(text: str) -> str:
     """The sentence without the method's name before it."""
     _, colon, said = text.partition(": ")
     return f"{said[:1].upper()}{said[1:]}" if colon else text
-
-
-def _row(block: Any, table: str, each: Contender) -> dict[str, Any]:
-    gain = each.gain
-    low, high = gain.interval if gain is not None and gain.interval else (None, None)
-    return {
-        "place": block_name(block),
-        "address": block_address("leaderboard", block, table),
-        "table": table,
-        "variant": method_name(each.row.method, each.row.backbone, True),
-        "rank": span(*each.ranks["any"]) if each.ranks else "–",
-        "score": with_spread(each.score.mean, each.score.std),
-        "gain": "" if gain is None else f"{gain.difference:+.2f}",
-        "at": None if gain is None else gain.difference,
-        "interval": "" if low is None else f"{low:+.2f} to {high:+.2f}",
-        "strip": "" if gain is None else strip(low, gain.difference, high, 10.0),
-        "megabytes": each.megabytes,
-        "seconds": each.seconds,
-        "seeds": len(each.score.by_seed),
-    }
 
 
 def _curves(facts: Facts, block: Any, name: str) -> dict[str, Any]:

@@ -78,9 +78,9 @@ def test_an_address_is_letters_digits_and_dashes(text: str, address: str) -> Non
 
 
 def test_an_interval_that_leaves_its_line_ends_in_an_arrow() -> None:
-    assert strip(-1.0, 0.5, 2.0, 3.0).count("tip") == 0
-    assert strip(-1.0, 0.5, 9.0, 3.0).count("tip") == 1
-    assert strip(-9.0, 0.5, 9.0, 3.0).count("tip") == 2
+    assert strip((-1.0, 2.0), 0.5, 3.0).count("tip") == 0
+    assert strip((-1.0, 9.0), 0.5, 3.0).count("tip") == 1
+    assert strip((-9.0, 9.0), 0.5, 3.0).count("tip") == 2
 
 
 def test_at_most_six_names_stand_in_a_drawing() -> None:
