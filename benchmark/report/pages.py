@@ -14,6 +14,7 @@ from fedsub.benchmark.analysis.public_records import load
 from fedsub.benchmark.analysis.scores import Leaderboard
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.report.claims import write_claims
+from fedsub.benchmark.report.overview import write_overview
 from fedsub.benchmark.report.public_code import write_authors_page
 from fedsub.benchmark.report.reproduction import write_reproduction
 from fedsub.benchmark.report.site.build import write_site
@@ -52,4 +53,5 @@ def write_report(results: Path, own: Sequence[str] = ()) -> list[Path]:
     if (page_of_authors := write_authors_page(results, stored)) is not None:
         paths.append(page_of_authors)
     facts = Facts(boards, theirs, entries, findings, with_authors(runs, boards), arena_of(results))
+    paths.append(write_overview(results, facts.headline, facts.arena))
     return [*paths, write_site(results, facts)]

@@ -152,7 +152,7 @@ def method_name(method: str, backbone: str = "") -> str:
 
 
 def arena_of(results: Path) -> dict[str, Any] | None:
-    """The arena's ranking: a sentence `says` and rows `ranking`, each a dict with `method`; None without."""
+    """What `report.arena.to_dict` wrote; None without."""
     path = results / ARENA
     found: dict[str, Any] | None = json.loads(path.read_text("utf-8")) if path.is_file() else None
     return found

@@ -55,11 +55,22 @@ def test_records_without_any_printed_figure_make_a_site(tmp_path: Path) -> None:
 
 def test_an_arena_is_shown_where_there_is_one(tmp_path: Path) -> None:
     assert "data/arena.js" not in site_of(tmp_path, "mine")
-    arena = {"says": "FedSGD leads.", "ranking": [{"method": "fedsgd", "rank": "1.5"}]}
+    row = {
+        "method": "fedsgd",
+        "rank": [1.5, 1.0, 2.25],
+        "gain": [2.0, None, None],
+        "places": [1, 3],
+        "wins": 2,
+    }
+    row |= {"over_local": [0.9, 0.8, 1.0], "over_fedavg": None, "tuning": 1.0, "default_rank": None}
+    row |= {"megabytes": 160.8, "seconds": 0.115, "privacy": ""}
+    arena = {"ranking": [row], "graphs": 3, "trials": 20, "smaller": [], "unranked": {}}
     (tmp_path / "arena.json").write_text(json.dumps(arena))
     files = site_of(tmp_path)
-    assert "FedSGD leads." in files["index.html"]
-    assert "fedsgd" in files["data/arena.js"]
+    assert "has the best mean rank of 1 methods over 3 graphs: 1.50" in files["index.html"]
+    assert "1.00 to 2.25" in files["data/arena.js"]
+    assert "1–3" in files["data/arena.js"]
+    assert "1.50 [1.00, 2.25]" in (tmp_path / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_documentation_beside_it_is_kept_and_linked(tmp_path: Path) -> None:
