@@ -123,9 +123,8 @@ def test_a_kept_cell_is_not_run_again(tmp_path: Path) -> None:
     assert len(seen) == 4
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_what_cells_leave_beside_their_records_is_asked_for_by_name(tmp_path: Path, workers: int) -> None:
-    seeds = {**SMALL, "seeds": 2, "workers": workers}
+def test_what_cells_leave_beside_their_records_is_asked_for_by_name(tmp_path: Path) -> None:
+    seeds = {**SMALL, "seeds": 2, "workers": 2}
     found = run(dataset=GRAPH, method=MyMethod, results=tmp_path, save="predictions", **seeds)
     for record in found:
         with np.load(folder_of(tmp_path, record.key) / "predictions.npz") as saved:
