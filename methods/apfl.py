@@ -91,7 +91,7 @@ class APFL(TwinMethod):
         self.optimiser.zero_grad(set_to_none=True)
         self.inputs.renew_gradients()
         blended = {name: value.requires_grad_() for name, value in self.blended().items()}
-        forward, outputs_of = self.backbone.forward_to_read, self.outputs_of
+        forward, outputs_of = self.backbone.forward_to_read, self.setting.architecture.outputs_of
         shared = self.task.loss(outputs_of(forward(self.inputs, self.parameters, self.dropout)))
         loss = self.personal_task.loss(outputs_of(forward(self.inputs, blended, self.personal_dropout)))
         (shared + loss).backward()

@@ -53,7 +53,7 @@ class Ditto(TwinMethod):
         """One step of both models; returns the personal ones' objective, ()."""
         self.optimiser.zero_grad(set_to_none=True)
         self.inputs.renew_gradients()
-        forward, outputs_of = self.backbone.forward_to_read, self.outputs_of
+        forward, outputs_of = self.backbone.forward_to_read, self.setting.architecture.outputs_of
         shared = self.task.loss(outputs_of(forward(self.inputs, self.parameters, self.dropout)))
         loss = self.objective(outputs_of(forward(self.inputs, self.personal(), self.personal_dropout)))
         (shared + loss).backward()

@@ -135,7 +135,7 @@ class FedALA(FederatedMethod):
         }
         with torch.enable_grad():
             logits = self.backbone.forward_to_read(self.inputs, lower | mixed)
-            losses = self._losses(self.outputs_of(logits), rows)
+            losses = self._losses(self.setting.architecture.outputs_of(logits), rows)
             gradients = torch.autograd.grad(losses.sum(), list(mixed.values()), allow_unused=True)
         for (name, weight), gradient in zip(self.mixture.items(), gradients, strict=True):
             if gradient is not None:

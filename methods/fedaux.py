@@ -73,6 +73,8 @@ class FedAuxOptions(Options):
     options=FedAuxOptions,
     tasks=BOTH_TASKS,
     backbones=("gcn", "graphsage", "mlp", "gat"),
+    # The softmax is over those who took part.
+    tells_attendance=True,
     exchanges="model parameters, auxiliary vectors",
 )
 class FedAux(FederatedMethod):
@@ -82,8 +84,6 @@ class FedAux(FederatedMethod):
     """
 
     options: FedAuxOptions
-    # The softmax is over those who took part.
-    tells_attendance = True
 
     @property
     def unshared(self) -> tuple[str, ...]:

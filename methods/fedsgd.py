@@ -17,6 +17,7 @@ from torch import Tensor
 
 from fedsub.methods.core.base import FederatedMethod, register
 from fedsub.methods.core.channel import Message
+from fedsub.methods.core.participation import weights_among
 from fedsub.methods.core.sizes import unformed
 from fedsub.methods.core.training import communicate
 from fedsub.methods.stacked.inputs import Inputs
@@ -58,7 +59,8 @@ class FedSGD(FederatedMethod):
         """One start, with a leading axis of length 1."""
         if not self.one_model:
             return super().initial_parameters()
-        return stack(self.draw_start(), 1, self.device)
+        start = self.backbone.initial(self.federation.width, self.task.width, self.generator)
+        return stack(start, 1, self.device)
 
     def make_optimiser(self, parameters: list[Tensor]) -> torch.optim.Optimizer:
         """The server's."""
@@ -70,7 +72,7 @@ class FedSGD(FederatedMethod):
         """Σ_k p_k L_k, (); its gradient is the server's average of the clients' gradients."""
         if not self.one_model:
             return super().objective(logits)
-        return torch.dot(self.weights_among(self.working), self.task.client_loss(logits))
+        return torch.dot(weights_among(self.shares, self.working), self.task.client_loss(logits))
 
     def local_epoch(self) -> Tensor:
         """One step of the server; the loss is scaled so that the record's mean over clients is Σ p_k L_k."""
@@ -98,7 +100,7 @@ class FedSGD(FederatedMethod):
         """The server's parameters after a step on the averaged gradient; name → (1, …)."""
         if not self.one_model:
             return super().aggregate(sent)
-        weights = self.weights_among(self.working)
+        weights = weights_among(self.shares, self.working)
         for name, gradient in unprefixed(GRADIENT, sent).items():
             if not gradient.is_meta:
                 self.parameters[name].grad = (

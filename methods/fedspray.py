@@ -42,6 +42,7 @@ from fedsub.datasets.limits import Count, NonNegative, Share
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import FederatedMethod, Options, register
 from fedsub.methods.core.channel import Message
+from fedsub.methods.core.participation import local_epochs
 from fedsub.methods.core.tasks import NodeClassification
 from fedsub.methods.stacked.activation import activate, add_bias
 from fedsub.methods.stacked.features import Features
@@ -163,7 +164,8 @@ class FedSpray(FederatedMethod):
         """The GNN's start; drawn before the encoder's, so that λ₁ = 0 trains exactly as Local."""
         parameters = super().initial_parameters()
         if self.options.initialisation == "uniform":
-            start = self.draw_start()
+            width, classes = self.federation.width, self.task.width
+            start = self.backbone.initial(width, classes, self.generator)
             for value in start.values():
                 value.uniform_(0, 1, generator=self.generator)
             parameters = stack(start, self.federation.clients, self.device)
@@ -256,14 +258,14 @@ class FedSpray(FederatedMethod):
     def train_encoder(self) -> None:
         """Phase 2, eqs. (11)–(13): E epochs on ω and the training nodes' proxies."""
         with torch.no_grad():
-            outputs = self.outputs_of(self.logits(None))
+            outputs = self.setting.architecture.outputs_of(self.logits(None))
             weight = self.options.lambda2 * self.task.train_weight
             predicted = Targets.of(outputs[self.task.train], weight)
             if self.options.projector == "classifier":
                 for part in ("weight", "bias"):
                     own = self.encoder[f"projector.{part}"]
                     own.copy_(renewed(self.encoder[f"classifier.{part}"], own, self.present))
-        for _ in self.local_epochs():
+        for _ in local_epochs(self):
             self.encoder_optimiser.zero_grad(set_to_none=True)
             self.train_features.renew_gradients()
             if self.proxy_optimiser is not None:

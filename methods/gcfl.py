@@ -94,13 +94,13 @@ class GCFLPlusOptions(SplitOptions):
     paper="Xie et al. 2021",
     options=GCFLOptions,
     tasks=BOTH_TASKS,
+    # A cluster none of whose clients took part keeps its model.
+    tells_attendance=True,
 )
 class GCFL(FederatedMethod):
     """FedAvg until the first split; then every cluster has a server model of its own."""
 
     reads_labelled_alone = True
-    # A cluster none of whose clients took part keeps its model.
-    tells_attendance = True
     server_state: ClassVar[tuple[str, ...]] = ("clusters", "changes", "first_split")
 
     clusters: Tensor
@@ -205,6 +205,7 @@ class GCFL(FederatedMethod):
     paper="Xie et al. 2021",
     options=GCFLPlusOptions,
     tasks=BOTH_TASKS,
+    tells_attendance=True,
     exchanges="model parameters, gradient norms",
 )
 class GCFLPlus(GCFL):

@@ -139,11 +139,6 @@ class AdaFGL(FederatedMethod):
         super().build()
         self.kept, self.homophily = self.received, torch.zeros_like(self.shares)
 
-    @property
-    def sending_rounds(self) -> int:
-        """Those of the first step."""
-        return self.federated_rounds
-
     def initial_parameters(self) -> Parameters:
         """FedAvg's start, and the same networks of the second step for every client."""
         options, clients = self.options, self.federation.clients

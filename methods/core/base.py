@@ -20,7 +20,8 @@ from fedsub.methods.core import tasks
 from fedsub.methods.core.channel import Channel, Message
 from fedsub.methods.core.info import MethodInfo
 from fedsub.methods.core.info import Options as Options
-from fedsub.methods.core.participation import Attendance, local_epochs
+from fedsub.methods.core.participation import Attendance, begin_round, local_epochs
+from fedsub.methods.core.privacy import check_accountant
 from fedsub.methods.core.schedule import Schedule
 from fedsub.methods.core.setting import Setting
 from fedsub.methods.core.tasks import Task
@@ -79,8 +80,6 @@ class FederatedMethod:
     """
 
     info: ClassVar[MethodInfo]
-    tells_attendance: ClassVar[bool] = False
-    """Whether who sees the averaged models sees in them who took part in a round."""
     client_state: ClassVar[tuple[str, ...]] = (
         "parameters",
         "optimiser",
@@ -143,7 +142,7 @@ class FederatedMethod:
     them."""
     attendance: Attendance
 
-    # Of the round, set by `attend`:
+    # Of the round, set by `begin_round`:
     weights: Tensor
     """(K,), sum 1, the p_k among those present, 0 for the others."""
     present: Tensor
@@ -187,7 +186,7 @@ class FederatedMethod:
         check_begins(self.info.name, self.parameters, self.unshared)
         self.optimiser = self.make_optimiser(list(self.parameters.values()))
         self.shares = self.client_weights().to(self.device)
-        self.attend(1)
+        begin_round(self, 1)
         self.received = {name: self.parameters[name].detach()[:1].clone() for name in self.shared()}
         self.channel.models = frozenset(self.received)
         self.channel.check_sends()
@@ -208,15 +207,8 @@ class FederatedMethod:
         uplink = Uplink.of(schedule, self.setting.seed)
         self.channel = Channel(clients, uplink)
         self.channel.everyone = not self.partial
-        if uplink is not None:
-            self.extras |= uplink.figures(
-                schedule, self.attendance, self.sending_rounds, self.tells_attendance
-            )
-
-    @property
-    def sending_rounds(self) -> int:
-        """In how many rounds, the first ones, models are sent; overridden where clients go on alone."""
-        return self.schedule.rounds
+        if schedule.privacy_noise:
+            check_accountant()
 
     @property
     def breaks_privacy(self) -> str:
@@ -261,12 +253,9 @@ class FederatedMethod:
         return self.backbone.prepare(graph, features, sizes, self.task.width, self.device, **further)
 
     def initial_parameters(self) -> Parameters:
-        """The same start for every client."""
-        return stack(self.draw_start(), self.federation.clients, self.device)
-
-    def draw_start(self) -> Parameters:
-        """One client's parameters, drawn as the backbone says, without the client axis."""
-        return self.backbone.initial(self.federation.width, self.task.width, self.generator)
+        """The same start for every client, drawn as the backbone says."""
+        start = self.backbone.initial(self.federation.width, self.task.width, self.generator)
+        return stack(start, self.federation.clients, self.device)
 
     def make_optimiser(self, parameters: list[Tensor]) -> torch.optim.Optimizer:
         """For parameters (K, …), by the schedule: Adam whose state is kept across rounds, or plain gradient
@@ -296,39 +285,10 @@ class FederatedMethod:
 
     # ------------------------------------------------------------------- round
 
-    def attend(self, round_number: int) -> None:
-        """Begin a round (from 1): say who takes part in it and who receives at its end."""
-        self.round_number = round_number
-        if round_number > 1 and not self.partial:
-            return
-        self.epochs = self.attendance.epochs[round_number - 1].to(self.device)
-        self.present, self.receiving = (
-            self.attendance.present(number).to(self.device) for number in (round_number, round_number + 1)
-        )
-        self.working = self.channel.sending = self.present
-        self.channel.receiving = self.receiving
-        self.weights = self.weights_among(self.present)
-
-    def weights_among(self, chosen: Tensor) -> Tensor:
-        """The p_k of those chosen, (K,) bool, scaled to sum 1, and 0 for the others; (K,). Even, if none of
-        them weighs anything."""
-        if not self.partial:
-            return self.shares
-        share = self.shares * chosen
-        share = share if share.sum() > 0 else chosen.to(share.dtype)
-        return share / share.sum()
-
-    def local_epochs(self) -> Iterator[None]:
-        """One turn for each local epoch of the round, with `working` set."""
-        for working in local_epochs(self.epochs):
-            self.working = working
-            yield
-        self.working = self.present
-
     def train_round(self) -> Tensor:
         """The local epochs of the round; returns the last one's loss, ()."""
         loss = torch.zeros((), device=self.device)
-        for _ in self.local_epochs():
+        for _ in local_epochs(self):
             loss = self.local_epoch()
         return loss
 
@@ -336,7 +296,7 @@ class FederatedMethod:
         """One full-batch step of every client; returns the loss, ()."""
         self.optimiser.zero_grad(set_to_none=True)
         self.inputs.renew_gradients()
-        loss = self.objective(self.outputs_of(self.logits(self.dropout)))
+        loss = self.objective(self.setting.architecture.outputs_of(self.logits(self.dropout)))
         loss.backward()
         self.step()
         return loss.detach()
@@ -350,10 +310,6 @@ class FederatedMethod:
         if trains(dropout):
             return self.backbone.forward_to_read(self.inputs, self.parameters, dropout)
         return self.backbone.forward(self.inputs, self.parameters, dropout)
-
-    def outputs_of(self, logits: Tensor) -> Tensor:
-        """What is trained on and scored, (n, C), as the setting's architecture says."""
-        return self.setting.architecture.outputs_of(logits)
 
     def objective(self, logits: Tensor) -> Tensor:
         """Sum over clients of each client's local loss, (), of the outputs; parameters are disjoint, so one
@@ -400,7 +356,7 @@ class FederatedMethod:
         schedule keeps it on."""
         dropout = self.dropout.scoring() if self.schedule.evaluate_dropout else None
         with torch.no_grad():
-            outputs, rows = self.outputs_of(self.logits(dropout)), self.setting.rows
+            outputs, rows = self.setting.architecture.outputs_of(self.logits(dropout)), self.setting.rows
             return outputs if rows is None else outputs[rows]
 
     def node_embedding(self) -> Tensor:

@@ -47,6 +47,8 @@ class MethodInfo:
     """The name in `extras` of how many nodes a run cannot protect, and why, if it counts them."""
     merged: bool = False
     """Whether it trains on one client that holds every node and every edge."""
+    tells_attendance: bool = False
+    """Whether who sees the averaged models sees in them who took part in a round."""
     needs_everyone: str = ""
     """Why no client may be absent from a round; empty if one may."""
     version: int = 1

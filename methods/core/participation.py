@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -73,7 +74,32 @@ class Attendance:
         return self.epochs[min(round_number, len(self.epochs)) - 1] > 0
 
 
-def local_epochs(epochs: Tensor) -> Iterator[Tensor]:
-    """For each epoch until the last client is done, who is still at work, (K,) bool; `epochs` (K,)."""
-    for number in range(int(epochs.max())):
-        yield epochs > number
+def begin_round(method: Any, number: int) -> None:
+    """Begin a round (from 1) of a method: say who takes part in it, and who receives at its end."""
+    method.round_number = number
+    if number > 1 and not method.partial:
+        return
+    attendance, device = method.attendance, method.device
+    method.epochs = attendance.epochs[number - 1].to(device)
+    method.present, method.receiving = (attendance.present(each).to(device) for each in (number, number + 1))
+    method.working = method.channel.sending = method.present
+    method.channel.receiving = method.receiving
+    method.weights = weights_among(method.shares, method.present)
+
+
+def local_epochs(method: Any) -> Iterator[None]:
+    """One turn for each local epoch of a method's round, with `working` set."""
+    for number in range(int(method.epochs.max())):
+        method.working = method.epochs > number
+        yield
+    method.working = method.present
+
+
+def weights_among(shares: Tensor, chosen: Tensor) -> Tensor:
+    """The shares p_k, (K,), of those chosen, (K,) bool, scaled to sum 1, and 0 for the others; (K,). Even, if
+    none of them weighs anything."""
+    if bool(chosen.all()):
+        return shares
+    share = shares * chosen
+    share = share if share.sum() > 0 else chosen.to(share.dtype)
+    return share / share.sum()

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -54,13 +55,17 @@ def clip(update: Tensor, norm: float) -> Tensor:
     return torch.where(length > norm, update * (norm / length.clamp(min=norm)), update)
 
 
+def check_accountant() -> Any:
+    """Opacus' accountants. Raises UserError where it is not installed."""
+    return needed("opacus", "privacy", "privacy_noise", "set privacy_noise=0").accountants
+
+
 def epsilon(noise: float, rates: Sequence[float], delta: float) -> float:
     """ε of one round for each of the sampling rates; 0 without any round.
 
     Raises UserError where Opacus is not installed.
     """
-    opacus = needed("opacus", "privacy", "privacy_noise", "set privacy_noise=0")
-    accountant = opacus.accountants.RDPAccountant()
+    accountant = check_accountant().RDPAccountant()
     for rate in rates:
         accountant.step(noise_multiplier=noise, sample_rate=rate)
     return float(accountant.get_epsilon(delta)) if rates else 0.0

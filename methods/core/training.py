@@ -19,6 +19,7 @@ from fedsub.datasets.graph import Dataset
 from fedsub.methods.core.base import FederatedMethod
 from fedsub.methods.core.channel import Message
 from fedsub.methods.core.metrics import Metric
+from fedsub.methods.core.participation import begin_round
 from fedsub.methods.core.rounds import Round
 from fedsub.methods.core.schedule import LAST, SELECTED_BESIDES, Schedule
 from fedsub.methods.core.selection import Curve, History
@@ -139,6 +140,10 @@ def train(
         progress.done = number
         if checkpoint is not None and state is not None and number < schedule.rounds:
             checkpoint.after_round(state)
+    uplink = method.channel.uplink
+    if uplink is not None:
+        told, sent = method.info.tells_attendance, method.channel.encoded_rounds
+        method.extras |= uplink.figures(schedule, method.attendance, sent, told)
     method.finish()
     sizes = task.federation.sizes.numpy()
     history = History.of(progress.rounds, progress.evaluations, progress.losses, sizes)
@@ -147,7 +152,7 @@ def train(
 
 def start_round(method: FederatedMethod, number: int) -> Tensor:
     """Begin a round (from 1) and train locally; returns the last epoch's loss, ()."""
-    method.attend(number)
+    begin_round(method, number)
     return method.train_round()
 
 

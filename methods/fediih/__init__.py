@@ -53,7 +53,7 @@ from fedsub.methods.fediih.routing import Routing
 from fedsub.methods.stacked.activation import Dropout, add_bias
 from fedsub.methods.stacked.architecture import Architecture
 from fedsub.methods.stacked.mixing import renewed
-from fedsub.methods.stacked.parameters import Parameters, prefixed, uniform
+from fedsub.methods.stacked.parameters import Parameters, prefixed, stack, uniform
 from fedsub.methods.stacked.propagation import propagate
 from fedsub.methods.stacked.segments import segment_product
 
@@ -125,7 +125,7 @@ class FedIIH(FederatedMethod):
             raise UserError("fediih's first layer reads the features as they are: set input_norm=false")
         return replace(given, backbone="mlp", head="linear")
 
-    def draw_start(self) -> Parameters:
+    def initial_parameters(self) -> Parameters:
         """Uniform in ±1/√(F·D), biases too; the prior's means from N(0, 1)."""
         options = self.options
         inner, hidden = self.federation.width, options.factors * options.width
@@ -136,7 +136,7 @@ class FedIIH(FederatedMethod):
             start |= prefixed(name, {"weight": weight, "bias": bias})
         if options.variational > 0:
             start[PRIOR] = torch.randn(options.factors, options.width, generator=self.generator)
-        return start
+        return stack(start, self.federation.clients, self.device)
 
     # ------------------------------------------------------------------ network
 

@@ -53,6 +53,7 @@ from fedsub.datasets.ranges import tunable
 from fedsub.datasets.seeding import stream
 from fedsub.methods.core.base import Options, register
 from fedsub.methods.core.channel import Message
+from fedsub.methods.core.participation import weights_among
 from fedsub.methods.core.sizes import unformed
 from fedsub.methods.core.tasks import NodeClassification
 from fedsub.methods.fedlap.spectrum import misread_eigenpairs, roughness, smallest_eigenpairs
@@ -246,7 +247,7 @@ class FedLap(FedSGD):
         """Of each node's part of R, (m,): 1 if a client that works in this epoch holds it, or the sum of the
         p_k of those that do."""
         weighted = self.options.parts == "weighted"
-        of_client = self.weights_among(self.working) if weighted else self.working.float()
+        of_client = weights_among(self.shares, self.working) if weighted else self.working.float()
         held, none = of_client[self.task.client], torch.zeros(len(self.degree), device=self.device)
         return none.scatter_reduce(0, self.position, held, "sum" if weighted else "amax")
 

@@ -11,6 +11,7 @@ import torch.nn.functional as functional
 from fedsub.datasets.errors import UserError
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
+from fedsub.methods.core.participation import begin_round
 from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import end_round, start_round, train
 from fedsub.methods.fedaux import VECTOR
@@ -102,7 +103,7 @@ def test_with_beta_zero_and_absent_clients_it_is_the_mean_of_those_present():
     schedule = replace(SCHEDULE, participation=0.5, rounds=4)
     method = Clients(schedule, dropout=0.5).create("fedaux", {"beta": 0.0})
     method.build()
-    method.attend(1)
+    begin_round(method, 1)
     start_round(method, 1)
     before = method.parameters[VECTOR].detach().clone()
     end_round(method)
@@ -141,7 +142,7 @@ def test_the_mean_cosine_is_over_clients_that_send_their_vector():
     """Of four clients the last two are gone before the first round."""
     method = Clients(replace(SCHEDULE, leavers="2@1+3@1"), clients=4).create("fedaux")
     method.build()
-    method.attend(1)
+    begin_round(method, 1)
     start_round(method, 1)
     first, second = method.parameters[VECTOR].detach().flatten(1)[:2].clone()
     end_round(method)

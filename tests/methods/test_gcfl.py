@@ -14,6 +14,7 @@ from fedsub.datasets.partition import Partition
 from fedsub.datasets.splits import make_split
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
+from fedsub.methods.core.participation import begin_round
 from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import end_round, start_round, train
 from fedsub.methods.gcfl import GCFL, GCFLPlus, minimum_cut, time_warping_distances
@@ -143,7 +144,7 @@ def test_a_stragglers_norm_is_of_its_own_last_step():
         norms[epochs] = method.norm.clone()
     method = create("gcfl+", federation, Schedule(rounds=1, local_epochs=3, stragglers=0.5), **fixed)
     method.build()
-    method.attend(1)
+    begin_round(method, 1)
     start_round(method, 1)
     own = method.epochs.tolist()
     assert isinstance(method, GCFLPlus)

@@ -9,6 +9,7 @@ import torch
 
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
+from fedsub.methods.core.participation import begin_round
 from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import start_round
 from tests.methods.core.test_participation import CASES
@@ -26,7 +27,7 @@ def built(name: str, options: dict[str, Any], outputs: str) -> FederatedMethod:
         name, options, make_setting(federation, network, SCHEDULE, seed=1, merged=merged)
     )
     method.build()
-    method.attend(1)
+    begin_round(method, 1)
     return method
 
 

@@ -19,7 +19,7 @@ from fedsub.datasets.errors import UserError
 from fedsub.datasets.partition import partition
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
-from fedsub.methods.core.participation import Attendance
+from fedsub.methods.core.participation import Attendance, begin_round, weights_among
 from fedsub.methods.core.server_rules import ServerRule
 from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.tasks import NodeClassification
@@ -102,7 +102,7 @@ def unchanged(before: dict[str, Tensor], after: dict[str, Tensor], who: Tensor) 
 def rounds_of(method: FederatedMethod) -> Iterator[int]:
     method.build()
     for number in range(1, method.schedule.rounds + 1):
-        method.attend(number)
+        begin_round(method, number)
         yield number
 
 
@@ -204,7 +204,7 @@ def test_a_round_of_fedavg_by_hand() -> None:
         assert torch.equal(value[1], first[name][1])  # it left: it receives nothing
         assert torch.equal(value[0], value[2])
     start = {name: value.detach().clone() for name, value in method.parameters.items()}
-    method.attend(2)
+    begin_round(method, 2)
     start_round(method, 2)
     own = {name: value.detach().clone() for name, value in method.parameters.items()}
     end_round(method)
@@ -333,9 +333,9 @@ def test_weights_of_present_clients_without_training_nodes_are_even() -> None:
     method = registry.create("fedavg", {}, setting)
     method.build()
     method.shares = torch.tensor([1.0, 0.0, 0.0])
-    assert method.weights_among(torch.tensor([False, True, True])).tolist() == [0.0, 0.5, 0.5]
+    assert weights_among(method.shares, torch.tensor([False, True, True])).tolist() == [0.0, 0.5, 0.5]
     value = torch.arange(3.0).view(3, 1)
-    assert weighted_mean(value, method.weights_among(torch.tensor([True, True, False]))).item() == 0.0
+    assert weighted_mean(value, weights_among(method.shares, torch.tensor([True, True, False]))).item() == 0.0
 
 
 def test_the_rate_is_the_chance_of_those_who_have_not_left() -> None:

@@ -18,6 +18,7 @@ from fedsub.datasets.seeding import stream
 from fedsub.datasets.splits import make_split
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
+from fedsub.methods.core.participation import begin_round
 from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import start_round, train
 from fedsub.methods.fedlap import LEARNED, FedLap
@@ -254,7 +255,7 @@ def test_the_part_of_a_client_that_is_absent_is_left_out(parts):
     near, federation = neighbours_of(method.federation), method.federation
     clients = federation.client[federation.origin.argsort()].tolist()
     for number in (1, 2, 3):
-        method.attend(number)
+        begin_round(method, number)
         present, share = method.present.tolist(), method.weights.tolist()
         assert not present[0]
         assert sum(present) > 1

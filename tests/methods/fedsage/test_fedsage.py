@@ -15,6 +15,7 @@ from fedsub.datasets.partition.base import Partition
 from fedsub.datasets.splits import make_split
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
+from fedsub.methods.core.participation import begin_round
 from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import train
 from fedsub.methods.fedsage import FedSagePlus, FedSageTrue, missing_neighbours
@@ -234,7 +235,7 @@ def test_averaged_gradients_move_one_model_as_they_move_a_copy_at_every_client(
     copies = registry.create(name, options | {"average": "models"}, setting)
     copies.build()
     for number in range(3):
-        copies.attend(number + 1)
+        begin_round(copies, number + 1)
         copies.optimiser.zero_grad(set_to_none=True)
         copies.objective(copies.logits(copies.dropout)).backward()
         for value in copies.parameters.values():

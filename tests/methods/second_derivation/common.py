@@ -16,6 +16,7 @@ from fedsub.datasets.registry import load
 from fedsub.datasets.splits import make_split
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
+from fedsub.methods.core.participation import begin_round
 from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import end_round, start_round
 from fedsub.methods.stacked.parameters import Parameters
@@ -77,7 +78,7 @@ class Pair:
 
     def compare(self, number: int) -> Parameters:
         """Play a round of the stacked method; its clients must hold what the models hold. Returns a copy."""
-        self.method.attend(number)
+        begin_round(self.method, number)
         start_round(self.method, number)
         end_round(self.method)
         assert gap(self.method.parameters, self.models) < TOLERANCE

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
+from fedsub.methods.core.participation import begin_round
 from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, numbers
 from tests.methods.second_derivation.common import Pair
@@ -36,7 +37,7 @@ class Turn:
 def turn(pair: Pair, number: int) -> Turn:
     """The round that the stacked method draws."""
     method = pair.method
-    method.attend(number)
+    begin_round(method, number)
     present = _those(method.present)
     training = [int(pair.parts[client]["train"].sum()) for client in present]
     weights = [size / sum(training) for size in training]

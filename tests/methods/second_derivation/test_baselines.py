@@ -24,6 +24,7 @@ import pytest
 import torch
 
 from fedsub.datasets.federation import Federation
+from fedsub.methods.core.participation import begin_round
 from fedsub.methods.core.training import end_round, start_round
 from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import numbers, optimiser_of
@@ -169,7 +170,7 @@ def test_fedsgd(federation: Federation, backbone: str, schedule: dict[str, Any])
         counts = torch.ones_like(counts)
     sent = 0
     for number in range(1, method.schedule.rounds + 1):
-        method.attend(number)
+        begin_round(method, number)
         present = method.present.nonzero().flatten().tolist()
         for _ in range(method.schedule.local_epochs):
             optimiser.zero_grad()

@@ -41,6 +41,7 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from fedsub.datasets.federation import Federation
+from fedsub.methods.core.participation import begin_round
 from fedsub.methods.core.training import end_round, start_round
 from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import mean, numbers, optimiser_of
@@ -262,7 +263,7 @@ class Loop:
         """Rounds of both; models must agree after each, predictions and bytes at the end."""
         schedule = self.method.schedule
         for number in range(1, schedule.rounds + 1):
-            self.method.attend(number)
+            begin_round(self.method, number)
             present = self.method.present.nonzero().flatten().tolist()
             receiving = self.method.receiving.nonzero().flatten().tolist()
             start_round(self.method, number)

@@ -34,6 +34,7 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from fedsub.datasets.federation import Federation
+from fedsub.methods.core.participation import begin_round
 from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, numbers
 from tests.methods.second_derivation.common import COMMUNITY, TOLERANCE, Pair, divided
@@ -203,7 +204,7 @@ class Loop:
     def play(self, number: int) -> list[Tensor]:
         """One round of both, which must agree, in what clients hold and predict; Ω of every factor."""
         method = self.pair.method
-        method.attend(number)
+        begin_round(method, number)
         present, receiving = (m.nonzero().flatten().tolist() for m in (method.present, method.receiving))
         self.train(present)
         omega = self.exchange(present, receiving)

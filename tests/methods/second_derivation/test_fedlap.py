@@ -45,6 +45,7 @@ from fedsub.datasets.federation import Federation
 from fedsub.datasets.graph import largest_component
 from fedsub.datasets.registry import load
 from fedsub.datasets.seeding import stream
+from fedsub.methods.core.participation import begin_round
 from fedsub.methods.core.training import end_round, start_round
 from fedsub.methods.stacked.architecture import OUTPUTS
 from fedsub.methods.stacked.parameters import Parameters
@@ -243,7 +244,7 @@ class Loop:
 
     def play(self, number: int) -> None:
         """One round of both, which must agree, in parameters, outputs and bytes."""
-        self.method.attend(number)
+        begin_round(self.method, number)
         present = self.method.present.nonzero().flatten().tolist()
         for _ in range(self.method.schedule.local_epochs):
             self.step(present)

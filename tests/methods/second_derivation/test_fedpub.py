@@ -31,6 +31,7 @@ from torch import Tensor
 
 import fedsub.methods.fedpub as implementation
 from fedsub.datasets.federation import Federation
+from fedsub.methods.core.participation import begin_round
 from fedsub.methods.fedpub.proxy import Proxy, make_proxy
 from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, numbers
@@ -102,7 +103,7 @@ class Run:
         """All rounds, twice; parameters, predictions and bytes must agree."""
         method, models = self.pair.method, self.pair.models
         for number in range(1, self.rounds + 1):
-            method.attend(number)
+            begin_round(method, number)
             self.round(number)
             self.pair.compare(number)
             said = [

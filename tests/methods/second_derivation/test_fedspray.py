@@ -35,6 +35,7 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from fedsub.datasets.federation import Federation
+from fedsub.methods.core.participation import begin_round
 from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, numbers, optimiser_of
 from tests.methods.oracle import forward
@@ -184,7 +185,7 @@ class Run:
         method, up, down = self.pair.method, 0, 0
         message = numbers(self.clients[0].encoder) + self.plan.proxies * self.class_proxies.numel()
         for number in range(1, self.rounds + 1):
-            method.attend(number)
+            begin_round(method, number)
             here = self.present[number - 1].nonzero().flatten().tolist()
             next_here = self.present[min(number, self.rounds - 1)].nonzero().flatten().tolist()
             self.round(here, next_here)

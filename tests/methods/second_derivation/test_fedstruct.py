@@ -36,6 +36,7 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from fedsub.datasets.federation import Federation
+from fedsub.methods.core.participation import begin_round
 from fedsub.methods.core.training import end_round, start_round
 from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.federations import small_federation
@@ -387,7 +388,7 @@ def compare(federation: Federation, plan: Plan) -> Loop:
     loop = Loop(federation, plan, start, method.schedule.weighting)
     optimiser = optimiser_of(loop.model, method.schedule)
     for number in range(1, method.schedule.rounds + 1):
-        method.attend(number)
+        begin_round(method, number)
         present = method.present.nonzero().flatten().tolist()
         start_round(method, number)
         end_round(method)

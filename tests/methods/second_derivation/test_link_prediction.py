@@ -26,6 +26,7 @@ from fedsub.datasets.federation import Federation
 from fedsub.datasets.seeding import torch_stream
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
+from fedsub.methods.core.participation import begin_round
 from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.tasks.link_prediction import NEGATIVES
 from fedsub.methods.core.training import end_round, start_round, train
@@ -121,7 +122,7 @@ class Loop:
 
     def round(self, number: int) -> None:
         """Local epochs; everyone draws in each of them, whoever trains in it."""
-        self.method.attend(number)
+        begin_round(self.method, number)
         epochs = self.method.epochs.tolist()
         for epoch in range(max(epochs)):
             pairs = self.fresh() if self.method.task.sampler else self.train
