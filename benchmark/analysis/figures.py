@@ -6,8 +6,12 @@ import shlex
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+
+import msgspec
 
 from fedsub.benchmark.analysis.agreement import CANNOT, DIFFERS, MATCHES, NOT_MEASURED, VANISHED, Verdict
 from fedsub.benchmark.analysis.causes import text_of
@@ -27,28 +31,26 @@ from fedsub.benchmark.analysis.published import (
 from fedsub.benchmark.analysis.scores import Leaderboard, Row
 from fedsub.benchmark.analysis.variants import Trial, trials_of
 from fedsub.benchmark.spec.protocol import AXES, Protocol, bare
+from fedsub.benchmark.spec.schema import read_as
 
 DECIMALS = 4
 """Decimals of numbers in `reproduction.json`."""
-_NO_FILES = "its files could not be had where the records are made"
-NOT_AT_HAND = {
-    "ogbn-arxiv": _NO_FILES,
-    "WikiCS": _NO_FILES,
-    "Flickr-SAINT": _NO_FILES,
-    "mean of 12 graphs": "a mean over graphs, which no one cell answers",
-    "ogbn-products": "the graph is not in the registry",
-    "CoraFull": "the graph is not in the registry",
-    "Penn94": "the graph is not in the registry",
-}
-"""Printed graphs that are not available where the records in git are made, and why; their records count."""
-NOT_BUILT = {
-    "TopFGL": "the method is not here",
-    "BDS-GCN": "the method is not here",
-}
-"""Printed methods without an implementation, and why."""
 NO_CELL = "no cell of any protocol answers it"
 Identity = tuple[Place, str]
 """Place and note of a printed figure."""
+
+
+class Unmeasured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the records in git cannot answer, and why (unmeasured.toml); records of it count."""
+
+    graph: dict[str, str]
+    method: dict[str, str]
+
+
+@cache
+def unmeasured() -> Unmeasured:
+    """By the printed names."""
+    return read_as(Path(__file__).with_name("unmeasured.toml"), Unmeasured)
 
 
 @dataclass(frozen=True)
@@ -184,7 +186,7 @@ def make_entries(
             found.append(planned[identity])
         else:
             _, _, graph, _, _, method, *_ = map(str, printed.place)
-            reason = NOT_AT_HAND.get(graph) or NOT_BUILT.get(method) or NO_CELL
+            reason = unmeasured().graph.get(graph) or unmeasured().method.get(method) or NO_CELL
             found.append(Entry(printed, "", "", None, Verdict(CANNOT, reason=reason), None))
     return found
 
@@ -223,8 +225,8 @@ def _planned(protocol: Protocol) -> Iterator[Entry]:
     for point in grid_points(protocol) if protocol.published else ():
         for metric in protocol.scores:
             for figure in answered_figures(protocol, metric, *point):
-                at_hand = NOT_AT_HAND.get(str(figure.place[2]))
-                reason = figure.cannot or (REFERENCE if metric == figure.reference else at_hand)
+                away = unmeasured().graph.get(str(figure.place[2]))
+                reason = figure.cannot or (REFERENCE if metric == figure.reference else away)
                 level = Verdict(CANNOT, reason=reason) if reason else Verdict(NOT_MEASURED)
                 where = dict(zip(AXES, point, strict=True))
                 command = command_of(protocol, where, metric, range(protocol.seeds))

@@ -10,7 +10,7 @@ from typing import Any
 
 from fedsub.benchmark.analysis.agreement import CANNOT, is_in_points, survives
 from fedsub.benchmark.analysis.claims import ON_AVERAGE, Claim, Column, Contrast, Side, load, load_claims
-from fedsub.benchmark.analysis.figures import NOT_AT_HAND
+from fedsub.benchmark.analysis.figures import unmeasured
 from fedsub.benchmark.analysis.judged import is_drawn_once
 from fedsub.benchmark.analysis.metrics import value_of
 from fedsub.benchmark.analysis.paired import (
@@ -316,7 +316,7 @@ def _printed_value(side: Side) -> float | None:
 
 def _is_away(side: Side) -> bool:
     """Whether the graph is not available where the records are made."""
-    return not NOT_AT_HAND.keys().isdisjoint(_printed_names(str(dict(side.point)["dataset"])))
+    return not unmeasured().graph.keys().isdisjoint(_printed_names(str(dict(side.point)["dataset"])))
 
 
 @cache

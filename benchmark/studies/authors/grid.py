@@ -30,7 +30,7 @@ def plan(code: PublicCode, request: Request) -> list[Cell]:
     """
     cells: dict[str, Cell] = {}
     methods = _methods(code, request.method)
-    for table, clients in code.tables if methods else ():
+    for table, clients in code.tables.items() if methods else ():
         asked = replace(
             request,
             table=(table,),
@@ -49,7 +49,7 @@ def plan(code: PublicCode, request: Request) -> list[Cell]:
     if not cells:
         raise UserError(
             f"{code.title}'s code runs none of these cells: it has {', '.join(code.methods)} on "
-            f"{', '.join(code.datasets)} in the tables {', '.join(dict(code.tables))}"
+            f"{', '.join(code.datasets)} in the tables {', '.join(code.tables)}"
         )
     return list(cells.values())
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from fedsub.benchmark.analysis.agreement import DIFFERS, MATCHES, NEEDS_RUNS
@@ -44,7 +45,7 @@ CELLS = ("--method", "local", "--seeds", "2", "--clients", "5", "--set", "rounds
 
 @pytest.fixture
 def _small_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    small = replace(CODES["fedpub"], datasets=(GRAPH,), tables=((TABLE, (5,)),))
+    small = msgspec.structs.replace(CODES["fedpub"], datasets=(GRAPH,), tables={TABLE: (5,)})
     monkeypatch.setitem(CODES, "fedpub", small)
 
 
@@ -135,7 +136,7 @@ def test_what_another_process_runs_is_left_to_it(
 @pytest.mark.parametrize("code", CODES.values(), ids=CODES.keys())
 def test_only_cells_that_its_tables_have_are_run(code: PublicCode) -> None:
     """A graph that a table does not have gives no record of ours to compare with."""
-    present = {replace(c, seed=0).key for table, _ in code.tables for c in grid_cells(load_protocol(table))}
+    present = {replace(c, seed=0).key for table in code.tables for c in grid_cells(load_protocol(table))}
     assert {replace(cell, seed=0).key for cell in plan(code, parse([]).request)} <= present
 
 
