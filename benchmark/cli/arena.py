@@ -19,12 +19,12 @@ from fedsub.benchmark.records.search import Block, Search, Standing, block_of
 from fedsub.benchmark.report.arena import write_arena
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.plan import Plan
-from fedsub.benchmark.spec.protocol import FOLDER, load_protocol
+from fedsub.benchmark.spec.protocol import ARENA, load_protocol
 from fedsub.benchmark.spec.request import Request
 from fedsub.benchmark.spec.space import TRIALS
 from fedsub.datasets.errors import UserError
 
-TABLE = str(FOLDER / "arena" / "arena.toml")
+TABLE = str(ARENA)
 REFERENCES = (LOCAL, FEDAVG)
 
 

@@ -27,6 +27,8 @@ from fedsub.datasets.options import OptionValue, Spec
 from fedsub.datasets.paths import PLUGIN
 
 FOLDER = Path(__file__).resolve().parents[1] / "protocols"
+ARENA = Path(__file__).with_name("arena.toml")
+"""The protocol of `fedsub arena`: apart from the tables, so that --all does not run it."""
 AXES = ("dataset", "partition", "clients", "method", "backbone")
 AT_ROUND = "@round"
 """Separates a score from the number of its round."""
