@@ -70,7 +70,7 @@ def _run_block(
     work: RunCell | None,
 ) -> None:
     """Both rungs on a block, then the final runs of what was found and of the defaults."""
-    how: dict[str, Any] = {"until": until, "work": work, "say": _say, "tell": _say}
+    how: dict[str, Any] = {"until": until, "work": work, "warn": _say, "inform": _say}
     tuned = run_searches(request, searches, references, (), cap, **how)
     finals = [
         cell
