@@ -40,6 +40,7 @@ from fedsub.datasets.partition import SCHEMES, Partition
 from fedsub.datasets.partition.base import clients_from, is_grouped, of_component
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import FederatedMethod
+from fedsub.methods.stacked.backbones import BACKBONES
 
 
 def run(
@@ -49,7 +50,7 @@ def run(
     method: Any = (),
     *,
     table: str | Sequence[str] = (),
-    backbone: str | Sequence[str] = (),
+    backbone: Any = (),
     seeds: int | Sequence[int] = (),
     results: str | Path | None = None,
     workers: int = 1,
@@ -71,6 +72,7 @@ def run(
     - `partition`: a scheme's name or path; a function `(dataset, clients, seed) -> array`; the client of
       every node, as an array, a list or a dict; a list of sets of nodes
     - `method`: a name or path, or a subclass of `FederatedMethod` marked by `@register`
+    - `backbone`: a name or path, or a function `(features, classes) -> torch.nn.Module`
     - `seeds`: how many, from 0, or a list
     - `results`: the folder that keeps the records; finished cells in it are not run again. None keeps nothing
     - `workers`: processes. With one, cells run in this process; with more, a script needs Python's usual
@@ -102,7 +104,7 @@ def run(
             settings,
             rerun=rerun,
             table=tuple(map(str, _listed(table))),
-            backbone=tuple(_listed(backbone)),
+            backbone=tuple(given.backbone(each) for each in _listed(backbone)),
             seeds=_seeds(seeds),
             results=folder,
             workers=workers,
@@ -137,7 +139,7 @@ def tune(
     method: Any = (),
     *,
     table: str | Sequence[str] = (),
-    backbone: str | Sequence[str] = (),
+    backbone: Any = (),
     trials: int = TRIALS,
     cap: float = CAP,
     results: str | Path | None = None,
@@ -173,7 +175,7 @@ def tune(
             method,
             settings,
             table=tuple(map(str, _listed(table))),
-            backbone=tuple(_listed(backbone)),
+            backbone=tuple(given.backbone(each) for each in _listed(backbone)),
             results=folder,
             workers=workers,
             threads=threads,
@@ -268,6 +270,15 @@ class _Given:
         if name in registry.names() and registry.find(name) is given:
             return name
         return self._add("method", name, given, custom.of_object(given), registry.names())
+
+    def backbone(self, given: Any) -> str:
+        """The name under which a network is known from here on."""
+        if isinstance(given, (str, Path)):
+            return str(given)
+        if not callable(given):
+            raise UserError(f"a backbone cannot be {given!r}: give a name, a path, a function or a class")
+        name = getattr(given, "__name__", "own").strip("<>")
+        return self._add("backbone", name, given, custom.of_object(given), BACKBONES.names())
 
     def _add(self, part: str, name: str, found: Any, digest: str, taken: Sequence[str]) -> str:
         # Brackets would be read as options.

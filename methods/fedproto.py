@@ -38,6 +38,7 @@ from fedsub.methods.core.base import FederatedMethod, Options, register
 from fedsub.methods.core.channel import Message
 from fedsub.methods.core.tasks import NodeClassification
 from fedsub.methods.stacked.activation import Dropout
+from fedsub.methods.stacked.architecture import NETWORKS
 
 FAR = 1e6
 """By which the prototype of a class that no client trains on is further than the furthest, squared."""
@@ -73,6 +74,7 @@ class FedProtoOptions(Options):
     title="FedProto",
     paper="Tan et al. 2022",
     options=FedProtoOptions,
+    backbones=NETWORKS,
     exchanges="class prototypes",
 )
 class FedProto(FederatedMethod):

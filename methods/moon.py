@@ -37,6 +37,7 @@ from fedsub.methods.core.channel import Message
 from fedsub.methods.core.tasks import NodeClassification
 from fedsub.methods.fedavg import FedAvg
 from fedsub.methods.stacked.activation import Dropout, activate, add_bias
+from fedsub.methods.stacked.architecture import NETWORKS
 from fedsub.methods.stacked.parameters import Parameters, linear_start, prefixed, stack
 from fedsub.methods.stacked.segments import Segments, segment_product
 
@@ -65,7 +66,14 @@ class MoonOptions(Options):
         return idle
 
 
-@register("moon", title="MOON", paper="Li et al. 2021", options=MoonOptions, tasks=BOTH_TASKS)
+@register(
+    "moon",
+    title="MOON",
+    paper="Li et al. 2021",
+    options=MoonOptions,
+    tasks=BOTH_TASKS,
+    backbones=NETWORKS,
+)
 class Moon(FedAvg):
     """FedAvg with a contrast between models in the local objective."""
 

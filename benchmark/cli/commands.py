@@ -70,6 +70,7 @@ def _named_files(command: Command) -> list[str]:
         *request.dataset,
         *request.method,
         *request.partition,
+        *request.backbone,
         getattr(command.options, "name", None) or "",
     ]
     texts += [text.partition("=")[2] for text in request.settings]

@@ -36,7 +36,7 @@ def print_listing(console: Console) -> None:
         [_graph_row(*graph) for graph in known.graphs()],
     )
     _table(console, "Options of generated graphs", ("name", "options"), known.options_of_graphs())
-    for title, kind in (("Partition schemes", "partition"), ("Splits", "split")):
+    for title, kind in (("Backbones", "backbone"), ("Partition schemes", "partition"), ("Splits", "split")):
         _table(console, title, ("name", "options", "what it does"), known.listed(kind))
     loaded = [protocols.load_protocol(name) for name in protocols.names()]
     _table(

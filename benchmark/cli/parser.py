@@ -25,7 +25,7 @@ FILTERS = {
     "method": ("M", "methods; options in brackets select or add exactly that variant"),
     "partition": ("P", "partition schemes"),
     "clients": ("K", "numbers of clients"),
-    "backbone": ("B", "networks: gcn, sgc, graphsage, mlp, gat, gprgnn"),
+    "backbone": ("B", "networks: gcn, sgc, graphsage, mlp, gat, gprgnn, or the path of a .py file"),
 }
 """Filters of cells and records: metavar and help."""
 _AS_SETTINGS = ("rounds", "kernel", "device", "task")

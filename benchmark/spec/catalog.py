@@ -302,12 +302,13 @@ def version_of_task(task: str) -> int:
 
 @_remembered
 def listed(kind: str) -> list[list[str]]:
-    """Name, options and one line on every one of the `partition` schemes or the `split`s; of one that cannot
-    be used, why."""
+    """Name, options and one line on every `partition` scheme, `split` or `backbone`; of one that cannot be
+    used, why."""
     from fedsub.datasets.partition import SCHEMES as PARTITIONS
     from fedsub.datasets.splits import SCHEMES as SPLITS
+    from fedsub.methods.stacked.backbones import BACKBONES
 
-    schemes = {"partition": PARTITIONS, "split": SPLITS}[kind]
+    schemes = {"backbone": BACKBONES, "partition": PARTITIONS, "split": SPLITS}[kind]
     found = []
     for name in schemes.names():
         try:

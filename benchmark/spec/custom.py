@@ -1,4 +1,4 @@
-"""User-supplied methods, graphs, partitions and splits: their names, and digests of their content.
+"""User-supplied methods, graphs, partitions, splits and networks: their names, and digests of their content.
 
 A cell holds the names, one digest in `files` and the paths in `paths`. The digest belongs to the cell's key,
 the paths do not. Code is hashed as a syntax tree without comments and docstrings, which change no figure.
@@ -34,7 +34,13 @@ if TYPE_CHECKING:
     from fedsub.datasets.graph import Dataset
 
 NOUNS = MappingProxyType(
-    {"dataset": "dataset", "method": "method", "partition": "partition scheme", "split": "split"}
+    {
+        "dataset": "dataset",
+        "method": "method",
+        "partition": "partition scheme",
+        "split": "split",
+        "backbone": "backbone",
+    }
 )
 """Part of a cell → noun of its kind in the registries."""
 FILE = "file"
@@ -153,6 +159,8 @@ def _paths(cell: Cell) -> dict[str, Path]:
         found["dataset"] = Path(cell.dataset.name)
     if cell.method.endswith(PLUGIN):
         found["method"] = Path(cell.method)
+    if cell.architecture.backbone.endswith(PLUGIN):
+        found["backbone"] = Path(cell.architecture.backbone)
     for part, spec in (("partition", cell.partition), ("split", cell.split)):
         if spec.name.endswith(PLUGIN):
             found[part] = Path(spec.name)
@@ -170,6 +178,7 @@ def names_of(cell: Cell) -> dict[str, str]:
         "method": cell.method,
         "partition": cell.partition.name,
         "split": cell.split.name,
+        "backbone": cell.architecture.backbone,
     }
 
 
@@ -177,12 +186,14 @@ def known_names(part: str) -> list[str]:
     """All registered names of a part's kind, plug-ins included."""
     from fedsub.datasets import partition, registry, splits
     from fedsub.methods.core import registry as methods
+    from fedsub.methods.stacked.backbones import BACKBONES
 
     names: dict[str, Callable[[], list[str]]] = {
         "dataset": registry.names,
         "method": methods.names,
         "partition": partition.SCHEMES.names,
         "split": splits.SCHEMES.names,
+        "backbone": BACKBONES.names,
     }
     return names[part]()
 
@@ -240,6 +251,8 @@ def renamed(cell: Cell, part: str, name: str) -> Cell:
     if part == "method":
         label = cell.label.replace(cell.method, name, 1) if cell.label.startswith(cell.method) else cell.label
         return replace(cell, method=name, label=label)
+    if part == "backbone":
+        return replace(cell, architecture=replace(cell.architecture, backbone=name))
     spec: Spec = getattr(cell, part)
     written = {key: text for key, text in spec.written.items() if spec.name != FILE or key != "path"}
     changed: dict[str, Any] = {part: Spec(format_name(name, written))}

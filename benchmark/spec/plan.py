@@ -30,18 +30,24 @@ from fedsub.datasets.files import locate
 from fedsub.datasets.options import OptionValue, format_name, parse_name
 from fedsub.datasets.paths import PLUGIN, is_path
 from fedsub.datasets.plugins import NOT_RUN, may_run, user_objects
+from fedsub.methods.stacked.architecture import OWN, runs_with
 
 DEFAULT = "default"
 QUICK = "quick"
 
 
+def _network(*names: str) -> tuple[str, Callable[[Cell], bool]]:
+    """One of these networks or one of a user's own, in words and as a test of a cell."""
+    return f"backbone {' or '.join(names)}", lambda cell: runs_with((*names, OWN), cell.architecture.backbone)
+
+
 _READ_WITH: Mapping[str, tuple[str, Callable[[Cell], bool]]] = {
-    "hops": ("backbone sgc", lambda cell: cell.architecture.backbone == "sgc"),
+    "hops": _network("sgc"),
     "norm": ("hidden layers", lambda cell: cell.architecture.backbone != "sgc"),
-    "residual": ("backbone gcn or gat", lambda cell: cell.architecture.backbone in ("gcn", "gat")),
-    "heads": ("backbone gat", lambda cell: cell.architecture.backbone == "gat"),
-    "gpr_hops": ("backbone gprgnn", lambda cell: cell.architecture.backbone == "gprgnn"),
-    "gpr_alpha": ("backbone gprgnn", lambda cell: cell.architecture.backbone == "gprgnn"),
+    "residual": _network("gcn", "gat"),
+    "heads": _network("gat"),
+    "gpr_hops": _network("gprgnn"),
+    "gpr_alpha": _network("gprgnn"),
     "labels_stratified": ("labels_kept below 1", lambda cell: cell.quality.labels_kept < 1),
     "privacy_delta": ("privacy_noise", lambda cell: cell.schedule.privacy_noise > 0),
 }
@@ -275,7 +281,7 @@ def _check_graph(text: str) -> None:
 
 
 def _named(cell: Cell) -> tuple[str, ...]:
-    named = cell.dataset, cell.partition, cell.split, cell.task
+    named = cell.dataset, cell.partition, cell.split, cell.task, cell.architecture.backbone
     return *map(str, named), cell.schedule.selection_metric, cell.kernel, cell.device
 
 
@@ -286,6 +292,7 @@ def _check_names_of(cell: Cell) -> None:
     else:
         _check_graph(cell.dataset.text)
     known.check_partition(cell.partition.text)
+    known.check_backbone(cell.architecture.backbone)
     known.check_names(cell.split.text, cell.kernel, cell.task.text, cell.schedule.selection_metric)
     check_device(cell.device, cell.kernel)
 
@@ -391,20 +398,20 @@ def _cells(
             "backbone": backbone,
         }
         settings = {**protocol.settings_for(**point), **replaced}
-        parts = (dataset, variant.name, scheme, settings.get("split", ""))
+        parts = (dataset, variant.name, scheme, backbone, settings.get("split", ""))
         if code := [name for name in map(bare, parts) if name.endswith(PLUGIN) and not may_run(name)]:
             yield Skip(code[0], f"its code {NOT_RUN}")
             continue
         info = known.describe(variant.name)
         task, _ = parse_name(settings.get("task", NODE_CLASSIFICATION.text))
-        if backbone not in info.backbones:
+        if not runs_with(info.backbones, backbone):
             yield Skip(f"{variant.name} with {backbone}", f"it runs with {', '.join(info.backbones)}")
         elif task not in info.tasks:
             yield Skip(f"{variant.name} on {task}", f"it does {', '.join(info.tasks)}")
         else:
             options = differing_options(variant.name, {**protocol.options_for(**point), **variant.given})
             idle = known.unused_options(variant.name, options, backbone)
-            able = [name for name in request.backbone if name in info.backbones]
+            able = [name for name in request.backbone if runs_with(info.backbones, name)]
             if "backbone" in idle and able and backbone != able[0]:
                 yield Skip(f"{variant.text} with {backbone}", "its network is its own, run once")
                 continue

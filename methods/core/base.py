@@ -27,7 +27,7 @@ from fedsub.methods.core.setting import Setting
 from fedsub.methods.core.tasks import Task
 from fedsub.methods.core.uplink import Uplink
 from fedsub.methods.stacked.activation import Dropout, trains
-from fedsub.methods.stacked.architecture import Architecture
+from fedsub.methods.stacked.architecture import Architecture, runs_with
 from fedsub.methods.stacked.backbones import Backbone, make_backbone
 from fedsub.methods.stacked.inputs import Inputs
 from fedsub.methods.stacked.mixing import renewed, weighted_mean
@@ -223,7 +223,7 @@ class FederatedMethod:
 
     def architecture(self) -> Architecture:
         """The network; methods bound to one of their own replace parts of it."""
-        if self.setting.architecture.backbone not in self.info.backbones:
+        if not runs_with(self.info.backbones, self.setting.architecture.backbone):
             raise UserError(
                 f"{self.info.name} runs with {', '.join(self.info.backbones)}, "
                 f"not with {self.setting.architecture.backbone}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fedsub.datasets.limits import check_limits
-from fedsub.methods.stacked.architecture import NETWORKS
+from fedsub.methods.stacked.architecture import NETWORKS, OWN
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,8 @@ class MethodInfo:
     paper: str
     options: type[Options] = Options
     tasks: tuple[str, ...] = ("node-classification",)
-    backbones: tuple[str, ...] = NETWORKS
+    backbones: tuple[str, ...] = (*NETWORKS, OWN)
+    """Networks that it runs with; `own` stands for any of a user's, which shows no hidden layer."""
     lacks: tuple[str, ...] = ()
     """Settings of the architecture that its own layers have not: they must keep their defaults."""
     exchanges: str = "model parameters"

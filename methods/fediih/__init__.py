@@ -51,7 +51,7 @@ from fedsub.methods.core.channel import Message
 from fedsub.methods.fediih.pairs import pairwise_softplus
 from fedsub.methods.fediih.routing import Routing
 from fedsub.methods.stacked.activation import Dropout, add_bias
-from fedsub.methods.stacked.architecture import Architecture
+from fedsub.methods.stacked.architecture import NETWORKS, Architecture
 from fedsub.methods.stacked.mixing import renewed
 from fedsub.methods.stacked.parameters import Parameters, prefixed, stack, uniform
 from fedsub.methods.stacked.propagation import propagate
@@ -90,6 +90,7 @@ class FedIIHOptions(Options):
     title="FedIIH",
     paper="Yu et al. 2025",
     options=FedIIHOptions,
+    backbones=NETWORKS,
     tasks=BOTH_TASKS,
     exchanges="model parameters, means and log variances of the factors",
     lacks=("norm", "residual"),

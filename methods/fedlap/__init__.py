@@ -59,7 +59,7 @@ from fedsub.methods.core.tasks import NodeClassification
 from fedsub.methods.fedlap.spectrum import misread_eigenpairs, roughness, smallest_eigenpairs
 from fedsub.methods.fedsgd import GRADIENT, FedSGD
 from fedsub.methods.stacked.activation import Dropout
-from fedsub.methods.stacked.architecture import Architecture
+from fedsub.methods.stacked.architecture import NETWORKS, Architecture
 from fedsub.methods.stacked.backbones import Backbone, make_backbone
 from fedsub.methods.stacked.features import DenseFeatures
 from fedsub.methods.stacked.inputs import Inputs
@@ -130,6 +130,7 @@ class FedLapPlusOptions(SmoothOptions):
     title="FedLap",
     paper="Aliakbari et al. 2025",
     options=FedLapOptions,
+    backbones=NETWORKS,
     exchanges="gradients of the parameters and of node features",
 )
 class FedLap(FedSGD):
@@ -277,6 +278,7 @@ class FedLap(FedSGD):
     title="FedLap+",
     paper="Aliakbari et al. 2025",
     options=FedLapPlusOptions,
+    backbones=NETWORKS,
     exchanges="gradients of the parameters; once, products and inner products of Arnoldi's iteration",
 )
 class FedLapPlus(FedLap):

@@ -49,6 +49,7 @@ from fedsub.methods.fedpub.proxy import FunctionalEmbedding, make_proxy
 from fedsub.methods.fedpub.pruning import Pruning, indexed_size, mix_kept
 from fedsub.methods.fedpub.similarity import class_shares, correlation, label_similarity, mixing_matrix
 from fedsub.methods.stacked.activation import Dropout, trains
+from fedsub.methods.stacked.architecture import NETWORKS
 from fedsub.methods.stacked.distance import squared_distance
 from fedsub.methods.stacked.masks import PREFIX, apply_masks, with_masks
 from fedsub.methods.stacked.mixing import cosine, gram, renewed
@@ -112,6 +113,7 @@ class FedPubOptions(Options):
     title="FED-PUB",
     paper="Baek et al. 2023",
     options=FedPubOptions,
+    backbones=NETWORKS,
     tasks=BOTH_TASKS,
     exchanges="unmasked parameters, functional embeddings",
     breaks_privacy="similarity=label: the server sees every client's class distribution",

@@ -58,7 +58,7 @@ from fedsub.methods.fedstruct.rows import (
     pruned_rows,
 )
 from fedsub.methods.stacked.activation import Dropout, trains
-from fedsub.methods.stacked.architecture import Architecture
+from fedsub.methods.stacked.architecture import NETWORKS, Architecture
 from fedsub.methods.stacked.backbones import Backbone, make_backbone
 from fedsub.methods.stacked.features import DenseFeatures
 from fedsub.methods.stacked.inputs import Inputs
@@ -76,6 +76,7 @@ from fedsub.methods.structure.node2vec import Node2VecSettings, node2vec
     title="FedStruct",
     paper="Aliakbari et al. 2024",
     options=FedStructOptions,
+    backbones=NETWORKS,
     exchanges="a: gradients, structure embeddings and their Jacobians; b: gradients, once powers of the "
     "adjacency matrix and structure features (private: sums of them)",
     breaks_privacy="version a, gdv and n2v need a server that knows every edge; version b with h2v or deg "

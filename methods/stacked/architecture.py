@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 NETWORKS = ("gcn", "sgc", "graphsage", "mlp", "gat", "gprgnn")
+OWN = "own"
+"""In a list of networks: any of a user's own."""
 HEADS = ("linear", "convolution", "bare")
 OUTPUTS = ("logits", "probabilities")
 NORMS = ("none", "layer")
@@ -24,7 +27,7 @@ class Architecture:
     """The network of a protocol."""
 
     backbone: str = "gcn"
-    """gcn, sgc, graphsage, mlp, gat or gprgnn."""
+    """gcn, sgc, graphsage, mlp, gat, gprgnn, or a file with a network of one's own."""
     hidden: tuple[int, ...] = tunable((128, 128), choices=_HIDDEN)
     """Widths of the hidden layers, as many as the list is long; sgc has none."""
     head: str = "linear"
@@ -75,6 +78,11 @@ class Architecture:
     def outputs_of(self, logits: Tensor) -> Tensor:
         """What is trained on and scored, (n, C): the logits, or their softmax."""
         return logits.softmax(dim=1) if self.outputs == "probabilities" else logits
+
+
+def runs_with(listed: Collection[str], backbone: str) -> bool:
+    """Whether a list of networks has this one."""
+    return backbone in listed or (OWN in listed and backbone not in NETWORKS)
 
 
 def layer_widths(text: str) -> tuple[int, ...]:

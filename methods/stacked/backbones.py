@@ -12,6 +12,7 @@ from fedsub.methods.stacked.architecture import Architecture
 from fedsub.methods.stacked.inputs import Convolution
 from fedsub.methods.stacked.networks.base import Backbone as Backbone
 from fedsub.methods.stacked.networks.graphsage import GraphSAGE as GraphSAGE
+from fedsub.methods.stacked.networks.own import Own
 from fedsub.methods.stacked.propagation import normalised_edges, propagate
 
 BACKBONES = Kind(
@@ -19,7 +20,8 @@ BACKBONES = Kind(
     function="network",
     group="fedsub.backbones",
     package="fedsub.methods.stacked.networks",
-    shared=("base", "layered"),
+    shared=("base", "layered", "own"),
+    given=2,
 )
 
 
@@ -30,6 +32,10 @@ def normalised_adjacency(graph: dgl.DGLGraph, device: torch.device | str) -> Con
 
 
 def make_backbone(architecture: Architecture) -> Backbone:
-    """The backbone of an architecture. Raises UserError for a name that none has."""
-    found: Backbone = BACKBONES.find(architecture.backbone)(architecture)
-    return found
+    """The backbone of an architecture; a function that gives a torch module is run for every client.
+
+    Raises UserError for a name that none has.
+    """
+    found = BACKBONES.find(architecture.backbone)
+    stacked = isinstance(found, type) and issubclass(found, Backbone)
+    return found(architecture) if stacked else Own(architecture, found)

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import networkx
 import numpy as np
 import pandas
 import pytest
+from torch import Tensor, nn
 
 import fedsub
 from fedsub import Results, datasets, results, run, tune
@@ -255,6 +257,35 @@ def test_graphs_and_partitions_may_be_objects() -> None:
 def test_mistakes_are_sentences(given: dict[str, object], said: str) -> None:
     with pytest.raises(UserError, match=said):
         run(**{"dataset": GRAPH, "clients": 2, "method": "fedavg", **given})  # type: ignore[arg-type]
+
+
+class Perceptron(nn.Module):
+    """A network of a user's own that reads no edge."""
+
+    def __init__(self, features: int, classes: int, hidden: Sequence[int]) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(features, hidden[0]), nn.ReLU(), nn.Linear(hidden[0], classes))
+
+    def forward(self, graph: Any, h: Tensor) -> Tensor:
+        """Logits, (nodes, classes)."""
+        logits: Tensor = self.layers(h)
+        return logits
+
+
+def test_a_network_is_a_class_a_function_or_a_path(tmp_path: Path) -> None:
+    path = tmp_path / "gat.py"
+    path.write_text("from torch import nn\n\n\nclass Linear(nn.Module):\n    pass\n")
+    table = run(dataset=GRAPH, method="local", backbone=["mlp", Perceptron], **SMALL)
+    mlp, own = table.records
+    assert (mlp.backbone, own.backbone) == ("mlp", "Perceptron")
+    assert mlp.cell.files == "" != own.cell.files
+    again = run(dataset=GRAPH, method="local", backbone=Perceptron, **SMALL)
+    assert again.records[0].key == own.key
+    assert again.records[0].metrics == own.metrics
+    with pytest.raises(UserError, match=r"gat.py has no function network\(\)"):
+        run(dataset=GRAPH, method="local", backbone=path, **SMALL)
+    with pytest.raises(UserError, match="a backbone cannot be 3"):
+        run(dataset=GRAPH, method="local", backbone=3, **SMALL)
 
 
 def test_numpys_whole_numbers_are_whole_numbers() -> None:

@@ -38,6 +38,7 @@ def named(folder: Path) -> dict[str, tuple[str, ...]]:
     (folder / "graph.py").write_text("def load(size=1): ...\n")
     (folder / "roles.py").write_text("def split(labels, partition, generator, size=1): ...\n")
     (folder / "mine.py").write_text(METHOD)
+    (folder / "my_net.py").write_text("def network(features, classes): ...\n")
     return {
         "graph.npz": ("--dataset", "./graph.npz"),
         "graph.py": ("--dataset", "./graph.py[size=3]"),
@@ -45,6 +46,7 @@ def named(folder: Path) -> dict[str, tuple[str, ...]]:
         "roles.py": ("--set", "split=./roles.py[size=3]"),
         "clients.txt": ("--partition", "file[path=clients.txt]"),
         "mine.py": ("--method", "./mine.py"),
+        "my_net.py": ("--backbone", "./my_net.py"),
     }
 
 
@@ -62,7 +64,9 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], tu
     return named(tmp_path).__getitem__
 
 
-@pytest.mark.parametrize("name", ["graph.npz", "graph.py", "scheme.py", "roles.py", "clients.txt", "mine.py"])
+@pytest.mark.parametrize(
+    "name", ["graph.npz", "graph.py", "scheme.py", "roles.py", "clients.txt", "mine.py", "my_net.py"]
+)
 def test_an_edited_file_is_another_cell(name: str, write: Callable[[str], tuple[str, ...]]) -> None:
     before = cell_of(*write(name))
     assert cell_of(*write(name)).key == before.key
@@ -74,7 +78,7 @@ def test_an_edited_file_is_another_cell(name: str, write: Callable[[str], tuple[
     assert Cell.from_dict(after.to_dict()).key == after.key
 
 
-@pytest.mark.parametrize("name", ["graph.py", "scheme.py", "roles.py", "mine.py"])
+@pytest.mark.parametrize("name", ["graph.py", "scheme.py", "roles.py", "mine.py", "my_net.py"])
 def test_a_comment_and_another_spelling_of_the_path_change_nothing(
     name: str, write: Callable[[str], tuple[str, ...]]
 ) -> None:
@@ -156,13 +160,15 @@ def test_an_edited_module_beside_is_loaded_anew_in_one_program(
         ("roles.py", "split", "roles[size=3]"),
         ("clients.txt", "partition", "clients.txt"),
         ("mine.py", "method", "mine"),
+        ("my_net.py", "architecture", "my-net"),
     ],
 )
 def test_parts_of_ones_own_go_by_their_names(
     name: str, part: str, shown: str, write: Callable[[str], tuple[str, ...]]
 ) -> None:
     cell = cell_of(*write(name))
-    assert str(getattr(cell, part)) == shown
+    found = getattr(cell, part)
+    assert str(getattr(found, "backbone", found)) == shown
     assert name in cell.paths[0]
     assert Cell.from_dict(cell.to_dict()).paths == cell.paths
 
@@ -267,6 +273,22 @@ backbone = ["gcn"]
 [settings]
 rounds = 1
 """
+
+
+def test_the_network_of_a_table_is_code_of_its_own(
+    write: Callable[[str], tuple[str, ...]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    write("my_net.py")
+    content = TABLE.replace('"./mine.py", "fedavg"', '"fedavg"').replace('"gcn"', '"gcn", "./my_net.py"')
+    Path("table.toml").write_text(content)
+    dry = ["run", "--table", "table.toml", "--results", "results", "--dry-run"]
+    assert main(parse(dry)) == 0
+    said = capsys.readouterr()
+    assert "my-net" not in said.out
+    assert "./my_net.py: its code runs only where you name the file or say --trust" in said.err
+    for further in (["--trust"], ["--backbone", "./my_net.py"]):
+        assert main(parse([*dry, *further])) == 0
+        assert "my-net" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("said", ["mine", "./mine.py", "mine.py"])

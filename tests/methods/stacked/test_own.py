@@ -1,0 +1,227 @@
+"""A user's own network, stacked or client by client, trains as K plain modules do."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import dgl
+import pytest
+import torch
+import torch.nn.functional as functional
+from torch import Tensor, nn
+
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.plugins import user_objects
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import FederatedMethod, Schedule
+from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.training import train
+from fedsub.methods.stacked.architecture import Architecture, runs_with
+from fedsub.methods.stacked.networks.own import Own
+from tests.methods.federations import small_federation
+from tests.methods.rounding import assert_agree
+
+SCHEDULE = Schedule(rounds=3, local_epochs=2, learning_rate=0.05)
+FEDERATION = small_federation(clients=4, nodes=80, scheme="louvain")
+
+
+class Mean(nn.Module):
+    """Layers that sum over neighbours, with torch alone."""
+
+    def __init__(self, features: int, classes: int, hidden: Sequence[int], dropout: float = 0.0) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(features, hidden[0]), nn.Linear(hidden[0], classes)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, graph: Any, h: Tensor) -> Tensor:
+        source, target = graph.edges()
+        degree = graph.in_degrees().clamp(min=1).unsqueeze(1)
+        h = self.dropout(self.first(h).relu())
+        assert len(h) == graph.num_nodes()
+        return self.second(h + torch.zeros_like(h).index_add(0, target, h[source]) / degree)
+
+
+class Convolutions(nn.Module):
+    """DGL's own layers, which know nothing of vmap."""
+
+    def __init__(self, features: int, classes: int) -> None:
+        super().__init__()
+        self.first = dgl.nn.GraphConv(features, 8, allow_zero_in_degree=True)
+        self.second = dgl.nn.GraphConv(8, classes, allow_zero_in_degree=True)
+
+    def forward(self, graph: Any, h: Tensor) -> Tensor:
+        return self.second(graph, self.first(graph, h).relu())
+
+
+class Centred(Mean):
+    """Subtracts the mean over nodes, in which padding would count."""
+
+    def forward(self, graph: Any, h: Tensor) -> Tensor:
+        return super().forward(graph, h - h.mean(dim=0))
+
+
+class Inverse(Mean):
+    """Divides by zero where the features are those of padding: NaN in no output, but in a gradient."""
+
+    def forward(self, graph: Any, h: Tensor) -> Tensor:
+        return super().forward(graph, h / (1 - h.mean(dim=1, keepdim=True)))
+
+
+def made(name: str = "fedavg", schedule: Schedule = SCHEDULE, dropout: float = 0.0) -> FederatedMethod:
+    """A method on the network that is handed over as `mine`, not yet built."""
+    architecture = Architecture("mine", (8,), dropout=dropout)
+    info = registry.describe(name)
+    setting = make_setting(FEDERATION, architecture, schedule, seed=1, merged=info.merged)
+    return registry.create(name, {}, setting)
+
+
+def plain_fedavg(network: Callable[..., nn.Module], method: FederatedMethod) -> list[dict[str, Tensor]]:
+    """K modules, each with its client's graph, trained one after the other and averaged; their parameters."""
+    start = {name: value[0].detach().clone() for name, value in method.parameters.items()}
+    modules = [network(FEDERATION.width, FEDERATION.classes) for _ in range(FEDERATION.clients)]
+    for module in modules:
+        module.load_state_dict(start)
+    adam = [torch.optim.Adam(each.parameters(), lr=0.05, weight_decay=1e-6) for each in modules]
+    dense = FEDERATION.features.to_dense()
+    for _ in range(SCHEDULE.rounds):
+        for k, module in enumerate(modules):
+            mine = (FEDERATION.client == k).nonzero().squeeze(1)
+            graph, train_rows = dgl.node_subgraph(FEDERATION.graph, mine), FEDERATION.train[mine]
+            for _ in range(SCHEDULE.local_epochs):
+                adam[k].zero_grad()
+                logits = module(graph, dense[mine])[train_rows]
+                functional.cross_entropy(logits, FEDERATION.labels[mine][train_rows]).backward()
+                adam[k].step()
+        with torch.no_grad():
+            for several in zip(*(each.parameters() for each in modules), strict=True):
+                mean = sum(w * each for w, each in zip(method.weights, several, strict=True))
+                for each in several:
+                    each.copy_(mean)
+    return [dict(module.named_parameters()) for module in modules]
+
+
+@pytest.mark.parametrize(
+    ("network", "stacks"),
+    [(lambda d, c, hidden=(8,): Mean(d, c, hidden), True), (Convolutions, False)],
+    ids=["torch", "dgl"],
+)
+def test_fedavg_of_a_users_network_is_that_of_k_plain_modules(network: Any, stacks: bool) -> None:
+    with user_objects({("backbone", "mine"): network}):
+        method, other = made(), made()
+        other.build()
+        expected = plain_fedavg(network, other)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            train(method)
+    assert isinstance(method.backbone, Own)
+    assert method.backbone.stacks is stacks
+    assert [str(each.message).partition("(")[0] for each in said if "stacked" in str(each.message)] == (
+        [] if stacks else ["mine runs client by client, which is slower, because it cannot be stacked "]
+    )
+    assert sum(each.numel() for each in expected[0].values()) == sum(
+        each[0].numel() for each in method.parameters.values()
+    )
+    for name, value in method.parameters.items():
+        assert_agree(value.detach(), torch.stack([each[name].detach() for each in expected]))
+
+
+@pytest.mark.parametrize("network", [Centred, Inverse])
+def test_what_padding_would_change_runs_client_by_client(network: Any) -> None:
+    with user_objects({("backbone", "mine"): network}):
+        method = made()
+        with pytest.warns(UserWarning, match="runs client by client"):
+            train(method)
+    assert method.predict().isfinite().all()
+
+
+@pytest.mark.parametrize("network", [Mean, Convolutions])
+def test_dropout_is_drawn_for_every_client_and_repeats_with_the_seed(network: Any) -> None:
+    def run() -> Tensor:
+        # Draws of others do not move a cell's.
+        torch.rand(3)
+        method = made(dropout=0.5)
+        train(method)
+        return method.predict()
+
+    with user_objects({("backbone", "mine"): network}), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert torch.equal(run(), run())
+        if network is Mean:
+            method = made(dropout=0.5)
+            method.build()
+            outputs = [method.logits(method.dropout) for _ in range(2)]
+            assert not torch.equal(*outputs)
+            assert torch.equal(method.predict(), method.predict())
+
+
+LISTED = [name for name in registry.names() if runs_with(registry.describe(name).backbones, "mine")]
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_methods_that_ask_nothing_of_the_network_run_with_a_users(name: str) -> None:
+    schedule = Schedule(rounds=3, participation=1.0 if registry.describe(name).needs_everyone else 0.7)
+    with user_objects({("backbone", "mine"): Mean}):
+        method, begun = made(name, schedule), made(name, schedule)
+        outcome = train(method)
+        begun.build()
+    assert torch.tensor(outcome.curve["loss"]).isfinite().all()
+    assert not torch.equal(method.parameters["first.weight"], begun.parameters["first.weight"])
+
+
+def test_fedper_keeps_the_last_module_with_parameters() -> None:
+    with user_objects({("backbone", "mine"): Mean}):
+        method = made("fedper")
+        method.build()
+    assert method.shared() == ["first.weight", "first.bias"]
+
+
+def test_methods_that_read_hidden_layers_refuse_a_users() -> None:
+    assert {"fedpub", "moon", "fedproto", "fedaux"}.isdisjoint(LISTED)
+    with user_objects({("backbone", "mine"): Mean}):
+        with pytest.raises(UserError, match="moon runs with gcn"):
+            made("moon").build()
+        method = made()
+        train(method)
+        with pytest.raises(UserError, match="shows its outputs alone"):
+            method.node_embedding()
+
+
+class Normalised(Mean):
+    """Keeps running statistics."""
+
+    def __init__(self, features: int, classes: int, hidden: Sequence[int]) -> None:
+        super().__init__(features, classes, hidden)
+        self.norm = nn.BatchNorm1d(features)
+
+    def forward(self, graph: Any, h: Tensor) -> Tensor:
+        return super().forward(graph, self.norm(h))
+
+
+class Narrow(Mean):
+    """One output too few."""
+
+    def forward(self, graph: Any, h: Tensor) -> Tensor:
+        return super().forward(graph, h)[:, 1:]
+
+
+def broken(features: int, classes: int) -> nn.Module:
+    return nn.Linear(features, classes)
+
+
+@pytest.mark.parametrize(
+    ("network", "said"),
+    [
+        (Normalised, "changes buffers in training"),
+        (Narrow, r"gives outputs \(80, 2\) for 80 nodes and 3 classes"),
+        (broken, "the network mine fails"),
+        (lambda features, classes: 3, "gives a int: return an nn.Module"),
+        (lambda features, classes: nn.ReLU(), "no parameter to train"),
+        (lambda features, classes, depth: nn.ReLU(), "needs depth, no setting"),
+        (lambda features, classes: 1 / 0, "network.. of mine fails"),
+    ],
+)
+def test_a_network_that_cannot_be_run_is_refused_in_a_sentence(network: Any, said: str) -> None:
+    with user_objects({("backbone", "mine"): network}), pytest.raises(UserError, match=said):
+        train(made())
