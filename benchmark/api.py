@@ -109,7 +109,7 @@ def run(
             results=folder,
             workers=workers,
             threads=threads,
-            checkpoint=checkpoint if results else 0.0,
+            checkpoint=checkpoint if results or checkpoint != Request.checkpoint else 0.0,
             save=tuple(_listed(save)) if save else (),
         )
         done = execute(
