@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedsub.datasets.errors import UserError
-from fedsub.datasets.graph import Dataset, as_graph, induced, ones_at, select_features
+from fedsub.datasets.graph import Dataset, as_graph, induced, make_graph, ones_at, select_features
 from fedsub.datasets.sets import distinct
 
 if TYPE_CHECKING:
@@ -77,6 +77,23 @@ class Federation:
         between = torch.bincount(source * self.clients + target, minlength=self.clients**2)
         return between.view(self.clients, self.clients)
 
+    def only(self, client: int) -> Federation:
+        """What one client holds: a federation of one, with its nodes and the edges among them."""
+        stop = int(self.sizes[: client + 1].sum())
+        start = stop - int(self.sizes[client])
+        source, target = (end.numpy() for end in self.graph.edges())
+        own = (start <= source) & (source < stop)
+        roles = (self.train, self.validation, self.test)
+        held = Dataset(
+            self.source.name,
+            make_graph(source[own] - start, target[own] - start, stop - start),
+            select_features(self.features, np.arange(start, stop)),
+            self.labels[start:stop],
+            self.classes,
+            official=np.stack([role[start:stop].numpy() for role in roles])[:, None],
+        )
+        return alone(held)
+
     def merged(self) -> tuple[Federation, Tensor]:
         """Merge all clients into one that holds every node once, and all edges between them.
 
@@ -103,6 +120,30 @@ class Federation:
             origin=torch.from_numpy(nodes),
         )
         return federation, position
+
+
+def alone(dataset: Dataset) -> Federation:
+    """A graph as the only client of a federation, with the roles of its first official split.
+
+    Raises UserError if it has none.
+    """
+    if dataset.official is None:
+        raise UserError(f"{dataset.name} says of no node whether it is for training: give it a split")
+    nodes = dataset.nodes
+    train, validation, test = (torch.from_numpy(role) for role in dataset.official[:, 0])
+    return Federation(
+        source=dataset,
+        graph=dataset.graph,
+        inter=make_graph(np.empty(0, np.int64), np.empty(0, np.int64), nodes),
+        features=dataset.features,
+        labels=dataset.labels,
+        client=torch.zeros(nodes, dtype=torch.int64),
+        sizes=torch.tensor([nodes]),
+        train=train,
+        validation=validation,
+        test=test,
+        origin=torch.arange(nodes),
+    )
 
 
 def split_edges(

@@ -14,6 +14,7 @@ from fedsub.methods.local import Local
     exchanges="all data, once (not counted)",
     breaks_privacy="all nodes, edges and labels are gathered in one place",
     merged=True,
+    simulation_only="all data are in one place",
 )
 class Central(Local):
     """Local training of the single client that holds every node and every edge once.

@@ -95,6 +95,7 @@ class FedGCNOptions(Options):
     lacks=("residual",),
     exchanges="sums of neighbours' features (once; sent=features: features), model parameters",
     breaks_privacy="sent=features: clients receive the true features of other clients' nodes",
+    simulation_only="clients sum the features of each other's nodes",
 )
 class FedGCN(FederatedMethod):
     """FedAvg on extended graphs. `extras`: `halo_nodes`, others' nodes in the clients' graphs, in all."""

@@ -110,6 +110,9 @@ class FedSGD(FederatedMethod):
         return {name: value.detach() for name, value in self.parameters.items()}
 
     def receive(self, answer: Message) -> None:
-        """Nothing where there is one model: the server's stands for every client's."""
+        """The server's parameters, which in the simulation are the clients' own."""
         if not self.one_model:
             super().receive(answer)
+            return
+        for name, value in answer.items():
+            self.parameters[name].copy_(value)

@@ -16,7 +16,7 @@ from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("datasets", "methods", "benchmark")
-OPTIONAL_IMPORTS = {"shtab": "completion", "submitit": "slurm", "torch_geometric": "pyg"}
+OPTIONAL_IMPORTS = {"flwr": "flower", "shtab": "completion", "submitit": "slurm", "torch_geometric": "pyg"}
 """Top-level modules that only an extra installs, with the extra's name."""
 DISTRIBUTION_OF = {
     "sklearn": "scikit-learn",

@@ -127,6 +127,11 @@ def _runner(request: Request) -> RunCell:
     """The function that runs one cell for this request."""
     from fedsub.benchmark.execution.runner import attempt, debugged
 
+    if request.engine == "flower":
+        from fedsub.benchmark.execution.flower.work import federated
+
+        return federated
+
     work = debugged if request.pdb else attempt
     if not request.checkpoint:
         return work

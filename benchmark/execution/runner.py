@@ -133,26 +133,41 @@ def _run(cell: Cell, **hooks: Unpack[Hooks]) -> Record:
         method, outcome = make_method(), None
     if outcome is None:
         outcome = train(method, on_round, checkpoint)
-    scores = [round(100 * score, 4) for score in outcome.test_by_client]
-    extras = {**outcome.extras, "test_by_client": scores}
+    extras: dict[str, Any] = {}
     if "save" in hooks and (missing := hooks["save"](cell.key, method)):
         extras["not_saved"] = missing
     if cell.device != "cpu":
         extras["device_peak_memory_mb"] = torch.cuda.max_memory_allocated(torch.device(cell.device)) / 2**20
+    share = (worked + outcome.processor_seconds) / (setup + sum(outcome.seconds.values()))
+    return record_of(cell, outcome, dataset, statistics, setup, share, method.breaks_privacy, extras)
+
+
+def record_of(
+    cell: Cell,
+    outcome: Outcome,
+    dataset: Dataset,
+    statistics: Mapping[str, Any],
+    setup: float,
+    share: float | None,
+    privacy: str,
+    extras: Mapping[str, Any],
+) -> Record:
+    """The record of a run; `setup` are the seconds before its own, `share` is the core's share it had."""
+    scores = [round(100 * score, 4) for score in outcome.test_by_client]
     result = Result(
         metrics=_percent({**outcome.metrics, **_over_clients(outcome)}),
         seconds={**outcome.seconds, "setup": setup + outcome.seconds.get("setup", 0.0)},
         # Of these seconds alone: callbacks, checkpoints and files saved beside may wait.
-        core_share=round((worked + outcome.processor_seconds) / (setup + sum(outcome.seconds.values())), 3),
+        core_share=None if share is None else round(share, 3),
         selected_round=outcome.selected_round,
         peak_memory_mb=peak_memory_mb(),
         bytes=dict(outcome.bytes),
         default_options=_options_at_default(cell),
         note=dataset.note,
-        privacy=method.breaks_privacy,
-        partition_statistics=statistics,
+        privacy=privacy,
+        partition_statistics=dict(statistics),
         curve={name: _curve(name, values) for name, values in {**outcome.curve, **outcome.spent}.items()},
-        extras=extras,
+        extras={**outcome.extras, "test_by_client": scores, **extras},
     )
     return Record(cell, result, environment(cell.kernel, cell.device), commit())
 
@@ -170,13 +185,13 @@ def _calling(cell: Cell, callbacks: Sequence[Callback]) -> Callable[[rounds.Roun
     return call
 
 
-def attempt(cell: Cell, **hooks: Unpack[Hooks]) -> Record:
-    """`run`, with any exception turned into a failed record that says what happened.
+def attempt(cell: Cell, how: Callable[..., Record] = run, **hooks: Unpack[Hooks]) -> Record:
+    """`run`, or another way to run a cell, with any exception turned into a failed record.
 
     A record that could not be stored, as of a method that gives no numbers, is a failure too.
     """
     try:
-        return run(cell, **hooks).reread()
+        return how(cell, **hooks).reread()
     except UserError as error:
         return failed(cell, str(error))
     except Stop as stop:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedsub.datasets.errors import UserError, check_choice
 
-ENGINES = ("process", "ray", "slurm", "in-process")
+ENGINES = ("process", "ray", "slurm", "in-process", "flower")
 KINDS = ("predictions", "model", "embeddings")
 """Kinds of files that a cell can save."""
 MOST_SEEDS, LARGEST_SEED = 10_000, 999_999_999

@@ -294,11 +294,16 @@ class FederatedMethod:
 
     def local_epoch(self) -> Tensor:
         """One full-batch step of every client; returns the loss, ()."""
+        loss = self.backward()
+        self.step()
+        return loss
+
+    def backward(self) -> Tensor:
+        """Leave each client's gradient of its objective at its parameters; returns the loss, ()."""
         self.optimiser.zero_grad(set_to_none=True)
         self.inputs.renew_gradients()
         loss = self.objective(self.setting.architecture.outputs_of(self.logits(self.dropout)))
         loss.backward()
-        self.step()
         return loss.detach()
 
     def step(self) -> None:

@@ -50,6 +50,8 @@ class MethodInfo:
     """Whether it trains on one client that holds every node and every edge."""
     tells_attendance: bool = False
     """Whether who sees the averaged models sees in them who took part in a round."""
+    simulation_only: str = ""
+    """Why clients cannot run apart, each with its own data and the server's messages; empty if they can."""
     needs_everyone: str = ""
     """Why no client may be absent from a round; empty if one may."""
     version: int = 1

@@ -57,7 +57,7 @@ class Outcome:
 
 
 @dataclass
-class _Progress:
+class Progress:
     """How far a run is."""
 
     state: ClassVar = ("done", "seconds", "processor_seconds", "rounds", "evaluations", "losses", "spent")
@@ -74,7 +74,7 @@ class _Progress:
 
 
 @contextmanager
-def _watch(phase: str, progress: _Progress, device: torch.device) -> Iterator[None]:
+def _watch(phase: str, progress: Progress, device: torch.device) -> Iterator[None]:
     """Add the wall-clock seconds of the block to those of its phase, and the processor's."""
     start, worked = time.perf_counter(), time.process_time()
     yield
@@ -99,7 +99,7 @@ def train(
     from which this method, which is then of no use, cannot go on.
     """
     schedule = method.schedule
-    progress = _Progress()
+    progress = Progress()
     watch = partial(_watch, progress=progress, device=method.device)
     method.seconds = progress.seconds
     seed_draws(method.setting.seed)
@@ -147,7 +147,7 @@ def train(
     method.finish()
     sizes = task.federation.sizes.numpy()
     history = History.of(progress.rounds, progress.evaluations, progress.losses, sizes)
-    return _outcome(method, task, history, progress)
+    return outcome_of(method, task, history, progress)
 
 
 def start_round(method: FederatedMethod, number: int) -> Tensor:
@@ -260,7 +260,7 @@ def _diverged(method: FederatedMethod, what: str, number: int) -> DivergedError:
     return DivergedError(f"{method.info.name} diverged: {what} in round {number}; {fix}")
 
 
-def _outcome(method: FederatedMethod, task: Task, history: History, progress: _Progress) -> Outcome:
+def outcome_of(method: FederatedMethod, task: Task, history: History, progress: Progress) -> Outcome:
     schedule = method.schedule
     chosen = history.select(schedule.selection)
     main, *others = task.metrics

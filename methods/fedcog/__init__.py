@@ -86,6 +86,7 @@ DEEP_HOPS = 10
         "nodes with external neighbours only: each is its client's only node, so that LNNC has nothing to "
         "join it to (Theorem 2 applies)",
     ),
+    simulation_only="clients sum over neighbours at other clients",
 )
 class FedCog(ServedMethod):
     """A server rule over a coupled convolution.

@@ -62,6 +62,7 @@ class FedGNNOptions(Options):
     options=FedGNNOptions,
     exchanges="model parameters; features and neighbour lists of nodes, once",
     breaks_privacy="clients receive raw features of other clients' nodes",
+    simulation_only="clients receive each other's nodes",
 )
 class FedGNN(FedAvg):
     """FedAvg on grown graphs."""

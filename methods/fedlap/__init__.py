@@ -132,6 +132,7 @@ class FedLapPlusOptions(SmoothOptions):
     options=FedLapOptions,
     backbones=NETWORKS,
     exchanges="gradients of the parameters and of node features",
+    simulation_only="a server learns features of nodes from their edges",
 )
 class FedLap(FedSGD):
     """One model over the clients' own features and learned features of every node."""
@@ -280,6 +281,7 @@ class FedLap(FedSGD):
     options=FedLapPlusOptions,
     backbones=NETWORKS,
     exchanges="gradients of the parameters; once, products and inner products of Arnoldi's iteration",
+    simulation_only="a server learns features of nodes from their edges",
 )
 class FedLapPlus(FedLap):
     """FedLap whose features are combinations of the graph's smoothest eigenvectors.

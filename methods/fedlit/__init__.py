@@ -94,6 +94,7 @@ class FedLITOptions(Options):
     backbones=("gcn", "sgc", "graphsage"),
     lacks=("norm", "residual"),
     exchanges="model parameters and centroids of link types",
+    simulation_only="k-means over all clients' links is one draw",
 )
 class FedLIT(FederatedMethod):
     """The channels of all clients as one graph of T·n nodes: row T·v + t is node v in channel t."""

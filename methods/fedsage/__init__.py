@@ -118,6 +118,7 @@ class FedSagePlusOptions(GeneratorOptions):
     backbones=BACKBONES,
     exchanges="model parameters; before training, generated features and gradients for them",
     version=2,
+    simulation_only="clients train each other's generators on their nodes",
 )
 class FedSagePlus(Mended):
     """FedAvg on graphs mended with generated neighbours."""
@@ -228,6 +229,7 @@ class FedSageTrueOptions(Options):
     backbones=BACKBONES,
     exchanges="model parameters; before training, features of the missing neighbours",
     breaks_privacy="clients receive the true features of other clients' nodes",
+    simulation_only="clients receive each other's features",
 )
 class FedSageTrue(Mended):
     """FedAvg on graphs mended with the nodes at the far ends of the inter-edges."""

@@ -81,6 +81,7 @@ from fedsub.methods.structure.node2vec import Node2VecSettings, node2vec
     "adjacency matrix and structure features (private: sums of them)",
     breaks_privacy="version a, gdv and n2v need a server that knows every edge; version b with h2v or deg "
     "does not",
+    simulation_only="clients use structure embeddings of each other's nodes",
 )
 class FedStruct(FedSGD):
     """One model over two inputs: the clients' own features, and everybody's structure."""

@@ -102,6 +102,7 @@ class FedTADOptions(Options):
     options=FedTADOptions,
     backbones=("gcn", "sgc", "graphsage", "mlp", "gprgnn"),
     exchanges="model parameters, class reliabilities (once)",
+    simulation_only="the server distils with the clients' class reliabilities",
 )
 class FedTAD(FederatedMethod):
     """FedAvg whose server distils."""

@@ -36,7 +36,8 @@ def create_engine(
     slurm_config: Path | None = None,
     memory: Memory = unknown_memory,
 ) -> Engine:
-    """The engine called `name`; `timeout` is in seconds, for a cell; `in-process` has none.
+    """The engine called `name`; `timeout` is in seconds, for a cell; `in-process` and `flower` have none,
+    and run one cell after another.
 
     `process` takes worker processes even for one worker, so that a cell that is killed or runs out of
     memory costs itself alone; for a single cell it needs none. Raises UserError for a faulty file
@@ -47,6 +48,6 @@ def create_engine(
     if name == "slurm":
         folder = results.resolve() / "logs" / "slurm"
         return SlurmEngine(folder, threads, read_config(slurm_config), timeout, memory)
-    if name == "in-process" or (cells == 1 and timeout is None):
+    if name in ("in-process", "flower") or (cells == 1 and timeout is None):
         return InProcess(threads)
     return ProcessPool(min(workers, cells), threads, timeout)

@@ -1,0 +1,109 @@
+"""A client's process: it reads its own data and the server's messages, and nothing else.
+
+Flower starts a process for each message. What a client holds between two of them lies beside its data, in a
+file of its own; a client that was killed goes on from there, as one that was absent.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from fedsub.benchmark.execution.flower.app import arrays_of, cell_of, setting_of, wire_of
+from fedsub.benchmark.execution.flower.wire import Masks, masks_of, pack, unpack
+from fedsub.datasets.archive import as_dataset, read_archive
+from fedsub.datasets.federation import Federation, alone
+from fedsub.datasets.files import written_atomically
+from fedsub.methods.core import registry
+from fedsub.methods.core.halves import ClientHalf, of_client
+
+
+def client_app(folder: Path) -> ClientApp:
+    """The app of every client; `folder` holds the app's files."""
+    app = ClientApp()
+
+    @app.query()
+    def query(message: Message, context: Context) -> Message:
+        """What the server must know of the client: its number and its sizes."""
+        held = _held(context)
+        known = {
+            "client": int(context.node_config["partition-id"]),
+            "nodes": held.nodes,
+            "training": int(held.train.sum()),
+            "width": held.width,
+            "classes": held.classes,
+        }
+        return Message(RecordDict({"known": ConfigRecord(known)}), reply_to=message)
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        """Receive the last answer, train a round, and send."""
+        return _Turn(folder, message, context).train()
+
+    @app.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        """Receive the last answer, and score what was received."""
+        return _Turn(folder, message, context).finish()
+
+    return app
+
+
+class _Turn:
+    """What a client does on one message."""
+
+    def __init__(self, folder: Path, message: Message, context: Context) -> None:
+        self.message, self.asked = message, message.content["told"]
+        cell = cell_of(context, folder)
+        setting = of_client(setting_of(cell, held := _held(context)), held)
+        self.client = ClientHalf(registry.create(cell.method, dict(cell.options), setting))
+        self.file = Path(str(context.node_config["data"])).with_suffix(f".{context.run_id}.state")
+        self.masks: Masks = {}
+        if self.file.exists():
+            kept = torch.load(self.file, weights_only=True)
+            self.client.load(kept["state"])
+            self.masks = kept["masks"]
+        self.evaluation = ""
+        if "form" in self.asked:
+            self.client.receive(unpack(wire_of(message.content), self.masks or None))
+            if setting.schedule.evaluate == "received":
+                self.evaluation = self._scores()
+
+    def train(self) -> Message:
+        """A round, and what the client sends."""
+        loss = self.client.train(int(self.asked["round"]), int(self.asked["epochs"]))
+        if not self.evaluation and self.client.method.schedule.evaluate == "local":
+            self.evaluation = self._scores()
+        message = self.client.send()
+        self.masks = masks_of(message)
+        with written_atomically(self.file) as stream:
+            torch.save({"state": self.client.save(), "masks": dict(self.masks)}, stream)
+        wire = pack(message, frozenset(self.client.method.received))
+        told = {"form": wire.form, "loss": float(loss), "scores": self.evaluation, "bytes": wire.size}
+        return self._reply({"sent": arrays_of(wire), "told": ConfigRecord(told)})
+
+    def finish(self) -> Message:
+        """The last scores; what the client kept is removed."""
+        self.file.unlink(missing_ok=True)
+        return self._reply({"told": ConfigRecord({"scores": self.evaluation})})
+
+    def _reply(self, content: dict[str, Any]) -> Message:
+        return Message(RecordDict(content), reply_to=self.message)
+
+    def _scores(self) -> str:
+        method = self.client.method
+        found = method.setting.scoring.evaluate(method.predict())
+        scores = {"validation": found.validation, "test": found.test, **found.further}
+        values = {name: [float(each.value), float(each.weight)] for name, each in scores.items()}
+        return json.dumps({"scores": values, "validation_loss": found.validation_loss})
+
+
+def _held(context: Context) -> Federation:
+    """The client's data. Raises UserError for a file that is no archive with one split."""
+    path = Path(str(context.node_config["data"]))
+    raw, meta = read_archive(path)
+    return alone(as_dataset(path.stem, raw, meta.get("classes")))

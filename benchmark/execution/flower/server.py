@@ -1,0 +1,186 @@
+"""The server's process: it knows the clients' sizes and messages, and writes the outcome of the run."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.serverapp import Grid, ServerApp
+
+from fedsub.benchmark.execution.flower.app import arrays_of, cell_of, setting_of, wire_of
+from fedsub.benchmark.execution.flower.wire import Masks, masks_of, pack, unpack
+from fedsub.benchmark.spec.cell import Cell
+from fedsub.datasets.errors import UserError
+from fedsub.methods.core import registry
+from fedsub.methods.core.channel import Message as Payload
+from fedsub.methods.core.halves import ServerHalf, placeholders
+from fedsub.methods.core.metrics.base import Score
+from fedsub.methods.core.selection import History
+from fedsub.methods.core.tasks.base import Evaluation
+from fedsub.methods.core.training import Progress, outcome_of
+
+LOOK = 0.5
+"""Seconds between two looks at who has joined."""
+WEIGHTS = {"training-nodes": "training", "nodes": "nodes"}
+"""Weighting → the size that gives a client's weight."""
+
+
+def server_app(folder: Path) -> ServerApp:
+    """The app of the server; `folder` holds the app's files."""
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        target = Path(str(context.run_config["outcome"]))
+        try:
+            found = _Run(grid, cell_of(context, folder), float(context.run_config["patience"])).run()
+        except UserError as error:
+            found = {"error": str(error)}
+        target.write_text(json.dumps(found), encoding="utf-8")
+
+    return app
+
+
+class _Run:
+    """One run of a cell over Flower."""
+
+    def __init__(self, grid: Grid, cell: Cell, patience: float) -> None:
+        """`patience`: seconds that the server waits for clients to join, and for the messages of a round."""
+        self.grid, self.cell, self.patience = grid, cell, patience
+        self.node: dict[int, int] = {}
+        """Client → the Flower node that it is."""
+        self.sizes: dict[int, Mapping[str, int]] = {}
+        self.masks: dict[int, Masks] = {}
+        """Client → the masks of its last message."""
+        self.scores: dict[int, Mapping[str, Any]] = {}
+        """Client → its last scores."""
+
+    def run(self) -> dict[str, Any]:
+        """The outcome, JSON-ready. Raises UserError if clients do not come, or all of them fail."""
+        started, progress = time.perf_counter(), Progress()
+        cell, schedule = self.cell, self.cell.schedule
+        self._wait()
+        sizes = [self.sizes[client] for client in range(cell.clients)]
+        weighting = WEIGHTS.get(schedule.weighting)
+        weights = torch.tensor([each[weighting] if weighting else 1 for each in sizes]).float()
+        held = placeholders(cell.clients, sizes[0]["width"], sizes[0]["classes"])
+        method = registry.create(cell.method, dict(cell.options), setting_of(cell, held))
+        server = ServerHalf(method, weights / weights.sum())
+        progress.seconds["setup"] = time.perf_counter() - started
+        answers: dict[int, Payload] = {}
+        received = schedule.evaluate == "received"
+        for number in range(1, schedule.rounds + 1):
+            begun, epochs = time.perf_counter(), server.begin(number).tolist()
+            asked = {
+                client: self._asked({"round": number, "epochs": count}, answers.get(client), client)
+                for client, count in enumerate(epochs)
+                if count
+            }
+            messages: list[Payload | None] = [None] * cell.clients
+            losses: list[float] = []
+            for client, content in self._send("train", asked).items():
+                messages[client] = unpack(wire_of(content))
+                self.masks[client] = masks_of(messages[client] or {})
+                method.channel.bytes_up += int(content["told"]["bytes"])
+                losses.append(float(content["told"]["loss"]))
+            if received and number > 1:
+                self._evaluated(number - 1, progress)
+            progress.losses.append(sum(losses) / max(len(losses), 1))
+            if not received:
+                self._evaluated(number, progress)
+            for client, answer in enumerate(server.answer(number, messages)):
+                answers[client] = answer
+            progress.seconds["train"] += time.perf_counter() - begun
+            progress.spent["bytes"].append(method.channel.total)
+            progress.spent["seconds"].append(sum(progress.seconds.values()))
+            print(f"round {number} of {schedule.rounds}: {len(losses)} of {cell.clients} clients", flush=True)
+        self._send("evaluate", {k: self._asked({}, answers[k], k) for k in answers})
+        if received:
+            self._evaluated(schedule.rounds, progress)
+        nodes = np.array([each["nodes"] for each in sizes])
+        history = History.of(progress.rounds, progress.evaluations, progress.losses, nodes)
+        return asdict(outcome_of(method, method.setting.scoring, history, progress))
+
+    def _wait(self) -> None:
+        """Until every client has joined and said its sizes."""
+        until = time.monotonic() + self.patience
+        while len(self.node) < self.cell.clients:
+            self._meet()
+            if time.monotonic() > until:
+                missing = sorted(set(range(self.cell.clients)) - self.node.keys())
+                raise UserError(
+                    f"clients {missing} did not join within {self.patience:g} s: start their SuperNodes, "
+                    "or raise patience"
+                )
+            time.sleep(LOOK)
+
+    def _meet(self) -> None:
+        """Ask nodes that are new which client they are."""
+        new = set(self.grid.get_node_ids()) - set(self.node.values())
+        asked = [
+            Message(RecordDict({"asked": ConfigRecord({})}), dst_node_id=node, message_type="query")
+            for node in new
+        ]
+        for reply in self.grid.send_and_receive(asked, timeout=self.patience) if asked else ():
+            if reply.has_content():
+                known = dict(reply.content["known"])
+                self.node[int(known["client"])] = reply.metadata.src_node_id
+                self.sizes[int(known["client"])] = known
+
+    def _asked(self, what: dict[str, Any], answer: Payload | None, client: int) -> RecordDict:
+        """A message to a client: what to do, and the answer to its last message."""
+        if answer is None:
+            return RecordDict({"told": ConfigRecord(what)})
+        models = frozenset(name for name in answer if not name.startswith("kept."))
+        wire = pack(answer, models, self.masks.get(client))
+        return RecordDict({"sent": arrays_of(wire), "told": ConfigRecord({**what, "form": wire.form})})
+
+    def _send(self, kind: str, asked: Mapping[int, RecordDict]) -> dict[int, RecordDict]:
+        """Send to clients and wait; client → what it replied, without those that did not."""
+        self._meet()
+        number = {node: client for client, node in self.node.items()}
+        messages = [
+            Message(content, dst_node_id=self.node[client], message_type=kind)
+            for client, content in asked.items()
+        ]
+        found: dict[int, RecordDict] = {}
+        troubles: list[str] = []
+        for reply in self.grid.send_and_receive(messages, timeout=self.patience):
+            if reply.has_content():
+                client = number[reply.metadata.src_node_id]
+                found[client] = reply.content
+                if scores := str(reply.content["told"]["scores"]):
+                    self.scores[client] = json.loads(scores)
+            else:
+                troubles.append(f"{reply.error.reason}")
+                print(f"no answer to {kind}: {reply.error.reason}", flush=True)
+        if kind == "train" and not found:
+            raise UserError(f"no client answered: {troubles[0] if troubles else 'none is connected'}")
+        return found
+
+    def _evaluated(self, number: int, progress: Progress) -> None:
+        """Keep the clients' last scores as those of a round."""
+        progress.rounds.append(number)
+        progress.evaluations.append(_evaluation([self.scores.get(k) for k in range(self.cell.clients)]))
+
+
+def _evaluation(scores: Sequence[Mapping[str, Any] | None]) -> Evaluation:
+    """The scores of all clients as one evaluation; NaN for a client that has sent none."""
+    first = next(each for each in scores if each is not None)["scores"]
+    nothing = [float("nan"), 0.0]
+    joined = {}
+    for name in first:
+        pairs = torch.tensor([nothing if each is None else each["scores"][name] for each in scores]).double()
+        joined[name] = Score(pairs[:, 0], pairs[:, 1])
+    weight = joined["validation"].weight
+    losses = torch.tensor([0.0 if each is None else each["validation_loss"] for each in scores]).double()
+    loss = float((losses.nan_to_num() * weight).sum() / weight.sum()) if weight.any() else float("nan")
+    validation, test = joined.pop("validation"), joined.pop("test")
+    return Evaluation(validation, test, loss, joined)

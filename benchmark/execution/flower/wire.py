@@ -1,0 +1,117 @@
+"""Messages of one client on the wire: the bytes that the channel counts, and a form that tells how to read
+them.
+
+A tensor goes as its values. Where a mask says which entries of a model are sent (`kept.X`), all shared models
+go as one list of the values sent with their places, or whole where that is shorter. The server's answer
+leaves the places out, since the client knows which it sent. Masks of rows go in the form.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedsub.methods.core.channel import FLOAT, INDEX, KEPT, Message
+
+LISTED, PLACES, WHOLE = "listed", "places", "whole"
+Masks = Mapping[str, Tensor]
+"""Name → (1, …) bool, which entries of it a client sent."""
+
+
+@dataclass(frozen=True)
+class Wire:
+    """One client's message; `form` is JSON: name → shape, and rows that are sent of it."""
+
+    arrays: Mapping[str, np.ndarray]
+    form: str
+
+    @property
+    def size(self) -> int:
+        """Bytes of the arrays."""
+        return sum(each.nbytes for each in self.arrays.values())
+
+
+def masks_of(message: Message) -> dict[str, Tensor]:
+    """The masks of entries in a message, by the name of what they mask."""
+    found = {name.removeprefix(KEPT): mask for name, mask in message.items() if name.startswith(KEPT)}
+    return {name: mask for name, mask in found.items() if mask.shape == message[name].shape}
+
+
+def pack(message: Message, models: frozenset[str], sent: Masks | None = None) -> Wire:
+    """One client's message, name → (1, …), on its way.
+
+    `models` are the names of shared parameters. `sent` are the masks of the message that this one answers.
+    """
+    message = {name: value.detach() for name, value in message.items()}
+    masks = masks_of(message)
+    together = sorted(name for name in message if masks and (name in masks or name in models))
+    form: dict[str, Any] = {"masked": sorted(masks), "together": together, "shapes": {}, "rows": {}}
+    arrays: dict[str, np.ndarray] = {}
+    for name, value in message.items():
+        if name.startswith(KEPT):
+            continue
+        form["shapes"][name] = list(value.shape)
+        if name in together:
+            continue
+        if (mask := message.get(KEPT + name)) is not None:
+            form["rows"][name] = mask.tolist()
+            value = value[mask]
+        arrays[name] = value.numpy()
+    if together:
+        values = torch.cat([message[name].flatten() for name in together])
+        kept = _flat(masks if sent is None else sent, {name: message[name].shape for name in together})
+        if int(kept.sum()) * (FLOAT + INDEX) >= len(kept) * FLOAT:
+            arrays[WHOLE] = torch.where(kept, values, 0).numpy()
+        else:
+            arrays[LISTED] = values[kept].numpy()
+            if sent is None:
+                arrays[PLACES] = kept.nonzero().squeeze(1).to(torch.int32).numpy()
+    return Wire(arrays, json.dumps(form))
+
+
+def unpack(wire: Wire, sent: Masks | None = None) -> dict[str, Tensor]:
+    """The message that was packed; `sent` as there. Raises ValueError or KeyError where it does not fit."""
+    form = json.loads(wire.form)
+    shapes: dict[str, list[int]] = form["shapes"]
+    arrays = {name: torch.from_numpy(np.array(array)) for name, array in wire.arrays.items()}
+    message = {name: arrays[name] for name in shapes if name in arrays}
+    for name, rows in form["rows"].items():
+        mask = torch.tensor(rows)
+        whole = torch.zeros(shapes[name])
+        whole[mask] = message[name]
+        message |= {name: whole, KEPT + name: mask}
+    if together := form["together"]:
+        of = {name: shapes[name] for name in together}
+        total = sum(int(np.prod(shape)) for shape in of.values())
+        if sent is not None:
+            kept = _flat(sent, of)
+        elif WHOLE in arrays:
+            kept = arrays[WHOLE] != 0
+        else:
+            kept = torch.zeros(total, dtype=torch.bool)
+            kept[arrays[PLACES].long()] = True
+        values = arrays.get(WHOLE, torch.zeros(total))
+        if LISTED in arrays:
+            values[kept] = arrays[LISTED]
+        sizes = [int(np.prod(shape)) for shape in of.values()]
+        for name, part, mask in zip(together, values.split(sizes), kept.split(sizes), strict=True):
+            message[name] = part.view(shapes[name])
+            if name in form["masked"]:
+                message[KEPT + name] = mask.view(shapes[name])
+    return message
+
+
+def _flat(masks: Masks, shapes: Mapping[str, Any]) -> Tensor:
+    """Which of the values of tensors of these shapes, one after another, are sent; (total,) bool."""
+    return torch.cat(
+        [
+            masks[name].flatten() if name in masks else torch.ones(int(np.prod(shape)), dtype=torch.bool)
+            for name, shape in shapes.items()
+        ]
+    )

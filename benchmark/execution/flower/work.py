@@ -1,0 +1,36 @@
+"""Runs a cell as a federation on this machine and makes its record."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from fedsub.benchmark.execution.flower import loopback
+from fedsub.benchmark.execution.runner import attempt, make_clients, record_of
+from fedsub.benchmark.records.record import Record
+from fedsub.benchmark.spec.cell import Cell
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.partition.statistics import describe
+from fedsub.methods.core import registry
+from fedsub.methods.core.training import Outcome
+
+
+def run(cell: Cell, **beside: Any) -> Record:
+    """The record of a cell whose clients and server are processes of their own.
+
+    Raises UserError where the cell cannot run so.
+    """
+    if unknown := beside.keys() & {"save", "callbacks"}:
+        raise UserError(f"--engine flower has no {', '.join(sorted(unknown))}: leave it out")
+    started = time.perf_counter()
+    dataset, partition, federation = make_clients(cell)
+    statistics = describe(dataset, partition).to_dict()
+    setup = time.perf_counter() - started
+    outcome = Outcome(**loopback.run(cell, federation))
+    privacy = registry.describe(cell.method).breaks_privacy
+    return record_of(cell, outcome, dataset, statistics, setup, None, privacy, {"engine": "flower"})
+
+
+def federated(cell: Cell, **beside: Any) -> Record:
+    """`run`, with whatever goes wrong turned into a failed record."""
+    return attempt(cell, run, **beside)

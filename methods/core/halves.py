@@ -1,0 +1,135 @@
+"""The halves of a method apart: a client with its own data alone, and a server without any.
+
+They do together what `methods.core.training` does with all clients in one program. Only messages pass between
+them: name → (1, …) for one client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.federation import Federation, alone
+from fedsub.datasets.graph import Dataset, make_graph
+from fedsub.methods.core.base import FederatedMethod
+from fedsub.methods.core.channel import Message
+from fedsub.methods.core.participation import begin_round
+from fedsub.methods.core.setting import Setting
+from fedsub.methods.core.state import State
+from fedsub.methods.core.training import remember, serve
+
+
+class ClientHalf:
+    """One client: it receives, trains and sends."""
+
+    def __init__(self, method: FederatedMethod) -> None:
+        """`method` is of one client. Raises UserError where clients need each other in mid-step."""
+        method.build()
+        check_apart(method)
+        self.method = method
+        self._state = State(method=method)
+
+    def save(self) -> dict[str, Any]:
+        """What the client holds after a message, for `torch.save`."""
+        return self._state.save()
+
+    def load(self, saved: Any) -> None:
+        """Go on from there. Raises CheckpointError for what is not of such a client."""
+        self._state.load(saved)
+
+    def receive(self, answer: Message) -> None:
+        """Go on from the server's answer."""
+        with torch.no_grad():
+            remember(self.method, answer)
+            self.method.receive(answer)
+
+    def train(self, number: int, epochs: int) -> Tensor:
+        """The local epochs of round `number` (from 1); returns the last one's loss, ()."""
+        begin_round(self.method, number)
+        self.method.epochs = torch.tensor([epochs])
+        if self.method.every_epoch:
+            return self.method.backward()
+        return self.method.train_round()
+
+    def send(self) -> Message:
+        """What the client sends, as it leaves the channel."""
+        with torch.no_grad():
+            return self.method.channel.up(self.method.send(), self.method.received)
+
+
+class ServerHalf:
+    """The server of K clients: it knows how many training nodes and nodes each has, and their messages."""
+
+    def __init__(self, method: FederatedMethod, shares: Tensor) -> None:
+        """`method` is of `placeholders`; `shares`, (K,), sum 1, weigh the clients."""
+        method.build()
+        check_apart(method)
+        self.method = method
+        method.shares = shares
+        begin_round(method, 1)
+
+    def begin(self, number: int) -> Tensor:
+        """Begin round `number` (from 1); returns who trains in it, for how many epochs, (K,)."""
+        begin_round(self.method, number)
+        return self.method.epochs
+
+    def answer(self, number: int, messages: Sequence[Message | None]) -> list[Message]:
+        """The answer to each client; None stands for a client that was not heard.
+
+        Raises UserError if none was.
+        """
+        method = self.method
+        first = next((each for each in messages if each is not None), None)
+        if first is None:
+            raise UserError(f"no client answered in round {number}: look at their logs")
+        for client, each in enumerate(messages):
+            if each is None:
+                method.attendance.epochs[number - 1, client] = 0
+        begin_round(method, number)
+        zeros = {name: torch.zeros_like(value) for name, value in first.items()}
+        sent = {
+            name: torch.cat([(zeros if each is None else each)[name] for each in messages]) for name in first
+        }
+        with torch.no_grad():
+            answer = serve(method, sent)
+            method.channel.down(answer)
+        clients = range(len(messages))
+        return [
+            {name: value if len(value) == 1 else value[k : k + 1] for name, value in answer.items()}
+            for k in clients
+        ]
+
+
+def check_apart(method: FederatedMethod) -> None:
+    """Raises UserError for a method whose clients cannot run apart."""
+    if reason := method.info.simulation_only:
+        raise UserError(f"{method.info.title} runs as a simulation only, because {reason}")
+    if method.every_epoch and method.schedule.local_epochs > 1:
+        raise UserError(f"{method.info.title} exchanges in every step: set local_epochs=1")
+
+
+def of_client(setting: Setting, federation: Federation) -> Setting:
+    """The setting of one client; who takes part in a round is the server's to say."""
+    schedule = replace(setting.schedule, participation=1.0, stragglers=0.0, leavers="")
+    task = type(setting.task)(federation)
+    return replace(setting, federation=federation, task=task, scoring=task, rows=None, schedule=schedule)
+
+
+def placeholders(clients: int, width: int, classes: int) -> Federation:
+    """K clients as a server knows them: each one node without features."""
+    held = Dataset(
+        "placeholders",
+        make_graph(np.empty(0, np.int64), np.empty(0, np.int64), clients),
+        torch.zeros(clients, width),
+        torch.zeros(clients, dtype=torch.int64),
+        classes,
+        official=torch.tensor([True, False, False]).view(3, 1, 1).expand(3, 1, clients).numpy(),
+    )
+    own = torch.arange(clients)
+    return replace(alone(held), client=own, sizes=torch.ones(clients, dtype=torch.int64))

@@ -1,0 +1,130 @@
+"""Each client alone with its data and a server with none do what all clients do in one program."""
+
+import io
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.federation import Federation, federate
+from fedsub.datasets.options import Spec
+from fedsub.datasets.partition import partition as divide
+from fedsub.datasets.registry import load
+from fedsub.datasets.splits import make_split
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import FederatedMethod
+from fedsub.methods.core.halves import ClientHalf, ServerHalf, of_client, placeholders
+from fedsub.methods.core.schedule import Schedule
+from fedsub.methods.core.setting import Setting, make_setting
+from fedsub.methods.core.training import train
+from fedsub.methods.stacked.architecture import Architecture
+from tests.methods.rounding import assert_agree
+
+CLIENTS, ROUNDS = 3, 3
+OPTIONS: dict[str, dict[str, float]] = {"fedala": {"share": 1.0}}
+"""A client draws the nodes of FedALA's W itself; with all of them nothing is drawn."""
+APART = [name for name in registry.names() if not registry.describe(name).simulation_only]
+
+
+@pytest.fixture(scope="module")
+def federation() -> Federation:
+    dataset = load(Spec("community[nodes=200]"))
+    partition = divide(dataset, Spec("metis"), CLIENTS, 0)
+    return federate(
+        dataset,
+        partition,
+        make_split(dataset, partition, Spec("ratio[train=0.3,validation=0.3,test=0.4]"), 0),
+    )
+
+
+def setting_of(federation: Federation, name: str) -> Setting:
+    backbone = "gcn" if "gcn" in registry.describe(name).backbones else "graphsage"
+    network = Architecture(backbone=backbone, hidden=(16,), dropout=0.0)
+    return make_setting(federation, network, Schedule(rounds=ROUNDS, optimiser="sgd", learning_rate=0.1), 0)
+
+
+def make(name: str, setting: Setting) -> FederatedMethod:
+    return registry.create(name, OPTIONS.get(name, {}), setting)
+
+
+def server_of(name: str, setting: Setting) -> ServerHalf:
+    held = placeholders(CLIENTS, setting.federation.width, setting.federation.classes)
+    task = type(setting.task)(held)
+    apart = replace(setting, federation=held, task=task, scoring=task)
+    counts = setting.federation.count(setting.federation.train).float()
+    return ServerHalf(make(name, apart), counts / counts.sum())
+
+
+@pytest.mark.parametrize("name", APART)
+def test_clients_alone_train_as_in_one_program(federation: Federation, name: str) -> None:
+    setting = setting_of(federation, name)
+    whole = make(name, setting)
+    train(whole)
+    clients = [
+        ClientHalf(make(name, of_client(setting, federation.only(client)))) for client in range(CLIENTS)
+    ]
+    server = server_of(name, setting)
+    for number in range(1, ROUNDS + 1):
+        sent = []
+        for client, epochs in zip(clients, server.begin(number).tolist(), strict=True):
+            client.train(number, epochs)
+            sent.append(client.send())
+        for client, answer in zip(clients, server.answer(number, sent), strict=True):
+            client.receive(answer)
+    for part, value in whole.parameters.items():
+        own = torch.cat([client.method.parameters[part].detach() for client in clients])
+        assert_agree(own, value.detach().expand_as(own))
+    assert sum(each.method.channel.bytes_up for each in clients) == whole.channel.bytes_up
+    assert server.method.channel.bytes_down == whole.channel.bytes_down
+
+
+def test_a_client_goes_on_from_what_it_kept(federation: Federation) -> None:
+    setting = setting_of(federation, "scaffold")
+    own = of_client(setting, federation.only(0))
+    first, second = (ClientHalf(make("scaffold", own)) for _ in range(2))
+    first.train(1, 1)
+    first.send()
+    file = io.BytesIO()
+    torch.save(first.save(), file)
+    file.seek(0)
+    second.load(torch.load(file, weights_only=True))
+    for each in (first, second):
+        each.train(2, 1)
+    sent, again = first.send(), second.send()
+    for name, value in sent.items():
+        assert_agree(again[name], value)
+
+
+def test_an_unheard_client_weighs_nothing(federation: Federation) -> None:
+    setting = setting_of(federation, "fedavg")
+    setting = replace(setting, schedule=replace(setting.schedule, participation=0.99))
+    server = server_of("fedavg", setting)
+    server.begin(1)
+    sent = {name: torch.ones_like(value[:1]) for name, value in server.method.parameters.items()}
+    for value in server.answer(1, [sent, None, sent])[0].values():
+        assert_agree(value, torch.ones_like(value))
+
+
+def test_nobody_heard_is_refused(federation: Federation) -> None:
+    server = server_of("fedavg", setting_of(federation, "fedavg"))
+    with pytest.raises(UserError, match="no client answered in round 1"):
+        server.answer(1, [None] * CLIENTS)
+
+
+@pytest.mark.parametrize("name", ["fedcog", "fedstruct", "fedsage+"])
+def test_clients_that_read_each_others_nodes_are_refused(federation: Federation, name: str) -> None:
+    setting = setting_of(federation, name)
+    with pytest.raises(UserError, match="runs as a simulation only, because"):
+        ClientHalf(make(name, of_client(setting, federation.only(0))))
+
+
+def test_a_client_holds_its_own_alone(federation: Federation) -> None:
+    for client in range(CLIENTS):
+        held, mine = federation.only(client), federation.client == client
+        assert held.nodes == int(mine.sum())
+        assert held.inter.num_edges() == 0
+        assert torch.equal(held.labels, federation.labels[mine])
+        assert torch.equal(held.train, federation.train[mine])
+        source, _ = federation.graph.edges()
+        assert held.graph.num_edges() == int(mine[source].sum())
