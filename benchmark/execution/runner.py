@@ -135,6 +135,8 @@ def _run(cell: Cell, **hooks: Unpack[Hooks]) -> Record:
         outcome = train(method, on_round, checkpoint)
     scores = [round(100 * score, 4) for score in outcome.test_by_client]
     extras = {**outcome.extras, "test_by_client": scores}
+    if partition.names:
+        extras["client_names"] = list(partition.names)
     if "save" in hooks and (missing := hooks["save"](cell.key, method)):
         extras["not_saved"] = missing
     if cell.device != "cpu":
