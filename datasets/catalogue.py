@@ -53,9 +53,12 @@ def _read(content: Mapping[str, Any]) -> dict[str, DatasetInfo]:
         entry = dict(entry)
         if upstream := entry.pop("upstream", None):
             entry |= {"loader": upstream, **content["upstream"][upstream]}
-        parts = PARTS if entry["loader"] == "planetoid" else ("",)
+        parts = dict.fromkeys(PARTS if entry["loader"] == "planetoid" else ("",))
+        parts = entry.pop("sha256", parts)
         url, file = entry.pop("url"), entry.pop("file", "")
-        sources = tuple(Source(url.format(file=file, part=part), part=part) for part in parts)
+        sources = tuple(
+            Source(url.format(file=file, part=part), sha256, part) for part, sha256 in parts.items()
+        )
         found[name] = DatasetInfo(name=name, sources=sources, **entry)
     return found
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Annotated
 
 import numpy as np
 import scipy.sparse as sp
 
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.graph import Dataset, build_dataset, ones_at
-from fedsub.datasets.limits import Count, NonNegative, Positive, Share, Size, check_limits
+from fedsub.datasets.limits import Count, Limit, NonNegative, Positive, Share, Size, check_limits
+
+Dial = Annotated[float, Limit("be a share in [0, 1], or -1", lambda value: 0 <= value <= 1 or value == -1)]
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,8 @@ class CommunityOptions:
     """Densely connected groups of nodes; most of a group's nodes share one class."""
     purity: Share = 0.8
     """Share of a community's nodes that have the community's own class, in [0, 1]."""
+    across: Dial = -1.0
+    """Share of edges that join two communities, exactly unless edges run out; -1 leaves it to `locality`."""
     locality: Share = 0.85
     """Share of edges that end in their own community, in [0, 1]; the others end in any. Without a node of the
     wanted class there, an edge ends anywhere."""
@@ -46,6 +51,8 @@ class CommunityOptions:
         check_limits("community's ", self)
         if self.features < self.classes:
             raise UserError(f"community's features must be at least classes, {self.classes}")
+        if self.across > 0 and self.communities < 2:
+            raise UserError("community's across needs at least 2 communities")
         if self.nodes < (least := max(self.communities, self.classes)):
             raise UserError(f"community's nodes must be at least communities and classes, {least}")
 
@@ -58,7 +65,7 @@ def community(options: CommunityOptions) -> Dataset:
     A node's words come from its class's topic (a Zipf-like law over the vocabulary, in an order of
     its own) or, with probability `noise`, from the whole vocabulary evenly. So features alone say
     something about the class, neighbours say more, and clients cut along communities differ in
-    their label distribution.
+    their label distribution. An attribute `community` has the community of each node, for natural clients.
     """
     rng = np.random.default_rng(options.seed)
     nodes, classes, communities = options.nodes, options.classes, options.communities
@@ -72,22 +79,27 @@ def community(options: CommunityOptions) -> Dataset:
     labels[rng.choice(nodes, classes, replace=False)] = np.arange(classes)
     source, target = _edges(options, group, labels, rng)
     features = _bags_of_words(options, labels, rng)
-    return build_dataset("community", source, target, features, labels, classes)
+    dataset = build_dataset("community", source, target, features, labels, classes)
+    return replace(dataset, attributes={"community": group})
 
 
 def _edges(
     options: CommunityOptions, group: np.ndarray, labels: np.ndarray, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw edges until the wanted number of distinct ones exists, or it stops growing."""
+    """Draw edges until the wanted number of distinct ones exists, or it stops growing.
+
+    With `across` given there is a number for edges inside communities and one for those between them."""
     wanted = round(options.nodes * options.average_degree / 2)
+    between = round(wanted * options.across)
+    missing = [wanted] if options.across < 0 else [wanted - between, between]
     popularity = rng.pareto(2.5, options.nodes) + 0.3
     seen = np.zeros(0, dtype=np.int64)
-    for _ in range(20):
-        missing = wanted - len(seen)
-        if missing <= 0:
+    for _ in range(20 if options.across < 0 else 60):
+        if not sum(missing):
             break
-        source = rng.choice(options.nodes, 2 * missing + 16, p=popularity / popularity.sum())
-        local = rng.random(len(source)) < options.locality
+        source = rng.choice(options.nodes, 2 * sum(missing) + 16, p=popularity / popularity.sum())
+        locality = options.locality if options.across < 0 else missing[0] / sum(missing)
+        local = rng.random(len(source)) < locality
         alike = rng.random(len(source)) < options.homophily
         partner_group = np.where(local, group[source], rng.integers(options.communities, size=len(source)))
         shift = rng.integers(1, max(options.classes, 2), size=len(source))
@@ -101,7 +113,14 @@ def _edges(
         fresh = (low * options.nodes + high)[(low != high) & (low >= 0)]
         _, first = np.unique(fresh, return_index=True)
         fresh = fresh[np.sort(first)]
-        seen = np.concatenate([seen, fresh[~np.isin(fresh, seen)][:missing]])
+        fresh = fresh[~np.isin(fresh, seen)]
+        kind = np.zeros(len(fresh), dtype=np.int64)
+        if len(missing) > 1:
+            kind = (group[fresh // options.nodes] != group[fresh % options.nodes]).astype(np.int64)
+        for each, count in enumerate(missing):
+            taken = fresh[kind == each][:count]
+            seen = np.concatenate([seen, taken])
+            missing[each] -= len(taken)
     return seen // options.nodes, seen % options.nodes
 
 

@@ -128,15 +128,17 @@ class Results:
         return pandas.concat(parts, ignore_index=True) if parts else pandas.DataFrame()
 
     def by_client(self) -> pandas.DataFrame:
-        """One row a client of each cell: the cell, `client`, and its `test` score in percent in the selected
-        round; NaN without test nodes. Records from before there were such scores have no rows."""
+        """One row a client of each cell: the cell, `client` from 0, its `name` if clients have names, and its
+        `test` score in percent in the selected round; NaN without test nodes. Records from before there were
+        such scores have no rows."""
         import pandas
 
-        rows = [
-            {**_place(record), "client": client, "test": score}
-            for record in self.successes
-            for client, score in enumerate(record.extras.get("test_by_client", ()))
-        ]
+        rows = []
+        for record in self.successes:
+            names = record.extras.get("client_names", ())
+            for client, score in enumerate(record.extras.get("test_by_client", ())):
+                named = {"client": client, **({"name": names[client]} if names else {}), "test": score}
+                rows.append({**_place(record), **named})
         return pandas.DataFrame(rows)
 
     def pivot(

@@ -134,6 +134,8 @@ def _run(cell: Cell, **hooks: Unpack[Hooks]) -> Record:
     if outcome is None:
         outcome = train(method, on_round, checkpoint)
     extras: dict[str, Any] = {}
+    if partition.names:
+        extras["client_names"] = list(partition.names)
     if "save" in hooks and (missing := hooks["save"](cell.key, method)):
         extras["not_saved"] = missing
     if cell.device != "cpu":

@@ -5,14 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from fedsub.datasets.loaders import am_gcn, gnn_benchmark, graphsaint, heterophilous, ogb, planetoid, wikics
+from fedsub.datasets.loaders import (
+    acdne,
+    am_gcn,
+    facebook100,
+    gnn_benchmark,
+    graphsaint,
+    heterophilous,
+    musae,
+    ogb,
+    planetoid,
+    wikics,
+)
 from fedsub.datasets.loaders.raw import MalformedFileError, RawGraph
 
 __all__ = ["PARSERS", "MalformedFileError", "Parser", "RawGraph"]
 
 Parser = Callable[[Mapping[str, Path]], RawGraph]
 
-_FORMATS = (am_gcn, gnn_benchmark, graphsaint, heterophilous, ogb, planetoid, wikics)
+_FORMATS = (
+    acdne, am_gcn, facebook100, gnn_benchmark, graphsaint, heterophilous, musae, ogb, planetoid, wikics,
+)  # fmt: skip
 
 PARSERS: Mapping[str, Parser] = {each.__name__.rpartition(".")[2]: each.parse for each in _FORMATS}
 """Parser by the loader name that a `DatasetInfo` carries."""

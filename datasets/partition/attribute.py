@@ -6,10 +6,11 @@ import numpy as np
 
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.graph import Dataset, valued
+from fedsub.datasets.partition.base import Drawn
 
 
-def partition(dataset: Dataset, clients: int, seed: int, *, key: str = "") -> np.ndarray:
-    """A client for each value of the attribute `key`, in ascending order; `seed` plays no part.
+def partition(dataset: Dataset, clients: int, seed: int, *, key: str = "") -> Drawn:
+    """A client for each value of the attribute `key`, in ascending order and called so; `seed` plays no part.
 
     A client per node, (n,) int64, −1 for a node without a value (`valued`).
     Raises UserError if the graph lacks the attribute or it has another number of values than there are
@@ -21,7 +22,7 @@ def partition(dataset: Dataset, clients: int, seed: int, *, key: str = "") -> np
             f"attribute {key} of {dataset.name} has {len(values)} values: ask for that many clients,"
             f" not {clients}"
         )
-    return client
+    return Drawn(client, names=tuple(map(str, values.tolist())))
 
 
 def clients_in(dataset: Dataset, *, key: str = "") -> int:

@@ -20,12 +20,14 @@ def _no_edges() -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """Result of a scheme that adds edges to the graph."""
+    """Result of a scheme that adds edges to the graph, or names its clients."""
 
     clients: np.ndarray | Sequence[np.ndarray]
     """A client per node, or a list of node arrays."""
-    edges: np.ndarray
+    edges: np.ndarray = field(default_factory=_no_edges)
     """(2, m) int64 ids of nodes, edges that the graph lacks."""
+    names: tuple[str, ...] = ()
+    """The K names of the clients, if they have any."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +44,8 @@ class Partition:
     """One (n_k,) int64 array a client: distinct ids in the dataset, ascending, never empty."""
     added: np.ndarray = field(default_factory=_no_edges)
     """(2, m) int64 ids in the dataset, edges that the graph lacks and the scheme gives it."""
+    names: tuple[str, ...] = ()
+    """The K names of the clients, if they have any."""
 
     @property
     def clients(self) -> int:
@@ -167,7 +171,8 @@ def as_partition(
     """
     if isinstance(result, Drawn):
         added = _checked_edges(scheme, result.edges, nodes)
-        return replace(as_partition(scheme, result.clients, nodes, clients), added=added)
+        found = as_partition(scheme, result.clients, nodes, clients)
+        return replace(found, added=added, names=result.names)
     if hasattr(result, "__array__") and not isinstance(result, np.ndarray):
         # A tensor.
         result = np.asarray(result)

@@ -422,6 +422,7 @@ def test_clients_of_an_attribute_are_counted_in_the_data() -> None:
         values |= {"x": [float(node), 1.0], "y": node % 2, "ward": "abc"[node % 3]}
     found = run(dataset=graph, partition="attribute[key=ward]", method="local", rounds=1, seeds=1)
     assert [record.cell.clients for record in found] == [3]
+    assert found.by_client()["name"].tolist() == ["a", "b", "c"]
 
 
 def test_numba_has_a_folder_where_nothing_can_be_written() -> None:

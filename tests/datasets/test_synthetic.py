@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.graph import Dataset, as_scipy
+from fedsub.datasets.partition import partition
+from fedsub.datasets.partition.statistics import describe
 from fedsub.datasets.summary import summarise
 from fedsub.datasets.synthetic import (
     FEDPUB_FIGURE_1,
@@ -99,6 +101,18 @@ def test_imbalance_spreads_community_sizes_and_locality_keeps_edges_inside():
     assert sizes[1].max() > 3 * sizes[1].min()
 
 
+@pytest.mark.parametrize("across", [0, 0.05, 0.5, 0.95, 1])
+def test_the_share_of_edges_across_communities_is_what_was_asked(across: float):
+    graph = community(CommunityOptions(across=across, seed=1))
+    group = graph.attributes["community"]
+    source, target = (end.numpy() for end in graph.graph.edges())
+    assert graph.undirected_edges == 5000
+    assert (group[source] != group[target]).mean() == pytest.approx(across)
+    assert summarise(graph).homophily == pytest.approx(0.8, abs=0.03)
+    parts = partition(graph, "attribute[key=community]", 24, 0)
+    assert describe(graph, parts).intra_share == pytest.approx(1 - across)
+
+
 def nearest_mean_accuracy(features: np.ndarray, labels: np.ndarray) -> float:
     """Accuracy, on the second half, of the class whose mean over the first half is most alike."""
     half = len(labels) // 2
@@ -144,6 +158,8 @@ def test_fedpub_settings_follow_the_paper(setting: FedPubSetting, nodes: int, si
     ("parameters", "sentence"),
     [
         ({"homophily": 1.5}, r"homophily must be in \[0, 1\]"),
+        ({"across": 1.5}, r"across must be a share in \[0, 1\], or -1"),
+        ({"across": 0.5, "communities": 1}, "across needs at least 2 communities"),
         ({"noise": -1}, r"noise must be in \[0, 1\]"),
         ({"nodes": 10}, "nodes must be at least communities and classes"),
         ({"classes": 0}, "classes must be at least 1"),

@@ -1,0 +1,86 @@
+"""MUSAE's Twitch graphs: users of seven language communities, in three files each.
+
+Rozemberczki, Allen and Sarkar, Multi-scale Attributed Node Embedding, Journal of Complex Networks 2021.
+`edges.csv` (`from,to`), `features.json` (node → list of features), `target.csv` (`mature`, `new_id`, …). The
+label is mature content. A node that `target.csv` holds twice counts once. No edge joins two languages.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import scipy.sparse as sp
+
+from fedsub.datasets.graph import ones_at
+from fedsub.datasets.loaders.raw import DAMAGE, RawGraph, checked, malformed
+
+Read = TypeVar("Read")
+WIDTH = 3170
+"""Features, numbered alike in all languages; the highest number is 3,169."""
+
+
+def parse(files: Mapping[str, Path]) -> RawGraph:
+    """Read `LANGUAGE/…_edges.csv`, `…_features.json` and `…_target.csv` of every language, in their order.
+
+    Raises MalformedFileError if a file is damaged or they do not fit."""
+    languages = sorted({part.partition("/")[0] for part in files})
+    graphs = [_language(language, files) for language in languages]
+    sizes = [len(labels) for *_, labels in graphs]
+    starts = np.cumsum([0, *sizes[:-1]])
+    ends = np.concatenate([pairs + start for (pairs, *_), start in zip(graphs, starts, strict=True)])
+    features = sp.vstack([each[1] for each in graphs], format="csr")
+    labels = np.concatenate([each[2] for each in graphs])
+    owner = np.repeat(np.array(languages), sizes)
+    raw = RawGraph(ends[:, 0], ends[:, 1], features, labels, attributes={"language": owner})
+    return checked(raw, next(iter(files.values())))
+
+
+def _language(language: str, files: Mapping[str, Path]) -> tuple[np.ndarray, sp.csr_matrix, np.ndarray]:
+    """Edges (m, 2), features (n, WIDTH) and labels (n,) of one language."""
+    target, edges, words = (
+        files[f"{language}/musae_{language}_{ending}"]
+        for ending in ("target.csv", "edges.csv", "features.json")
+    )
+    ids, mature = _read(target, _target)
+    nodes = len(np.unique(ids))
+    pairs = _read(edges, _edges)
+    rows, columns = _read(words, _features)
+    for path, found, limit in (
+        (target, ids, nodes), (edges, pairs, nodes), (words, rows, nodes), (words, columns, WIDTH),
+    ):  # fmt: skip
+        if found.size and not 0 <= int(found.min()) <= int(found.max()) < limit:
+            raise malformed(path, f"it has a number outside 0…{limit - 1}")
+    labels = np.zeros(nodes, dtype=np.int64)
+    labels[ids] = mature
+    # A feature that is listed twice counts once.
+    features = ones_at(rows, columns, (nodes, WIDTH))
+    features.data[:] = 1
+    return pairs, features, labels
+
+
+def _read(path: Path, reader: Callable[[Path], Read]) -> Read:
+    try:
+        return reader(path)
+    except (*DAMAGE, LookupError, AttributeError, OverflowError, RecursionError) as error:
+        raise malformed(path, f"not MUSAE's, or truncated ({' '.join(str(error).split())})") from error
+
+
+def _edges(path: Path) -> np.ndarray:
+    return np.loadtxt(path, delimiter=",", skiprows=1, usecols=(0, 1), dtype=np.int64, ndmin=2)
+
+
+def _features(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    content = {int(node): listed for node, listed in json.loads(path.read_bytes()).items()}
+    counts = [len(listed) for listed in content.values()]
+    columns = [column for listed in content.values() for column in listed]
+    return np.repeat(np.array(list(content), dtype=np.int64), counts), np.array(columns, dtype=np.int64)
+
+
+def _target(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    names, *rows = (line.split(",") for line in path.read_text(encoding="utf-8").split())
+    ids, mature = (names.index(name) for name in ("new_id", "mature"))
+    return np.array([int(row[ids]) for row in rows]), np.array([row[mature] == "True" for row in rows])
