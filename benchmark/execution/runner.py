@@ -187,13 +187,13 @@ def _calling(cell: Cell, callbacks: Sequence[Callback]) -> Callable[[rounds.Roun
     return call
 
 
-def attempt(cell: Cell, how: Callable[..., Record] = run, **hooks: Unpack[Hooks]) -> Record:
+def attempt(cell: Cell, how: Callable[..., Record] | None = None, **hooks: Unpack[Hooks]) -> Record:
     """`run`, or another way to run a cell, with any exception turned into a failed record.
 
     A record that could not be stored, as of a method that gives no numbers, is a failure too.
     """
     try:
-        return how(cell, **hooks).reread()
+        return (how or run)(cell, **hooks).reread()
     except UserError as error:
         return failed(cell, str(error))
     except Stop as stop:
