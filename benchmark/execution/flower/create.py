@@ -55,7 +55,7 @@ nothing else of this folder. Each machine needs `pip install 'fedsub-bench[flowe
 3. Start: `flwr run . LINK --stream`, with `[superlink.LINK] address = "SERVER:8000"` and `insecure = true` in
    `$FLWR_HOME/config.toml`
 
-`--insecure` sends everything in clear text: docs/deploy.md has the commands with TLS and node keys. The
+`--insecure` sends everything in clear text; Flower's documentation has the options for TLS and node keys. The
 server writes `outcome.json` to its working folder.
 """
 
