@@ -279,6 +279,16 @@ def _verify_records(
     return FAILED if found or passed_over[CHANGED] else OK
 
 
+def _flower(request: Request, options: Namespace, work: RunCell | None) -> int:
+    """Write the app of the first seed; prints the folder."""
+    from fedsub.benchmark.execution.flower.create import create_planned
+
+    cell = create_planned(request, options.folder)
+    say(f"wrote {cell.title}; {options.folder / 'README.md'} says how to start it")
+    print(options.folder)
+    return OK
+
+
 def _forget(request: Request, options: Namespace, work: RunCell | None) -> int:
     from fedsub.benchmark.execution import artifacts
     from fedsub.benchmark.records.edit import forget
@@ -305,6 +315,7 @@ _COMMANDS: Mapping[str, Callable[[Request, Namespace, RunCell | None], int]] = {
     "export": _export,
     "bundle": _bundle,
     "verify": _verify,
+    "flower": _flower,
     "records": _forget,
     "data": _data,
 }

@@ -229,6 +229,15 @@ def make_parser() -> Parser:
     add_engine(verify)
     add_folders(verify)
 
+    federation = command("flower", "write a federation's files for Flower")
+    made = federation.add_subparsers(dest="action", required=True, metavar="ACTION").add_parser(
+        "create", help="write a Flower app that runs one cell, and a data file for each client"
+    )
+    add(made, "folder", "DIR", "a new or empty folder", type=Path)
+    add_filters(made)
+    add_settings(made)
+    add_folders(made)
+
     records = command("records", "edit stored records")
     forget = records.add_subparsers(dest="action", required=True, metavar="ACTION").add_parser(
         "forget", help="take records out, with what their cells left beside them"
@@ -286,7 +295,8 @@ def add_engine(parser: argparse._ActionsContainer) -> None:
     """Add the options of engine, workers and device."""
     add(parser, "--workers", "N", "processes (default: one a core; one on a GPU)", type=values.positive)
     add(parser, "--threads", "N", "threads per process", type=values.positive, default=1)
-    add(parser, "--engine", help="process (default), ray, slurm, in-process (to debug)", default="process")
+    engines = "process (default), ray, slurm, in-process (to debug), flower (every client its own process)"
+    add(parser, "--engine", help=engines, default="process")
     config = "with --engine slurm: YAML of submitit's parameters, slurm_partition: gpu"
     add(parser, "--slurm-config", "FILE", config, type=Path)
     stop = "stop a cell after that long, 90s, 30m or 2h: it has failed"

@@ -64,10 +64,16 @@ class ClientHalf:
 
 
 class ServerHalf:
-    """The server of K clients: it knows how many training nodes and nodes each has, and their messages."""
+    """The server of K clients: it knows how many training nodes and nodes each has, and their messages.
+
+    Any message may be lost on its way: its client was absent from the round (`methods.core.participation`).
+    """
 
     def __init__(self, method: FederatedMethod, shares: Tensor) -> None:
         """`method` is of `placeholders`; `shares`, (K,), sum 1, weigh the clients."""
+        if not (method.partial or method.info.needs_everyone):
+            # Every client is drawn for every round, and the method is ready for those that are not heard.
+            method.schedule = replace(method.schedule, participation=1 - 1e-9)
         method.build()
         check_apart(method)
         self.method = method
@@ -82,7 +88,7 @@ class ServerHalf:
     def answer(self, number: int, messages: Sequence[Message | None]) -> list[Message]:
         """The answer to each client; None stands for a client that was not heard.
 
-        Raises UserError if none was.
+        Raises UserError if none was, and for a lost message of a method that needs everyone's.
         """
         method = self.method
         first = next((each for each in messages if each is not None), None)
@@ -90,6 +96,11 @@ class ServerHalf:
             raise UserError(f"no client answered in round {number}: look at their logs")
         for client, each in enumerate(messages):
             if each is None:
+                if reason := method.info.needs_everyone:
+                    raise UserError(
+                        f"client {client} was not heard in round {number}, and {method.info.title} needs "
+                        f"everyone, because {reason}"
+                    )
                 method.attendance.epochs[number - 1, client] = 0
         begin_round(method, number)
         zeros = {name: torch.zeros_like(value) for name, value in first.items()}
@@ -117,7 +128,8 @@ def check_apart(method: FederatedMethod) -> None:
 def of_client(setting: Setting, federation: Federation) -> Setting:
     """The setting of one client; who takes part in a round is the server's to say."""
     schedule = replace(setting.schedule, participation=1.0, stragglers=0.0, leavers="")
-    task = type(setting.task)(federation)
+    task = type(setting.task)(federation, (), setting.seed, setting.device)
+    task.metrics = setting.scoring.metrics
     return replace(setting, federation=federation, task=task, scoring=task, rows=None, schedule=schedule)
 
 

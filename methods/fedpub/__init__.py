@@ -122,8 +122,8 @@ class FedPub(FederatedMethod):
     """Masks are parameters named `mask.<weight>`, trained with the weights and never sent."""
 
     options: FedPubOptions
+    client_state = ("counts",)
     server_state = ("heard", "similarity", "exchanges")
-    transient = ("counts",)
     pruning: Pruning
     embedding: FunctionalEmbedding | None = None
     """What makes h̃ of a proxy; None where clients are not compared by one."""

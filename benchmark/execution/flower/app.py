@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+import sys
 from pathlib import Path
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Context, RecordDict
 
+from fedsub.benchmark.execution.flower import OWN, OWN_PARTS
 from fedsub.benchmark.execution.flower.wire import Wire
 from fedsub.benchmark.spec.cell import Cell
+from fedsub.benchmark.spec.custom import names_of, renamed
 from fedsub.datasets.federation import Federation
+from fedsub.datasets.paths import PLUGIN
+from fedsub.methods.core.base import FederatedMethod
 from fedsub.methods.core.setting import Setting, make_setting
-
-METHOD_FILE = "method.py"
-"""A user's own method, in the app's folder."""
 
 
 def cell_of(context: Context, folder: Path) -> Cell:
     """The cell that the app's configuration holds."""
     cell = Cell.from_dict(json.loads(str(context.run_config["cell"])))
-    own = folder / METHOD_FILE
-    return replace(cell, method=str(own)) if own.exists() else cell
+    # A user's file may import those beside it.
+    sys.path.append(str(folder / OWN))
+    for part in OWN_PARTS:
+        if (name := names_of(cell)[part]).endswith(PLUGIN):
+            cell = renamed(cell, part, str(folder / OWN / name))
+    return cell
+
+
+def scores_received(method: FederatedMethod) -> bool:
+    """Whether clients are scored after they received, and not after their local training."""
+    return method.schedule.evaluate == "received" or method.every_epoch
 
 
 def setting_of(cell: Cell, federation: Federation) -> Setting:

@@ -1,7 +1,8 @@
 """A client's process: it reads its own data and the server's messages, and nothing else.
 
 Flower starts a process for each message. What a client holds between two of them lies beside its data, in a
-file of its own; a client that was killed goes on from there, as one that was absent.
+file of its own: the state after the last message that the server heard, and after the last one sent. A client
+that was killed goes on from the former, as one that was absent.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import torch
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedsub.benchmark.execution.flower.app import arrays_of, cell_of, setting_of, wire_of
+from fedsub.benchmark.execution.flower.app import arrays_of, cell_of, scores_received, setting_of, wire_of
 from fedsub.benchmark.execution.flower.wire import Masks, masks_of, pack, unpack
 from fedsub.datasets.archive import as_dataset, read_archive
 from fedsub.datasets.federation import Federation, alone
@@ -63,25 +64,29 @@ class _Turn:
         self.client = ClientHalf(registry.create(cell.method, dict(cell.options), setting))
         self.file = Path(str(context.node_config["data"])).with_suffix(f".{context.run_id}.state")
         self.masks: Masks = {}
-        if self.file.exists():
-            kept = torch.load(self.file, weights_only=True)
-            self.client.load(kept["state"])
-            self.masks = kept["masks"]
+        self.kept: dict[int, dict[str, Any]] = {}
+        """Round that the server heard of → the state after it."""
+        heard = int(self.asked["heard"])
+        if heard:
+            self.kept = {heard: torch.load(self.file, weights_only=True)[heard]}
+            self.client.load(self.kept[heard]["state"])
+            self.masks = self.kept[heard]["masks"]
         self.evaluation = ""
         if "form" in self.asked:
             self.client.receive(unpack(wire_of(message.content), self.masks or None))
-            if setting.schedule.evaluate == "received":
+            if scores_received(self.client.method):
                 self.evaluation = self._scores()
 
     def train(self) -> Message:
         """A round, and what the client sends."""
         loss = self.client.train(int(self.asked["round"]), int(self.asked["epochs"]))
-        if not self.evaluation and self.client.method.schedule.evaluate == "local":
+        if not scores_received(self.client.method):
             self.evaluation = self._scores()
         message = self.client.send()
         self.masks = masks_of(message)
         with written_atomically(self.file) as stream:
-            torch.save({"state": self.client.save(), "masks": dict(self.masks)}, stream)
+            now = {"state": self.client.save(), "masks": dict(self.masks)}
+            torch.save({**self.kept, int(self.asked["round"]): now}, stream)
         wire = pack(message, frozenset(self.client.method.received))
         told = {"form": wire.form, "loss": float(loss), "scores": self.evaluation, "bytes": wire.size}
         return self._reply({"sent": arrays_of(wire), "told": ConfigRecord(told)})

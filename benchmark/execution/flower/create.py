@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
-from fedsub.benchmark.execution.flower.app import METHOD_FILE
+from fedsub.benchmark.execution.flower import OWN, OWN_PARTS
+from fedsub.benchmark.execution.runner import ALWAYS_SCORED, make_clients
 from fedsub.benchmark.spec.cell import Cell
+from fedsub.benchmark.spec.custom import paths_of, renamed, sources_of, user_objects_of
+from fedsub.benchmark.spec.plan import make_plan
+from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.archive import as_raw, write_archive
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.federation import Federation
+from fedsub.datasets.plugins import user_objects
 from fedsub.methods.core import registry, tasks
 
 PACKAGE = "federation"
@@ -46,18 +52,40 @@ outcome = "outcome.json"
 README = """\
 # {title}
 
-`clients/client-N.npz` holds the nodes, edges and labels of client N. Copy it to that client's machine, with
-nothing else of this folder. Each machine needs `pip install 'fedsub-bench[flower]'`.
+`clients/client-N.npz` holds the nodes, edges and labels of client N alone. Copy it to that client's machine,
+with nothing else of this folder. Each machine needs `pip install 'fedsub-bench[flower]'`.
 
-1. The server: `flower-superlink --insecure --disable-runtime-dependency-installation`
+1. The server: `flower-superlink --insecure --host 0.0.0.0 --disable-runtime-dependency-installation`
 2. Client N: `flower-supernode --insecure --superlink SERVER:8000 --node-config
    'partition-id=N num-partitions={clients} data="/path/to/client-N.npz"'`
-3. Start: `flwr run . LINK --stream`, with `[superlink.LINK] address = "SERVER:8000"` and `insecure = true` in
-   `$FLWR_HOME/config.toml`
+3. Start: `flwr run . LINK --stream`, with `[superlink.LINK]`, `address = "SERVER:8000"` and
+   `insecure = true` in `$FLWR_HOME/config.toml`
 
-`--insecure` sends everything in clear text; Flower's documentation has the options for TLS and node keys. The
-server writes `outcome.json` to its working folder.
+The server writes `outcome.json` to its working folder. `--insecure` sends everything in clear text, and lets
+anyone join. With certificates and keys, in place of it:
+
+1. `--ssl-certfile server.pem --ssl-keyfile server.key --ssl-ca-certfile ca.crt --enable-supernode-auth`
+2. `--root-certificates ca.crt --auth-supernode-private-key client-N.key`, after the server's
+   `flwr supernode register client-N.pub LINK`
+3. `root-certificates = "ca.crt"`
 """
+
+
+def create_planned(request: Request, folder: Path) -> Cell:
+    """`create` with the one cell that a request names, of several seeds the first; returns the cell.
+
+    Raises UserError for a request of several cells, and what `create` raises.
+    """
+    plan = make_plan(request)
+    titles = sorted({replace(cell, seed=plan.cells[0].seed).title for cell in plan.cells})
+    if len(titles) != 1:
+        found = "; ".join(titles) or "; ".join(f"{skip.what}: {skip.reason}" for skip in plan.skipped)
+        raise UserError(f"flower create takes one cell, not {len(titles)}: {found}")
+    cell = plan.cells[0]
+    with user_objects(user_objects_of(cell)):
+        check(cell)
+        create(cell, make_clients(cell)[2], folder)
+    return cell
 
 
 def create(cell: Cell, federation: Federation, folder: Path) -> None:
@@ -79,9 +107,15 @@ def create(cell: Cell, federation: Federation, folder: Path) -> None:
         )
         (package / f"{side}.py").write_text(text, encoding="utf-8")
     (package / "__init__.py").touch()
-    if (own := Path(cell.method)).suffix == ".py":
-        shutil.copyfile(own, package / METHOD_FILE)
-    stored = json.dumps(json.dumps(cell.to_dict()))
+    runs = replace(cell, further_metrics=(*cell.further_metrics, *ALWAYS_SCORED[cell.task.name]))
+    for part, path in paths_of(cell).items():
+        if part in OWN_PARTS:
+            for source in sources_of(part, path):
+                target = package / OWN / source.relative_to(path.expanduser().parent)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source, target)
+            runs = renamed(runs, part, path.name)
+    stored = json.dumps(json.dumps(runs.to_dict()))
     title = json.dumps(cell.title)[1:-1]
     project = PROJECT.format(title=title, package=PACKAGE, cell=stored, patience=PATIENCE)
     (folder / "pyproject.toml").write_text(project, encoding="utf-8")

@@ -14,7 +14,7 @@ import torch
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
-from fedsub.benchmark.execution.flower.app import arrays_of, cell_of, setting_of, wire_of
+from fedsub.benchmark.execution.flower.app import arrays_of, cell_of, scores_received, setting_of, wire_of
 from fedsub.benchmark.execution.flower.wire import Masks, masks_of, pack, unpack
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.datasets.errors import UserError
@@ -56,6 +56,10 @@ class _Run:
         self.grid, self.cell, self.patience = grid, cell, patience
         self.node: dict[int, int] = {}
         """Client → the Flower node that it is."""
+        self.met: set[int] = set()
+        """Every node that said which client it is; a client that comes back may be another node."""
+        self.heard: dict[int, int] = {}
+        """Client → the round of its last message."""
         self.sizes: dict[int, Mapping[str, int]] = {}
         self.masks: dict[int, Masks] = {}
         """Client → the masks of its last message."""
@@ -75,7 +79,7 @@ class _Run:
         server = ServerHalf(method, weights / weights.sum())
         progress.seconds["setup"] = time.perf_counter() - started
         answers: dict[int, Payload] = {}
-        received = schedule.evaluate == "received"
+        received = scores_received(method)
         for number in range(1, schedule.rounds + 1):
             begun, epochs = time.perf_counter(), server.begin(number).tolist()
             asked = {
@@ -84,15 +88,21 @@ class _Run:
                 if count
             }
             messages: list[Payload | None] = [None] * cell.clients
-            losses: list[float] = []
+            losses: dict[int, float] = {}
             for client, content in self._send("train", asked).items():
                 messages[client] = unpack(wire_of(content))
+                self.heard[client] = number
                 self.masks[client] = masks_of(messages[client] or {})
                 method.channel.bytes_up += int(content["told"]["bytes"])
-                losses.append(float(content["told"]["loss"]))
+                losses[client] = float(content["told"]["loss"])
             if received and number > 1:
                 self._evaluated(number - 1, progress)
-            progress.losses.append(sum(losses) / max(len(losses), 1))
+            # Of one model for all, Σ p_k L_k; else the clients' mean.
+            weight = {
+                client: float(method.shares[client]) if method.every_epoch else 1.0 for client in losses
+            }
+            loss = sum(weight[client] * each for client, each in losses.items())
+            progress.losses.append(loss / sum(weight.values()))
             if not received:
                 self._evaluated(number, progress)
             for client, answer in enumerate(server.answer(number, messages)):
@@ -123,7 +133,7 @@ class _Run:
 
     def _meet(self) -> None:
         """Ask nodes that are new which client they are."""
-        new = set(self.grid.get_node_ids()) - set(self.node.values())
+        new = set(self.grid.get_node_ids()) - self.met
         asked = [
             Message(RecordDict({"asked": ConfigRecord({})}), dst_node_id=node, message_type="query")
             for node in new
@@ -131,11 +141,13 @@ class _Run:
         for reply in self.grid.send_and_receive(asked, timeout=self.patience) if asked else ():
             if reply.has_content():
                 known = dict(reply.content["known"])
+                self.met.add(reply.metadata.src_node_id)
                 self.node[int(known["client"])] = reply.metadata.src_node_id
                 self.sizes[int(known["client"])] = known
 
     def _asked(self, what: dict[str, Any], answer: Payload | None, client: int) -> RecordDict:
         """A message to a client: what to do, and the answer to its last message."""
+        what["heard"] = self.heard.get(client, 0)
         if answer is None:
             return RecordDict({"told": ConfigRecord(what)})
         models = frozenset(name for name in answer if not name.startswith("kept."))
@@ -145,10 +157,11 @@ class _Run:
     def _send(self, kind: str, asked: Mapping[int, RecordDict]) -> dict[int, RecordDict]:
         """Send to clients and wait; client → what it replied, without those that did not."""
         self._meet()
-        number = {node: client for client, node in self.node.items()}
+        number, connected = {node: client for client, node in self.node.items()}, self.grid.get_node_ids()
         messages = [
             Message(content, dst_node_id=self.node[client], message_type=kind)
             for client, content in asked.items()
+            if self.node[client] in connected
         ]
         found: dict[int, RecordDict] = {}
         troubles: list[str] = []

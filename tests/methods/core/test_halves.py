@@ -56,6 +56,16 @@ def server_of(name: str, setting: Setting) -> ServerHalf:
     return ServerHalf(make(name, apart), counts / counts.sum())
 
 
+def gone_on(client: ClientHalf, method: FederatedMethod) -> ClientHalf:
+    """A client in another process, from what this one keeps in a file."""
+    file = io.BytesIO()
+    torch.save(client.save(), file)
+    file.seek(0)
+    other = ClientHalf(method)
+    other.load(torch.load(file, weights_only=True))
+    return other
+
+
 @pytest.mark.parametrize("name", APART)
 def test_clients_alone_train_as_in_one_program(federation: Federation, name: str) -> None:
     setting = setting_of(federation, name)
@@ -70,6 +80,8 @@ def test_clients_alone_train_as_in_one_program(federation: Federation, name: str
         for client, epochs in zip(clients, server.begin(number).tolist(), strict=True):
             client.train(number, epochs)
             sent.append(client.send())
+        # A client's process may end between what it sends and what it receives.
+        clients = [gone_on(each, make(name, each.method.setting)) for each in clients]
         for client, answer in zip(clients, server.answer(number, sent), strict=True):
             client.receive(answer)
     for part, value in whole.parameters.items():
@@ -82,13 +94,10 @@ def test_clients_alone_train_as_in_one_program(federation: Federation, name: str
 def test_a_client_goes_on_from_what_it_kept(federation: Federation) -> None:
     setting = setting_of(federation, "scaffold")
     own = of_client(setting, federation.only(0))
-    first, second = (ClientHalf(make("scaffold", own)) for _ in range(2))
+    first = ClientHalf(make("scaffold", own))
     first.train(1, 1)
     first.send()
-    file = io.BytesIO()
-    torch.save(first.save(), file)
-    file.seek(0)
-    second.load(torch.load(file, weights_only=True))
+    second = gone_on(first, make("scaffold", own))
     for each in (first, second):
         each.train(2, 1)
     sent, again = first.send(), second.send()
@@ -96,14 +105,26 @@ def test_a_client_goes_on_from_what_it_kept(federation: Federation) -> None:
         assert_agree(again[name], value)
 
 
-def test_an_unheard_client_weighs_nothing(federation: Federation) -> None:
-    setting = setting_of(federation, "fedavg")
-    setting = replace(setting, schedule=replace(setting.schedule, participation=0.99))
-    server = server_of("fedavg", setting)
-    server.begin(1)
+@pytest.mark.parametrize("number", [1, 2])
+def test_an_unheard_client_weighs_nothing(federation: Federation, number: int) -> None:
+    server = server_of("fedavg", setting_of(federation, "fedavg"))
     sent = {name: torch.ones_like(value[:1]) for name, value in server.method.parameters.items()}
-    for value in server.answer(1, [sent, None, sent])[0].values():
+    for each in range(1, number):
+        server.begin(each)
+        server.answer(each, [sent] * CLIENTS)
+    server.begin(number)
+    for value in server.answer(number, [sent, None, sent])[0].values():
         assert_agree(value, torch.ones_like(value))
+
+
+def test_a_lost_message_is_refused_by_a_method_that_needs_all(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = server_of("fedavg", setting_of(federation, "fedavg"))
+    monkeypatch.setattr(server.method, "info", replace(server.method.info, needs_everyone="it adds all up"))
+    sent = {name: torch.ones_like(value[:1]) for name, value in server.method.parameters.items()}
+    with pytest.raises(UserError, match=r"client 1 was not heard in round 1.*it adds all up"):
+        server.answer(1, [sent, None, sent])
 
 
 def test_nobody_heard_is_refused(federation: Federation) -> None:

@@ -1,0 +1,201 @@
+"""The apps of clients and server, with messages handed over in this process, do what one program does."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedsub.benchmark.execution.runner import ALWAYS_SCORED, make_clients
+from fedsub.benchmark.spec.cell import Cell
+from fedsub.benchmark.spec.custom import NamedFiles, user_objects_of
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.federation import Federation
+from fedsub.datasets.options import Spec
+from fedsub.datasets.plugins import user_objects
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import FederatedMethod
+from fedsub.methods.core.participation import Attendance
+from fedsub.methods.core.schedule import Schedule
+from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.training import Outcome, train
+from fedsub.methods.stacked.architecture import Architecture
+from tests.methods.core.test_halves import APART, OPTIONS
+from tests.methods.rounding import assert_agree
+
+pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedsub-bench[flower]'")
+
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
+
+from fedsub.benchmark.execution.flower import client as client_side
+from fedsub.benchmark.execution.flower.create import PACKAGE, create
+from fedsub.benchmark.execution.flower.server import server_app
+
+CLIENTS, ROUNDS = 3, 3
+OWN_METHOD = """
+from fedsub.methods.core.base import register
+from fedsub.methods.fedavg import FedAvg
+from helper import FACTOR
+
+@register("halved", title="Halved", paper="none")
+class Halved(FedAvg):
+    client_state = ("sent",)
+    sent = 0
+
+    def send(self):
+        self.sent = self.sent + 1
+        return {name: FACTOR * value for name, value in super().send().items()}
+"""
+
+
+def cell_of(method: str, **schedule: Any) -> Cell:
+    name = registry.describe(method).backbones
+    return Cell(
+        protocol="",
+        dataset=Spec("community[nodes=120]"),
+        partition=Spec("metis"),
+        clients=CLIENTS,
+        method=method,
+        options=tuple(OPTIONS.get(method, {}).items()),
+        seed=0,
+        architecture=Architecture(backbone="gcn" if "gcn" in name else "graphsage", hidden=(8,), dropout=0.0),
+        schedule=Schedule(
+            **{"rounds": ROUNDS, "optimiser": "sgd", "learning_rate": 0.1, "local_epochs": 1, **schedule}
+        ),
+    )
+
+
+class Loop:
+    """Flower's grid in this process; nodes of `lost` rounds do not answer, and come back as other nodes."""
+
+    def __init__(self, app: Path, cell: Cell, lost: Mapping[int, int] | None = None) -> None:
+        """`lost`: round → the client whose message does not arrive, though it was trained and sent."""
+        self.app = client_side.client_app(app / PACKAGE)
+        self.folder, self.cell, self.lost = app / "clients", cell, dict(lost or {})
+        self.config = tomllib.loads((app / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+        self.nodes = {1000 + client: client for client in range(cell.clients)}
+        self.asked: list[tuple[str, int]] = []
+
+    def get_node_ids(self) -> list[int]:
+        return [*self.nodes]
+
+    def send_and_receive(self, messages: Iterable[Message], timeout: float) -> list[Message]:
+        return [self._reply(message) for message in messages]
+
+    def _reply(self, message: Message) -> Message:
+        node, kind = message.metadata.dst_node_id, message.metadata.message_type
+        client = self.nodes[node]
+        self.asked.append((kind, client))
+        data = str(self.folder / f"client-{client}.npz")
+        context = Context(
+            run_id=1,
+            node_id=node,
+            node_config={"partition-id": client, "data": data},
+            state=RecordDict(),
+            run_config=self.config,
+        )
+        reply = self.app(message, context)
+        if kind == "train" and self.lost.get(int(message.content["told"]["round"])) == client:
+            del self.nodes[node]
+            self.nodes[node + 1000] = client
+            return Message(Error(code=0, reason="the node was killed"), reply_to=message)
+        return reply
+
+
+def federated(
+    cell: Cell, folder: Path, monkeypatch: pytest.MonkeyPatch, lost: Mapping[int, int] | None = None
+) -> tuple[Outcome, dict[int, FederatedMethod], Loop]:
+    """The outcome of a cell through the apps, each client's method at the end, and the loop."""
+    if not folder.exists():
+        create(cell, make_clients(cell)[2], folder)
+    loop, methods = Loop(folder, cell, lost), {}
+
+    class Kept(client_side._Turn):
+        def finish(self) -> Message:
+            methods[int(self.file.name.split(".")[0].removeprefix("client-"))] = self.client.method
+            return super().finish()
+
+    monkeypatch.setattr(client_side, "_Turn", Kept)
+    # Flower sets them in a process of an app.
+    for part in ("_task_id", "_run_id", "_node_id"):
+        monkeypatch.setattr(TaskIdentity, part, 1)
+    outcome = folder / "outcome.json"
+    config = {**loop.config, "outcome": str(outcome), "patience": 5.0}
+    context = Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config=config)
+    server_app(folder / PACKAGE)(loop, context)
+    found = json.loads(outcome.read_text())
+    if "error" in found:
+        raise UserError(found["error"])
+    return Outcome(**found), methods, loop
+
+
+def stacked(cell: Cell, federation: Federation) -> tuple[Outcome, FederatedMethod]:
+    """The same in one program."""
+    metrics = ALWAYS_SCORED[cell.task.name]
+    setting = make_setting(federation, cell.architecture, cell.schedule, cell.seed, metrics=metrics)
+    method = registry.create(cell.method, dict(cell.options), setting)
+    return train(method), method
+
+
+@pytest.mark.parametrize("name", APART)
+def test_apps_train_as_one_program(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = cell_of(name)
+    found, methods, _ = federated(cell, tmp_path / "app", monkeypatch)
+    expected, whole = stacked(cell, make_clients(cell)[2])
+    for part, value in whole.parameters.items():
+        own = torch.cat([methods[client].parameters[part].detach() for client in range(CLIENTS)])
+        assert_agree(own, value.detach().expand_as(own))
+    assert {name: found.bytes[name] for name in ("up", "down")} == {
+        name: expected.bytes[name] for name in ("up", "down")
+    }
+    assert found.curve["loss"] == pytest.approx(expected.curve["loss"], abs=1e-5)
+    assert found.metrics == pytest.approx(expected.metrics, abs=1e-6, nan_ok=True)
+    assert "macro_f1" in found.metrics
+
+
+@pytest.mark.parametrize("name", ["scaffold", "feddc", "fedgta", "fedpub", "fedspray"])
+def test_a_client_that_is_killed_is_absent_and_comes_back(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its node dies when it has trained and is not heard, and comes back as another node with its file."""
+    cell, killed = cell_of(name, participation=1 - 1e-9), 1
+    found, methods, loop = federated(cell, tmp_path / "app", monkeypatch, lost={2: killed})
+    assert [client for kind, client in loop.asked if kind == "query"] == [0, 1, 2, killed]
+    whole = Attendance.draw(cell.schedule, CLIENTS, cell.seed)
+    whole.epochs[1, killed] = 0
+    monkeypatch.setattr(Attendance, "draw", lambda *arguments: whole)
+    expected, method = stacked(cell, make_clients(cell)[2])
+    for part, value in method.parameters.items():
+        own = torch.cat([methods[client].parameters[part].detach() for client in range(CLIENTS)])
+        assert_agree(own, value.detach().expand_as(own))
+    assert found.bytes["up"] == expected.bytes["up"]
+    assert found.curve["test"] == pytest.approx(expected.curve["test"], abs=1e-6)
+
+
+def test_a_users_method_goes_with_its_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own, app = tmp_path / "mine", tmp_path / "app"
+    own.mkdir()
+    (own / "halved.py").write_text(OWN_METHOD)
+    (own / "helper.py").write_text("FACTOR = 0.5")
+    cell = NamedFiles().named(replace(cell_of("fedavg"), method=str(own / "halved.py")))
+    with monkeypatch.context() as patch, user_objects(user_objects_of(cell)):
+        patch.syspath_prepend(own)
+        create(cell, make_clients(cell)[2], app)
+        expected, _ = stacked(cell, make_clients(cell)[2])
+    del sys.modules["helper"]
+    own.rename(tmp_path / "elsewhere")
+    found, _, _ = federated(cell, app, monkeypatch)
+    assert found.curve["loss"] == pytest.approx(expected.curve["loss"], abs=1e-5)
+
+
+def test_clients_that_fail_are_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="no client answered: the node was killed"):
+        federated(replace(cell_of("fedavg"), clients=1), tmp_path / "app", monkeypatch, lost={1: 0})

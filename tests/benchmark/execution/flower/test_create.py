@@ -1,0 +1,98 @@
+"""A folder that any machine can run a cell's clients from, with the data of each alone."""
+
+import json
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedsub.benchmark.cli.commands import BAD_INPUT, OK, main
+from fedsub.benchmark.cli.parser import parse
+from fedsub.benchmark.execution.flower.create import create
+from fedsub.benchmark.execution.runner import make_clients
+from fedsub.benchmark.spec.cell import Cell
+from fedsub.datasets.archive import read_archive
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.options import Spec
+
+CELL = Cell(
+    protocol="",
+    dataset=Spec("community[nodes=120]"),
+    partition=Spec("metis"),
+    clients=3,
+    method="fedavg",
+    seed=0,
+)
+
+
+def test_a_clients_file_holds_its_nodes_and_edges_alone(tmp_path: Path) -> None:
+    federation = make_clients(CELL)[2]
+    create(CELL, federation, tmp_path / "app")
+    assert sorted(path.name for path in (tmp_path / "app" / "clients").iterdir()) == [
+        f"client-{client}.npz" for client in range(3)
+    ]
+    source, target = (end.numpy() for end in federation.graph.edges())
+    for client in range(3):
+        raw, _ = read_archive(tmp_path / "app" / "clients" / f"client-{client}.npz")
+        mine = (federation.client == client).numpy()
+        assert np.array_equal(raw.labels, federation.labels.numpy()[mine])
+        assert len(raw.source) == int((mine[source] & mine[target] & (source < target)).sum())
+        assert raw.official is not None
+        assert np.array_equal(raw.official[0, 0], federation.train.numpy()[mine])
+
+
+@pytest.mark.parametrize("method", ["fedstruct", "fedcog", "fedsage+"])
+def test_methods_that_need_others_nodes_are_refused(tmp_path: Path, method: str) -> None:
+    with pytest.raises(UserError, match="runs as a simulation only, because clients"):
+        create(replace(CELL, method=method), make_clients(CELL)[2], tmp_path / "app")
+    assert not (tmp_path / "app").exists()
+
+
+COMMAND = (
+    "--dataset",
+    "community[nodes=120]",
+    "--method",
+    "fedpub",
+    "--clients",
+    "3",
+    "--partition",
+    "metis",
+)
+
+
+def test_the_command_writes_an_app_and_says_how_to_start_it(tmp_path: Path) -> None:
+    folder = tmp_path / "app"
+    assert main(parse(["flower", "create", str(folder), *COMMAND])) == OK
+    project = tomllib.loads((folder / "pyproject.toml").read_text())
+    assert project["tool"]["flwr"]["app"]["components"] == {
+        "serverapp": "federation.server:app",
+        "clientapp": "federation.client:app",
+    }
+    cell = json.loads(project["tool"]["flwr"]["app"]["config"]["cell"])
+    assert (cell["method"], cell["seed"], cell["further_metrics"]) == ("fedpub", 0, ["macro_f1"])
+    readme = (folder / "README.md").read_text()
+    assert all(command in readme for command in ("flower-superlink", "flower-supernode", "flwr run"))
+    assert len([*(folder / "clients").iterdir()]) == 3
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (("--method", "fedavg"), "flower create takes one cell, not 2"),
+        (("--task", "link-prediction"), "runs as a simulation only: its pairs are drawn over all clients"),
+        (("--set", "privacy_clip=1"), "privacy and small messages are not yet sent over Flower"),
+    ],
+)
+def test_what_is_no_single_federation_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], changed: tuple[str, ...], said: str
+) -> None:
+    assert main(parse(["flower", "create", str(tmp_path / "app"), *COMMAND, *changed])) == BAD_INPUT
+    assert said in capsys.readouterr().err
+
+
+def test_a_folder_with_files_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.txt").touch()
+    assert main(parse(["flower", "create", str(tmp_path), *COMMAND])) == BAD_INPUT
+    assert "is not empty: name a new folder" in capsys.readouterr().err
