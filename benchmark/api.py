@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from fedsub.benchmark.analysis.frame import Results
-from fedsub.benchmark.analysis.trials import Trials, outcomes_of
+from fedsub.benchmark.analysis.trials import Outcome, Trials
 from fedsub.benchmark.execution.callbacks.base import Callback
 from fedsub.benchmark.execution.callbacks.loggers import CellLogger
 from fedsub.benchmark.execution.run import execute
@@ -191,7 +191,7 @@ def tune(
             inform=lambda sentence: None,
             quiet=not progress,
         )
-        return outcomes_of(found.searches, found.records)
+        return Trials(tuple(map(Outcome, found.standings)))
 
 
 def results(folder: str | Path = "results") -> Results:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import stats
@@ -20,12 +21,14 @@ from fedsub.benchmark.analysis.ranking import (
     selection_luck,
 )
 from fedsub.benchmark.analysis.ranking import Standing as Rank
+from fedsub.benchmark.analysis.standing import megabytes_of
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import OK, Record
 from fedsub.benchmark.records.search import FINAL_SEEDS, Block, Search, Standing, block_of
 from fedsub.benchmark.spec.space import changes
 
-MEGABYTE = 1e6
+if TYPE_CHECKING:
+    import pandas
 
 
 class Entry:
@@ -55,6 +58,13 @@ class Entry:
         """The final runs of what was found that gave a result."""
         return [record for record in self.tuned if record is not None and record.status == OK]
 
+    def luck(self, generator: np.random.Generator) -> np.ndarray:
+        """(RESAMPLES,), see `selection_luck`."""
+        numbers = range(len(self.standing.search.trials))
+        validation = [self.standing.validation.get(number, -math.inf) for number in numbers]
+        test = [self.standing.test.get(number, math.nan) for number in numbers]
+        return np.nan_to_num(selection_luck(validation, test, generator, RESAMPLES), nan=0.0)
+
 
 @dataclass(frozen=True)
 class Row:
@@ -63,8 +73,8 @@ class Row:
     rank: Rank
     default_rank: float | None
     """Its mean rank where all methods have their defaults; None where that has too few scores."""
-    tuning: float | None
-    """Points that tuning gained, the mean over graphs; None where a run of the defaults failed."""
+    tuning: float
+    """Points that tuning gained, the mean over graphs without a failure."""
     megabytes: float
     """A client sends and receives in a run, the mean over graphs."""
     seconds: float
@@ -84,61 +94,56 @@ class Arena:
 
     def __init__(self, searches: Iterable[Search], records: Records) -> None:
         """From the records of these searches. Raises ValueError where no block is finished."""
-        searches = list(searches)
-        begun = {
-            block_of(search.base)
-            for search in searches
-            if search.base.method == LOCAL and all(map(records.done, search.final(0)))
-        }
-        found = [Entry(search, records) for search in searches if block_of(search.base) in begun]
+        found = [Entry(search, records) for search in searches]
         ran = [entry for entry in found if entry.is_run]
         self.methods = tuple(dict.fromkeys(entry.method for entry in ran))
-        self.entries: Mapping[tuple[str, Block], Entry] = {(each.method, each.block): each for each in ran}
+        scored = [
+            each.block for each in ran if each.method == LOCAL and len(each.successes) == len(FINAL_SEEDS)
+        ]
         self.blocks = tuple(
-            block for block in dict.fromkeys(each.block for each in ran) if self._whole(block)
+            block
+            for block in scored
+            if sum(entry.block == block for entry in ran) >= LEAST_COVERAGE * len(self.methods)
         )
         if not self.blocks:
             raise ValueError("no block is finished: every method must have its final runs there")
-
-    def _whole(self, block: Block) -> bool:
-        local = self.entries.get((LOCAL, block))
-        covered = sum((method, block) in self.entries for method in self.methods)
-        scored = local is not None and len(local.successes) == len(FINAL_SEEDS)
-        return scored and covered >= LEAST_COVERAGE * len(self.methods)
+        self.entries: Mapping[tuple[str, Block], Entry] = {
+            (each.method, each.block): each for each in ran if each.block in self.blocks
+        }
 
     @property
     def graphs(self) -> tuple[str, ...]:
         """Of each block."""
-        return tuple(block[0] for block in self.blocks)
-
-    def is_private(self, method: str) -> bool:
-        """Whether no run of it breaks privacy."""
-        return not self.privacy(method)
+        return tuple(dataset for dataset, _, _ in self.blocks)
 
     def privacy(self, method: str) -> str:
-        """Why it breaks privacy; empty if it does not."""
-        records = (record for entry in self._entries_of(method) for record in entry.successes)
+        """Why a method breaks privacy, as its records say; empty if it does not."""
+        records = (record for each in self.entries_of(method) for record in each.successes)
         return next((record.privacy for record in records if record.privacy), "")
+
+    def entries_of(self, method: str) -> list[Entry]:
+        """Of the blocks on which a method ran."""
+        return [entry for (name, _), entry in self.entries.items() if name == method]
 
     @cached_property
     def ranking(self) -> Ranking:
-        """The methods that keep privacy, as tuned."""
-        return Ranking(self.field.only(filter(self.is_private, self.methods)))
+        """Of the methods that keep privacy, as tuned."""
+        return Ranking(self.field.only(self._private))
 
     @cached_property
     def rows(self) -> list[Row]:
         """The methods that keep privacy, the best first."""
-        default = Ranking(self.default_field.only(filter(self.is_private, self.methods)))
+        default = Ranking(self.default_field.only(self._private))
         ranks = dict(zip(default.methods, default.mean_ranks.tolist(), strict=True))
         return [self._row(rank, ranks.get(rank.method)) for rank in self.ranking.standings]
 
     @cached_property
     def others(self) -> list[Row]:
         """The methods that break privacy, each ranked among those that keep it and these."""
-        if all(map(self.is_private, self.methods)):
+        if len(self._private) == len(self.methods):
             return []
         found = Ranking(self.field).standings
-        return [self._row(rank, None) for rank in found if not self.is_private(rank.method)]
+        return [self._row(rank, None) for rank in found if rank.method not in self._private]
 
     @cached_property
     def unranked(self) -> dict[str, float]:
@@ -155,86 +160,65 @@ class Arena:
 
     def fronts(self) -> tuple[list[str], list[str]]:
         """The methods that keep privacy and that none beats in gain and bytes; in gain and seconds."""
-        named = {row.rank.method: row for row in self.rows}
-        by_bytes = {name: (row.megabytes, row.rank.gain.value) for name, row in named.items()}
-        by_seconds = {name: (row.seconds, row.rank.gain.value) for name, row in named.items()}
-        return front(by_bytes), front(by_seconds)
+        return (
+            front({row.rank.method: (row.megabytes, row.rank.gain.value) for row in self.rows}),
+            front({row.rank.method: (row.seconds, row.rank.gain.value) for row in self.rows}),
+        )
 
     @cached_property
     def field(self) -> Field:
         """The scores of what was found by tuning."""
-        generator = np.random.default_rng(0)
         luck = np.zeros((RESAMPLES, len(self.methods), len(self.blocks)))
-        for (row, method), (column, block) in self._places():
-            if (entry := self.entries.get((method, block))) is not None:
-                standing = entry.standing
-                numbers = range(len(standing.search.trials))
-                chosen = [standing.validation.get(number, -math.inf) for number in numbers]
-                tests = [standing.test.get(number, math.nan) for number in numbers]
-                luck[:, row, column] = np.nan_to_num(
-                    selection_luck(chosen, tests, generator, RESAMPLES), nan=0.0
-                )
-        return Field(self.methods, self.graphs, self._scores(lambda entry: entry.tuned), luck)
+        generator = np.random.default_rng(0)
+        for (method, block), entry in self.entries.items():
+            luck[:, self.methods.index(method), self.blocks.index(block)] = entry.luck(generator)
+        return Field(self.methods, self.graphs, self._scores("tuned"), luck)
 
     @cached_property
     def default_field(self) -> Field:
         """The scores of the defaults."""
-        return Field(self.methods, self.graphs, self._scores(lambda entry: entry.default))
+        return Field(self.methods, self.graphs, self._scores("default"))
 
-    def score(self, method: str, block: Block) -> float:
-        """Mean test score as tuned, over the draws that have one; NaN without any."""
-        place = self.methods.index(method), self.blocks.index(block)
-        scores = self.field.scores[place]
-        return float(np.nanmean(scores)) if np.isfinite(scores).any() else math.nan
+    @cached_property
+    def _private(self) -> list[str]:
+        return [method for method in self.methods if not self.privacy(method)]
 
-    def _scores(self, of: Callable[[Entry], Sequence[Record | None]]) -> np.ndarray:
+    def _scores(self, which: str) -> np.ndarray:
         found = np.full((len(self.methods), len(self.blocks), len(FINAL_SEEDS)), math.nan)
-        for (row, method), (column, block) in self._places():
-            if (entry := self.entries.get((method, block))) is not None:
-                scores = [None if record is None else record.score for record in of(entry)]
-                found[row, column] = [math.nan if score is None else score for score in scores]
+        for (method, block), entry in self.entries.items():
+            place = self.methods.index(method), self.blocks.index(block)
+            found[place] = [*map(_score, getattr(entry, which))]
         return found
 
-    def _places(self) -> Iterable[tuple[tuple[int, str], tuple[int, Block]]]:
-        return ((row, column) for row in enumerate(self.methods) for column in enumerate(self.blocks))
+    @cached_property
+    def _figures(self) -> pandas.DataFrame:
+        """Method → points that tuning gained, megabytes and core-seconds a client: means over graphs of the
+        means over their blocks."""
+        import pandas
 
-    def _entries_of(self, method: str) -> list[Entry]:
-        return [self.entries[method, block] for block in self.blocks if (method, block) in self.entries]
+        rows = []
+        for (method, (graph, _, clients)), entry in self.entries.items():
+            runs = entry.successes
+            spent = [sum(record.core_seconds.values()) / clients for record in runs]
+            figures = {
+                "tuning": _mean(entry.tuned) - _mean(entry.default),
+                "megabytes": megabytes_of(runs, clients) if runs else math.nan,
+                "seconds": np.mean(spent) if runs else math.nan,
+            }
+            rows.append({"method": method, "graph": graph, **figures})
+        by_graph = pandas.DataFrame(rows).groupby(["method", "graph"]).mean()
+        return by_graph.groupby("method").mean()
 
     def _row(self, rank: Rank, default_rank: float | None) -> Row:
-        entries, place = self._entries_of(rank.method), self.methods.index(rank.method)
-        gained = (self.field.scores[place] - self.default_field.scores[place]).mean(axis=1)
-        return Row(
-            rank,
-            default_rank,
-            None
-            if np.isnan(gained).any()
-            else self._over_graphs(dict(zip(self.blocks, gained, strict=True))),
-            self._over_graphs({each.block: _mean(each, _megabytes) for each in entries}),
-            self._over_graphs({each.block: _mean(each, _seconds) for each in entries}),
-            sum(len(each.standing.left_out) for each in entries),
-            self.privacy(rank.method),
-        )
-
-    def _over_graphs(self, values: Mapping[Block, float]) -> float:
-        """The mean over graphs of the means over their blocks, of blocks with a value."""
-        by_graph: dict[str, list[float]] = {}
-        for block, value in values.items():
-            if not math.isnan(value):
-                by_graph.setdefault(block[0], []).append(value)
-        return float(np.mean([np.mean(found) for found in by_graph.values()]))
+        left_out = sum(len(each.standing.left_out) for each in self.entries_of(rank.method))
+        figures = self._figures.loc[rank.method].to_dict()
+        return Row(rank, default_rank, left_out=left_out, privacy=self.privacy(rank.method), **figures)
 
 
-def _mean(entry: Entry, of: Callable[[Record], float]) -> float:
-    values = [of(record) for record in entry.successes]
-    return float(np.mean(values)) if values else math.nan
+def _mean(records: Sequence[Record | None]) -> float:
+    """Mean score; NaN if one is missing."""
+    return float(np.mean([_score(record) for record in records]))
 
 
-def _megabytes(record: Record) -> float:
-    sent = record.bytes
-    total = (sent.get("up", 0.0) + sent.get("down", 0.0)) * record.rounds + sent.get("once", 0.0)
-    return float(total / record.cell.clients / MEGABYTE)
-
-
-def _seconds(record: Record) -> float:
-    return sum(record.core_seconds.values()) / record.cell.clients
+def _score(record: Record | None) -> float:
+    return math.nan if record is None or record.score is None else record.score

@@ -5,9 +5,11 @@ the blocks of a graph, then over graphs. Scores that are equal as printed are ti
 every resample takes the same graphs and draws for all methods, and repeats each method's selection among its
 trials.
 Intervals are Student's with the bootstrap's standard error, `t · √(G/(G−1)) · sd` for G graphs (Hesterberg,
-The American Statistician 2015: percentiles of few items are too narrow).
+The American Statistician 2015: percentiles of few items are too narrow). Each holds for one method by
+itself. Methods are told apart by Nemenyi's critical difference (Demšar, JMLR 2006): it holds for all pairs
+together.
 
-Probability of improvement: Agarwal et al., NeurIPS 2021. Critical difference: Demšar, JMLR 2006.
+Probability of improvement: Agarwal et al., NeurIPS 2021.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -56,8 +59,7 @@ class Field:
         return Field(names, self.graphs, self.scores[kept], None if self.luck is None else self.luck[:, kept])
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(NamedTuple):
     """An estimate with its bounds, which are None over a single graph."""
 
     value: float
@@ -91,9 +93,9 @@ class Ranking:
 
     def __init__(self, field: Field, seed: int = 0, resamples: int = RESAMPLES) -> None:
         """Raises ValueError for a field without LOCAL or with a draw on which that has no score."""
-        ranked = field.coverage >= LEAST_COVERAGE
-        self.unranked = tuple(name for name, kept in zip(field.methods, ranked, strict=True) if not kept)
-        field = field.only(name for name, kept in zip(field.methods, ranked, strict=True) if kept)
+        field = field.only(
+            name for name, share in zip(field.methods, field.coverage, strict=True) if share >= LEAST_COVERAGE
+        )
         if LOCAL not in field.methods:
             raise ValueError("a ranking needs local, whose score stands in for runs that failed")
         local = field.scores[field.methods.index(LOCAL)]
@@ -106,21 +108,22 @@ class Ranking:
         # (blocks, graphs): the mean over the blocks of a graph.
         member = np.array([[name == graph for graph in self.graphs] for name in field.graphs], dtype=float)
         self._over_blocks = member / member.sum(axis=0)
-        self._draw(field, np.random.default_rng(seed), resamples)
+        self._luck, self._seed, self._resamples = field.luck, seed, resamples
 
-    def _draw(self, field: Field, generator: np.random.Generator, resamples: int) -> None:
-        """The bootstrap's graphs, draws and scores."""
+    @cached_property
+    def _bootstrap(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Shares of the graphs (resamples, graphs), shares of the draws (resamples, blocks, draws), and mean
+        scores (resamples, methods, blocks)."""
+        generator = np.random.default_rng(self._seed)
         _, blocks, draws = self._scores.shape
-        count = len(self.graphs)
-        self._graph_shares = generator.multinomial(count, [1 / count] * count, size=resamples) / count
-        self._draw_shares = (
-            generator.multinomial(draws, [1 / draws] * draws, size=(resamples, blocks)) / draws
-        )
-        self._resampled = np.einsum("mbd,rbd->rmb", self._scores, self._draw_shares)
-        if field.luck is not None:
-            places = generator.integers(len(field.luck), size=resamples)
+        count, size = len(self.graphs), self._resamples
+        of_graphs = generator.multinomial(count, [1 / count] * count, size=size) / count
+        of_draws = generator.multinomial(draws, [1 / draws] * draws, size=(size, blocks)) / draws
+        means = np.einsum("mbd,rbd->rmb", self._scores, of_draws)
+        if self._luck is not None:
             # What stands in for a failed run was not selected.
-            self._resampled += field.luck[places] * ~self._missing.all(axis=2)
+            means += self._luck[generator.integers(len(self._luck), size=size)] * ~self._missing.all(axis=2)
+        return of_graphs, of_draws, means
 
     @cached_property
     def by_graph(self) -> np.ndarray:
@@ -139,8 +142,9 @@ class Ranking:
         """All ranked methods, the best first."""
         local = self.methods.index(LOCAL)
         means = self._scores.mean(axis=2)
-        gains = self._intervals(means - means[local], self._resampled - self._resampled[:, [local]])
-        ranks = self._intervals(_ranks(means), self._resampled_ranks, 1, len(self.methods))
+        resampled = self._bootstrap[2]
+        gains = self._intervals(means - means[local], resampled - resampled[:, [local]])
+        ranks = self._intervals(_ranks(means), _ranks(resampled), 1, len(self.methods))
         over_local = self._improvement(LOCAL)
         over_fedavg = self._improvement(FEDAVG) if FEDAVG in self.methods else None
         best = np.isclose(self.by_graph, self.by_graph.min(axis=0))
@@ -160,14 +164,9 @@ class Ranking:
         return tuple(sorted(found, key=lambda each: each.rank.value))
 
     def separated(self, one: str, other: str) -> bool:
-        """Whether the interval of the difference of their mean ranks leaves out 0."""
-        first, second = self.methods.index(one), self.methods.index(other)
-        ranks = _ranks(self._scores.mean(axis=2))
-        difference = self._intervals(
-            (ranks[first] - ranks[second])[None],
-            (self._resampled_ranks[:, first] - self._resampled_ranks[:, second])[:, None],
-        )[0]
-        return difference.low is not None and not difference.low <= 0 <= (difference.high or 0.0)
+        """Whether their mean ranks are farther apart than the critical difference."""
+        first, second = (self.mean_ranks[self.methods.index(name)] for name in (one, other))
+        return self.friedman is not None and abs(first - second) > self.critical_difference
 
     @cached_property
     def friedman(self) -> float | None:
@@ -185,11 +184,6 @@ class Ranking:
         return float(quantile * math.sqrt(methods * (methods + 1) / (6 * graphs)))
 
     @cached_property
-    def _resampled_ranks(self) -> np.ndarray:
-        """(resamples, methods, blocks)."""
-        return _ranks(self._resampled)
-
-    @cached_property
     def _places_left_out(self) -> list[tuple[int, int]]:
         count = len(self.graphs)
         if count == 1:
@@ -204,7 +198,8 @@ class Ranking:
         theirs = self._scores[self.methods.index(rival)][None, :, None, :]
         difference = np.round(self._scores, DIGITS)[..., None] - np.round(theirs, DIGITS)
         wins = (np.sign(difference) + 1) / 2
-        resampled = np.einsum("mbde,rbd,rbe->rmb", wins, self._draw_shares, self._draw_shares, optimize=True)
+        shares = self._bootstrap[1]
+        resampled = np.einsum("mbde,rbd,rbe->rmb", wins, shares, shares, optimize=True)
         return self._intervals(wins.mean(axis=(2, 3)), resampled, 0, 1)
 
     def _intervals(
@@ -215,7 +210,7 @@ class Ranking:
         count = len(self.graphs)
         if count == 1:
             return [Interval(float(value)) for value in found]
-        spread = np.einsum("rmb,bg,rg->rm", resampled, self._over_blocks, self._graph_shares, optimize=True)
+        spread = np.einsum("rmb,bg,rg->rm", resampled, self._over_blocks, self._bootstrap[0], optimize=True)
         factor = stats.t.ppf((1 + LEVEL) / 2, count - 1) * math.sqrt(count / (count - 1))
         half = factor * spread.std(axis=0)
         low, high = np.clip(found - half, least, most), np.clip(found + half, least, most)

@@ -1,4 +1,4 @@
-"""The trials of searches as rows: what each set, and what it gave."""
+"""The trials of searches as rows: what each set, what it gave, and which settings mattered."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fedsub.benchmark.records.folder import Records
-from fedsub.benchmark.records.search import Search, Standing
+from fedsub.benchmark.records.search import Standing, block_of
 from fedsub.benchmark.spec.space import changes
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.options import format_value
@@ -15,52 +14,67 @@ from fedsub.datasets.options import format_value
 if TYPE_CHECKING:
     import pandas
 
-
-@dataclass(frozen=True)
-class Trial:
-    """One point of a search."""
-
-    number: int
-    method: str
-    """With its options, as `--method` takes it."""
-    settings: dict[str, Any]
-    """Those that differ from the defaults."""
-    first: float | None
-    """Validation score of the first rung, in percent; None where it failed or was not run."""
-    validation: float | None
-    """Mean validation score of all rounds; None where the trial did not go on."""
-    test: float | None
-    """Mean test score beside it."""
-    error: str
-    """Why it failed in the first rung; empty if it did not."""
+BLOCK = ("dataset", "partition", "clients")
+SCORES = ("first", "validation", "test")
+COLUMNS = (*BLOCK, "trial", "method", *SCORES, "best", "error")
+"""Of a row, beside its settings."""
 
 
 @dataclass(frozen=True)
 class Outcome:
     """A search that was run."""
 
-    dataset: str
-    partition: str
-    clients: int
-    method: str
-    trials: tuple[Trial, ...]
-    best: Trial
-    left_out: int
-    """Trials that did not fit into the cap."""
-    seconds: float
-    """Core-seconds of all trials."""
+    standing: Standing
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """Graph and clients."""
+        return dict(zip(BLOCK, block_of(self.standing.search.base), strict=True))
+
+    @property
+    def method(self) -> str:
+        """The method with the options that were not tuned."""
+        return self.standing.search.base.variant
 
     @property
     def title(self) -> str:
         """The method and where it was tuned."""
-        return f"{self.method} on {self.dataset}, {self.partition}, {self.clients} clients"
+        return "{} on {dataset}, {partition}, {clients} clients".format(self.method, **self.place)
+
+    @property
+    def left_out(self) -> int:
+        """Trials that did not fit into the cap."""
+        return len(self.standing.left_out)
+
+    @property
+    def best(self) -> dict[str, Any]:
+        """Keywords of `run` for the best trial: `method` with its options, and the settings found."""
+        search = self.standing.search
+        method, settings = changes(search.base, search.trials[self.standing.best])
+        return {"method": method, **settings}
 
     def command(self, settings: Sequence[str] = ()) -> str:
         """The command that runs the best trial, under the `settings` that all trials had."""
-        found = (*settings, *(f"{name}={text(value)}" for name, value in self.best.settings.items()))
-        place = f"--dataset '{self.dataset}' --partition '{self.partition}' --clients {self.clients}"
-        given = f" --set {' '.join(found)}" if found else ""
-        return f"fedsub run {place} --method '{self.best.method}'{given}"
+        best = self.best
+        method = best.pop("method")
+        given = " ".join(("", *settings, *(f"{name}={text(value)}" for name, value in best.items())))
+        place = " ".join(f"--{name} '{value}'" for name, value in self.place.items())
+        return f"fedsub run {place} --method '{method}'{' --set' * bool(given.strip())}{given}"
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a trial: the method with its options as `--method` takes it; the settings that differ from
+        the defaults; validation score of the first rung and mean validation and test scores of all rounds,
+        in percent, None where it did not get so far; whether it is the best; why it failed."""
+        standing, search, found = self.standing, self.standing.search, []
+        for number, cell in enumerate(search.trials):
+            method, settings = changes(search.base, cell)
+            first = standing.short.get(number)
+            scores = (first and first.validation, standing.validation.get(number), standing.test.get(number))
+            row = {**self.place, "trial": number, "method": method, **settings}
+            row |= dict(zip(SCORES, scores, strict=True))
+            found.append({**row, "best": number == standing.best, "error": (first and first.error) or ""})
+        return found
 
 
 @dataclass(frozen=True)
@@ -78,72 +92,25 @@ class Trials:
         found = [
             each
             for each in self.outcomes
-            if all(getattr(each, name) == value for name, value in wanted.items() if value)
+            if all(
+                {"method": each.method, **each.place}[name] == value
+                for name, value in wanted.items()
+                if value
+            )
         ]
         if len(found) != 1:
             raise UserError(
                 f"{len(found)} searches match: name one of {'; '.join(each.title for each in self.outcomes)}"
             )
-        return {"method": found[0].best.method, **found[0].best.settings}
+        return found[0].best
 
     def frame(self) -> pandas.DataFrame:
-        """One row a trial: where it was, its settings, its scores in percent, and whether it is the best."""
+        """One row a trial, as in `Outcome.rows`."""
         import pandas
 
-        rows = [
-            {
-                "dataset": each.dataset,
-                "partition": each.partition,
-                "clients": each.clients,
-                "trial": trial.number,
-                "method": trial.method,
-                **trial.settings,
-                "first": trial.first,
-                "validation": trial.validation,
-                "test": trial.test,
-                "best": trial is each.best,
-            }
-            for each in self.outcomes
-            for trial in each.trials
-        ]
-        return pandas.DataFrame(rows)
-
-
-def outcomes_of(searches: Sequence[Search], records: Records) -> Trials:
-    """Of every search, by the records at hand."""
-    return Trials(tuple(_outcome(Standing(search, records)) for search in searches))
+        return pandas.DataFrame([row for each in self.outcomes for row in each.rows])
 
 
 def text(value: Any) -> str:
     """A setting's value as `--set` takes it."""
     return "+".join(map(str, value)) if isinstance(value, tuple) else format_value(value)
-
-
-def _outcome(standing: Standing) -> Outcome:
-    search = standing.search
-    trials = tuple(_trial(standing, number) for number in range(len(search.trials)))
-    return Outcome(
-        search.base.dataset.text,
-        search.base.partition.text,
-        search.base.clients,
-        search.base.variant,
-        trials,
-        trials[standing.best],
-        len(standing.left_out),
-        standing.seconds,
-    )
-
-
-def _trial(standing: Standing, number: int) -> Trial:
-    search = standing.search
-    method, settings = changes(search.base, search.trials[number])
-    first = standing.short.get(number)
-    return Trial(
-        number,
-        method,
-        settings,
-        None if first is None else first.validation,
-        standing.validation.get(number),
-        standing.test.get(number),
-        "" if first is None else first.error or "",
-    )

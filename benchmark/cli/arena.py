@@ -13,12 +13,13 @@ from fedsub.benchmark.analysis.arena import Arena
 from fedsub.benchmark.analysis.ranking import FEDAVG, LOCAL
 from fedsub.benchmark.execution.engines import RunCell
 from fedsub.benchmark.execution.run import execute
-from fedsub.benchmark.execution.tuning import CAP, plan_searches, run_searches
+from fedsub.benchmark.execution.tuning import CAP, plan_searches, run_searches, search_of
 from fedsub.benchmark.records.folder import Records
-from fedsub.benchmark.records.search import Block, Search, Standing, block_of
+from fedsub.benchmark.records.search import Block, Search, block_of
 from fedsub.benchmark.report.arena import write_arena
+from fedsub.benchmark.report.wording import sentence_list
 from fedsub.benchmark.spec.cell import Cell
-from fedsub.benchmark.spec.plan import Plan
+from fedsub.benchmark.spec.plan import Plan, make_plan
 from fedsub.benchmark.spec.protocol import ARENA, load_protocol
 from fedsub.benchmark.spec.request import Request
 from fedsub.benchmark.spec.space import TRIALS
@@ -31,54 +32,52 @@ REFERENCES = (LOCAL, FEDAVG)
 def run_arena(request: Request, options: Namespace, work: RunCell | None) -> int:
     """Run what is missing, for as long as asked, and write the pages; returns the exit code."""
     request = replace(request, table=(TABLE,))
-    listed = load_protocol(TABLE).grid["method"]
-    added = [name for name in request.method if name not in listed]
-    asked = (*REFERENCES, *(name for name in request.method if name not in REFERENCES))
+    asked = tuple(dict.fromkeys((*REFERENCES, *request.method))) if request.method else ()
     trials = options.trials or TRIALS
-    wanted = replace(request, method=asked if request.method else ())
-    searches, references, skipped = plan_searches(wanted, trials)
+    searches, references, skipped = plan_searches(replace(request, method=asked), trials)
     for skip in skipped:
         _say(f"skipped {skip.what}: {skip.reason}")
-    if options.hours > 0:
-        until = time.monotonic() + 3600 * options.hours
-        for block in _blocks(request, searches):
-            if time.monotonic() >= until:
-                break
+    until = time.monotonic() + 3600 * options.hours
+    for block in _blocks(request, searches):
+        if time.monotonic() < until:
             here = [search for search in searches if block_of(search.base) == block]
             reference = [cell for cell in references if block_of(cell) == block]
-            _run_block(request, here, reference, options.cap, until, work)
-    if request.method:
-        # The page shows every method that has records, also those that were not asked for.
-        shown = replace(request, method=(*listed, *added))
-        searches, _, _ = plan_searches(shown, trials)
+            _run_block(request, here, reference, options.cap, until=until, work=work)
+    # The page shows every method and block that has records, also those that were not asked for.
+    grid, records = load_protocol(TABLE).grid, Records(request.results)
+    given = {"dataset": request.dataset, "method": request.method}
+    datasets, methods = (tuple(dict.fromkeys((*grid[name], *asked))) for name, asked in given.items())
+    whole = make_plan(replace(request, dataset=datasets, partition=(), method=methods, seeds=(0,))).cells
+    stored = [search_of(request, cell, trials) for cell in whole if records.done(cell)]
+    shown = {search.base.key: search for search in (*stored, *searches)}
     try:
-        arena = Arena(searches, Records(request.results))
+        arena = Arena(shown.values(), records)
     except ValueError as error:
         raise UserError(f"{error}; give the arena more --hours") from error
-    smaller = _smaller(request, arena, trials, options.cap)
+    smaller = _missing(arena, whole)
+    if (trials, options.cap) != (TRIALS, CAP):
+        smaller.append(
+            f"{trials} trials within {options.cap:g} times FedAvg's seconds, not {TRIALS} within {CAP:g}"
+        )
+    smaller += request.settings
     for path in write_arena(request.results, arena, trials, options.cap, smaller):
         print(path)
     return 0
 
 
 def _run_block(
-    request: Request,
-    searches: Sequence[Search],
-    references: Sequence[Cell],
-    cap: float,
-    until: float,
-    work: RunCell | None,
+    request: Request, searches: Sequence[Search], references: Sequence[Cell], cap: float, **how: Any
 ) -> None:
     """Both rungs on a block, then the final runs of what was found and of the defaults."""
-    how: dict[str, Any] = {"until": until, "work": work, "warn": _say, "inform": _say}
-    tuned = run_searches(request, searches, references, (), cap, **how)
+    how |= {"warn": _say, "inform": _say}
+    tuned = run_searches(request, searches, references, cap, **how)
     finals = [
         cell
-        for search in searches
-        for number in dict.fromkeys((Standing(search, tuned.records).best, 0))
-        for cell in search.final(number)
+        for standing in tuned.standings
+        for number in dict.fromkeys((standing.best, 0))
+        for cell in standing.search.final(number)
     ]
-    if time.monotonic() < until:
+    if time.monotonic() < how["until"]:
         execute(request, plan=Plan(tuple(finals), ()), **how)
 
 
@@ -96,19 +95,17 @@ def _blocks(request: Request, searches: Sequence[Search]) -> list[Block]:
     return order
 
 
-def _smaller(request: Request, arena: Arena, trials: int, cap: float) -> list[str]:
-    """In what the arena is less than the whole one."""
-    protocol = load_protocol(TABLE)
-    blocks = len(protocol.grid["dataset"]) * len(protocol.grid["partition"])
-    methods = len({*protocol.grid["method"]} & {*arena.methods})
-    said = []
-    if len(arena.blocks) < blocks:
-        said.append(f"{len(arena.blocks)} of {blocks} blocks")
-    if methods < len(protocol.grid["method"]):
-        said.append(f"{methods} of {len(protocol.grid['method'])} methods")
-    if (trials, cap) != (TRIALS, CAP):
-        said.append(f"{trials} trials within {cap:g} times FedAvg's seconds, not {TRIALS} within {CAP:g}")
-    return [*said, *request.settings]
+def _missing(arena: Arena, whole: Sequence[Cell]) -> list[str]:
+    """The blocks and methods that the whole arena has beside these, in words."""
+    blocks, methods = dict.fromkeys(map(block_of, whole)), dict.fromkeys(cell.method for cell in whole)
+    run = {name.partition("[")[0] for name in arena.methods}
+    no_block = [f"{block[0]} {block[1]}" for block in blocks if block not in arena.blocks]
+    no_method = [name for name in methods if name not in run]
+    return [
+        f"{len(every) - len(lacking)} of {len(every)} {noun}; without {sentence_list(lacking)}"
+        for noun, every, lacking in (("blocks", blocks, no_block), ("methods", methods, no_method))
+        if lacking
+    ]
 
 
 def _say(sentence: str) -> None:

@@ -281,8 +281,8 @@ def add_tuning(parser: argparse._ActionsContainer) -> None:
         "points of a search, the defaults counted (default: 20)",
         type=values.positive,
     )
-    cap = "core-seconds of a method's search on a block, in FedAvg's own there (default: 100); 0: no cap"
-    add(parser, "--cap", "X", cap, type=float, default=100.0)
+    cap = "core-seconds of a method's search on a block, in FedAvg's own there (default: 120); 0: no cap"
+    add(parser, "--cap", "X", cap, type=float, default=120.0)
 
 
 def add_folders(parser: argparse._ActionsContainer) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 
 from fedsub.benchmark.analysis.arena import Arena, Row
-from fedsub.benchmark.analysis.ranking import LEAST_COVERAGE, LEVEL, LOCAL, Interval
+from fedsub.benchmark.analysis.ranking import FEDAVG, LEAST_COVERAGE, LEVEL, LOCAL, Interval
 from fedsub.benchmark.analysis.trials import text
 from fedsub.benchmark.records.record import json_ready
 from fedsub.benchmark.records.search import FINAL_SEEDS, RUNG
@@ -43,7 +43,7 @@ ABOUT = (
 
 
 def write_arena(results: Path, arena: Arena, trials: int, cap: float, smaller: Sequence[str]) -> list[Path]:
-    """Write both pages; returns their paths. `smaller` says in what the arena is less than the whole one."""
+    """Write both pages; returns their paths. `smaller` says what the whole arena has and this one lacks."""
     written = {
         results / "arena.md": markdown(arena, trials, cap, smaller),
         results / "arena.json": json.dumps(to_dict(arena, trials, cap, smaller), indent=1) + "\n",
@@ -58,16 +58,17 @@ def markdown(arena: Arena, trials: int, cap: float, smaller: Sequence[str]) -> s
     graphs = sorted({*arena.graphs})
     budget = f"at most {cap:g} times the core-seconds of FedAvg's defaults there" if cap else "no cap on time"
     setup = (
-        f"{len(arena.methods)} methods on {len(arena.blocks)} blocks of {_count(len(graphs), 'graph')} "
-        f"({sentence_list(graphs)}). On each block every method has {_count(trials, 'trial')}, {budget}: its "
+        f"{len(arena.methods)} methods, {len(arena.blocks)} blocks (a graph with its clients), graphs: "
+        f"{sentence_list(graphs)}. On each block every method has {trials} trials, {budget}: its "
         f"defaults, then the same points of a Sobol sequence. A trial runs 1/{RUNG} of the rounds on one "
         f"draw of the data. The best 1/{RUNG} go on to all rounds on two draws, and validation chooses. The "
         f"table is of {len(FINAL_SEEDS)} fresh draws. `fedsub list METHOD` prints the space."
     )
     parts = ["# The arena: every method with the same budget"]
     if smaller:
-        parts.append(f"**Smaller arena**: {'; '.join(smaller)}.")
-    parts += [setup, markdown_table(HEAD, map(_line, arena.rows)), ABOUT, *_tests(arena)]
+        missing = "\n".join(f"- {escape(each)}" for each in smaller)
+        parts.append(f"**A small arena.** It is less than the whole one:\n\n{missing}")
+    parts += [setup, markdown_table(HEAD, map(_line, arena.rows)), ABOUT, _tests(arena)]
     if arena.others:
         parts += [
             f"## Methods that break privacy ({PRIVACY})",
@@ -83,22 +84,6 @@ def markdown(arena: Arena, trials: int, cap: float, smaller: Sequence[str]) -> s
 
 def to_dict(arena: Arena, trials: int, cap: float, smaller: Sequence[str]) -> dict[str, object]:
     """The same as data, with every score and every setting found."""
-    entries = [
-        {
-            "method": entry.method,
-            "dataset": entry.block[0],
-            "partition": entry.block[1],
-            "clients": entry.block[2],
-            "chosen": entry.setting[0],
-            "settings": {name: text(value) for name, value in entry.setting[1].items()},
-            "tuned": [None if record is None else record.score for record in entry.tuned],
-            "default": [None if record is None else record.score for record in entry.default],
-            "trials_left_out": len(entry.standing.left_out),
-            "search_seconds": round(entry.standing.seconds, 1),
-        }
-        for entry in arena.entries.values()
-        if entry.block in arena.blocks
-    ]
     found = {
         "smaller": [*smaller],
         "trials": trials,
@@ -107,86 +92,68 @@ def to_dict(arena: Arena, trials: int, cap: float, smaller: Sequence[str]) -> di
         "friedman_p": arena.ranking.friedman,
         "critical_difference": arena.ranking.critical_difference,
         "kendall_default_tuned": arena.correlation,
-        "ranking": [_row_dict(row) for row in (*arena.rows, *arena.others)],
+        "ranking": [
+            {**vars(row.rank), **vars(row), "rank": row.rank.rank} for row in (*arena.rows, *arena.others)
+        ],
         "unranked": arena.unranked,
-        "entries": entries,
+        "entries": [
+            {
+                "method": entry.method,
+                **dict(zip(("dataset", "partition", "clients"), entry.block, strict=True)),
+                "chosen": entry.setting[0],
+                "settings": {name: text(value) for name, value in entry.setting[1].items()},
+                "tuned": [record and record.score for record in entry.tuned],
+                "default": [record and record.score for record in entry.default],
+                "trials_left_out": len(entry.standing.left_out),
+                "search_seconds": round(entry.standing.seconds, 1),
+            }
+            for entry in arena.entries.values()
+        ],
     }
     ready: dict[str, object] = json_ready(found)
     return ready
 
 
-def _row_dict(row: Row) -> dict[str, object]:
-    rank = row.rank
-    intervals = {
-        "rank": rank.rank,
-        "gain": rank.gain,
-        "over_local": rank.over_local,
-        "over_fedavg": rank.over_fedavg,
-    }
-    return {
-        "method": rank.method,
-        **{
-            name: None if each is None else [each.value, each.low, each.high]
-            for name, each in intervals.items()
-        },
-        "places": rank.places,
-        "wins": rank.wins,
-        "as_local": rank.as_local,
-        "default_rank": row.default_rank,
-        "tuning": row.tuning,
-        "megabytes": row.megabytes,
-        "seconds": row.seconds,
-        "left_out": row.left_out,
-        "privacy": row.privacy,
-    }
-
-
 def _line(row: Row) -> list[str]:
     rank = row.rank
     best, worst = rank.places
+    marks = {"as Local": rank.as_local, "trials left out": row.left_out}
     return [
         f"{rank.method} {PRIVACY}" if row.privacy else rank.method,
         _shown(rank.rank, ".2f"),
         str(best) if best == worst else f"{best}–{worst}",
-        "–" if rank.method == LOCAL else _shown(rank.gain, "+.2f"),
-        "–" if rank.method == LOCAL else _shown(rank.over_local, ".2f"),
-        "–" if rank.over_fedavg is None or rank.method == "fedavg" else _shown(rank.over_fedavg, ".2f"),
+        _shown(None if rank.method == LOCAL else rank.gain, "+.2f"),
+        _shown(None if rank.method == LOCAL else rank.over_local, ".2f"),
+        _shown(None if rank.method == FEDAVG else rank.over_fedavg, ".2f"),
         str(rank.wins),
-        "–" if row.tuning is None else f"{row.tuning:+.2f}",
+        f"{row.tuning:+.2f}",
         "–" if row.default_rank is None else f"{row.default_rank:.2f}",
         f"{row.megabytes:.1f}",
         f"{row.seconds:.2f}",
-        ", ".join(
-            [f"{rank.as_local} as Local"] * (rank.as_local > 0)
-            + [f"{row.left_out} trials left out"] * (row.left_out > 0)
-        ),
+        ", ".join(f"{count} {what}" for what, count in marks.items() if count),
     ]
 
 
-def _shown(each: Interval, form: str) -> str:
-    if each.low is None or each.high is None:
-        return f"{each.value:{form}}"
-    return f"{each.value:{form}} [{each.low:{form}}, {each.high:{form}}]"
+def _shown(each: Interval | None, form: str) -> str:
+    if each is None:
+        return "–"
+    return f"{each.value:{form}}" + (
+        f" [{each.low:{form}}, {each.high:{form}}]" if each.low is not None else ""
+    )
 
 
-def _tests(arena: Arena) -> list[str]:
+def _tests(arena: Arena) -> str:
     """What tells methods apart, the fronts, and how tuning changes the order."""
-    ranking, rows = arena.ranking, arena.rows
-    best = rows[0].rank
+    ranking = arena.ranking
+    best, *others = (row.rank.method for row in arena.rows)
     said = []
     if ranking.friedman is not None:
-        difference = ranking.critical_difference
-        near = [row.rank.method for row in rows[1:] if row.rank.rank.value - best.rank.value <= difference]
+        apart = [name for name in others if ranking.separated(best, name)]
         said.append(
-            f"Friedman's test: p = {ranking.friedman:.2g}. Nemenyi's critical difference of mean ranks, all "
-            f"pairs counted: {difference:.2f}. Within it of {best.method}: "
-            f"{sentence_list(near) or 'no method'}."
+            f"Friedman's test: p = {ranking.friedman:.2g}. Mean ranks farther apart than Nemenyi's "
+            f"{ranking.critical_difference:.2f} differ, at {1 - LEVEL:.0%} for all pairs together. So far "
+            f"below {best}: {sentence_list(apart) or 'no method'}."
         )
-    apart = [row.rank.method for row in rows[1:] if ranking.separated(best.method, row.rank.method)]
-    said.append(
-        f"The {LEVEL:.0%} interval of the difference to {best.method} in mean rank leaves out 0 for "
-        f"{sentence_list(apart) or 'no method'}."
-    )
     by_bytes, by_seconds = arena.fronts()
     said.append(
         f"Gain over Local against bytes: no method beats {sentence_list(by_bytes)} in both. Against seconds: "
@@ -196,26 +163,19 @@ def _tests(arena: Arena) -> list[str]:
         said.append(
             f"Ranks by default and as tuned have a correlation (Kendall's τ) of {arena.correlation:.2f}."
         )
-    return [" ".join(map(escape, said))]
+    return " ".join(map(escape, said))
 
 
 def _blocks(arena: Arena) -> str:
     """A line a block: Local, FedAvg and the best of the methods that keep privacy."""
-    private = [row.rank.method for row in arena.rows]
-    lines = []
+    private, lines = {row.rank.method for row in arena.rows}, []
     for block in arena.blocks:
-        scores = {name: arena.score(name, block) for name in private}
-        known = {name: score for name, score in scores.items() if not math.isnan(score)}
-        best = max(known, key=lambda name: known[name])
-        lines.append(
-            [
-                block_title(block),
-                *(f"{known[name]:.2f}" if name in known else "–" for name in (LOCAL, "fedavg")),
-                f"{best} {known[best]:.2f}",
-            ]
-        )
+        scores = {
+            method: fmean(record.score or 0.0 for record in entry.successes)
+            for (method, where), entry in arena.entries.items()
+            if where == block and method in private and entry.successes
+        }
+        best = max(scores, key=scores.__getitem__)
+        shown = [f"{scores[name]:.2f}" if name in scores else "–" for name in (LOCAL, FEDAVG)]
+        lines.append([block_title(block), *shown, f"{best} {scores[best]:.2f}"])
     return markdown_table(("block", "local %", "fedavg %", "best %"), lines)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"

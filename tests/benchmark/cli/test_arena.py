@@ -73,7 +73,9 @@ def test_an_arena_ranks_what_was_tuned_on_fresh_draws(log: Path, tmp_path: Path)
     assert rows["central"]["privacy"] == "shares"
     assert rows["fedprox"]["over_local"][0] > rows["ditto"]["over_local"][0] > 0.5
     page = (tmp_path / "arena.md").read_text()
-    assert "**Smaller arena**: 2 of 20 blocks; 6 of 36 methods; 3 trials within" in page
+    assert "2 of 28 blocks; without cora metis, cora louvain, citeseer metis" in page
+    assert "6 of 36 methods; without fedsgd, feddyn" in page
+    assert "3 trials within 120 times FedAvg's seconds, not 20 within 120" in page
     assert "rounds=9" in page
     assert "| fedprox | 1.00 [1.00, 1.00] | 1 | +3.00 [" in page
     assert "fedper (0% of its draws)" in page

@@ -9,6 +9,7 @@ import pytest
 
 from fedsub.benchmark.execution.runner import attempt, make_clients
 from fedsub.benchmark.execution.tuning import tune
+from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.records.search import FINAL_SEEDS, SEARCH_SEEDS, Search, Standing
 from fedsub.benchmark.spec.cell import Cell
@@ -48,7 +49,7 @@ def _request(folder: Path, *methods: str, settings: tuple[str, ...] = ()) -> Req
 
 def _tune(request: Request, work: Work, **how: Any) -> Standing:
     found = tune(request, **how, work=work, warn=pytest.fail, inform=lambda text: None, quiet=True)
-    return Standing(found.searches[0], found.records)
+    return found.standings[0]
 
 
 def test_the_best_third_of_all_trials_goes_on_to_all_rounds_and_two_draws(tmp_path: Path) -> None:
@@ -89,14 +90,14 @@ def test_an_interrupted_search_goes_on_and_a_finished_one_runs_nothing(tmp_path:
 
 
 def test_a_search_that_costs_more_than_its_cap_leaves_trials_out(tmp_path: Path) -> None:
-    # A third of 3 seconds for trials of a third of a second.
+    # Half of 3 seconds for trials of a third of a second.
     work = Work()
     standing = _tune(_request(tmp_path), work, trials=20, cap=3.0)
-    assert len(standing.short) == 3
-    assert standing.left_out == [*range(3, 20)]
-    # 1 second is spent; two runs of a second fit below 3.
+    assert len(standing.short) == 5
+    assert standing.left_out == [*range(5, 20)]
+    # 5/3 seconds are spent; two runs of a second begin below 3.
     assert sum(cell.schedule.rounds == ROUNDS and cell.method == "fedprox" for cell in work.cells) == 2
-    assert standing.seconds == pytest.approx(3.0)
+    assert standing.seconds == pytest.approx(11 / 3)
 
 
 def test_the_defaults_are_tried_whatever_they_cost(tmp_path: Path) -> None:
@@ -119,9 +120,9 @@ def test_all_methods_have_the_same_cap(tmp_path: Path) -> None:
         inform=lambda text: None,
         quiet=True,
     )
-    fedavg, ditto = (Standing(search, found.records) for search in found.searches)
+    fedavg, ditto = found.standings
     assert {*found.caps.values()} == {11.9}
-    assert (len(fedavg.short), len(ditto.short)) == (12, 3)
+    assert (len(fedavg.short), len(ditto.short)) == (18, 5)
     assert fedavg.seconds <= 12 + 1
     assert ditto.seconds <= 12 + 4
 
@@ -169,9 +170,9 @@ def _roles(clients: Any) -> np.ndarray:
 def test_trials_are_ordinary_cells_that_answer_other_requests(tmp_path: Path) -> None:
     request = _request(tmp_path, "fedavg")
     found = tune(request, 2, 0, work=attempt, warn=pytest.fail, inform=lambda text: None, quiet=True)
-    standing = Standing(found.searches[0], found.records)
+    standing = found.standings[0]
     cell = replace(standing.search.full(standing.promoted[0])[0], protocol="default")
-    assert found.records.done(cell)
+    assert Records(tmp_path).done(cell)
 
 
 def test_more_options_than_three_are_refused_before_anything_runs(
