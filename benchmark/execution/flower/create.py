@@ -23,19 +23,12 @@ PACKAGE = "federation"
 PATIENCE = 600
 """Seconds that the server waits for clients to join, and for the messages of a round."""
 PROJECT = """\
-[build-system]
-requires = ["hatchling"]
-build-backend = "hatchling.build"
-
 [project]
 name = "fedsub-federation"
 version = "1.0.0"
 description = "{title}"
 license = "Apache-2.0"
 dependencies = ["fedsub-bench[flower]"]
-
-[tool.hatch.build.targets.wheel]
-packages = ["{package}"]
 
 [tool.flwr.app]
 publisher = "fedsub"

@@ -1,93 +1,93 @@
-"""A cell through Flower's SuperLink and SuperNodes on this machine, each client a process of its own."""
+"""A cell through Flower's SuperLink and SuperNodes, each client a process of its own.
+
+They run on this machine, or are those of a federation that runs: the variable FEDSUB_SUPERLINK then holds the
+name of its SuperLink in `$FLWR_HOME/config.toml`, on whose machine this is.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from fedsub.benchmark.execution.flower.create import create
+import psutil
+
+from fedsub.benchmark.execution.flower.create import PATIENCE, create
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.federation import Federation
 
-STARTING = 60.0
+STARTING = 120.0
 """Seconds that the SuperLink is given to listen."""
+ENDING = 10.0
+"""Seconds that processes are given to end."""
 LINK = "loopback"
 
 
-def run(cell: Cell, federation: Federation, *, patience: float = 300.0) -> Mapping[str, Any]:
-    """The outcome of a cell, by the names of `methods.core.training.Outcome`.
+def run(cell: Cell, federation: Federation, *, patience: float = PATIENCE) -> dict[str, Any]:
+    """The outcome of a cell, by the names of `methods.core.training.Outcome`, with `wire_bytes`, `up` and
+    `down`, in `extras`: what Flower counts of its messages, serialised, in the whole run.
 
     Raises UserError if Flower is not there, or the run fails. All processes end with the run.
     """
     if shutil.which("flower-superlink", path=_path()) is None:
         raise UserError("Flower is not installed: pip install 'fedsub-bench[flower]'")
     with tempfile.TemporaryDirectory(prefix="fedsub-flower-") as scratch, ExitStack() as stack:
-        folder, home = Path(scratch), Path(scratch) / "home"
-        app, target = folder / "app", folder / "outcome.json"
+        folder = Path(scratch)
+        app, target, log = folder / "app", folder / "outcome.json", folder / "run.log"
         create(cell, federation, app)
-        home.mkdir()
-        port = free_port()
-        address = f"127.0.0.1:{port}"
-        (home / "config.toml").write_text(
-            f'[superlink]\ndefault = "{LINK}"\n\n[superlink.{LINK}]\naddress = "{address}"\ninsecure = true\n'
-        )
         environment = {
             **os.environ,
             "PATH": _path(),
-            "FLWR_HOME": str(home),
             "FLWR_TELEMETRY_ENABLED": "0",
             "OMP_NUM_THREADS": "1",
         }
-        stack.enter_context(
-            started(
-                [
-                    "flower-superlink",
-                    "--insecure",
-                    "--disable-runtime-dependency-installation",
-                    "--port",
-                    str(port),
-                ],
-                environment,
-                folder / "superlink.log",
-            )
-        )
-        _wait_for(port, folder / "superlink.log")
-        for client in range(cell.clients):
-            own = folder / f"client-{client}"
-            own.mkdir()
-            shutil.move(app / "clients" / f"client-{client}.npz", own)
-            config = f'partition-id={client} num-partitions={cell.clients} data="{own}/client-{client}.npz"'
-            stack.enter_context(started(supernode(address, config), environment, own / "supernode.log"))
+        link = environment.get("FEDSUB_SUPERLINK", "")
+        if not link:
+            link, environment["FLWR_HOME"] = LINK, str(folder / "home")
+            _start(app, folder, cell.clients, environment, stack)
         config = f'outcome="{target}" patience={patience:g}'
-        command = ["flwr", "run", str(app), LINK, "--stream", "--run-config", config]
-        stack.enter_context(started(command, environment, folder / "run.log"))
-        return _outcome(target, folder, patience * (cell.schedule.rounds + 2))
+        command = ["flwr", "run", str(app), link, "--stream", "--run-config", config]
+        stack.enter_context(started(command, environment, log))
+        found = _outcome(target, log, patience * (cell.schedule.rounds + 2))
+        found["extras"]["wire_bytes"] = _traffic(link, environment)
+        return found
 
 
-def supernode(address: str, config: str) -> list[str]:
-    """The command of a client's SuperNode."""
-    command = ["flower-supernode", "--insecure", "--superlink", address, "--port", str(free_port())]
-    return [*command, "--node-config", config]
+def _start(app: Path, folder: Path, clients: int, environment: Mapping[str, str], stack: ExitStack) -> None:
+    """Start the SuperLink and a SuperNode for each client, each in a folder with its own data alone."""
+    home, port, log = Path(environment["FLWR_HOME"]), free_port(), folder / "superlink.log"
+    home.mkdir()
+    address = f"127.0.0.1:{port}"
+    (home / "config.toml").write_text(f'[superlink.{LINK}]\naddress = "{address}"\ninsecure = true\n')
+    command = ["flower-superlink", "--insecure", "--disable-runtime-dependency-installation"]
+    stack.enter_context(started([*command, "--port", str(port)], environment, log))
+    _wait_for(port, log)
+    for client in range(clients):
+        own = folder / f"client-{client}"
+        own.mkdir()
+        data = shutil.move(app / "clients" / f"client-{client}.npz", own)
+        config = f'partition-id={client} num-partitions={clients} data="{data}"'
+        command = ["flower-supernode", "--insecure", "--superlink", address, "--port", str(free_port())]
+        stack.enter_context(started([*command, "--node-config", config], environment, own / "supernode.log"))
 
 
 @contextmanager
 def started(
     command: list[str], environment: Mapping[str, str], log: Path
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Inside, the command runs, with its processes in a group that is ended at the end."""
+    """Inside, the command runs; at the end it is ended with every process that it started."""
     with log.open("wb") as stream:
+        # A session of its own, so that Ctrl-C comes here alone.
         process = subprocess.Popen(
             command,
             env=environment,
@@ -99,12 +99,27 @@ def started(
     try:
         yield process
     finally:
-        for number, seconds in ((signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0)):
-            try:
-                os.killpg(process.pid, number)
-                process.wait(seconds)
-            except (ProcessLookupError, subprocess.TimeoutExpired):
-                continue
+        every = family(process.pid)
+        for each in every:
+            with suppress(psutil.NoSuchProcess):
+                each.terminate()
+        _, left = psutil.wait_procs(every, ENDING)
+        for each in left:
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
+        process.wait()
+
+
+def family(leader: int) -> list[psutil.Process]:
+    """The processes below the leader of a group, and those of its group, which may have outlived it."""
+    found: list[psutil.Process] = []
+    with suppress(psutil.NoSuchProcess):
+        found += psutil.Process(leader).children(recursive=True)
+    for each in psutil.process_iter():
+        with suppress(ProcessLookupError):
+            if os.getpgid(each.pid) == leader:
+                found.append(each)
+    return [*dict.fromkeys(found)]
 
 
 def free_port() -> int:
@@ -129,7 +144,7 @@ def _wait_for(port: int, log: Path) -> None:
     raise UserError(f"Flower's SuperLink did not start within {STARTING:g} s: {_tail(log)}")
 
 
-def _outcome(target: Path, folder: Path, patience: float) -> Mapping[str, Any]:
+def _outcome(target: Path, log: Path, patience: float) -> dict[str, Any]:
     until = time.monotonic() + patience
     while time.monotonic() < until:
         if target.exists() and (text := target.read_text("utf-8")).endswith("}"):
@@ -137,12 +152,19 @@ def _outcome(target: Path, folder: Path, patience: float) -> Mapping[str, Any]:
             if "error" in found:
                 raise UserError(found["error"])
             return found
-        log = folder / "run.log"
         if "Traceback" in log.read_text("utf-8", "replace"):
             time.sleep(1)
             raise UserError(f"the server failed: {_tail(log)}")
         time.sleep(0.2)
-    raise UserError(f"the federation gave no outcome within {patience:g} s: {_tail(folder / 'run.log')}")
+    raise UserError(f"the federation gave no outcome within {patience:g} s: {_tail(log)}")
+
+
+def _traffic(link: str, environment: Mapping[str, str]) -> dict[str, int]:
+    """Bytes between the SuperLink and all SuperNodes in the latest run, by Flower's count."""
+    command = ["flwr", "list", link, "--limit", "1", "--format", "json"]
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    traffic = json.loads(said)["runs"][0]["network-traffic"]
+    return {"up": traffic["inbound-bytes"], "down": traffic["outbound-bytes"]}
 
 
 def _tail(log: Path) -> str:

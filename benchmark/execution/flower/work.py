@@ -9,9 +9,12 @@ from fedsub.benchmark.execution.flower import loopback
 from fedsub.benchmark.execution.runner import attempt, make_clients, record_of
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.spec.cell import Cell
+from fedsub.benchmark.spec.custom import user_objects_of
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.partition.statistics import describe
+from fedsub.datasets.plugins import user_objects
 from fedsub.methods.core import registry
+from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import Outcome
 
 
@@ -22,13 +25,20 @@ def run(cell: Cell, **beside: Any) -> Record:
     """
     if unknown := beside.keys() & {"save", "callbacks"}:
         raise UserError(f"--engine flower has no {', '.join(sorted(unknown))}: leave it out")
+    with user_objects(user_objects_of(cell)):
+        return _run(cell)
+
+
+def _run(cell: Cell) -> Record:
     started = time.perf_counter()
     dataset, partition, federation = make_clients(cell)
     statistics = describe(dataset, partition).to_dict()
     setup = time.perf_counter() - started
     outcome = Outcome(**loopback.run(cell, federation))
-    privacy = registry.describe(cell.method).breaks_privacy
-    return record_of(cell, outcome, dataset, statistics, setup, None, privacy, {"engine": "flower"})
+    method = registry.create(cell.method, dict(cell.options), make_setting(federation))
+    return record_of(
+        cell, outcome, dataset, statistics, setup, None, method.breaks_privacy, {"engine": "flower"}
+    )
 
 
 def federated(cell: Cell, **beside: Any) -> Record:

@@ -153,9 +153,7 @@ def test_apps_train_as_one_program(name: str, tmp_path: Path, monkeypatch: pytes
     for part, value in whole.parameters.items():
         own = torch.cat([methods[client].parameters[part].detach() for client in range(CLIENTS)])
         assert_agree(own, value.detach().expand_as(own))
-    assert {name: found.bytes[name] for name in ("up", "down")} == {
-        name: expected.bytes[name] for name in ("up", "down")
-    }
+    assert found.bytes == expected.bytes
     assert found.curve["loss"] == pytest.approx(expected.curve["loss"], abs=1e-5)
     assert found.metrics == pytest.approx(expected.metrics, abs=1e-6, nan_ok=True)
     assert "macro_f1" in found.metrics
