@@ -58,24 +58,33 @@ def remember(
 
     The key hashes the matrix, the kind and the parameters (name whatever changes the result there:
     options, seed, library version). A file that cannot be read, or holds other than numbers in so many
-    rows and `dimensions`, is computed again and rewritten, with a logged warning; so is a folder that
-    cannot be written: the cache is never a reason to fail.
+    rows and `dimensions`, is computed again and rewritten, with a logged warning; so is one whose checksum
+    is another, and a folder that cannot be written: the cache is never a reason to fail.
     """
     path = cached(room, kind, matrix, parameters)
     if path.exists():
         try:
             with np.load(path, allow_pickle=False) as content:
-                values = content["values"]
-            if values.ndim == dimensions and len(values) == matrix.shape[0] and values.dtype.kind in "iuf":
-                return values
-            raise ValueError(f"{values.dtype} values of shape {values.shape}, not {matrix.shape[0]} rows")
+                values, checksum = content["values"], content["checksum"]
+            if values.ndim != dimensions or len(values) != matrix.shape[0] or values.dtype.kind not in "iuf":
+                raise ValueError(f"{values.dtype} values of shape {values.shape}, not {matrix.shape[0]} rows")
+            if not np.array_equal(checksum, _checksum(path, values)):
+                raise ValueError("its checksum is another")
+            return values
         except (*DAMAGE, KeyError) as error:
             logger.warning("cached file %s is unreadable (%s): computing it again", path, error)
     values = compute()
     content = io.BytesIO()
-    np.savez_compressed(content, values=values)
+    np.savez_compressed(content, values=values, checksum=_checksum(path, values))
     keep(path, content.getbuffer())
     return values
+
+
+def _checksum(path: Path, values: np.ndarray) -> np.ndarray:
+    """BLAKE2b over the file's name and the array, (64,) uint8: another file's array has another."""
+    content = hashlib.blake2b(repr((path.name, values.dtype.str, values.shape)).encode())
+    content.update(np.ascontiguousarray(values).tobytes())
+    return np.frombuffer(content.digest(), dtype=np.uint8)
 
 
 def remember_groups(

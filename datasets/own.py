@@ -16,12 +16,14 @@ import numpy as np
 import torch
 
 from fedsub.datasets.errors import UserError
-from fedsub.datasets.fields import FEATURES, LABELS, as_array, build
+from fedsub.datasets.fields import FEATURES, LABELS, MASK, as_array, build
 from fedsub.datasets.files import explained
 from fedsub.datasets.graph import Dataset, check_dataset
-from fedsub.datasets.loaders.raw import DAMAGE
+from fedsub.datasets.loaders.raw import DAMAGE, too_large
 from fedsub.datasets.paths import ARCHIVE, GRAPHML, PLUGIN, TABLE, TENSORS
 from fedsub.datasets.tables import EDGES, NODES, from_table, from_tables
+
+_PLAIN = (str, int, float, type(None))
 
 
 def name_of(path: Path) -> str:
@@ -153,7 +155,7 @@ def _field(holder: Any, names: Sequence[str], graph: str) -> Any:
 def _load_tensors(path: Path) -> Any:
     with _allowed(), explained("read", path):
         try:
-            return torch.load(path, map_location="cpu", weights_only=True)
+            found = torch.load(path, map_location="cpu", weights_only=True)
         except pickle.UnpicklingError as error:
             raise UserError(
                 f"cannot read {path}: it holds more than tensors and a PyG Data, which might run code; save "
@@ -166,6 +168,32 @@ def _load_tensors(path: Path) -> Any:
             reason = " ".join(str(error).split())
             reason = reason if " " in reason else "it is not what torch.save writes"
             raise UserError(f"cannot read {path} ({reason}): save it anew") from error
+    _check_room(path, found)
+    return found
+
+
+def _check_room(path: Path, found: Any) -> None:
+    """Raises UserError for fields that take implausibly more room in memory than in the file: tensors that
+    repeat or leave out their values, and lists of more than numbers and text."""
+    fields = found if isinstance(found, Mapping) else found.to_dict() if hasattr(found, "to_dict") else {}
+    size = 0
+    for name, values in fields.items():
+        if isinstance(values, torch.Tensor):
+            size += values.numel() * values.element_size()
+        elif _is_read(str(name)) and not _is_flat(values):
+            raise UserError(f"cannot read {path}: its {name} is a list of lists or objects; save a tensor")
+    if reason := too_large(size, path):
+        raise UserError(
+            f"cannot read {path}: {reason}; save dense tensors of a smaller graph, or an npz file"
+        )
+
+
+def _is_read(name: str) -> bool:
+    return name in ("edge_index", *FEATURES, *LABELS) or name.endswith(MASK)
+
+
+def _is_flat(values: Any) -> bool:
+    return not isinstance(values, (list, tuple)) or all(isinstance(each, _PLAIN) for each in values)
 
 
 @contextlib.contextmanager

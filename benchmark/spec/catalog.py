@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -24,6 +25,7 @@ from fedsub.datasets.options import OptionValue, Spec, defaults_in_words, defaul
 from fedsub.datasets.paths import PLUGIN
 from fedsub.datasets.plugins import has_user_objects
 
+logger = logging.getLogger(__name__)
 Question = ParamSpec("Question")
 Answer = TypeVar("Answer")
 
@@ -36,11 +38,23 @@ class _Memory:
         self._path = user_cache() / f"known-{place}.json"
         self._sources = digest_of_sources(PLUGIN, ".toml")
         self._answers: dict[str, Any] = {}
-        with suppress(OSError):
-            kept = parse_line(self._path.read_bytes()) or {}
-            if kept.get("sources") == self._sources and isinstance(kept.get("answers"), dict):
-                self._answers = kept["answers"]
+        with suppress(FileNotFoundError):
+            self._answers = self._read()
         self._known_before = len(self._answers)
+
+    def _read(self) -> dict[str, Any]:
+        """The answers kept for the present sources; none, with a logged warning, from a damaged file."""
+        try:
+            kept = parse_line(self._path.read_bytes()) or {}
+            if kept.get("checksum") != _checksum(kept["sources"], kept["answers"]):
+                raise ValueError("its checksum is another")
+        except FileNotFoundError:
+            raise
+        except (OSError, KeyError, ValueError, RecursionError) as error:
+            logger.warning("cached file %s is unreadable (%s): asking again", self._path, error)
+            return {}
+        answers: dict[str, Any] = kept["answers"]
+        return answers if kept["sources"] == self._sources else {}
 
     def ask(self, function: Callable[..., Answer], question: tuple[Any, ...]) -> Answer:
         text = json.dumps([function.__name__, *question], sort_keys=True)
@@ -54,10 +68,16 @@ class _Memory:
 
     def keep(self) -> None:
         if len(self._answers) > self._known_before:
-            content = json.dumps({"sources": self._sources, "answers": self._answers})
+            kept = {"sources": self._sources, "answers": self._answers}
+            content = json.dumps({**kept, "checksum": _checksum(**kept)})
             # Where nothing can be kept the next command asks again.
             with suppress(OSError):
                 write_atomically(self._path, content.encode())
+
+
+def _checksum(sources: Any, answers: Any) -> str:
+    """BLAKE2b over the canonical JSON of what a file holds."""
+    return hashlib.blake2b(json.dumps([sources, answers], sort_keys=True).encode()).hexdigest()
 
 
 _MEMORY: ContextVar[_Memory | None] = ContextVar("memory", default=None)

@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from fedsub.datasets.loaders.raw import DAMAGE, MalformedFileError, check_size, malformed
+from fedsub.datasets.loaders.raw import DAMAGE, MalformedFileError, check_unpacked, malformed
 
 
 class NpzReader:
@@ -59,6 +59,5 @@ def open_npz(path: Path, member: BinaryIO | None = None) -> Iterator[NpzReader]:
     if isinstance(content, np.ndarray):
         raise malformed(path, "one array, not an npz file")
     with content:
-        for array in content.zip.infolist():
-            check_size(array, path)
+        check_unpacked(content.zip.infolist(), path)
         yield NpzReader(path, content)

@@ -7,7 +7,7 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,9 +21,13 @@ from fedsub.datasets.graph import unusable
 
 MAXIMUM_MEMBER_BYTES = 8 * 2**30
 """A larger member of a zip file is taken for a decompression bomb."""
+UNPACKED_BYTES, UNPACKED_RATIO = 512 * 2**20, 100
+"""So are members of a file that together unpack to more bytes than this and to more than this many times its
+size. The graphs of the registry unpack to at most seven times their size."""
 MAXIMUM_SIDE = 2**31 - 1
 """Rows or columns of a sparse matrix; torch and scipy keep the indices in 32 bits."""
-
+SPARSE_COLUMNS = 2**20
+"""More columns than this, and than entries, are no features: every model has weights for each of them."""
 
 DAMAGE = (
     zipfile.BadZipFile,
@@ -93,6 +97,9 @@ def checked(raw: RawGraph, path: Path, unlabelled: bool = False) -> RawGraph:
         raise malformed(path, "the features are not one row per node")
     if not raw.features.shape[1]:
         raise malformed(path, "the nodes have no feature")
+    if raw.features.shape[1] > max(SPARSE_COLUMNS, raw.features.size):
+        columns, entries = raw.features.shape[1], raw.features.size
+        raise malformed(path, f"the features have {columns:,} columns for {entries:,} entries")
     if raw.features.shape[0] != nodes:
         raise malformed(path, f"{raw.features.shape[0]} feature rows but {nodes} labels")
     ends = (raw.source, raw.target)
@@ -198,17 +205,30 @@ def open_zip(path: Path, content: str) -> Iterator[zipfile.ZipFile]:
 def sole_member(archive: zipfile.ZipFile, path: Path, ending: str) -> zipfile.ZipInfo:
     """The one member of a zip file whose name has this ending, in any folder.
 
-    Raises MalformedFileError if there is none, more than one, or it is implausibly large.
+    Raises MalformedFileError if there is none, more than one, or it is implausibly large (`check_unpacked`).
     """
     named = (member for member in archive.infolist() if member.filename.endswith(ending))
     found = [each for each in named if not each.is_dir() and not each.filename.startswith("__MACOSX")]
     if len(found) != 1:
         raise malformed(path, f"it holds {len(found)} members named *{ending} where one is expected")
-    check_size(found[0], path)
+    check_unpacked(found, path)
     return found[0]
 
 
-def check_size(member: zipfile.ZipInfo, path: Path) -> None:
-    """Raises MalformedFileError for a member of a zip file that is implausibly large."""
-    if member.file_size > MAXIMUM_MEMBER_BYTES:
-        raise malformed(path, f"its member {member.filename} claims {member.file_size} bytes")
+def check_unpacked(members: Iterable[zipfile.ZipInfo], path: Path) -> None:
+    """Raises MalformedFileError for members of a zip file that are implausibly large."""
+    total = 0
+    for member in members:
+        total += member.file_size
+        if member.file_size > MAXIMUM_MEMBER_BYTES:
+            raise malformed(path, f"its member {member.filename} claims {member.file_size} bytes")
+    if reason := too_large(total, path):
+        raise malformed(path, reason)
+
+
+def too_large(size: int, path: Path) -> str:
+    """Why `size` bytes are too many for the content of a file; empty if they are not."""
+    packed = path.stat().st_size
+    if size <= max(UNPACKED_BYTES, UNPACKED_RATIO * packed):
+        return ""
+    return f"its {packed:,} bytes unpack to {size:,}, more than {UNPACKED_RATIO} times as many"

@@ -162,6 +162,26 @@ def test_truncated_archive(tmp_path: Path, length: int):
         read_archive(path)
 
 
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"feat": np.zeros((12, 10**6), dtype=np.int8)}, "bytes unpack to 12,00"),
+        ({"feat_shape": np.array([12, 2**31 - 1])}, "the features have 2,147,483,647 columns for"),
+    ],
+)
+def test_a_small_file_that_asks_for_much_memory_is_not_read(
+    tmp_path: Path, change: dict[str, np.ndarray], reason: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("fedsub.datasets.loaders.raw.UNPACKED_BYTES", 10**7)
+    path = tmp_path / "tiny.npz"
+    write_archive(path, tiny(), {})
+    with np.load(path) as content:
+        np.savez_compressed(path, **{**content, **change})
+    assert path.stat().st_size < 10**6
+    with pytest.raises(UserError, match=reason):
+        read_archive(path)
+
+
 def test_pickled_content_is_not_loaded(tmp_path: Path):
     path = tmp_path / "tiny.npz"
     np.savez(path, label=np.array([{"a": 1}], dtype=object), edge_src=[0], edge_dst=[0], feat=np.ones((1, 1)))

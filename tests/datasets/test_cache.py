@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from fedsub.datasets.cache import folder, remember
 
@@ -52,6 +54,36 @@ class TestCache:
             assert remember("structure", "x", self.graph, {}, lambda: np.ones((6, 2))).all()
         assert "unreadable" in caplog.text
         assert remember("structure", "x", self.graph, {}, lambda: np.zeros((6, 2))).all()
+
+    @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+    def test_a_flipped_bit_changes_no_answer(self, place: float, bit: int) -> None:
+        expected = np.arange(12.0).reshape(6, 2)
+        remember("structure", "x", self.graph, {}, lambda: expected)
+        (file,) = folder("structure").glob("*.npz")
+        content = bytearray(file.read_bytes())
+        content[int(place * len(content))] ^= 1 << bit
+        file.write_bytes(content)
+        np.testing.assert_array_equal(remember("structure", "x", self.graph, {}, lambda: expected), expected)
+
+    def test_an_exchanged_array_is_computed_again(self, caplog: pytest.LogCaptureFixture) -> None:
+        """An array of another file, and one that was not written here."""
+
+        def ask(seed: int) -> np.ndarray:
+            return remember("structure", "x", self.graph, {"seed": seed}, lambda: np.full((6, 2), seed))
+
+        ask(0)
+        ask(1)
+        one, other = folder("structure").glob("*.npz")
+        one.write_bytes(other.read_bytes())
+        assert (ask(0) == 0).all()
+        assert (ask(1) == 1).all()
+        with np.load(one) as content:
+            checksum = content["checksum"]
+        np.savez(one, values=np.full((6, 2), 7), checksum=checksum)
+        assert (ask(0) == 0).all()
+        assert (ask(1) == 1).all()
+        assert caplog.text.count("its checksum is another") == 2
 
     def test_pickles_are_not_loaded(self) -> None:
         remember("structure", "x", self.graph, {}, lambda: np.zeros((6, 2)))

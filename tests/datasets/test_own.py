@@ -275,6 +275,34 @@ def test_files_that_are_no_graph_are_sentences(name: str, content: bytes, said: 
     assert not Path("harm").exists()
 
 
+def nested(depth: int) -> list[object]:
+    """A list of five lists of five lists …, which is small where it is stored once."""
+    inner: list[object] = [1.0] * 5
+    for _ in range(depth):
+        inner = [inner] * 5
+    return inner
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"x": torch.zeros(1, 1).expand(5, 10**9)}, "bytes unpack to 20,000,000,"),
+        ({"x": torch.eye(5).to_sparse().sparse_resize_((5, 10**9), 2, 0)}, "bytes unpack to 20,000,000,"),
+        ({"y": torch.zeros(1, dtype=torch.long).expand(10**9)}, "bytes unpack to 8,000,000,"),
+        ({"further": torch.zeros(1).expand(10**9)}, "bytes unpack to 4,000,000,"),
+        ({"x": nested(12)}, "its x is a list of lists or objects; save a tensor"),
+    ],
+)
+def test_a_small_file_that_asks_for_much_memory_is_a_sentence(
+    change: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.pt"
+    torch.save({**tensors(), **change}, path)
+    assert path.stat().st_size < 10_000
+    with pytest.raises(UserError, match=said):
+        datasets.load(str(path))
+
+
 @pytest.mark.parametrize("name", ["nope", "nope.csv"])
 def test_a_path_to_nothing_is_no_misspelt_name(name: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=f"there is no graph at {tmp_path / name}: check the path"):

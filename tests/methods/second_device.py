@@ -14,6 +14,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+import torch.nn.functional as functional
 from torch import Tensor
 from torch.optim.optimizer import _get_fused_kernels_supported_devices as _optimiser_devices
 from torch.overrides import TorchFunctionMode
@@ -92,7 +93,10 @@ class SecondDevice(TorchDispatchMode):
 
 
 class _FilledTensors(TorchFunctionMode):
-    """`torch.tensor` leaves out the values of what shall lie on `meta`: make it on the CPU and move it."""
+    """`torch.tensor` leaves out the values of what shall lie on `meta`: make it on the CPU and move it.
+
+    So is `one_hot`, which torch 2.2 refuses there.
+    """
 
     def __torch_function__(
         self, func: Any, types: Sequence[type], args: Any = (), kwargs: Mapping[str, Any] | None = None
@@ -102,6 +106,8 @@ class _FilledTensors(TorchFunctionMode):
         if func is torch.tensor and kwargs.get("device") is not None:
             device = kwargs.pop("device")
             return func(*args, **kwargs).to(device)
+        if func is functional.one_hot and isinstance(args[0], SecondTensor):
+            return SecondTensor(func(args[0].held, *args[1:], **kwargs))
         return func(*args, **kwargs)
 
 

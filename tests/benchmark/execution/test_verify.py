@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from fedsub.benchmark.execution.verify import FEW_TOLERANCE, SCORE_TOLERANCE, ST
 from fedsub.benchmark.records.store import Store
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.options import Spec
+from fedsub.methods.core import registry
 
 CELLS = ("--dataset", "community[nodes=200]", "--method", "fedavg,local", "--clients", "3", "--rounds", "3")
 HERE = ("--engine", "in-process")
@@ -128,6 +130,8 @@ def test_another_processor_version_or_code_may_round_otherwise(
     assert len(found) == 3
     records[0]["metrics"] = json.loads(made[1])["metrics"]
     records[1]["extras"][verify.SET_UP] = 4434.0
+    records[1]["selected_round"] = 4
+    records[1]["metrics"]["accuracy"] += FEW_TOLERANCE - 0.01
     assert main(parse(write(tmp_path, json.dumps(machine), *records))) == 0
 
 
@@ -191,6 +195,30 @@ def test_as_many_are_drawn_as_asked_for_the_same_each_time(made: list[str], tmp_
     drawn = [[record.key for record in draw(tmp_path, count)] for count in (1, 2, 2, 5)]
     assert sorted(drawn[-1]) == sorted(record["key"] for record in records)
     assert drawn == [drawn[-1][:count] for count in (1, 2, 2, 5)]
+
+
+def test_methods_are_drawn_in_turn(tmp_path: Path) -> None:
+    cells = (
+        "--dataset",
+        "community[nodes=60]",
+        "--clients",
+        "2",
+        "--rounds",
+        "1",
+        "--results",
+        str(tmp_path),
+    )
+    for method, seeds in (("local", "6"), ("fedavg", "2"), ("fedprox", "1")):
+        assert main(parse([*cells, *HERE, "--method", method, "--seeds", seeds])) == 0
+    methods = [record.cell.method for record in draw(tmp_path, 9)]
+    assert sorted(methods[:3]) == ["fedavg", "fedprox", "local"]
+    assert sorted(methods[3:5]) == ["fedavg", "local"]
+
+
+def test_ci_runs_a_record_of_every_method_again() -> None:
+    makefile = Path(__file__).parents[3].joinpath("Makefile").read_text()
+    (count,) = re.findall(r"-m benchmark verify (\d+) ", makefile)
+    assert int(count) >= len(registry.names())
 
 
 def test_the_draw_is_not_the_beginning_of_the_file(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from fedsub.benchmark.spec import catalog as known
 from fedsub.datasets.errors import UserError
@@ -49,6 +51,7 @@ def remembered_methods(change: str) -> list[str]:
     kept = json.loads(path.read_text())
     assert kept["answers"]['["methods"]'] == names
     kept["answers"]['["methods"]'] = [change]
+    kept["checksum"] = known._checksum(kept["sources"], kept["answers"])
     path.write_text(json.dumps(kept))
     with known.remembering():
         return known.methods()
@@ -81,13 +84,30 @@ def test_a_file_of_ones_own_is_asked_every_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"sources": 1}', "\x00\xff"])
-def test_a_spoiled_file_is_none(content: str) -> None:
+def test_a_spoiled_file_is_none(content: str, caplog: pytest.LogCaptureFixture) -> None:
     with known.remembering():
         known.methods()
     (path,) = known.user_cache().glob("known-*.json")
     path.write_text(content)
     with known.remembering():
         assert "fedavg" in known.methods()
+    assert caplog.text.count("is unreadable") == 1
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+def test_a_flipped_bit_changes_no_answer(place: float, bit: int) -> None:
+    def answers() -> str:
+        with known.remembering():
+            facts = vars(known.describe("fedpub"))
+            return json.dumps([known.methods(), facts, known.version_of_partition("metis")])
+
+    expected = answers()
+    (path,) = known.user_cache().glob("known-*.json")
+    content = bytearray(path.read_bytes())
+    content[int(place * len(content))] ^= 1 << bit
+    path.write_bytes(content)
+    assert answers() == expected
 
 
 def test_an_error_is_raised_each_time() -> None:

