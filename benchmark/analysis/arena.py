@@ -22,10 +22,10 @@ from fedsub.benchmark.analysis.ranking import (
 )
 from fedsub.benchmark.analysis.ranking import Standing as Rank
 from fedsub.benchmark.analysis.standing import megabytes_of
+from fedsub.benchmark.analysis.trials import Outcome
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import OK, Record
 from fedsub.benchmark.records.search import FINAL_SEEDS, Block, Search, Standing, block_of
-from fedsub.benchmark.spec.space import changes
 
 if TYPE_CHECKING:
     import pandas
@@ -36,22 +36,16 @@ class Entry:
 
     def __init__(self, search: Search, records: Records) -> None:
         self.standing = Standing(search, records)
-        self.method = search.base.variant
+        self.outcome = Outcome(self.standing)
+        self.method = self.outcome.method
         self.block = block_of(search.base)
-        self.best = self.standing.best
-        self.tuned = tuple(map(records.get, search.final(self.best)))
+        self.tuned = tuple(map(records.get, search.final(self.standing.best)))
         self.default = tuple(map(records.get, search.final(0)))
-
-    @property
-    def setting(self) -> tuple[str, dict[str, object]]:
-        """Method with options, and settings, of the trial that was chosen."""
-        search = self.standing.search
-        return changes(search.base, search.trials[self.best])
 
     @property
     def is_run(self) -> bool:
         """Whether every final run has a record, of a success or a failure."""
-        return None not in self.tuned and None not in self.default
+        return None not in (*self.tuned, *self.default)
 
     @property
     def successes(self) -> list[Record]:

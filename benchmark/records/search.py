@@ -7,13 +7,13 @@ all rounds on two draws; the best mean validation there is chosen. No final run 
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
+from statistics import fmean
 
 from fedsub.benchmark.records.folder import Records
-from fedsub.benchmark.records.record import OK, Record
+from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.space import TRIALS, trial_cells
 
@@ -94,33 +94,26 @@ class Standing:
 
     @cached_property
     def full(self) -> dict[int, list[Record]]:
-        """Trial → its records of all rounds, of those that have both."""
+        """Promoted trial → its records of all rounds, of those that have scores on every draw."""
         found = {}
-        for number in self._numbers:
+        for number in self.promoted:
             records = [record for cell in self.search.full(number) if (record := self._records.get(cell))]
-            if len(records) == len(SEARCH_SEEDS) and all(record.status == OK for record in records):
-                found[number] = records
+            scored = [record for record in records if None not in (record.validation, record.score)]
+            if len(scored) == len(SEARCH_SEEDS):
+                found[number] = scored
         return found
 
     @cached_property
     def validation(self) -> dict[int, float]:
-        """Trial → mean validation score over the draws, of those in `full` that were promoted."""
-        means = {}
-        for number, records in self.full.items():
-            scores = [record.validation for record in records]
-            if number in self.promoted and None not in scores:
-                means[number] = statistics.fmean(score for score in scores if score is not None)
-        return means
+        """Trial → mean validation score over the draws, of those in `full`."""
+        return {
+            number: fmean(each.validation or 0.0 for each in found) for number, found in self.full.items()
+        }
 
     @cached_property
     def test(self) -> dict[int, float]:
         """Trial → mean test score beside it."""
-        tests = {number: [record.score for record in self.full[number]] for number in self.validation}
-        return {
-            number: statistics.fmean(score for score in scores if score is not None)
-            for number, scores in tests.items()
-            if None not in scores
-        }
+        return {number: fmean(each.score or 0.0 for each in found) for number, found in self.full.items()}
 
     @property
     def best(self) -> int:

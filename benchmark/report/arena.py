@@ -58,7 +58,7 @@ def markdown(arena: Arena, trials: int, cap: float, smaller: Sequence[str]) -> s
     graphs = sorted({*arena.graphs})
     budget = f"at most {cap:g} times the core-seconds of FedAvg's defaults there" if cap else "no cap on time"
     setup = (
-        f"{len(arena.methods)} methods, {len(arena.blocks)} blocks (a graph with its clients), graphs: "
+        f"Methods: {len(arena.methods)}. Blocks (a graph with its clients): {len(arena.blocks)}. Graphs: "
         f"{sentence_list(graphs)}. On each block every method has {trials} trials, {budget}: its "
         f"defaults, then the same points of a Sobol sequence. A trial runs 1/{RUNG} of the rounds on one "
         f"draw of the data. The best 1/{RUNG} go on to all rounds on two draws, and validation chooses. The "
@@ -98,13 +98,15 @@ def to_dict(arena: Arena, trials: int, cap: float, smaller: Sequence[str]) -> di
         "unranked": arena.unranked,
         "entries": [
             {
+                **entry.outcome.place,
+                "chosen": entry.outcome.best["method"],
+                "settings": {
+                    name: text(value) for name, value in entry.outcome.best.items() if name != "method"
+                },
                 "method": entry.method,
-                **dict(zip(("dataset", "partition", "clients"), entry.block, strict=True)),
-                "chosen": entry.setting[0],
-                "settings": {name: text(value) for name, value in entry.setting[1].items()},
                 "tuned": [record and record.score for record in entry.tuned],
                 "default": [record and record.score for record in entry.default],
-                "trials_left_out": len(entry.standing.left_out),
+                "trials_left_out": entry.outcome.left_out,
                 "search_seconds": round(entry.standing.seconds, 1),
             }
             for entry in arena.entries.values()
@@ -147,7 +149,11 @@ def _tests(arena: Arena) -> str:
     ranking = arena.ranking
     best, *others = (row.rank.method for row in arena.rows)
     said = []
-    if ranking.friedman is not None:
+    if ranking.friedman is None:
+        said.append(
+            "Fewer than two graphs, or no difference: no rank has an interval, nothing is told apart."
+        )
+    else:
         apart = [name for name in others if ranking.separated(best, name)]
         said.append(
             f"Friedman's test: p = {ranking.friedman:.2g}. Mean ranks farther apart than Nemenyi's "

@@ -27,13 +27,14 @@ and costs. Every figure is in [reproduction.json](reproduction.json)."""
 def findings(found: Headline, arena: Mapping[str, Any] | None) -> list[str]:
     """Up to four sentences with the numbers that come first; what records do not give is left out."""
     said = []
-    if arena:
+    # A single graph ranks nothing: its ranks have no interval.
+    if arena and arena["graphs"] > 1:
         first = arena["ranking"][0]
-        rank, low, high = first["rank"]
-        span = "" if low is None else f" [{low:.2f}, {high:.2f}]"
+        small = " In a small arena" if arena["smaller"] else ""
         said.append(
-            f"**All tuned alike.** {title_of(first['method'])} has the best mean rank over {arena['graphs']} "
-            f"graphs: {rank:.2f}{span} of {len(arena['ranking'])} methods ([arena.md](arena.md))."
+            f"**All tuned alike.**{small} {title_of(first['method'])} has the best mean rank over "
+            "{} graphs: {:.2f} [{:.2f}, {:.2f}]".format(arena["graphs"], *first["rank"])
+            + f" of {len(arena['ranking'])} methods ([arena.md](arena.md))."
         )
     elif found.above:
         best, (above, of) = next(iter(found.above.items()))

@@ -117,5 +117,6 @@ def test_the_hours_end_between_blocks_and_the_rest_is_left_for_later(log: Path, 
     given = ("--partition", "metis", "--method", "ditto")
     first = _arena(tmp_path, "--dataset", GRAPHS[0], *given)
     assert (first["graphs"], first["ranking"][0]["rank"][1]) == (1, None)
+    assert "nothing is told apart" in (tmp_path / "arena.md").read_text()
     both = _arena(tmp_path, "--dataset", *GRAPHS, *given)
     assert both["graphs"] == 2
