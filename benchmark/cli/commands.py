@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from pkgutil import resolve_name
 from tempfile import TemporaryDirectory
 from types import FrameType
 
@@ -51,7 +52,8 @@ def main(command: Command, work: RunCell | None = None) -> int:
 
     def run() -> int:
         with running_only(_named_files(command)) if _runs_nothing(command) else nullcontext():
-            return _COMMANDS[command.name](request, options, work)
+            found = _COMMANDS[command.name]
+            return (resolve_name(found) if isinstance(found, str) else found)(request, options, work)
 
     return guarded(run, options)
 
@@ -146,18 +148,6 @@ def _list(request: Request, options: Namespace, work: RunCell | None) -> int:
     with remembering():
         print_listing(console)
     return OK
-
-
-def _tune(request: Request, options: Namespace, work: RunCell | None) -> int:
-    from fedsub.benchmark.cli.tuning import run_tune
-
-    return run_tune(request, options, work)
-
-
-def _arena(request: Request, options: Namespace, work: RunCell | None) -> int:
-    from fedsub.benchmark.cli.arena import run_arena
-
-    return run_arena(request, options, work)
 
 
 def _show_stored(request: Request, options: Namespace, work: RunCell | None) -> int:
@@ -305,11 +295,11 @@ def _data(request: Request, options: Namespace, work: RunCell | None) -> int:
     return graphs(options.rest)
 
 
-_COMMANDS: Mapping[str, Callable[[Request, Namespace, RunCell | None], int]] = {
+_COMMANDS: Mapping[str, Callable[[Request, Namespace, RunCell | None], int] | str] = {
     "run": _run,
     "list": _list,
-    "tune": _tune,
-    "arena": _arena,
+    "tune": "fedsub.benchmark.cli.tuning:run_tune",
+    "arena": "fedsub.benchmark.cli.arena:run_arena",
     "show": _show_stored,
     "report": _report,
     "export": _export,
@@ -319,6 +309,7 @@ _COMMANDS: Mapping[str, Callable[[Request, Namespace, RunCell | None], int]] = {
     "records": _forget,
     "data": _data,
 }
+"""Command → function, or where it is imported from."""
 
 
 def _stored(request: Request) -> Records:
