@@ -69,7 +69,7 @@ class Saving:
                     embedding = _embedding(method)
                 except Exception as error:
                     # One of a plug-in may fail in any way: no record is lost for that.
-                    missing[kind] = f"{method.info.name} has none to give ({error})"
+                    missing[kind] = f"{method.info.name} has no {kind} ({error})"
                     continue
                 _write(content, method, embedding=embedding)
             path = self._path(key, kind)
@@ -103,8 +103,10 @@ def _embedding(method: FederatedMethod) -> Tensor:
         nodes = method.setting.scoring.federation.nodes
         if found.shape[:-1] == (nodes,):
             return found
-        raise UserError(f"its node_embedding is of shape {tuple(found.shape)} for {nodes} nodes")
-    raise UserError("its outputs are its own: say in node_embedding what their last linear map reads")
+        raise UserError(
+            f"node_embedding() has shape {tuple(found.shape)} for {nodes} nodes: return one row a node"
+        )
+    raise UserError("its outputs do not end in one linear map: define node_embedding()")
 
 
 def _write(content: io.BytesIO, method: FederatedMethod, label: bool = False, **arrays: Tensor) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedsub.datasets import Federation, federate, load, make_split
 from fedsub.datasets.errors import UserError
-from fedsub.datasets.partition import partition
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
 from fedsub.methods.core.participation import Attendance, begin_round, weights_among
@@ -152,27 +149,6 @@ def test_an_absent_client_stays_as_it_was_and_exchanges_nothing(name: str, optio
     )
 
 
-@pytest.fixture(scope="module")
-def chameleon(data_directory: Path) -> Federation:
-    graph = load("chameleon_filtered", data_directory, download=False)
-    parts = partition(graph, "metis", 5, 0)
-    return federate(graph, parts, make_split(graph, parts, "ratio", 0))
-
-
-@pytest.mark.parametrize("name", registry.names())
-def test_every_method_does_without_clients_on_a_published_graph(name: str, chameleon: Federation) -> None:
-    info = registry.describe(name)
-    network = Architecture(info.backbones[0], (8, 8))
-    schedule = Schedule(rounds=2, participation=0.5, leavers="0@1")
-    options = VARIANTS.get(name, [{}])[0]
-    method = registry.create(name, options, make_setting(chameleon, network, schedule, 1, merged=info.merged))
-    outcome = train(method)
-    assert outcome.curve["round"] == [1, 2]
-    assert np.isfinite(list(outcome.metrics.values())).all()
-    assert torch.isfinite(method.predict()).all()
-    assert info.merged or not method.present[0]
-
-
 def round_with_nonsense(method: FederatedMethod, number: int, models: bool) -> None:
     """A round in which the training labels, and the `models`, of those who neither train nor receive are
     nonsense: what the others get must not depend on them."""
@@ -284,7 +260,7 @@ def test_attendance_keeps_its_promises(clients, participation, stragglers, seed)
     )
     wanted = max(1, round(participation * clients))
     if stragglers and not round(stragglers * wanted):
-        with pytest.raises(UserError, match="clients of a round is none: raise it above"):
+        with pytest.raises(UserError, match=r"gives no straggler among .* raise it above"):
             Attendance.draw(schedule, clients, seed)
         return
     drawn = Attendance.draw(schedule, clients, seed).epochs

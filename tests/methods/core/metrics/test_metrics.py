@@ -26,7 +26,7 @@ from tests.methods.rounding import assert_agree
 CLIENTS, CLASSES = 4, 3
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     data=st.lists(st.tuples(st.integers(0, 3), st.integers(-3, 3), st.booleans()), min_size=1, max_size=60)
 )
@@ -47,7 +47,7 @@ def test_auc_is_scikit_learns_in_each_client(data: list[tuple[int, int, bool]]) 
             assert found.weight[k] == 0
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     labels=st.lists(
         st.tuples(st.integers(0, CLIENTS - 1), st.integers(0, CLASSES - 1)), min_size=1, max_size=40
@@ -89,7 +89,7 @@ def test_scores_of_nodes_are_scikit_learns_in_each_client(
                 assert torch.isnan(found[name].value[k])
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     nodes=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1)), min_size=1, max_size=60),
     seed=st.integers(0, 1000),
