@@ -265,6 +265,17 @@ def test_files_that_are_no_graph_are_sentences(name: str, content: bytes, said: 
     assert not Path("harm").exists()
 
 
+def test_the_advice_for_several_kinds_of_edges_gives_the_graph() -> None:
+    ends = torch.tensor(EDGES)
+    relations = {("a", "r", "a"): (ends[0, :3], ends[1, :3]), ("a", "s", "a"): (ends[0, 3:], ends[1, 3:])}
+    graph = dgl.heterograph(relations, {"a": len(LABELS)})
+    graph.ndata["feat"], graph.ndata["label"] = torch.tensor(FEATURES), torch.tensor(LABELS)
+    with pytest.raises(UserError, match="several kinds") as refused:
+        datasets.from_dgl(graph)
+    (advice,) = re.findall(r"give dgl\.to_homogeneous\(graph, ndata=(\[.*?\])\)", str(refused.value))
+    assert same(datasets.from_dgl(dgl.to_homogeneous(graph, ndata=re.findall(r"\w+", advice))))
+
+
 def nested(depth: int) -> list[object]:
     """A list of five lists of five lists …, which is small where it is stored once."""
     inner: list[object] = [1.0] * 5
