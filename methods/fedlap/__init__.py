@@ -284,6 +284,8 @@ class FedLap(FedSGD):
     backbones=NETWORKS,
     exchanges="gradients of the parameters; once, products and inner products of Arnoldi's iteration",
     simulation_only="a server learns features of nodes from their edges",
+    # Of equal eigenvalues the vectors, and all signs, are picked by drawn ones since version 2.
+    version=2,
 )
 class FedLapPlus(FedLap):
     """FedLap whose features are combinations of the graph's smoothest eigenvectors.

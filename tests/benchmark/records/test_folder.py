@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from fedsub.benchmark.records.store import Store
 from fedsub.benchmark.spec.cell import FIELDS, Cell
 from tests.benchmark.fakes import make_cell, make_record, quick_run, with_settings
 
+KEY = re.compile(r'\{"key":"(\w+)"')
 OTHER_VALUES: dict[str, Any] = {
     "dataset": "citeseer", "partition": "louvain", "clients": 6, "method": "local", "seed": 1,
     "options": {"mu": 0.5}, "task": "link-prediction", "largest_component": True,
@@ -204,3 +207,11 @@ def test_a_row_off_the_grid_has_the_seeds_of_other_tables_too(tmp_path: Path) ->
     found = Records(tmp_path).of_table("own")
     assert sorted(record.cell.seed for record in found) == [0, 1, 2]
     assert {record.cell.protocol for record in found} == {"own"}
+
+
+def test_no_key_of_the_published_records_has_two_results() -> None:
+    """A rerun takes the place of a record, and code that gives other results raises a version."""
+    runs = Path(__file__).parents[3] / "results/runs"
+    for path in sorted(runs.glob("*.jsonl")):
+        keys = Counter(found.group() for found in map(KEY.match, path.open()) if found)
+        assert not [key for key, count in keys.items() if count > 1], path.name
