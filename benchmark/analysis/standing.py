@@ -43,7 +43,7 @@ class Contender:
     metric: str
     score: Score
     leaves: str
-    """What leaves a client."""
+    """What leaves a client, by name and size on a small graph."""
     ranks: Mapping[str, tuple[int, int]]
     """Budget → best and worst rank that the seeds allow; without those that it does not keep. Empty for a
     method that breaks privacy, which has no rank."""
@@ -115,7 +115,7 @@ def _ordered(rows: Sequence[Row], metric: str, theirs: Mapping[str, Sequence[Run
 
     def kept(row: Row, budget: str) -> bool:
         if budget == "models":
-            return models_only(facts[row.method])
+            return models_only(facts[row.method][0])
         return budget == "any" or spent[id(row)] <= float(budget.removeprefix("mb-"))
 
     ranks: dict[int, dict[str, tuple[int, int]]] = {id(row): {} for row in rows}
@@ -134,7 +134,7 @@ def _ordered(rows: Sequence[Row], metric: str, theirs: Mapping[str, Sequence[Run
                 row,
                 metric,
                 row.scores[metric],
-                facts[row.method],
+                facts[row.method][1],
                 ranks[id(row)],
                 len(ranked) - ranks[id(row)]["any"][1] if ranks[id(row)] else 0,
                 None if local is None or row.method == LOCAL else _paired(row, local, metric),
@@ -146,8 +146,12 @@ def _ordered(rows: Sequence[Row], metric: str, theirs: Mapping[str, Sequence[Run
     return sorted(found, key=lambda each: (not each.is_ranked, -each.score.mean))
 
 
-def _leaves(row: Row) -> str:
-    return catalog.describe(row.cell.method).exchanges if row.cell.method in catalog.methods() else "unknown"
+def _leaves(row: Row) -> tuple[str, str]:
+    """What leaves a client, as the method says and as the channel sees it."""
+    if row.cell.method not in catalog.methods():
+        return "unknown", "unknown"
+    facts = catalog.describe(row.cell.method)
+    return facts.exchanges, facts.leaves
 
 
 def _paired(one: Row, other: Row, metric: str) -> Comparison | None:

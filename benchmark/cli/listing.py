@@ -25,7 +25,7 @@ def print_listing(console: Console) -> None:
     _table(
         console,
         "Methods",
-        ("name", "paper", "tasks", "backbones", "exchanges", "breaks privacy"),
+        ("name", "paper", "tasks", "backbones", "what leaves a client", "breaks privacy"),
         [_method_row(name) for name in known.methods()],
     )
     _table(console, "Options of methods", ("name", "options"), known.options_of_methods())
@@ -83,7 +83,7 @@ def _method_row(name: str) -> tuple[str, ...]:
         info.title if info.title == info.paper else f"{info.title}, {info.paper}",
         ", ".join(info.tasks),
         _backbones(name, info.backbones),
-        info.exchanges,
+        info.leaves,
         info.breaks_privacy or "no",
     )
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from functools import wraps
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from fedsub.benchmark.machine import ROOT, digest_of_sources
@@ -26,6 +28,8 @@ from fedsub.datasets.paths import PLUGIN
 from fedsub.datasets.plugins import has_user_objects
 
 logger = logging.getLogger(__name__)
+MESSAGES = Path(__file__).parent / "messages.toml"
+"""What the channel sees leave a client of a small graph (`tests/methods/test_messages.py`)."""
 Question = ParamSpec("Question")
 Answer = TypeVar("Answer")
 
@@ -123,6 +127,8 @@ class MethodFacts:
     backbones: Sequence[str]
     lacks: Sequence[str]
     exchanges: str
+    leaves: str
+    """What leaves a client by name and size, as the channel sees it; of a plug-in what it says itself."""
     breaks_privacy: str
     exposes: Sequence[str]
     version: int
@@ -146,7 +152,18 @@ def _describe(method: str) -> dict[str, Any]:
     from fedsub.methods.core import registry
 
     info = registry.describe(method)
-    return {name: getattr(info, name) for name in MethodFacts.__dataclass_fields__}
+    sent = tomllib.loads(MESSAGES.read_text("utf-8")).get(method)
+    leaves = info.exchanges if sent is None else _in_words(sent)
+    return {name: getattr(info, name, leaves) for name in MethodFacts.__dataclass_fields__}
+
+
+def _in_words(sent: Mapping[str, int]) -> str:
+    """Names and sizes of messages, the largest first."""
+    rounds = sorted(((size, name) for name, size in sent.items() if name != "once"), reverse=True)
+    parts = [", ".join(f"{name} {size:,} B" for size, name in rounds) + " a round"] if rounds else []
+    if "once" in sent:
+        parts.append(f"{sent['once']:,} B once")
+    return "; ".join(parts) or "nothing"
 
 
 @_remembered

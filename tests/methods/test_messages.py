@@ -1,0 +1,141 @@
+"""`benchmark/spec/messages.toml` says what the channel sees leave a client.
+
+`python -m tests.methods.test_messages` writes it anew.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections import Counter
+from unittest.mock import patch
+
+import pytest
+from torch import Tensor
+
+from fedsub.benchmark.spec import catalog
+from fedsub.datasets.federation import Federation, federate
+from fedsub.datasets.options import Spec
+from fedsub.datasets.partition import partition as divide
+from fedsub.datasets.registry import load
+from fedsub.datasets.splits import make_split
+from fedsub.methods.core import registry
+from fedsub.methods.core.channel import KEPT, Channel, Message
+from fedsub.methods.core.schedule import Schedule
+from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.sizes import size_of, slice_size
+from fedsub.methods.core.training import train
+from fedsub.methods.stacked.architecture import Architecture
+
+CLIENTS, ROUNDS = 3, 2
+
+
+def federation() -> Federation:
+    """The probe: three clients of the generated graph."""
+    dataset = load(Spec("community[nodes=120]"))
+    partition = divide(dataset, Spec("metis"), CLIENTS, 0)
+    return federate(
+        dataset,
+        partition,
+        make_split(dataset, partition, Spec("ratio[train=0.3,validation=0.3,test=0.4]"), 0),
+    )
+
+
+def leaving(name: str, clients: Federation) -> dict[str, int]:
+    """Name of what a method sends at its defaults → bytes of a client in a round, the mean of the rounds.
+
+    `model`: the shared parameters; `rows`: rows of nodes that clients exchange; `once`: beside the rounds, in
+    all and both ways.
+    """
+    seen: Counter[str] = Counter()
+    up, rows_up, once = Channel.up, Channel.rows_up, Channel.once
+
+    def watched_up(
+        self: Channel, message: Message, known: Message | None = None, who: Tensor | None = None
+    ) -> Message:
+        before = self.bytes_up
+        arrived = up(self, message, known, who)
+        senders = int((self.sending if who is None else who).sum())
+        sizes: Counter[str] = Counter()
+        for part in message:
+            if not part.startswith(KEPT) and part not in self.models:
+                sizes[part.split(".")[0]] += slice_size(message[part]) * senders
+        if any(part in self.models for part in message):
+            sizes["model"] = self.bytes_up - before - sizes.total()
+        seen.update(sizes)
+        return arrived
+
+    def watched_rows(self: Channel, *rows: Tensor) -> None:
+        rows_up(self, *rows)
+        seen["rows"] += size_of(*rows)
+
+    def watched_once(self: Channel, *tensors: Tensor) -> None:
+        once(self, *tensors)
+        seen["once"] += size_of(*tensors)
+
+    backbones = registry.describe(name).backbones
+    network = Architecture(backbone="gcn" if "gcn" in backbones else backbones[0], hidden=(16, 16))
+    schedule = Schedule(rounds=ROUNDS)
+    setting = make_setting(clients, network, schedule, merged=registry.describe(name).merged)
+    with (
+        patch.object(Channel, "up", watched_up),
+        patch.object(Channel, "rows_up", watched_rows),
+        patch.object(Channel, "once", watched_once),
+    ):
+        train(registry.create(name, {}, setting))
+    return {
+        part: round(total / CLIENTS / (1 if part == "once" else ROUNDS))
+        for part, total in sorted(seen.items())
+        if total
+    }
+
+
+PROBED = [name for name in registry.names() if not registry.describe(name).merged]
+"""Merged methods, whose data are in one place, send nothing through the channel."""
+
+
+@pytest.fixture(scope="module")
+def probe() -> Federation:
+    return federation()
+
+
+@pytest.mark.parametrize("name", PROBED)
+def test_the_table_is_what_the_channel_sees(name: str, probe: Federation) -> None:
+    """Within 2 %: masks and k-means may move by a rounding on another processor."""
+    assert tomllib.loads(catalog.MESSAGES.read_text("utf-8"))[name] == pytest.approx(
+        leaving(name, probe), rel=0.02
+    )
+
+
+def test_the_table_has_no_other_method() -> None:
+    assert tomllib.loads(catalog.MESSAGES.read_text("utf-8")).keys() == {*PROBED}
+
+
+@pytest.mark.parametrize(
+    ("name", "leaves"),
+    [
+        ("local", "nothing"),
+        ("fedavg", "model 33,560 B a round"),
+        ("fedproto", "prototypes 408 B a round"),
+        ("fedpub", "model 33,560 B, embedding 64 B a round; 1,056,432 B once"),
+        ("central", "all data, once (not counted)"),
+    ],
+)
+def test_pages_say_it_by_name_and_size(name: str, leaves: str) -> None:
+    assert catalog.describe(name).leaves == leaves
+
+
+def table(clients: Federation) -> str:
+    """The content of the file."""
+    lines = [
+        "# What the channel sees leave a client at a method's defaults: bytes a round; `once`: in all, both",
+        "# ways. Three clients of community[nodes=120], two hidden layers of 16. Written and checked by",
+        "# tests/methods/test_messages.py.",
+    ]
+    for name in PROBED:
+        sizes = ", ".join(f"{part} = {size}" for part, size in leaving(name, clients).items())
+        lines.append(f'"{name}" = {{ {sizes} }}' if sizes else f'"{name}" = {{}}')
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    catalog.MESSAGES.write_text(table(federation()), encoding="utf-8")
