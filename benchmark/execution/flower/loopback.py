@@ -45,12 +45,7 @@ def run(cell: Cell, federation: Federation, *, patience: float = PATIENCE) -> di
         folder = Path(scratch)
         app, target, log = folder / "app", folder / "outcome.json", folder / "run.log"
         create(cell, federation, app)
-        environment = {
-            **os.environ,
-            "PATH": _path(),
-            "FLWR_TELEMETRY_ENABLED": "0",
-            "OMP_NUM_THREADS": "1",
-        }
+        environment = {**os.environ, "PATH": _path(), "FLWR_TELEMETRY_ENABLED": "0", "OMP_NUM_THREADS": "1"}
         link = environment.get("FEDSUB_SUPERLINK", "")
         if not link:
             link, environment["FLWR_HOME"] = LINK, str(folder / "home")
@@ -88,14 +83,8 @@ def started(
     """Inside, the command runs; at the end it is ended with every process that it started."""
     with log.open("wb") as stream:
         # A session of its own, so that Ctrl-C comes here alone.
-        process = subprocess.Popen(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            stderr=stream,
-            start_new_session=True,
-        )
+        streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": stream, "stderr": stream}
+        process = subprocess.Popen(command, env=environment, start_new_session=True, **streams)
     try:
         yield process
     finally:

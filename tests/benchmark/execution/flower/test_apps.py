@@ -194,6 +194,23 @@ def test_a_users_method_goes_with_its_modules(tmp_path: Path, monkeypatch: pytes
     assert found.curve["loss"] == pytest.approx(expected.curve["loss"], abs=1e-5)
 
 
+def test_parties_that_write_their_own_files_train_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No machine holds two of their graphs; the app is made of another graph with as many clients."""
+    app = tmp_path / "app"
+    create(cell_of("fedavg"), make_clients(cell_of("fedavg"))[2], app)
+    for client in range(CLIENTS):
+        dataset = Spec(f"community[nodes={100 + client},seed={client}]")
+        own = replace(cell_of("fedavg"), dataset=dataset, clients=1)
+        create(own, make_clients(own)[2], tmp_path / f"party-{client}")
+        file = tmp_path / f"party-{client}" / "clients" / "client-0.npz"
+        file.replace(app / "clients" / f"client-{client}.npz")
+    found, methods, _ = federated(cell_of("fedavg"), app, monkeypatch)
+    assert [methods[client].federation.nodes for client in range(CLIENTS)] == [100, 101, 102]
+    assert found.curve["loss"][-1] < found.curve["loss"][0]
+
+
 def test_clients_that_fail_are_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="no client answered: the node was killed"):
         federated(replace(cell_of("fedavg"), clients=1), tmp_path / "app", monkeypatch, lost={1: 0})
