@@ -36,7 +36,6 @@ from typing import Any
 
 import numpy as np
 from scipy.special import stdtrit
-from scipy.stats import false_discovery_control
 
 from fedsub.benchmark.analysis.sequential import ALPHA, LOOKS, half_width, p_value
 
@@ -175,6 +174,9 @@ def tolerance_of(metric: str, printed: float, points: float = POINTS, share: flo
 
 def survives(p_values: Iterable[float]) -> list[bool]:
     """Whether each test stays significant with a controlled false discovery rate."""
+    # Heavy, and asked for all figures together.
+    from scipy.stats import false_discovery_control
+
     listed = [*p_values]
     return [*(false_discovery_control(listed) <= FALSE_DISCOVERIES)] if listed else []
 

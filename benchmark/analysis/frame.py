@@ -12,8 +12,9 @@ from fedsub.benchmark.analysis.metrics import with_spread
 from fedsub.benchmark.records.record import FAILED, OK, Record
 from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec.cell import FIELDS, OUTSIDE_KEY
-from fedsub.datasets import registry
-from fedsub.datasets.errors import UserError, check_choice
+from fedsub.benchmark.spec.protocol import bare, table_name
+from fedsub.benchmark.spec.request import Request
+from fedsub.datasets.errors import UserError, check_choice, unknown
 from fedsub.datasets.paths import is_path
 from fedsub.methods.core.schedule import SELECTED_BESIDES
 
@@ -184,6 +185,31 @@ class Results:
         return f"{head}\n{self.pivot()}" if self.successes else head
 
 
+def select(records: Results, request: Request) -> Results:
+    """Select records by the filters of a request.
+
+    Raises UserError, with the nearest values, for one that no record has.
+    """
+    tables = tuple(map(table_name, request.table))
+    filters = (
+        ("table", tables, lambda record: record.cell.protocol),
+        ("dataset", request.dataset, lambda record: str(record.cell.dataset)),
+        ("method", request.method, lambda record: record.cell.variant),
+        ("partition", request.partition, lambda record: str(record.cell.partition)),
+        ("number of clients", request.clients, lambda record: record.cell.clients),
+        ("backbone", request.backbone, lambda record: record.backbone),
+        ("seed", request.seeds, lambda record: record.cell.seed),
+    )
+    found = list(records)
+    for noun, wanted, of in filters:
+        present = {form for record in records for form in (of(record), bare(of(record)))}
+        for value in wanted:
+            if value not in present:
+                raise unknown(f"{noun} in the records", str(value), map(str, present))
+        found = [record for record in found if not wanted or {of(record), bare(of(record))} & {*wanted}]
+    return Results(tuple(found))
+
+
 def _place(record: Record) -> dict[str, Any]:
     cell = record.cell
     return {
@@ -279,7 +305,7 @@ def _tell_graphs_apart(results: Results, frame: pandas.DataFrame) -> None:
     """
     digests: dict[str, set[str]] = {}
     for cell in (record.cell for record in results if record.cell.files):
-        own = cell.dataset.name not in registry.names()
+        own = cell.dataset.name not in catalog.graph_names()
         if own and cell.method in catalog.methods() and not is_path(cell.partition.name):
             digests.setdefault(str(cell.dataset), set()).add(cell.files)
     several = frame["dataset"].isin([name for name, found in digests.items() if len(found) > 1])

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 
 from fedsub.benchmark.analysis.agreement import is_seconds
 from fedsub.benchmark.records.record import ALONE, Record
+from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec.protocol import AT_CLIENTS, AT_ROUND
-from fedsub.methods.core import tasks
 
 GAIN = "gain_over_"
 """Prefix of a difference to another method, in points."""
@@ -110,7 +110,7 @@ def unreported(metrics: Iterable[str], records: Sequence[Record]) -> dict[str, l
 
 def _kept(record: Record) -> str:
     """The score whose curve and clients' test scores a record keeps."""
-    return record.cell.schedule.selection_metric or tasks.find(record.cell.task.name).default[0]
+    return record.cell.schedule.selection_metric or catalog.score_of_task(record.cell.task.name)
 
 
 def bytes_sent(record: Record) -> float | None:

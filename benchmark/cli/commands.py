@@ -9,7 +9,6 @@ import signal
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from pkgutil import resolve_name
 from types import FrameType
@@ -46,9 +45,12 @@ def main(command: Command, work: RunCell | None = None) -> int:
     request, options = command.request, command.options
 
     def run() -> int:
-        with running_only(_named_files(command)) if _runs_nothing(command) else nullcontext():
-            found = _COMMANDS[command.name]
-            return (resolve_name(found) if isinstance(found, str) else found)(request, options, work)
+        found = _COMMANDS[command.name]
+        call = resolve_name(found) if isinstance(found, str) else found
+        if not _runs_nothing(command):
+            return call(request, options, work)
+        with running_only(_named_files(command)), remembering():
+            return call(request, options, work)
 
     return guarded(run, options)
 
@@ -107,8 +109,7 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 def _run(request: Request, options: Namespace, work: RunCell | None) -> int:
     if options.dry_run:
-        with remembering():
-            return _dry_run(request, options, make_plan(request))
+        return _dry_run(request, options, make_plan(request))
     from fedsub.benchmark.execution.run import execute
 
     protocols: dict[str, Protocol] = {}
@@ -140,15 +141,13 @@ def _list(request: Request, options: Namespace, work: RunCell | None) -> int:
     if options.name is not None:
         print_method(options.name, console)
         return OK
-    with remembering():
-        print_listing(console)
+    print_listing(console)
     return OK
 
 
 def _show_stored(request: Request, options: Namespace, work: RunCell | None) -> int:
     """Show leaderboards of stored records, for the tables that the filters choose."""
-    from fedsub.benchmark.analysis.frame import Results
-    from fedsub.benchmark.report.export import select
+    from fedsub.benchmark.analysis.frame import Results, select
 
     stored = _stored(request)
     tables = [*map(table_name, request.table)] or [
@@ -169,8 +168,7 @@ def _report(request: Request, options: Namespace, work: RunCell | None) -> int:
     from fedsub.benchmark.report.pages import write_report
 
     own = [table for table in request.table if table.endswith(".toml")]
-    with remembering():
-        pages = write_report(request.results, own)
+    pages = write_report(request.results, own)
     print(*pages, sep="\n")
     known = {*names(), TRIALS, *(Path(table).stem for table in own)}
     for path in sorted((request.results / "runs").glob("*.jsonl")):

@@ -9,14 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fedsub.benchmark.analysis.frame import Results
+from fedsub.benchmark.analysis.frame import Results, select
 from fedsub.benchmark.execution.engines import RunCell
 from fedsub.benchmark.execution.runner import attempt
 from fedsub.benchmark.execution.scheduler import engine_for
 from fedsub.benchmark.execution.verify import CHANGED, SCORE_TOLERANCE, compare, draw
 from fedsub.benchmark.machine import processor
 from fedsub.benchmark.records.bundle import Places, unpack
-from fedsub.benchmark.report.export import select
 from fedsub.benchmark.spec.protocol import table_name
 from fedsub.benchmark.spec.request import Request
 

@@ -19,7 +19,7 @@ import pandas
 from scipy.stats import ttest_rel
 
 from fedsub.benchmark.analysis.agreement import LEAST
-from fedsub.benchmark.analysis.frame import MAIN, Results, averaged, axes, competes
+from fedsub.benchmark.analysis.frame import MAIN, Results, averaged, axes, competes, select
 from fedsub.benchmark.analysis.metrics import more_is_better
 from fedsub.benchmark.analysis.plots import KINDS
 from fedsub.benchmark.records.folder import Records
@@ -27,7 +27,7 @@ from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.report.tables import markdown_table
 from fedsub.benchmark.report.wording import title_of
 from fedsub.benchmark.spec.plan import grid_cells, outdated_parts
-from fedsub.benchmark.spec.protocol import bare, load_protocol, names, table_name
+from fedsub.benchmark.spec.protocol import bare, load_protocol, names
 from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.errors import UserError, unknown
 from fedsub.datasets.extras import needed
@@ -269,31 +269,6 @@ def _titled(table: Table, titles: Mapping[str, str], for_paper: bool) -> Table:
         found = {name: title_of(name) for name in table.figures["method"].unique()} | found
     figures = table.figures.replace(dict.fromkeys(axes, found))
     return replace(table, figures=figures, against=found.get(table.against, table.against))
-
-
-def select(records: Results, request: Request) -> Results:
-    """Select records by the filters of a request.
-
-    Raises UserError, with the nearest values, for one that no record has.
-    """
-    tables = tuple(map(table_name, request.table))
-    filters = (
-        ("table", tables, lambda record: record.cell.protocol),
-        ("dataset", request.dataset, lambda record: str(record.cell.dataset)),
-        ("method", request.method, lambda record: record.cell.variant),
-        ("partition", request.partition, lambda record: str(record.cell.partition)),
-        ("number of clients", request.clients, lambda record: record.cell.clients),
-        ("backbone", request.backbone, lambda record: record.backbone),
-        ("seed", request.seeds, lambda record: record.cell.seed),
-    )
-    found = list(records)
-    for noun, wanted, of in filters:
-        present = {form for record in records for form in (of(record), bare(of(record)))}
-        for value in wanted:
-            if value not in present:
-                raise unknown(f"{noun} in the records", str(value), map(str, present))
-        found = [record for record in found if not wanted or {of(record), bare(of(record))} & {*wanted}]
-    return Results(tuple(found))
 
 
 def _latex(table: Table) -> bytes:

@@ -330,6 +330,14 @@ def version_of_split(split: str) -> int:
 
 
 @_remembered
+def score_of_task(task: str) -> str:
+    """The score whose curve and clients' test scores a record keeps, unless its cell names another."""
+    from fedsub.methods.core import tasks
+
+    return tasks.find(task).default[0]
+
+
+@_remembered
 def version_of_task(task: str) -> int:
     """The version of a task. Raises UserError if there is none of this name."""
     from fedsub.methods.core import tasks
