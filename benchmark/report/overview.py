@@ -27,12 +27,11 @@ and costs. Every figure is in [reproduction.json](reproduction.json)."""
 def findings(found: Headline, arena: Mapping[str, Any] | None) -> list[str]:
     """Up to four sentences with the numbers that come first; what records do not give is left out."""
     said = []
-    # A single graph ranks nothing: its ranks have no interval.
-    if arena and arena["graphs"] > 1:
+    # A small arena has its page, but ranks of few graphs are no finding.
+    if arena and not arena["smaller"]:
         first = arena["ranking"][0]
-        small = " In a small arena" if arena["smaller"] else ""
         said.append(
-            f"**All tuned alike.**{small} {title_of(first['method'])} has the best mean rank over "
+            f"**All tuned alike.** {title_of(first['method'])} has the best mean rank over "
             "{} graphs: {:.2f} [{:.2f}, {:.2f}]".format(arena["graphs"], *first["rank"])
             + f" of {len(arena['ranking'])} methods ([arena.md](arena.md))."
         )

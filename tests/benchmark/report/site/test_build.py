@@ -71,9 +71,8 @@ def test_an_arena_is_shown_where_there_is_one(tmp_path: Path) -> None:
     assert "1.00 to 2.25" in files["data/arena.js"]
     assert "1–3" in files["data/arena.js"]
     assert "1.50 [1.00, 2.25]" in (tmp_path / "README.md").read_text(encoding="utf-8")
-    # One graph ranks nothing: it has its page, but no finding.
-    row["rank"] = [1.0, None, None]
-    (tmp_path / "arena.json").write_text(json.dumps({**arena, "graphs": 1}))
+    # Ranks of few graphs have their page, but are no finding.
+    (tmp_path / "arena.json").write_text(json.dumps({**arena, "smaller": ["2 of 24 blocks"]}))
     files = site_of(tmp_path)
     assert "data/arena.js" in files
     assert "best mean rank" not in files["index.html"] + (tmp_path / "README.md").read_text(encoding="utf-8")
