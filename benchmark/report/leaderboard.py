@@ -280,7 +280,7 @@ def verdicts_in_words(protocol: Protocol, rows: Sequence[Row]) -> str:
     notes = "; ".join(f"{count} {what}" for what, count in counts.items() if count)
     own = [word for row, metric, word in judged if _source(row, metric) == protocol.own_table]
     theirs = f"; {len(own)} are the table's own: {_counted(own)}" if 0 < len(own) < len(judged) else ""
-    counted = f"Of the {len(judged)} published figure{'s' * (len(judged) > 1)} measured here "
+    counted = f"Against print alone, of the {len(judged)} figure{'s' * (len(judged) > 1)} measured here "
     grid = {*grid_points(protocol)}
     if outside := sum(tuple(row.point.values()) not in grid for row, *_ in judged):
         theirs += f"; {outside} {'is' if outside == 1 else 'are'} of rows outside the table's grid"

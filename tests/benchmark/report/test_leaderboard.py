@@ -74,7 +74,7 @@ def test_a_page_shows_measured_published_and_difference(protocol: Protocol) -> N
     local = line_of(page, "local")
     assert "| **80.50 ± 0.71** | 79.94 ± 0.24 | +0.56 needs more runs | – |" in local
     assert "| 0.0350 | 4.5 | 2.000 | 1.000 | 0.000 | 2 |" in local
-    assert "Of the 3 published figures measured here 0 matches, 0 differs, 3 needs more runs" in page
+    assert "of the 3 figures measured here 0 matches, 0 differs, 3 needs more runs" in page
     assert "commit 0123456789; seeds 0, 1; 8 runs." in page
 
 
