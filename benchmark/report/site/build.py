@@ -26,12 +26,11 @@ from fedsub.benchmark.report.site.data import (
     Facts,
     Page,
     block_address,
-    block_name,
-    graph_title,
     method_address,
     method_name,
     slug,
 )
+from fedsub.benchmark.report.wording import block_title, graph_title
 from fedsub.benchmark.report.writing import write_page
 from fedsub.benchmark.spec import catalog
 
@@ -98,6 +97,7 @@ def pages(facts: Facts) -> Iterator[Page]:
         method.pages(facts),
         method.graph_pages(facts),
         [Page("decide", "How we decide", "decide.html", values)],
+        [Page("submit", "Submit your results", "submit.html", {})],
         [Page("arena", "The arena", "arena.html", {"arena": facts.arena})] if facts.arena else [],
     )
 
@@ -126,7 +126,7 @@ def _home(facts: Facts, environment: Environment) -> dict[str, Any]:
         "found": found,
         "authors": found.authors,
         "costs": found.costs,
-        "cost_place": block_name(costed) if costed else "",
+        "cost_place": block_title(costed) if costed else "",
         "cost_address": block_address("cost", costed, EVERY) if costed else "cost",
         "records": len({record.stored_key for board in facts.boards for record in board.records}),
         "figures": len(facts.entries),
@@ -174,7 +174,7 @@ def _environment() -> Environment:
     }
     environment.globals |= {
         "block_address": block_address,
-        "block_name": block_name,
+        "block_title": block_title,
         "heading_of": heading_of,
         "method_address": method_address,
         "method_name": method_name,

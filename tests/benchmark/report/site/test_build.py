@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedsub.benchmark.records.store import Store
+from fedsub.benchmark.records.verified import add_verified
 from fedsub.benchmark.report.pages import write_report
 from fedsub.benchmark.report.site.charts import Line, Point, lines, scatter, strip
 from fedsub.benchmark.report.site.data import slug
@@ -51,6 +52,14 @@ def test_records_without_any_printed_figure_make_a_site(tmp_path: Path) -> None:
     files = site_of(tmp_path, "mine")
     assert "leaderboard/mine/" in files["index.html"]
     assert '"decide"' in files["data/decide.js"]
+
+
+def test_a_row_names_who_verified_it(tmp_path: Path) -> None:
+    site_of(tmp_path, "mine")
+    records = Store(tmp_path, "quick").records()
+    add_verified(tmp_path, "Ada <b>", records[:2])
+    add_verified(tmp_path, "Ada <b>", records[:1])
+    assert f"Ada &lt;b&gt; (2 of {len(records)})" in site_of(tmp_path)["index.html"]
 
 
 def test_an_arena_is_shown_where_there_is_one(tmp_path: Path) -> None:
