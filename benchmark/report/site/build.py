@@ -64,7 +64,10 @@ def write_site(results: Path, facts: Facts) -> Path:
     for name, held in files.items():
         _write_data(folder, name, "PAGES", held)
     _write_data(
-        folder, "search", "SEARCH", {"figures": check.search_lines(facts), "pages": _named_pages(facts)}
+        folder,
+        "search",
+        "SEARCH",
+        {"figures": check.search_lines(facts), "pages": [*_named_pages(facts), *_guides(folder)]},
     )
     for name in ASSETS:
         write_page(folder / name, _asset(environment, name).encode())
@@ -153,6 +156,16 @@ def _named_pages(facts: Facts) -> list[list[str]]:
     found += [["graph", graph_title(name), name, f"graph/{slug(name)}"] for name in graphs]
     names = dict.fromkeys(entry.figure.paper for entry in facts.entries)
     return [*found, *(["paper", name, "", f"papers/{slug(name)}"] for name in names)]
+
+
+def _guides(folder: Path) -> Iterator[list[str]]:
+    """For the search: the guides that `make docs` built beside the site, each with its words."""
+    for path in sorted((ROOT / "docs").glob("*.md")):
+        built = f"docs/{path.stem}.html"
+        if (folder / built).is_file():
+            text = path.read_text("utf-8")
+            words = " ".join(sorted({*re.findall(r"[a-z]{4,}", text.lower())}))
+            yield ["guide", text.partition("\n")[0].removeprefix("# "), words, built]
 
 
 def _environment() -> Environment:

@@ -10,7 +10,7 @@ from fedsub.benchmark.analysis.metrics import heading_of, unit_of, with_spread
 from fedsub.benchmark.analysis.published import PLACE
 from fedsub.benchmark.analysis.scores import DEFAULTS
 from fedsub.benchmark.analysis.stated import Stated, stated
-from fedsub.benchmark.analysis.summary import count_tables, table_name
+from fedsub.benchmark.analysis.summary import Count, count_tables, table_name
 from fedsub.benchmark.report.site.data import Facts, Page, slug
 from fedsub.benchmark.report.wording import network_title, scheme_title, title_of
 from fedsub.benchmark.spec.settings import SETTINGS
@@ -32,7 +32,7 @@ def pages(facts: Facts) -> Iterator[Page]:
     """The list of tables, every table and every figure."""
     counts = count_tables(facts.entries)
     papers = [
-        (paper, [(table_address(paper, each.table), each) for each in listed], _subjects(facts, paper))
+        (paper, [(table_address(paper, each.table), each, _subject(facts, paper, each)) for each in listed])
         for paper, listed in counts.items()
     ]
     yield Page("check", "Check a number", "check.html", {"papers": papers})
@@ -47,11 +47,11 @@ def pages(facts: Facts) -> Iterator[Page]:
             yield Page(address, figure_title(entry), "figure.html", {**_figure(facts, entry), "above": above})
 
 
-def _subjects(facts: Facts, paper: str) -> dict[str, str]:
-    """What the tables of a paper are about, where a protocol's title says."""
-    start = f"{paper}, "
-    own = [title.removeprefix(start) for title in facts.titles.values() if title.startswith(start)]
-    return {table: subject for table, colon, subject in (title.partition(": ") for title in own) if colon}
+def _subject(facts: Facts, paper: str, count: Count) -> str:
+    """What a table is about, where one protocol's title says."""
+    titles = [facts.titles[name].partition(f"{paper}, {count.table}: ") for name in count.protocols]
+    found = [subject for _, said, subject in titles if said]
+    return found[0] if len(found) == 1 else ""
 
 
 def table_address(paper: str, table: str) -> str:
@@ -152,8 +152,11 @@ def _settings(entry: Entry) -> list[tuple[str, str, Stated]]:
     assert entry.row is not None
     said, unsaid = stated().get(entry.figure.paper, {}), Stated()
     actual, record = entry.row.cell.to_dict(), entry.row.records[0]
-    options = ((f"{entry.row.cell.method}: {name}", value) for name, value in record.options.items())
-    rows = [(name, _plain(value), said.get(name, unsaid)) for name, value in options]
+    method = entry.row.cell.method
+    rows = [
+        (f"{title_of(method)}: {name}", _plain(value), said.get(f"{method}: {name}", unsaid))
+        for name, value in record.options.items()
+    ]
     rows.append(("network", network_title(record.backbone), unsaid))
     for name in SETTINGS:
         value, usual = actual[name], DEFAULTS[name]
@@ -166,7 +169,9 @@ def _settings(entry: Entry) -> list[tuple[str, str, Stated]]:
 def _plain(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value) or "none"
 
 
 def search_lines(facts: Facts) -> list[list[Any]]:

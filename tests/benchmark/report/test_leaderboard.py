@@ -91,7 +91,7 @@ def test_the_page_in_git_has_methods_by_places(protocol: Protocol) -> None:
 def test_a_method_that_breaks_privacy_is_marked_and_is_not_the_best(protocol: Protocol) -> None:
     page = page_of(protocol, table_records())
     assert "**" not in line_of(page, "Central †")
-    assert "† central breaks privacy: sees everything." in page
+    assert "† Central breaks privacy: sees everything." in page
 
 
 def test_runs_that_deviate_from_the_protocol_stand_apart(protocol: Protocol) -> None:

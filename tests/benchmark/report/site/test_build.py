@@ -32,6 +32,11 @@ def site_of(folder: Path, *labels: str) -> dict[str, str]:
     return {str(path.relative_to(folder)): path.read_text("utf-8") for path in folder.rglob("*.*")}
 
 
+def _data(results: Path, name: str) -> str:
+    text = (results / "site" / "data" / f"{name}.js").read_text("utf-8")
+    return text.partition("{},")[2].removesuffix(");\n")
+
+
 def html_of(files: dict[str, str]) -> Iterator[str]:
     """All HTML of a site."""
     yield files["index.html"]
@@ -92,8 +97,15 @@ def test_the_documentation_beside_it_is_kept_and_linked(tmp_path: Path) -> None:
     docs = tmp_path / "site" / "docs" / "index.html"
     docs.parent.mkdir(parents=True)
     docs.write_text("docs")
+    docs.with_name("scope.html").write_text("scope")
     assert 'href="docs/index.html"' in site_of(tmp_path, "mine")["index.html"]
     assert docs.read_text() == "docs"
+    # Who searches for what is out of scope finds the page that says so.
+    guides = {
+        page[3]: page[2] for page in json.loads(_data(tmp_path, "search"))["pages"] if page[0] == "guide"
+    }
+    assert set(guides) == {"docs/index.html", "docs/scope.html"}
+    assert "regression" in guides["docs/scope.html"].split()
 
 
 @pytest.mark.parametrize(
