@@ -47,14 +47,14 @@ class Count:
 
 
 def count(name: str, entries: Sequence[Entry]) -> Count:
-    """The verdicts on these figures."""
-    levels = Counter(entry.level.word for entry in entries)
+    """The verdicts on these figures, that of the authors' code first (`Entry.answer`)."""
+    levels = Counter(entry.answer[0] for entry in entries)
     return Count(
         name,
         len(entries),
         len(entries) - levels[CANNOT],
         levels,
-        Counter(entry.level.word for entry in entries if entry.chosen),
+        Counter(entry.answer[0] for entry in entries if entry.chosen),
         Counter(entry.gain.word for entry in entries if entry.gain is not None),
         tuple(dict.fromkeys(entry.protocol for entry in entries if entry.row is not None)),
     )
@@ -82,7 +82,8 @@ def table_name(table: str) -> str:
 
 
 def by_tolerance(entries: Iterable[Entry]) -> list[tuple[float, float, int, int, int]]:
-    """For each of `DELTAS`: points, share, and how many measured levels match, differ and do neither."""
+    """For each of `DELTAS`: points, share, and how many measured levels match, differ and do neither, against
+    print alone."""
     judged = [entry for entry in entries if entry.level.word in VERDICTS]
     found = []
     for points, share in DELTAS:
@@ -95,8 +96,8 @@ def by_tolerance(entries: Iterable[Entry]) -> list[tuple[float, float, int, int,
 
 
 def discoveries(entries: Iterable[Entry]) -> dict[str, tuple[int, int]]:
-    """Verdict → how many levels have it, and how many keep it with false discoveries controlled over all
-    levels that have a p-value."""
+    """Verdict → how many levels have it against print alone, and how many keep it with false discoveries
+    controlled over all levels that have a p-value."""
     levels = [entry.level for entry in entries if entry.level.p_differs is not None]
     kept = {
         MATCHES: survives(level.p_matches or 0.0 for level in levels),

@@ -57,6 +57,7 @@ OPTIONS: dict[str, _Option] = {
     "slurm-config": ("FILE", "with --engine slurm: YAML of submitit's parameters", {"type": Path}),
     "timeout": ("T", "a cell that takes longer, 90s, 30m or 2h, has failed", {"type": values.duration}),
     "max-seconds": ("S", "of records that took at most S seconds", {"type": _SECONDS, "default": math.inf}),
+    "by": ("NAME", "append records without a difference, with your name, to verified.jsonl", {}),
     "hours": (
         "H",
         "begin no run after H hours; 0 writes the page alone",
@@ -137,7 +138,7 @@ COMMANDS: Mapping[str, tuple[str, Sequence[str]]] = {
     ),
     "verify": (
         "run stored records again and compare every figure",
-        ("count", *CHOICE, "max-seconds", "dry-run", "trust", *ENGINE, *FOLDERS),
+        ("count", *CHOICE, "max-seconds", "by", "dry-run", "trust", *ENGINE, *FOLDERS),
     ),
     "flower": ("write a federation's files for Flower", ("create", "folder", *CHOICE, *SETTING, *FOLDERS)),
     "records": ("edit stored records", ("forget", "key", *FOLDERS)),

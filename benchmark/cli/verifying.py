@@ -16,25 +16,44 @@ from fedsub.benchmark.execution.scheduler import engine_for
 from fedsub.benchmark.execution.verify import CHANGED, SCORE_TOLERANCE, compare, draw
 from fedsub.benchmark.machine import processor
 from fedsub.benchmark.records.bundle import Places, unpack
+from fedsub.benchmark.records.record import Record
+from fedsub.benchmark.records.verified import FILE, add_verified
 from fedsub.benchmark.spec.protocol import table_name
 from fedsub.benchmark.spec.request import Request
 
 
 def run_verify(request: Request, options: Namespace, work: RunCell | None) -> int:
     """Run stored records, or those of a bundle, again; returns the exit code."""
+    checked: list[Record] = []
     if isinstance(options.count, int):
-        return _run_again(request, options, work, options.count, {})
+        code = _run_again(request, options, work, options.count, {}, checked)
+    else:
+        code = _run_bundle(request, options, work, checked)
+    if options.by and checked:
+        add_verified(request.results, options.by, checked)
+        _say(f"{request.results / FILE}: {len(checked)} records verified by {options.by}")
+    return code
+
+
+def _run_bundle(request: Request, options: Namespace, work: RunCell | None, checked: list[Record]) -> int:
     with TemporaryDirectory() as folder:
         places = unpack(options.count, Path(folder))
         if options.trust:
             # Code there may import modules beside it, in workers too.
             sys.path += sorted({str(path.parent) for found in places.values() for path in found.values()})
         results = Path(folder) / "results"
-        return _run_again(replace(request, results=results), options, work, sys.maxsize, places)
+        return _run_again(replace(request, results=results), options, work, sys.maxsize, places, checked)
 
 
-def _run_again(request: Request, options: Namespace, work: RunCell | None, count: int, places: Places) -> int:
-    """Prints one line for each difference."""
+def _run_again(
+    request: Request,
+    options: Namespace,
+    work: RunCell | None,
+    count: int,
+    places: Places,
+    checked: list[Record],
+) -> int:
+    """Prints one line for each difference; adds records without any to `checked`."""
     passed_over: Counter[str] = Counter()
     records = draw(
         request.results,
@@ -59,6 +78,8 @@ def _run_again(request: Request, options: Namespace, work: RunCell | None, count
         found += len(comparison.differences)
         exact += comparison.to_the_digit
         unlike += not comparison.alike
+        if not comparison.differences:
+            checked.append(comparison.record)
     summary = f"{len(records)} records run again: {found or 'no'} differences, {exact} to the digit"
     if unlike:
         summary += (

@@ -134,6 +134,8 @@ def _hindrance(cell: Cell, files: NamedFiles, trust: bool) -> str:
 class Comparison:
     """A record beside a new run of its cell."""
 
+    record: Record
+    """The stored one."""
     alike: bool
     """Whether processor, versions and code are those of the record."""
     to_the_digit: bool
@@ -160,7 +162,7 @@ def compare(records: Sequence[Record], engine: Engine, work: RunCell) -> Iterato
         )
         place = f"{stored.cell.title} (recorded on {stored.environment.get('cpu', 'an unknown processor')})"
         if again.status == FAILED:
-            yield Comparison(alike, False, (f"{place}: {again.error}",))
+            yield Comparison(stored, alike, False, (f"{place}: {again.error}",))
             continue
         figures = stored.to_dict(), again.to_dict()
         unlike = list(_unlike(*figures))
@@ -168,7 +170,7 @@ def compare(records: Sequence[Record], engine: Engine, work: RunCell) -> Iterato
         if not alike:
             unlike = list(_unlike_scores(*figures))
         yield Comparison(
-            alike, exact, tuple(f"{place}: {name} was {was}, is {now}" for name, was, now in unlike)
+            stored, alike, exact, tuple(f"{place}: {name} was {was}, is {now}" for name, was, now in unlike)
         )
 
 

@@ -12,9 +12,9 @@ from fedsub.benchmark.analysis.ranking import FEDAVG, LEAST_COVERAGE, LEVEL, LOC
 from fedsub.benchmark.analysis.trials import text
 from fedsub.benchmark.records.record import json_ready
 from fedsub.benchmark.records.search import FINAL_SEEDS, RUNG
-from fedsub.benchmark.report.leaderboard import PRIVACY, block_title
+from fedsub.benchmark.report.leaderboard import PRIVACY
 from fedsub.benchmark.report.tables import escape, markdown_table
-from fedsub.benchmark.report.wording import sentence_list
+from fedsub.benchmark.report.wording import block_title, sentence_list
 from fedsub.benchmark.report.writing import write_page
 
 HEAD = (

@@ -55,7 +55,7 @@ def markdown(findings: Sequence[Finding]) -> str:
 
 def _line(number: int, finding: Finding) -> list[str]:
     claim, words, away = finding.claim, finding.words, finding.away
-    counted = [f"{words[word]} {word}" for word in (HOLDS, FAILS, NEEDS_RUNS, NOT_MEASURED) if words[word]]
+    counted = [f"{word} in {words[word]}" for word in (HOLDS, FAILS, NEEDS_RUNS, NOT_MEASURED) if words[word]]
     return [
         f"{number}. {claim.says}",
         claim.place,

@@ -22,11 +22,11 @@ from fedsub.benchmark.analysis.metrics import heading_of, with_spread
 from fedsub.benchmark.analysis.public_code import Comparison, on_same_clients
 from fedsub.benchmark.analysis.public_records import Run
 from fedsub.benchmark.analysis.published import answerable, grid_points
-from fedsub.benchmark.analysis.scores import Block, Leaderboard, Row, Score, best_of, blocks_of, metrics_of
+from fedsub.benchmark.analysis.scores import Leaderboard, Row, Score, best_of, blocks_of, metrics_of
 from fedsub.benchmark.analysis.sequential import LEVEL
 from fedsub.benchmark.records.record import ALONE, OK, Record
 from fedsub.benchmark.report.tables import escape, markdown_table
-from fedsub.benchmark.report.wording import partition_title, sentence_list
+from fedsub.benchmark.report.wording import block_title, graph_title, network_title, sentence_list, title_of
 from fedsub.benchmark.spec.plan import outdated_parts
 from fedsub.benchmark.spec.protocol import Protocol
 
@@ -84,23 +84,18 @@ def full_tables(
     return "\n\n".join([*parts, *remarks(leaderboard), *about]) + "\n"
 
 
-def remarks(leaderboard: Leaderboard) -> list[str]:
-    """Footnotes, counts of verdicts, and provenance of a table."""
+def remarks(leaderboard: Leaderboard, with_provenance: bool = True) -> list[str]:
+    """Footnotes, counts of verdicts, and where a table's records were made."""
     protocol, rows = leaderboard.protocol, leaderboard.rows
     said = ["No finished cell yet."]
     if rows:
         notes = [escape(note) for note in footnotes(rows, _without_links)]
-        said = [*notes, verdicts_in_words(protocol, rows), escape(provenance(rows))]
+        said = [*notes, verdicts_in_words(protocol, rows)]
+        said += [escape(provenance(rows))] if with_provenance else []
     failures = sum(record.status != OK and not outdated_parts(record.cell) for record in leaderboard.records)
     if failures:
         said.append(f"Failed cells: {failures} (see `runs/{protocol.name}.jsonl` in the results folder).")
     return said
-
-
-def block_title(block: Block) -> str:
-    """Title of a block, one line."""
-    dataset, partition, clients = block
-    return f"{dataset}, {partition_title(partition)}, {clients} client{'s' if clients > 1 else ''}"
 
 
 def table_of(
@@ -154,13 +149,15 @@ def authors_shown(found: Comparison | None) -> str:
     return f"{with_spread(statistics.fmean(scores), spread)} ({len(scores)}) {found.verdict.word}"
 
 
-def row_name(row: Row, several_backbones: bool) -> str:
-    """A row's name with its marks and deviating settings."""
+def row_name(row: Row, several_backbones: bool, idle: bool = True) -> str:
+    """A row's name with its marks and deviating settings, and with how many of its runs did nothing beyond
+    FedAvg."""
     # Two states of one's own method or graph have the same name: the digest of their files tells them apart.
     files = f"files {row.cell.files[:8]}" if row.cell.files else ""
     marks = [mark for mark, holds in ((PRIVACY, row.privacy), (CHOSEN, row.chosen)) if holds]
-    parts = (row.backbone if several_backbones else "", row.deviations, files, _idle(row))
-    return " · ".join(filter(None, (" ".join((row.method, *marks)), *parts)))
+    network = network_title(row.backbone) if several_backbones else ""
+    parts = (network, row.deviations, files, _idle(row) if idle else "")
+    return " · ".join(filter(None, (" ".join((title_of(row.method), *marks)), *parts)))
 
 
 def _idle(row: Row) -> str:
@@ -216,14 +213,14 @@ def footnotes(rows: Iterable[Row], quoted: Callable[[str], str] = str) -> list[s
     notes: dict[str, None] = {}
     for row in rows:
         if row.privacy:
-            breaking.setdefault(row.privacy, {})[row.method] = None
+            breaking.setdefault(row.privacy, {})[title_of(row.method)] = None
         for choice in row.chosen:
-            choices.setdefault(choice, {})[row.method] = None
+            choices.setdefault(choice, {})[title_of(row.method)] = None
         for note in filter(None, (_exposed(row), _epsilon(row))):
             notes[note] = None
         for record in row.records:
             if record.note:
-                notes[f"Note on {row.block[0]}: {quoted(record.note)}"] = None
+                notes[f"Note on {graph_title(row.block[0])}: {quoted(record.note)}"] = None
     marked = [
         f"{PRIVACY} {sentence_list(list(methods))} break{'s' if len(methods) == 1 else ''} privacy: {why}."
         for why, methods in breaking.items()
@@ -255,7 +252,7 @@ def _exposed(row: Row) -> str | None:
     if not most:
         return None
     span = " to ".join(map(str, dict.fromkeys((fewest, most))))
-    return f"On {block_title(row.block)}, {row.method} leaves {span} {why}."
+    return f"On {block_title(row.block)}, {title_of(row.method)} leaves {span} {why}."
 
 
 def verdicts_in_words(protocol: Protocol, rows: Sequence[Row]) -> str:
@@ -280,7 +277,7 @@ def verdicts_in_words(protocol: Protocol, rows: Sequence[Row]) -> str:
     notes = "; ".join(f"{count} {what}" for what, count in counts.items() if count)
     own = [word for row, metric, word in judged if _source(row, metric) == protocol.own_table]
     theirs = f"; {len(own)} are the table's own: {_counted(own)}" if 0 < len(own) < len(judged) else ""
-    counted = f"Of the {len(judged)} published figure{'s' * (len(judged) > 1)} measured here "
+    counted = f"Against print alone, of the {len(judged)} figure{'s' * (len(judged) > 1)} measured here "
     grid = {*grid_points(protocol)}
     if outside := sum(tuple(row.point.values()) not in grid for row, *_ in judged):
         theirs += f"; {outside} {'is' if outside == 1 else 'are'} of rows outside the table's grid"

@@ -39,8 +39,8 @@ def findings(found: Headline, arena: Mapping[str, Any] | None) -> list[str]:
         best, (above, of) = next(iter(found.above.items()))
         said.append(
             f"**Who beats training alone.** {title_of(best)} is surely above Local on {above} of {of} pairs "
-            f"of graph and partition, the most of {len(found.above)} methods and variants. They are not "
-            f"tuned alike ([{EVERY}](leaderboards/{EVERY}.md))."
+            f"of graph and partition. That is the most of {len(found.above)} methods and variants. They are "
+            f"not tuned alike ([{EVERY}](leaderboards/{EVERY}.md))."
         )
     if found.authors is not None:
         ours, theirs = found.authors.means
@@ -56,7 +56,7 @@ def findings(found: Headline, arena: Mapping[str, Any] | None) -> list[str]:
         f"{claims[FAILS]} fail and {claims[NEEDS_RUNS]} need more runs ([claims.md](claims.md)). Of "
         f"{levels.total():,} printed figures {levels[MATCHES]} match, {levels[DIFFERS]} differ, "
         f"{levels[NEEDS_RUNS]} need more runs and {levels[UNSETTLED]} cannot be settled from print "
-        "([reproduction.md](reproduction.md)); where the authors' code ran on our clients and decides, its "
+        "([reproduction.md](reproduction.md)). Where the authors' code ran on our clients and decides, its "
         "verdict counts."
     )
     if found.costs:

@@ -13,6 +13,7 @@ from fedsub.benchmark.analysis.public_code import by_work
 from fedsub.benchmark.analysis.public_records import load
 from fedsub.benchmark.analysis.scores import Leaderboard
 from fedsub.benchmark.records.folder import Records
+from fedsub.benchmark.records.verified import verified_by
 from fedsub.benchmark.report.claims import write_claims
 from fedsub.benchmark.report.overview import write_overview
 from fedsub.benchmark.report.public_code import write_authors_page
@@ -52,6 +53,7 @@ def write_report(results: Path, own: Sequence[str] = ()) -> list[Path]:
         paths += [*write_reproduction(results, entries), *write_claims(results, findings)]
     if (page_of_authors := write_authors_page(results, stored)) is not None:
         paths.append(page_of_authors)
-    facts = Facts(boards, theirs, entries, findings, with_authors(runs, boards), arena_of(results))
+    comparisons, arena = with_authors(runs, boards), arena_of(results)
+    facts = Facts(boards, theirs, entries, findings, comparisons, arena, verified_by(results))
     paths.append(write_overview(results, facts.headline, facts.arena))
     return [*paths, write_site(results, facts)]

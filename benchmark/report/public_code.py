@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -13,15 +12,13 @@ from fedsub.benchmark.analysis.public_records import Run, load
 from fedsub.benchmark.analysis.scores import Row, make_rows
 from fedsub.benchmark.analysis.sequential import LEVEL
 from fedsub.benchmark.records.folder import Records
-from fedsub.benchmark.report.leaderboard import block_title
 from fedsub.benchmark.report.tables import escape, markdown_table
-from fedsub.benchmark.report.wording import sentence_list
+from fedsub.benchmark.report.wording import block_title, network_title, sentence_list, title_of
 from fedsub.benchmark.report.writing import write_page
 from fedsub.benchmark.spec.plan import grid_cells
 from fedsub.benchmark.spec.protocol import load_protocol, names
 
 HEAD = (
-    "place",
     "method",
     "metric",
     "draws",
@@ -40,9 +37,11 @@ INTRODUCTION = (
     "(a graph and its clients) it is that of the mean of their means: each counts the same, for those that "
     "spread most were drawn most often, and one that was drawn once is left out. It matches where the "
     f"interval lies inside ±{TOLERANCE:g}, differs where the 95% interval leaves out 0 and the difference "
-    f"exceeds {TOLERANCE:g}, and needs more runs otherwise. Their seconds per round are of one thread, on a "
-    "core that a run may have shared; speed is theirs over ours, over the pairs in which both had a core of "
-    "their own."
+    f"exceeds {TOLERANCE:g}, and needs more runs otherwise.\n\n"
+    "The first table of a code is over all places. Their seconds per round are of one thread, on a core "
+    "that a run may have shared; speed is theirs over ours, over the pairs in which both had a core of their "
+    "own. The second table has a row a place and a column a method: ours, theirs, and the difference (its "
+    "interval; the number of draws)."
 )
 
 
@@ -85,14 +84,10 @@ def markdown(runs: Mapping[str, Sequence[Run]], rows: Iterable[Row]) -> str:
         waiting = _waiting(run for run in own if run.key not in of_record)
         parts.append(" ".join(filter(None, (lead, said, code.lacks, waiting))))
         found = [each for each in comparisons if each.code == code.name]
-        overall = Counter((each.deviations, each.place is None) for each in found)
-        # What was run at one place is not said twice.
-        shown = [
-            each
-            for each in found
-            if each.place is not None or overall[each.deviations, True] != overall[each.deviations, False]
-        ]
-        parts.append(markdown_table(HEAD, map(_line, shown)))
+        overall = [each for each in found if each.place is None]
+        if found:
+            parts.append(markdown_table(HEAD, map(_line, overall)))
+            parts.append(_by_place([each for each in found if each.place is not None]))
     return "\n\n".join(parts) + "\n"
 
 
@@ -105,13 +100,34 @@ def _waiting(runs: Iterable[Run]) -> str:
     return escape(f"Without a record of ours on the same clients: {'; '.join(found)}.") if found else ""
 
 
+def _name(comparison: Comparison) -> str:
+    name = f"{title_of(comparison.method)} · {network_title(comparison.backbone)}"
+    return f"{name}, {comparison.deviations}" if comparison.deviations else name
+
+
+def _by_place(found: Sequence[Comparison]) -> str:
+    """A row for each place, metric and changed setting, a column for each method."""
+    rows: dict[str, dict[str, str]] = {}
+    methods: dict[str, None] = {}
+    for each in found:
+        assert each.place is not None
+        metric = "" if each.metric == "accuracy" else heading_of(each.metric)
+        row = ", ".join(filter(None, (block_title(each.place), metric, each.deviations)))
+        column = f"{title_of(each.method)} · {network_title(each.backbone)}"
+        methods[column] = None
+        verdict, (ours, theirs) = each.verdict, each.means
+        spread = f"{verdict.shown_interval}; " if verdict.interval else ""
+        rows.setdefault(row, {})[column] = (
+            f"{ours:.2f}, theirs {theirs:.2f}: {verdict.shown} ({spread}{verdict.count}) {verdict.word}"
+        )
+    lines = [[row, *(cells.get(name, "–") for name in methods)] for row, cells in rows.items()]
+    return markdown_table(["place", *methods], lines)
+
+
 def _line(comparison: Comparison) -> list[str]:
     verdict, (ours, theirs) = comparison.verdict, comparison.means
-    name = f"{comparison.method} · {comparison.backbone}"
-    place = "all" if comparison.place is None else block_title(comparison.place)
     return [
-        f"{place}, {comparison.deviations}" if comparison.deviations else place,
-        name,
+        _name(comparison),
         heading_of(comparison.metric),
         str(verdict.count),
         f"{ours:.2f}",

@@ -10,10 +10,10 @@ from fedsub.benchmark.analysis.judged import level_of
 from fedsub.benchmark.analysis.metrics import heading_of, with_spread
 from fedsub.benchmark.analysis.public_code import on_same_clients
 from fedsub.benchmark.analysis.public_records import Run
-from fedsub.benchmark.analysis.scores import Leaderboard, Row, best_of, blocks_of, metrics_of
-from fedsub.benchmark.report.leaderboard import block_title, remarks, row_name
+from fedsub.benchmark.analysis.scores import Block, Leaderboard, Row, best_of, blocks_of, metrics_of
+from fedsub.benchmark.report.leaderboard import remarks, row_name
 from fedsub.benchmark.report.tables import escape, markdown_table
-from fedsub.benchmark.report.wording import partition_title
+from fedsub.benchmark.report.wording import block_title, graph_title, scheme_title
 from fedsub.benchmark.report.writing import write_page
 from fedsub.benchmark.spec.protocol import Protocol
 
@@ -21,7 +21,8 @@ FEW = 3
 """Number of methods up to which one table holds all partition schemes."""
 LEGEND = (
     "A cell: measured mean ± standard deviation over seeds (the best in bold), then the authors' code on the "
-    "same clients and the printed figure, each with its verdict. How it is judged: "
+    "same clients and the printed figure, each with its verdict. = marks runs that did nothing beyond "
+    "FedAvg, all or some of them. How it is judged: "
     "[reproduction.md](../reproduction.md). Costs, gains and what was run with other settings: `fedsub show` "
     "and [reproduction.json](../reproduction.json)."
 )
@@ -54,11 +55,11 @@ def markdown(
     """The page; the same input gives the same bytes."""
     protocol = leaderboard.protocol
     rows = [row for row in leaderboard.rows if not (row.deviations and protocol.published)]
-    parts = [f"# {protocol.title}", protocol.description.strip(), LEGEND]
+    parts = [f"# {protocol.title}", " ".join(protocol.description.split()), LEGEND]
     for metric in _shown_metrics(protocol, rows):
         for title, shown in _tables(rows, metric):
             parts += [f"## {escape(title)}", _table(protocol, shown, metric, theirs)]
-    said = remarks(leaderboard)
+    said = remarks(leaderboard, with_provenance=False)
     if aside := len(leaderboard.rows) - len(rows):
         said.append(f"{aside} rows with other settings stand beside these.")
     if has_notes:
@@ -81,30 +82,34 @@ def _tables(rows: Sequence[Row], metric: str) -> Iterator[tuple[str, list[Row]]]
         schemes = dict.fromkeys(["+".join(schemes)])
     for scheme in schemes:
         own = [row for row in shown if row.block[1] == scheme] or shown
-        name = partition_title(scheme) if own is not shown else "by partition"
+        name = scheme_title(scheme) if own is not shown else "by partition"
         yield f"{heading_of(metric)}, {name}", own
 
 
 def _table(protocol: Protocol, rows: Sequence[Row], metric: str, theirs: Mapping[str, Sequence[Run]]) -> str:
     several = len({row.backbone for row in rows}) > 1
-    titled = (
-        block_title if len({row.block[1] for row in rows}) > 1 else lambda block: f"{block[0]}, {block[2]}"
-    )
+    several_schemes = len({row.block[1] for row in rows}) > 1
+    titled = block_title if several_schemes else _short_title
     cells: dict[str, dict[str, str]] = {}
     blocks = blocks_of(rows)
     for block, listed in blocks:
         best = best_of(listed, metric)
         for row in listed:
             text = _cell(protocol, row, metric, theirs, "**" if row is best else "")
-            cells.setdefault(row_name(row, several), {})[titled(block)] = text
+            cells.setdefault(row_name(row, several, idle=False), {})[titled(block)] = text
     places = [titled(block) for block, _ in blocks]
     lines = [[name, *(found.get(place, "–") for place in places)] for name, found in cells.items()]
     return markdown_table(["method", *places], lines)
 
 
+def _short_title(block: Block) -> str:
+    return f"{graph_title(block[0])}, {block[2]}"
+
+
 def _cell(protocol: Protocol, row: Row, metric: str, theirs: Mapping[str, Sequence[Run]], bold: str) -> str:
     score = row.scores[metric]
-    parts = [f"{bold}{with_spread(score.mean, score.std)}{bold}"]
+    idle = " =" if row.same_as_fedavg else ""
+    parts = [f"{bold}{with_spread(score.mean, score.std)}{bold}{idle}"]
     authors = on_same_clients(row.records, metric, theirs)
     if authors is not None:
         parts.append(f"authors {authors.means[1]:.2f} {authors.verdict.word}")

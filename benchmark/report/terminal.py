@@ -15,11 +15,11 @@ from fedsub.benchmark.analysis.scores import Block, Leaderboard, blocks_of
 from fedsub.benchmark.report.leaderboard import (
     COSTS,
     GAINS,
-    block_title,
     footnotes,
     table_of,
     verdicts_in_words,
 )
+from fedsub.benchmark.report.wording import block_title, title_of
 
 LONGEST_NAME = 24
 """Letters in a line of a method's name where a terminal has no room for all columns."""
@@ -55,7 +55,8 @@ def _causes(leaderboard: Leaderboard) -> Iterator[str]:
     """Causes of figures that differ from print."""
     for entry in measured_on(leaderboard.protocol, leaderboard.rows):
         if entry.cause and entry.row is not None:
-            yield f"{entry.row.method} on {block_title(entry.row.block)} differs from print. {entry.cause}"
+            name = f"{title_of(entry.row.method)} on {block_title(entry.row.block)}"
+            yield f"{name} differs from print. {entry.cause}"
 
 
 def _dispensable(head: Sequence[str]) -> list[int]:

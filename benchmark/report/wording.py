@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedsub.benchmark.spec import catalog
+from fedsub.datasets.catalogue import REGISTRY
 from fedsub.datasets.options import Spec
 
 PUBLISHED = "partitions"
@@ -27,6 +28,8 @@ SCHEMES = {
     "planted": "planted",
 }
 """Partition schemes as papers write them."""
+NETWORKS = {"graphsage": "GraphSAGE", "gprgnn": "GPR-GNN"}
+"""Networks whose titles are not their names in capitals."""
 
 
 def milliseconds(seconds: float) -> str:
@@ -61,6 +64,22 @@ def scheme_title(scheme: str) -> str:
     if name not in SCHEMES:
         return partition_title(scheme)
     return f"{SCHEMES[name]} ({options.removesuffix(']').replace(',', ', ')})" if bracket else SCHEMES[name]
+
+
+def graph_title(name: str) -> str:
+    """A graph as papers write it; others as given."""
+    return REGISTRY[name].title if name in REGISTRY else name
+
+
+def network_title(name: str) -> str:
+    """A network as papers write it; a file's as given."""
+    return NETWORKS.get(name, name.upper() if name.isalnum() else name)
+
+
+def block_title(block: tuple[str, str, int]) -> str:
+    """A graph with its clients, one line."""
+    dataset, partition, clients = block
+    return f"{graph_title(dataset)}, {scheme_title(partition)}, {clients} client{'s' * (clients != 1)}"
 
 
 def title_of(method: str) -> str:

@@ -26,12 +26,11 @@ from fedsub.benchmark.report.site.data import (
     Facts,
     Page,
     block_address,
-    block_name,
-    graph_title,
     method_address,
     method_name,
     slug,
 )
+from fedsub.benchmark.report.wording import block_title, graph_title
 from fedsub.benchmark.report.writing import write_page
 from fedsub.benchmark.spec import catalog
 
@@ -65,7 +64,10 @@ def write_site(results: Path, facts: Facts) -> Path:
     for name, held in files.items():
         _write_data(folder, name, "PAGES", held)
     _write_data(
-        folder, "search", "SEARCH", {"figures": check.search_lines(facts), "pages": _named_pages(facts)}
+        folder,
+        "search",
+        "SEARCH",
+        {"figures": check.search_lines(facts), "pages": [*_named_pages(facts), *_guides(folder)]},
     )
     for name in ASSETS:
         write_page(folder / name, _asset(environment, name).encode())
@@ -98,6 +100,7 @@ def pages(facts: Facts) -> Iterator[Page]:
         method.pages(facts),
         method.graph_pages(facts),
         [Page("decide", "How we decide", "decide.html", values)],
+        [Page("submit", "Submit your results", "submit.html", {})],
         [Page("arena", "The arena", "arena.html", {"arena": facts.arena})] if facts.arena else [],
     )
 
@@ -126,7 +129,7 @@ def _home(facts: Facts, environment: Environment) -> dict[str, Any]:
         "found": found,
         "authors": found.authors,
         "costs": found.costs,
-        "cost_place": block_name(costed) if costed else "",
+        "cost_place": block_title(costed) if costed else "",
         "cost_address": block_address("cost", costed, EVERY) if costed else "cost",
         "records": len({record.stored_key for board in facts.boards for record in board.records}),
         "figures": len(facts.entries),
@@ -155,6 +158,16 @@ def _named_pages(facts: Facts) -> list[list[str]]:
     return [*found, *(["paper", name, "", f"papers/{slug(name)}"] for name in names)]
 
 
+def _guides(folder: Path) -> Iterator[list[str]]:
+    """For the search: the guides that `make docs` built beside the site, each with its words."""
+    for path in sorted((ROOT / "docs").glob("*.md")):
+        built = f"docs/{path.stem}.html"
+        if (folder / built).is_file():
+            text = path.read_text("utf-8")
+            words = " ".join(sorted({*re.findall(r"[a-z]{4,}", text.lower())}))
+            yield ["guide", text.partition("\n")[0].removeprefix("# "), words, built]
+
+
 def _environment() -> Environment:
     """Templates whose inserts are escaped; what is undefined is a fault."""
     environment = Environment(
@@ -174,7 +187,7 @@ def _environment() -> Environment:
     }
     environment.globals |= {
         "block_address": block_address,
-        "block_name": block_name,
+        "block_title": block_title,
         "heading_of": heading_of,
         "method_address": method_address,
         "method_name": method_name,

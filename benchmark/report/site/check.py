@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fedsub.benchmark.analysis.agreement import UNSETTLED
 from fedsub.benchmark.analysis.figures import Entry
 from fedsub.benchmark.analysis.metrics import heading_of, unit_of, with_spread
 from fedsub.benchmark.analysis.published import PLACE
 from fedsub.benchmark.analysis.scores import DEFAULTS
-from fedsub.benchmark.analysis.summary import count_tables, table_name
+from fedsub.benchmark.analysis.stated import Stated, stated
+from fedsub.benchmark.analysis.summary import Count, count_tables, table_name
 from fedsub.benchmark.report.site.data import Facts, Page, slug
-from fedsub.benchmark.report.wording import scheme_title, title_of
+from fedsub.benchmark.report.wording import network_title, scheme_title, title_of
 from fedsub.benchmark.spec.settings import SETTINGS
 
 ALWAYS = (
@@ -31,17 +31,11 @@ ALWAYS = (
 def pages(facts: Facts) -> Iterator[Page]:
     """The list of tables, every table and every figure."""
     counts = count_tables(facts.entries)
-    yield Page(
-        "check",
-        "Check a number",
-        "check.html",
-        {
-            "papers": [
-                (paper, [(table_address(paper, each.table), each) for each in listed])
-                for paper, listed in counts.items()
-            ]
-        },
-    )
+    papers = [
+        (paper, [(table_address(paper, each.table), each, _subject(facts, paper, each)) for each in listed])
+        for paper, listed in counts.items()
+    ]
+    yield Page("check", "Check a number", "check.html", {"papers": papers})
     tables: dict[str, list[tuple[Entry, str]]] = {}
     for place, address in facts.figure_addresses.items():
         tables.setdefault(address.rpartition("/")[0], []).append((facts.entries[place], address))
@@ -51,6 +45,13 @@ def pages(facts: Facts) -> Iterator[Page]:
         yield Page(above, name, "printed.html", values)
         for entry, address in listed:
             yield Page(address, figure_title(entry), "figure.html", {**_figure(facts, entry), "above": above})
+
+
+def _subject(facts: Facts, paper: str, count: Count) -> str:
+    """What a table is about, where one protocol's title says."""
+    titles = [facts.titles[name].partition(f"{paper}, {count.table}: ") for name in count.protocols]
+    found = [subject for _, said, subject in titles if said]
+    return found[0] if len(found) == 1 else ""
 
 
 def table_address(paper: str, table: str) -> str:
@@ -115,11 +116,11 @@ def _grids(listed: list[tuple[Entry, str]]) -> list[dict[str, Any]]:
 def _figure(facts: Facts, entry: Entry) -> dict[str, Any]:
     """What `figure.html` shows."""
     word, by_authors = entry.answer
-    row = entry.row
-    compared = [("here − print", entry.level)]
+    row, level = entry.row, entry.level
+    unit = unit_of(entry.metric).replace("%", "points") if entry.metric and not level.is_ratio else ""
+    compared = [("here − print", level)]
     overall = None
-    if entry.authors is not None:
-        own = entry.authors
+    if (own := entry.authors) is not None:
         compared.append(("here − authors' code", own.verdict))
         same = (own.code, own.method, own.backbone, own.metric)
         alike = [each for each in facts.comparisons if each.place is None and not each.deviations]
@@ -134,52 +135,43 @@ def _figure(facts: Facts, entry: Entry) -> dict[str, Any]:
         "word": word,
         "by_authors": by_authors,
         "entry": entry,
-        "unit": ""
-        if entry.level.is_ratio
-        else unit_of(entry.metric).replace("%", "points")
-        if entry.metric
-        else "",
-        "unsettled": UNSETTLED,
+        "unit": unit,
         "compared": [(name, found) for name, found in compared if found.interval and not found.is_ratio],
         "overall": overall,
         "baseline": title_of(entry.figure.baseline),
         "settings": [] if row is None else _settings(entry),
-        "keys": []
-        if row is None
-        else [
-            record.stored_key
-            for record in row.records
-            if record.cell.seed in row.scores[entry.metric].by_seed
-        ],
-        "files": []
-        if row is None
-        else sorted({(record.source or record.cell).protocol for record in row.records}),
+        "keys": entry.to_dict()["records"],
+        "files": sorted({(each.source or each.cell).protocol for each in (row.records if row else ())}),
         "title_of_table": facts.titles.get(entry.protocol, ""),
     }
 
 
-def _settings(entry: Entry) -> list[tuple[str, str, str]]:
-    """Name, value here and default of what the cell sets, options of the method first."""
+def _settings(entry: Entry) -> list[tuple[str, str, Stated]]:
+    """Name, value here, and what paper and code state, options of the method first: of what either states,
+    and of what the cell sets."""
     assert entry.row is not None
+    said, unsaid = stated().get(entry.figure.paper, {}), Stated()
     actual, record = entry.row.cell.to_dict(), entry.row.records[0]
-    rows = [(f"{entry.row.cell.method}: {name}", _plain(value), "") for name, value in record.options.items()]
-    rows.append(("network", record.backbone, ""))
+    method = entry.row.cell.method
+    rows = [
+        (f"{title_of(method)}: {name}", _plain(value), said.get(f"{method}: {name}", unsaid))
+        for name, value in record.options.items()
+    ]
+    rows.append(("network", network_title(record.backbone), unsaid))
     for name in SETTINGS:
         value, usual = actual[name], DEFAULTS[name]
         usual = [*usual] if isinstance(usual, tuple) else str(usual) if isinstance(value, str) else usual
-        if name in ALWAYS or value != usual:
-            rows.append((name.replace("_", " "), _plain(value), _plain(usual)))
+        if name in said or name in ALWAYS or value != usual:
+            rows.append((name.replace("_", " "), _plain(value), said.get(name, unsaid)))
     return rows
 
 
 def _plain(value: Any) -> str:
-    return (
-        ", ".join(map(str, value))
-        if isinstance(value, list)
-        else f"{value:g}"
-        if isinstance(value, float)
-        else str(value)
-    )
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value) or "none"
 
 
 def search_lines(facts: Facts) -> list[list[Any]]:
@@ -191,18 +183,6 @@ def search_lines(facts: Facts) -> list[list[Any]]:
         _, _, dataset, partition, clients, method, backbone, _ = map(str, entry.figure.place)
         about = " ".join((source(entry), score_name(entry), backbone))
         usual = int(entry.metric == "accuracy" and entry.row is not None)
-        found.append(
-            [
-                address,
-                figure_title(entry),
-                about,
-                method,
-                dataset,
-                partition,
-                clients,
-                f"{entry.figure.mean:.2f}",
-                entry.answer[0],
-                usual,
-            ]
-        )
+        where = [method, dataset, partition, clients, f"{entry.figure.mean:.2f}"]
+        found.append([address, figure_title(entry), about, *where, entry.answer[0], usual])
     return found

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from operator import eq
 from pathlib import Path
@@ -17,11 +18,10 @@ from fedsub.benchmark.analysis.headline import EVERY, FIRST, Headline, headline
 from fedsub.benchmark.analysis.public_code import Comparison
 from fedsub.benchmark.analysis.public_records import Run
 from fedsub.benchmark.analysis.published import Figure
-from fedsub.benchmark.analysis.scores import Block, Leaderboard
+from fedsub.benchmark.analysis.scores import Block, Leaderboard, Row
 from fedsub.benchmark.analysis.standing import Contender, standings
-from fedsub.benchmark.report.wording import scheme_title, title_of
+from fedsub.benchmark.report.wording import graph_title, network_title, scheme_title, title_of
 from fedsub.benchmark.spec import catalog
-from fedsub.datasets.catalogue import REGISTRY
 
 ARENA = "arena.json"
 """In the results folder: the ranking under equal tuning, shown where it is there (`arena_of`)."""
@@ -56,6 +56,8 @@ class Facts:
     findings: Sequence[Finding]
     comparisons: Sequence[Comparison]
     arena: Mapping[str, Any] | None = None
+    verified: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Work of a cell → who ran it again (`records.verified`)."""
 
     @cached_property
     def tables(self) -> dict[str, dict[Block, list[Contender]]]:
@@ -107,6 +109,12 @@ class Facts:
     def _of_figure(self) -> dict[tuple[Any, str], int]:
         return {(entry.figure.place, entry.figure.note): place for place, entry in enumerate(self.entries)}
 
+    def verifiers_of(self, row: Row) -> str:
+        """Who ran records of a row again, each with how many."""
+        works = [record.cell.work_key for record in row.records]
+        found = Counter(name for work in works for name in self.verified.get(work, ()))
+        return ", ".join(f"{name} ({many} of {len(row.records)})" for name, many in sorted(found.items()))
+
     def entry_of(self, figure: Figure | None) -> tuple[Entry, str] | None:
         """The entry of a printed figure and its address."""
         place = None if figure is None else self._of_figure.get((figure.place, figure.note))
@@ -123,17 +131,6 @@ def block_address(view: str, block: Block, table: str) -> str:
     return "/".join((view, *map(slug, block), slug(table)))
 
 
-def graph_title(name: str) -> str:
-    """A graph as papers write it."""
-    return REGISTRY[name].title if name in REGISTRY else name
-
-
-def block_name(block: Block) -> str:
-    """A block in words."""
-    dataset, partition, clients = block
-    return f"{graph_title(dataset)}, {scheme_title(partition)}, {clients} clients"
-
-
 def named(listed: Sequence[Contender]) -> list[tuple[str, Contender]]:
     """Each with its name: with its network where a method stands there with several, and with what deviates
     from its table."""
@@ -148,7 +145,7 @@ def named(listed: Sequence[Contender]) -> list[tuple[str, Contender]]:
 
 def method_name(method: str, backbone: str = "") -> str:
     """A method as its paper writes it, and the network where one is given."""
-    return f"{title_of(method)} · {backbone.upper()}" if backbone else title_of(method)
+    return f"{title_of(method)} · {network_title(backbone)}" if backbone else title_of(method)
 
 
 def arena_of(results: Path) -> dict[str, Any] | None:

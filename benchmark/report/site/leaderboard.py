@@ -14,11 +14,11 @@ from fedsub.benchmark.report.site.data import (
     Facts,
     Page,
     block_address,
-    block_name,
     choices,
     named,
     slug,
 )
+from fedsub.benchmark.report.wording import block_title, graph_title, scheme_title
 
 BUDGET_TITLES = dict(
     zip(
@@ -41,11 +41,20 @@ def pages(facts: Facts) -> Iterator[Page]:
         yield Page(values["cost"], f"Cost: {title}", "cost.html", values)
     for table, blocks in facts.tables.items():
         if address := _map_address(facts, table):
-            columns = [(block_name(block), block_address("leaderboard", block, table)) for block in blocks]
+            columns = [
+                (graph_title(graph), f"{scheme_title(scheme)}, {clients}")
+                for graph, scheme, clients in blocks
+            ]
             ranked = {each.row.method for listed in blocks.values() for each in listed if each.is_ranked}
-            values = {"gains": gains_of([*blocks.values()]), "columns": columns, "ranked": ranked}
-            title = f"Difference from Local: {facts.titles[table]}"
-            yield Page(address, title, "map.html", {**values, "step": _step})
+            values = {
+                "about": facts.titles[table],
+                "first": block_address("leaderboard", next(iter(blocks)), table),
+                "gains": gains_of([*blocks.values()]),
+                "columns": columns,
+                "ranked": ranked,
+                "step": _step,
+            }
+            yield Page(address, f"Difference from Local: {facts.titles[table]}", "map.html", values)
 
 
 def block_values(facts: Facts, block: Block, table: str, heading: str = "h1") -> dict[str, Any]:
@@ -54,7 +63,7 @@ def block_values(facts: Facts, block: Block, table: str, heading: str = "h1") ->
     gains = [abs(each.gain.difference) for each in listed if each.gain is not None]
     return {
         "heading": heading,
-        "title": block_name(block),
+        "title": block_title(block),
         "about": facts.titles[table],
         "board": block_address("leaderboard", block, table),
         "cost": block_address("cost", block, table),
@@ -66,6 +75,7 @@ def block_values(facts: Facts, block: Block, table: str, heading: str = "h1") ->
         "rows": named(listed),
         "reach": min(max(gains, default=1.0), 15.0),
         "entry_of": facts.entry_of,
+        "verifiers_of": facts.verifiers_of,
     }
 
 

@@ -14,12 +14,10 @@ from fedsub.benchmark.report.site.data import (
     Facts,
     Page,
     block_address,
-    block_name,
-    graph_title,
     method_name,
     slug,
 )
-from fedsub.benchmark.report.wording import scheme_title
+from fedsub.benchmark.report.wording import block_title, graph_title, scheme_title
 from fedsub.benchmark.spec import catalog
 from fedsub.datasets.catalogue import REGISTRY
 
@@ -69,7 +67,7 @@ def _curves(facts: Facts, block: Any, name: str) -> dict[str, Any]:
     shown = [method for method in dict.fromkeys((name, *BESIDE)) if method in rows]
     drawn = [Line(method_name(method), mean_curve(rows[method].records)) for method in shown]
     ends = ", ".join(f"{line.name} {line.points[-1][1]:.1f}" for line in drawn if line.points)
-    title = block_name(block)
+    title = block_title(block)
     return {
         "title": title,
         "svg": lines(

@@ -1,4 +1,4 @@
-"""`results/performance.md`, made of `results/performance/peers.jsonl`."""
+"""`results/performance.md`: speed by method and machine, made of `results/performance/peers.jsonl`."""
 
 from __future__ import annotations
 
@@ -22,14 +22,20 @@ FEW = 4
 HOW = (
     "Times as fast as openfgl-lib: seconds of its round over ours, timed in alternating blocks on the same "
     "clients, one thread each. Geometric mean over graphs and numbers of clients, its 95 % interval "
-    "(Student's t of the logarithms), and the least. `python -m benchmark study peers` measures what this "
-    "machine lacks."
+    "(Student's t of the logarithms), and the least. Every timing: `results/performance/peers.jsonl`. What "
+    "is compared with what: [docs/performance.md](../docs/performance.md). `python -m benchmark study peers` "
+    "measures what this machine lacks."
 )
 
 
 def write_page(results: Path) -> Path:
     """Write the page from the records in the results folder; returns its path."""
-    found = [each for each in Measurements(results, "peers").records() if each.get("method") in PAIRINGS]
+    # Timings beside another suite than openfgl-lib begin their keys with its name.
+    found = [
+        each
+        for each in Measurements(results, "peers").records()
+        if each["key"].partition(" ")[0] == each.get("method") in PAIRINGS
+    ]
     machines = list(dict.fromkeys(map(machine_of, found)))
     speeds: dict[tuple[str, str], list[float]] = defaultdict(list)
     for each in found:
@@ -40,11 +46,7 @@ def write_page(results: Path) -> Path:
     rows = [
         [title, *(_speed(speeds[name, machine]) for machine in machines)] for name, title in names.items()
     ]
-    notes = results / "notes" / "performance.md"
     parts = ["# Performance", HOW, markdown_table(["method", *machines], rows)]
-    parts += [notes.read_text("utf-8").strip()] if notes.is_file() else []
-    for machine in machines:
-        parts += [f"## On {machine}", _details([each for each in found if machine_of(each) == machine])]
     path = results / "performance.md"
     write(path, ("\n\n".join(parts) + "\n").encode())
     return path
@@ -70,14 +72,3 @@ def _speed(values: Sequence[float]) -> str:
         return f"least {min(values):.1f}×" if values else ""
     low, mean, high = geometric_mean(values)
     return f"{mean:.1f}× ({low:.1f}–{high:.1f}), least {min(values):.1f}×"
-
-
-def _details(found: Sequence[dict[str, Any]]) -> str:
-    rows = []
-    for each in found:
-        pairs, ours = ratios(each), each.get("phases", {}).get("round", {}).get("ours", [])
-        told = f"{median(pairs):.1f}× ({min(pairs):.1f}–{max(pairs):.1f})" if pairs else each.get("error", "")
-        milliseconds = f"{1000 * median(ours):.1f}" if ours else ""
-        title = registry.describe(each["method"]).title
-        rows.append([title, each["dataset"], str(each["clients"]), told, milliseconds])
-    return markdown_table(["method", "graph", "clients", "times as fast (least–greatest)", "ours, ms"], rows)

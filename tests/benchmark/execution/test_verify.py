@@ -16,6 +16,7 @@ from fedsub.benchmark.execution import verify
 from fedsub.benchmark.execution.runner import failed
 from fedsub.benchmark.execution.verify import FEW_TOLERANCE, SCORE_TOLERANCE, START_TOLERANCE, draw
 from fedsub.benchmark.records.store import Store
+from fedsub.benchmark.records.verified import verified_by
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.options import Spec
 from fedsub.methods.core import registry
@@ -62,6 +63,14 @@ def test_records_come_out_again_and_a_changed_figure_is_named(
     assert "metrics accuracy was" in first
     assert "test curve from evaluation 2 was" in second
     assert "recorded on " in first
+
+
+def test_who_verified_a_record_is_kept_unless_a_figure_moved(made: list[str], tmp_path: Path) -> None:
+    machine, *records = made[0], *map(json.loads, made[1:])
+    records[0]["metrics"]["accuracy"] += 1e-9
+    assert main(parse([*write(tmp_path, machine, *records), "--by", "Ada"])) == 1
+    (same,) = (record for record in Store(tmp_path, "default").records() if record.key == records[1]["key"])
+    assert verified_by(tmp_path) == {same.cell.work_key: {"Ada"}}
 
 
 def test_a_dry_run_names_the_records_that_are_drawn(

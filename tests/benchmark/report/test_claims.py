@@ -130,7 +130,7 @@ def test_the_page_says_what_was_tested_and_shows_the_hardest_rival(tmp_path: Pat
     assert (
         "| 1. FED-PUB is the best. | Table 2 | accuracy: fedpub above local, fedavg, in every column; "
         "dataset cora; clients 10 | "
-        "+1.60 | +1.10 | 1 holds | 3 | **holds** |" in page
+        "+1.60 | +1.10 | holds in 1 | 3 | **holds** |" in page
     )
     (column,) = finding.to_dict()["columns"]
     assert (column["dataset"], column["clients"], column["verdict"]) == ("cora", 10, HOLDS)

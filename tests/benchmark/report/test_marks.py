@@ -76,7 +76,7 @@ def test_another_value_than_the_chosen_one_is_a_deviation_without_the_mark(
         if record.cell.label == "fedcog"
     ]
     page = page_of(protocol, own)
-    assert line_of(page, "fedcog · learning_rate=0.01")
+    assert line_of(page, "FedCog · learning_rate=0.01")
     assert "‡" not in page
 
 
@@ -86,15 +86,15 @@ def test_a_variant_is_judged_by_what_it_does(table: tuple[Protocol, list[Record]
     nothing = {"gcfl", "fedprox"}
     assert {name for name, row in rows.items() if row.is_rival} == set(rows) - privacy - nothing - {"fedcog"}
     page = page_of(*table)
-    assert "† fedcog[lnnc=false] breaks privacy: without LNNC" in page
-    assert "† fedstruct breaks privacy: version a" in page
+    assert "† FedCog (lnnc=false) breaks privacy: without LNNC" in page
+    assert "† FedStruct breaks privacy: version a" in page
 
 
 def test_runs_that_did_nothing_beyond_fedavg_say_so(table: tuple[Protocol, list[Record]]) -> None:
     protocol, records = table
     gcfl = [record for record in records if record.cell.label == "gcfl"]
     assert len(gcfl) == 2
-    name = "gcfl · did nothing beyond FedAvg in {} of 2 runs"
+    name = "GCFL · did nothing beyond FedAvg in {} of 2 runs"
     assert line_of(page_of(protocol, records), name.format(2))
     assert page_of(protocol, records).count("did nothing") == 2
     # Without FedAvg's records nothing tells, unless an earlier record says so itself.
@@ -121,13 +121,13 @@ def test_a_run_beside_fedavg_by_more_than_rounding_did_something(
 @pytest.mark.parametrize("extras", [{"same_as_fedavg": 1.0}, {"lnnc_alone": 3}])
 def test_what_did_nothing_or_left_nodes_exposed_is_not_the_best(extras: dict[str, float]) -> None:
     protocol, records = gains(chosen_gain=14.7)
-    assert line_of(page_of(protocol, records), "fedcog ‡").count("**") == 4
+    assert line_of(page_of(protocol, records), "FedCog ‡").count("**") == 4
     # One run of two is enough.
     chosen, *rest = (record for record in records if record.cell.method == "fedcog")
     others = [record for record in records if record.cell.method != "fedcog"]
     page = page_of(protocol, [_with_extras(chosen, **extras), *rest, *others])
-    assert "**" not in line_of(page, "fedcog ‡")
-    assert "**" in line_of(page, "fedavg")
+    assert "**" not in line_of(page, "FedCog ‡")
+    assert "**" in line_of(page, "FedAvg")
 
 
 def _with_extras(record: Record, **extras: float) -> Record:
@@ -153,7 +153,7 @@ def test_an_earlier_version_is_no_current_figure() -> None:
     old = [replace(record, cell=replace(record.cell, versions="")) for record in records]
     assert {outdated_parts(record.cell) for record in old} == {("kmeans", "split")}
     page = page_of(protocol, old)
-    assert line_of(page, "fedcog · earlier version (kmeans, split)")
+    assert line_of(page, "FedCog · earlier version (kmeans, split)")
     assert "**" not in page.split("Best of a block")[0]
     assert "agrees" not in page.split("Best of a block")[0]
     assert "No published figure answers these cells." in page
@@ -171,12 +171,12 @@ def test_a_current_row_takes_the_place_of_its_earlier_versions() -> None:
     assert page == page_of(protocol, records)
     page = page_of(protocol, [*old, *fedavg])
     assert page.count("earlier version") == 1
-    assert line_of(page, "fedcog · earlier version (kmeans, split)")
+    assert line_of(page, "FedCog · earlier version (kmeans, split)")
     # Half a test of one's own is no current row of the table.
     short = [replace(record, cell=with_settings(record.cell, rounds=5)) for record in fedavg]
     page = page_of(protocol, [*old, *short])
-    assert line_of(page, "fedavg · earlier version (kmeans, split)")
-    assert line_of(page, "fedavg · rounds=5")
+    assert line_of(page, "FedAvg · earlier version (kmeans, split)")
+    assert line_of(page, "FedAvg · rounds=5")
     # It replaces what deviated alike.
     short_before = [replace(record, cell=replace(record.cell, versions="")) for record in short]
     assert "earlier" not in page_of(protocol, [*short, *short_before])

@@ -18,6 +18,7 @@ NOTES = [str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("results/notes
 SUFFIXES = (".py", ".md", ".toml", ".csv", ".jsonl", ".cfg")
 GENERATED = (
     "results/site/",
+    "results/verified.jsonl",
     "results/figures/",
     "results/checkpoints/",
     "results/leases/",

@@ -202,6 +202,8 @@ def test_a_machine_measures_what_it_lacks_and_its_page_shows_it(
     assert main([*study, "--pairs", "1", "--python", sys.executable]) == 0
     kept = Measurements(tmp_path, "peers")
     kept.add("gone cora 5", {"method": "gone", "status": "ok"})
+    timed = {"round": {"ours": [1.0], "peer": [99.0]}}
+    kept.add("fedgb fedavg cora 5", {"method": "fedavg", "status": "ok", "phases": timed})
     assert not kept.lacks("fedavg cora 5")
     assert kept.lacks("fedavg cora 10")
     page = write_page(tmp_path).read_text()

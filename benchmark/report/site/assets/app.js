@@ -179,7 +179,7 @@ async function found(query) {
   await load("search");
   index ??= window.SEARCH.figures.map((line) => ({ line, fields: [split(line[2]), [plain(line[3])].concat(split(line[3]).slice(0, 1)), split(line[4]), split(line[5]), [line[6]], [line[7]]] }));
   const words = query.split(/\s+/).map(plain).filter(Boolean);
-  const pages = words.length ? window.SEARCH.pages.map((line) => [score(words, [[line[0]], split(line[1]).concat(plain(line[2])), [], [], [], []]), line]).filter(([points]) => points > 0) : [];
+  const pages = words.length ? window.SEARCH.pages.map((line) => [score(words, [[line[0]], split(line[1]).concat(split(line[2])), [], [], [], []]), line]).filter(([points]) => points > 0) : [];
   const hits = words.length ? index.map(({ line, fields }, place) => [score(words, fields) + line[9] - plain(line[3]).length / 50 - place / 1e5, line, score(words, fields)]).filter((hit) => hit[2] > 0) : [];
   pages.sort((a, b) => b[0] - a[0]);
   hits.sort((a, b) => b[0] - a[0]);
@@ -188,7 +188,7 @@ async function found(query) {
     list.append(element("li", {}, element("a", { href: `#${address}` }, title), ` ${about.trim()}, printed ${printed}: ${word}`));
   }
   const other = element("p", {});
-  pages.slice(0, 8).forEach(([, [kind, title, , address]], place) => other.append(place ? " · " : "", element("a", { href: `#${address}` }, title), ` (${kind})`));
+  pages.slice(0, 8).forEach(([, [kind, title, , address]], place) => other.append(place ? " · " : "", element("a", { href: (kind === "guide" ? "" : "#") + address }, title), ` (${kind})`));
   const made = element("div", {}, element("h1", {}, `“${query}”`), other,
     element("p", {}, hits.length ? `${hits.length} printed figures, the best match first${hits.length > 40 ? "; 40 are shown" : ""}.` : "No printed figure has all of these words."), list);
   say(`${hits.length} figures`);

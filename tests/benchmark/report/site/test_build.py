@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedsub.benchmark.records.store import Store
+from fedsub.benchmark.records.verified import add_verified
 from fedsub.benchmark.report.pages import write_report
 from fedsub.benchmark.report.site.charts import Line, Point, lines, scatter, strip
 from fedsub.benchmark.report.site.data import slug
@@ -29,6 +30,11 @@ def site_of(folder: Path, *labels: str) -> dict[str, str]:
     index = write_report(folder)[-1]
     folder = index.parent
     return {str(path.relative_to(folder)): path.read_text("utf-8") for path in folder.rglob("*.*")}
+
+
+def _data(results: Path, name: str) -> str:
+    text = (results / "site" / "data" / f"{name}.js").read_text("utf-8")
+    return text.partition("{},")[2].removesuffix(");\n")
 
 
 def html_of(files: dict[str, str]) -> Iterator[str]:
@@ -51,6 +57,14 @@ def test_records_without_any_printed_figure_make_a_site(tmp_path: Path) -> None:
     files = site_of(tmp_path, "mine")
     assert "leaderboard/mine/" in files["index.html"]
     assert '"decide"' in files["data/decide.js"]
+
+
+def test_a_row_names_who_verified_it(tmp_path: Path) -> None:
+    site_of(tmp_path, "mine")
+    records = Store(tmp_path, "quick").records()
+    add_verified(tmp_path, "Ada <b>", records[:2])
+    add_verified(tmp_path, "Ada <b>", records[:1])
+    assert f"Ada &lt;b&gt; (2 of {len(records)})" in site_of(tmp_path)["index.html"]
 
 
 def test_an_arena_is_shown_where_there_is_one(tmp_path: Path) -> None:
@@ -82,8 +96,15 @@ def test_the_documentation_beside_it_is_kept_and_linked(tmp_path: Path) -> None:
     docs = tmp_path / "site" / "docs" / "index.html"
     docs.parent.mkdir(parents=True)
     docs.write_text("docs")
+    docs.with_name("scope.html").write_text("scope")
     assert 'href="docs/index.html"' in site_of(tmp_path, "mine")["index.html"]
     assert docs.read_text() == "docs"
+    # Who searches for what is out of scope finds the page that says so.
+    guides = {
+        page[3]: page[2] for page in json.loads(_data(tmp_path, "search"))["pages"] if page[0] == "guide"
+    }
+    assert set(guides) == {"docs/index.html", "docs/scope.html"}
+    assert "regression" in guides["docs/scope.html"].split()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,38 @@
+"""Who ran stored records again without a difference: `results/verified.jsonl`, written by `verify --by`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedsub.benchmark.records.jsonl import JsonLines
+from fedsub.benchmark.records.record import Record
+
+FILE = "verified.jsonl"
+
+
+def add_verified(results: Path, by: str, records: Iterable[Record]) -> None:
+    """Append a line for each record. Raises OSError if the file cannot be written."""
+    lines = [
+        json.dumps({"work": record.cell.work_key, "by": by, "cell": record.cell.title}, ensure_ascii=False)
+        for record in records
+    ]
+    with JsonLines(results / FILE, lambda line: True).locked() as append:
+        append(lines)
+
+
+def verified_by(results: Path) -> Mapping[str, frozenset[str]]:
+    """Work of a cell → names of those who ran it again."""
+    found: dict[str, frozenset[str]] = {}
+
+    def take(line: dict[str, Any]) -> bool:
+        work, by = line.get("work"), line.get("by")
+        if not (isinstance(work, str) and isinstance(by, str)):
+            return False
+        found[work] = found.get(work, frozenset()) | {by}
+        return True
+
+    JsonLines(results / FILE, take).refresh()
+    return found
