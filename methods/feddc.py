@@ -156,4 +156,5 @@ class FedDC(CorrectedMethod):
         super().receive(answer)
         for name, gradient in self.gradient.items():
             mean = 0 if self.options.variant == "openfgl" else answer[f"gradient.{name}"]
-            self.correction[name] = gradient - mean
+            new, old = gradient - mean, self.correction.get(name, torch.zeros_like(gradient[:1]))
+            self.correction[name] = renewed(new, old, self.receiving)

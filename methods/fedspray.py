@@ -125,6 +125,7 @@ def log_probabilities(outputs: Tensor) -> Tensor:
     options=FedSprayOptions,
     backbones=("gcn", "sgc", "graphsage", "gat", "gprgnn"),
     exchanges="feature-structure encoder and one structure proxy per class",
+    simulation_only="the server weighs proxies by class shares that are exchanged before training",
 )
 class FedSpray(FederatedMethod):
     """Personal GNNs regularised by a federated feature-structure encoder; t training nodes in all."""

@@ -33,6 +33,7 @@ from fedsub.benchmark.spec.protocol import Protocol, load_protocol, names, table
 from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.files import locate
+from fedsub.datasets.options import parse_name
 from fedsub.datasets.paths import PLUGIN
 from fedsub.datasets.plugins import running_only
 from fedsub.datasets.streams import close_output
@@ -146,6 +147,22 @@ def _list(request: Request, options: Namespace, work: RunCell | None) -> int:
     with remembering():
         print_listing(console)
     return OK
+
+
+def _check(request: Request, options: Namespace, work: RunCell | None) -> int:
+    from fedsub.methods.checks import CheckError, checked
+
+    failed = False
+    for text in request.method:
+        name, values = parse_name(text)
+        print(f"{text}:")
+        try:
+            for what, found in checked(name, values):
+                print(f"  {what}: {found}", flush=True)
+        except CheckError as error:
+            print(f"  FAILED: {error}")
+            failed = True
+    return FAILED if failed else OK
 
 
 def _tune(request: Request, options: Namespace, work: RunCell | None) -> int:
@@ -308,6 +325,7 @@ def _data(request: Request, options: Namespace, work: RunCell | None) -> int:
 _COMMANDS: Mapping[str, Callable[[Request, Namespace, RunCell | None], int]] = {
     "run": _run,
     "list": _list,
+    "check": _check,
     "tune": _tune,
     "arena": _arena,
     "show": _show_stored,

@@ -166,6 +166,9 @@ def make_parser() -> Parser:
     listing = command("list", "list methods, graphs, partitions, splits and tables, or describe one method")
     add(listing, "name", "METHOD", "a method, to see its options", nargs="?")
 
+    check = command("check", "check methods: gradients, absence, bytes, seeds, halves, checkpoints, options")
+    add(check, "method", "METHOD", "a name, or the path of a .py file; options in brackets", nargs="+")
+
     tune = command("tune", "search for the settings of methods, by validation")
     _add_choices(tune)
     add_settings(tune)

@@ -124,7 +124,7 @@ class AdaFGL(FederatedMethod):
     prior: Tensor | None = None
     """P, (n, C); None in the first step."""
     homophily: Tensor
-    """(K,) HCS, once there is P."""
+    """(K,) HCS, where there is a second step."""
     networks: Personal | None = None
     """What the second step computes, made of both."""
     heads: Heads
@@ -140,6 +140,8 @@ class AdaFGL(FederatedMethod):
             )
         super().build()
         self.kept, self.homophily = self.received, torch.zeros_like(self.shares)
+        if self.federated_rounds < self.schedule.rounds:
+            self.homophily = homophily(self.federation, self.task, self.generator, self.device)
 
     def initial_parameters(self) -> Parameters:
         """FedAvg's start, and the same networks of the second step for every client."""
@@ -158,7 +160,7 @@ class AdaFGL(FederatedMethod):
         return torch.stack([self.local_epoch() for _ in range(self.options.epochs)])[-1]
 
     def _begin_second_step(self) -> None:
-        """What the extractor says of every node, and how homophilous the clients are."""
+        """What the extractor says of every node."""
         if self.options.extractor == "best":
             self._judge(self.channel.up({"score": cast(Tensor, self.score)})["score"])
             with torch.no_grad():
@@ -166,7 +168,6 @@ class AdaFGL(FederatedMethod):
                     own = self.parameters[name]
                     own.copy_(renewed(value, own, self.present))
             self.channel.once(*[each[:1] for each in self.kept.values()] * int(self.present.sum()))
-        self.homophily = homophily(self.federation, self.task, self.generator, self.device)
         self.extras["homophily"] = float(self.homophily.mean())
         self.prior = self._extract()
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,6 @@ import pytest
 import torch
 
 from fedsub.datasets.errors import UserError
-from fedsub.datasets.hints import hints_of
-from fedsub.datasets.options import defaults_of
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Options, register
 from fedsub.methods.core.setting import make_setting
@@ -62,13 +59,6 @@ def test_a_whole_number_does_for_a_number() -> None:
 def test_a_setting_made_for_another_kind_of_method_is_refused(name: str, merged: bool) -> None:
     with pytest.raises(ValueError, match=f"merged={not merged}"):
         registry.create(name, {}, make_setting(small_federation(), merged=merged))
-
-
-@pytest.mark.parametrize("name", registry.names())
-def test_every_option_that_is_a_number_states_its_limits(name: str) -> None:
-    kind: Callable[..., Options] = registry.describe(name).options
-    hints = hints_of(kind, tuple(defaults_of(kind)))
-    assert not [each for each, hint in hints.items() if hint in (int, float)]
 
 
 @pytest.mark.parametrize(
