@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import typing
+from collections.abc import Callable
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -15,6 +16,7 @@ from fedsub.datasets.hints import hints_of
 from fedsub.datasets.limits import limits_in
 from fedsub.datasets.ranges import ranges_of
 from fedsub.methods.checks.subject import Subject
+from fedsub.methods.core.info import Options
 from fedsub.methods.core.rounds import Round
 from fedsub.methods.core.schedule import Schedule
 from fedsub.methods.core.state import State
@@ -27,8 +29,8 @@ TUNED = 3
 
 def options(subject: Subject) -> None:
     """Every number states its limits in its type, and at most three options state a range."""
-    kind = subject.info.options
-    names = tuple(item.name for item in fields(kind))
+    kind: Callable[..., Options] = subject.info.options
+    names = tuple(item.name for item in fields(subject.info.options))
     for name, hint in hints_of(kind, names).items():
         plain = hint.__origin__ if typing.get_origin(hint) is typing.Annotated else hint
         if plain in (int, float) and not limits_in(hint):
