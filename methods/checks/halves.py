@@ -36,7 +36,7 @@ def apart(subject: Subject) -> None:
             client.train(number, epochs)
             sent.append(client.send())
         # A client's process may end between what it sends and what it receives.
-        clients = [_gone_on(each, subject.make(each.method.setting)) for each in clients]
+        clients = [gone_on(each, subject.make(each.method.setting)) for each in clients]
         for client, answer in zip(clients, server.answer(number, sent), strict=True):
             client.receive(answer)
     for name, value in whole.parameters.items():
@@ -51,7 +51,7 @@ def apart(subject: Subject) -> None:
         raise subject.fail(f"clients apart send {up} bytes, together {whole.channel.bytes_up}")
 
 
-def _gone_on(client: ClientHalf, method: FederatedMethod) -> ClientHalf:
+def gone_on(client: ClientHalf, method: FederatedMethod) -> ClientHalf:
     """A client in another process, from what this one keeps in a file."""
     file = io.BytesIO()
     torch.save(client.save(), file)

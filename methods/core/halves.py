@@ -72,7 +72,7 @@ class ServerHalf:
 
     def __init__(self, method: FederatedMethod, shares: Tensor) -> None:
         """`method` is of `placeholders`; `shares`, (K,), sum 1, weigh the clients."""
-        if not (method.partial or method.info.needs_everyone):
+        if not (method.schedule.partial or method.info.needs_everyone):
             # Every client is drawn for every round, and the method is ready for those that are not heard.
             method.schedule = replace(method.schedule, participation=1 - 1e-9)
         method.build()

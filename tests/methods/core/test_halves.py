@@ -11,6 +11,7 @@ from fedsub.datasets.options import Spec
 from fedsub.datasets.partition import partition as divide
 from fedsub.datasets.registry import load
 from fedsub.datasets.splits import make_split
+from fedsub.methods.checks.halves import gone_on
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import FederatedMethod
 from fedsub.methods.core.halves import ClientHalf, ServerHalf, of_client, placeholders
