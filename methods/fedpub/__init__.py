@@ -94,6 +94,8 @@ class FedPub(FederatedMethod):
         self.pruning = Pruning(self.options.lambda1)
         self.exchanges, self.heard = [], {}
         self.size = sum(self.parameters[name][0].numel() for name in self.shared())
+        # The masks begin with ones.
+        self.counts = torch.full_like(self.epochs, self.size)
         federation = self.federation
         shares = class_shares(federation.labels, federation.client, federation.clients, federation.classes)
         self.label_similarity = label_similarity(shares).to(self.device)

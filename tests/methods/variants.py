@@ -31,3 +31,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "scaffold": [{}, {"control": "gradient"}],
 }
 CASES = [(name, options) for name in registry.names() for options in VARIANTS.get(name, [{}])]
+APART = [name for name in registry.names() if not registry.describe(name).simulation_only]
+"""Methods whose clients can run apart."""
+APART_OPTIONS: dict[str, dict[str, float]] = {"fedala": {"share": 1.0}}
+"""A client draws the nodes of FedALA's W itself; with all of them nothing is drawn."""

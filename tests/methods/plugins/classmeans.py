@@ -8,6 +8,7 @@ from torch import Tensor
 
 from fedsub.methods.core.base import register
 from fedsub.methods.core.channel import Message
+from fedsub.methods.core.tasks import NodeClassification
 from fedsub.methods.fedavg import FedAvg
 from fedsub.methods.stacked.architecture import NETWORKS
 
@@ -19,6 +20,7 @@ class ClassMeans(FedAvg):
     """FedAvg with another classifier."""
 
     client_state = ("means",)
+    task: NodeClassification
     means: Tensor | None = None
     """(C, width) as last received."""
 
