@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
-from numbers import Integral, Real
-from operator import index
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import networkx
-import numpy as np
 import torch
 
 from fedsub.benchmark.analysis.frame import Results
@@ -26,21 +21,10 @@ from fedsub.benchmark.execution.run import execute
 from fedsub.benchmark.execution.tuning import CAP
 from fedsub.benchmark.execution.tuning import tune as search
 from fedsub.benchmark.records.folder import Records
-from fedsub.benchmark.spec import custom
-from fedsub.benchmark.spec.custom import NOUNS
-from fedsub.benchmark.spec.request import MOST_SEEDS, Request
-from fedsub.benchmark.spec.settings import setting_from_text, takes_list
+from fedsub.benchmark.spec.given import Given
+from fedsub.benchmark.spec.request import Request
 from fedsub.benchmark.spec.space import TRIALS
-from fedsub.datasets import registry as graphs
 from fedsub.datasets.errors import UserError
-from fedsub.datasets.graph import Dataset
-from fedsub.datasets.options import Spec, format_value
-from fedsub.datasets.own import as_own
-from fedsub.datasets.partition import SCHEMES, Partition
-from fedsub.datasets.partition.base import clients_from, is_grouped, of_component
-from fedsub.methods.core import registry
-from fedsub.methods.core.base import FederatedMethod
-from fedsub.methods.stacked.backbones import BACKBONES
 
 
 def run(
@@ -91,27 +75,16 @@ def run(
     A cell that fails does not stop the others: `Results.failures` holds it, and a warning names it. Raises
     UserError for an unknown name or setting, for a graph that cannot be had, and where every cell fails.
     """
-    given = _Given()
     _check_callbacks(callbacks)
     if save and results is None:
-        raise UserError("save needs results: name the folder in which the files are to lie")
+        raise UserError("save needs results: give the folder for the files")
+    given = Given()
     with _folder(results) as folder, _threads_kept(), _closed(callbacks):
         request = given.request(
-            dataset,
-            partition,
-            clients,
-            method,
-            settings,
-            rerun=rerun,
-            table=tuple(map(str, _listed(table))),
-            backbone=tuple(given.backbone(each) for each in _listed(backbone)),
-            seeds=_seeds(seeds),
-            results=folder,
-            workers=workers,
-            threads=threads,
-            checkpoint=checkpoint if results or checkpoint != Request.checkpoint else 0.0,
-            save=tuple(_listed(save)) if save else (),
-        )
+            folder, settings, dataset=dataset, partition=partition, clients=clients, method=method,
+            table=table, backbone=backbone, seeds=seeds, workers=workers, threads=threads, rerun=rerun,
+            checkpoint=checkpoint if results or checkpoint != Request.checkpoint else 0.0, save=save,
+        )  # fmt: skip
         done = execute(
             request,
             objects=given.objects,
@@ -166,21 +139,13 @@ def tune(
 
     Raises UserError as `run` does.
     """
-    given = _Given()
+    given = Given()
     with _folder(results) as folder, _threads_kept():
         request = given.request(
-            dataset,
-            partition,
-            clients,
-            method,
-            settings,
-            table=tuple(map(str, _listed(table))),
-            backbone=tuple(given.backbone(each) for each in _listed(backbone)),
-            results=folder,
-            workers=workers,
-            threads=threads,
+            folder, settings, dataset=dataset, partition=partition, clients=clients, method=method,
+            table=table, backbone=backbone, workers=workers, threads=threads,
             checkpoint=Request.checkpoint if results else 0.0,
-        )
+        )  # fmt: skip
         found = search(
             request,
             trials,
@@ -202,146 +167,14 @@ def results(folder: str | Path = "results") -> Results:
     for sentence in records.warnings():
         warnings.warn(sentence, stacklevel=2)
     if not found.records:
-        raise UserError(f"{folder} holds no records: name the folder in which runs/*.jsonl lies")
+        raise UserError(f"{folder} holds no records: give another results folder")
     return found
-
-
-@dataclass
-class _Given:
-    """Objects passed to `run`, by kind and name, with digests of their content."""
-
-    objects: dict[tuple[str, str], Any] = field(default_factory=dict)
-    digests: dict[tuple[str, str], str] = field(default_factory=dict)
-
-    def request(
-        self,
-        dataset: Any,
-        partition: Any,
-        clients: Any,
-        method: Any,
-        settings: Mapping[str, Any],
-        **others: Any,
-    ) -> Request:
-        """The request for these; `others` are further fields of it."""
-        return Request(
-            dataset=tuple(self.dataset(each) for each in _listed(dataset)),
-            partition=tuple(self.partition(each, dataset) for each in _partitions(partition)),
-            method=tuple(self.method(each) for each in _listed(method)),
-            clients=tuple(int(each) if isinstance(each, Integral) else each for each in _listed(clients)),
-            settings=tuple(_settings(settings)),
-            engine="in-process" if others["workers"] == 1 else "process",
-            **others,
-        )
-
-    def dataset(self, given: Any) -> str:
-        """Register a graph; returns its name."""
-        if isinstance(given, (str, Spec, Path)):
-            return str(given)
-        found: Dataset = as_own(given)
-        return self._add("dataset", found.name, found, custom.of_dataset(found), graphs.names())
-
-    def partition(self, given: Any, graph: Any) -> str:
-        """Register a partition of a graph; returns its name."""
-        if isinstance(given, (str, Spec, Path)):
-            return str(given)
-        if callable(given):
-            name, digest = getattr(given, "__name__", "own").replace("_", "-"), custom.of_object(given)
-            return self._add("partition", name.strip("<>"), given, digest, SCHEMES.names())
-        nodes = list(graph.nodes) if isinstance(graph, networkx.Graph) else None
-        fixed = list(given.nodes) if isinstance(given, Partition) else clients_from(given, nodes)
-        parts = [np.asarray(part) for part in (fixed if isinstance(fixed, list) else [fixed])]
-        digest = custom.of_arrays(parts)
-        return self._add("partition", "own", partial(_fixed, clients_of=fixed), digest, SCHEMES.names())
-
-    def method(self, given: Any) -> str:
-        """Register a method; returns its name."""
-        if isinstance(given, (str, Spec, Path)):
-            return str(given)
-        if not (isinstance(given, type) and issubclass(given, FederatedMethod)):
-            raise UserError(
-                f"a method cannot be {given!r}: give a name, a path or a subclass of FederatedMethod"
-            )
-        if "info" not in vars(given):
-            raise UserError(
-                f"{given.__name__} has no name: put @register({given.__name__.lower()!r}, title=…, paper=…) "
-                "above the class"
-            )
-        name = given.info.name
-        if name in registry.names() and registry.find(name) is given:
-            return name
-        return self._add("method", name, given, custom.of_object(given), registry.names())
-
-    def backbone(self, given: Any) -> str:
-        """The name under which a network is known from here on."""
-        if isinstance(given, (str, Path)):
-            return str(given)
-        if not callable(given):
-            raise UserError(f"a backbone cannot be {given!r}: give a name, a path, a function or a class")
-        name = getattr(given, "__name__", "own").strip("<>")
-        return self._add("backbone", name, given, custom.of_object(given), BACKBONES.names())
-
-    def _add(self, part: str, name: str, found: Any, digest: str, taken: Sequence[str]) -> str:
-        # Brackets would be read as options.
-        name = name.replace("[", "(").replace("]", ")")
-        key = (NOUNS[part], f"{name} (own)" if name in taken else name)
-        if self.digests.get(key, digest) != digest:
-            raise UserError(f"two of what is given are called {name!r}: give each {key[0]} a name of its own")
-        self.objects[key], self.digests[key] = found, digest
-        return key[1]
-
-
-def _fixed(dataset: Dataset, clients: int, seed: int, *, clients_of: Any = None) -> Any:
-    if isinstance(clients_of, np.ndarray):
-        return of_component(dataset, clients_of, "the array that was given")
-    return clients_of
-
-
-def _partitions(given: Any) -> list[Any]:
-    """One partition or several as a list; a list of clients, or of sets of nodes, is one."""
-    several = _listed(given)
-    numbers = all(isinstance(each, (bool, Real, np.bool_)) for each in several)
-    return [given] if several and (numbers or is_grouped(given)) else several
-
-
-def _listed(given: Any) -> list[Any]:
-    """One value or several as a list; an array is one value. Raises UserError for an empty list, which would
-    choose nothing.
-    """
-    if isinstance(given, list) and not given:
-        raise UserError("an empty list chooses nothing: leave the argument out to take the table's own")
-    return list(given) if isinstance(given, (list, tuple)) else [given]
 
 
 def _check_callbacks(callbacks: Any) -> None:
     """Raises UserError unless it is a list of functions."""
     if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
-        raise UserError(f"callbacks must be a list of functions that take a round, not {callbacks!r}")
-
-
-def _seeds(given: int | Sequence[int]) -> tuple[int, ...]:
-    wrong = UserError(f"seeds is how many, at least 1, or a list of whole numbers; it is {given!r}")
-    try:
-        counted = given if isinstance(given, Iterable) else range(min(index(given), MOST_SEEDS + 1))
-        seeds = tuple(map(index, counted))
-    except TypeError:
-        raise wrong from None
-    if not (seeds or isinstance(given, tuple)):
-        raise wrong
-    return seeds
-
-
-def _settings(given: Mapping[str, Any]) -> Iterator[str]:
-    """Settings in the form `name=value`; a list of values makes a grid."""
-    for name, value in given.items():
-        several = isinstance(value, list) and (not takes_list(name) or any(map(_is_list, value)))
-        for each in value if several else [value]:
-            setting = f"{name}={'+'.join(map(str, each)) if _is_list(each) else format_value(each)}"
-            setting_from_text(setting, "run")
-            yield setting
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, (list, tuple))
+        raise UserError(f"callbacks must be a list of functions of one round, not {callbacks!r}")
 
 
 @contextmanager

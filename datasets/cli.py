@@ -191,7 +191,7 @@ def _export(options: argparse.Namespace) -> None:
     base = Spec(options.name).name
     planted = GENERATORS[base].planted if base in GENERATORS else None
     if options.planted and planted is None:
-        raise UserError(f"{base} is not made of clients: leave --planted out")
+        raise UserError(f"{base} has no planted clients: leave --planted out")
     path = options.output or Path(f"{Path(base).stem}.npz")
     if path.suffix != ".npz":
         raise UserError(f"cannot export to {path}: an archive's name ends in .npz")

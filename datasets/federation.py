@@ -128,7 +128,7 @@ def alone(dataset: Dataset) -> Federation:
     Raises UserError if it has none.
     """
     if dataset.official is None:
-        raise UserError(f"{dataset.name} says of no node whether it is for training: give it a split")
+        raise UserError(f"{dataset.name} has no split: give one")
     nodes = dataset.nodes
     train, validation, test = (torch.from_numpy(role) for role in dataset.official[:, 0])
     return Federation(

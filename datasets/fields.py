@@ -212,7 +212,7 @@ def _numbered(name: str, labels: np.ndarray) -> tuple[np.ndarray, int, tuple[str
     whole = values.astype(np.int64)
     if len(np.unique(whole)) == 2 and (whole == -1).any():
         raise UserError(
-            f"the labelled nodes of {name} are of class {(names or whole[whole >= 0])[0]!s}; -1 and none "
+            f"all labelled nodes of {name} are of class {(names or whole[whole >= 0])[0]!s}; -1 and none "
             "mean no label: name the other classes, or number them from 0"
         )
     return whole, len(names) or int(whole.max(initial=-1)) + 1, names

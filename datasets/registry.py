@@ -110,9 +110,7 @@ def check(name: str | Spec, **parameters: OptionValue) -> dict[str, Any]:
         return checked_options(path, _binary, options)
     if not path.endswith(PLUGIN) and path not in entry_points(PLUGINS.group):
         if Path(path).expanduser().is_dir():
-            raise UserError(
-                f"{path} is no graph of the benchmark: to read the folder of that name write ./{path}"
-            )
+            raise UserError(f"unknown dataset {path!r}: for the folder of that name write ./{path}")
         raise unknown("dataset", path, names())
     return PLUGINS.check(spec, **parameters)
 

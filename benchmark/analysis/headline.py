@@ -5,19 +5,31 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
 
 from fedsub.benchmark.analysis.findings import Finding
 from fedsub.benchmark.analysis.public_code import Comparison, compare
 from fedsub.benchmark.analysis.public_records import Run
 from fedsub.benchmark.analysis.scores import Block, Leaderboard, Row
 from fedsub.benchmark.analysis.standing import Contender, above_local
+from fedsub.benchmark.spec.schema import read_as
 
-EVERY = "all-methods"
+
+class _Shown(msgspec.Struct, forbid_unknown_fields=True):
+    """What headline.toml chooses."""
+
+    table: str
+    block: Block
+    costs: tuple[str, ...]
+
+
+_SHOWN = read_as(Path(__file__).with_suffix(".toml"), _Shown)
+EVERY = _SHOWN.table
 """The table that has every method."""
-FIRST: Block = ("cora", "metis", 10)
+FIRST = _SHOWN.block
 """The block that stands for the others where one is shown."""
-COSTED = ("fedavg", "fedpub", "fedstruct")
-"""Methods whose bytes the first screen compares."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +45,7 @@ class Headline:
     levels: Counter[str]
     """Verdict → printed figures."""
     costs: Sequence[Contender]
-    """`COSTED` on `FIRST` of `EVERY`."""
+    """Methods whose bytes are compared, on `FIRST` of `EVERY`."""
 
 
 def headline(
@@ -56,7 +68,7 @@ def headline(
         max(overall, key=lambda each: len(each.pairs), default=None),
         Counter(finding.word for finding in findings),
         Counter(words),
-        [first[name] for name in COSTED if name in first],
+        [first[name] for name in _SHOWN.costs if name in first],
     )
 
 

@@ -67,7 +67,7 @@ def _groups(frame: pandas.DataFrame) -> Iterator[tuple[str, pandas.DataFrame]]:
 def _curves(results: Results, axes: Axes) -> None:
     curves = results.curves()
     if curves.empty:
-        raise UserError("there is no curve to draw: no result holds one")
+        raise UserError("no curve to draw: no result has one")
     for number, (name, rows) in enumerate(_groups(curves)):
         colour = _COLOURS[number % len(_COLOURS)]
         style = _STYLES[number // len(_COLOURS) % len(_STYLES)]
@@ -83,7 +83,7 @@ def _cost(results: Results, axes: Axes) -> None:
     frame = results.frame().assign(record=list(results))
     frame = frame[frame["status"] == "ok"].dropna(subset=["score"])
     if frame.empty:
-        raise UserError("there is no result to draw")
+        raise UserError("no result to draw: every run failed or none was selected")
     points = {
         name: (megabytes_of([*rows["record"]], int(rows["clients"].iloc[0])), float(rows["score"].mean()))
         for name, rows in _groups(frame)

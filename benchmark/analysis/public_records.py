@@ -52,7 +52,7 @@ class Run:
     def to_json(self) -> str:
         """One line. Raises UserError for a score that is no finite number."""
         if not all(math.isfinite(value) for value in (*self.metrics.values(), self.seconds)):
-            raise UserError(f"the authors' code gave {self.metrics}, which is no result")
+            raise UserError(f"the authors' code returned {self.metrics}, not numbers")
         values = {**asdict(self), "seconds_per_round": round(self.seconds_per_round, 6)}
         return json.dumps(values, ensure_ascii=False, allow_nan=False)
 

@@ -8,12 +8,10 @@ import os
 import signal
 import sys
 from argparse import Namespace
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from pkgutil import resolve_name
 from types import FrameType
 
 from fedsub.benchmark.cli.listing import print_listing, print_method
@@ -21,8 +19,6 @@ from fedsub.benchmark.cli.parser import Command
 from fedsub.benchmark.execution.engines import RunCell
 from fedsub.benchmark.execution.logs import log_path
 from fedsub.benchmark.execution.progress import console_for, counted
-from fedsub.benchmark.machine import processor
-from fedsub.benchmark.records.bundle import Places
 from fedsub.benchmark.records.folder import Records, run_once
 from fedsub.benchmark.records.record import FAILED as FAILED_RECORD
 from fedsub.benchmark.records.record import Record
@@ -52,7 +48,8 @@ def main(command: Command, work: RunCell | None = None) -> int:
 
     def run() -> int:
         with running_only(_named_files(command)) if _runs_nothing(command) else nullcontext():
-            return _COMMANDS[command.name](request, options, work)
+            found = _COMMANDS[command.name]
+            return (resolve_name(found) if isinstance(found, str) else found)(request, options, work)
 
     return guarded(run, options)
 
@@ -153,7 +150,7 @@ def _check(request: Request, options: Namespace, work: RunCell | None) -> int:
     from fedsub.methods.checks import CheckError, checked
 
     failed = False
-    for text in request.method:
+    for text in options.subject:
         name, values = parse_name(text)
         print(f"{text}:")
         try:
@@ -163,18 +160,6 @@ def _check(request: Request, options: Namespace, work: RunCell | None) -> int:
             print(f"  FAILED: {error}")
             failed = True
     return FAILED if failed else OK
-
-
-def _tune(request: Request, options: Namespace, work: RunCell | None) -> int:
-    from fedsub.benchmark.cli.tuning import run_tune
-
-    return run_tune(request, options, work)
-
-
-def _arena(request: Request, options: Namespace, work: RunCell | None) -> int:
-    from fedsub.benchmark.cli.arena import run_arena
-
-    return run_arena(request, options, work)
 
 
 def _show_stored(request: Request, options: Namespace, work: RunCell | None) -> int:
@@ -236,66 +221,6 @@ def _bundle(request: Request, options: Namespace, work: RunCell | None) -> int:
     return OK
 
 
-def _verify(request: Request, options: Namespace, work: RunCell | None) -> int:
-    """Run stored records, or those of a bundle, again."""
-    from fedsub.benchmark.records.bundle import unpack
-
-    if isinstance(options.count, int):
-        return _verify_records(request, options, work, options.count, {})
-    with TemporaryDirectory() as folder:
-        places = unpack(options.count, Path(folder))
-        if options.trust:
-            # Code there may import modules beside it, in workers too.
-            sys.path += sorted({str(path.parent) for found in places.values() for path in found.values()})
-        results = Path(folder) / "results"
-        return _verify_records(replace(request, results=results), options, work, sys.maxsize, places)
-
-
-def _verify_records(
-    request: Request, options: Namespace, work: RunCell | None, count: int, places: Places
-) -> int:
-    """Prints one line for each difference."""
-    from fedsub.benchmark.analysis.frame import Results
-    from fedsub.benchmark.execution.runner import attempt
-    from fedsub.benchmark.execution.scheduler import engine_for
-    from fedsub.benchmark.execution.verify import CHANGED, SCORE_TOLERANCE, compare, draw
-    from fedsub.benchmark.report.export import select
-
-    passed_over: Counter[str] = Counter()
-    records = draw(
-        request.results,
-        count,
-        places=places,
-        trust=options.trust,
-        passed_over=passed_over,
-        tables=[*map(table_name, request.table)],
-        max_seconds=options.max_seconds,
-        chosen=lambda every: select(Results(tuple(every)), request),
-    )
-    if options.dry_run:
-        for record in records:
-            print(f"{record.key}  {record.cell.protocol}: {record.cell.title}")
-        return OK
-    taken = {record.key: record.result.peak_memory_mb for record in records}
-    engine = engine_for(request, len(records), lambda cell: taken[cell.key])
-    found = exact = unlike = 0
-    for comparison in compare(records, engine, work or attempt):
-        for line in comparison.differences:
-            print(line)
-        found += len(comparison.differences)
-        exact += comparison.to_the_digit
-        unlike += not comparison.alike
-    summary = f"{len(records)} records run again: {found or 'no'} differences, {exact} to the digit"
-    if unlike:
-        summary += (
-            f"; of {unlike} made elsewhere or by earlier code scores may move {SCORE_TOLERANCE:g} points"
-        )
-    say(f"{summary}; here on {processor()}")
-    for reason, many in (+passed_over).items():
-        say(f"passed over: {many} {reason}")
-    return FAILED if found or passed_over[CHANGED] else OK
-
-
 def _flower(request: Request, options: Namespace, work: RunCell | None) -> int:
     """Write the app of the first seed; prints the folder."""
     from fedsub.benchmark.execution.flower.create import create_planned
@@ -322,21 +247,22 @@ def _data(request: Request, options: Namespace, work: RunCell | None) -> int:
     return graphs(options.rest)
 
 
-_COMMANDS: Mapping[str, Callable[[Request, Namespace, RunCell | None], int]] = {
+_COMMANDS: Mapping[str, Callable[[Request, Namespace, RunCell | None], int] | str] = {
     "run": _run,
     "list": _list,
     "check": _check,
-    "tune": _tune,
-    "arena": _arena,
+    "tune": "fedsub.benchmark.cli.tuning:run_tune",
+    "arena": "fedsub.benchmark.cli.arena:run_arena",
     "show": _show_stored,
     "report": _report,
     "export": _export,
     "bundle": _bundle,
-    "verify": _verify,
+    "verify": "fedsub.benchmark.cli.verifying:run_verify",
     "flower": _flower,
     "records": _forget,
     "data": _data,
 }
+"""Command → function, or where it is imported from."""
 
 
 def _stored(request: Request) -> Records:

@@ -39,9 +39,7 @@ def parse_seeds(values: Sequence[str]) -> tuple[int, ...]:
         raise ValueError("--seeds takes numbers of at most nine digits")
     if len(items) == 1 and items[0].isdecimal() and "," not in values[0]:
         if not 1 <= int(items[0]) <= MOST_SEEDS:
-            raise ValueError(
-                f"--seeds takes a count from 1 to {MOST_SEEDS}: 1 is seed 0 alone, and 3, is seed 3"
-            )
+            raise ValueError(f"--seeds takes a count from 1 to {MOST_SEEDS}: 1 is seed 0, and '3,' is seed 3")
         return tuple(range(int(items[0])))
     found: dict[int, None] = {}
     for item, ends in zip(items, ranges, strict=True):
@@ -90,7 +88,9 @@ def shard(text: str) -> tuple[int, int]:
     """A part and their number, `3/16`."""
     part, slash, parts = text.partition("/")
     if not (part.isdecimal() and slash and parts.isdecimal() and 1 <= int(part) <= int(parts)):
-        raise argparse.ArgumentTypeError(f"expected a part and their number, such as 3/16, not {text!r}")
+        raise argparse.ArgumentTypeError(
+            f"expected a part and the number of parts, such as 3/16, not {text!r}"
+        )
     return int(part), int(parts)
 
 

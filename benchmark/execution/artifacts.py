@@ -71,7 +71,7 @@ class Saving:
                     embedding = _embedding(method)
                 except Exception as error:
                     # One of a plug-in may fail in any way: no record is lost for that.
-                    missing[kind] = f"{method.info.name} has none to give ({error})"
+                    missing[kind] = f"{method.info.name} has no {kind} ({error})"
                     continue
                 _write(content, method, embedding=embedding)
             path = self._path(key, kind)

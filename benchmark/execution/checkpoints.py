@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from fedsub.benchmark.machine import digest_of_sources, environment
-from fedsub.benchmark.spec import custom
+from fedsub.benchmark.spec import digests
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.files import written_atomically
@@ -141,7 +141,7 @@ def _installed_code(method: str) -> str:
     module = sys.modules.get(point.module.partition(".")[0])
     folders = [Path(folder) for folder in getattr(module, "__path__", ())]
     files = [path for folder in folders for path in sorted(folder.rglob(f"*{PLUGIN}"))]
-    return custom.of_files(files or [Path(getattr(module, "__file__", None) or os.devnull)])
+    return digests.of_files(files or [Path(getattr(module, "__file__", None) or os.devnull)])
 
 
 def check(found: Any, now: Mapping[str, Any], unknown: Iterable[str] = ()) -> None:

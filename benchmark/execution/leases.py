@@ -136,7 +136,7 @@ class Leased:
         """Run a cell. Raises UserError if another process has begun it since."""
         with Leases(self.results) as leases:
             if not leases.claim(cell.work_key, self.submitter):
-                raise UserError("another process works on this cell")
+                raise UserError("another process works on this cell: give the command again later")
             record = self.work(cell)
             # Where it cannot be stored here, the submitter says so.
             with suppress(UserError):

@@ -1,4 +1,4 @@
-"""User-supplied methods, graphs, partitions, splits and networks: their names, and digests of their content.
+"""User-supplied methods, graphs, partitions, splits and networks: their names and paths.
 
 A cell holds the names, one digest in `files` and the paths in `paths`. The digest belongs to the cell's key,
 the paths do not. Code is hashed as a syntax tree without comments and docstrings, which change no figure.
@@ -8,30 +8,22 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import inspect
 import json
-import linecache
 import os
-import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from types import FunctionType, MappingProxyType
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import Any
 
 from fedsub.benchmark.machine import edited
 from fedsub.benchmark.spec.cell import Cell
+from fedsub.benchmark.spec.digests import code_in, content_of, digest, of_files, with_modules
 from fedsub.datasets.errors import UserError
-from fedsub.datasets.files import explained
 from fedsub.datasets.options import Spec, format_name
 from fedsub.datasets.paths import PLUGIN, is_path
 from fedsub.datasets.plugins import UserObjects, user_object
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from fedsub.datasets.graph import Dataset
 
 NOUNS = MappingProxyType(
     {
@@ -85,7 +77,7 @@ class NamedFiles:
     @cached_property
     def _sources(self) -> dict[str, bytes]:
         """Path → code of the methods that were edited since the checked-out commit."""
-        texts = {name: tuple(map(_code_in, pair)) for name, pair in edited("methods").items()}
+        texts = {name: tuple(map(code_in, pair)) for name, pair in edited("methods").items()}
         return {name: now for name, (before, now) in sorted(texts.items()) if now != before}
 
     def _edited(self, method: str) -> str:
@@ -104,7 +96,7 @@ class NamedFiles:
             for name, code in self._sources.items()
             if Path(name).parts[1].removesuffix(PLUGIN) in own.difference(registry.SHARED)
         ]
-        return _digest(found) if found else ""
+        return digest(found) if found else ""
 
     def _content(self, part: str, path: Path) -> str:
         if path not in self._read:
@@ -117,6 +109,14 @@ class NamedFiles:
 def paths_of(cell: Cell) -> dict[str, Path]:
     """User-supplied part → its path."""
     return {part: Path(path) for part, _, path in (each.partition("=") for each in cell.paths)}
+
+
+def sources_of(part: str, path: Path) -> list[Path]:
+    """The files that make up a user-supplied part. Raises UserError if one cannot be read."""
+    from fedsub.datasets import own
+
+    files = own.files_of(path) if part == "dataset" else [path]
+    return [each for file in files for each in with_modules(file)]
 
 
 def user_objects_of(cell: Cell) -> UserObjects:
@@ -225,7 +225,7 @@ def _name_of(part: str, path: Path) -> str:
 def _registered(path: Path) -> str:
     """The name that a file gives its method, or the stem where it is no literal."""
     try:
-        tree = ast.parse(_content(path.expanduser()))
+        tree = ast.parse(content_of(path.expanduser()))
     except (SyntaxError, ValueError):
         # Importing it reports the error.
         return path.stem
@@ -266,200 +266,3 @@ def _is_data(path: Path) -> bool:
         return False
     stored = Path(folder) / path
     return stored.is_file() and stored.samefile(path)
-
-
-def of_file(path: Path) -> str:
-    """SHA-256 of a file; of a `.py` file, of its code and of the modules beside it that it imports.
-
-    Raises UserError if it cannot be read.
-    """
-    found = _with_modules(path)
-    return _digest(found[each] for each in sorted(found))
-
-
-def sources_of(part: str, path: Path) -> list[Path]:
-    """The files that make up a user-supplied part. Raises UserError if one cannot be read."""
-    from fedsub.datasets import own
-
-    files = own.files_of(path) if part == "dataset" else [path]
-    return [each for file in files for each in _with_modules(file)]
-
-
-def _with_modules(path: Path) -> dict[Path, bytes]:
-    """File → content, or code, of a file and of the modules beside it that it imports."""
-    path = path.expanduser()
-    if path.suffix != PLUGIN:
-        return {path: _content(path)}
-    found: dict[Path, bytes] = {}
-    waiting = [path]
-    while waiting:
-        each = waiting.pop()
-        if each not in found:
-            found[each] = content = _content(each)
-            try:
-                tree = ast.parse(content)
-            except (SyntaxError, ValueError):
-                # Importing it reports the error.
-                continue
-            waiting += _imported(tree, each.parent, path.parent)
-            found[each] = _code(tree)
-    return found
-
-
-def of_files(paths: Iterable[Path]) -> str:
-    """SHA-256 over several files. Raises UserError if one cannot be read."""
-    return _digest(of_file(path).encode() for path in paths)
-
-
-def of_dataset(dataset: Dataset) -> str:
-    """SHA-256 over edges, features, labels, official splits, attributes and unlabelled classes."""
-    import numpy as np
-
-    from fedsub.datasets.graph import as_scipy
-
-    features, labels = as_scipy(dataset.features), dataset.labels.numpy()
-    parts = [end.numpy() for end in dataset.graph.edges()]
-    parts += [np.array(features.shape), features.indptr, features.indices, features.data, labels]
-    for name, values in sorted(dataset.attributes.items()):
-        parts += [np.array(name), values]
-    if dataset.official is not None:
-        parts.append(dataset.official)
-    if dataset.classes != labels.max(initial=-1) + 1:
-        # Only then, so that other graphs keep the digests of their records.
-        parts.append(np.array(("classes", str(dataset.classes))))
-    return of_arrays(parts)
-
-
-def of_arrays(arrays: Iterable[np.ndarray]) -> str:
-    """SHA-256 over arrays of numbers or text."""
-    return _digest(f"{each.dtype}{each.shape}".encode() + each.tobytes() for each in arrays)
-
-
-def of_object(found: Any) -> str:
-    """SHA-256 over a class or function: its module's source, and the plain values that it refers to.
-
-    Raises UserError where source or values cannot be read.
-    """
-    return _digest([_seen(found, ()).encode()])
-
-
-def _seen(value: Any, above: tuple[Any, ...]) -> str:
-    """Text that identifies a value; `above` holds the functions and classes that refer to it."""
-    if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
-        return repr(value)
-    if isinstance(value, (list, tuple)):
-        return f"{type(value).__name__}{[_seen(each, above) for each in value]}"
-    if isinstance(value, dict):
-        return _seen([*value.items()], above)
-    if isinstance(value, partial):
-        return _seen([value.func, value.args, value.keywords], above)
-    if hasattr(value, "dtype") and hasattr(value, "numpy"):
-        value = value.detach().cpu().numpy()
-    if hasattr(value, "dtype") and hasattr(value, "tobytes") and not value.dtype.hasobject:
-        return of_arrays([value])
-    value = inspect.unwrap(value) if callable(value) else value
-    if not isinstance(value, (FunctionType, type)):
-        raise UserError(
-            f"{above[0].__name__ if above else 'what was given'} cannot be identified: it holds a "
-            f"{type(value).__name__}; pass a function or class, with plain values or arrays as arguments"
-        )
-    if value in above:
-        return value.__qualname__
-    return _source(value) + _seen([*_referred(value)], (*above, value))
-
-
-def _source(found: Any) -> str:
-    """Name and code of a function's or class's module, or its own where that module is no file."""
-    file = getattr(inspect.getmodule(found), "__file__", None)
-    try:
-        if file and Path(file).is_file():
-            return f"{found.__qualname__} {of_file(Path(file))}"
-        return f"{found.__qualname__} {_code(ast.parse(textwrap.dedent(_typed(found))))!r}"
-    except (OSError, TypeError, SyntaxError) as error:
-        raise UserError(
-            f"the source of {found.__qualname__} cannot be read, so an edited one could not be told from it: "
-            "put it in a .py file"
-        ) from error
-
-
-def _typed(found: Any) -> str:
-    """Source of a function or class. `inspect` finds no class of a notebook; `linecache` keeps its cells."""
-    if isinstance(found, type):
-        for name, entry in reversed(linecache.cache.items()):
-            text = "" if Path(name).is_file() else "".join(entry[2] if len(entry) > 2 else ())
-            for node in ast.walk(ast.parse(text)) if f"class {found.__name__}" in text else ():
-                if isinstance(node, ast.ClassDef) and node.name == found.__name__:
-                    return ast.unparse(node)
-    return inspect.getsource(found)
-
-
-def _referred(found: Any) -> Iterator[Any]:
-    """Closure, defaults and plain module variables of a function or of a class's functions; where the module
-    is no file, as in a notebook, also its functions and classes."""
-    for name, each in vars(found).items() if isinstance(found, type) else [("", found)]:
-        if isinstance(each, (int, float, str)) and not name.startswith("__"):
-            yield [name, each]
-        function = inspect.unwrap(getattr(each, "__func__", each))
-        if not isinstance(function, FunctionType):
-            continue
-        names = inspect.getclosurevars(function)
-        # The cell of `__class__` leads back to the class.
-        yield [value for name, value in sorted(names.nonlocals.items()) if name != "__class__"]
-        yield [function.__defaults__, function.__kwdefaults__]
-        in_file = Path(function.__code__.co_filename).is_file()
-        for name, value in sorted(names.globals.items()):
-            is_code = isinstance(value, (FunctionType, type)) and value.__module__ == found.__module__
-            if isinstance(value, (int, float, str)) or (is_code and not in_file):
-                yield [name, value]
-
-
-def _content(path: Path) -> bytes:
-    with explained("read", path, "check its permissions"):
-        return path.read_bytes()
-
-
-def _digest(parts: Iterable[bytes]) -> str:
-    whole = hashlib.sha256()
-    for part in parts:
-        whole.update(hashlib.sha256(part).digest())
-    return whole.hexdigest()
-
-
-def _code_in(text: str) -> bytes:
-    """Code of a module, or its text where it has none."""
-    try:
-        return _code(ast.parse(text))
-    except (SyntaxError, ValueError):
-        return text.encode()
-
-
-def _code(tree: ast.Module) -> bytes:
-    """The syntax tree without docstrings, of fields too."""
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and body:
-            node.body = [each for each in body if not _is_text(each)]
-    return ast.dump(tree).encode()
-
-
-def _is_text(node: ast.AST) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(getattr(node.value, "value", None), str)
-
-
-def _imported(tree: ast.Module, folder: Path, top: Path) -> Iterator[Path]:
-    """Files of the modules and packages that a module imports from its `folder` or from `top`, the folder of
-    the file that is run."""
-    for node in ast.walk(tree):
-        names: list[str] = []
-        places = dict.fromkeys((folder, top))
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            base = [node.module] if node.module else []
-            names = [".".join([*base, alias.name]) for alias in node.names] + base
-            if node.level:
-                places = {[folder, *folder.parents][min(node.level - 1, len(folder.parents))]: None}
-        for place, parts in ((place, name.split(".")) for name in names for place in places):
-            for count in range(1, len(parts) + 1):
-                part = place.joinpath(*parts[:count])
-                yield from filter(Path.is_file, (part.with_name(f"{part.name}.py"), part / "__init__.py"))

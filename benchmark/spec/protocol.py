@@ -242,7 +242,7 @@ def _with_base(content: dict[str, Any], seen: set[str]) -> dict[str, Any]:
     if not isinstance(name, str) or name not in names():
         raise unknown("table in 'extends'", str(name), names())
     if name in seen:
-        raise ProtocolError(f"protocol {name} extends itself")
+        raise ProtocolError(f"protocol {name} extends itself: extend another one")
     base = _with_base(read_toml(FOLDER / f"{name}.toml", ProtocolError), seen | {name})
     inherited = {key: value for key, value in base.items() if key != "published"}
     merged = {**inherited, **{key: value for key, value in content.items() if key != "extends"}}

@@ -65,8 +65,8 @@ class Request:
         for kind in self.save:
             check_choice("thing to save", kind, KINDS)
         if self.all and self.table:
-            raise UserError("--all takes every table: drop it or --table")
+            raise UserError("--all runs every table: leave out --all or --table")
         if self.timeout is not None and self.engine == "in-process":
-            raise UserError("--timeout needs another engine than in-process, which cannot stop a cell")
+            raise UserError("the in-process engine cannot stop a cell: use --timeout with another --engine")
         if self.slurm_config is not None and self.engine != "slurm":
             raise UserError("--slurm-config needs --engine slurm")

@@ -35,9 +35,8 @@ def _clients(dataset: Dataset, key: str) -> tuple[np.ndarray, np.ndarray]:
     if key not in dataset.attributes:
         known = ", ".join(sorted(dataset.attributes)) or "none"
         raise UserError(
-            f"{dataset.name} has no attribute {key!r}: set key to one that it has ({known}), or give every"
-            " node of a graph of your own a short text or a whole number of that name (in tables, whose"
-            f" numbers are features, a column attribute_{key})"
+            f"{dataset.name} has no attribute {key!r}: set key to one of its own ({known}), or give each node"
+            f" a short text or a whole number of that name (in tables, a column attribute_{key})"
         )
     held = dataset.attributes[key]
     kept = valued(held)

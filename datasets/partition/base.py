@@ -115,7 +115,7 @@ def clients_from(given: Any, names: Sequence[Any] | None = None) -> np.ndarray:
         given, count = dict(pairs), len(pairs)
         if count > len(given):
             raise UserError(
-                "a node is in two of the sets: give a datasets.Partition where clients share nodes"
+                "a node is in two of the sets: for clients that overlap give a datasets.Partition"
             )
     if isinstance(given, Mapping):
         nodes = range(len(given)) if names is None else names
@@ -155,8 +155,8 @@ def of_component(dataset: Dataset, assignment: np.ndarray, called: str) -> np.nd
         return assignment
     if lost := sorted(set(assignment.tolist()) - set(assignment[component].tolist()) - {-1}):
         raise UserError(
-            f"client {lost[0]} in {called} has nodes outside the largest component of {dataset.name} alone,"
-            " which is all that is taken: set largest_component=false, or leave the client out"
+            f"all nodes of client {lost[0]} in {called} lie outside the largest component of {dataset.name},"
+            " which alone is used: set largest_component=false or leave the client out"
         )
     return assignment[component]
 
@@ -193,7 +193,7 @@ def as_partition(
             )
         if int(part[0]) < 0 or int(part[-1]) >= nodes:
             raise UserError(
-                f"{scheme} gives client {client} a node outside 0…{nodes - 1}: is it another graph's?"
+                f"{scheme} gives client {client} a node outside 0…{nodes - 1}: give clients of this graph"
             )
         if (part[1:] == part[:-1]).any():
             raise UserError(f"{scheme} gives client {client} the same node twice: list each node once")

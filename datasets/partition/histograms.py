@@ -33,9 +33,7 @@ def merged(scheme: str, dataset: Dataset, groups: np.ndarray, clients: int, seed
     from sklearn.exceptions import ConvergenceWarning
 
     if not dataset.classes:
-        raise UserError(
-            f"{scheme} goes by labels, and no node of {dataset.name} has one: take another scheme"
-        )
+        raise UserError(f"{scheme} needs labels, but no node of {dataset.name} has one: use another scheme")
     table = histograms(groups, dataset.labels.numpy(), dataset.classes)
     if (different := len(np.unique(table, axis=0))) < clients:
         raise UserError(

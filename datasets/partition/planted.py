@@ -25,9 +25,9 @@ def partition(dataset: Dataset, clients: int, seed: int) -> np.ndarray:
     planted = None if generator is None or generator.planted is None else generator.planted()
     if planted is None or len(planted) != dataset.nodes:
         made = [each for each in GENERATORS if GENERATORS[each].planted is not None]
-        raise UserError(f"{dataset.name} is not made of clients: take one of {', '.join(made)}")
+        raise UserError(f"{dataset.name} has no planted clients: use one of {', '.join(made)}")
     if clients != planted.max() + 1:
         raise UserError(
-            f"{dataset.name} is made of {planted.max() + 1} clients: ask for that many, not {clients}"
+            f"{dataset.name} has {planted.max() + 1} planted clients: ask for that many, not {clients}"
         )
     return planted

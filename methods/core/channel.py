@@ -138,10 +138,10 @@ class Channel:
     def refuse(self, refused: bool) -> None:
         """Raises UserError if what the uplink is to do cannot be done to the method's messages."""
         if refused and self.uplink is not None:
-            beside = "and nothing beside them, " if self.private else ""
+            only = "only models, and sends them" if self.private else "models"
             raise UserError(
-                f"{self.uplink.settings} acts on models that are sent as FedAvg sends them, {beside}and this "
-                "method sends something else, or nothing: leave it out, or take another method"
+                f"{self.uplink.settings} needs a method that sends {only} as FedAvg does: leave it out, or "
+                "use another method"
             )
 
     def _size(self, message: Message, who: Tensor, listed: int) -> int:

@@ -64,8 +64,8 @@ class Attendance:
         if schedule.stragglers and schedule.local_epochs > 1 and not fewer.any():
             most = int((epochs > 0).sum(axis=1).max())
             raise UserError(
-                f"stragglers={schedule.stragglers:g} of the {most} clients of a round is none: raise it above"
-                f" {0.5 / most:.2g}, or let more clients take part"
+                f"stragglers={schedule.stragglers:g} gives no straggler among {most} clients a round: "
+                f"raise it above {0.5 / most:.2g} or raise participation"
             )
         return cls(torch.from_numpy(epochs), torch.from_numpy(rates))
 

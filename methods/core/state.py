@@ -54,7 +54,7 @@ class State:
                 if before.get(name) != mark:
                     kind = type(self._parts[part]).__name__
                     raise UserError(
-                        f"{kind}.{name} changes and no class names it: put it into client_state, "
+                        f"{kind}.{name} changes but no class declares it: name it in client_state, "
                         "server_state or, if every round makes it anew, transient"
                     )
         return {"draws": draws()} | {name: saved(part) for name, part in self._parts.items()}

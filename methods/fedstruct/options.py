@@ -75,14 +75,14 @@ class FedStructOptions(Options):
         """Raises UserError for variants that no version or network has."""
         super().__post_init__()
         if self.version == "a" and (self.pruning or self.private):
-            raise UserError("pruning and private are variants of FedStruct's version b: add version=b")
+            raise UserError("pruning and private need FedStruct's version b: add version=b")
         if self.version == "b" and self.network != "decoupled":
             raise UserError("FedStruct's version b needs the decoupled network: drop network=graphsage")
         if self.transform == "none" and (self.features != "h2v" or self.network != "decoupled"):
             raise UserError("transform=none is for Hop2Vec on the decoupled network: drop it")
         if self.private and self.features == "h2v" and self.transform == "mlp":
             raise UserError(
-                "appendix L.1 has Hop2Vec without g: add transform=none to private, or features=deg"
+                "private Hop2Vec needs transform=none (appendix L.1): add it, or use features=deg"
             )
         if not 2 <= self.context <= self.walk_length:
             raise UserError(f"fedstruct's context must be 2 to walk_length, {self.walk_length}")

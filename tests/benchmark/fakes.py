@@ -90,13 +90,6 @@ def logged_run(cell: Cell) -> Record:
     return slow_run(cell)
 
 
-def endless_run(cell: Cell) -> Record:
-    """Seed 1 does not end."""
-    while cell.seed == 1:
-        time.sleep(1)
-    return quick_run(cell)
-
-
 def loud_run(cell: Cell) -> Record:
     """Says something in all the ways there are; seed 1 fails."""
     print("on standard output")
@@ -106,13 +99,7 @@ def loud_run(cell: Cell) -> Record:
     return failed(cell, "it broke", "Traceback: here") if cell.seed == 1 else quick_run(cell)
 
 
-def log_removing_run(cell: Cell, results: Path) -> Record:
-    """Somebody tidies up while it runs."""
-    (results / "logs" / f"{cell.key}.log").unlink()
-    return quick_run(cell)
-
-
-def disk_filling_run(cell: Cell, results: Path) -> Record:
+def disk_filling_run(cell: Cell) -> Record:
     """From here on its process can write to no file; what it printed waits to be written."""
     print("on standard output", end="")
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -144,18 +131,13 @@ def torn_serve(channel: Connection, work: RunCell, threads: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def thread_run(cell: Cell) -> Record:
-    """A record that reports the thread limits it ran under."""
+def limits_run(cell: Cell) -> Record:
+    """A record of the thread limits under which it ran, and whether interrupts were held."""
     import torch
 
-    threads = {"torch": torch.get_num_threads(), "variable": os.environ.get("OMP_NUM_THREADS")}
-    return make_record(cell, extras=threads)
-
-
-def signal_run(cell: Cell) -> Record:
-    """A record that reports whether its process was started without interrupts."""
     held = signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    return make_record(cell, extras={"held": held})
+    threads = {"torch": torch.get_num_threads(), "variable": os.environ.get("OMP_NUM_THREADS")}
+    return make_record(cell, extras={**threads, "held": held})
 
 
 def append_many(folder: Path, start: Barrier) -> None:

@@ -17,7 +17,6 @@ import pandas
 import pytest
 from torch import Tensor, nn
 
-import fedsub
 from fedsub import Results, datasets, results, run, tune
 from fedsub.benchmark.execution.artifacts import folder_of
 from fedsub.benchmark.execution.callbacks import Round, Stop
@@ -65,13 +64,6 @@ def test_the_code_of_the_guide_runs_as_printed(
     assert list(table.pivot("method", "dataset").index) == ["fedavg", "my-method"]
 
 
-def test_a_frame_has_the_figures_that_a_method_reports() -> None:
-    record = make_record(make_cell(), extras={"epsilon": 6.5, "test_by_client": [1.0, 2.0]})
-    frame = Results((record,)).frame()
-    assert frame["extras.epsilon"].tolist() == [6.5]
-    assert "extras.test_by_client" not in frame
-
-
 def test_a_frame_has_a_row_a_record_and_curves_one_an_evaluation() -> None:
     table = run(dataset=GRAPH, method=["fedavg", "fedprox[mu=0.5]"], seeds=2, **SMALL)
     frame, curves = table.frame(), table.curves()
@@ -89,12 +81,6 @@ def test_a_frame_has_a_row_a_record_and_curves_one_an_evaluation() -> None:
     assert numbers.loc["fedavg", (GRAPH, "std")] == pytest.approx(own.std())
     assert table.pivot().loc["fedavg", GRAPH] == f"{own.mean():.2f} ± {own.std():.2f}"
     assert f"{own.mean():.2f} ± {own.std():.2f}" in table._repr_html_()
-
-
-def test_what_was_run_differently_is_never_averaged() -> None:
-    table = run(dataset=GRAPH, clients=[2, 3], method="fedavg", rounds=1, hidden=8)
-    assert table.pivot().index.names == ["method", "clients"]
-    assert len(table.pivot()) == 2
 
 
 def test_the_page_on_studies_runs_as_printed(
@@ -223,34 +209,20 @@ def test_graphs_and_partitions_may_be_objects() -> None:
     ("given", "said"),
     [
         ({"method": "fedavgg"}, "unknown method 'fedavgg': did you mean fedavg"),
-        ({"dataset": "coraa"}, "unknown dataset 'coraa': did you mean cora"),
-        ({"partition": "mets"}, "unknown partition scheme 'mets': did you mean metis"),
         ({"roundz": 3}, "unknown setting 'roundz': did you mean rounds"),
-        ({"backbone": "gnc"}, "unknown backbone 'gnc': did you mean sgc, gcn"),
         ({"clients": 0}, "clients must be a whole number of at least 1"),
-        ({"clients": 2.0}, "clients must be a whole number of at least 1"),
-        ({"seeds": 0}, "seeds is how many"),
-        ({"seeds": 1.5}, "seeds is how many"),
+        ({"seeds": 0}, "seeds must be a count"),
         ({"seeds": 2025112}, "seeds must be at most 10000 numbers from 0 to 999999999"),
-        ({"seeds": 10**30}, "seeds must be at most"),
-        ({"seeds": [10**30]}, "seeds must be at most"),
-        ({"seeds": ["0"]}, "seeds is how many"),
-        ({"seeds": "03"}, "seeds is how many"),
-        ({"seeds": []}, "seeds is how many"),
-        ({"method": []}, "an empty list chooses nothing"),
-        ({"threads": 0}, "threads must be a whole number of at least 1"),
+        ({"seeds": []}, "seeds must be a count"),
+        ({"method": []}, "an empty list selects nothing"),
         ({"workers": 0}, "workers must be a whole number of at least 1"),
-        ({"workers": "2"}, "workers must be a whole number of at least 1"),
         ({"save": "model"}, "save needs results"),
-        ({"save": 7, "results": "x"}, "unknown thing to save '7'"),
         ({"save": "modle", "results": "x"}, "unknown thing to save 'modle': did you mean model"),
         ({"checkpoint": -3}, "checkpoint must be a number of seconds"),
         ({"callbacks": print}, "callbacks must be a list of functions"),
-        ({"callbacks": ["print"]}, "callbacks must be a list of functions"),
         ({"leavers": "7@1"}, "clients are numbered from 0 to 1"),
         ({"rounds": "x"}, "^run: key 'rounds'"),
         ({"dataset": 7}, "a graph cannot be a int"),
-        ({"method": int}, "a method cannot be"),
         ({"partition": "metis", "method": type("Bare", (FedAvg,), {})}, "put @register"),
     ],
 )
@@ -288,11 +260,6 @@ def test_a_network_is_a_class_a_function_or_a_path(tmp_path: Path) -> None:
         run(dataset=GRAPH, method="local", backbone=3, **SMALL)
 
 
-def test_numpys_whole_numbers_are_whole_numbers() -> None:
-    table = run(dataset=GRAPH, method="local", **{**SMALL, "clients": np.int64(2), "seeds": np.int64(1)})
-    assert [record.cell.clients for record in table.records] == [2]
-
-
 def test_a_failed_cell_is_said_and_the_others_stay() -> None:
     @register("stumbling", title="", paper="")
     class Stumbling(FedAvg):
@@ -321,11 +288,6 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_help_says_how_to_start() -> None:
-    assert "from fedsub import run, results" in (fedsub.__doc__ or "")
-    assert {"run", "results", "Results", "load", "partition", "UserError"} <= set(dir(fedsub))
-
-
 def test_an_empty_folder_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no records"):
         results(tmp_path)
@@ -347,7 +309,7 @@ def test_an_array_may_have_the_clients_of_all_nodes_of_the_graph(tmp_path: Path)
     assert len(found) == 2
     assert found[0] == found[1]
     client[~taken] = 2
-    with pytest.raises(UserError, match="client 2 in the array that was given has nodes outside the largest"):
+    with pytest.raises(UserError, match="client 2 in the array that was given lie outside the largest"):
         run(**given, partition=client)
 
 
@@ -387,11 +349,6 @@ def test_a_list_of_values_is_a_grid() -> None:
     ]
     (one,) = run(dataset=GRAPH, method="local", clients=2, rounds=1, seeds=1, hidden=[8, 4])
     assert one.cell.architecture.hidden == (8, 4)
-
-
-def test_a_usual_spelling_is_answered_with_ours() -> None:
-    with pytest.raises(UserError, match="unknown setting 'lr': it is called learning_rate here"):
-        run(dataset=GRAPH, method="local", lr=0.1)
 
 
 def test_finished_cells_are_told_unless_it_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:

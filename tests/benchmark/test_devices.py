@@ -1,11 +1,8 @@
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
 
-from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.machine import check_device, describe_device
 from fedsub.datasets.errors import UserError
 
@@ -15,10 +12,6 @@ def _one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Played GPU")
-
-
-def test_the_cpu_needs_nothing() -> None:
-    check_device("cpu", "dgl")
 
 
 @pytest.mark.parametrize("device", ["tpu", "cuda:x", "meta"])
@@ -45,9 +38,3 @@ def test_a_run_says_what_carries_its_messages(monkeypatch: pytest.MonkeyPatch) -
     assert describe_device("cuda", "auto") == "cuda: Played GPU; messages pass through torch's CSR kernels"
     monkeypatch.setattr("fedsub.methods.stacked.propagation.dgl_runs_on", lambda device: True)
     assert describe_device("cuda", "dgl").endswith("DGL's kernels")
-
-
-def test_workers_are_one_a_core_and_one_on_a_gpu() -> None:
-    assert 1 <= parse([]).request.workers <= (os.cpu_count() or 1)
-    assert parse(["--device", "cuda"]).request.workers == 1
-    assert parse(["--device", "cuda", "--workers", "3"]).request.workers == 3

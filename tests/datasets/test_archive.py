@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +27,6 @@ def tiny(features: object = formats.SPARSE) -> RawGraph:
     [
         (formats.DENSE, np.uint8),
         (formats.DENSE + 0.25, np.float32),
-        (formats.DENSE * 1000, np.float32),
         (-formats.DENSE, np.float32),
         (formats.DENSE > 0, np.uint8),
     ],
@@ -63,11 +61,8 @@ def test_published_splits_and_attributes_survive(tmp_path: Path):
     [
         ({"split_test": None}, "'split_test' is missing"),
         ({"split_test": formats.MASKS[2, :, 1:]}, "its split masks are not true or false for each of 12"),
-        ({"split_test": formats.MASKS[2, :4]}, "its split masks"),
-        ({"split_test": formats.MASKS[2].astype(float)}, "its split masks"),
         ({"split_test": formats.MASKS[1]}, "gives a node two roles"),
         ({"attribute_x": np.arange(3)}, "its attribute x is not one integer or text per node"),
-        ({"attribute_x": np.ones(formats.NODES)}, "its attribute x"),
         ({"attribute_x": np.array([None] * formats.NODES)}, "'attribute_x' is damaged or holds objects"),
     ],
 )
@@ -87,15 +82,6 @@ def test_half_precision_stays_so(tmp_path: Path):
     raw, _ = read_archive(tmp_path / "tiny.npz")
     assert raw.features.dtype == np.float16
     np.testing.assert_array_equal(raw.features, features)
-
-
-def test_half_precision_in_a_sparse_matrix_becomes_single(tmp_path: Path):
-    path = tmp_path / "tiny.npz"
-    write_archive(path, tiny(), {})
-    with np.load(path) as content:
-        arrays = {**content, "feat_data": formats.SPARSE.data.astype(np.float16)}
-    np.savez(path, **arrays)
-    np.testing.assert_array_equal(read_archive(path)[0].features.toarray(), formats.DENSE)
 
 
 @settings(max_examples=25)
@@ -126,7 +112,7 @@ def test_more_classes_than_a_short_integer_holds_survive(tmp_path: Path):
     assert np.array_equal(read_archive(tmp_path / "many.npz")[0].labels, labels)
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_any_flipped_byte_is_noticed_or_harmless(tmp_path_factory, data: st.DataObject):
     path = tmp_path_factory.mktemp("flip") / "tiny.npz"
@@ -142,15 +128,6 @@ def test_any_flipped_byte_is_noticed_or_harmless(tmp_path_factory, data: st.Data
     else:
         np.testing.assert_array_equal(raw.features.toarray(), formats.DENSE)
         np.testing.assert_array_equal(raw.labels, formats.LABELS)
-
-
-def test_an_archive_without_features_is_told_so(tmp_path: Path):
-    path = tmp_path / "tiny.npz"
-    write_archive(path, tiny(), {})
-    with np.load(path) as content:
-        np.savez(path, **{name: content[name] for name in content if not name.startswith("feat")})
-    with pytest.raises(UserError, match="the array 'feat' is missing"):
-        read_archive(path)
 
 
 @pytest.mark.parametrize("length", [0, 1, 30, 500, -1])
@@ -203,27 +180,14 @@ def test_pickled_content_is_not_loaded(tmp_path: Path):
             {"feat_shape": np.array([-1, 3]), "feat_indptr": np.zeros(0, dtype=int)},
             r"claims the shape \[-1, 3\]",
         ),
-        ({"feat_shape": np.array([12, np.nan])}, "claims the shape"),
-        ({"feat_shape": np.array(["12", "x"])}, "claims the shape"),
-        ({"feat_shape": np.array([12, -5])}, "claims the shape"),
-        ({"feat_shape": np.array([12, 2**62])}, "claims the shape"),
         ({"feat_shape": np.array([12, 2**64 - 1], dtype=np.uint64)}, "claims the shape"),
         ({"feat_indptr": np.array([0, 2**63 - 1, -2, *[20] * 9, formats.SPARSE.nnz])}, "row pointers"),
-        ({"feat": np.array(1.0)}, "not one row per node"),
         ({"feat": np.full((12, 2), 1e300)}, "not finite|single precision"),
         ({"feat_data": np.full(formats.SPARSE.nnz, np.nan)}, "not finite|single precision"),
         ({"feat": np.ones(12)}, "not one row per node"),
-        ({"label": np.array(3)}, "one integer per node"),
         ({"label": np.array([2**50, *[0] * 11])}, "at most 12 classes"),
-        ({"label": np.array([2**64 - 1, *[0] * 11], dtype=np.uint64)}, "at most 12 classes"),
-        ({"edge_dst": np.full(14, np.nan)}, "integer lists"),
         ({"edge_dst": np.full(14, 1.9)}, "integer lists"),
-        ({"edge_dst": np.full(14, "1")}, "integer lists"),
-        ({"edge_src": np.full(14, 1.9)}, "integer lists"),
-        ({"edge_dst": np.full(14, 2**64 - 1, dtype=np.uint64)}, "outside its 12 nodes"),
-        ({"edge_src": np.array(0), "edge_dst": np.array(0)}, "integer lists"),
         ({"meta": np.array("[1]")}, "not a JSON object"),
-        ({"meta": np.array("{")}, "not JSON"),
     ],
 )
 def test_parts_that_do_not_fit(tmp_path: Path, change: dict[str, np.ndarray], reason: str):
@@ -242,10 +206,7 @@ NUMBERS = st.one_of(
 )
 
 
-PAIRS = st.lists(st.lists(NUMBERS, min_size=2, max_size=2))
-
-
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(
     key=st.sampled_from(
         ["feat", "feat_data", "feat_indices", "feat_indptr", "feat_shape", "edge_src", "edge_dst", "label"]
@@ -286,12 +247,6 @@ def test_failed_write_keeps_the_old_archive(tmp_path: Path):
         write_archive(path, tiny(), {"version": object()})
     assert read_archive(path)[1] == {"version": 1}
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_meta_is_readable_json(tmp_path: Path):
-    write_archive(tmp_path / "tiny.npz", tiny(), {"nodes": 12})
-    with np.load(tmp_path / "tiny.npz", allow_pickle=False) as content:
-        assert json.loads(str(content["meta"])) == {"nodes": 12}
 
 
 def test_features_take_the_faster_form():

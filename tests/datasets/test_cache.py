@@ -91,11 +91,3 @@ class TestCache:
         with file.open("wb") as handle:
             np.savez(handle, values=np.array([{}] * 6, dtype=object))
         assert remember("structure", "x", self.graph, {}, lambda: np.ones((6, 2))).all()
-
-    def test_an_unwritable_folder_is_no_reason_to_fail(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        blocked = tmp_path / "file"
-        blocked.write_text("")
-        monkeypatch.setenv("FEDSUB_CACHE", str(blocked))
-        assert remember("structure", "x", self.graph, {}, lambda: np.ones((6, 2))).all()

@@ -134,12 +134,6 @@ def test_edges_inside_classes_go_and_those_between_stay(share: float, seed: int)
     assert len(inside) - len(left) == 2 * round(share * len(inside) / 2)
 
 
-def test_nodes_without_a_label_are_no_class() -> None:
-    full = small_dataset()
-    dataset = replace(full, labels=torch.full_like(full.labels, -1))
-    assert edges(weakened(dataset, Quality(class_edges_removed=1.0), 0)) == edges(dataset)
-
-
 @given(share=shares, seed=seeds, stratified=st.booleans())
 @settings(max_examples=10)
 def test_a_share_of_the_training_labels_is_kept(share: float, seed: int, stratified: bool) -> None:

@@ -73,12 +73,6 @@ def test_metis_does_not_draw_where_it_does_not_coarsen(dataset: Dataset) -> None
     assert len(fingerprints(bisected)) == len(SEEDS)
 
 
-def test_a_file_draws_nothing(dataset: Dataset, tmp_path: Path) -> None:
-    np.save(tmp_path / "clients.npy", np.arange(dataset.nodes) % CLIENTS)
-    scheme = f"file[path={tmp_path / 'clients.npy'}]"
-    assert len(fingerprints([partition(dataset, scheme, CLIENTS, seed) for seed in SEEDS])) == 1
-
-
 @pytest.mark.parametrize(
     "split", [SPELT.get(name, name) for name in splits.SCHEMES.built_in() if name not in READ]
 )
@@ -102,14 +96,6 @@ class TestSplits:
         assert self.drawn(dataset, split, "metis", 5, 3) == self.drawn(dataset, split, "metis", 5, 3)
 
 
-@pytest.mark.parametrize("split", ["ratio", SPELT["per-class"]])
-def test_copies_of_a_node_share_its_role(split: str, dataset: Dataset) -> None:
-    parts = partition(dataset, "metis-overlapping", 10, 0)
-    made = make_split(dataset.labels, parts, split, 0, dataset.classes)
-    for mask in (made.train, made.validation, made.test):
-        assert not set(parts.origin[mask]) & set(parts.origin[~mask])
-
-
 def small_graph(name: str, seed: int) -> Dataset:
     """A generated graph, as small as its kind allows."""
     for setting in (FEDPUB_FIGURE_1, FEDPUB_FIGURE_3):
@@ -127,14 +113,6 @@ def test_ten_seeds_give_ten_generated_graphs(name: str) -> None:
         [each.labels for each in drawn],
     ):
         assert len({part.numpy().tobytes() for part in parts}) == len(SEEDS)
-
-
-def test_what_changed_its_draws_says_so() -> None:
-    changed = {"kmeans", "metis", "metis-imbalanced", "metis-overlapping"}
-    assert {name: SCHEMES.version(name) for name in SCHEMES.built_in()} == {
-        name: 2 if name in changed else 1 for name in SCHEMES.built_in()
-    }
-    assert all(splits.SCHEMES.version(name) == 2 for name in splits.SCHEMES.built_in() if name not in READ)
 
 
 @pytest.mark.parametrize(

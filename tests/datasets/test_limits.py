@@ -55,18 +55,6 @@ def test_what_is_outside_its_limit_is_refused_by_name(values: dict[str, Any], se
         Everything(**values)
 
 
-def test_a_type_that_cannot_be_resolved_is_named() -> None:
-    @dataclass
-    class Foreign:
-        rate: Missing  # type: ignore[name-defined]  # noqa: F821
-        share: Share = 2.0
-
-    with pytest.raises(
-        UserError, match=r"the type 'Missing' of .*Foreign's rate cannot be resolved .*import"
-    ):
-        check_limits("", Foreign(1.0))
-
-
 @pytest.mark.parametrize(
     ("taker", "given"),
     [

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -67,59 +65,10 @@ def test_the_ten_splits_come_with_the_heterophilous_graphs(tmp_path: Path):
     assert heterophilous.parse(files).official is None
 
 
-def test_gnn_benchmark_with_dotted_names(tmp_path: Path):
-    assert_is_the_graph(gnn_benchmark.parse(formats.write_gnn_benchmark(tmp_path / "tiny.npz", dotted=True)))
-
-
-def test_labels_stored_as_objects_are_not_unpickled(tmp_path: Path):
-    files = formats.write_gnn_benchmark(tmp_path / "tiny.npz")
-    with np.load(files[""], allow_pickle=True) as content:
-        arrays = dict(content)
-    arrays["labels"] = formats.LABELS.astype(object)
-    np.savez(files[""], **arrays)
-    with pytest.raises(MalformedFileError, match=r"'labels' is damaged or holds objects"):
-        gnn_benchmark.parse(files)
-
-
-def test_missing_array_is_named(tmp_path: Path):
-    np.savez(tmp_path / "tiny.npz", node_features=formats.DENSE, edges=np.zeros((1, 2), dtype=int))
-    with pytest.raises(MalformedFileError, match="'node_labels' is missing"):
-        heterophilous.parse({"": tmp_path / "tiny.npz"})
-
-
-def test_am_gcn_labels_written_as_floats(tmp_path: Path):
-    assert_is_the_graph(am_gcn.parse(formats.write_am_gcn(tmp_path / "tiny.zip", float_labels=True)))
-
-
-def test_am_gcn_writes_no_member_anywhere(tmp_path: Path):
-    folder = tmp_path / "inner" / "most"
-    folder.mkdir(parents=True)
-    am_gcn.parse(formats.write_am_gcn(folder / "tiny.zip"))
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [folder / "tiny.zip"]
-
-
-def test_am_gcn_ragged_rows(tmp_path: Path):
-    path = tmp_path / "tiny.zip"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("t.edge", "0 1\n")
-        archive.writestr("t.label", "0\n1\n")
-        archive.writestr("t.feature", "0 1 0\n0 1\n")
-    with pytest.raises(MalformedFileError, match="differ in length"):
-        am_gcn.parse({"": path})
-
-
-def test_graphsaint_with_a_class_missing(tmp_path: Path):
-    files = formats.write_graphsaint(tmp_path / "flickr.zip", {"class_map.json": b'{"0": 1, "7": 2}'})
-    with pytest.raises(MalformedFileError, match="nodes that do not exist"):
-        graphsaint.parse(files)
-
-
 @pytest.mark.parametrize(
     ("member", "content", "reason"),
     [
         ("class_map.json", b"[1, 2]", "its members are not GraphSAINT's"),
-        ("class_map.json", b"{", "its members are not GraphSAINT's"),
-        ("feats.npy", b"no array", "its members are not GraphSAINT's"),
         ("adj_full.npz", b"PK no archive", "its npz member is damaged"),
     ],
 )
@@ -139,26 +88,12 @@ def test_members_that_unpack_to_too_much_are_not_read(
         parse(files)
 
 
-def test_an_npz_inside_a_zip_that_unpacks_to_too_much_is_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    stored = io.BytesIO()
-    np.savez_compressed(stored, data=np.zeros(10**5), indices=[], indptr=[], shape=[])
-    files = formats.write_graphsaint(tmp_path / "flickr.zip", {"adj_full.npz": stored.getvalue()})
-    monkeypatch.setattr("fedsub.datasets.loaders.raw.MAXIMUM_MEMBER_BYTES", 10**5)
-    with pytest.raises(MalformedFileError, match=r"its member data\.npy claims 800128 bytes"):
-        graphsaint.parse(files)
-
-
 @pytest.mark.parametrize(
     ("field", "value", "reason"),
     [
         ("labels", [0] * 11, "12 feature rows but 11 labels"),
-        ("labels", [-1] * 12, "a label is negative"),
         ("links", [[99]] + [[]] * 11, "outside its 12 nodes"),
-        ("links", 7, "not the JSON of Wiki-CS"),
         ("features", [[float("nan")]] * 12, "not finite"),
-        ("features", "text", "not the JSON of Wiki-CS"),
     ],
 )
 def test_inconsistent_content_is_refused(tmp_path: Path, field: str, value: object, reason: str):

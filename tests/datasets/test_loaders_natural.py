@@ -63,12 +63,8 @@ def test_twitch(tmp_path: Path) -> None:
     ("file", "text", "said"),
     [
         ("DE/musae_DE_edges.csv", "from,to\n0,7\n", r"DE_edges.csv: it has a number outside 0…2"),
-        ("DE/musae_DE_edges.csv", "from,to\n0\n", "DE_edges.csv: not MUSAE's"),
         ("FR/musae_FR_features.json", '{"0": [3170]}', r"FR_features.json: it has a number outside 0…3169"),
-        ("FR/musae_FR_features.json", '{"0": [1', "FR_features.json: not MUSAE's"),
-        ("FR/musae_FR_features.json", "[1]", "FR_features.json: not MUSAE's"),
         ("FR/musae_FR_target.csv", "id,mature\n1,True\n", "FR_target.csv: not MUSAE's"),
-        ("FR/musae_FR_target.csv", "", "FR_target.csv: not MUSAE's"),
     ],
 )
 def test_damaged_files_of_twitch_are_named(file: str, text: str, said: str, tmp_path: Path) -> None:
@@ -113,7 +109,6 @@ def test_facebook(tmp_path: Path) -> None:
     [
         ({"local_info": np.zeros((9, 7))}, "not one row for each person"),
         ({"local_info": np.array([["a"] * 7] * 150)}, "local_info is no matrix of numbers"),
-        ({"A": np.zeros((150, 150))}, "not one row for each person"),
     ],
 )
 def test_damaged_files_of_facebook_are_named(changed: dict[str, Any], said: str, tmp_path: Path) -> None:

@@ -102,13 +102,6 @@ def test_hostile_pickle_is_refused_and_not_run(tmp_path: Path, function: object)
     assert not witness.exists()
 
 
-def test_object_arrays_are_refused(tmp_path: Path):
-    files = formats.write_planetoid(tmp_path, test=[8, 9, 10, 11], start=8)
-    files["ally"].write_bytes(formats.python2_pickle(np.array([[1, None]], dtype=object)))
-    with pytest.raises(MalformedFileError, match="numbers"):
-        parse(files)
-
-
 @pytest.mark.parametrize("part", ["allx", "ally", "tx", "ty", "graph", "test.index"])
 @pytest.mark.parametrize("damage", ["truncated", "garbage"])
 def test_damaged_parts_name_the_file(tmp_path: Path, part: str, damage: str):
@@ -126,13 +119,8 @@ ONE_HOT = np.eye(formats.CLASSES, dtype=np.int32)[formats.LABELS]
     ("part", "content", "reason"),
     [
         ("ally", formats.LABELS[:8], "one column per class"),
-        ("ally", np.array(1), "one column per class"),
-        ("ally", ONE_HOT[:8, :, None], "one column per class"),
-        ("ty", np.zeros(4), "one column per class"),
         ("ty", ONE_HOT[8:, :2], "2 classes where ally has 3"),
         ("allx", np.ones((8, 5, 1)), r"shape \(8, 5, 1\) where a matrix"),
-        ("allx", np.array(1.0), "where a matrix"),
-        ("tx", np.ones(5), "where a matrix"),
         ("tx", np.ones((4, 6)), "do not continue"),
         ("tx", np.full((4, 5), 1e300), "not finite|single precision"),
     ],
@@ -144,20 +132,7 @@ def test_parts_of_another_shape(tmp_path: Path, part: str, content: np.ndarray, 
         parse(files)
 
 
-def test_dense_parts_are_as_good(tmp_path: Path):
-    files = formats.write_planetoid(tmp_path, test=[8, 9, 10, 11], start=8)
-    files["allx"].write_bytes(formats.python2_pickle(formats.DENSE[:8]))
-    np.testing.assert_array_equal(parse(files).features.toarray(), formats.DENSE)
-
-
-def test_a_test_index_beyond_64_bits(tmp_path: Path):
-    files = formats.write_planetoid(tmp_path, test=[8, 9, 10, 11], start=8)
-    files["test.index"].write_text("8\n9\n10\n99999999999999999999\n")
-    with pytest.raises(MalformedFileError, match="not a list of integers"):
-        parse(files)
-
-
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(
     part=st.sampled_from(["allx", "ally", "tx", "ty"]),
     content=arrays(
@@ -174,12 +149,3 @@ def test_any_array_as_a_part_is_refused_or_a_graph(tmp_path_factory, part: str, 
         return
     assert raw.features.shape == (12, 5)
     assert len(raw.labels) == 12
-
-
-def test_matrix_parts_must_fit(tmp_path: Path):
-    files = formats.write_planetoid(tmp_path, test=[8, 9, 10, 11], start=8)
-    broken = formats.SPARSE[:8].copy()
-    broken.indices[0] = 99
-    files["allx"].write_bytes(formats.python2_pickle(broken))
-    with pytest.raises(MalformedFileError, match="outside its 5 columns"):
-        parse(files)

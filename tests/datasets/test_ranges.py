@@ -2,7 +2,7 @@ from dataclasses import dataclass, fields
 
 import pytest
 
-from fedsub.datasets.ranges import Range, ranges_of, tunable
+from fedsub.datasets.ranges import ranges_of, tunable
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,6 @@ def test_a_share_of_a_range_is_a_value(
 ) -> None:
     found = dict(ranges_of(_Options))[name]
     assert tuple(found.at(share) for share in shares) == values
-
-
-def test_a_range_reads_as_words() -> None:
-    assert str(Range(1e-4, 10.0, log=True)) == "0.0001 to 10, log-uniform"
-    assert str(Range(choices=((64, 64), (128,)))) == "64+64, 128"
 
 
 @pytest.mark.parametrize(

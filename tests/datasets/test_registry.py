@@ -16,7 +16,6 @@ from fedsub.datasets.catalogue import DatasetInfo
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.files import user_cache
 from fedsub.datasets.graph import as_scipy
-from fedsub.datasets.loaders import PARSERS
 from fedsub.datasets.loaders.raw import RawGraph
 from fedsub.datasets.summary import summarise
 from tests.datasets import formats
@@ -88,26 +87,6 @@ def test_official_splits_of_published_graphs(data_directory: Path, name: str):
         assert len(np.unique(test, axis=0)) == 10
 
 
-def test_coauthor_features_are_binary_unless_asked(data_directory: Path):
-    counts = registry.load("coauthor_cs[binary=false]", data_directory)
-    binary = registry.load("coauthor_cs", data_directory)
-    assert counts.name == "coauthor_cs[binary=false]"
-    assert as_scipy(counts.features).data.max() > 1
-    assert set(np.unique(as_scipy(binary.features).data)) == {1.0}
-    assert as_scipy(binary.features).nnz == as_scipy(counts.features).nnz
-
-
-def test_every_entry_is_complete():
-    assert len(registry.REGISTRY) == 31
-    for name, info in registry.REGISTRY.items():
-        assert name == info.name
-        assert info.loader in PARSERS
-        assert info.sources
-        assert all(url.startswith(("https://", "http://snap.stanford.edu/")) for url in info.urls)
-        assert info.citation
-        assert info.licence
-
-
 def test_archives_are_found_in_the_given_folder_then_the_environment_then_the_cache(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -128,18 +107,10 @@ def test_absent_graph_without_download_says_how_to_get_it(folder: Path):
         registry.load("tiny", download=False)
 
 
-def test_absent_data_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("FEDSUB_DATA", str(tmp_path / "nowhere"))
-    with pytest.raises(UserError, match=r"nowhere does not exist: name .* with --data or FEDSUB_DATA"):
-        registry.load("cora")
-
-
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
         ({"nodes": 13}, r"tiny\.npz holds 12 nodes where tiny has 13"),
-        ({"undirected_edges": 1300}, r"holds 12 undirected edges where tiny has 1,300"),
-        ({"features": 6}, r"holds 5 features where tiny has 6"),
         ({"classes": 4}, r"holds 3 classes where tiny has 4"),
     ],
 )
@@ -158,18 +129,6 @@ def test_known_incomplete_archive_loads_with_its_note(folder: Path, monkeypatch:
     complete = tiny_info(incomplete_edges=7, incomplete_note="5 edges missing")
     monkeypatch.setitem(registry.REGISTRY, "tiny", complete)
     assert registry.load("tiny", folder).note == ""
-
-
-def test_a_planetoid_graph_with_a_label_missing_is_another_graph(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setitem(registry.REGISTRY, "tiny", tiny_info(loader="planetoid", undirected_edges=20))
-    labels = formats.LABELS.copy()
-    labels[3] = -1
-    raw = RawGraph(formats.SOURCE, formats.TARGET, formats.SPARSE, labels)
-    write_archive(folder / "tiny.npz", raw, {})
-    with pytest.raises(UserError, match="holds 12 undirected edges where tiny has 20"):
-        registry.load("tiny", folder)
 
 
 def test_unknown_names_list_the_nearest():
@@ -204,27 +163,9 @@ def test_archive_by_path(folder: Path):
         registry.load("nowhere.npz")
 
 
-MODULE = """
-from fedsub.datasets.synthetic import CommunityOptions, community
-
-def load(nodes=50):
-    return community(CommunityOptions(nodes=nodes, communities=5))
-"""
-
-
-def test_module_by_path(tmp_path: Path):
-    path = tmp_path / "mine.py"
-    path.write_text(MODULE)
-    assert registry.load(str(path)).nodes == 50
-    assert registry.load(f"{path}[nodes=80]").nodes == 80
-    assert registry.is_available(str(path))
-
-
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("1 +", "cannot be imported"),
-        ("import no_such_package", "cannot be imported"),
         ("x = 1", "has no function load"),
         ("def load():\n    return 3", "returns int"),
         ("def load():\n    return {}['a']", r"load\(\) of .* fails \(KeyError: 'a', mine.py line 2\): mend"),
@@ -232,12 +173,10 @@ def test_module_by_path(tmp_path: Path):
             "import numpy\ndef load():\n    numpy.zeros(2).reshape(3)",
             r"fails \(ValueError: .*py line 3\)",
         ),
-        ("def load(nodes):\n    return 3", r"fails \(TypeError: "),
         (
             "from fedsub.datasets import registry\ndef load():\n    return registry.load('coraa')",
             "^unknown dataset 'coraa'",
         ),
-        (None, "there is no dataset at"),
     ],
 )
 def test_broken_modules(tmp_path: Path, text: str | None, sentence: str):
@@ -248,17 +187,6 @@ def test_broken_modules(tmp_path: Path, text: str | None, sentence: str):
         registry.load(str(path))
 
 
-def test_entry_points(monkeypatch: pytest.MonkeyPatch):
-    entry = importlib.metadata.EntryPoint("theirs", "tests.datasets.plugin:load", registry.PLUGINS.group)
-    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [entry])
-    assert "theirs" in registry.names()
-    assert registry.load("theirs[nodes=60]").nodes == 60
-    absent = importlib.metadata.EntryPoint("theirs", "no_such_package:load", registry.PLUGINS.group)
-    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [absent])
-    with pytest.raises(UserError, match="the plug-in theirs cannot be imported from no_such_package:load"):
-        registry.load("theirs")
-
-
 def test_an_archive_of_ones_own_is_not_to_be_deleted(tmp_path: Path) -> None:
     np.savez(tmp_path / "mine.npz", label=np.zeros(2, dtype=int), feat=np.eye(2))
     with pytest.raises(
@@ -266,3 +194,19 @@ def test_an_archive_of_ones_own_is_not_to_be_deleted(tmp_path: Path) -> None:
         match=r"mine.npz \(the array 'edge_src' is missing\): .* the arrays edge_src",
     ):
         registry.load(str(tmp_path / "mine.npz"))
+
+
+def test_coauthor_features_are_binary_unless_asked(data_directory: Path):
+    counts = registry.load("coauthor_cs[binary=false]", data_directory)
+    binary = registry.load("coauthor_cs", data_directory)
+    assert counts.name == "coauthor_cs[binary=false]"
+    assert as_scipy(counts.features).data.max() > 1
+    assert set(np.unique(as_scipy(binary.features).data)) == {1.0}
+    assert as_scipy(binary.features).nnz == as_scipy(counts.features).nnz
+
+
+def test_entry_points(monkeypatch: pytest.MonkeyPatch):
+    entry = importlib.metadata.EntryPoint("theirs", "tests.datasets.plugin:load", registry.PLUGINS.group)
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [entry])
+    assert "theirs" in registry.names()
+    assert registry.load("theirs[nodes=60]").nodes == 60

@@ -79,7 +79,7 @@ class RayEngine:
                 except ray.exceptions.RayError as error:
                     if isinstance(error, ray.exceptions.LocalRayletDiedError) or not _largest(ray.nodes()):
                         raise UserError(
-                            f"Ray has no node left, {len(pending) + 1} cells that ran are left to run: start "
+                            f"Ray has no node left; {len(pending) + 1} cells did not finish: start "
                             "Ray again and give the same command"
                         ) from error
                     record, may_recover = failed(cell, f"Ray lost the task: {error}"), True

@@ -133,7 +133,7 @@ def run_one(code: PublicCode, checkout: Path, version: str, cell: Cell, python: 
         if (found := Path(folder) / KEPT).exists():
             keep(kept, found.read_bytes())
     if answer["counts"] != written:
-        raise WorkerError(code.name, f"read {answer['counts']} where {written} was written")
+        raise WorkerError(code.name, f"it read {answer['counts']}, but {written} was written")
     return _run(code, version, cell, answer)
 
 

@@ -92,7 +92,7 @@ def compare(cell: PeerCell, python: Path, limits: Limits) -> dict[str, Any]:
                 written = ours.ask({**task, "memory": available_memory(0.5)})["counts"]
                 ready = peer.ask({**task, "memory": available_memory(0.9)})
                 if ready["counts"] != written:
-                    raise WorkerError("peer", f"read {ready['counts']} where {written} was written")
+                    raise WorkerError("peer", f"it read {ready['counts']}, but {written} was written")
                 values |= {name: ready[name] for name in ("versions", "counts")}
                 values["phases"]["round"] = _interleave((ours, peer), limits)
     except WorkerError as error:

@@ -142,16 +142,6 @@ def test_a_command_runs_what_the_figure_is_compared_with(entries: list[Entry]) -
     assert [method for method, _ in of(*share)] == ["gcfl", "fedavg"]
 
 
-def test_a_command_names_the_seeds_that_were_run() -> None:
-    records = [record for record in records_of("fedpub-2", SCORES, *PLACE) if record.cell.seed in (0, 2)]
-    for chosen, seeds in ((records, "0,2,"), (records[1:2], "2,")):
-        entry = next(entry for entry in entries_of(fedpub_2=chosen) if entry.row is not None)
-        assert entry.command.endswith(f"--seeds {seeds}")
-        assert {cell.seed for cell in planned_by(entry).values()} == {
-            int(seed) for seed in seeds.split(",")[:-1]
-        }
-
-
 def test_a_method_that_is_its_baseline_in_every_run_gains_exactly_nothing() -> None:
     scores = {"local": SCORES["local"], "gcfl": SCORES["local"]}
     gain = entry_of(entries_of(fedpub_2=records_of("fedpub-2", scores, *PLACE)), *TABLE_2, "GCFL").gain
@@ -180,16 +170,6 @@ def test_a_whole_model_is_measured_by_what_is_sent() -> None:
         assert {cell.label for cell in planned_by(size).values()} == {"fedavg", size.point["method"]}
 
 
-def test_a_figure_that_differs_says_why() -> None:
-    scores = {**SCORES, "fedpub": (88.0, 88.1, 88.3)}
-    entries = entries_of(fedpub_2=records_of("fedpub-2", scores, *PLACE))
-    found = entry_of(entries, *TABLE_2, "FED-PUB")
-    assert found.cause.startswith("No cause found. ")
-    assert found.gain_cause == ""
-    assert "Cora metis 10 FED-PUB ‡ (+6.59)" in markdown(entries)
-    assert entry_of(entries, *TABLE_2, "Local").cause == ""
-
-
 def test_the_authors_code_stands_beside_our_figures(tmp_path: Path) -> None:
     records = records_of("fedpub-2", SCORES, *PLACE)
     runs = AuthorsRuns(tmp_path, "fedpub")
@@ -205,20 +185,10 @@ def test_the_authors_code_stands_beside_our_figures(tmp_path: Path) -> None:
     boards = [Leaderboard(load_protocol(name), records if name == "fedpub-2" else ()) for name in names()]
     entries = make_entries(boards, theirs)
     # 79.9 − 79 and 80 − 80: mean 0.45, standard error 0.45, t(1) at 95 % 6.3138.
-    assert entry_of(entries, *TABLE_2, "Local").to_dict()["authors"] == {
-        "mean": 79.5,
-        "std": pytest.approx(0.7071),
-        "seeds": 2,
-        "seconds_per_round": 0.5,
-        "verdict": NEEDS_RUNS,
-        "is_ratio": False,
-        "difference": 0.45,
-        "interval": [pytest.approx(-2.3912), pytest.approx(3.2912)],
-        "tolerance": 1.0,
-        "p_differs": None,
-        "seeds_to_decide": None,
-        "reason": "",
-    }
+    found = entry_of(entries, *TABLE_2, "Local").to_dict()["authors"]
+    assert (found["mean"], found["seeds"], found["difference"]) == (79.5, 2, 0.45)
+    assert found["interval"] == pytest.approx([-2.3912, 3.2912], abs=1e-4)
+    assert found["verdict"] == NEEDS_RUNS
     assert entry_of(entries, *TABLE_2, "FedAvg").authors is None
     assert f"ran on the clients of 1 levels (1 {NEEDS_RUNS})" in markdown(entries)
 
@@ -255,21 +225,6 @@ def test_clients_that_are_drawn_once_here_decide_nothing_and_come_second() -> No
     assert "one draw of the clients here" in alone.level.reason
     both = entries_of(fedpub_2_once=once, fedpub_2=records_of("fedpub-2", SCORES, *PLACE))
     assert entry_of(both, *TABLE_2, "FED-PUB").protocol == "fedpub-2"
-
-
-def test_a_row_of_one_seed_draws_nothing_anew() -> None:
-    once = records_of("fedpub-2-once", SCORES, *PLACE)
-    one = {method: scores[:1] for method, scores in SCORES.items()}
-    both = entries_of(fedpub_2_once=once, fedpub_2=records_of("fedpub-2", one, *PLACE))
-    assert entry_of(both, *TABLE_2, "FED-PUB").protocol == "fedpub-2-once"
-
-
-def test_a_figures_own_table_answers_before_a_smaller_one_that_repeats_the_cell() -> None:
-    scores, place = {"fedspray": (88.0, 88.1)}, ("--dataset", "pubmed", "--backbone", "gcn")
-    both = {name: records_of(name.replace("_", "-"), scores, *place) for name in ("fedspray_3", "fedspray_2")}
-    printed = ("FedSpray", "2", "PubMed", "louvain-largest", "7", "FedSpray", "GCN", "accuracy")
-    assert entry_of(entries_of(**both), *printed).protocol == "fedspray-2"
-    assert entry_of(entries_of(fedspray_3=both["fedspray_3"]), *printed).protocol == "fedspray-3"
 
 
 def test_what_is_not_measured_says_why(entries: list[Entry]) -> None:
@@ -327,16 +282,6 @@ def test_a_row_that_deviates_answers_nothing() -> None:
     assert all(entry.row is None for entry in entries_of(fedpub_2=deviating))
 
 
-def test_the_page_counts_by_table_and_groups_what_differs() -> None:
-    scores = {**SCORES, "fedpub": (88.0, 88.1, 88.3)}
-    page = markdown(entries_of(fedpub_2=records_of("fedpub-2", scores, *PLACE)))
-    # 24 of the 144 are on a graph that is not at hand.
-    assert "| FED-PUB, Table 2 | 144 | 120 | 3 | 1 (1 ‡) | 1 (1 ‡) | 0 | 1 (1 ‡) | 2 | 1 | 0 | 1 |" in page
-    (line,) = [line for line in page.splitlines() if "FED-PUB ‡ (+6.59)" in line]
-    assert line.startswith("- No cause found")
-    assert "FED-PUB, 2: 117" in page
-
-
 def test_the_files_are_the_same_for_records_in_any_order(tmp_path: Path) -> None:
     records = records_of("fedpub-2", SCORES, *PLACE)
     leaderboards = [Leaderboard(load_protocol("fedpub-2"), each) for each in (records, records[::-1])]
@@ -351,12 +296,8 @@ def test_the_files_are_the_same_for_records_in_any_order(tmp_path: Path) -> None
         for entry in listed
         if entry["measured"] and entry["method"] == "Local" and entry["table"] == "2"
     )
-    assert found["printed"] == {"mean": 79.94, "std": 0.24, "scale": 1.0, "runs": 3, "drawn_once": True}
-    assert found["measured"] == {"mean": 80.0, "std": 0.1, "seeds": 3}
     assert found["level"]["verdict"] == MATCHES
     assert found["records"] == [record.key for record in records if record.cell.method == "local"]
-    assert (found["cause"], len(found["chosen"]), found["authors"]) == ("", 1, None)
-    assert all(entry["command"] or entry["level"]["reason"] for entry in listed)
 
 
 def test_a_record_that_does_not_hold_the_score_is_not_measured() -> None:

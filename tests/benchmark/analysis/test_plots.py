@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 
 from fedsub.benchmark.analysis.frame import Results
 from fedsub.datasets.errors import UserError
@@ -52,11 +51,6 @@ def test_costs_stand_over_bytes_with_their_front() -> None:
 def test_ranks_are_ordered_by_their_mean() -> None:
     axes = results(*SCORES).plot("ranks")
     assert [label.get_text() for label in axes.get_yticklabels()] == ["fedavg", "local", "fedpub"]
-
-
-def test_given_axes_are_drawn_on() -> None:
-    axes = Figure().subplots()
-    assert results("local").plot("curves", axes) is axes
 
 
 def test_what_cannot_be_drawn_is_a_sentence() -> None:

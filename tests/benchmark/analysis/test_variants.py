@@ -50,15 +50,6 @@ def test_a_trial_gains_over_the_baseline_under_its_own_settings_alone() -> None:
     assert trial.gain == pytest.approx(2.0)
 
 
-def test_a_trial_without_any_baseline_has_no_gain() -> None:
-    alone = {"fedavg": SCORES["fedavg"]}
-    changed = records_of("fedpub-2", {"fedavg": (62.0,)}, *PLACE, "--set", "rounds=7")
-    entries = entries_of(fedpub_2=[*records_of("fedpub-2", alone, *PLACE), *changed])
-    (trial,) = entry_of(entries, *TABLE_2, "FedAvg").trials
-    assert trial.gain is None
-    assert trial.said("gain") == "`rounds=7`: no baseline"
-
-
 def test_rows_that_answer_figures_of_their_own_are_no_trials() -> None:
     """FedStruct's other features are printed rows, as are FED-PUB's other similarities."""
     scores = {"fedstruct[features=deg]": (65.0,), "fedstruct[features=h2v]": (80.0,)}
@@ -89,20 +80,6 @@ def test_a_trial_of_another_table_s_row_stands_beside_the_figures_of_the_same_ru
         gains[entry.figure.place[1], entry.figure.baseline] = trial.gain
     assert gains["1", "local"] == pytest.approx(2.0)
     assert gains["3", "fedavg"] == pytest.approx(-2.0)
-
-
-def test_so_does_one_of_a_row_that_both_tables_have_run() -> None:
-    ran = records_of("fedpub-1", {"local": (70.0,), "fedavg": (74.0,), "fedgnn": (75.0,)}, *PLACE)
-    variant = records_of("fedpub-1", {"fedgnn[rule=similarity]": (72.0,)}, *PLACE)
-    again = records_of("fedpub-3", {"fedavg": (74.0,), "fedgnn": (75.0,)}, *PLACE)
-    entries = entries_of(fedpub_1=[*ran, *variant], fedpub_3=again)
-    found = {
-        entry.figure.place[1]: [trial.changed for trial in entry.trials]
-        for entry in entries
-        if entry.row and entry.figure.place[5] == "FedGNN" and entry.metric == "accuracy"
-    }
-    assert {"1", "3"} <= found.keys()
-    assert all(changed == ["rule=similarity"] for changed in found.values())
 
 
 def test_a_trial_need_not_name_what_is_a_default() -> None:

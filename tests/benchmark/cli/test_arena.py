@@ -6,8 +6,11 @@ from typing import Any
 import pytest
 
 from fedsub.benchmark.records.record import Record
-from fedsub.benchmark.records.search import FINAL_SEEDS, SEARCH_SEEDS
+from fedsub.benchmark.records.search import FINAL_SEEDS, SEARCH_SEEDS, block_of
 from fedsub.benchmark.spec.cell import Cell
+from fedsub.benchmark.spec.plan import make_plan
+from fedsub.benchmark.spec.protocol import ARENA
+from fedsub.benchmark.spec.request import Request
 from tests.benchmark.fakes import failed, make_record, run, tuned_run
 
 SMALL = ("--rounds", "9", "--trials", "3", "--engine", "in-process")
@@ -120,3 +123,16 @@ def test_the_hours_end_between_blocks_and_the_rest_is_left_for_later(log: Path, 
     assert "nothing is told apart" in (tmp_path / "arena.md").read_text()
     both = _arena(tmp_path, "--dataset", *GRAPHS, *given)
     assert both["graphs"] == 2
+
+
+def test_natural_clients_are_blocks_of_their_own() -> None:
+    graphs = ("twitch", "libraries", "facebook_amherst41", "facebook_johns_hopkins55", "cora")
+    plan = make_plan(Request(table=(str(ARENA),), dataset=graphs, method=("local",), seeds=(0,)))
+    assert {(*block_of(cell), cell.largest_component, cell.schedule.rounds) for cell in plan.cells} == {
+        ("twitch", "attribute[key=language]", 7, False, 100),
+        ("libraries", "attribute[key=library]", 3, False, 100),
+        ("facebook_amherst41", "attribute[key=dorm]", 33, False, 100),
+        ("facebook_johns_hopkins55", "attribute[key=dorm]", 39, False, 100),
+        ("cora", "metis", 10, True, 100),
+        ("cora", "louvain", 10, True, 100),
+    }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import sys
 import types
 from pathlib import Path
@@ -11,18 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from rich.console import Console
 
 from fedsub import run
 from fedsub.benchmark.execution.artifacts import Saving
 from fedsub.benchmark.execution.callbacks import MLflow, Round, TensorBoard, WandB
-from fedsub.benchmark.execution.estimate import UNKNOWN_SECONDS, Estimate
-from fedsub.benchmark.execution.progress import GridProgress
 from fedsub.benchmark.execution.runner import attempt
 from fedsub.benchmark.records.record import Record
-from fedsub.benchmark.spec.cell import Cell
-from fedsub.datasets.errors import UserError
 from tests.benchmark.fakes import make_cell
 
 CELL = make_cell(
@@ -61,13 +54,6 @@ def test_a_callback_that_raises_is_its_cells_failure() -> None:
 
     error = attempt(CELL, callbacks=[stop]).error or ""
     assert error.startswith("ValueError: enough after 1 (test_callbacks.py line ")
-
-
-def test_bytes_and_seconds_are_known_at_every_evaluation() -> None:
-    curve = attempt(CELL).curve
-    assert len(curve["bytes"]) == len(curve["seconds"]) == len(curve["round"]) == 2
-    assert np.diff(np.array(curve["bytes"], dtype=float)) > 0
-    assert all(len(f"{value:g}") <= 10 for value in [*curve["bytes"], *curve["seconds"]] if value is not None)
 
 
 @pytest.mark.parametrize(
@@ -167,39 +153,6 @@ def test_weights_and_biases_gets_a_run_for_every_cell(monkeypatch: pytest.Monkey
     assert {"scores/test", "losses/train", "bytes/up", "seconds/train"} <= set(figures)
 
 
-def test_the_run_of_a_cell_that_fails_is_ended_and_the_next_has_its_own(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    runs = played_wandb(monkeypatch)
-    logger = WandB()
-
-    def stop(done: Round) -> None:
-        if done.round == 2:
-            raise ValueError("enough")
-
-    with pytest.raises(UserError, match="enough"):
-        run(**TINY, callbacks=[logger, stop])
-    run(**TINY, callbacks=[logger])
-    assert [(len(each.rows), each.exit_code) for each in runs] == [(2, 1), (3, 0)]
-
-
-def test_what_is_asked_for_is_saved_beside_the_record(tmp_path: Path) -> None:
-    record = attempt(CELL, save=Saving(tmp_path, ("predictions", "model", "embeddings")))
-    folder = tmp_path / "saved" / CELL.key
-    with np.load(folder / "predictions.npz", allow_pickle=False) as saved:
-        right = saved["output"].argmax(axis=1) == saved["label"]
-        test = saved["role"] == 2
-        last = [right[test & (saved["client"] == k)].mean() for k in range(3)]
-        nodes = len(saved["origin"])
-    assert record.metrics["accuracy_last"] is not None
-    assert 0 <= np.mean(last) <= 1
-    state = torch.load(folder / "model.pt", weights_only=True)
-    assert {len(value) for value in state.values()} == {3}
-    with np.load(folder / "embeddings.npz", allow_pickle=False) as saved:
-        assert saved["embedding"].shape == (nodes, 8)
-    assert "not_saved" not in record.extras
-
-
 def test_a_file_that_cannot_be_written_costs_no_record(tmp_path: Path) -> None:
     saving = Saving(tmp_path, ("predictions", "model"))
     folder = tmp_path / "saved" / CELL.key
@@ -223,15 +176,6 @@ def test_per_client_scores_and_macro_f1_are_in_every_record() -> None:
     assert found["macro_f1"] is not None
 
 
-def test_a_record_without_the_new_figures_is_read_as_before() -> None:
-    values = attempt(CELL).to_dict()
-    for name in ("bytes", "seconds"):
-        del values["curve"][name]
-    del values["paths"]
-    assert Record.from_dict(values).key == CELL.key
-    assert Cell.from_dict(values | {"options": {}}).paths == ()
-
-
 def test_rounds_of_workers_reach_this_process() -> None:
     seen: list[Round] = []
     table = run(
@@ -247,14 +191,3 @@ def test_rounds_of_workers_reach_this_process() -> None:
     assert sorted(told) == [(seed, number) for seed in (0, 1) for number in (1, 2, 3)]
     curve = table.records[0].curve
     assert [told[0, number] for number in (1, 2, 3)] == pytest.approx(curve["test"], abs=1e-3)
-
-
-def test_the_bar_moves_within_a_cell() -> None:
-    progress = GridProgress([CELL, CELL], Console(file=io.StringIO()), Estimate([]))
-    bar = progress._bar.tasks[0]
-    for number in (1, 2):
-        figures: dict[str, Any] = {"losses": {}, "scores": {}, "bytes": {}, "seconds": {}}
-        progress.round(Round(cell=CELL, round=number, rounds=4, **figures))
-        assert bar.completed == UNKNOWN_SECONDS * number / 4
-    progress.finished(attempt(CELL))
-    assert bar.completed == UNKNOWN_SECONDS

@@ -18,12 +18,11 @@ from typing import Any
 import pytest
 import torch
 
-import fedsub
 from fedsub.benchmark.cli.commands import main
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution import checkpoints
 from fedsub.benchmark.execution.callbacks.base import Round
-from fedsub.benchmark.execution.checkpoints import Checkpoints, forget, path_of, stamp
+from fedsub.benchmark.execution.checkpoints import Checkpoints, path_of, stamp
 from fedsub.benchmark.execution.runner import run
 from fedsub.benchmark.records.record import Record
 from fedsub.methods.core import registry
@@ -187,14 +186,6 @@ def test_a_full_disk_costs_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [*(tmp_path / "checkpoints").iterdir()] == []
 
 
-def test_what_is_half_written_goes_with_the_checkpoint(tmp_path: Path) -> None:
-    interrupted(tmp_path)
-    path = path_of(tmp_path, CELL.key)
-    path.with_name(f"{path.name}.0123.tmp").touch()
-    forget(tmp_path, CELL.key)
-    assert [*path.parent.iterdir()] == []
-
-
 GRID = ("--dataset", "community[nodes=300]", "--method", "fedpub", "--clients", "3", "--rounds", "200")
 
 
@@ -230,25 +221,3 @@ def test_kill_9_in_mid_cell_costs_the_rounds_since_the_checkpoint(
             record.pop(name, None)
         record["curve"]["seconds"] = None
     assert cut == whole
-
-
-def test_from_python_a_cell_goes_on_too(tmp_path: Path) -> None:
-    asked: dict[str, Any] = {
-        "dataset": "community[nodes=300]",
-        "clients": 3,
-        "rounds": 4,
-        "hidden": 8,
-        "method": "fedavg",
-    }
-    with pytest.raises(KeyboardInterrupt):
-        fedsub.run(**asked, results=tmp_path, checkpoint=ALWAYS, callbacks=[interrupt])
-    seen: list[int] = []
-    table = fedsub.run(**asked, results=tmp_path, callbacks=[lambda done: seen.append(done.round)])
-    assert seen == [3, 4]
-    assert len(table) == 1
-    assert [*(tmp_path / "checkpoints").iterdir()] == []
-
-
-def interrupt(done: Round) -> None:
-    if done.round == 3:
-        raise KeyboardInterrupt

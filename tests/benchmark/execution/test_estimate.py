@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from fedsub.benchmark.execution import progress
-from fedsub.benchmark.execution.estimate import UNKNOWN_SECONDS, Estimate, duration
+from fedsub.benchmark.execution.estimate import UNKNOWN_SECONDS, Estimate
 from fedsub.benchmark.execution.progress import GridProgress
 from fedsub.benchmark.records.record import Record
-from fedsub.benchmark.spec.cell import Cell
 from tests.benchmark.fakes import ENVIRONMENT, failed, make_cell, make_record
 
 
@@ -34,19 +33,6 @@ def test_the_estimate_takes_what_is_most_alike() -> None:
     assert Estimate([]).seconds(make_cell()) == UNKNOWN_SECONDS
 
 
-def test_a_table_of_other_width_or_rounds_is_asked_last() -> None:
-    def cell(hidden: int = 128, local_epochs: int = 1, backbone: str = "gcn") -> Cell:
-        return make_cell(rounds=1, hidden=[hidden], local_epochs=local_epochs, backbone=backbone)
-
-    def taken(of: Cell, seconds: float) -> Record:
-        return make_record(of, seconds={"setup": 0.0, "train": seconds})
-
-    estimate = Estimate([taken(cell(64, 5), 10.0), taken(cell(backbone="sgc"), 90.0)])
-    assert estimate.seconds(cell(64, 5, "sgc")) == 10
-    assert estimate.seconds(cell(backbone="sgc")) == 90
-    assert estimate.seconds(cell(64, 1, "sgc")) == (2 + 90) / 2
-
-
 def test_what_was_stored_last_tells_where_code_became_faster() -> None:
     def taken(seconds: float, seed: int) -> Record:
         return make_record(make_cell(rounds=1, seed=seed), seconds={"setup": 0.0, "train": seconds})
@@ -55,19 +41,6 @@ def test_what_was_stored_last_tells_where_code_became_faster() -> None:
     fast = [taken(2.0, seed) for seed in range(20, 29)]
     assert Estimate(slow).seconds(make_cell(rounds=10)) == 400
     assert Estimate([*slow, *fast]).seconds(make_cell(rounds=10)) == 20
-
-
-def test_another_variant_is_asked_only_where_its_own_is_nowhere() -> None:
-    def taken(dataset: str, seconds: float, **options: float) -> Record:
-        cell = make_cell(rounds=1, dataset=dataset, method="fedprox", options=options)
-        return make_record(cell, seconds={"setup": 0.0, "train": seconds})
-
-    records = [taken("cora", 1.0), taken("cora", 50.0, mu=0.5), taken("pubmed", 200.0, mu=0.5)]
-    estimate = Estimate(records)
-    # A graph on which everything takes four times as long.
-    assert estimate.seconds(make_cell(rounds=1, dataset="pubmed", method="fedprox")) == pytest.approx(4)
-    other = make_cell(rounds=1, dataset="pubmed", method="fedprox", options={"mu": 0.1})
-    assert estimate.seconds(other) == 200
 
 
 def test_set_up_is_the_methods_times_the_graphs() -> None:
@@ -83,42 +56,12 @@ def test_set_up_is_the_methods_times_the_graphs() -> None:
         assert estimate.seconds(elsewhere) == pytest.approx(setup + 2)
 
 
-def test_set_up_costs_a_node_no_less_than_on_a_smaller_graph() -> None:
-    """FedSage+'s grows faster from graph to graph than those of the methods that tell what one costs."""
-    took = (
-        ("cora", "fedavg", 0.1), ("coauthor_cs", "fedavg", 1.0), ("coauthor_physics", "fedavg", 2.0),
-        ("cora", "fedsage+", 4.0), ("coauthor_cs", "fedsage+", 400.0), ("pubmed", "fedavg", 0.5),
-    )  # fmt: skip
-    estimate = Estimate(
-        make_record(make_cell(rounds=1, dataset=graph, method=method), seconds={"setup": setup, "train": 2.0})
-        for graph, method, setup in took
-    )
-    wanted = make_cell(rounds=1, dataset="coauthor_physics", method="fedsage+")
-    assert estimate.seconds(wanted) == pytest.approx(400 * 34493 / 18333 + 2)
-    # PubMed has more nodes than Cora and CS, but fewer features: they tell nothing of it.
-    assert estimate.seconds(make_cell(rounds=1, dataset="pubmed", method="fedsage+")) < 400
-
-
-def test_cells_of_as_many_clients_and_of_the_task_are_asked_first() -> None:
-    link = "link-prediction"
-    taken = [(make_cell(clients=5), 10.0), (make_cell(clients=20), 50.0), (make_cell(task=link), 700.0)]
-    records = [make_record(cell, seconds={"train": cell.schedule.rounds * each}) for cell, each in taken]
-    estimate, rounds = Estimate(records), make_cell().schedule.rounds
-    assert [estimate.seconds(make_cell(clients=count)) / rounds for count in (5, 20, 9)] == [10, 50, 30]
-    assert estimate.seconds(make_cell(clients=20, task=link)) / rounds == 700
-
-
 def test_a_failure_tells_no_time_and_threads_are_cores() -> None:
     cell = make_cell(rounds=1)
     took = {"setup": 0.0, "train": 3.0}
     four = make_record(cell, environment={**ENVIRONMENT, "threads": 4}, seconds=took)
     assert Estimate([four, failed(make_cell(seed=1), "it was told to fail")]).seconds(cell) == 12
     assert Estimate([failed(cell, "it was told to fail")]).seconds(cell) == UNKNOWN_SECONDS
-
-
-def test_more_local_epochs_take_longer() -> None:
-    record = make_record(make_cell(rounds=2, local_epochs=2), seconds={"setup": 1.0, "train": 4.0})
-    assert Estimate([record]).seconds(make_cell(rounds=10, local_epochs=3)) == 1 + 30 * 1.0
 
 
 @given(
@@ -148,14 +91,6 @@ def test_the_estimate_is_of_a_core_of_its_own() -> None:
     seconds = {"setup": 5.0, "train": 2.0, "evaluate": 1.0}
     shared = make_record(make_cell(rounds=2), seconds=seconds, core_share=0.5)
     assert Estimate([shared]).seconds(make_cell(rounds=10)) == 2.5 + 10 * 0.75
-
-
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [(0.4, "0 s"), (99, "99 s"), (100, "2 min"), (5940, "99 min"), (6000, "1.7 h"), (111048, "30.8 h")],
-)
-def test_times_are_said_in_a_unit_that_is_read_at_once(seconds: float, said: str) -> None:
-    assert duration(seconds) == said
 
 
 def test_what_is_left_is_weighed_by_what_such_cells_took(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,20 +130,6 @@ def test_what_another_process_tried_meanwhile_is_not_tried_again(
     assert ran == [0, 2]
 
 
-def test_two_processes_share_what_is_to_be_run_again(tmp_path: Path) -> None:
-    ran = []
-
-    def work(cell: Any) -> Record:
-        ran.append(cell.seed)
-        other = dataclasses.replace(cell, seed=cell.seed + 1)
-        Store(tmp_path, "default").append(make_record(other), replace=True)
-        return quick_run(cell)
-
-    assert run(tmp_path, *ONE, "--seeds", "4") == 0
-    assert run(tmp_path, *ONE, "--seeds", "4", "--rerun", work=work) == 0
-    assert ran == [0, 2]
-
-
 def test_the_page_has_what_another_process_finished_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

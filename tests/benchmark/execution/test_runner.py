@@ -12,9 +12,6 @@ from fedsub.benchmark.execution.runner import attempt, prepare, run
 from fedsub.benchmark.records.record import FAILED, Failure, Record
 from fedsub.datasets.errors import UserError
 from fedsub.methods.core import training
-from fedsub.methods.core.base import FederatedMethod
-from fedsub.methods.core.tasks import LinkPrediction
-from fedsub.methods.core.training import Outcome, train
 from tests.benchmark.fakes import make_cell, with_settings
 
 SMALL = make_cell(
@@ -139,23 +136,6 @@ def test_an_error_of_our_own_is_recorded_with_its_traceback(monkeypatch: pytest.
     assert "in broken" in (record.outcome.traceback or "")
 
 
-def test_a_seed_of_its_own_holds_the_held_out_edges_still(monkeypatch: pytest.MonkeyPatch) -> None:
-    held = []
-
-    def keep(method: FederatedMethod, *given: object) -> Outcome:
-        assert isinstance(method.task, LinkPrediction)
-        held.append((method.task.test_ends.tolist(), method.task.seed))
-        return train(method)
-
-    monkeypatch.setattr("fedsub.benchmark.execution.runner.train", keep)
-    links = with_settings(SMALL, task="link-prediction", backbone="sgc")
-    for seed, data_seed in ((0, -1), (1, 0), (1, -1)):
-        run(with_settings(links, seed=seed, data_seed=data_seed))
-    (first, _), (still, seed), (other, _) = held
-    assert first == still != other
-    assert seed == 1
-
-
 def test_a_seed_of_its_own_holds_the_data_still() -> None:
     cell = with_settings(SMALL, seed=1, data_seed=0)
     own, other = run(cell), run(with_settings(SMALL, seed=0))
@@ -187,8 +167,3 @@ def test_negative_features_of_a_users_graph_are_not_divided_by_sums(tmp_path: Pa
         prepare(own)
     scaled = prepare(replace(own, feature_transform="standardised")).features
     assert scaled.flatten().tolist() == pytest.approx([0, -1.224745, 1.224745], abs=1e-5)
-
-
-def test_a_graph_of_the_suite_has_the_note_of_its_own_alone() -> None:
-    cell = make_cell(dataset="community[nodes=60,communities=6]", features="row-normalised")
-    assert prepare(cell).note == ""

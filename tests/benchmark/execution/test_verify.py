@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from fedsub.benchmark.cli.commands import main
 from fedsub.benchmark.cli.parser import parse
@@ -171,32 +170,6 @@ def test_records_of_earlier_versions_and_long_ones_are_not_drawn(
     assert main(parse(command)) == 2
 
 
-@pytest.mark.parametrize("given", ["0", "-1", "x", "nan"])
-def test_a_limit_is_a_number_of_seconds(given: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        parse(["verify", "1", "--max-seconds", given])
-    assert "number of seconds above 0" in capsys.readouterr().err
-
-
-def test_nothing_to_run_again_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(parse(["verify", "1", "--results", str(tmp_path)])) == 2
-    assert "holds no records: name another folder with --results" in capsys.readouterr().err
-
-
-def test_a_table_without_records_is_named_as_the_cause(made: list[str], tmp_path: Path) -> None:
-    write(tmp_path, made[0], *map(json.loads, made[1:]))
-    with pytest.raises(UserError, match="holds no records of quick: name another folder"):
-        draw(tmp_path, 3, tables=["quick"])
-
-
-def test_as_many_are_drawn_as_asked_for_the_same_each_time(made: list[str], tmp_path: Path) -> None:
-    machine, *records = made[0], *map(json.loads, made[1:])
-    write(tmp_path, machine, *records)
-    drawn = [[record.key for record in draw(tmp_path, count)] for count in (1, 2, 2, 5)]
-    assert sorted(drawn[-1]) == sorted(record["key"] for record in records)
-    assert drawn == [drawn[-1][:count] for count in (1, 2, 2, 5)]
-
-
 def test_methods_are_drawn_in_turn(tmp_path: Path) -> None:
     cells = (
         "--dataset",
@@ -221,13 +194,6 @@ def test_ci_runs_a_record_of_every_method_again() -> None:
     assert int(count) >= len(registry.names())
 
 
-def test_the_draw_is_not_the_beginning_of_the_file(tmp_path: Path) -> None:
-    cells = ("--dataset", "community[nodes=60]", "--method", "local", "--clients", "2", "--rounds", "1")
-    assert main(parse([*cells, "--seeds", "8", *HERE, "--results", str(tmp_path)])) == 0
-    recorded = [record.key for record in Store(tmp_path, "default").records()]
-    assert {record.key for record in draw(tmp_path, 4)} not in (set(recorded[:4]), set(recorded[-4:]))
-
-
 def test_a_failure_is_not_drawn(made: list[str], tmp_path: Path) -> None:
     write(tmp_path, made[0], json.loads(made[1]))
     store = Store(tmp_path, "default")
@@ -235,13 +201,6 @@ def test_a_failure_is_not_drawn(made: list[str], tmp_path: Path) -> None:
     store.append(failed(replace(kept.cell, seed=1), "out of memory"))
     assert len(Store(tmp_path, "default").records()) == 2
     assert [record.key for record in draw(tmp_path, 5)] == [kept.key]
-
-
-def test_a_curve_agrees_to_the_digits_that_it_keeps(made: list[str], tmp_path: Path) -> None:
-    machine, *records = made[0], *map(json.loads, made[1:])
-    for change, expected in ((5e-5, 0), (2e-4, 1)):
-        records[0]["curve"]["test"][1] = json.loads(made[1])["curve"]["test"][1] + change
-        assert main(parse(write(tmp_path, machine, *records))) == expected
 
 
 def test_a_table_of_ones_own_is_named_by_its_file(
@@ -254,26 +213,6 @@ def test_a_table_of_ones_own_is_named_by_its_file(
     for name in ("./mine.toml", "mine"):
         assert main(parse(["verify", "1", "--table", name, *HERE])) == 0
         assert "1 records run again: no differences" in capsys.readouterr().err
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="the device is there")
-def test_a_record_of_a_device_that_is_missing_is_not_drawn(made: list[str], tmp_path: Path) -> None:
-    write(tmp_path, made[0], *map(json.loads, made[1:]))
-    (first, *_), elsewhere = Store(tmp_path, "default").records(), tmp_path / "elsewhere"
-    cell = replace(first.cell, device="cuda")
-    Store(elsewhere, "default").append(replace(first, cell=cell))
-    with pytest.raises(UserError, match="here: 1 that cannot be made: no CUDA device"):
-        draw(elsewhere, 5)
-
-
-def test_records_run_again_on_the_engine_that_was_asked_for(
-    made: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Its limit and its file are those of the command line."""
-    write(tmp_path, made[0], *map(json.loads, made[1:]))
-    command = ["verify", "1", "--results", str(tmp_path), "--engine"]
-    assert main(parse([*command, "slurm", "--slurm-config", str(tmp_path / "nowhere.yml")])) == 2
-    assert "nowhere.yml" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -116,19 +116,6 @@ def test_graphs_that_are_not_at_hand_are_counted_apart(tmp_path: Path) -> None:
     assert found(claim_of(tmp_path, away), scores, *PLACE).word == CANNOT
 
 
-def test_a_graph_that_is_not_at_hand_is_known_in_a_table_that_prints_no_figure() -> None:
-    (claim,) = (claim for claim in load_claims() if claim.says.startswith("A small λ₁"))
-    (finding,) = find([claim], {})
-    assert (len(claim.columns), len(finding.columns), away_of(finding)) == (4, 2, 2)
-
-
-def test_what_a_reader_must_know_of_a_claim_stands_under_it(tmp_path: Path) -> None:
-    (claim,) = (claim for claim in load_claims() if claim.place == "Section 4.2, Theorem 1")
-    page = markdown(find([claim], {}))
-    assert f"\n- 1: {claim.note}\n" in page
-    assert "; clients 100; dataset cora, citeseer" in page
-
-
 def test_seeds_that_change_nothing_decide_nothing(tmp_path: Path) -> None:
     same = {"local": (70.0,) * 3, "fedavg": (60.0,) * 3, "fedpub": (75.0,) * 3}
     assert found(claim_of(tmp_path, ONE), same, *PLACE).word == NEEDS_RUNS
@@ -149,19 +136,6 @@ def test_the_page_says_what_was_tested_and_shows_the_hardest_rival(tmp_path: Pat
     assert (column["dataset"], column["clients"], column["verdict"]) == ("cora", 10, HOLDS)
     local = {"method": "local", "printed": 1.6, "measured": 1.1, "interval": [0.7125, 1.4875], "seeds": 3}
     assert column["against"][0] == local
-
-
-def test_a_claim_that_no_run_can_test_says_so() -> None:
-    claims = [claim for claim in load_claims() if claim.place == "Section 5.4, Table 3"]
-    findings = find(claims, {})
-    assert [finding.word for finding in findings] == [CANNOT, CANNOT]
-    assert "no client's update has a time of its own" in markdown(findings)
-
-
-def test_a_claim_without_records_is_not_measured(tmp_path: Path) -> None:
-    (finding,) = find([claim_of(tmp_path, ONE)], {})
-    assert finding.word == NOT_MEASURED
-    assert "| 1 not measured | – | **not measured** |" in markdown([finding])
 
 
 def test_a_mean_over_columns_that_are_not_all_measured_is_open(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pylatexenc.latexwalker import LatexEnvironmentNode, LatexMacroNode, LatexNode, LatexWalker
 
-from fedsub.benchmark.analysis.frame import OF_A_METHOD, Results
+from fedsub.benchmark.analysis.frame import Results
 from fedsub.benchmark.cli.commands import main
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.records.store import Store
@@ -42,24 +42,9 @@ SCORES: dict[str, dict[str, list[float]]] = {
 
 OF_METHODS: dict[str, tuple[Any, Any]] = {
     "backbone": ("gcn", "sgc"),
-    "hidden": ([8], [16]),
-    "head": ("linear", "convolution"),
-    "dropout": (0.0, 0.5),
-    "input_norm": (False, True),
-    "hops": (1, 2),
-    "outputs": ("logits", "probabilities"),
-    "norm": ("none", "layer"),
-    "residual": (False, True),
-    "heads": (1, 8),
-    "gpr_hops": (2, 10),
-    "gpr_alpha": (0.1, 0.5),
     "local_epochs": (1, 2),
     "learning_rate": (0.01, 0.1),
-    "weight_decay": (0.0, 0.1),
-    "optimiser": ("adam", "sgd"),
     "weighting": ("uniform", "nodes"),
-    "evaluate": ("local", "received"),
-    "evaluate_every": (1, 10),
 }
 """Setting that belongs to what competes → two values."""
 PRESENT = versions_of(make_cell())
@@ -133,13 +118,6 @@ def test_latex_compiles(tmp_path: Path) -> None:
     subprocess.run([compiler, "-interaction=nonstopmode", "-halt-on-error", "page"], cwd=tmp_path, check=True)
 
 
-def test_names_with_signs_of_latex_are_escaped(tmp_path: Path) -> None:
-    record = make_record(make_cell(dataset="my_graph#1", label="a_b & 50%", method="mine"))
-    text = export(Results((record,)), tmp_path / "t.tex").read_text()
-    assert r"a\_b \& 50\%" in text
-    assert r"my\_graph\#1" in text
-
-
 def test_markdown_and_csv_hold_the_same_figures(tmp_path: Path) -> None:
     results = some_results()
     page = export(results, tmp_path / "t.md").read_text()
@@ -164,20 +142,6 @@ def test_what_breaks_privacy_is_marked_and_no_rival(tmp_path: Path) -> None:
     assert "breaks privacy" in text
 
 
-def test_the_mark_of_what_breaks_privacy_is_beside_the_method(tmp_path: Path) -> None:
-    central = [
-        make_record(make_cell(method="central", backbone="sgc", seed=seed), 99.0, privacy="all in one place")
-        for seed in (0, 1)
-    ]
-    plain = [make_record(make_cell(backbone="sgc", seed=seed), 80.0 + seed) for seed in (0, 1)]
-    for rows in ("backbone", "dataset", "dropout"):
-        results = Results((*central, *plain))
-        page = export(results, tmp_path / "t.md", rows=rows, columns="method").read_text()
-        assert "| central † | fedavg |" in page
-        assert len(page.split("\n\n", maxsplit=1)[0].splitlines()) == 3
-    assert make_table(results, "dataset", "method").figures["bold"].tolist() == [False, True]
-
-
 def test_a_column_without_every_rows_figure_ranks_nobody() -> None:
     scores: dict[str, dict[str, float | None]] = {
         "cora": {"a": 80.0, "b": 70.0, "c": None},
@@ -192,23 +156,6 @@ def test_a_column_without_every_rows_figure_ranks_nobody() -> None:
     assert shown["mean rank"].to_dict() == {"a": "3.00", "b": "1.00", "c": "2.00"}
 
 
-def test_what_is_no_contest_has_no_winner() -> None:
-    records = [make_record(make_cell(method=method), 50.0) for method in ("fedavg", "local")]
-    table = make_table(Results(tuple(records)), values="rounds")
-    assert not table.figures["bold"].any()
-    assert table.figures["rank"].isna().all()
-    assert not {"Bold", "rank"} & {*re.findall("Bold|rank", table.note)}
-
-
-def test_axes_that_are_no_method_are_shown_as_they_are() -> None:
-    records = [
-        make_record(make_cell(dataset=dataset, clients=clients, rounds=rounds), 50.0)
-        for dataset, rounds in (("cora", 50), ("pubmed", 100))
-        for clients in (5, 10)
-    ]
-    assert make_table(Results(tuple(records)), "dataset", "clients").levels == ("dataset",)
-
-
 def test_backbones_compete_and_numbers_of_clients_do_not() -> None:
     records = [
         make_record(make_cell(backbone=backbone, clients=clients, seed=seed), value + seed)
@@ -219,16 +166,6 @@ def test_backbones_compete_and_numbers_of_clients_do_not() -> None:
     figures = make_table(Results(tuple(records))).figures
     assert figures[figures["bold"]]["backbone"].tolist() == ["gcn", "gcn"]
     assert figures[figures["bold"]]["clients"].tolist() == [5, 10]
-
-
-def test_what_was_run_differently_is_no_rival() -> None:
-    results = Results(
-        (
-            make_record(make_cell(clients=5), 50.0),
-            make_record(make_cell(clients=10), 60.0),
-        )
-    )
-    assert make_table(results).figures["bold"].tolist() == [True, True]
 
 
 @pytest.mark.parametrize(
@@ -267,10 +204,6 @@ def test_what_belongs_to_a_method_does_not_keep_it_from_competing(name: str, val
     assert make_table(Results(tuple(tuned))).figures["bold"].tolist() == [False, True]
 
 
-def test_all_that_belongs_to_a_method_is_tried() -> None:
-    assert {*OF_METHODS} == {*OF_A_METHOD} - {"method", "files", "versions"}
-
-
 def test_where_methods_stand_in_the_columns_a_row_is_what_is_compared(tmp_path: Path) -> None:
     across = make_table(some_results(), rows="dataset", columns="method").figures
     along = make_table(some_results()).figures
@@ -281,17 +214,6 @@ def test_where_methods_stand_in_the_columns_a_row_is_what_is_compared(tmp_path: 
     assert page.startswith("| dataset | fedavg | fedprox | local |\n")
     assert "mean of a row" in page
     assert "Mean rank" not in page
-
-
-def test_a_table_says_over_how_many_seeds_and_ranks_where_it_can(tmp_path: Path) -> None:
-    page = export(some_results(), str(tmp_path / "t.md")).read_text()
-    assert "over 5 seeds." in page
-    assert "Mean rank" in page
-    apart = [make_record(make_cell(method="fedavg"), 80.0)]
-    apart += [make_record(make_cell(method="local", dataset="pubmed", seed=seed), 70.0) for seed in (0, 1)]
-    page = export(Results(tuple(apart)), tmp_path / "t.md").read_text()
-    assert "over 1 to 2 seeds." in page
-    assert not {"Mean rank", "mean rank"} & {*re.findall("[Mm]ean rank", page)}
 
 
 def test_what_was_run_with_other_options_under_one_name_is_never_averaged(tmp_path: Path) -> None:
@@ -320,29 +242,6 @@ def test_what_was_run_with_other_options_under_one_name_is_never_averaged(tmp_pa
     assert [*shown.index] == [("fedavg", ""), ("fedgraph", "zero"), ("fedgraph", "glorot")]
     assert shown["mean rank"].tolist() == ["3.00", "2.00", "1.00"]
     assert [*Results(tuple(records)).pivot().index] == [*shown.index]
-
-
-def test_rows_stand_beside_the_one_that_is_asked_for(tmp_path: Path) -> None:
-    table = pandas.read_csv(export(some_results(), tmp_path / "t.csv", against="local"))
-    found = table.set_index(["method", "dataset"])["difference"]
-    # 82 − 72 and 62 − 72.08.
-    assert found["fedavg"].tolist() == pytest.approx([10.0, -10.08])
-    rows = cells_of(export(some_results(), tmp_path / "t.tex", against="local").read_text())
-    assert rows["method"][-1] == "above Local"
-    assert (rows["FedAvg"][-1], rows["Local"][-1]) == ("-0.04", "+0.00")
-    with pytest.raises(UserError, match="unknown method in the table 'locale'"):
-        make_table(some_results(), against="locale")
-
-
-def test_settings_are_rounded_and_methods_have_their_papers_names(tmp_path: Path) -> None:
-    records = [
-        make_record(make_cell(method="fedpub", learning_rate=rate, seed=seed), 70.0 + seed)
-        for rate in (0.1 + 0.2, 0.01)
-        for seed in range(3)
-    ]
-    text = export(Results(tuple(records)), tmp_path / "t.tex").read_text()
-    assert "FED-PUB & 0.3 &" in text
-    assert "FED-PUB & 0.01 &" in text
 
 
 @pytest.mark.parametrize("name", ["=1+1", "+x", "-x", "@x"])
@@ -440,18 +339,6 @@ def test_a_filter_that_no_record_passes_is_answered_with_the_nearest(
     assert main(parse([*command, *argv, *exported])) == 2
     assert words in capsys.readouterr().err
     assert main(parse([*command, "--table", "somewhere/toy.toml", "--method", "local", *exported])) == 0
-
-
-def test_lines_that_an_export_leaves_out_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    store = Store(tmp_path, "toy")
-    for record in some_results():
-        store.append(record)
-    store.path.write_bytes(store.path.read_bytes() + b"not json\n")
-    assert main(parse(["export", str(tmp_path / "table.csv"), "--results", str(tmp_path)])) == 0
-    number = store.path.read_bytes().count(b"\n")
-    assert f"{store.path}: no record can be read in line {number}" in capsys.readouterr().err
 
 
 def test_a_table_is_exported_with_the_equal_work_that_stands_in_another_file(tmp_path: Path) -> None:

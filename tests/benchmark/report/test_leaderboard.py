@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from fedsub.benchmark.analysis.metrics import value_of
 from fedsub.benchmark.analysis.scores import Leaderboard, make_rows
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.runner import failed
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.records.store import Store
-from fedsub.benchmark.report.leaderboard import COSTS, full_tables, table_of
+from fedsub.benchmark.report.leaderboard import full_tables
 from fedsub.benchmark.report.pages import write_report
 from fedsub.benchmark.report.table_page import markdown, write_table_page
 from fedsub.benchmark.report.terminal import print_leaderboard
@@ -89,12 +88,6 @@ def test_the_page_in_git_has_methods_by_places(protocol: Protocol) -> None:
     assert "4 rows with other settings stand beside these." in markdown(changed)
 
 
-def test_five_seeds_may_decide(protocol: Protocol) -> None:
-    page = page_of(protocol, table_records(seeds=5))
-    assert "| 77.00 ± 1.58 | 69.19 ± 0.67 | +7.81 differs |" in line_of(page, "fedavg")
-    assert "Of the 3 published figures measured here 0 matches, 1 differs" in page
-
-
 def test_a_method_that_breaks_privacy_is_marked_and_is_not_the_best(protocol: Protocol) -> None:
     page = page_of(protocol, table_records())
     assert "**" not in line_of(page, "central †")
@@ -138,22 +131,6 @@ def test_failed_cells_are_counted_and_left_out(protocol: Protocol) -> None:
     assert "No finished cell yet." in page_of(protocol, [broken])
 
 
-def test_notes_on_a_dataset_are_carried(protocol: Protocol) -> None:
-    cell = current_cell(protocol="fedpub-2", label="fedavg")
-    page = page_of(protocol, [make_record(cell, note="1.2 % of the edges are missing")])
-    assert page.count("Note on cora: 1.2 % of the edges are missing") == 1
-
-
-def test_what_a_method_of_ones_own_reports_is_its_own(protocol: Protocol) -> None:
-    """Under names that methods of the benchmark have for something else."""
-    extras = {"epsilon": 0.3, "lnnc_alone": None, "by_round": 3, "added_nodes": 0, "first_split": 0}
-    cell = current_cell(protocol="fedpub-2", label="mine", method="mine.py")
-    page = page_of(protocol, [make_record(cell, extras=extras)])
-    assert "ε" not in page
-    assert "nothing beyond FedAvg" not in page
-    assert value_of(make_record(cell, extras=extras), "mask_sparsity_pct@round2") is None
-
-
 def test_epsilon_is_said_of_every_private_row(protocol: Protocol) -> None:
     cell = current_cell(protocol="fedpub-2", label="fedavg")
     private = replace(cell, schedule=replace(cell.schedule, privacy_noise=1.0, privacy_clip=1.0))
@@ -163,16 +140,6 @@ def test_epsilon_is_said_of_every_private_row(protocol: Protocol) -> None:
     assert "privacy_noise=1.0" in line
     assert "ε = 6.50 against those who see the averaged models alone, 9.01 against the server" in line
     assert "for δ = 1e-05" in line
-
-
-def test_the_metric_that_selects_the_round_has_a_column(protocol: Protocol) -> None:
-    cell = current_cell(protocol="fedpub-2", label="fedavg")
-    named = replace(cell, schedule=replace(cell.schedule, selection_metric="minority_accuracy"))
-    metrics = {"accuracy": 90.0, "minority_accuracy": 12.0}
-    assert "| minority accuracy % |" not in page_of(protocol, [make_record(cell, metrics=metrics)])
-    page = page_of(protocol, [make_record(named, metrics=metrics)])
-    assert "| accuracy % | minority accuracy % |" in page
-    assert "| 90.00 | 12.00 |" in page
 
 
 def test_gains_are_paired_by_seed_and_rounds_are_read_off_the_curve() -> None:
@@ -262,29 +229,6 @@ def test_runs_from_before_a_table_named_a_further_score_are_no_second_row() -> N
         assert row.scores["top2_accuracy"].by_seed == {0: 80.0}
 
 
-def test_extras_bytes_and_units_stand_beside_scores() -> None:
-    protocol = toy(
-        ["accuracy", "communication_pct_of_fedavg", "propagation_seconds"], ["fedavg", "fedgnn", "fedpub"]
-    )
-
-    def record(method: str, extras: dict[str, float], **sent: float) -> Record:
-        return make_record(current_cell(method=method, label=method), 50.0, bytes=sent, extras=extras)
-
-    rows = make_rows(
-        protocol,
-        [
-            record("fedavg", {}, up=100.0, down=100.0),
-            record("fedgnn", {"propagation_seconds": 2.0}, up=100.0, down=100.0, once=10000.0),
-            record("fedpub", {"communication_pct_of_fedavg": 37.0}, up=1.0, down=1.0),
-        ],
-    )
-    shares = [row.scores["communication_pct_of_fedavg"].mean for row in rows]
-    assert shares == pytest.approx([100.0, 150.0, 37.0])
-    assert rows[1].scores["propagation_seconds"].mean == 2.0
-    head, _ = table_of(protocol, rows)
-    assert head == ["method", "accuracy %", "communication of fedavg %", "propagation s", *COSTS]
-
-
 def test_a_model_s_size_is_told_by_what_is_sent_where_the_method_does_not_count_it() -> None:
     """By FedAvg's whole model. Fewer bytes may be of a part that stays, more of what goes beside it."""
     methods = {"fedavg": 100.0, "gcfl": 100.0, "fedper": 90.0, "fedgta": 110.0, "local": 0.0, "fedpub": 40.0}
@@ -357,16 +301,6 @@ def test_what_a_record_says_has_no_meaning_on_the_page(tmp_path: Path) -> None:
     assert [line for line in page.splitlines() if line.startswith("# ")] == [
         f"# {load_protocol('quick').title}"
     ]
-
-
-def test_brackets_survive_on_the_terminal(protocol: Protocol) -> None:
-    cell = current_cell(protocol="fedpub-2", partition="metis[recursive=true]", label="fedprox[mu=0.1]")
-    console = Console(file=io.StringIO(), width=300)
-    print_leaderboard(Leaderboard(protocol, [make_record(cell)]), console)
-    shown = console.file.getvalue()  # type: ignore[attr-defined]
-    assert "metis[recursive=true]" in shown
-    assert "fedprox[mu=0.1]" in shown
-    assert "published" not in shown.splitlines()[3]
 
 
 def printed(protocol: Protocol, records: list[Record], width: int) -> str:

@@ -66,14 +66,6 @@ def line_of(page: str, start: str) -> str:
     return next(line for line in page.splitlines() if line.startswith(f"| {start} "))
 
 
-def test_a_choice_on_the_table_is_marked_and_said(table: tuple[Protocol, list[Record]]) -> None:
-    page = page_of(*table)
-    assert line_of(page, "fedcog ‡")
-    assert line_of(page, "fedcog[lnnc=false] † ‡")
-    assert "‡ fedcog and fedcog[lnnc=false]: chosen on this table. The best of 0.1 and 0.01." in page
-    assert "‡" not in line_of(page, "fedavg")
-
-
 def test_another_value_than_the_chosen_one_is_a_deviation_without_the_mark(
     table: tuple[Protocol, list[Record]],
 ) -> None:
@@ -96,17 +88,6 @@ def test_a_variant_is_judged_by_what_it_does(table: tuple[Protocol, list[Record]
     page = page_of(*table)
     assert "† fedcog[lnnc=false] breaks privacy: without LNNC" in page
     assert "† fedstruct breaks privacy: version a" in page
-
-
-def test_nodes_that_lnnc_leaves_exposed_are_named(table: tuple[Protocol, list[Record]]) -> None:
-    protocol, records = table
-    alone = [record.extras["lnnc_alone"] for record in records if record.cell.label == "fedcog"]
-    assert min(alone) > 0
-    span = " to ".join(f"{value:.0f}" for value in sorted(set(alone)))
-    start = f"On community[nodes=60], random, 40 clients, fedcog leaves {span} nodes with external neighbours"
-    page = page_of(protocol, records)
-    assert start in page
-    assert "fedcog[lnnc=false] leaves" not in page
 
 
 def test_runs_that_did_nothing_beyond_fedavg_say_so(table: tuple[Protocol, list[Record]]) -> None:
@@ -149,12 +130,6 @@ def test_what_did_nothing_or_left_nodes_exposed_is_not_the_best(extras: dict[str
     assert "**" in line_of(page, "fedavg")
 
 
-def test_one_local_step_of_fedprox_is_fedavgs(table: tuple[Protocol, list[Record]]) -> None:
-    page = page_of(*table)
-    assert line_of(page, "fedprox · did nothing beyond FedAvg in 2 of 2 runs")
-    assert line_of(page, "fedprox[mu=0.5]").startswith("| fedprox[mu=0.5] |")
-
-
 def _with_extras(record: Record, **extras: float) -> Record:
     return replace(record, outcome=replace(record.result, extras=extras))
 
@@ -170,21 +145,6 @@ def gains(*, chosen_gain: float, **extras: float) -> tuple[Protocol, list[Record
         for cell in cells
     ]
     return load_protocol("fedcog-fig3"), records
-
-
-def test_figures_that_agree_with_chosen_settings_are_counted_apart() -> None:
-    protocol, records = gains(chosen_gain=14.7)
-    page = page_of(protocol, records)
-    assert "+0.10 matches" in line_of(page, "fedcog ‡")
-    assert "measured here 1 matches (1 with settings chosen on this table, ‡), 0 differs" in page
-    page = page_of(*gains(chosen_gain=5.0))
-    assert "-9.60 differs" in line_of(page, "fedcog ‡")
-    assert "Of the 1 published figure measured here 0 matches, 1 differs, 0 needs more runs" in page
-
-
-def test_figures_that_agree_by_runs_that_did_nothing_are_counted_apart() -> None:
-    page = page_of(*gains(chosen_gain=14.7, same_as_fedavg=1.0))
-    assert "‡; 1 by runs that did nothing beyond FedAvg), 0 differs" in page
 
 
 def test_an_earlier_version_is_no_current_figure() -> None:

@@ -110,12 +110,6 @@ def test_a_flipped_bit_changes_no_answer(place: float, bit: int) -> None:
     assert answers() == expected
 
 
-def test_an_error_is_raised_each_time() -> None:
-    for _ in range(2):
-        with known.remembering(), pytest.raises(UserError, match="fedavg"):
-            known.describe("fedavgg")
-
-
 def test_a_name_that_only_a_file_has_is_not_remembered() -> None:
     with known.remembering(), user_objects({("dataset", "ring"): "ring.npz"}):
         known.check_dataset("ring")

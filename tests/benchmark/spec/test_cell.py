@@ -4,13 +4,12 @@ import json
 import math
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsub.benchmark.execution.runner import failed
-from fedsub.benchmark.records.record import Record, json_ready, rounded
+from fedsub.benchmark.records.record import Record, rounded
 from fedsub.benchmark.spec.cell import FIELDS, KEY_LENGTH, OUTSIDE_KEY, Cell
 from fedsub.benchmark.spec.schema import LARGEST
 from fedsub.datasets.errors import UserError
@@ -131,11 +130,7 @@ def test_a_failure_survives_json() -> None:
     [
         ({"clients": 0}, "clients must be at least 1"),
         ({"clients": "five"}, "clients must be a whole number, not 'five'"),
-        ({"clients": True}, "clients must be a whole number"),
-        ({"hidden": [8.0]}, "hidden must be"),
-        ({"dataset": "cora["}, "cannot read 'cora\\['"),
         ({"features": "normalised"}, "unknown feature transform"),
-        ({"rounds": 0}, "rounds must be at least 1"),
         ({"accuracy": "mean"}, "unknown averaging"),
         ({"learning_rate": 10**400}, "learning_rate must be a finite number"),
     ],
@@ -156,8 +151,3 @@ def test_curves_keep_four_decimals_and_four_digits(value: float) -> None:
     assert abs(kept - value) <= (5.1e-5 if abs(value) >= 0.01 else 5.1e-4 * abs(value))
     assert rounded(kept) == kept
     assert rounded(81.06650015) == 81.0665
-
-
-def test_arrays_and_scalars_become_plain_json() -> None:
-    ready = json_ready({"a": np.float32(0.5), "b": np.arange(3), "c": (np.int64(2), float("inf"))})
-    assert json.loads(json.dumps(ready)) == {"a": 0.5, "b": [0, 1, 2], "c": [2, None]}

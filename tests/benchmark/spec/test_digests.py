@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from fedsub import datasets, run
-from fedsub.benchmark.spec import custom
+from fedsub.benchmark.spec import digests
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.graph import Dataset
 
@@ -44,7 +44,7 @@ def digest_of(folder: Path, source: str) -> str:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(__import__("sys").modules, "some", module)
         exec(compile(source, folder / "some.py", "exec"), module.__dict__)
-        return custom.of_object(module.Mine)
+        return digests.of_object(module.Mine)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_only_code_counts(tmp_path: Path, old: str, new: str, counts: bool) -> N
 
 def test_a_graph_is_known_by_its_edges_features_and_labels() -> None:
     graph = datasets.load("community", nodes=300)
-    assert custom.of_dataset(graph) == custom.of_dataset(datasets.load("community", nodes=300))
+    assert digests.of_dataset(graph) == digests.of_dataset(datasets.load("community", nodes=300))
     labels = graph.labels.clone()
     labels[0] = -1
     years = [np.full(300, year) for year in (2003, 2004)]
@@ -73,8 +73,8 @@ def test_a_graph_is_known_by_its_edges_features_and_labels() -> None:
     graphs += [replace(graph, attributes={"born": years[0]}), graph, replace(graph, official=masks)]
     graphs += [replace(graph, official=~masks), replace(graph, classes=graph.classes + 1)]
     graphs += [Dataset(graph.name, graph.graph, graph.features, labels, graph.classes)]
-    assert len({custom.of_dataset(each) for each in graphs}) == len(graphs)
-    assert custom.of_arrays([np.arange(3)]) != custom.of_arrays([np.arange(3.0)])
+    assert len({digests.of_dataset(each) for each in graphs}) == len(graphs)
+    assert digests.of_arrays([np.arange(3)]) != digests.of_arrays([np.arange(3.0)])
 
 
 def cut(nodes: int, *, how: Any = 0) -> Any:
@@ -106,18 +106,18 @@ HELD: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
 def test_values_that_a_function_holds_count(
     holder: Callable[[Any], Any], one: Callable[[], Any], other: Callable[[], Any]
 ) -> None:
-    found = [custom.of_object(holder(each())) for each in (one, one, other)]
+    found = [digests.of_object(holder(each())) for each in (one, one, other)]
     assert found[0] == found[1]
     assert found[0] != found[2]
 
 
 def test_without_source_or_plain_values_it_is_refused() -> None:
     with pytest.raises(UserError, match="holds a generator"):
-        custom.of_object(functools.partial(cut, how=(x for x in [1])))
+        digests.of_object(functools.partial(cut, how=(x for x in [1])))
     names: dict[str, Any] = {"__name__": "nowhere"}
     exec("def own(nodes):\n    return 1", names)
-    with pytest.raises(UserError, match="source of own cannot be read"):
-        custom.of_object(names["own"])
+    with pytest.raises(UserError, match="cannot read the source of own"):
+        digests.of_object(names["own"])
 
 
 def test_a_stored_record_is_not_that_of_another_partial(tmp_path: Path) -> None:

@@ -31,23 +31,6 @@ def text_of(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
 
 
-def environments(text: str, pattern: str) -> set[str]:
-    """The tox environments in the comma-separated list that `pattern` finds."""
-    match = re.search(pattern, text)
-    assert match is not None
-    return {name.strip() for name in match[1].split(",")}
-
-
-@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md"])
-def test_what_ci_runs_beyond_make_check_is_named(document: str) -> None:
-    of_ci = environments(text_of(".github/workflows/ci.yml"), r"environment: \[(.*)\]")
-    of_make = environments(text_of("Makefile"), r"tox run -e (\S+) \$\(ARGS\)")
-    (line,) = [line for line in text_of(document).splitlines() if "`make check`" in line]
-    assert of_make < of_ci
-    for name in of_ci - of_make:
-        assert name in line
-
-
 def named_paths(text: str) -> set[str]:
     """What the prose of a document names as a path: in backticks or as a link."""
     prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)

@@ -16,59 +16,9 @@ from fedsub.datasets.registry import load
 from fedsub.methods.core import registry
 
 
-@pytest.mark.parametrize("name", names())
-def test_every_protocol_that_comes_with_the_benchmark_is_valid(name: str) -> None:
-    protocol = load_protocol(name)
-    assert protocol.title != name
-    assert protocol.seeds >= 1
-
-
-@pytest.mark.parametrize(
-    ("name", "figures_answered"),
-    [
-        ("fedpub-1", 146),
-        ("fedpub-2", 146),
-        ("fedpub-2-once", 144),
-        ("fedpub-3", 21),
-        # Six more, of other λ₂, are answered by the rows that answer these.
-        ("fedpub-5", 8),
-        ("fedpub-6", 24),
-        ("fedpub-7", 8),
-        ("fedpub-8", 24),
-        ("fedpub-9", 8),
-        ("fedpub-10", 20),
-        ("fedpub-11", 24),
-        ("fedpub-fig10", 14),
-        ("fedpub-fig12", 24),
-        ("fedstruct-1", 150),
-        ("fedstruct-5", 192),
-        ("fedstruct-7", 144),
-        ("fedstruct-fig3-labels-1", 6),
-        ("fedspray-2", 168),
-        ("fedspray-3", 8),
-        ("fedspray-5-epochs-10", 4),
-        ("fedcog-3", 24),
-        ("fedcog-4", 12),
-        ("fedstruct-fig2-labels-5", 1),
-        ("fedstruct-fig2-labels-50", 2),
-        ("fedstruct-fig3-labels-10", 6),
-        ("fedstruct-fig3-labels-50", 6),
-        ("fedstruct-fig4", 4),
-        ("fedspray-fig2", 2),
-        ("fedcog-changes", 4),
-        ("fedcog-fig3", 4),
-        ("fedcog-fig4", 4),
-        ("fedcog-fig5", 5),
-        ("fedcog-fig6", 3),
-        ("fedcog-shares", 11),
-        ("fedaux-1", 180),
-        ("topfgl-3", 128),
-        ("fedtad-2", 150),
-        ("fedgcn-main", 26),
-    ],
-)
-def test_every_figure_of_a_table_has_a_cell(name: str, figures_answered: int) -> None:
-    assert answerable(load_protocol(name)) == figures_answered
+def test_every_printed_figure_that_can_be_answered_has_a_cell() -> None:
+    """A changed name of a graph, a scheme or a method leaves figures without one."""
+    assert sum(answerable(load_protocol(name)) for name in names()) == 1919
 
 
 @pytest.mark.parametrize("name", names())
@@ -133,44 +83,3 @@ def test_a_scheme_answers_for_its_variants_in_the_grid_alone(
 ) -> None:
     figure = published_figure(load_protocol(name), "accuracy", *point)
     assert (figure is not None) == answered
-
-
-def test_central_answers_a_figure_printed_without_partition() -> None:
-    figure = published_figure(
-        load_protocol("fedstruct-1"), "accuracy", "cora", "random", 10, "central", "graphsage"
-    )
-    assert figure is not None
-    assert figure.mean == 82.06
-
-
-def test_the_grid_may_depend_on_the_partition() -> None:
-    protocol = load_protocol("fedpub-11")
-    points = set(protocol.points("cora", "fedpub[community=explicit]"))
-    assert points == {("metis", 10, "gcn"), ("metis-overlapping", 30, "gcn")}
-    assert list(protocol.points("cora", "fedpub", clients=[3], partitions=["random"])) == [
-        ("random", 3, "gcn")
-    ]
-
-
-def test_figures_that_share_a_place_are_told_apart_by_their_notes() -> None:
-    means = []
-    for epochs in (3, 10):
-        protocol = load_protocol(f"fedspray-5-epochs-{epochs}")
-        figure = published_figure(protocol, "accuracy", "wikics", "louvain-largest", 12, "fedspray", "gcn")
-        assert figure is not None
-        means.append(figure.mean)
-    assert means == [81.37, 81.43]
-
-
-def test_printed_figures_take_our_unit() -> None:
-    figure = published_figure(
-        load_protocol("fedcog-3"),
-        "propagation_seconds_fedavg",
-        "amazon_computers",
-        "metis",
-        100,
-        "fedcog[hidden=100,timing=true]",
-        "sgc",
-    )
-    assert figure is not None
-    assert figure.mean == pytest.approx(0.283)

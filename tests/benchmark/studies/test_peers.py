@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import subprocess
 import sys
 import types
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +22,6 @@ from fedsub.benchmark.studies.peers.compare import Limits, compare, peer_python
 from fedsub.benchmark.studies.peers.grid import CLIENTS, DATASETS, PAIRINGS, SCHEDULE, PeerCell, plan
 from fedsub.benchmark.studies.peers.openfgl_worker import Clients
 from fedsub.benchmark.studies.peers.page import geometric_mean, ratios, write_page
-from fedsub.benchmark.studies.pipe import one_line
 from fedsub.benchmark.studies.worker import Worker
 from fedsub.datasets.errors import UserError
 from fedsub.methods.core import registry
@@ -50,17 +47,6 @@ def test_plan_is_the_whole_grid_and_filters_narrow_it() -> None:
     assert (only.key, only.pairing.algorithm) == ("fedpub cora 10", "fedpub")
 
 
-@pytest.mark.parametrize(("datasets", "methods"), [(["coar"], ["fedavg"]), (["cora"], ["fedstruct"])])
-def test_plan_refuses_what_the_suites_do_not_share(datasets: list[str], methods: list[str]) -> None:
-    with pytest.raises(UserError, match="of the comparison"):
-        plan(datasets, methods, ())
-
-
-def test_only_numbers_of_clients_that_the_page_shows_are_compared() -> None:
-    with pytest.raises(UserError, match="with 5, 10, 20, 50, 100 clients, not with 7"):
-        plan(["cora"], ["fedavg"], (7,))
-
-
 @pytest.mark.parametrize("pairing", PAIRINGS.values(), ids=lambda pairing: pairing.method)
 def test_our_methods_take_the_peers_options_and_network(pairing: Any) -> None:
     registry.make_options(pairing.method, pairing.options)
@@ -76,16 +62,6 @@ def test_blocks_are_interleaved_with_the_same_number_of_rounds(tmp_path: Path) -
     assert log.read_text().splitlines() == warm_up + ["2"] * 2 * LIMITS.pairs
     assert record["phases"]["round"]["rounds"] == 2
     assert ratios(record) == [1.0] * LIMITS.pairs
-
-
-def test_slow_workers_get_every_pair_after_one_round_of_warm_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(comparing, "SLOW", 0.4)
-    log = tmp_path / "blocks"
-    record = compare(cell(f"writes:{log}"), Path(sys.executable), replace(LIMITS, block=0.1))
-    assert log.read_text().splitlines() == ["1"] * 2 + ["1"] * 2 * LIMITS.pairs
-    assert len(ratios(record)) == LIMITS.pairs
 
 
 @pytest.mark.parametrize(
@@ -135,32 +111,11 @@ def test_our_worker_trains_as_told(tmp_path: Path) -> None:
         assert (len(first["seconds"]), len(second["seconds"])) == (2, 3)
 
 
-def test_what_a_worker_leaves_among_temporary_files_goes_with_it() -> None:
-    with Worker("fake", sys.executable, FAKE, 120) as worker:
-        worker.ask({"algorithm": "litters", "memory": 10**11})
-        left = Path(worker.ask({"rounds": 1})["left"])
-        assert left.exists()
-    assert not left.exists()
-
-
 class PlayedData:
     """torch_geometric's Data, as far as it is used here."""
 
     def __init__(self, **values: Any) -> None:
         self.__dict__.update(values)
-
-
-def test_a_folder_that_cannot_be_removed_costs_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*path: Any, **options: Any) -> None:
-        raise OSError(errno.ENOTEMPTY, "Directory not empty")
-
-    task = asdict(cell("fine")) | {"algorithm": "fine", "memory": 2**34}
-    with Worker("ours", sys.executable, FAKE, 60) as worker:
-        answer = worker.ask(task)
-        monkeypatch.setattr(os, "rmdir", refuse)
-    monkeypatch.undo()
-    worker.folder.cleanup()
-    assert answer["counts"] == {"nodes": 1}
 
 
 def test_a_worker_whose_other_end_is_killed_ends_in_the_middle_of_its_work() -> None:
@@ -219,11 +174,6 @@ def test_an_interpreter_without_the_peer_is_refused(tmp_path: Path) -> None:
         peer_python(tmp_path / "python")
 
 
-def test_errors_fit_a_line() -> None:
-    assert one_line(ValueError("a\n b")) == "ValueError: a b"
-    assert one_line(KeyError()) == "KeyError"
-
-
 def test_the_peers_environment_needs_nothing_of_ours() -> None:
     """Its worker imports the pipe; numpy and torch it has, dgl and the like not."""
     code = (
@@ -257,10 +207,3 @@ def test_a_machine_measures_what_it_lacks_and_its_page_shows_it(
     page = write_page(tmp_path).read_text()
     assert "| FedAvg | least 1.0× |" in page
     assert "gone" not in page
-
-
-def test_a_folder_that_is_none_is_one_sentence(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_text("")
-    with pytest.raises(UserError, match="--results"):
-        Measurements(file, "peers").add("fedavg cora 10", {})

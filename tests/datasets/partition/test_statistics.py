@@ -18,7 +18,7 @@ from fedsub.datasets.errors import UserError
 from fedsub.datasets.graph import Dataset, build_dataset, largest_component
 from fedsub.datasets.partition import Partition, partition
 from fedsub.datasets.partition.plot import draw_client_graph
-from fedsub.datasets.partition.statistics import client_edges, describe, local_clustering
+from fedsub.datasets.partition.statistics import client_edges, describe
 
 
 @st.composite
@@ -78,13 +78,6 @@ def test_statistics_equal_a_direct_count(case):
     assert np.array_equal(between, between.T)
     if not partition.overlapping:
         assert np.triu(between, k=1).sum() == found.inter_edges
-
-
-def test_clustering_of_a_triangle_with_a_tail():
-    dataset = build_dataset(
-        "tail", np.array([0, 1, 2, 2]), np.array([1, 2, 0, 3]), np.ones((4, 1)), np.zeros(4)
-    )
-    assert local_clustering(dataset.adjacency()).tolist() == pytest.approx([1, 1, 1 / 3, 0])
 
 
 @pytest.mark.parametrize("clients", [1, 3, 80])
@@ -158,17 +151,6 @@ def test_fed_spray_table_1(data_directory, monkeypatch):
         (2, 1236, 97, 0.98, 0.48),
         (2, 2001, 286, 0.92, 0.17),
     ]
-
-
-@pytest.mark.parametrize(
-    ("name", "key", "clients", "nodes", "edges"),
-    [("pubmed", "PubMed", 7, 1608, 3600), ("coauthor_physics", "Physics", 12, 2651, 14790)],
-)
-def test_fed_spray_table_4(data_directory, monkeypatch, name, key, clients, nodes, edges):
-    monkeypatch.setenv("FEDSUB_DATA", str(data_directory))
-    dataset = registry.load(name, data_directory=data_directory, download=False)
-    found = describe(dataset, partition(dataset, f"file[path=partitions/fedspray.npz,key={key}]", clients, 0))
-    assert (round(found.nodes_mean), round(found.edges_mean)) == (nodes, edges)
 
 
 def test_clients_without_a_label_have_no_distribution_of_labels():

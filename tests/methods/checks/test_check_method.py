@@ -116,7 +116,7 @@ class Drifting(FedAvg):
         (Leaking, "depends on another client's labels after local training"),
         (Peeking, "no byte is counted"),
         (Crowding, "depends on clients that are absent"),
-        (Forgetting, r"Forgetting\.velocity changes and no class names it"),
+        (Forgetting, r"Forgetting\.velocity changes but no class declares it"),
         (Unseeded, "two runs with one seed differ"),
         (Drifting, "absent"),
     ],

@@ -210,7 +210,7 @@ def test_a_state_that_no_class_names_is_not_lost_in_silence(name: str) -> None:
         found.constant.add_(1)
     else:
         found.more = 1  # type: ignore[attr-defined]
-    with pytest.raises(UserError, match=rf"Part\.{name} changes and no class names it"):
+    with pytest.raises(UserError, match=rf"Part\.{name} changes but no class declares it"):
         state.save()
 
 

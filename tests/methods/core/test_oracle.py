@@ -19,14 +19,23 @@ ROUNDS, EPOCHS = 5, 3
 SCHEDULE = Schedule(rounds=ROUNDS, local_epochs=EPOCHS, learning_rate=0.01, weight_decay=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("kernel", "device"), [("torch", "cpu"), ("dgl", "cpu"), *(("auto", device) for device in DEVICES)]
-)
-@pytest.mark.parametrize("sparse", [True, False])
-@pytest.mark.parametrize("backbone", ["gcn", "graphsage", "mlp", "sgc"])
-@pytest.mark.parametrize(
-    ("method", "options"), [("fedavg", {}), ("fedprox", {"mu": 0.5}), ("fedper", {}), ("local", {})]
-)
+BACKBONES = ("gcn", "graphsage", "mlp", "sgc")
+METHODS: list[tuple[str, dict[str, float]]] = [
+    ("fedavg", {}),
+    ("fedprox", {"mu": 0.5}),
+    ("fedper", {}),
+    ("local", {}),
+]
+CASES = [
+    *((*method, backbone, True, "torch", "cpu") for method in METHODS for backbone in BACKBONES),
+    # What the kernel, the features and the device change is below the methods.
+    *(("fedavg", {}, "gcn", sparse, "dgl", "cpu") for sparse in (True, False)),
+    *(("fedavg", {}, backbone, False, "torch", "cpu") for backbone in BACKBONES),
+    *(("fedavg", {}, "gcn", sparse, "auto", device) for sparse in (True, False) for device in DEVICES),
+]
+
+
+@pytest.mark.parametrize(("method", "options", "backbone", "sparse", "kernel", "device"), CASES)
 def test_the_stacked_run_equals_the_loop_over_clients(method, options, backbone, sparse, kernel, device):
     federation = small_federation(clients=4, nodes=80, features=40, sparse=sparse)
     architecture = Architecture(backbone=backbone, hidden=(16, 8), dropout=0.0)

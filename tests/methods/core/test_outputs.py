@@ -32,17 +32,10 @@ def built(name: str, options: dict[str, Any], outputs: str) -> FederatedMethod:
 
 
 @pytest.mark.parametrize(("name", "options"), CASES)
-def test_outputs_are_the_softmax_of_the_logits(name: str, options: dict[str, Any]) -> None:
-    found, plain = (built(name, options, outputs) for outputs in ("probabilities", "logits"))
-    torch.testing.assert_close(found.predict(), plain.predict().softmax(dim=1))
-
-
-@pytest.mark.parametrize(("name", "options"), CASES)
-def test_every_part_that_learns_from_labels_learns_from_the_outputs(
-    name: str, options: dict[str, Any]
-) -> None:
+def test_outputs_are_the_softmax_and_every_part_learns_from_them(name: str, options: dict[str, Any]) -> None:
     """A loss that is taken of logits whatever the outputs are moves its parameters as before."""
     found, plain = (built(name, options, outputs) for outputs in ("probabilities", "logits"))
+    torch.testing.assert_close(found.predict(), plain.predict().softmax(dim=1))
     start = {key: value.detach().clone() for key, value in plain.parameters.items()}
     for method in (found, plain):
         start_round(method, 1)

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from fedsub.datasets.errors import UserError
-from fedsub.methods.stacked.architecture import HEADS, NETWORKS, NORMS, Architecture
+from fedsub.methods.stacked.architecture import HEADS, NORMS, Architecture
 from fedsub.methods.stacked.backbones import BACKBONES, make_backbone
 from fedsub.methods.stacked.parameters import Parameters
 from fedsub.methods.stacked.propagation import use_kernel
@@ -192,17 +191,3 @@ def test_pagerank_starts_at_the_papers_weights_which_sum_to_one() -> None:
     start = network.initial(5, 3, torch.Generator().manual_seed(0))["head.pagerank"]
     assert_agree(start, torch.tensor([0.2, 0.2 * 0.8, 0.2 * 0.64, 0.512]))
     assert_agree(float(start.sum()), 1.0)
-
-
-def test_heads_must_divide_every_width() -> None:
-    with pytest.raises(UserError, match="8 heads cannot share a width of 12"):
-        make_backbone(Architecture("gat", (16, 12)))
-
-
-def test_the_list_of_networks_is_that_of_the_files() -> None:
-    assert {*NETWORKS} == {*BACKBONES.built_in()}
-
-
-def test_a_norm_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(UserError, match="norm"):
-        Architecture(norm="batch")

@@ -22,7 +22,6 @@ from fedsub.methods.stacked.optimiser import MaskedOptimiser, make_adam
 from fedsub.methods.stacked.propagation import (
     mean_weight,
     propagate,
-    use_kernel,
     with_self_loops,
 )
 from fedsub.methods.stacked.segments import Segments, padded_product, segment_product
@@ -71,11 +70,6 @@ def test_a_changed_weight_is_not_served_from_the_cache():
     weight.mul_(2)
     torch.testing.assert_close(propagate(graph, h, weight), 2 * once)
     torch.testing.assert_close(propagate(graph, h, weight / 2), once)
-
-
-def test_an_unknown_kernel_is_refused():
-    with pytest.raises(ValueError, match="choose one of auto, dgl, torch"):
-        use_kernel(small_dataset().graph, "cuda")
 
 
 @settings(max_examples=40)

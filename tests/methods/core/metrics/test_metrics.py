@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -12,13 +14,14 @@ from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 
 from fedsub.datasets.errors import UserError
+from fedsub.datasets.graph import Dataset
 from fedsub.methods.core import metrics, registry
 from fedsub.methods.core.base import Schedule
 from fedsub.methods.core.metrics import Items
 from fedsub.methods.core.schedule import LAST, RULES
 from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.tasks import further_metrics
-from fedsub.methods.core.training import train
+from fedsub.methods.core.training import _check_selects, train
 from fedsub.methods.stacked import kernels
 from tests.methods.federations import community_federation, small_federation
 from tests.methods.rounding import assert_agree
@@ -26,7 +29,7 @@ from tests.methods.rounding import assert_agree
 CLIENTS, CLASSES = 4, 3
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     data=st.lists(st.tuples(st.integers(0, 3), st.integers(-3, 3), st.booleans()), min_size=1, max_size=60)
 )
@@ -47,7 +50,7 @@ def test_auc_is_scikit_learns_in_each_client(data: list[tuple[int, int, bool]]) 
             assert found.weight[k] == 0
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     labels=st.lists(
         st.tuples(st.integers(0, CLIENTS - 1), st.integers(0, CLASSES - 1)), min_size=1, max_size=40
@@ -89,7 +92,7 @@ def test_scores_of_nodes_are_scikit_learns_in_each_client(
                 assert torch.isnan(found[name].value[k])
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     nodes=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1)), min_size=1, max_size=60),
     seed=st.integers(0, 1000),
@@ -144,6 +147,9 @@ def test_a_metric_that_scores_nothing_selects_nothing() -> None:
     setting = make_setting(small_federation(), schedule=Schedule(selection_metric="roc_auc"))
     with pytest.raises(UserError, match="roc_auc scores no validation item of small"):
         train(registry.create("fedavg", {}, setting))
+    from_one = SimpleNamespace(name="wards", labels=torch.tensor([1, 2, 1]), classes=3)
+    with pytest.raises(UserError, match=r"3 classes \(class 0 has no node: number labels from 0\)"):
+        _check_selects(Schedule(selection_metric="roc_auc"), cast(Dataset, from_one))
     named = make_setting(small_federation(), schedule=Schedule(rounds=2), metrics=["roc_auc"])
     assert np.isnan(train(registry.create("fedavg", {}, named)).metrics["roc_auc"])
 

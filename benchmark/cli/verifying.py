@@ -1,0 +1,75 @@
+"""`fedsub verify`: run stored records again and compare every figure."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from fedsub.benchmark.analysis.frame import Results
+from fedsub.benchmark.execution.engines import RunCell
+from fedsub.benchmark.execution.runner import attempt
+from fedsub.benchmark.execution.scheduler import engine_for
+from fedsub.benchmark.execution.verify import CHANGED, SCORE_TOLERANCE, compare, draw
+from fedsub.benchmark.machine import processor
+from fedsub.benchmark.records.bundle import Places, unpack
+from fedsub.benchmark.report.export import select
+from fedsub.benchmark.spec.protocol import table_name
+from fedsub.benchmark.spec.request import Request
+
+
+def run_verify(request: Request, options: Namespace, work: RunCell | None) -> int:
+    """Run stored records, or those of a bundle, again; returns the exit code."""
+    if isinstance(options.count, int):
+        return _run_again(request, options, work, options.count, {})
+    with TemporaryDirectory() as folder:
+        places = unpack(options.count, Path(folder))
+        if options.trust:
+            # Code there may import modules beside it, in workers too.
+            sys.path += sorted({str(path.parent) for found in places.values() for path in found.values()})
+        results = Path(folder) / "results"
+        return _run_again(replace(request, results=results), options, work, sys.maxsize, places)
+
+
+def _run_again(request: Request, options: Namespace, work: RunCell | None, count: int, places: Places) -> int:
+    """Prints one line for each difference."""
+    passed_over: Counter[str] = Counter()
+    records = draw(
+        request.results,
+        count,
+        places=places,
+        trust=options.trust,
+        passed_over=passed_over,
+        tables=[*map(table_name, request.table)],
+        max_seconds=options.max_seconds,
+        chosen=lambda every: select(Results(tuple(every)), request),
+    )
+    if options.dry_run:
+        for record in records:
+            print(f"{record.key}  {record.cell.protocol}: {record.cell.title}")
+        return 0
+    taken = {record.key: record.result.peak_memory_mb for record in records}
+    engine = engine_for(request, len(records), lambda cell: taken[cell.key])
+    found = exact = unlike = 0
+    for comparison in compare(records, engine, work or attempt):
+        for line in comparison.differences:
+            print(line)
+        found += len(comparison.differences)
+        exact += comparison.to_the_digit
+        unlike += not comparison.alike
+    summary = f"{len(records)} records run again: {found or 'no'} differences, {exact} to the digit"
+    if unlike:
+        summary += (
+            f"; of {unlike} made elsewhere or by earlier code scores may move {SCORE_TOLERANCE:g} points"
+        )
+    _say(f"{summary}; here on {processor()}")
+    for reason, many in (+passed_over).items():
+        _say(f"passed over: {many} {reason}")
+    return int(bool(found or passed_over[CHANGED]))
+
+
+def _say(sentence: str) -> None:
+    print(sentence, file=sys.stderr)

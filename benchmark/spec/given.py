@@ -1,0 +1,159 @@
+"""Requests from Python: objects that a program passes, registered under names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from numbers import Integral, Real
+from operator import index
+from pathlib import Path
+from typing import Any
+
+import networkx
+import numpy as np
+
+from fedsub.benchmark.spec import digests
+from fedsub.benchmark.spec.custom import NOUNS
+from fedsub.benchmark.spec.request import MOST_SEEDS, Request
+from fedsub.benchmark.spec.settings import setting_from_text, takes_list
+from fedsub.datasets import registry as graphs
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.graph import Dataset
+from fedsub.datasets.options import Spec, format_value
+from fedsub.datasets.own import as_own
+from fedsub.datasets.partition import SCHEMES, Partition
+from fedsub.datasets.partition.base import clients_from, is_grouped, of_component
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import FederatedMethod
+from fedsub.methods.stacked.backbones import BACKBONES
+
+
+@dataclass
+class Given:
+    """Objects passed to `run`, by kind and name, with digests of their content."""
+
+    objects: dict[tuple[str, str], Any] = field(default_factory=dict)
+    digests: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def request(self, results: Path, settings: Mapping[str, Any], **given: Any) -> Request:
+        """The request for the arguments of `run` and `tune`; what has its default may be left out."""
+        seeds, save = given.pop("seeds", ()), given.pop("save", ())
+        graph = given.pop("dataset")
+        parts: dict[str, Iterable[Any]] = {
+            "dataset": map(self.dataset, listed(graph)),
+            "partition": (self.partition(each, graph) for each in _partitions(given.pop("partition"))),
+            "method": map(self.method, listed(given.pop("method"))),
+            "backbone": map(self.backbone, listed(given.pop("backbone"))),
+            "table": map(str, listed(given.pop("table"))),
+            "clients": (int(n) if isinstance(n, Integral) else n for n in listed(given.pop("clients"))),
+            "settings": _settings(settings),
+            "save": listed(save) if save else (),
+        }
+        values: dict[str, Any] = {name: tuple(found) for name, found in parts.items()}
+        engine = "in-process" if given["workers"] == 1 else "process"
+        return Request(**values, seeds=_seeds(seeds), results=results, engine=engine, **given)
+
+    def dataset(self, given: Any) -> str:
+        """Register a graph; returns its name."""
+        if isinstance(given, (str, Spec, Path)):
+            return str(given)
+        found: Dataset = as_own(given)
+        return self._add("dataset", found.name, found, digests.of_dataset(found), graphs.names())
+
+    def partition(self, given: Any, graph: Any) -> str:
+        """Register a partition of a graph; returns its name."""
+        if isinstance(given, (str, Spec, Path)):
+            return str(given)
+        if callable(given):
+            name, digest = getattr(given, "__name__", "own").replace("_", "-"), digests.of_object(given)
+            return self._add("partition", name.strip("<>"), given, digest, SCHEMES.names())
+        nodes = list(graph.nodes) if isinstance(graph, networkx.Graph) else None
+        fixed = list(given.nodes) if isinstance(given, Partition) else clients_from(given, nodes)
+        parts = [np.asarray(part) for part in (fixed if isinstance(fixed, list) else [fixed])]
+        digest = digests.of_arrays(parts)
+        return self._add("partition", "own", partial(_fixed, clients_of=fixed), digest, SCHEMES.names())
+
+    def method(self, given: Any) -> str:
+        """Register a method; returns its name."""
+        if isinstance(given, (str, Spec, Path)):
+            return str(given)
+        if not (isinstance(given, type) and issubclass(given, FederatedMethod)):
+            raise UserError(
+                f"a method cannot be {given!r}: give a name, a path or a subclass of FederatedMethod"
+            )
+        if "info" not in vars(given):
+            raise UserError(
+                f"{given.__name__} has no name: put @register({given.__name__.lower()!r}, title=…, paper=…) "
+                "above the class"
+            )
+        name = given.info.name
+        if name in registry.names() and registry.find(name) is given:
+            return name
+        return self._add("method", name, given, digests.of_object(given), registry.names())
+
+    def backbone(self, given: Any) -> str:
+        """The name under which a network is known from here on."""
+        if isinstance(given, (str, Path)):
+            return str(given)
+        if not callable(given):
+            raise UserError(f"a backbone cannot be {given!r}: give a name, a path, a function or a class")
+        name = getattr(given, "__name__", "own").strip("<>")
+        return self._add("backbone", name, given, digests.of_object(given), BACKBONES.names())
+
+    def _add(self, part: str, name: str, found: Any, digest: str, taken: Sequence[str]) -> str:
+        # Brackets would be read as options.
+        name = name.replace("[", "(").replace("]", ")")
+        key = (NOUNS[part], f"{name} (own)" if name in taken else name)
+        if self.digests.get(key, digest) != digest:
+            raise UserError(f"two different {key[0]}s are called {name!r}: rename one")
+        self.objects[key], self.digests[key] = found, digest
+        return key[1]
+
+
+def _fixed(dataset: Dataset, clients: int, seed: int, *, clients_of: Any = None) -> Any:
+    if isinstance(clients_of, np.ndarray):
+        return of_component(dataset, clients_of, "the array that was given")
+    return clients_of
+
+
+def _partitions(given: Any) -> list[Any]:
+    """One partition or several as a list; a list of clients, or of sets of nodes, is one."""
+    several = listed(given)
+    numbers = all(isinstance(each, (bool, Real, np.bool_)) for each in several)
+    return [given] if several and (numbers or is_grouped(given)) else several
+
+
+def listed(given: Any) -> list[Any]:
+    """One value or several as a list; an array is one value. Raises UserError for an empty list, which would
+    choose nothing.
+    """
+    if isinstance(given, list) and not given:
+        raise UserError("an empty list selects nothing: leave the argument out to use the table's values")
+    return list(given) if isinstance(given, (list, tuple)) else [given]
+
+
+def _seeds(given: int | Sequence[int]) -> tuple[int, ...]:
+    wrong = UserError(f"seeds must be a count of at least 1 or a list of whole numbers, not {given!r}")
+    try:
+        counted = given if isinstance(given, Iterable) else range(min(index(given), MOST_SEEDS + 1))
+        seeds = tuple(map(index, counted))
+    except TypeError:
+        raise wrong from None
+    if not (seeds or isinstance(given, tuple)):
+        raise wrong
+    return seeds
+
+
+def _settings(given: Mapping[str, Any]) -> Iterator[str]:
+    """Settings in the form `name=value`; a list of values makes a grid."""
+    for name, value in given.items():
+        several = isinstance(value, list) and (not takes_list(name) or any(map(_is_list, value)))
+        for each in value if several else [value]:
+            setting = f"{name}={'+'.join(map(str, each)) if _is_list(each) else format_value(each)}"
+            setting_from_text(setting, "run")
+            yield setting
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, (list, tuple))
