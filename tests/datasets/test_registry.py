@@ -87,6 +87,12 @@ def test_official_splits_of_published_graphs(data_directory: Path, name: str):
         assert len(np.unique(test, axis=0)) == 10
 
 
+def test_graphs_are_fetched_by_https():
+    urls = [url for info in registry.REGISTRY.values() for url in info.urls]
+    assert len(urls) >= len(registry.REGISTRY)
+    assert all(url.startswith("https://") for url in urls)
+
+
 def test_archives_are_found_in_the_given_folder_then_the_environment_then_the_cache(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
