@@ -15,6 +15,7 @@ of values makes a grid (`learning_rate=[0.01, 0.03]`). `help(fedsub.run)` lists 
 
 - `run`: run methods on graphs, and get the records
 - `tune`: search for the settings of methods
+- `check_method`: try a method of your own on what the benchmark relies on
 - `results`: the records of a folder
 - `Results`: records as tables: `frame()`, `curves()`, `by_client()`, `pivot()`
 - `load`: a graph by its name or path
@@ -39,12 +40,14 @@ if TYPE_CHECKING:
     from fedsub.datasets.errors import UserError
     from fedsub.datasets.partition import partition
     from fedsub.datasets.registry import load
+    from fedsub.methods.checks import check_method
 
-__all__ = ["Results", "UserError", "load", "partition", "results", "run", "tune"]
+__all__ = ["Results", "UserError", "check_method", "load", "partition", "results", "run", "tune"]
 
 _HOMES = {
     "Results": "fedsub.benchmark.analysis.frame",
     "UserError": "fedsub.datasets.errors",
+    "check_method": "fedsub.methods.checks",
     "load": "fedsub.datasets.registry",
     "partition": "fedsub.datasets.partition",
     "results": "fedsub.benchmark.api",

@@ -13,8 +13,7 @@ public code, github.com/MLOPTPSU/FedTorch, moves α in a round's first step alon
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -23,9 +22,10 @@ from torch import Tensor
 from fedsub.datasets.limits import NonNegative, Share
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, Options, register
-from fedsub.methods.core.twin import PREFIX, TwinMethod
+from fedsub.methods.core.participation import local_epochs
+from fedsub.methods.core.two_models import PREFIX, TwoModels
 from fedsub.methods.stacked.activation import Dropout
-from fedsub.methods.stacked.mixing import column, renewed
+from fedsub.methods.stacked.mixing import column, for_clients
 from fedsub.methods.stacked.parameters import Parameters
 
 
@@ -45,8 +45,15 @@ class APFLOptions(Options):
         return {} if self.adaptive else {"alpha_rate": "adaptive=true"}
 
 
-@register("apfl", title="APFL", paper="Deng et al. 2020", options=APFLOptions, tasks=BOTH_TASKS)
-class APFL(TwinMethod):
+@register(
+    "apfl",
+    title="APFL",
+    paper="Deng et al. 2020",
+    options=APFLOptions,
+    tasks=BOTH_TASKS,
+    predicts_with="each client's α",
+)
+class APFL(TwoModels):
     """The personal models are never sent. An absent client keeps its personal model and its α."""
 
     options: APFLOptions
@@ -72,21 +79,14 @@ class APFL(TwinMethod):
         chosen = None if dropout is None else self.personal_dropout
         return self.backbone.forward(self.inputs, self.blended(), chosen)
 
-    def node_embedding(self) -> Tensor:
-        """What the blended models' classifiers read, (n, width)."""
-        return self.backbone.embed_nodes(self.inputs, self.blended())
+    def train_round(self) -> Tensor:
+        """FedAvg's, with two models; returns the blend's last loss, ()."""
+        loss = torch.zeros((), device=self.device)
+        for _ in local_epochs(self):
+            loss = self._step()
+        return loss
 
-    @contextmanager
-    def models_of(self, model: Tensor) -> Iterator[None]:
-        """As for every method; α belongs to the model."""
-        own, self.alpha = self.alpha, self.alpha[model]
-        try:
-            with super().models_of(model):
-                yield
-        finally:
-            self.alpha = own
-
-    def local_epoch(self) -> Tensor:
+    def _step(self) -> Tensor:
         """One step of the shared and the personal models and of α; returns the blend's loss, ()."""
         self.optimiser.zero_grad(set_to_none=True)
         self.inputs.renew_gradients()
@@ -100,7 +100,7 @@ class APFL(TwinMethod):
         self.optimiser.step()
         if self.options.adaptive:
             rate = self.options.alpha_rate or self.schedule.learning_rate
-            self.alpha.copy_(renewed((self.alpha - rate * slope).clamp_(0, 1), self.alpha, self.working))
+            self.alpha.copy_(for_clients((self.alpha - rate * slope).clamp_(0, 1), self.alpha, self.working))
         return loss.detach()
 
     def _pass_on(self, blended: Parameters) -> Tensor:

@@ -21,7 +21,8 @@ from torch import Tensor
 from fedsub.datasets.limits import NonNegative
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, Options, register
-from fedsub.methods.core.twin import TwinMethod
+from fedsub.methods.core.participation import local_epochs
+from fedsub.methods.core.two_models import TwoModels
 from fedsub.methods.stacked.activation import Dropout
 from fedsub.methods.stacked.distance import squared_distance
 
@@ -35,7 +36,7 @@ class DittoOptions(Options):
 
 
 @register("ditto", title="Ditto", paper="Li et al. 2021", options=DittoOptions, tasks=BOTH_TASKS)
-class Ditto(TwinMethod):
+class Ditto(TwoModels):
     """FedAvg, and a personal model in its proximity."""
 
     options: DittoOptions
@@ -45,19 +46,17 @@ class Ditto(TwinMethod):
         chosen = None if dropout is None else self.personal_dropout
         return self.backbone.forward(self.inputs, self.personal(), chosen)
 
-    def node_embedding(self) -> Tensor:
-        """What the personal models' classifiers read, (n, width)."""
-        return self.backbone.embed_nodes(self.inputs, self.personal())
-
-    def local_epoch(self) -> Tensor:
-        """One step of both models; returns the personal ones' objective, ()."""
-        self.optimiser.zero_grad(set_to_none=True)
-        self.inputs.renew_gradients()
+    def train_round(self) -> Tensor:
+        """FedAvg's, with two models; returns the personal ones' last objective, ()."""
+        loss = torch.zeros((), device=self.device)
         forward, outputs_of = self.backbone.forward_to_read, self.setting.architecture.outputs_of
-        shared = self.task.loss(outputs_of(forward(self.inputs, self.parameters, self.dropout)))
-        loss = self.objective(outputs_of(forward(self.inputs, self.personal(), self.personal_dropout)))
-        (shared + loss).backward()
-        self.step()
+        for _ in local_epochs(self):
+            self.optimiser.zero_grad(set_to_none=True)
+            self.inputs.renew_gradients()
+            shared = self.task.loss(outputs_of(forward(self.inputs, self.parameters, self.dropout)))
+            loss = self.objective(outputs_of(forward(self.inputs, self.personal(), self.personal_dropout)))
+            (shared + loss).backward()
+            self.optimiser.step()
         return loss.detach()
 
     def objective(self, logits: Tensor) -> Tensor:

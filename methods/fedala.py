@@ -35,7 +35,7 @@ from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
 from fedsub.methods.core.channel import Message
 from fedsub.methods.core.tasks import NodeClassification, Task
-from fedsub.methods.stacked.mixing import column, renewed
+from fedsub.methods.stacked.mixing import column, for_clients
 from fedsub.methods.stacked.parameters import Parameters
 from fedsub.methods.stacked.segments import ranks
 
@@ -74,7 +74,7 @@ class FedALAOptions(Options):
 class FedALA(FederatedMethod):
     """FedAvg whose clients mix what they receive with what they had."""
 
-    reads_labelled_alone = True
+    labelled_outputs_only = True
     options: FedALAOptions
     client_state = ("mixture", "steps_taken", "begun", "mixing_task")
     mixture: Parameters
@@ -123,7 +123,7 @@ class FedALA(FederatedMethod):
         self.begun |= receiving
         for name, value in trained.items():
             mixed = value + self.mixture[name] * change[name]
-            self.parameters[name].copy_(renewed(mixed, value, receiving))
+            self.parameters[name].copy_(for_clients(mixed, value, receiving))
 
     def _step(self, trained: Parameters, change: Parameters, learning: Tensor, rows: Tensor | None) -> Tensor:
         """One step of W of the clients still `learning`, (K,); returns the losses before it, (K,)."""

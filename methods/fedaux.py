@@ -41,7 +41,7 @@ from fedsub.methods.stacked.activation import Dropout, add_bias
 from fedsub.methods.stacked.backbones import make_backbone
 from fedsub.methods.stacked.gaussian import gaussian_means
 from fedsub.methods.stacked.masks import PREFIX, apply_masks, with_masks
-from fedsub.methods.stacked.mixing import cosine, gram, mix, renewed
+from fedsub.methods.stacked.mixing import cosine, for_clients, gram, mix
 from fedsub.methods.stacked.parameters import Parameters, stack
 from fedsub.methods.stacked.segments import segment_product
 
@@ -85,18 +85,17 @@ class FedAux(FederatedMethod):
 
     options: FedAuxOptions
 
-    @property
-    def unshared(self) -> tuple[str, ...]:
-        """Masks, where there are any."""
-        return (PREFIX,) if self.options.masks else ()
+    def build(self) -> None:
+        """FedAvg's set-up; masks, where there are any, stay with their clients."""
+        self.unshared = (PREFIX,) if self.options.masks else ()
+        super().build()
 
     def initial_parameters(self) -> Parameters:
         """FedAvg's start with a classifier of twice the inputs; the same a for all, masks of ones."""
         parameters = super().initial_parameters()
-        network = self.architecture()
-        width = network.hidden[-1]
+        width = self.architecture.hidden[-1]
         # The backbone itself makes the classifier, so that each kind has its own.
-        doubled = make_backbone(replace(network, hidden=(2 * width,))).initial(
+        doubled = make_backbone(replace(self.architecture, hidden=(2 * width,))).initial(
             1, self.task.width, self.generator
         )
         further = {name: doubled[name] for name in self.backbone.head}
@@ -113,7 +112,7 @@ class FedAux(FederatedMethod):
         weights, segments = apply_masks(self.parameters), self.inputs.segments
         h = self.backbone.embed(self.inputs, weights, dropout)
         places = self.places(h, weights[VECTOR])
-        if self.architecture().head == "convolution":
+        if self.architecture.head == "convolution":
             z = gaussian_means(h, places, segments)
             return self.backbone.classify(self.inputs, torch.cat([h, z], dim=1), weights)
         # A mean of classified rows is the classified mean, and C columns are fewer than h's.
@@ -121,13 +120,6 @@ class FedAux(FederatedMethod):
         z_classified = gaussian_means(segment_product(h, lower, segments), places, segments)
         h_classified = segment_product(h, upper, segments)
         return add_bias(h_classified + z_classified, weights["head.bias"], segments)
-
-    def node_embedding(self) -> Tensor:
-        """[h ‖ z], (n, 2·width)."""
-        weights = apply_masks(self.parameters)
-        h = self.backbone.embed_nodes(self.inputs, weights)
-        z = gaussian_means(h, self.places(h, weights[VECTOR]), self.inputs.segments)
-        return torch.cat([h, z], dim=1)
 
     def places(self, h: Tensor, vector: Tensor) -> Tensor:
         """s / σ, (n,), of h (n, width) and a (K, width)."""
@@ -149,4 +141,4 @@ class FedAux(FederatedMethod):
         among = similarity.fill_diagonal_(0)[self.present][:, self.present]
         mean = among.sum() / max(len(among) * (len(among) - 1), 1)
         self.by_round.setdefault("vector_cosine", []).append(float(mean))
-        return {name: renewed(value, self.received[name], self.present) for name, value in mixed.items()}
+        return {name: for_clients(value, self.received[name], self.present) for name, value in mixed.items()}

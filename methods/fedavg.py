@@ -15,4 +15,4 @@ class FedAvg(FederatedMethod):
     """The hooks' defaults: every row of the mixing matrix holds the p_k, of a round's clients where some are
     absent. A client that comes back starts from the newest mean."""
 
-    reads_labelled_alone = True
+    labelled_outputs_only = True

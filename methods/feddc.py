@@ -41,7 +41,7 @@ from fedsub.methods.core.base import BOTH_TASKS, Options, register
 from fedsub.methods.core.channel import Message
 from fedsub.methods.core.corrected import CorrectedMethod
 from fedsub.methods.stacked.distance import squared_distance
-from fedsub.methods.stacked.mixing import renewed, weighted_mean
+from fedsub.methods.stacked.mixing import for_clients, weighted_mean
 from fedsub.methods.stacked.parameters import Parameters, prefixed
 
 
@@ -123,10 +123,10 @@ class FedDC(CorrectedMethod):
                 # No correction yet: g_k = ḡ = 0.
                 new = new + self.correction.get(name, 0)
             step = last if variant == "openfgl" else update
-            self.drift[name] = renewed(drift + step, drift, self.present)
-            self.update[name] = renewed(update, last, self.present)
+            self.drift[name] = for_clients(drift + step, drift, self.present)
+            self.update[name] = for_clients(update, last, self.present)
             old = self.gradient.get(name, torch.zeros_like(new[:1]))
-            self.gradient[name] = renewed(new, old, self.present)
+            self.gradient[name] = for_clients(new, old, self.present)
             message[f"model.{name}"] = value if variant == "authors" else value + self.drift[name]
             message[f"gradient.{name}"] = self.gradient[name]
         return message
@@ -141,8 +141,8 @@ class FedDC(CorrectedMethod):
             if self.options.variant == "authors":
                 # g_k and h_k of absent clients count too; h_k follows from what was sent.
                 drift, old = self.heard[f"drift.{name}"], self.heard[f"gradient.{name}"]
-                drift = renewed(drift + (value - self.received[name]), drift, self.present)
-                gradient = renewed(gradient, old, self.present)
+                drift = for_clients(drift + (value - self.received[name]), drift, self.present)
+                gradient = for_clients(gradient, old, self.present)
                 self.heard |= {f"drift.{name}": drift, f"gradient.{name}": gradient}
                 answer[name] = weighted_mean(value, uniform) + weighted_mean(drift, everyone)
                 answer[f"gradient.{name}"] = weighted_mean(gradient, everyone)
@@ -156,4 +156,5 @@ class FedDC(CorrectedMethod):
         super().receive(answer)
         for name, gradient in self.gradient.items():
             mean = 0 if self.options.variant == "openfgl" else answer[f"gradient.{name}"]
-            self.correction[name] = gradient - mean
+            new, old = gradient - mean, self.correction.get(name, torch.zeros_like(gradient[:1]))
+            self.correction[name] = for_clients(new, old, self.receiving)

@@ -89,7 +89,7 @@ class DynamicRegularisation(ServerRule):
 class FedDyn(ServedMethod):
     """Dynamic regularisation of all parameters."""
 
-    reads_labelled_alone = True
+    labelled_outputs_only = True
 
     def make_rule(self) -> ServerRule:
         """FedDyn's server."""

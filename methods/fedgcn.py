@@ -47,9 +47,8 @@ from fedsub.datasets.federation import Federation
 from fedsub.datasets.graph import as_array, as_feature_tensor, ones_at, select_features
 from fedsub.datasets.limits import Size
 from fedsub.datasets.ranges import tunable
-from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
+from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Options, prepare, register
 from fedsub.methods.core.sizes import unformed
-from fedsub.methods.stacked.architecture import Architecture
 from fedsub.methods.stacked.features import Features
 from fedsub.methods.stacked.inputs import Convolution, Inputs
 from fedsub.methods.stacked.propagation import (
@@ -78,6 +77,12 @@ class FedGCNOptions(Options):
     wire: Literal["rows", "dense"] = "rows"
     """What goes up: the rows that a client adds to, or all."""
 
+    def breaks_privacy(self) -> str:
+        """Of some variants only."""
+        if self.hops == 0 or self.sent == "sums":
+            return ""
+        return "clients receive the true features of other clients' nodes"
+
     def unused(self, backbone: str) -> Mapping[str, str]:
         """Without an exchange nothing is summed or sent, and features are not summed."""
         if self.hops == 0:
@@ -102,25 +107,19 @@ class FedGCN(FederatedMethod):
 
     options: FedGCNOptions
 
-    @property
-    def breaks_privacy(self) -> str:
-        """Of some variants only."""
-        if self.options.hops == 0 or self.options.sent == "sums":
-            return ""
-        return "clients receive the true features of other clients' nodes"
-
-    def architecture(self) -> Architecture:
-        """The setting's; where sums are exchanged, they are the first of SGC's propagations."""
-        given = super().architecture()
-        if self.options.hops == 0 or self.options.sent == "features":
-            return given
-        if given.input_norm:
-            raise UserError("fedgcn sums features as they are: set input_norm=false, or hops=0")
-        if given.backbone != "sgc":
-            return given
-        if given.hops == 0:
-            raise UserError("fedgcn needs an sgc that propagates: set the architecture's hops to 1 or more")
-        return replace(given, hops=given.hops - 1)
+    def build(self) -> None:
+        """FedAvg's set-up; where sums are exchanged, they are the first of SGC's propagations."""
+        given = self.architecture
+        if self.options.hops > 0 and self.options.sent == "sums":
+            if given.input_norm:
+                raise UserError("fedgcn sums features as they are: set input_norm=false, or hops=0")
+            if given.backbone == "sgc":
+                if given.hops == 0:
+                    raise UserError(
+                        "fedgcn needs an sgc that propagates: set the architecture's hops to 1 or more"
+                    )
+                self.architecture = replace(given, hops=given.hops - 1)
+        super().build()
 
     def make_inputs(self) -> Inputs:
         """The exchange: extended graphs, and sums or features of all their nodes."""
@@ -136,7 +135,7 @@ class FedGCN(FederatedMethod):
         sizes = torch.from_numpy(extended.sizes)
         if not summed:
             further = {"position": position, "convolution": convolution}
-            return self.prepare(extended.graph, extended.features(), sizes, **further)
+            return prepare(self, extended.graph, extended.features(), sizes, **further)
         segments = Segments(sizes, self.device)
         features = Features(extended.sums(options.normalisation == "symmetric"), segments, self.device)
         return Inputs(segments, features, convolution, self.task.width, features, position)

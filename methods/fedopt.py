@@ -88,7 +88,7 @@ class AdaptiveServer(ServerRule):
 class FedAdagrad(ServedMethod):
     """The server sums squared changes."""
 
-    reads_labelled_alone = True
+    labelled_outputs_only = True
 
     def make_rule(self) -> ServerRule:
         """The server of these options."""

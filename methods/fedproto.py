@@ -118,10 +118,6 @@ class FedProto(FederatedMethod):
         self.hidden = self.backbone.embed(self.inputs, self.parameters, dropout)
         return self.backbone.classify(self.inputs, self.hidden, self.parameters)
 
-    def node_embedding(self) -> Tensor:
-        """h, which both the classifiers and the prototypes are held against, (n, width)."""
-        return super().node_embedding()
-
     def client_prototypes(self) -> Tensor:
         """P_kc of the forward pass just made, (K, C, width); zero where m_kc = 0."""
         return self.task.class_means(self.hidden.index_select(0, self.task.train))

@@ -15,10 +15,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedsub.methods.core.base import FederatedMethod, register
+from fedsub.methods.core.base import FederatedMethod, prepare, register, rows_read
 from fedsub.methods.core.channel import Message
-from fedsub.methods.core.participation import weights_among
+from fedsub.methods.core.participation import local_epochs, weights_among
 from fedsub.methods.core.sizes import unformed
+from fedsub.methods.core.steps import backward, server_optimiser
 from fedsub.methods.core.training import communicate
 from fedsub.methods.stacked.inputs import Inputs
 from fedsub.methods.stacked.mixing import weighted_mean
@@ -32,17 +33,19 @@ GRADIENT = "gradient"
 class FedSGD(FederatedMethod):
     """Gradients go up, parameters come down, once per epoch."""
 
-    reads_labelled_alone = True
+    labelled_outputs_only = True
 
     @property
     def one_model(self) -> bool:
         """Whether there is one model; where a subclass says no, the clients' models are averaged."""
         return True
 
-    @property
-    def every_epoch(self) -> bool:
-        """Averaged gradients are those of one epoch."""
-        return self.one_model
+    def build(self) -> None:
+        """Averaged gradients are those of one epoch; the optimiser is then the server's."""
+        self.every_epoch = self.one_model
+        super().build()
+        if self.one_model:
+            self.optimiser = server_optimiser(self.schedule, list(self.parameters.values()))
 
     def model_sizes(self, sizes: Tensor) -> Tensor:
         """Rows that each set of parameters reads, (1 or K,), of clients with `sizes` (K,) rows."""
@@ -51,8 +54,12 @@ class FedSGD(FederatedMethod):
     def make_inputs(self) -> Inputs:
         """All clients' graphs side by side, read with one set of parameters."""
         federation = self.federation
-        return self.prepare(
-            federation.graph, federation.features, self.model_sizes(federation.sizes), read=self.read
+        return prepare(
+            self,
+            federation.graph,
+            federation.features,
+            self.model_sizes(federation.sizes),
+            read=rows_read(self),
         )
 
     def initial_parameters(self) -> Parameters:
@@ -62,29 +69,22 @@ class FedSGD(FederatedMethod):
         start = self.backbone.initial(self.federation.width, self.task.width, self.generator)
         return stack(start, 1, self.device)
 
-    def make_optimiser(self, parameters: list[Tensor]) -> torch.optim.Optimizer:
-        """The server's."""
-        if not self.one_model:
-            return super().make_optimiser(parameters)
-        return self.make_server_optimiser(parameters)
-
     def objective(self, logits: Tensor) -> Tensor:
         """Σ_k p_k L_k, (); its gradient is the server's average of the clients' gradients."""
         if not self.one_model:
             return super().objective(logits)
         return torch.dot(weights_among(self.shares, self.working), self.task.client_loss(logits))
 
-    def local_epoch(self) -> Tensor:
-        """One step of the server; the loss is scaled so that the record's mean over clients is Σ p_k L_k."""
-        loss = super().local_epoch()
-        return loss * self.federation.clients if self.one_model else loss
-
-    def step(self) -> None:
-        """Where there is one model, the server's step, between the clients' gradients and its answer."""
-        if self.one_model:
+    def train_round(self) -> Tensor:
+        """A step of the server for every epoch, between the clients' gradients and its answer; the loss is
+        scaled so that the record's mean over clients is Σ p_k L_k."""
+        if not self.one_model:
+            return super().train_round()
+        loss = torch.zeros((), device=self.device)
+        for _ in local_epochs(self):
+            loss = backward(self)
             communicate(self, self.working)
-        else:
-            super().step()
+        return loss * self.federation.clients
 
     def send(self) -> Message:
         """The gradients as `gradient.<name>`: of K clients their average at once, (1, …)."""

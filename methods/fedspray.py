@@ -43,10 +43,11 @@ from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import FederatedMethod, Options, register
 from fedsub.methods.core.channel import Message
 from fedsub.methods.core.participation import local_epochs
+from fedsub.methods.core.steps import client_optimiser
 from fedsub.methods.core.tasks import NodeClassification
 from fedsub.methods.stacked.activation import activate, add_bias
 from fedsub.methods.stacked.features import Features
-from fedsub.methods.stacked.mixing import renewed, weighted_mean
+from fedsub.methods.stacked.mixing import for_clients, weighted_mean
 from fedsub.methods.stacked.optimiser import MaskedOptimiser, make_adam
 from fedsub.methods.stacked.parameters import Parameters, stack, uniform
 from fedsub.methods.stacked.segments import Segments, segment_product
@@ -125,6 +126,7 @@ def log_probabilities(outputs: Tensor) -> Tensor:
     options=FedSprayOptions,
     backbones=("gcn", "sgc", "graphsage", "gat", "gprgnn"),
     exchanges="feature-structure encoder and one structure proxy per class",
+    simulation_only="the server weighs proxies by class shares that are exchanged before training",
 )
 class FedSpray(FederatedMethod):
     """Personal GNNs regularised by a federated feature-structure encoder; t training nodes in all."""
@@ -198,7 +200,7 @@ class FedSpray(FederatedMethod):
             start[f"{name}.weight"] = uniform(shape, bound, self.generator)
             start[f"{name}.bias"] = uniform(shape[1:], bound, self.generator)
         self.encoder = stack(start, self.federation.clients, self.device)
-        self.encoder_optimiser = self.make_optimiser(list(self.encoder.values()))
+        self.encoder_optimiser = client_optimiser(self, list(self.encoder.values()))
         scale = 1.0 if self.options.proxies else 0.0
         nodes = torch.full((len(self.task.train), width), 0.1 * scale, device=self.device)
         self.node_proxies = nodes.requires_grad_(self.options.proxies)
@@ -209,7 +211,7 @@ class FedSpray(FederatedMethod):
 
     def _make_proxy_optimiser(self) -> torch.optim.Optimizer:
         rate, client = self.options.proxy_learning_rate, self.train_segments.client
-        if self.partial:
+        if not self.channel.everyone:
             return MaskedOptimiser([self.node_proxies], rate, 0.0, lambda: self.working[client])
         return make_adam([self.node_proxies], rate, 0.0)
 
@@ -242,7 +244,7 @@ class FedSpray(FederatedMethod):
         with torch.no_grad():
             if self.options.targets == "aligned" and self.options.proxies:
                 aligned, client = self.class_proxies[self.task.train_labels], self.train_segments.client
-                self.node_proxies.copy_(renewed(aligned, self.node_proxies, self.present[client]))
+                self.node_proxies.copy_(for_clients(aligned, self.node_proxies, self.present[client]))
             embedding = self.embed(self.inputs.features, segments)
             guess = log_probabilities(self.apply("projector", embedding, segments)).exp_()
             proxies = guess.t() @ self.class_proxies
@@ -264,7 +266,7 @@ class FedSpray(FederatedMethod):
             if self.options.projector == "classifier":
                 for part in ("weight", "bias"):
                     own = self.encoder[f"projector.{part}"]
-                    own.copy_(renewed(self.encoder[f"classifier.{part}"], own, self.present))
+                    own.copy_(for_clients(self.encoder[f"classifier.{part}"], own, self.present))
         for _ in local_epochs(self):
             self.encoder_optimiser.zero_grad(set_to_none=True)
             self.train_features.renew_gradients()
@@ -300,7 +302,7 @@ class FedSpray(FederatedMethod):
     def receive(self, answer: Message) -> None:
         """ω and the s_c."""
         for name, value in self.encoder.items():
-            value.copy_(renewed(answer[name], value, self.receiving))
+            value.copy_(for_clients(answer[name], value, self.receiving))
         if self.options.proxies:
             self.class_proxies = answer["proxies"][0]
 

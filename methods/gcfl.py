@@ -48,8 +48,10 @@ from fedsub.datasets.limits import Limit, NonNegative, Size
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
 from fedsub.methods.core.channel import Message
+from fedsub.methods.core.participation import local_epochs
 from fedsub.methods.core.setting import Setting
-from fedsub.methods.stacked.mixing import cosine, gram, mix, renewed
+from fedsub.methods.core.steps import descend
+from fedsub.methods.stacked.mixing import cosine, for_clients, gram, mix
 from fedsub.methods.stacked.parameters import Parameters
 
 SMALLEST_DEVIATION = 1e-9
@@ -100,7 +102,7 @@ class GCFLPlusOptions(SplitOptions):
 class GCFL(FederatedMethod):
     """FedAvg until the first split; then every cluster has a server model of its own."""
 
-    reads_labelled_alone = True
+    labelled_outputs_only = True
     server_state: ClassVar[tuple[str, ...]] = ("clusters", "changes", "first_split")
 
     clusters: Tensor
@@ -118,7 +120,7 @@ class GCFL(FederatedMethod):
     def aggregate(self, sent: Message) -> Message:
         """The server splits clusters where it must, and averages inside each."""
         number, models = self.round_number, {name: sent[name].detach() for name in self.received}
-        if self.partial or number > self.options.first_round:
+        if not self.channel.everyone or number > self.options.first_round:
             products = gram(self._change(name, value) for name, value in models.items())
             if number > self.options.first_round:
                 self.split(products.cpu(), number)
@@ -127,9 +129,9 @@ class GCFL(FederatedMethod):
     def _change(self, name: str, sent: Tensor) -> Tensor:
         """Δ_k of a parameter, as last sent; (K, …)."""
         change = sent - self.received[name]
-        if self.partial:
+        if not self.channel.everyone:
             old = self.changes.get(name, torch.zeros_like(change))
-            change = self.changes[name] = renewed(change, old, self.present)
+            change = self.changes[name] = for_clients(change, old, self.present)
         return change
 
     def split(self, products: Tensor, round_number: int) -> None:
@@ -187,7 +189,7 @@ class GCFL(FederatedMethod):
         matrix /= torch.where(total > 0, total, 1.0)
         trained = (total > 0).squeeze(1)[clusters]
         return {
-            name: renewed(mean.index_select(0, clusters), self.received[name], trained)
+            name: for_clients(mean.index_select(0, clusters), self.received[name], trained)
             for name, mean in mix(matrix, sent).items()
         }
 
@@ -225,16 +227,19 @@ class GCFLPlus(GCFL):
         self.norms = deque(maxlen=options.sequence)
         self.norm = self.heard = torch.zeros(setting.federation.clients, device=self.device)
 
-    def step(self) -> None:
-        """As FedAvg's, and the norms of those who took it: a straggler's last step is an earlier one."""
-        super().step()
-        lengths = [
-            torch.linalg.vector_norm(gradient.flatten(1), dim=1)
-            for gradient in (self.parameters[name].grad for name in self.shared())
-            if gradient is not None
-        ]
-        norm = torch.linalg.vector_norm(torch.stack(lengths), dim=0)
-        self.norm = torch.where(self.working, norm, self.norm)
+    def train_round(self) -> Tensor:
+        """FedAvg's; keeps the norms of those who took a step: a straggler's last one is an earlier one."""
+        loss = torch.zeros((), device=self.device)
+        for _ in local_epochs(self):
+            loss = descend(self)
+            lengths = [
+                torch.linalg.vector_norm(gradient.flatten(1), dim=1)
+                for gradient in (self.parameters[name].grad for name in self.shared())
+                if gradient is not None
+            ]
+            norm = torch.linalg.vector_norm(torch.stack(lengths), dim=0)
+            self.norm = torch.where(self.working, norm, self.norm)
+        return loss
 
     def send(self) -> Message:
         """The model, and the norm of the last gradient, one number a client."""
@@ -242,7 +247,7 @@ class GCFLPlus(GCFL):
 
     def aggregate(self, sent: Message) -> Message:
         """GCFL's, once the norms are taken down."""
-        self.heard = renewed(sent["norm"], self.heard, self.present)
+        self.heard = for_clients(sent["norm"], self.heard, self.present)
         self.norms.append(self.heard.cpu())
         return super().aggregate(sent)
 

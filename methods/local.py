@@ -9,7 +9,7 @@ from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, register
 class Local(FederatedMethod):
     """The mixing matrix is the identity. A client that is absent in a round does not train in it."""
 
-    reads_labelled_alone = True
+    labelled_outputs_only = True
 
     def shared(self) -> list[str]:
         """Nothing is sent."""

@@ -79,7 +79,7 @@ class Moon(FedAvg):
 
     client_state = ("previous", "received_hidden")
     transient = ("hidden",)
-    reads_labelled_alone = False
+    labelled_outputs_only = False
     options: MoonOptions
     hidden: Tensor
     """h of the forward pass just made, (n, width)."""
@@ -130,10 +130,6 @@ class Moon(FedAvg):
         """The clients' outputs, (n, C); keeps what the classifier read."""
         self.hidden = self.embed(dropout)
         return self.backbone.classify(self.inputs, self.hidden, self.parameters)
-
-    def node_embedding(self) -> Tensor:
-        """h, (n, width)."""
-        return self.embed(None)
 
     def objective(self, logits: Tensor) -> Tensor:
         """Σ_k F_k + μ · mean of ℓ, ()."""

@@ -34,7 +34,9 @@ from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, Options, register
 from fedsub.methods.core.channel import Message
 from fedsub.methods.core.corrected import CorrectedMethod
-from fedsub.methods.stacked.mixing import renewed, weighted_mean
+from fedsub.methods.core.participation import local_epochs
+from fedsub.methods.core.steps import backward
+from fedsub.methods.stacked.mixing import for_clients, weighted_mean
 from fedsub.methods.stacked.parameters import Parameters, prefixed, unprefixed
 
 CONTROL = "control"
@@ -85,21 +87,21 @@ class Scaffold(CorrectedMethod):
         self.server_control = {name: torch.zeros_like(value) for name, value in self.received.items()}
 
     def train_round(self) -> Tensor:
-        """As FedAvg; the first step's gradient is that at the received parameters."""
-        self.gradient = {}
-        return super().train_round()
-
-    def step(self) -> None:
-        """w_k ← w_k − η (∇F_k − c_k + c)."""
-        keep = self.options.control == "gradient" and not self.gradient
-        for name, control in self.control.items():
-            gradient = self.parameters[name].grad
-            if gradient is None:
-                continue
-            if keep:
-                self.gradient[name] = gradient.clone()
-            gradient.sub_(control).add_(self.server_control[name])
-        super().step()
+        """w_k ← w_k − η (∇F_k − c_k + c) in every epoch; the first one's gradient is that at what was
+        received."""
+        loss, self.gradient = torch.zeros((), device=self.device), {}
+        for _ in local_epochs(self):
+            loss = backward(self)
+            keep = self.options.control == "gradient" and not self.gradient
+            for name, control in self.control.items():
+                gradient = self.parameters[name].grad
+                if gradient is None:
+                    continue
+                if keep:
+                    self.gradient[name] = gradient.clone()
+                gradient.sub_(control).add_(self.server_control[name])
+            self.optimiser.step()
+        return loss
 
     def send(self) -> Message:
         """The model, and c_k by (i) or (ii)."""
@@ -109,7 +111,7 @@ class Scaffold(CorrectedMethod):
                 new = self.gradient[name] if name in self.gradient else torch.zeros_like(control)
             else:
                 new = control - self.server_control[name] + self.mean_gradient(name)
-            self.control[name] = renewed(new, control, self.present)
+            self.control[name] = for_clients(new, control, self.present)
         return {**super().send(), **prefixed(CONTROL, self.control)}
 
     def aggregate(self, sent: Message) -> Message:
@@ -117,7 +119,9 @@ class Scaffold(CorrectedMethod):
         rate, uniform = self.options.server_rate, self.options.control_weights == "uniform"
         weights = torch.full_like(self.shares, 1 / len(self.shares)) if uniform else self.shares
         controls = unprefixed(CONTROL, sent)
-        self.heard = {name: renewed(new, self.heard[name], self.present) for name, new in controls.items()}
+        self.heard = {
+            name: for_clients(new, self.heard[name], self.present) for name, new in controls.items()
+        }
         answer = {f"{CONTROL}.{name}": weighted_mean(each, weights) for name, each in self.heard.items()}
         for name, value in super().aggregate({name: sent[name] for name in self.received}).items():
             answer[name] = value if rate == 1 else torch.lerp(self.received[name], value, rate)

@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md's recipes are real: every file and every command in it works exactly as printed."""
+"""Both guides are real: every file and every command in them works exactly as printed."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from fedsub.benchmark.records.store import Store
+from fedsub.methods.core.base import FederatedMethod
 
 ROOT = Path(__file__).resolve().parents[1]
 FENCED = re.compile(
@@ -41,11 +42,13 @@ if __name__ == "__main__":
 
 
 def blocks() -> list[re.Match[str]]:
-    return list(FENCED.finditer((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")))
+    """The fenced blocks of both pages."""
+    pages = (ROOT / name for name in ("CONTRIBUTING.md", "docs/recipes.md"))
+    return [match for page in pages for match in FENCED.finditer(page.read_text(encoding="utf-8"))]
 
 
 def recipes() -> dict[str, str]:
-    """Path → the file that the guide prints."""
+    """Path → the file that a guide prints."""
     return {match["path"]: match["text"] for match in blocks() if match["path"]}
 
 
@@ -63,7 +66,7 @@ def test_files_are_short() -> None:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A copy of the tree, with the guide's files put where it says."""
+    """A copy of the tree, with the guides' files put where they say."""
     ignored = shutil.ignore_patterns("__pycache__")
     for name in ("datasets", "methods", "benchmark", "tests"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
@@ -100,3 +103,15 @@ def test_every_command_works(tree: Path, tmp_path: Path) -> None:
         for field in ("method", "dataset", "partition", "protocol")
     }
     assert {"fedtrimmed", "my_graph", "by-label", "my_table"} <= used
+
+
+def test_the_table_lists_every_public_member_of_a_method_and_they_are_twelve() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `(\w+)\(", text, flags=re.MULTILINE)
+    members = [
+        name
+        for name, value in vars(FederatedMethod).items()
+        if not name.startswith("_") and (callable(value) or isinstance(value, property))
+    ]
+    assert sorted(listed) == sorted(members)
+    assert len(members) <= 12

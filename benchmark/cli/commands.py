@@ -28,6 +28,7 @@ from fedsub.benchmark.spec.protocol import Protocol, load_protocol, names, table
 from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.files import locate
+from fedsub.datasets.options import parse_name
 from fedsub.datasets.paths import PLUGIN
 from fedsub.datasets.plugins import running_only
 from fedsub.datasets.streams import close_output
@@ -145,6 +146,22 @@ def _list(request: Request, options: Namespace, work: RunCell | None) -> int:
     return OK
 
 
+def _check(request: Request, options: Namespace, work: RunCell | None) -> int:
+    from fedsub.methods.checks import CheckError, checked
+
+    failed = False
+    for text in options.subject:
+        name, values = parse_name(text)
+        print(f"{text}:")
+        try:
+            for what, found in checked(name, values):
+                print(f"  {what}: {found}", flush=True)
+        except CheckError as error:
+            print(f"  FAILED: {error}")
+            failed = True
+    return FAILED if failed else OK
+
+
 def _show_stored(request: Request, options: Namespace, work: RunCell | None) -> int:
     """Show leaderboards of stored records, for the tables that the filters choose."""
     from fedsub.benchmark.analysis.frame import Results, select
@@ -231,6 +248,7 @@ def _data(request: Request, options: Namespace, work: RunCell | None) -> int:
 _COMMANDS: Mapping[str, Callable[[Request, Namespace, RunCell | None], int] | str] = {
     "run": _run,
     "list": _list,
+    "check": _check,
     "tune": "fedsub.benchmark.cli.tuning:run_tune",
     "arena": "fedsub.benchmark.cli.arena:run_arena",
     "show": _show_stored,

@@ -82,6 +82,7 @@ OPTIONS: dict[str, _Option] = {
 """Every option, without its dashes."""
 ARGUMENTS: dict[str, _Option] = {
     "name": ("METHOD", "a method, to see its options", {"nargs": "?"}),
+    "subject": ("METHOD", "a name, or the path of a .py file; options in brackets", {"nargs": "+"}),
     "file": ("FILE", "the file to write", {"type": Path}),
     "count": ("N", "how many records; or a bundle, all of whose are run", {"type": values.bundle}),
     "forget": (
@@ -118,6 +119,7 @@ COMMANDS: Mapping[str, tuple[str, Sequence[str]]] = {
         ),
     ),
     "list": ("list methods, graphs, partitions, splits and tables, or describe one method", ("name",)),
+    "check": ("check methods: gradients, absence, bytes, seeds, halves, checkpoints, options", ("subject",)),
     "tune": (
         "search for the settings of methods, by validation",
         (*FILTERS, *SETTING, *_SEARCH, *ENGINE, *FOLDERS, *_FORMAT),

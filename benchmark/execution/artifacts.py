@@ -18,6 +18,8 @@ from fedsub.benchmark.records.record import Record
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.files import explained, write_atomically
 from fedsub.methods.core.base import FederatedMethod
+from fedsub.methods.stacked.inputs import Inputs
+from fedsub.methods.stacked.parameters import Weights
 
 
 def folder_of(results: str | Path, key: str) -> Path:
@@ -42,7 +44,7 @@ class Saving:
     `predictions.npz`: `output` (n, C) of all clients' nodes, with their `label`, `client`, `origin` (the
     id in the graph as loaded, also where its largest component is taken) and `role` (0 train, 1
     validation, 2 test, 3 none). `embeddings.npz`: `embedding` (n, h), what the last linear map of the
-    model that predicts reads (`FederatedMethod.node_embedding`), with `client` and `origin`. `model.pt`:
+    model that predicts reads , with `client` and `origin`. `model.pt`:
     name → (K, …), one slice a client, read by `torch.load(path, weights_only=True)`.
     """
 
@@ -93,20 +95,37 @@ class Saving:
 
 
 def _embedding(method: FederatedMethod) -> Tensor:
-    """(n, h) of all clients' nodes. Raises UserError where the method has none."""
-    order = [vars(kind) for kind in type(method).__mro__]
-    # Outputs of its own are hardly made of what a class further up says.
-    if next("node_embedding" in each for each in order if {"logits", "predict", "node_embedding"} & {*each}):
-        with torch.no_grad():
-            found = method.node_embedding()
-        found = found if method.setting.rows is None else found[method.setting.rows]
-        nodes = method.setting.scoring.federation.nodes
-        if found.shape[:-1] == (nodes,):
-            return found
-        raise UserError(
-            f"node_embedding() has shape {tuple(found.shape)} for {nodes} nodes: return one row a node"
-        )
-    raise UserError("its outputs do not end in one linear map: define node_embedding()")
+    """(n, h) of all clients' nodes, what the classifier reads when the method predicts.
+
+    Raises UserError where a method predicts with more than one classifier of its network.
+    """
+    backbone, read = method.backbone, []
+
+    def classify(inputs: Inputs, embedding: Tensor, parameters: Weights) -> Tensor:
+        logits = type(backbone).classify(backbone, inputs, embedding, parameters)
+        read.append((inputs, embedding, parameters, logits))
+        return logits
+
+    # A hook on the last linear map, for one prediction.
+    vars(backbone)["classify"] = classify
+    try:
+        output = method.predict()
+    finally:
+        del vars(backbone)["classify"]
+    outputs = "its outputs are not those of its network's classifier"
+    if len(read) != 1:
+        raise UserError(outputs)
+    inputs, embedding, parameters, logits = read[0]
+    with torch.no_grad():
+        if inputs.levels:
+            embedding = backbone.embed(method.inputs, parameters, None)
+            inputs, logits = method.inputs, backbone.classify(method.inputs, embedding, parameters)
+        for rows in (inputs.position, method.setting.rows):
+            if rows is not None:
+                embedding, logits = embedding[rows], logits[rows]
+        if not torch.allclose(method.setting.architecture.outputs_of(logits), output, atol=1e-5):
+            raise UserError(outputs)
+    return embedding
 
 
 def _write(content: io.BytesIO, method: FederatedMethod, label: bool = False, **arrays: Tensor) -> None:

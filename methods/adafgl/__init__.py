@@ -38,8 +38,7 @@ that a round of the second step has some 10¹² multiplications: minutes on one 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -54,10 +53,11 @@ from fedsub.methods.adafgl.personal import Heads, Personal, personal_start
 from fedsub.methods.core.base import FederatedMethod, Options, register
 from fedsub.methods.core.channel import Message
 from fedsub.methods.core.metrics.accuracy import accuracy
+from fedsub.methods.core.steps import descend
 from fedsub.methods.core.tasks import NodeClassification
-from fedsub.methods.core.twin import PREFIX
+from fedsub.methods.core.two_models import PREFIX
 from fedsub.methods.stacked.activation import Dropout
-from fedsub.methods.stacked.mixing import renewed
+from fedsub.methods.stacked.mixing import for_clients
 from fedsub.methods.stacked.parameters import Parameters, prefixed, stack, unprefixed
 
 
@@ -99,6 +99,7 @@ class AdaFGLOptions(Options):
     paper="Li et al. 2024",
     options=AdaFGLOptions,
     exchanges="model parameters, in the first rounds alone",
+    predicts_with="its extractor",
 )
 class AdaFGL(FederatedMethod):
     """FedAvg, then networks of the clients' own: parameters named `personal.<part>.…`, never sent.
@@ -124,7 +125,7 @@ class AdaFGL(FederatedMethod):
     prior: Tensor | None = None
     """P, (n, C); None in the first step."""
     homophily: Tensor
-    """(K,) HCS, once there is P."""
+    """(K,) HCS, where there is a second step."""
     networks: Personal | None = None
     """What the second step computes, made of both."""
     heads: Heads
@@ -140,6 +141,8 @@ class AdaFGL(FederatedMethod):
             )
         super().build()
         self.kept, self.homophily = self.received, torch.zeros_like(self.shares)
+        if self.federated_rounds < self.schedule.rounds:
+            self.homophily = homophily(self.federation, self.task, self.generator, self.device)
 
     def initial_parameters(self) -> Parameters:
         """FedAvg's start, and the same networks of the second step for every client."""
@@ -155,18 +158,17 @@ class AdaFGL(FederatedMethod):
             return super().train_round()
         if self.prior is None:
             self._begin_second_step()
-        return torch.stack([self.local_epoch() for _ in range(self.options.epochs)])[-1]
+        return torch.stack([descend(self) for _ in range(self.options.epochs)])[-1]
 
     def _begin_second_step(self) -> None:
-        """What the extractor says of every node, and how homophilous the clients are."""
+        """What the extractor says of every node."""
         if self.options.extractor == "best":
             self._judge(self.channel.up({"score": cast(Tensor, self.score)})["score"])
             with torch.no_grad():
                 for name, value in self.kept.items():
                     own = self.parameters[name]
-                    own.copy_(renewed(value, own, self.present))
+                    own.copy_(for_clients(value, own, self.present))
             self.channel.once(*[each[:1] for each in self.kept.values()] * int(self.present.sum()))
-        self.homophily = homophily(self.federation, self.task, self.generator, self.device)
         self.extras["homophily"] = float(self.homophily.mean())
         self.prior = self._extract()
 
@@ -188,30 +190,12 @@ class AdaFGL(FederatedMethod):
             self.networks = Personal(graph, self.inputs, self.prior, share, rows, *given)
         return self.networks
 
-    @contextmanager
-    def models_of(self, model: Tensor) -> Iterator[None]:
-        """As for every method; the extractor and HCS, by which parts were trained, belong to the model."""
-        own = self.prior, self.networks, self.homophily
-        with super().models_of(model):
-            if self.prior is not None:
-                self.homophily, self.prior = self.homophily[model], self._extract()
-            try:
-                yield
-            finally:
-                self.prior, self.networks, self.homophily = own
-
     def logits(self, dropout: Dropout | None) -> Tensor:
         """The extractor's outputs, or logarithms of the probabilities predicted by both parts; (n, C)."""
         if self.personal is None:
             return super().logits(dropout)
         self.heads = self.personal.heads(unprefixed(PREFIX, self.parameters), dropout)
         return self.personal.predicted(self.heads)
-
-    def node_embedding(self) -> Tensor:
-        """What the extractor's classifier reads, (n, width). Raises UserError in the second step."""
-        if self.personal is not None:
-            raise UserError("its outputs are means of the probabilities of several networks")
-        return super().node_embedding()
 
     def objective(self, logits: Tensor) -> Tensor:
         """Sum over clients of the losses of the parts that they train, ()."""
@@ -240,7 +224,7 @@ class AdaFGL(FederatedMethod):
             # Whatever metric selects the run's round.
             score = accuracy(self.predict(), self.task.validation).value.float().to(self.device)
             old = torch.zeros_like(score) if self.score is None else self.score
-            self.score = renewed(score, old, self.receiving)
+            self.score = for_clients(score, old, self.receiving)
 
     def _judge(self, score: Tensor) -> None:
         """Keep the average that was sent out last if it is the best so far; `score` (K,) of those present."""

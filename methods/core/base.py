@@ -6,8 +6,7 @@ The hooks default to FedAvg's. A round is: local epochs on the stacked parameter
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
 import dgl
@@ -24,14 +23,14 @@ from fedsub.methods.core.participation import Attendance, begin_round, local_epo
 from fedsub.methods.core.privacy import check_accountant
 from fedsub.methods.core.schedule import Schedule
 from fedsub.methods.core.setting import Setting
+from fedsub.methods.core.steps import client_optimiser, descend
 from fedsub.methods.core.tasks import Task
 from fedsub.methods.core.uplink import Uplink
 from fedsub.methods.stacked.activation import Dropout, trains
 from fedsub.methods.stacked.architecture import Architecture, runs_with
 from fedsub.methods.stacked.backbones import Backbone, make_backbone
 from fedsub.methods.stacked.inputs import Inputs
-from fedsub.methods.stacked.mixing import renewed, weighted_mean
-from fedsub.methods.stacked.optimiser import MaskedOptimiser, make_adam
+from fedsub.methods.stacked.mixing import for_clients, weighted_mean
 from fedsub.methods.stacked.parameters import (
     Parameters,
     begins_with,
@@ -102,12 +101,20 @@ class FederatedMethod:
         "weights",
     )
     """Names of the attributes that every round makes anew."""
-    reads_labelled_alone: ClassVar[bool] = False
+    labelled_outputs_only: ClassVar[bool] = False
     """Whether training reads `logits` for the task's loss alone: what that does not depend on may then be
     left out (`Inputs.receptive_field`)."""
 
+    unshared: tuple[str, ...] = ()
+    """Whole parts with which the names of parameters begin that clients keep to themselves: `personal` of
+    `personal.…`, `layers.0` of `layers.0.weight` and `layers.0.bias`."""
+    every_epoch: bool = False
+    """Whether clients and server talk after every local epoch, and not after every round."""
+
     options: Any
     setting: Setting
+    architecture: Architecture
+    """The network; a method bound to one of its own replaces it before `build`."""
     schedule: Schedule
     device: torch.device
     federation: Federation
@@ -158,6 +165,7 @@ class FederatedMethod:
         self.options = options
         self.setting = setting
         self.schedule = setting.schedule
+        self.architecture = setting.architecture
         self.federation = setting.federation
         self.task = setting.task.restarted()
         self.device = torch.device(setting.device)
@@ -178,14 +186,15 @@ class FederatedMethod:
         self._prepare_rounds()
         use_kernel(federation.graph, self.setting.kernel)
         use_kernel(federation.inter, self.setting.kernel)
-        self.backbone = make_backbone(self.architecture())
+        self._check_network()
+        self.backbone = make_backbone(self.architecture)
         self.inputs = self.make_inputs()
         self.dropout = Dropout(self.setting.architecture.dropout, self.setting.seed, self.device)
         self.parameters = self.initial_parameters()
         check_stacked(self.info.name, self.parameters, self.shared(), federation.clients)
         check_begins(self.info.name, self.parameters, self.unshared)
-        self.optimiser = self.make_optimiser(list(self.parameters.values()))
-        self.shares = self.client_weights().to(self.device)
+        self.optimiser = client_optimiser(self, list(self.parameters.values()))
+        self.shares = _shares(self).to(self.device)
         begin_round(self, 1)
         self.received = {name: self.parameters[name].detach()[:1].clone() for name in self.shared()}
         self.channel.models = frozenset(self.received)
@@ -194,94 +203,45 @@ class FederatedMethod:
     def _prepare_rounds(self) -> None:
         """Who takes part when, and what becomes of messages. Raises UserError where the method cannot."""
         schedule, clients = self.schedule, self.federation.clients
-        if self.partial and self.info.needs_everyone:
+        partial = schedule.partial and not self.info.merged
+        if partial and self.info.needs_everyone:
             raise UserError(
                 f"{self.info.name} needs every client in every round, because {self.info.needs_everyone}: "
                 "leave participation, stragglers and leavers out"
             )
         self.attendance = (
             Attendance.draw(schedule, clients, self.setting.seed)
-            if self.partial
+            if partial
             else Attendance.full(schedule, clients)
         )
         uplink = Uplink.of(schedule, self.setting.seed)
         self.channel = Channel(clients, uplink)
-        self.channel.everyone = not self.partial
+        self.channel.everyone = not partial
         if schedule.privacy_noise:
             check_accountant()
 
-    @property
-    def breaks_privacy(self) -> str:
-        """Why a method with these options breaks privacy, empty if it does not; overridden where the options
-        decide."""
-        return self.info.breaks_privacy
-
-    @property
-    def partial(self) -> bool:
-        """Whether some client does less than the others in some round."""
-        return self.schedule.partial and not self.info.merged
-
-    def architecture(self) -> Architecture:
-        """The network; methods bound to one of their own replace parts of it."""
-        if not runs_with(self.info.backbones, self.setting.architecture.backbone):
-            raise UserError(
-                f"{self.info.name} runs with {', '.join(self.info.backbones)}, "
-                f"not with {self.setting.architecture.backbone}"
-            )
-        for name in self.info.lacks:
-            if getattr(self.setting.architecture, name) != getattr(Architecture, name):
-                raise UserError(f"{self.info.name} has layers of its own, without {name}: leave it out")
-        return self.setting.architecture
+    def _check_network(self) -> None:
+        """Raises UserError for a network, or a part of one, that the method does not run with."""
+        given, info = self.setting.architecture, self.info
+        if not (
+            runs_with(info.backbones, given.backbone) or "backbone" in self.options.unused(given.backbone)
+        ):
+            listed = ", ".join(info.backbones)
+            raise UserError(f"{info.name} runs with {listed}, not with {given.backbone}")
+        for name in info.lacks:
+            if getattr(given, name) != getattr(Architecture, name):
+                raise UserError(f"{info.name} has layers of its own, without {name}: leave it out")
 
     def make_inputs(self) -> Inputs:
         """What the backbone reads; by default the clients' own graphs."""
         federation = self.federation
-        return self.prepare(federation.graph, federation.features, federation.sizes, read=self.read)
-
-    @property
-    def every_epoch(self) -> bool:
-        """Whether clients and server talk after every local epoch, and not after every round."""
-        return False
-
-    @property
-    def read(self) -> Tensor | None:
-        """(t,) rows whose outputs training reads; None: all."""
-        return self.task.read if self.reads_labelled_alone else None
-
-    def prepare(self, graph: dgl.DGLGraph, features: Tensor, sizes: Tensor, **further: Any) -> Inputs:
-        """`Backbone.prepare` for this task, on this device; `further` are its last arguments."""
-        return self.backbone.prepare(graph, features, sizes, self.task.width, self.device, **further)
+        sizes = federation.sizes
+        return prepare(self, federation.graph, federation.features, sizes, read=rows_read(self))
 
     def initial_parameters(self) -> Parameters:
         """The same start for every client, drawn as the backbone says."""
         start = self.backbone.initial(self.federation.width, self.task.width, self.generator)
         return stack(start, self.federation.clients, self.device)
-
-    def make_optimiser(self, parameters: list[Tensor]) -> torch.optim.Optimizer:
-        """For parameters (K, …), by the schedule: Adam whose state is kept across rounds, or plain gradient
-        descent; clients that do not work rest."""
-        schedule = self.schedule
-        if self.partial:
-            adam, rate = schedule.optimiser == "adam", schedule.learning_rate
-            return MaskedOptimiser(parameters, rate, schedule.weight_decay, lambda: self.working, adam)
-        return self.make_server_optimiser(parameters)
-
-    def make_server_optimiser(self, parameters: list[Tensor]) -> torch.optim.Optimizer:
-        """The same for parameters that are no client's own: all of them move in every step."""
-        schedule = self.schedule
-        if schedule.optimiser == "sgd":
-            return torch.optim.SGD(parameters, lr=schedule.learning_rate, weight_decay=schedule.weight_decay)
-        return make_adam(parameters, schedule.learning_rate, schedule.weight_decay)
-
-    def client_weights(self) -> Tensor:
-        """p_k, (K,), sum 1, by the schedule's weighting."""
-        if self.schedule.weighting == "uniform":
-            share = torch.ones(self.federation.clients)
-        elif self.schedule.weighting == "nodes":
-            share = self.federation.sizes.float()
-        else:
-            share = self.task.train_count.float()
-        return share / share.sum()
 
     # ------------------------------------------------------------------- round
 
@@ -289,26 +249,8 @@ class FederatedMethod:
         """The local epochs of the round; returns the last one's loss, ()."""
         loss = torch.zeros((), device=self.device)
         for _ in local_epochs(self):
-            loss = self.local_epoch()
+            loss = descend(self)
         return loss
-
-    def local_epoch(self) -> Tensor:
-        """One full-batch step of every client; returns the loss, ()."""
-        loss = self.backward()
-        self.step()
-        return loss
-
-    def backward(self) -> Tensor:
-        """Leave each client's gradient of its objective at its parameters; returns the loss, ()."""
-        self.optimiser.zero_grad(set_to_none=True)
-        self.inputs.renew_gradients()
-        loss = self.objective(self.setting.architecture.outputs_of(self.logits(self.dropout)))
-        loss.backward()
-        return loss.detach()
-
-    def step(self) -> None:
-        """Descend the gradients that the backward pass left; they are released before the next one."""
-        self.optimiser.step()
 
     def logits(self, dropout: Dropout | None) -> Tensor:
         """The clients' logits with their present parameters, (n, C)."""
@@ -320,12 +262,6 @@ class FederatedMethod:
         """Sum over clients of each client's local loss, (), of the outputs; parameters are disjoint, so one
         backward gives every client exactly its own gradient."""
         return self.task.loss(logits)
-
-    @property
-    def unshared(self) -> tuple[str, ...]:
-        """Whole parts with which the names of parameters begin that clients keep to themselves: `personal` of
-        `personal.…`, `layers.0` of `layers.0.weight` and `layers.0.bias`; mostly a class's constant."""
-        return ()
 
     def shared(self) -> list[str]:
         """Names of the parameters that are averaged."""
@@ -352,7 +288,7 @@ class FederatedMethod:
         for name in self.received:
             if name in answer:
                 own = self.parameters[name]
-                own.copy_(renewed(answer[name], own, self.receiving))
+                own.copy_(for_clients(answer[name], own, self.receiving))
 
     # -------------------------------------------------------------- evaluation
 
@@ -364,28 +300,28 @@ class FederatedMethod:
             outputs, rows = self.setting.architecture.outputs_of(self.logits(dropout)), self.setting.rows
             return outputs if rows is None else outputs[rows]
 
-    def node_embedding(self) -> Tensor:
-        """What the last linear map reads of every node, (n, width), without dropout; with SGC, whose only one
-        comes before the propagations, their result. To be overridden with `logits`. Raises UserError if the
-        outputs are not made of such."""
-        return self.backbone.embed_nodes(self.inputs, self.parameters)
-
-    def predict_by(self, model: Tensor) -> Tensor:
-        """As `predict`, but with client `model[k]`'s model for the nodes of client k; `model` is (K,)."""
-        with self.models_of(model):
-            return self.predict()
-
-    @contextmanager
-    def models_of(self, model: Tensor) -> Iterator[None]:
-        """Inside, client k has client `model[k]`'s model; overridden where that is more than parameters."""
-        own = self.parameters
-        self.parameters = {
-            name: value.detach()[model] if len(value) == len(model) else value for name, value in own.items()
-        }
-        try:
-            yield
-        finally:
-            self.parameters = own
-
     def finish(self) -> None:
         """Called once after the last round: add figures to `extras`."""
+
+
+def prepare(
+    method: FederatedMethod, graph: dgl.DGLGraph, features: Tensor, sizes: Tensor, **further: Any
+) -> Inputs:
+    """`Backbone.prepare` for a method's task, on its device; `further` are its last arguments."""
+    return method.backbone.prepare(graph, features, sizes, method.task.width, method.device, **further)
+
+
+def rows_read(method: FederatedMethod) -> Tensor | None:
+    """(t,) rows whose outputs training reads; None: all."""
+    return method.task.read if method.labelled_outputs_only else None
+
+
+def _shares(method: FederatedMethod) -> Tensor:
+    """p_k, (K,), sum 1, by the schedule's weighting."""
+    if method.schedule.weighting == "uniform":
+        share = torch.ones(method.federation.clients)
+    elif method.schedule.weighting == "nodes":
+        share = method.federation.sizes.float()
+    else:
+        share = method.task.train_count.float()
+    return share / share.sum()

@@ -16,7 +16,7 @@ from torch import Tensor
 from fedsub.datasets.errors import UserError
 from fedsub.methods.core.sizes import FLOAT, INDEX, size_of, slice_size
 from fedsub.methods.core.uplink import Uplink
-from fedsub.methods.stacked.mixing import renewed
+from fedsub.methods.stacked.mixing import for_clients
 
 KEPT = "kept."
 """Prefix of masks in a message."""
@@ -83,7 +83,9 @@ class Channel:
         if self.everyone:
             return arrived
         return {
-            name: value if len(value) != self.clients else renewed(value, torch.zeros_like(value[:1]), who)
+            name: value
+            if len(value) != self.clients
+            else for_clients(value, torch.zeros_like(value[:1]), who)
             for name, value in arrived.items()
         }
 

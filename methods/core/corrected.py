@@ -12,7 +12,7 @@ from fedsub.methods.stacked.mixing import column
 class CorrectedMethod(FederatedMethod):
     """FedAvg whose local steps are corrected by such gradients."""
 
-    reads_labelled_alone = True
+    labelled_outputs_only = True
 
     def build(self) -> None:
         """FedAvg's set-up. Raises UserError for a learning rate of 0."""

@@ -22,6 +22,7 @@ from fedsub.methods.core.channel import Message
 from fedsub.methods.core.participation import begin_round
 from fedsub.methods.core.setting import Setting
 from fedsub.methods.core.state import State
+from fedsub.methods.core.steps import backward
 from fedsub.methods.core.training import remember, serve
 
 
@@ -54,7 +55,7 @@ class ClientHalf:
         begin_round(self.method, number)
         self.method.epochs = torch.tensor([epochs])
         if self.method.every_epoch:
-            return self.method.backward()
+            return backward(self.method)
         return self.method.train_round()
 
     def send(self) -> Message:
@@ -71,7 +72,7 @@ class ServerHalf:
 
     def __init__(self, method: FederatedMethod, shares: Tensor) -> None:
         """`method` is of `placeholders`; `shares`, (K,), sum 1, weigh the clients."""
-        if not (method.partial or method.info.needs_everyone):
+        if not (method.schedule.partial or method.info.needs_everyone):
             # Every client is drawn for every round, and the method is ready for those that are not heard.
             method.schedule = replace(method.schedule, participation=1 - 1e-9)
         method.build()

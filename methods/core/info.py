@@ -24,6 +24,10 @@ class Options:
         `backbone` itself where the method takes none."""
         return {}
 
+    def breaks_privacy(self) -> str | None:
+        """Why a method with these options breaks privacy, empty if it does not; None: see `MethodInfo`."""
+        return None
+
 
 @dataclass(frozen=True)
 class MethodInfo:
@@ -43,7 +47,7 @@ class MethodInfo:
     """What crosses the network."""
     breaks_privacy: str = ""
     """Why the method would not be allowed between real clients, or which of its variants would not; empty if
-    all keep to the rules. What a record says is `FederatedMethod.breaks_privacy`."""
+    all keep to the rules. Where options decide, `Options.breaks_privacy` says what a record has."""
     exposes: tuple[str, ...] = ()
     """The name in `extras` of how many nodes a run cannot protect, and why, if it counts them."""
     merged: bool = False
@@ -52,6 +56,8 @@ class MethodInfo:
     """Whether who sees the averaged models sees in them who took part in a round."""
     simulation_only: str = ""
     """Why clients cannot run apart, each with its own data and the server's messages; empty if they can."""
+    predicts_with: str = ""
+    """What it predicts with beside parameters; another client's model then cannot be scored (`evaluate`)."""
     needs_everyone: str = ""
     """Why no client may be absent from a round; empty if one may."""
     version: int = 1
@@ -64,3 +70,9 @@ class MethodInfo:
             raise ValueError(f"the name {self.name!r} may have letters, digits and . + - _ alone")
         if "__dataclass_fields__" not in vars(self.options):
             raise ValueError(f"{self.options.__name__} is no dataclass: put @dataclass(frozen=True) above it")
+
+
+def privacy_of(info: MethodInfo, options: Options) -> str:
+    """Why a method with these options breaks privacy, empty if it does not."""
+    own = options.breaks_privacy()
+    return info.breaks_privacy if own is None else own

@@ -77,7 +77,7 @@ class Attendance:
 def begin_round(method: Any, number: int) -> None:
     """Begin a round (from 1) of a method: say who takes part in it, and who receives at its end."""
     method.round_number = number
-    if number > 1 and not method.partial:
+    if number > 1 and method.channel.everyone:
         return
     attendance, device = method.attendance, method.device
     method.epochs = attendance.epochs[number - 1].to(device)

@@ -18,7 +18,7 @@ from fedsub.datasets.paths import PLUGIN
 from fedsub.methods.core.base import FederatedMethod, MethodInfo, Options
 from fedsub.methods.core.setting import Setting
 
-SHARED = ("compiled", "core", "stacked", "structure")
+SHARED = ("checks", "compiled", "core", "stacked", "structure")
 """The packages of `methods/` that hold no method."""
 GROUP = "fedsub.methods"
 NOUN = "method"

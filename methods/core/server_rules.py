@@ -66,7 +66,7 @@ class ServedMethod(FederatedMethod):
 
     def send(self) -> Message:
         """FedAvg's, after what the rule has clients do."""
-        if self.partial:
+        if not self.channel.everyone:
             self.rule.present, self.rule.share = self.present, self.shares[self.present].sum()
         message = super().send()
         self.rule.after_training(message, self.received)

@@ -71,9 +71,11 @@ class State:
             raise CheckpointError(f"it cannot be read ({type(error).__name__}: {error})") from error
 
 
-def names_of(kind: type) -> tuple[str, ...]:
+def names_of(kind: type, groups: tuple[str, ...] = LISTS) -> tuple[str, ...]:
     """Attributes that a class and those above it name as state."""
-    named = (name for each in reversed(kind.__mro__) for group in LISTS for name in vars(each).get(group, ()))
+    named = (
+        name for each in reversed(kind.__mro__) for group in groups for name in vars(each).get(group, ())
+    )
     return tuple(dict.fromkeys(named))
 
 

@@ -107,6 +107,9 @@ def train(
         method.build()
     task = method.setting.scoring
     neighbour = schedule.evaluate == "neighbour"
+    if neighbour and method.info.predicts_with:
+        title, why = method.info.title, method.info.predicts_with
+        raise UserError(f"{title} predicts with {why}: evaluate=neighbour scores parameters alone")
     model = neighbours(method.federation).to(method.device) if neighbour else None
     state = None
     if checkpoint is not None:
@@ -122,7 +125,7 @@ def train(
         if evaluated:
             progress.losses.append(_finite(loss, method, number))
             with watch("evaluate"):
-                output = method.predict() if model is None else method.predict_by(model)
+                output = method.predict() if model is None else predict_by(method, model)
                 if bool(output.isnan().any()):
                     raise _diverged(method, "it predicts what is no number", number)
                 progress.evaluations.append(task.evaluate(output))
@@ -238,6 +241,18 @@ def _round(
     )
 
 
+def predict_by(method: FederatedMethod, model: Tensor) -> Tensor:
+    """Outputs, (n, C), with client `model[k]`'s parameters for the nodes of client k; `model` is (K,)."""
+    own = method.parameters
+    method.parameters = {
+        name: value.detach()[model] if len(value) == len(model) else value for name, value in own.items()
+    }
+    try:
+        return method.predict()
+    finally:
+        method.parameters = own
+
+
 def neighbours(federation: Federation) -> Tensor:
     """The client to which each has most edges that neither holds; itself where it misses none; (K,) int64."""
     missing = federation.missing_edges()
@@ -256,7 +271,7 @@ def _diverged(method: FederatedMethod, what: str, number: int) -> DivergedError:
     fix = f"lower the learning rate (now {method.schedule.learning_rate})"
     # Where outputs that are NaN are multiplied the loss is finite, but its gradient is not.
     if number <= 2 and method.inputs.receptive_field is not None:
-        fix += ", or set reads_labelled_alone to False if it trains on outputs of unlabelled nodes"
+        fix += ", or set labelled_outputs_only to False if it trains on outputs of unlabelled nodes"
     return DivergedError(f"{method.info.name} diverged: {what} in round {number}; {fix}")
 
 

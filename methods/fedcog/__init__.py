@@ -42,7 +42,8 @@ import torch
 from torch import Tensor
 
 from fedsub.datasets.graph import select_features
-from fedsub.methods.core.base import BOTH_TASKS, register
+from fedsub.methods.core.base import BOTH_TASKS, prepare, register
+from fedsub.methods.core.participation import begin_round
 from fedsub.methods.core.server_rules import ServedMethod, ServerRule
 from fedsub.methods.core.sizes import size_of, unformed
 from fedsub.methods.fedcog.coupling import CoupledConvolution, Coupling, couple
@@ -116,25 +117,25 @@ class FedCog(ServedMethod):
     layer: int = 0
     """Layers passed in this step."""
 
-    @property
-    def breaks_privacy(self) -> str:
-        """Of some variants only."""
-        if self.options.lnnc:
-            return ""
-        return (
-            "without LNNC clients can solve for the features of a node whose neighbours are all theirs "
-            "(Theorem 2)"
-        )
-
     # ------------------------------------------------------------------ set-up
 
     @property
     def kind(self) -> str:
         """The convolution that runs."""
         chosen = self.options.convolution
-        return super().architecture().backbone if chosen == "backbone" else chosen
+        return self.setting.architecture.backbone if chosen == "backbone" else chosen
 
-    def architecture(self) -> Architecture:
+    def build(self) -> None:
+        """The rule and the network; with gcn the p_k move into the losses and the average is a plain one."""
+        self.architecture = self._after_propagation()
+        super().build()
+        if self.kind == "gcn":
+            # The step is one of Σ p_k F_k, also for a client without training nodes of its own.
+            self.loss_weights = self.shares * len(self.shares)
+            self.shares = torch.full_like(self.shares, 1 / len(self.shares))
+            begin_round(self, 1)
+
+    def _after_propagation(self) -> Architecture:
         """What follows the propagation; with gcn the setting's own network."""
         given = self.setting.architecture
         if self.kind == "gcn":
@@ -169,13 +170,16 @@ class FedCog(ServedMethod):
         if self.kind == "gcn":
             self.last_values = []
             convolution = replace(self.convolution, device=self.device, on_travel=self._travel)
-            return self.prepare(graph, features, sizes, convolution=convolution)
+            return prepare(self, graph, features, sizes, convolution=convolution)
         features = as_features(self.propagated())
         if self.task.name == "node-classification":
             rows = federation.train.nonzero().squeeze(1)
             chosen, labelled = select_features(features, rows.numpy()), federation.count(federation.train)
-            self.training = self.prepare(graph, chosen, labelled, convolution=_identity), rows.to(self.device)
-        return self.prepare(graph, features, sizes, convolution=_identity)
+            self.training = (
+                prepare(self, graph, chosen, labelled, convolution=_identity),
+                rows.to(self.device),
+            )
+        return prepare(self, graph, features, sizes, convolution=_identity)
 
     def couple(self) -> None:
         """Apply LNNC, build the coupled graphs, and note their sizes in `extras`."""
@@ -247,15 +251,6 @@ class FedCog(ServedMethod):
             parameters["hops"] = weight.requires_grad_()
         return parameters
 
-    def client_weights(self) -> Tensor:
-        """The schedule's p_k; with gcn they move into the losses and the average is a plain one, so
-        that its step is one of Σ p_k F_k, also for a client without training nodes of its own."""
-        weights = super().client_weights()
-        if self.kind != "gcn":
-            return weights
-        self.loss_weights = (weights * len(weights)).to(self.device)
-        return torch.full_like(weights, 1 / len(weights))
-
     # ------------------------------------------------------------------- round
 
     def logits(self, dropout: Dropout | None) -> Tensor:
@@ -269,10 +264,6 @@ class FedCog(ServedMethod):
         inputs.features.renew_gradients()
         out = self.backbone.forward(inputs, parameters, dropout)
         return out.new_zeros(self.federation.nodes, out.shape[1]).index_copy(0, rows, out)
-
-    def node_embedding(self) -> Tensor:
-        """What the classifier reads, (n, width)."""
-        return self.backbone.embed_nodes(self.inputs, self._network())
 
     def _network(self) -> Parameters:
         """The backbone's parameters, its first weight W that of the propagated columns.
@@ -298,7 +289,7 @@ class FedCog(ServedMethod):
         if self.kind != "gcn":
             return super().clients_loss(logits)
         weights = self.loss_weights
-        if self.partial:
+        if not self.channel.everyone:
             weights = weights * self.working
             weights = weights * (self.working.sum() / weights.sum().clamp(min=SMALLEST))
         return torch.dot(weights, self.task.client_loss(logits))
@@ -308,7 +299,7 @@ class FedCog(ServedMethod):
         if not values.requires_grad:
             return values
         sent = unformed(*values.shape)
-        if self.partial:
+        if not self.channel.everyone:
             working = self.working[self.coupling.ends.to(self.device)]
             sent = unformed(int(working.all(dim=1).sum()), values.shape[1])
             if self.layer == len(self.last_values):

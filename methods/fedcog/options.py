@@ -45,6 +45,15 @@ class FedCogOptions(Options):
     timing: bool = False
     """Also time the propagation of FedAvg (intra-edges only) and of Central (the whole graph)."""
 
+    def breaks_privacy(self) -> str:
+        """Of some variants only."""
+        if self.lnnc:
+            return ""
+        return (
+            "without LNNC clients can solve for the features of a node whose neighbours are all theirs "
+            "(Theorem 2)"
+        )
+
     def unused(self, backbone: str) -> Mapping[str, str]:
         """What the convolution and the server's rule leave without effect."""
         kind = backbone if self.convolution == "backbone" else self.convolution

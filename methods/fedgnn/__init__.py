@@ -29,7 +29,7 @@ import torch
 from fedsub.datasets.graph import select_features
 from fedsub.datasets.limits import Cosine, Size
 from fedsub.datasets.ranges import tunable
-from fedsub.methods.core.base import PAPER_COMMUNICATION, Options, register
+from fedsub.methods.core.base import PAPER_COMMUNICATION, Options, prepare, register, rows_read
 from fedsub.methods.core.sizes import FLOAT, size_of, unformed
 from fedsub.methods.fedavg import FedAvg
 from fedsub.methods.fedgnn.augmentation import Augmentation, by_neighbourhood, by_similarity
@@ -79,7 +79,9 @@ class FedGNN(FedAvg):
         self.extras["added_edges"] = float(len(augmentation.local))
         self._send(augmentation)
         features = select_features(federation.features, grown.rows(node).numpy())
-        return self.prepare(grown.graph, features, grown.sizes, position=grown.position, read=self.read)
+        return prepare(
+            self, grown.graph, features, grown.sizes, position=grown.position, read=rows_read(self)
+        )
 
     def finish(self) -> None:
         """`paper_communication_pct`: the model both ways and the features of every added node in every round.

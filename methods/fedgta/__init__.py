@@ -44,10 +44,9 @@ from fedsub.methods.core.channel import Message
 from fedsub.methods.core.tasks import NodeClassification
 from fedsub.methods.fedgta.gamlp import GAMLP
 from fedsub.methods.stacked.activation import Dropout
-from fedsub.methods.stacked.architecture import Architecture
 from fedsub.methods.stacked.backbones import normalised_adjacency
 from fedsub.methods.stacked.inputs import Convolution, Inputs
-from fedsub.methods.stacked.mixing import cosine, gram, mix, renewed
+from fedsub.methods.stacked.mixing import cosine, for_clients, gram, mix
 from fedsub.methods.stacked.parameters import Parameters, stack
 from fedsub.methods.stacked.propagation import propagate, spread_labels, symmetric_weight
 from fedsub.methods.stacked.segments import Segments
@@ -124,6 +123,12 @@ class FedGTA(FederatedMethod):
 
     def build(self) -> None:
         """FedAvg's set-up and what label propagation reads."""
+        given = self.architecture
+        if self.options.network == "gamlp":
+            if given.input_norm or given.norm != "none" or not given.hidden:
+                raise UserError("fedgta's gamlp needs a hidden layer, no input_norm and no norm: change them")
+            # A multi-layer perceptron of the setting's widths inside GAMLP.
+            self.architecture = replace(given, backbone="mlp", head="linear")
         super().build()
         graph = self.federation.graph
         self.segments = self.inputs.segments
@@ -133,15 +138,6 @@ class FedGTA(FederatedMethod):
             self.convolution = normalised_adjacency(graph, self.device)
         else:
             self.convolution = partial(propagate, graph, weight=symmetric_weight(graph).to(self.device))
-
-    def architecture(self) -> Architecture:
-        """The setting's, or a multi-layer perceptron of its widths inside GAMLP."""
-        given = super().architecture()
-        if self.options.network == "backbone":
-            return given
-        if given.input_norm or given.norm != "none" or not given.hidden:
-            raise UserError("fedgta's gamlp needs a hidden layer, no input_norm and no norm: change them")
-        return replace(given, backbone="mlp", head="linear")
 
     def make_inputs(self) -> Inputs:
         """The backbone's, and GAMLP's hops."""
@@ -168,10 +164,6 @@ class FedGTA(FederatedMethod):
         """The clients' outputs, (n, C)."""
         return super().logits(dropout) if self.gamlp is None else self.gamlp(self.parameters, dropout)
 
-    def node_embedding(self) -> Tensor:
-        """What the last layer reads, (n, width)."""
-        return super().node_embedding() if self.gamlp is None else self.gamlp.embed(self.parameters, None)
-
     def send(self) -> Message:
         """The model, `moments` and `confidence`."""
         moments, confidence = self.statistics(self.logits(None).softmax(dim=1))
@@ -184,7 +176,7 @@ class FedGTA(FederatedMethod):
         members = float((matrix > 0)[self.present].sum(dim=1).float().mean())
         self.by_round.setdefault("clients_averaged", []).append(members)
         mixed = mix(matrix, {name: sent[name] for name in self.received})
-        return {name: renewed(value, self.received[name], self.present) for name, value in mixed.items()}
+        return {name: for_clients(value, self.received[name], self.present) for name, value in mixed.items()}
 
     def statistics(self, prediction: Tensor) -> tuple[Tensor, Tensor]:
         """Moments (K, J·C or 2J·C) and confidences (K,) of the clients' predictions (n, C)."""

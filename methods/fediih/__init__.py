@@ -36,53 +36,28 @@ first round. The code adds the last term with the other sign. The network is alw
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
 from fedsub.datasets.errors import UserError
-from fedsub.datasets.limits import Count, NonNegative
-from fedsub.datasets.ranges import tunable
-from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
+from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, register
 from fedsub.methods.core.channel import Message
+from fedsub.methods.fediih.options import FedIIHOptions
 from fedsub.methods.fediih.pairs import pairwise_softplus
 from fedsub.methods.fediih.routing import Routing
 from fedsub.methods.stacked.activation import Dropout, add_bias
-from fedsub.methods.stacked.architecture import NETWORKS, Architecture
-from fedsub.methods.stacked.mixing import renewed
+from fedsub.methods.stacked.architecture import NETWORKS
+from fedsub.methods.stacked.mixing import for_clients
 from fedsub.methods.stacked.parameters import Parameters, prefixed, stack, uniform
 from fedsub.methods.stacked.propagation import propagate
-from fedsub.methods.stacked.segments import segment_product
 
 PRIOR = "prior"
 """The parameter m, (K, F, D), which is never sent."""
 VARIANCE = 0.25
 """Of the prior."""
-
-
-@dataclass(frozen=True)
-class FedIIHOptions(Options):
-    """Hyper-parameters of FedIIH."""
-
-    factors: Count = tunable(2, choices=(1, 2, 4))
-    """F."""
-    width: Count = 128
-    """D, numbers in a factor."""
-    layers: Count = tunable(4, choices=(2, 3, 4))
-    """L, which says how often is routed."""
-    iterations: Count = tunable(6, choices=(3, 6))
-    """Assignments of neighbours to factors in one routing."""
-    scale: NonNegative = 10.0
-    """Of the similarities in the softmax."""
-    variational: NonNegative = 0.0
-    """Weight of the negative variational bound in a client's loss."""
-
-    def unused(self, backbone: str) -> Mapping[str, str]:
-        """The setting's network is replaced."""
-        return {"backbone": "another method: its network is its own"}
 
 
 @register(
@@ -107,24 +82,17 @@ class FedIIH(FederatedMethod):
     center: Tensor
     """m⁰, (F, D)."""
 
-    @property
-    def unshared(self) -> tuple[str, ...]:
-        """The prior's means, where there are any."""
-        return (PRIOR,) if self.options.variational > 0 else ()
-
     def build(self) -> None:
-        """FedAvg's set-up, routing and the prior."""
+        """FedAvg's set-up, routing and the prior, whose means stay with their clients."""
+        if self.architecture.input_norm:
+            raise UserError("fediih's first layer reads the features as they are: set input_norm=false")
+        # What the inputs are prepared for: no convolution, no normalisation.
+        self.architecture = replace(self.architecture, backbone="mlp", head="linear")
+        self.unshared = (PRIOR,) if self.options.variational > 0 else ()
         super().build()
         self.route = Routing(self.federation.graph, self.device)
         options = self.options
         self.center = torch.randn(options.factors, options.width, generator=self.generator).to(self.device)
-
-    def architecture(self) -> Architecture:
-        """What the inputs are prepared for: no convolution, no normalisation."""
-        given = super().architecture()
-        if given.input_norm:
-            raise UserError("fediih's first layer reads the features as they are: set input_norm=false")
-        return replace(given, backbone="mlp", head="linear")
 
     def initial_parameters(self) -> Parameters:
         """Uniform in ±1/√(F·D), biases too; the prior's means from N(0, 1)."""
@@ -143,19 +111,13 @@ class FedIIH(FederatedMethod):
 
     def logits(self, dropout: Dropout | None) -> Tensor:
         """The clients' outputs, (n, C)."""
-        segments = self.inputs.segments
-        h = segment_product(self.embed(dropout), self.parameters["head.weight"], segments)
-        return add_bias(h, self.parameters["head.bias"], segments)
+        return self.backbone.classify(self.inputs, self.embed(dropout), self.parameters)
 
     def embed(self, dropout: Dropout | None) -> Tensor:
         """What the classifier reads, (n, F·D)."""
         first = self.inputs.features.times(self.parameters["first.weight"])
         h = _activate(add_bias(first, self.parameters["first.bias"], self.inputs.segments), dropout)
         return self._layers(h, max(1, self.options.layers - 2), dropout)
-
-    def node_embedding(self) -> Tensor:
-        """What the classifier reads without dropout, (n, F·D)."""
-        return self.embed(None)
 
     def distributions(self, dropout: Dropout | None) -> tuple[Tensor, Tensor]:
         """Means and log variances of the nodes' factors, (n, F·D) each: the same without dropout."""
@@ -222,7 +184,9 @@ class FedIIH(FederatedMethod):
         mixed = {name: mix_factors(matrix, sent[name], dim=-1) for name in ("first.weight", "first.bias")}
         mixed["head.weight"] = mix_factors(matrix, sent["head.weight"], dim=1)
         mixed["head.bias"] = sent["head.bias"][self.present].mean(dim=0, keepdim=True)
-        answer = {name: renewed(value, self.received[name], self.present) for name, value in mixed.items()}
+        answer = {
+            name: for_clients(value, self.received[name], self.present) for name, value in mixed.items()
+        }
         if self.options.variational > 0:
             total = sent["mean"][self.present].sum(dim=0, keepdim=True)
             answer["center"] = total / (int(self.present.sum()) + VARIANCE)

@@ -38,10 +38,8 @@ predicted, since the Laplacian that every client sees holds the edges that would
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Literal
 
 import dgl
 import scipy.sparse as sp
@@ -50,18 +48,17 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from fedsub.datasets.federation import as_graph
-from fedsub.datasets.limits import Count, NonNegative, Size
-from fedsub.datasets.ranges import tunable
 from fedsub.datasets.seeding import stream
-from fedsub.methods.core.base import Options, register
+from fedsub.methods.core.base import register
 from fedsub.methods.core.channel import Message
 from fedsub.methods.core.participation import weights_among
 from fedsub.methods.core.sizes import unformed
 from fedsub.methods.core.tasks import NodeClassification
+from fedsub.methods.fedlap.options import FedLapOptions, FedLapPlusOptions
 from fedsub.methods.fedlap.spectrum import misread_eigenpairs, roughness, smallest_eigenpairs
 from fedsub.methods.fedsgd import GRADIENT, FedSGD
 from fedsub.methods.stacked.activation import Dropout
-from fedsub.methods.stacked.architecture import NETWORKS, Architecture
+from fedsub.methods.stacked.architecture import NETWORKS
 from fedsub.methods.stacked.backbones import Backbone, make_backbone
 from fedsub.methods.stacked.features import DenseFeatures
 from fedsub.methods.stacked.inputs import Inputs
@@ -76,57 +73,6 @@ PREFIX = "structure"
 """Of g's parameters."""
 
 
-@dataclass(frozen=True)
-class SmoothOptions(Options):
-    """Hyper-parameters of both; defaults are the authors' for Cora."""
-
-    smoothing: NonNegative = tunable(10.0, log=(0.1, 1000))
-    """λ; 0 leaves R out."""
-    network: Literal["decoupled", "backbone"] = "decoupled"
-    """What reads a client's features: f and L propagations, or the setting's own network."""
-    hops: Size = tunable(2, linear=(1, 5))
-    """L."""
-    feature_hidden: str = tunable("64", choices=("64", "128", "256"))
-    """Hidden layers of f, widths joined by +."""
-    structure_hidden: str = "64"
-    """Hidden layers of g, widths joined by +."""
-    structure_width: Count = 512
-    """d_s."""
-
-    def unused(self, backbone: str) -> Mapping[str, str]:
-        """The backbone with the decoupled network, and that network's options without it."""
-        if self.network == "decoupled":
-            return {"backbone": "network=backbone"}
-        return dict.fromkeys(("hops", "feature_hidden"), "network=decoupled")
-
-
-@dataclass(frozen=True)
-class FedLapOptions(SmoothOptions):
-    """Hyper-parameters of FedLap."""
-
-    parts: Literal["whole", "weighted"] = "whole"
-    """How the clients' parts of R are added up: as they are, or weighted by p_k (the authors' code)."""
-
-    def unused(self, backbone: str) -> Mapping[str, str]:
-        """As for both; and without λ there are no parts."""
-        idle = dict(super().unused(backbone))
-        if self.smoothing == 0:
-            idle["parts"] = "smoothing above 0"
-        return idle
-
-
-@dataclass(frozen=True)
-class FedLapPlusOptions(SmoothOptions):
-    """Hyper-parameters of FedLap+."""
-
-    rank: Count = 200
-    """r, eigenvectors."""
-    basis: Literal["exact", "reference"] = "exact"
-    """True eigenvectors, or what the authors' code takes for them."""
-    steps: Count = 500
-    """Of Arnoldi's iteration: for `exact`, those whose bytes are counted."""
-
-
 @register(
     "fedlap",
     title="FedLap",
@@ -139,7 +85,7 @@ class FedLapPlusOptions(SmoothOptions):
 class FedLap(FedSGD):
     """One model over the clients' own features and learned features of every node."""
 
-    reads_labelled_alone = False
+    labelled_outputs_only = False
     task: NodeClassification
     adjacency: sp.csr_matrix
     """(m, m) of the global graph: all nodes that some client holds."""
@@ -159,14 +105,10 @@ class FedLap(FedSGD):
 
     def build(self) -> None:
         """Prepare both parts of the model, and what R reads."""
+        if self.options.network != "backbone":
+            self.architecture = self.architecture.perceptron(self.options.feature_hidden)
         super().build()
         self._prepare_smoothing()
-
-    def architecture(self) -> Architecture:
-        """f, or the setting's own."""
-        if self.options.network == "backbone":
-            return super().architecture()
-        return self.setting.architecture.perceptron(self.options.feature_hidden)
 
     def make_inputs(self) -> Inputs:
         """The clients' features and graphs; besides, the global graph's nodes."""
@@ -205,13 +147,6 @@ class FedLap(FedSGD):
     def logits(self, dropout: Dropout | None) -> Tensor:
         """The sum of both parts, (n, C)."""
         return self._spread(super().logits(dropout)) + self.structure(dropout)
-
-    def node_embedding(self) -> Tensor:
-        """What the last layers of f, propagated, and of g read side by side, (n, width of both)."""
-        # The weights of a propagation sum to one: it may come before a linear map and its bias.
-        own = self._spread(super().node_embedding())
-        g = unprefixed(PREFIX, self.parameters)
-        return torch.cat([own, self.structure_backbone.embed_nodes(self.structure_inputs(), g)], dim=1)
 
     def _spread(self, h: Tensor) -> Tensor:
         """The propagations that follow f; (n, width) → (n, width)."""

@@ -27,23 +27,18 @@ newest means, matched with what it had.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-
 import dgl
 import torch
 from torch import Tensor
 
-from fedsub.datasets.limits import Count, ShareBelowOne, Size
-from fedsub.datasets.ranges import tunable
-from fedsub.methods.core.base import FederatedMethod, Options, register
+from fedsub.methods.core.base import FederatedMethod, register, rows_read
 from fedsub.methods.core.channel import Message
 from fedsub.methods.fedlit.channels import channel_sum
 from fedsub.methods.fedlit.clustering import EdgeClustering, align, regroup
 from fedsub.methods.fedlit.layers import Layer, Messages, layers_to_read
+from fedsub.methods.fedlit.options import FedLITOptions
 from fedsub.methods.stacked.activation import Dropout, add_bias, trains
-from fedsub.methods.stacked.mixing import renewed
+from fedsub.methods.stacked.mixing import for_clients
 from fedsub.methods.stacked.parameters import (
     Parameters,
     begins_with,
@@ -63,29 +58,6 @@ from fedsub.methods.stacked.propagation import (
 from fedsub.methods.stacked.segments import segment_product
 
 
-@dataclass(frozen=True)
-class FedLITOptions(Options):
-    """Hyper-parameters of FedLIT; its network is its own, not the protocol's."""
-
-    types: Count = tunable(4, linear=(2, 8))
-    """T, latent link types."""
-    layers: Count = tunable(2, linear=(1, 3))
-    """Multi-channel layers; with SGC the protocol's hops count instead."""
-    width: Count = 64
-    """Width of the projection and of every layer."""
-    dropout: ShareBelowOne = tunable(0.3, linear=(0, 0.8))
-    """After every channel."""
-    kmeans_steps: Size = 10
-    """Lloyd steps of the first clustering."""
-    self_loops: bool = True
-    """Whether every node hears itself in every channel."""
-
-    def unused(self, backbone: str) -> Mapping[str, str]:
-        """SGC has hops in place of layers; one type needs no clustering."""
-        idle = {"layers": "another backbone than sgc"} if backbone == "sgc" else {}
-        return idle if self.types > 1 else idle | {"kmeans_steps": "types above 1"}
-
-
 @register(
     "fedlit",
     title="FedLIT",
@@ -95,13 +67,14 @@ class FedLITOptions(Options):
     lacks=("norm", "residual"),
     exchanges="model parameters and centroids of link types",
     simulation_only="k-means over all clients' links is one draw",
+    predicts_with="link types",
 )
 class FedLIT(FederatedMethod):
     """The channels of all clients as one graph of T·n nodes: row T·v + t is node v in channel t."""
 
     options: FedLITOptions
     unshared = ("channels",)
-    reads_labelled_alone = True
+    labelled_outputs_only = True
     client_state = ("kind", "centroids")
     server_state = ("heard", "server_centroids", "server_channels")
     transient = ("typed", "graph", "edge_weight", "messages")
@@ -145,7 +118,7 @@ class FedLIT(FederatedMethod):
         )
         if not self.linear:
             self.every = Layer(self.inputs.segments, options.types)
-            self.trained = layers_to_read(self.federation.graph, self.every, self.read, self.layers())
+            self.trained = layers_to_read(self.federation.graph, self.every, rows_read(self), self.layers())
         channels = prefixed("channels", unprefixed("channels", self.parameters))
         self.server_channels = {name: value.detach()[0].clone() for name, value in channels.items()}
         linked = (self.clustering.edges > 0).nonzero().squeeze(1)
@@ -154,7 +127,7 @@ class FedLIT(FederatedMethod):
             self.project().detach(), options.kmeans_steps, self.generator
         )
         self.heard = self.centroids
-        if self.partial:
+        if not self.channel.everyone:
             # So that the server can order the types of a client that it has not heard yet.
             self.channel.once(self.centroids)
         self.set_types(self.kind)
@@ -209,9 +182,9 @@ class FedLIT(FederatedMethod):
             with torch.no_grad():
                 x = self.project()
                 kind = self.clustering.most_similar(x, self.centroids)
-                kind = renewed(kind, self.kind, self.present[self.clustering.client])
+                kind = for_clients(kind, self.kind, self.present[self.clustering.client])
                 means = self.clustering.means(x, kind, self.centroids)
-                self.centroids = renewed(means, self.centroids, self.present)
+                self.centroids = for_clients(means, self.centroids, self.present)
                 self.set_types(kind)
         return super().train_round()
 
@@ -233,13 +206,6 @@ class FedLIT(FederatedMethod):
             h = self._layer(h, f"channels.{index}", before, layer, dropout)
             before = layer
         return h
-
-    def node_embedding(self) -> Tensor:
-        """What the classifier reads, (n, width)."""
-        if not self.linear:
-            return self._embed(None, [self.every] * self.layers())
-        spread = self._summed_channels(self.project(), self.parameters["channels.0.weight"])
-        return add_bias(spread, self.parameters["channels.0.bias"].sum(dim=1), self.inputs.segments)
 
     def _linear_logits(self, h: Tensor) -> Tensor:
         """SGC's (Σ_t Â_t^hops h W_t + b_t) W + b as Σ_t Â_t^hops h (W_t W) + (Σ_t b_t) W + b: C columns of
@@ -276,21 +242,6 @@ class FedLIT(FederatedMethod):
         weight = [self.parameters[f"{prefix}.{part}"] for part in self.backbone.weights]
         return channel_sum(read, torch.cat(weight, dim=2), self.parameters[f"{prefix}.bias"], layer, dropout)
 
-    @contextmanager
-    def models_of(self, model: Tensor) -> Iterator[None]:
-        """As for every method; centroids belong to the model, whose channels are in their order: a client's
-        edges are of the types that another's model finds in them."""
-        own = self.kind
-        other = model != torch.arange(len(model), device=model.device)
-        with super().models_of(model):
-            with torch.no_grad():
-                found = self.clustering.most_similar(self.project(), self.centroids[model])
-            self.set_types(torch.where(other[self.clustering.client], found, own))
-            try:
-                yield
-            finally:
-                self.set_types(own)
-
     def occupied(self) -> Tensor:
         """Channels in which a training node has an edge, (K, T) bool."""
         train = self.federation.train.to(self.device)
@@ -307,7 +258,7 @@ class FedLIT(FederatedMethod):
     def aggregate(self, sent: Message) -> Message:
         """Align link types, average what belongs together, and answer in each client's own order."""
         answer = dict(super().aggregate({name: sent[name] for name in self.received}))
-        self.heard = renewed(sent["centroids"], self.heard, self.present)
+        self.heard = for_clients(sent["centroids"], self.heard, self.present)
         linked = self.linked[self.present[self.linked]]
         if self.server_centroids is None:
             self.server_centroids = self.heard[linked[0] if len(linked) else self.linked[0]]
@@ -327,8 +278,8 @@ class FedLIT(FederatedMethod):
         for name, value in answer.items():
             if begins_with(name, self.unshared):
                 own = self.parameters[name]
-                own.copy_(renewed(value, own, self.receiving))
-        self.centroids = renewed(answer["centroids"], self.centroids, self.receiving)
+                own.copy_(for_clients(value, own, self.receiving))
+        self.centroids = for_clients(answer["centroids"], self.centroids, self.receiving)
 
 
 def average_channels(values: Tensor, match: Tensor, occupied: Tensor, previous: Tensor) -> Tensor:

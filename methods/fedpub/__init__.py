@@ -31,20 +31,14 @@ over all clients.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
-
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedsub.datasets.errors import UserError
-from fedsub.datasets.limits import NonNegative
-from fedsub.datasets.ranges import tunable
-from fedsub.methods.core.base import BOTH_TASKS, PAPER_COMMUNICATION, FederatedMethod, Options, register
+from fedsub.methods.core.base import BOTH_TASKS, PAPER_COMMUNICATION, FederatedMethod, register
 from fedsub.methods.core.channel import Message
 from fedsub.methods.core.sizes import FLOAT
+from fedsub.methods.fedpub.options import FedPubOptions
 from fedsub.methods.fedpub.proxy import FunctionalEmbedding, make_proxy
 from fedsub.methods.fedpub.pruning import Pruning, indexed_size, mix_kept
 from fedsub.methods.fedpub.similarity import class_shares, correlation, label_similarity, mixing_matrix
@@ -52,60 +46,8 @@ from fedsub.methods.stacked.activation import Dropout, trains
 from fedsub.methods.stacked.architecture import NETWORKS
 from fedsub.methods.stacked.distance import squared_distance
 from fedsub.methods.stacked.masks import PREFIX, apply_masks, with_masks
-from fedsub.methods.stacked.mixing import cosine, gram, renewed
+from fedsub.methods.stacked.mixing import cosine, for_clients, gram
 from fedsub.methods.stacked.parameters import Parameters, glorot, prefixed, unprefixed
-
-
-@dataclass(frozen=True)
-class FedPubOptions(Options):
-    """Variants and hyper-parameters of FED-PUB."""
-
-    masks: bool = True
-    """Whether weights are masked."""
-    similarity: Literal["function", "parameter", "gradient", "label", "none"] = "function"
-    """What clients are compared by: functional embeddings, weights, their change in the round, or
-    class distributions; `none` averages as FedAvg does. The distributions are those of all of a client's
-    labels, as in Table 10, validation's and test's among them: an oracle, and marked as one."""
-    proxy: Literal["sbm", "er", "one", "feature"] = "sbm"
-    """Input of the functional embeddings: a stochastic block model, an Erdős–Rényi graph, one node,
-    or every client's own graph and features."""
-    community: Literal["implicit", "explicit"] = "implicit"
-    """`explicit` averages only over clients with a similarity above 0.5."""
-    regularizer: Literal["reference", "printed"] = tunable("reference", choices=("reference", "printed"))
-    """`printed`: eq. (4); `reference`: both terms without gradient, as in the authors' code."""
-    tau: NonNegative = tunable(3.0, log=(1, 10))
-    """Scale of the similarities in the softmax. The paper takes 3 where clients do not overlap and 5
-    where they do: name it there, `fedpub[tau=5]`, as the protocol `fedpub-1` does."""
-    lambda1: NonNegative = tunable(0.001, log=(1e-4, 0.01))
-    """Weight of the masks' L1 norm, and the size below which a mask entry counts as zero."""
-    lambda2: NonNegative = 0.001
-    """Weight of the squared distance to the received weights."""
-    keep_similarity: str = ""
-    """Rounds, joined by +, whose S the record keeps, beside the label similarities and the edges missing
-    between clients (Figure 6): `5+30`."""
-    classifier: Literal["reference", "linear"] = "reference"
-    """Start of a linear classifier with masks: `reference`, Glorot's for weight and bias, as in the
-    authors' code; `linear`, the backbone's own, as in the paper, which does not mention any."""
-
-    def __post_init__(self) -> None:
-        """Raises UserError for rounds that cannot be read."""
-        super().__post_init__()
-        kept = self.keep_similarity
-        if kept and not all(part.isdecimal() for part in kept.split("+")):
-            raise UserError(f"cannot read keep_similarity={kept}: write rounds joined by +, such as 5+30")
-
-    def unused(self, backbone: str) -> Mapping[str, str]:
-        """What masks, similarity and regulariser leave without effect."""
-        idle = {}
-        if self.regularizer != "printed":
-            idle["lambda2"] = "regularizer=printed"
-        if not self.masks:
-            idle |= dict.fromkeys(("lambda1", "classifier"), "masks=true")
-        if self.similarity == "none":
-            idle |= dict.fromkeys(("tau", "community"), "a similarity")
-        if self.similarity != "function":
-            idle["proxy"] = "similarity=function"
-        return idle
 
 
 @register(
@@ -142,22 +84,18 @@ class FedPub(FederatedMethod):
     """`counts` and `similarity` of every exchange, the bytes sent until then, both ways, and how many models
     FedAvg would have sent in it."""
 
-    @property
-    def breaks_privacy(self) -> str:
-        """Of some variants only."""
-        if self.options.similarity == "label":
-            return "the server sees every client's class distribution, labels of test nodes included"
-        return ""
-
     # ------------------------------------------------------------------ set-up
 
     def build(self) -> None:
         """FedAvg's set-up, the proxy graph and what similarity needs of it."""
+        self.unshared = (PREFIX,) if self.options.masks else ()
         super().build()
         self.channel.refuse(self.options.masks)
         self.pruning = Pruning(self.options.lambda1)
         self.exchanges, self.heard = [], {}
         self.size = sum(self.parameters[name][0].numel() for name in self.shared())
+        # The masks begin with ones.
+        self.counts = torch.full_like(self.epochs, self.size)
         federation = self.federation
         shares = class_shares(federation.labels, federation.client, federation.clients, federation.classes)
         self.label_similarity = label_similarity(shares).to(self.device)
@@ -170,11 +108,6 @@ class FedPub(FederatedMethod):
                 self.backbone, proxy, federation.clients, self.task.width, self.device, self.setting.kernel
             )
             self.channel.once(*(each for each in proxy.sent() for _ in range(federation.clients)))
-
-    @property
-    def unshared(self) -> tuple[str, ...]:
-        """Masks, where there are any."""
-        return (PREFIX,) if self.options.masks else ()
 
     def initial_parameters(self) -> Parameters:
         """FedAvg's start but for the classifier, with masks of ones."""
@@ -193,10 +126,6 @@ class FedPub(FederatedMethod):
     def logits(self, dropout: Dropout | None) -> Tensor:
         """Outputs with w ⊙ μ, in evaluation with the pruned masks; (n, C)."""
         return self.backbone.forward(self.inputs, self.effective(pruned=not trains(dropout)), dropout)
-
-    def node_embedding(self) -> Tensor:
-        """What the pruned classifiers read, (n, width)."""
-        return self.backbone.embed_nodes(self.inputs, self.effective(pruned=True))
 
     def effective(self, pruned: bool) -> Parameters:
         """The weights that the clients compute with."""
@@ -230,7 +159,7 @@ class FedPub(FederatedMethod):
         """Each client's average by similarity of what was sent, of an absent client the one made for it last.
         An entry comes with an answer if the client keeps it and somebody sent it."""
         models, kept = {name: sent[name] for name in self.received}, unprefixed("kept", sent)
-        if self.partial:
+        if not self.channel.everyone:
             kept = self._heard(kept, True)
         self.similarity = self.compare(sent, models)
         if self.similarity is None and not kept:
@@ -239,26 +168,28 @@ class FedPub(FederatedMethod):
         if self.similarity is not None:
             explicit = self.options.community == "explicit"
             matrix = mixing_matrix(self.similarity, self.options.tau, explicit)
-            if self.partial:
+            if not self.channel.everyone:
                 matrix = matrix * self.present
                 total = matrix.sum(dim=1, keepdim=True)
                 matrix = matrix / total.clamp(min=torch.finfo(matrix.dtype).tiny)
         mixed, answered = mix_kept(matrix, models, kept)
         if len(matrix) > 1:
-            mixed = {name: renewed(value, self.received[name], self.present) for name, value in mixed.items()}
-            answered = {name: renewed(mask, kept[name], self.present) for name, mask in answered.items()}
+            mixed = {
+                name: for_clients(value, self.received[name], self.present) for name, value in mixed.items()
+            }
+            answered = {name: for_clients(mask, kept[name], self.present) for name, mask in answered.items()}
         return {**mixed, **prefixed("kept", answered)}
 
     def _heard(self, sent: Parameters, unheard: bool) -> Parameters:
         """What each client sent last, (K, …); of one that never sent any `unheard`."""
         for name, new in sent.items():
             old = self.heard.get(name, torch.full_like(new, unheard))
-            self.heard[name] = renewed(new, old, self.present)
+            self.heard[name] = for_clients(new, old, self.present)
         return {name: self.heard[name] for name in sent}
 
     def receive(self, answer: Message) -> None:
         """The average; a client keeps its own value of an entry that did not come."""
-        own = self.pruning(self.parameters).kept() if self.partial else {}
+        own = self.pruning(self.parameters).kept() if not self.channel.everyone else {}
         for name, mask in unprefixed("kept", answer).items():
             # The server does not know yet what a client masks out that has never sent.
             mask = mask & own[name] if name in own else mask
@@ -280,7 +211,9 @@ class FedPub(FederatedMethod):
         if kind == "gradient":
             return cosine(gram(value - self.received[name] for name, value in models.items()))
         embedding = {"embedding": sent["embedding"]}
-        return cosine(gram((self._heard(embedding, False) if self.partial else embedding).values()))
+        return cosine(
+            gram((self._heard(embedding, False) if not self.channel.everyone else embedding).values())
+        )
 
     def functional_embedding(self) -> Tensor:
         """h̃, (K, hidden)."""

@@ -36,9 +36,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Literal
 
 import numpy as np
 import torch
@@ -47,14 +44,15 @@ from torch import Tensor
 
 from fedsub.datasets.federation import Federation
 from fedsub.datasets.graph import select_features
-from fedsub.methods.core.base import BOTH_TASKS, PAPER_COMMUNICATION, Options, register
+from fedsub.methods.core.base import BOTH_TASKS, PAPER_COMMUNICATION, prepare, register, rows_read
 from fedsub.methods.core.sizes import FLOAT, size_of
 from fedsub.methods.core.training import DivergedError
 from fedsub.methods.fedavg import FedAvg
-from fedsub.methods.fedsage.generator import Generated, GeneratorOptions
+from fedsub.methods.fedsage.generator import Generated
 from fedsub.methods.fedsage.impair import choose_hidden
 from fedsub.methods.fedsage.matching import OtherClients
 from fedsub.methods.fedsage.mending import mended_inputs
+from fedsub.methods.fedsage.options import FedSagePlusOptions, FedSageTrueOptions
 from fedsub.methods.fedsage.training import GeneratorTraining, Phase, client_chunks
 from fedsub.methods.fedsgd import FedSGD
 from fedsub.methods.stacked.features import Features, NormalisedFeatures, is_dense
@@ -85,28 +83,6 @@ class Mended(FedSGD):
     def one_model(self) -> bool:
         """Averaged gradients move one model."""
         return bool(self.options.average == "gradients")
-
-
-@dataclass(frozen=True)
-class FedSagePlusOptions(GeneratorOptions):
-    """Hyper-parameters of FedSage+."""
-
-    hidden_from: Literal["validation", "all"] = "validation"
-    """The sample whose share is hidden: a client's validation nodes (public code) or all (paper)."""
-    average: Literal["models", "gradients"] = "models"
-    """`models`: FedAvg; `gradients`: one step on the averaged gradient in every epoch (FedStruct)."""
-    generated: Literal["as-generated", "row-normalised"] = "as-generated"
-    """What mends the graphs: the generator's rows as they are, or each divided by the sum of its absolute
-    values. Where features are row-normalised, the first are some thirty times as long as true rows, and the
-    generated neighbours drown the true ones (results/notes/fedpub-2.md). The generator trains on its rows
-    as they are."""
-
-    def unused(self, backbone: str) -> Mapping[str, str]:
-        """Without generated neighbours, all but how clients are averaged."""
-        if self.neighbours:
-            return {}
-        kept = ("neighbours", "average")
-        return {item.name: "neighbours above 0" for item in fields(self) if item.name not in kept}
 
 
 @register(
@@ -140,7 +116,9 @@ class FedSagePlus(Mended):
             known = federation.features
             known = known.to_dense() if known.layout is torch.sparse_csr else known
             features = torch.cat([known, generated.features.cpu()])[mended.order]
-            return self.prepare(mended.graph, features, sizes, position=mended.position, read=self.read)
+            return prepare(
+                self, mended.graph, features, sizes, position=mended.position, read=rows_read(self)
+            )
         kind = NormalisedFeatures if self.setting.architecture.input_norm else Features
         own = kind(
             federation.features, Segments(self.model_sizes(federation.sizes), self.device), self.device
@@ -212,14 +190,6 @@ class FedSagePlus(Mended):
         return training.whole_graph()
 
 
-@dataclass(frozen=True)
-class FedSageTrueOptions(Options):
-    """Hyper-parameters of FedSage-true."""
-
-    average: Literal["models", "gradients"] = "models"
-    """`models`: FedAvg; `gradients`: one step on the averaged gradient in every epoch (FedStruct)."""
-
-
 @register(
     "fedsage-true",
     title="FedSage-true",
@@ -245,12 +215,13 @@ class FedSageTrue(Mended):
         self.channel.once(*[select_features(federation.features, source.numpy())] * 2)
         self.extras["stand_ins"] = float(len(source))
         rows = mended.rows(source)
-        return self.prepare(
+        return prepare(
+            self,
             mended.graph,
             federation.features if self.one_model else select_features(federation.features, rows.numpy()),
             self.model_sizes(mended.sizes),
             position=mended.position,
-            read=self.read,
+            read=rows_read(self),
             copied=rows if self.one_model else None,
         )
 

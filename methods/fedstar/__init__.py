@@ -60,7 +60,7 @@ class FedStarOptions(Options):
 class FedStar(FedAvg):
     """Averages the structure encoder alone; a client that comes back has the newest one, the rest its own."""
 
-    reads_labelled_alone = False
+    labelled_outputs_only = False
     options: FedStarOptions
     encoding: Tensor
     """[e ‖ 1 ‖ 0 …], (n, inner), as wide as products are fastest."""
@@ -85,10 +85,7 @@ class FedStar(FedAvg):
 
     def layer_widths(self) -> tuple[int, ...]:
         """Widths of the feature encoder's hidden layers; SGC has none."""
-        architecture = self.architecture()
-        if architecture.backbone == "sgc":
-            return ()
-        return architecture.hidden
+        return () if self.architecture.backbone == "sgc" else self.architecture.hidden
 
     def shared(self) -> list[str]:
         """The structure encoder's parameters."""
@@ -96,7 +93,7 @@ class FedStar(FedAvg):
 
     def initial_parameters(self) -> Parameters:
         """The same start for every client."""
-        architecture, generator, width = self.architecture(), self.generator, self.options.width
+        architecture, generator, width = self.architecture, self.generator, self.options.width
         inner, encoded = self.federation.width, self.options.degrees + self.options.steps
         start: Parameters = {}
         if architecture.input_norm:
@@ -113,7 +110,7 @@ class FedStar(FedAvg):
 
     def structure_layers(self) -> int:
         """As many convolutions as the feature encoder has, SGC's hops included."""
-        return self.layers or self.architecture().hops
+        return self.layers or self.architecture.hops
 
     @property
     def head_convolves(self) -> bool:
@@ -135,11 +132,6 @@ class FedStar(FedAvg):
         h, s = self._embed(dropout)
         head, last = (self._convolve, "head") if self.head_convolves else (self._times, "head.weight")
         return add_bias(head(h, s, last), self.parameters["head.bias"], self.inputs.segments)
-
-    def node_embedding(self) -> Tensor:
-        """[h^L ‖ s^L], (n, width of both)."""
-        h, s = self._embed(None)
-        return self._convolve(None, s, "head") if h is None else torch.cat([h, s], dim=1)
 
     def _embed(self, dropout: Dropout | None) -> tuple[Tensor | None, Tensor]:
         """h^L, None with SGC, which has none, and s^L; (n, width) each."""

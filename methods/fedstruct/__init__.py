@@ -86,7 +86,7 @@ from fedsub.methods.structure.node2vec import Node2VecSettings, node2vec
 class FedStruct(FedSGD):
     """One model over two inputs: the clients' own features, and everybody's structure."""
 
-    reads_labelled_alone = False
+    labelled_outputs_only = False
     transient = ("traffic",)
 
     options: FedStructOptions
@@ -129,30 +129,19 @@ class FedStruct(FedSGD):
             setting = with_backbone(setting, dropout=options.dropout)
         super().__init__(options, setting)
 
-    @property
-    def breaks_privacy(self) -> str:
-        """Of some variants only."""
-        if self.options.version == "a":
-            return "version a needs a server that knows every edge"
-        if self.options.features in ("gdv", "n2v"):
-            return f"whoever makes {self.options.features}'s structure features knows every edge"
-        return ""
-
     # ------------------------------------------------------------------ set-up
 
     def build(self) -> None:
         """Prepare both parts, and count what the algorithms will send."""
+        self.architecture = self._network(self.options.feature_hidden)
         super().build()
         self.traffic = Traffic.of(self, torch.ones(self.federation.clients, dtype=torch.bool))
         self.channel.once(*self.traffic.once)
 
-    def architecture(self) -> Architecture:
-        """f: the protocol's dropout on the method's own network."""
-        return self._network(self.options.feature_hidden)
-
     def _network(self, hidden: str) -> Architecture:
+        """A network of the method's own, with the protocol's dropout."""
         kind = "graphsage" if self.options.network == "graphsage" else "mlp"
-        return super().architecture().perceptron(hidden, kind)
+        return self.architecture.perceptron(hidden, kind)
 
     def make_inputs(self) -> Inputs:
         """Client features for f; besides, everything that the structure part reads."""
@@ -278,10 +267,6 @@ class FedStruct(FedSGD):
             return own.index_add(0, self.used.to(self.device), self._summed(self.rows @ structure))
         return own.index_add(0, self.task.train, self._summed(self.train_rows @ structure))
 
-    def node_embedding(self) -> Tensor:
-        """Raises UserError."""
-        raise UserError("its outputs are sums over many nodes of what two networks say of each")
-
     def _kept_apart(self, structure: Tensor) -> Tensor:
         """g(S) in columns of its owner's own, zero in the others', (m, K·C): what is summed over these are
         the clients' sums over their own nodes, eq. (49)."""
@@ -306,7 +291,7 @@ class FedStruct(FedSGD):
 
     def send(self) -> Message:
         """The gradients, and what the version sends besides in every epoch."""
-        if self.partial:
+        if not self.channel.everyone:
             self.traffic = Traffic.of(self, self.working.cpu())
         self.channel.rows_up(*self.traffic.up)
         return super().send()

@@ -87,6 +87,14 @@ class FedStructOptions(Options):
         if not 2 <= self.context <= self.walk_length:
             raise UserError(f"fedstruct's context must be 2 to walk_length, {self.walk_length}")
 
+    def breaks_privacy(self) -> str:
+        """Of some variants only."""
+        if self.version == "a":
+            return "version a needs a server that knows every edge"
+        if self.features in ("gdv", "n2v"):
+            return f"whoever makes {self.features}'s structure features knows every edge"
+        return ""
+
     def unused(self, backbone: str) -> Mapping[str, str]:
         """What features, version and network leave without effect."""
         idle = {"backbone": "network: its networks are its own"}

@@ -149,7 +149,7 @@ class FedTAD(FederatedMethod):
         """Σ_k p_k w_k after the server's steps; name → (1, …)."""
         mean = super().aggregate(sent)
         clients = {name: value.detach() for name, value in sent.items()}
-        if self.partial:
+        if not self.channel.everyone:
             self.reliability = shares(self.found * self.present.unsqueeze(1), self.options.shared_over)
         for name, value in mean.items():
             self.server[name].copy_(value)

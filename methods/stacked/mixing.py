@@ -41,7 +41,7 @@ def weighted_mean(value: Tensor, weights: Tensor) -> Tensor:
     return (weights @ value.detach().flatten(1)).view_as(value[:1])
 
 
-def renewed(new: Tensor, old: Tensor, who: Tensor) -> Tensor:
+def for_clients(new: Tensor, old: Tensor, who: Tensor) -> Tensor:
     """`new` for the clients of `who`, (K,) bool, `old` for the others; (K, …).
 
     Either may be (1, …). If `who` is everyone, `new` itself.

@@ -14,6 +14,7 @@ from fedsub.datasets.errors import UserError
 from fedsub.datasets.partition.statistics import describe
 from fedsub.datasets.plugins import user_objects
 from fedsub.methods.core import registry
+from fedsub.methods.core.info import privacy_of
 from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import Outcome
 
@@ -37,7 +38,14 @@ def _run(cell: Cell) -> Record:
     outcome = Outcome(**loopback.run(cell, federation))
     method = registry.create(cell.method, dict(cell.options), make_setting(federation))
     return record_of(
-        cell, outcome, dataset, statistics, setup, None, method.breaks_privacy, {"engine": "flower"}
+        cell,
+        outcome,
+        dataset,
+        statistics,
+        setup,
+        None,
+        privacy_of(method.info, method.options),
+        {"engine": "flower"},
     )
 
 

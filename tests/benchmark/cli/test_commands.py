@@ -359,3 +359,24 @@ def test_stored_records_are_shown_without_running_any(
     assert main(parse(["show", "--results", str(tmp_path), "--method", "fedavg", "--format", "json"])) == 0
     assert {record["method"] for record in json.loads(capsys.readouterr().out)} == {"fedavg"}
     assert (tmp_path / "runs" / "quick.jsonl").read_bytes() == before
+
+
+def test_check_names_every_check_and_the_rule_that_is_broken(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "limitless.py"
+    path.write_text(
+        "from dataclasses import dataclass\n"
+        "from fedsub.methods.core.base import Options, register\n"
+        "from fedsub.methods.fedavg import FedAvg\n"
+        "@dataclass(frozen=True)\n"
+        "class Free(Options):\n"
+        "    mu: float = 1.0\n"
+        "@register('free', title='Free', paper='none', options=Free)\n"
+        "class Free(FedAvg):\n"
+        "    pass\n"
+    )
+    assert main(parse(["check", "local", str(path)])) == 1
+    said = capsys.readouterr().out
+    assert "no gradient between clients: passed" in said
+    assert "FAILED: free: option mu states no limits" in said

@@ -15,7 +15,7 @@ from fedsub.methods.core import registry
 from fedsub.methods.core.base import Schedule
 from fedsub.methods.core.tasks import NodeClassification
 from fedsub.methods.core.training import end_round, start_round
-from fedsub.methods.core.twin import PREFIX
+from fedsub.methods.core.two_models import PREFIX
 from tests.methods.adafgl.first_layers import first_layer
 from tests.methods.federations import community_federation, small_federation
 from tests.methods.loops import Clients, assert_equal, leaves, mean, numbers, optimiser_of
@@ -123,7 +123,7 @@ CASES = [
 def test_it_equals_a_plain_loop(backbone, given):
     clients = Clients(SCHEDULE, backbone, federation=community_federation(nodes=90))
     method, _ = clients.run("adafgl", **SMALL, **given)
-    fresh = clients.create("adafgl", SMALL | given)
+    fresh = clients.create("adafgl", SMALL | given | {"federated": 1.0})
     fresh.build()
     start, weights = clients.start("adafgl", **SMALL, **given)
     shared = [name for name in start if not name.startswith(PREFIX)]
@@ -170,32 +170,6 @@ def test_it_equals_a_plain_loop(backbone, given):
         assert all(0 < s < 1 for s in scores)
     assert_equal(method.parameters, alone)
     torch.testing.assert_close(method.predict().exp(), torch.cat(predictions), atol=1e-5, rtol=1e-5)
-
-
-def test_anothers_model_comes_with_its_extractor_and_its_score():
-    """Of a model only those parts were trained that its own client predicts with."""
-    clients = Clients(SCHEDULE, "graphsage", federation=community_federation(nodes=90))
-    method, _ = clients.run("adafgl", **SMALL, combine="threshold", threshold=0.75)
-    before, model = method.predict(), torch.tensor([1, 2, 0])
-    assert_agree(method.predict_by(torch.arange(3)), before)
-    homophilous = method.homophily >= 0.75
-    assert not torch.equal(homophilous[model], homophilous)
-    with torch.no_grad():
-        for name, value in method.parameters.items():
-            if not name.startswith(PREFIX):
-                value.mul_(torch.tensor([1.0, 0.5, 2.0]).view(3, *(1,) * (value.dim() - 1)))
-    found = method.predict_by(model).exp()
-    for k, part in enumerate(clients.parts):
-        other = {name: value[model[k]].detach() for name, value in method.parameters.items()}
-        network = {name: value for name, value in other.items() if not name.startswith(PREFIX)}
-        prior = forward(part, network, "graphsage").softmax(1)
-        z, *heads = outputs(part, other, prior, 0.05, 0.2)
-        expected = sum(head.softmax(1) for head in heads) / 3
-        if homophilous[model[k]]:
-            expected = (z.softmax(1) + prior.softmax(1)) / 2
-        rows = clients.federation.client == k
-        torch.testing.assert_close(found[rows], expected, atol=1e-5, rtol=1e-5)
-    assert torch.equal(method.predict(), before)
 
 
 def test_training_nodes_hear_in_training_what_they_hear_in_evaluation():

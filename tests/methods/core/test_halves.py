@@ -1,6 +1,5 @@
 """Each client alone with its data and a server with none do what all clients do in one program."""
 
-import io
 from dataclasses import replace
 
 import pytest
@@ -12,19 +11,16 @@ from fedsub.datasets.options import Spec
 from fedsub.datasets.partition import partition as divide
 from fedsub.datasets.registry import load
 from fedsub.datasets.splits import make_split
+from fedsub.methods.checks.halves import gone_on
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import FederatedMethod
 from fedsub.methods.core.halves import ClientHalf, ServerHalf, of_client, placeholders
 from fedsub.methods.core.schedule import Schedule
 from fedsub.methods.core.setting import Setting, make_setting
-from fedsub.methods.core.training import train
 from fedsub.methods.stacked.architecture import Architecture
 from tests.methods.rounding import assert_agree
 
 CLIENTS, ROUNDS = 3, 3
-OPTIONS: dict[str, dict[str, float]] = {"fedala": {"share": 1.0}}
-"""A client draws the nodes of FedALA's W itself; with all of them nothing is drawn."""
-APART = [name for name in registry.names() if not registry.describe(name).simulation_only]
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +41,7 @@ def setting_of(federation: Federation, name: str) -> Setting:
 
 
 def make(name: str, setting: Setting) -> FederatedMethod:
-    return registry.create(name, OPTIONS.get(name, {}), setting)
+    return registry.create(name, {}, setting)
 
 
 def server_of(name: str, setting: Setting) -> ServerHalf:
@@ -54,41 +50,6 @@ def server_of(name: str, setting: Setting) -> ServerHalf:
     apart = replace(setting, federation=held, task=task, scoring=task)
     counts = setting.federation.count(setting.federation.train).float()
     return ServerHalf(make(name, apart), counts / counts.sum())
-
-
-def gone_on(client: ClientHalf, method: FederatedMethod) -> ClientHalf:
-    """A client in another process, from what this one keeps in a file."""
-    file = io.BytesIO()
-    torch.save(client.save(), file)
-    file.seek(0)
-    other = ClientHalf(method)
-    other.load(torch.load(file, weights_only=True))
-    return other
-
-
-@pytest.mark.parametrize("name", APART)
-def test_clients_alone_train_as_in_one_program(federation: Federation, name: str) -> None:
-    setting = setting_of(federation, name)
-    whole = make(name, setting)
-    train(whole)
-    clients = [
-        ClientHalf(make(name, of_client(setting, federation.only(client)))) for client in range(CLIENTS)
-    ]
-    server = server_of(name, setting)
-    for number in range(1, ROUNDS + 1):
-        sent = []
-        for client, epochs in zip(clients, server.begin(number).tolist(), strict=True):
-            client.train(number, epochs)
-            sent.append(client.send())
-        # A client's process may end between what it sends and what it receives.
-        clients = [gone_on(each, make(name, each.method.setting)) for each in clients]
-        for client, answer in zip(clients, server.answer(number, sent), strict=True):
-            client.receive(answer)
-    for part, value in whole.parameters.items():
-        own = torch.cat([client.method.parameters[part].detach() for client in clients])
-        assert_agree(own, value.detach().expand_as(own))
-    assert sum(each.method.channel.bytes_up for each in clients) == whole.channel.bytes_up
-    assert server.method.channel.bytes_down == whole.channel.bytes_down
 
 
 def test_a_client_goes_on_from_what_it_kept(federation: Federation) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from fedsub.datasets.errors import UserError
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Schedule
 from fedsub.methods.core.setting import make_setting
-from fedsub.methods.core.training import end_round, neighbours, start_round, train
+from fedsub.methods.core.training import end_round, neighbours, predict_by, start_round, train
 from fedsub.methods.stacked.architecture import Architecture
 from tests.methods.federations import small_federation
 from tests.methods.oracle import client_parts, forward
@@ -35,21 +36,17 @@ def test_the_neighbour_misses_most_edges():
         assert counts[int(found[client])] == max(counts) > 0
 
 
-@pytest.mark.parametrize("name", ["local", "fedpub", "apfl"])
+@pytest.mark.parametrize("name", ["local", "fedpub"])
 def test_its_model_is_the_one_that_predicts(name: str):
     method = create(name)
     method.build()
     for number in range(1, 4):
         start_round(method, number)
         end_round(method)
-    if name == "apfl":
-        method.alpha.copy_(torch.tensor([0.0, 0.3, 0.7, 1.0]))
     before = method.predict()
     model = torch.tensor([1, 2, 0, 0])
-    found = method.predict_by(model)
-    weights = method.parameters
-    if name != "local":
-        weights = method.effective(pruned=True) if name == "fedpub" else method.blended()
+    found = predict_by(method, model)
+    weights = method.effective(pruned=True) if name == "fedpub" else method.parameters
     for client, part in enumerate(client_parts(method.federation)):
         own = {key: value[model[client]] for key, value in weights.items() if not key.startswith("mask.")}
         expected = forward(part, own, "gcn")
@@ -63,3 +60,9 @@ def test_scoring_by_neighbours_leaves_training_alone():
     plain, scored = train(create("fedpub")), train(create("fedpub", evaluate="neighbour"))
     assert_agree(plain.curve["loss"], scored.curve["loss"])
     assert plain.curve["test"] != scored.curve["test"]
+
+
+@pytest.mark.parametrize("name", ["adafgl", "apfl", "fedlit"])
+def test_a_method_that_predicts_with_more_than_parameters_is_refused(name: str):
+    with pytest.raises(UserError, match="evaluate=neighbour scores parameters alone"):
+        train(create(name, evaluate="neighbour"))

@@ -12,9 +12,9 @@ from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
 from fedsub.methods.core.participation import begin_round
 from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import start_round
-from tests.methods.core.test_participation import CASES
 from tests.methods.federations import community_federation
 from tests.methods.rounding import agree
+from tests.methods.variants import CASES
 
 SCHEDULE = Schedule(rounds=3, local_epochs=2, learning_rate=0.02)
 

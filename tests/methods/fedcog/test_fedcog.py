@@ -341,5 +341,5 @@ def test_cora_over_100_clients(data_directory: Path, scheme: str) -> None:
 
 def test_only_without_lnnc_privacy_is_broken() -> None:
     federation = small_federation(clients=3)
-    assert not built(federation).breaks_privacy
-    assert "Theorem 2" in built(federation, lnnc=False).breaks_privacy
+    assert not built(federation).options.breaks_privacy()
+    assert "Theorem 2" in built(federation, lnnc=False).options.breaks_privacy()

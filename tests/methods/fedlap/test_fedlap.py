@@ -186,7 +186,7 @@ def test_it_equals_a_plain_loop(name, backbone, given):
 @pytest.mark.parametrize("name", ["fedlap", "fedlap+"])
 def test_without_smoothing_and_structure_it_is_fedsgd(name, backbone, monkeypatch):
     monkeypatch.setattr(FedLap, "structure", lambda self, dropout: 0.0)
-    monkeypatch.setattr(FedSGD, "reads_labelled_alone", False)
+    monkeypatch.setattr(FedSGD, "labelled_outputs_only", False)
     schedule = replace(SCHEDULE, rounds=4)
     method = create(name, None, schedule, backbone, 0.5, network="backbone", smoothing=0.0)
     plain = create("fedsgd", None, schedule, backbone, 0.5)

@@ -19,7 +19,6 @@ from fedsub.methods.fedlit import FedLIT, average_channels
 from fedsub.methods.fedlit.clustering import EdgeClustering, align, greedy_match, regroup
 from fedsub.methods.stacked.segments import Segments
 from tests.methods.federations import SPLIT, small_dataset, small_federation
-from tests.methods.rounding import assert_agree
 
 
 def _setting(clients: int = 4, backbone: str = "gcn", **schedule: object) -> Setting:
@@ -208,33 +207,6 @@ def test_clients_may_be_without_any_edge(backbone: str):
     setting = make_setting(federation, Architecture(backbone=backbone), Schedule(rounds=2))
     outcome = train(registry.create("fedlit", {"types": 3, "width": 8}, setting))
     assert outcome.curve["loss"][-1] < outcome.curve["loss"][0]
-
-
-@pytest.mark.parametrize("backbone", ["gcn", "sgc", "graphsage"])
-def test_anothers_model_comes_with_its_own_link_types(backbone: str):
-    """By its centroids it finds types in a client's edges; in which order it numbers them does not matter."""
-    method = registry.create("fedlit", {"types": 3, "width": 8}, _setting(4, backbone))
-    assert isinstance(method, FedLIT)
-    train(method)
-    with torch.no_grad():
-        for value in method.parameters.values():
-            value.normal_(std=0.5)
-        method.centroids.normal_()
-    before, kind, model = method.predict(), method.kind, torch.tensor([2, 1, 1, 2])
-    assert_agree(method.predict_by(torch.arange(4)), before)
-    found = method.predict_by(model)
-    assert torch.equal(method.predict(), before)
-    same, own = (client == 1 for client in (method.federation.client, method.clustering.client))
-    assert_agree(found[same], before[same])
-    assert not torch.allclose(found, before, atol=1e-2)
-    order = torch.tensor([1, 2, 0])
-    with torch.no_grad():
-        method.centroids[1] = method.centroids[1, order]
-        for name in method.server_channels:
-            method.parameters[name][1] = method.parameters[name][1, order]
-    method.set_types(torch.where(own, order.argsort()[kind], kind))
-    torch.testing.assert_close(method.predict(), before)
-    torch.testing.assert_close(method.predict_by(model), found)
 
 
 def test_bad_options():

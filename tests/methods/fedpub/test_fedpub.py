@@ -209,7 +209,7 @@ def test_variants_run_and_report(options):
     outcome = train(method)
     assert outcome.curve["loss"][-1] < outcome.curve["loss"][0]
     assert set(outcome.extras) >= {"mask_sparsity_pct", "model_size_pct", "communication_pct_of_fedavg"}
-    assert bool(method.breaks_privacy) == (options.get("similarity") == "label")
+    assert bool(method.options.breaks_privacy()) == (options.get("similarity") == "label")
     if options.get("similarity") == "label":
         assert outcome.extras["similarity_label_correlation"] == pytest.approx(1)
     if options == {"lambda1": 0.99}:

@@ -240,7 +240,7 @@ def test_averaged_gradients_move_one_model_as_they_move_a_copy_at_every_client(
         copies.objective(copies.logits(copies.dropout)).backward()
         for value in copies.parameters.values():
             if value.grad is not None:
-                value.grad.copy_(weighted_mean(value.grad, copies.client_weights()))
+                value.grad.copy_(weighted_mean(value.grad, copies.shares))
         copies.optimiser.step()
     for key, value in copies.parameters.items():
         torch.testing.assert_close(method.parameters[key].expand_as(value), value, rtol=1e-4, atol=1e-5)

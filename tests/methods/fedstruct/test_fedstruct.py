@@ -350,4 +350,4 @@ def test_structure_tells_classes_apart_that_features_do_not() -> None:
     ],
 )
 def test_what_keeps_to_privacy_is_the_variants_own(options: dict[str, Any], keeps: bool) -> None:
-    assert (make(options).breaks_privacy == "") == keeps
+    assert (make(options).options.breaks_privacy() == "") == keeps

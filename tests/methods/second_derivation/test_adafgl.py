@@ -25,6 +25,7 @@ stragglers all of them (`methods.adafgl`).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -181,7 +182,10 @@ def test_rounds_agree(backbone: str, combine: str, attendance: dict[str, Any]) -
         meter.count(now)
 
     draws = torch.Generator()
-    draws.set_state(method.generator.get_state())
+    # Without a second step nothing is drawn after the start.
+    plain = type(method)(replace(method.options, federated=1.0), method.setting)
+    plain.build()
+    draws.set_state(plain.generator.get_state())
     order = torch.randperm(int(federation.train.sum()), generator=draws).tolist()
     everyone = federation.train.nonzero().flatten()
     first_node = (torch.cumsum(sizes, dim=0) - sizes).long()

@@ -221,7 +221,9 @@ def compare(
     # server hears all centroids before the first round.
     channel, centroids = method.channel, clients[0].centroids.numel()
     channel.bytes_up -= meter.models[0] * TYPES
-    meter.compare(numbers(clients[0].model) + centroids, len(clients) * centroids * method.partial)
+    meter.compare(
+        numbers(clients[0].model) + centroids, len(clients) * centroids * (not method.channel.everyone)
+    )
     return clients
 
 

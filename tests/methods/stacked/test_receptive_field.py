@@ -106,7 +106,7 @@ def test_what_is_most_of_the_graph_is_not_taken_apart():
     assert network.prepare(graph, features, sizes, 2).receptive_field is None
 
 
-READ_LABELLED = [name for name in registry.names() if registry.find(name).reads_labelled_alone]
+READ_LABELLED = [name for name in registry.names() if registry.find(name).labelled_outputs_only]
 """Of every method that says so."""
 
 
@@ -148,9 +148,9 @@ class Smooth(FedAvg):
 
 def test_a_method_that_reads_all_outputs_says_so_or_stops():
     """What was not computed is not a number: it cannot pass for an output of 0."""
-    with pytest.raises(DivergedError, match=r"its loss is nan in round 1.* reads_labelled_alone to False"):
+    with pytest.raises(DivergedError, match=r"its loss is nan in round 1.* labelled_outputs_only to False"):
         train(created(Smooth))
-    whole = type("Whole", (Smooth,), {"reads_labelled_alone": False})
+    whole = type("Whole", (Smooth,), {"labelled_outputs_only": False})
     losses = train(created(whole)).curve["loss"]
     assert losses[-1] < losses[0]
 
@@ -163,5 +163,5 @@ class Scaled(FedAvg):
 
 
 def test_a_method_that_multiplies_outputs_is_told_so_too():
-    with pytest.raises(DivergedError, match=r"no number in round 1.* reads_labelled_alone to False"):
+    with pytest.raises(DivergedError, match=r"no number in round 1.* labelled_outputs_only to False"):
         train(created(Scaled, local_epochs=1))

@@ -27,8 +27,8 @@ from fedsub.methods.core.schedule import Schedule
 from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import Outcome, train
 from fedsub.methods.stacked.architecture import Architecture
-from tests.methods.core.test_halves import APART, OPTIONS
 from tests.methods.rounding import assert_agree
+from tests.methods.variants import APART, APART_OPTIONS
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedsub-bench[flower]'")
 
@@ -64,7 +64,7 @@ def cell_of(method: str, **schedule: Any) -> Cell:
         partition=Spec("metis"),
         clients=CLIENTS,
         method=method,
-        options=tuple(OPTIONS.get(method, {}).items()),
+        options=tuple(APART_OPTIONS.get(method, {}).items()),
         seed=0,
         architecture=Architecture(backbone="gcn" if "gcn" in name else "graphsage", hidden=(8,), dropout=0.0),
         schedule=Schedule(

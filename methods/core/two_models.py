@@ -14,12 +14,12 @@ from fedsub.methods.stacked.parameters import Parameters, prefixed, unprefixed
 PREFIX = "personal"
 
 
-class TwinMethod(FederatedMethod):
+class TwoModels(FederatedMethod):
     """The personal models are parameters named `personal.<name>`, never sent."""
 
     unshared = (PREFIX,)
     client_state: ClassVar[tuple[str, ...]] = ("personal_dropout", "personal_task")
-    reads_labelled_alone = True
+    labelled_outputs_only = True
     personal_dropout: Dropout
     """Draws for the personal models the masks that the shared ones draw."""
     personal_task: Task

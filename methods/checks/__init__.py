@@ -1,0 +1,58 @@
+"""Checks of a method: what the benchmark relies on, tried on small generated graphs.
+
+    check_method(MyMethod)
+    check_method("./my_method.py", {"mu": 0.1})
+
+`fedsub check ./my_method.py` does the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from fedsub.datasets.errors import UserError
+from fedsub.methods.checks import halves, rounds, runs
+from fedsub.methods.checks.subject import CheckError, Skipped, Subject
+from fedsub.methods.core.base import FederatedMethod
+
+__all__ = ["CHECKS", "CheckError", "check_method", "checked"]
+
+CHECKS: Mapping[str, Callable[[Subject], None]] = {
+    "options state their limits": runs.options,
+    "trains with every network and task it lists": runs.trains,
+    "same seed, same run": runs.repeats,
+    "a checkpoint keeps its state": runs.survives,
+    "no gradient between clients": rounds.isolated,
+    "bytes are counted where knowledge moves": rounds.counted,
+    "absent clients are left as they were": rounds.absent,
+    "clients alone do what they do together": halves.apart,
+}
+"""What is checked → how; a check raises CheckError, or Skipped with a reason."""
+
+
+def check_method(
+    method: type[FederatedMethod] | str, options: Mapping[str, Any] | None = None
+) -> dict[str, str]:
+    """Run all checks: check → "passed", or why it does not apply.
+
+    `method` is a class below `@register`, a name or the path of a file. Raises CheckError for the first check
+    that fails, and UserError for a method that cannot be found or made.
+    """
+    return dict(checked(method, options or {}))
+
+
+def checked(method: type[FederatedMethod] | str, options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """`check_method`, one check after the other."""
+    subject = Subject.of(method, options)
+    for name, check in CHECKS.items():
+        try:
+            check(subject)
+        except Skipped as reason:
+            yield name, f"skipped: {reason}"
+        except CheckError:
+            raise
+        except UserError as error:
+            raise CheckError(f"{subject.name}, {name}: {error}") from error
+        else:
+            yield name, "passed"

@@ -1,0 +1,155 @@
+"""Checks of single rounds: what clients learn from whom, and what absence and messages do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedsub.methods.checks.subject import Skipped, Subject, apart, with_other_labels
+from fedsub.methods.core.base import FederatedMethod
+from fedsub.methods.core.schedule import Schedule
+from fedsub.methods.core.state import names_of
+from fedsub.methods.core.training import end_round, start_round, train
+
+HALF = Schedule(
+    rounds=4, local_epochs=2, participation=0.5, stragglers=0.5, leavers="0@1", learning_rate=0.001
+)
+NONSENSE = 100
+
+
+def isolated(subject: Subject) -> None:
+    """What a client has after local training does not depend on another's labels."""
+    if subject.info.simulation_only or subject.info.merged:
+        raise Skipped(subject.info.simulation_only or "there is one client")
+    schedule = Schedule(rounds=2, local_epochs=2, optimiser="sgd", learning_rate=0.1)
+    first, second = (subject.make(subject.setting(schedule)) for _ in range(2))
+    others = torch.arange(3) > 0
+    for method in (first, second):
+        method.build()
+        if method.every_epoch:
+            raise Skipped("clients and server talk in every step")
+        start_round(method, 1)
+        end_round(method)
+    with_other_labels(second, ~others)
+    for method in (first, second):
+        start_round(method, 2)
+    for name, value in _of_clients(first).items():
+        if apart(value[others], _of_clients(second)[name][others]):
+            raise subject.fail(
+                f"{name} of a client depends on another client's labels after local training: compute each "
+                "client's loss from its own rows"
+            )
+
+
+def absent(subject: Subject) -> None:
+    """An absent client keeps its state, sends nothing, and nobody learns from it."""
+    if subject.info.merged or subject.info.needs_everyone:
+        raise Skipped(subject.info.needs_everyone or "there is one client")
+    method, other = (subject.make(subject.setting(HALF, clients=5, nodes=150)) for _ in range(2))
+    method.build()
+    other.build()
+    # One model that the server holds: nobody's own.
+    one_model = not any(len(value) == 5 for value in method.parameters.values())
+    for number in range(1, HALF.rounds + 1):
+        before = _of_clients(method)
+        start_round(method, number)
+        trained = _of_clients(method)
+        end_round(method)
+        received = _of_clients(method)
+        _round_with_nonsense(other, number, models=not one_model)
+        active = slice(None) if one_model else method.present | method.receiving
+        with torch.no_grad():
+            for name, value in method.parameters.items():
+                if apart(other.parameters[name][active], value[active]):
+                    raise subject.fail(
+                        f"{name} depends on clients that are absent: average with self.weights, which are 0 "
+                        "for them, or over self.present"
+                    )
+                other.parameters[name].copy_(value)
+        if one_model:
+            continue
+        away = dict.fromkeys(trained, ~method.present)
+        _check_kept(subject, before, trained, away, "local training changes")
+        # Who receives is there in the next round; the others keep their models even where they have trained.
+        away = {
+            name: ~method.receiving
+            if name.startswith("parameters.")
+            else ~(method.present | method.receiving)
+            for name in received
+        }
+        _check_kept(subject, trained, received, away, "messages change")
+    whole = subject.make(subject.setting(replace(HALF, participation=1.0, leavers=""), clients=5, nodes=150))
+    train(whole)
+    if method.channel.total and method.channel.total >= whole.channel.total:
+        raise subject.fail("absent clients send or receive: pass all messages through send() and aggregate()")
+
+
+def counted(subject: Subject) -> None:
+    """Where one client's labels change another's predictions, bytes have passed."""
+    if subject.info.merged:
+        raise Skipped("there is one client")
+    schedule = Schedule(rounds=3, learning_rate=0.05)
+    first, second = (subject.make(subject.setting(schedule)) for _ in range(2))
+    for method in (first, second):
+        method.build()
+        if method is second:
+            with_other_labels(second, torch.arange(3) == 0)
+        for number in range(1, schedule.rounds + 1):
+            start_round(method, number)
+            end_round(method)
+    others = first.federation.client > 0
+    channel = first.channel
+    passed = (channel.bytes_up and channel.bytes_down) or channel.bytes_once
+    if apart(first.predict()[others], second.predict()[others]) and not passed:
+        raise subject.fail(
+            "clients learn from each other and no byte is counted: send what they learn in send(), or "
+            "through self.channel"
+        )
+
+
+def _round_with_nonsense(method: FederatedMethod, number: int, models: bool) -> None:
+    """A round in which the labels, and the `models`, of those who neither train nor receive are nonsense."""
+    start = method.attendance.present(number) | method.attendance.present(number + 1)
+    labels = with_other_labels(method, ~start)
+    start_round(method, number)
+    with torch.no_grad():
+        for value in method.parameters.values() if models else ():
+            value[~start] = NONSENSE * value[~start] + 1
+    end_round(method)
+    method.task.train_labels = labels  # type: ignore[attr-defined]
+
+
+def _of_clients(method: FederatedMethod) -> dict[str, Tensor]:
+    """Name → (K, …), copies of what clients keep: tensors, dictionaries of them and optimisers' states."""
+    found: dict[str, Any] = {}
+    for name in (name for name in names_of(type(method), ("client_state",)) if name != "received"):
+        value = getattr(method, name, None)
+        parts: Mapping[Any, Any] = value if isinstance(value, Mapping) else {"": value}
+        if isinstance(value, torch.optim.Optimizer):
+            states = enumerate(value.state.values())
+            parts = {f"{i}.{part}": each for i, state in states for part, each in state.items()}
+        found |= {f"{name}.{part}".rstrip("."): each for part, each in parts.items()}
+    clients = method.federation.clients
+    return {
+        name: value.detach().clone()
+        for name, value in found.items()
+        if isinstance(value, Tensor) and value.shape[:1] == (clients,)
+    }
+
+
+def _check_kept(
+    subject: Subject, before: dict[str, Tensor], after: dict[str, Tensor], away: dict[str, Tensor], what: str
+) -> None:
+    """Raises CheckError where a client of `away` did not keep its slice. Adam's state is made in the first
+    step: what was not there is zero for those who rest."""
+    for name, value in after.items():
+        old = before.get(name, torch.zeros_like(value))
+        if not torch.equal(value[away[name]], old[away[name]]):
+            raise subject.fail(
+                f"{what} {name} of clients that are absent: keep theirs, "
+                "methods.stacked.mixing.for_clients(new, old, self.present)"
+            )

@@ -1,0 +1,135 @@
+"""Checks of whole runs: options, networks, repetition, checkpoints."""
+
+from __future__ import annotations
+
+import io
+import math
+import typing
+from collections.abc import Callable
+from dataclasses import asdict, fields
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedsub.datasets.hints import hints_of
+from fedsub.datasets.limits import limits_in
+from fedsub.datasets.ranges import ranges_of
+from fedsub.methods.checks.subject import Subject
+from fedsub.methods.core.info import Options
+from fedsub.methods.core.rounds import Round
+from fedsub.methods.core.schedule import Schedule
+from fedsub.methods.core.state import State
+from fedsub.methods.core.training import Outcome, train
+
+ROUNDS, STOPPED = 4, 2
+TUNED = 3
+"""Options that a method may state a range for."""
+
+
+def options(subject: Subject) -> None:
+    """Every number states its limits in its type, and at most three options state a range."""
+    kind: Callable[..., Options] = subject.info.options
+    names = tuple(item.name for item in fields(subject.info.options))
+    for name, hint in hints_of(kind, names).items():
+        plain = hint.__origin__ if typing.get_origin(hint) is typing.Annotated else hint
+        if plain in (int, float) and not limits_in(hint):
+            raise subject.fail(
+                f"option {name} states no limits: give it a type of "
+                "fedsub.datasets.limits, such as NonNegative"
+            )
+    tuned = [name for name, _ in ranges_of(kind)]
+    if len(tuned) > TUNED:
+        raise subject.fail(f"{len(tuned)} options state a range ({', '.join(tuned)}): keep {TUNED}")
+
+
+def trains(subject: Subject) -> None:
+    """Finite losses and outputs of the task's width, for every network and task listed."""
+    for task in subject.info.tasks:
+        for network in subject.networks:
+            setting = subject.setting(Schedule(rounds=2), network=network, task=task, dropout=0.5)
+            method = subject.make(setting)
+            outcome, output = train(method), method.predict()
+            wanted = setting.scoring.federation.nodes, setting.task.width
+            if tuple(output.shape) != wanted:
+                raise subject.fail(
+                    f"predict() gives {tuple(output.shape)} with {network} for {task}, not {wanted}: "
+                    "give one row a node"
+                )
+            if not all(map(math.isfinite, outcome.curve["loss"])) or not bool(output.isfinite().all()):
+                raise subject.fail(f"it learns or predicts what is not finite with {network} for {task}")
+
+
+def repeats(subject: Subject) -> None:
+    """Equal to the last bit from one seed; another run from another."""
+    found = [
+        comparable(train(subject.make(subject.setting(Schedule(rounds=2), seed=seed, dropout=0.5))))
+        for seed in (1, 1, 2)
+    ]
+    if found[0] != found[1]:
+        raise subject.fail(
+            "two runs with one seed differ: draw from self.generator, or from torch, numpy and "
+            "random as they are"
+        )
+    if found[0]["curve"]["loss"] == found[2]["curve"]["loss"]:
+        raise subject.fail("runs with two seeds are one: draw the start from self.generator")
+
+
+class _Kept:
+    """Keeps the state after a round as a file would, and stops the run one round later."""
+
+    def __init__(self) -> None:
+        self.content = b""
+
+    def restore(self, state: State) -> None:
+        if self.content:
+            state.load(torch.load(io.BytesIO(self.content), weights_only=True))
+
+    def after_round(self, state: State) -> None:
+        if not self.content:
+            stream = io.BytesIO()
+            torch.save(state.save(), stream)
+            self.content = stream.getvalue()
+
+
+class _Stopped(Exception):
+    """Ends a run between two rounds."""
+
+
+def survives(subject: Subject) -> None:
+    """A run that is stopped and goes on from its checkpoint equals one that is not, absent clients or not."""
+    schedules = [Schedule(rounds=ROUNDS, local_epochs=2)]
+    if not (subject.info.needs_everyone or subject.info.merged):
+        schedules.append(Schedule(rounds=ROUNDS, local_epochs=2, participation=0.5, stragglers=0.5))
+    for schedule in schedules:
+        setting = subject.setting(schedule, clients=4, dropout=0.5)
+        whole, kept = train(subject.make(setting)), _Kept()
+
+        def stop(done: Round) -> None:
+            if done.round == STOPPED:
+                raise _Stopped
+
+        try:
+            train(subject.make(setting), stop, kept)
+        except _Stopped:
+            again = train(subject.make(setting), None, kept)
+            if comparable(again) != comparable(whole):
+                raise subject.fail(
+                    "a run that goes on from a checkpoint gives other figures: name what it keeps in "
+                    "client_state or server_state"
+                ) from None
+
+
+def comparable(outcome: Outcome) -> Any:
+    """What came out, but for times; NaN equals NaN."""
+    found = {**asdict(outcome), "seconds": None, "processor_seconds": None, "spent": outcome.spent["bytes"]}
+    found["extras"] = {name: value for name, value in outcome.extras.items() if "seconds" not in name}
+    return _plain(found)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [_plain(each) for each in value]
+    return "nan" if isinstance(value, float) and math.isnan(value) else value

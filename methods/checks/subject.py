@@ -1,0 +1,124 @@
+"""A method under test: how it is made, and how two of its runs are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.federation import Federation, federate
+from fedsub.datasets.options import checked_options
+from fedsub.datasets.partition import partition
+from fedsub.datasets.registry import load
+from fedsub.datasets.splits import make_split
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import FederatedMethod, MethodInfo, Options
+from fedsub.methods.core.schedule import Schedule
+from fedsub.methods.core.setting import Setting, make_setting
+from fedsub.methods.core.tasks import NodeClassification
+from fedsub.methods.stacked.architecture import OWN, Architecture
+
+TOLERANCE = 5e-5
+"""Two ways of computing agree within rounding: sums have another order."""
+SPLIT = "ratio[train=0.4,validation=0.3,test=0.3]"
+
+
+class CheckError(UserError):
+    """A method that breaks a rule; the sentence says which, where and what to do."""
+
+
+class Skipped(Exception):
+    """A check that does not apply; its text says why."""
+
+
+@cache
+def communities(clients: int, nodes: int) -> Federation:
+    """A generated `community` graph divided over clients by METIS."""
+    dataset = load(f"community[nodes={nodes}]")
+    parts = partition(dataset, "metis", clients, 0)
+    return federate(dataset, parts, make_split(dataset, parts, SPLIT, 0))
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A method's class with options."""
+
+    kind: type[FederatedMethod]
+    options: Options
+
+    @classmethod
+    def of(cls, method: type[FederatedMethod] | str, options: Mapping[str, Any]) -> Subject:
+        """Raises UserError for an unknown method, a class without `@register`, and options it has not."""
+        kind = registry.find(method) if isinstance(method, str) else method
+        if not hasattr(kind, "info"):
+            raise UserError(
+                f"{kind.__name__} is not registered: put @register(name, title=…, paper=…) above it"
+            )
+        return cls(kind, kind.info.options(**checked_options(kind.info.name, kind.info.options, options)))
+
+    @property
+    def info(self) -> MethodInfo:
+        """What the method says of itself."""
+        return self.kind.info
+
+    @property
+    def name(self) -> str:
+        """The method's name."""
+        return self.info.name
+
+    @property
+    def networks(self) -> list[str]:
+        """Networks by name that it runs with."""
+        return [name for name in self.info.backbones if name != OWN]
+
+    def setting(
+        self,
+        schedule: Schedule,
+        clients: int = 3,
+        nodes: int = 90,
+        network: str = "",
+        task: str = NodeClassification.name,
+        dropout: float = 0.0,
+        seed: int = 1,
+    ) -> Setting:
+        """On `communities`, with two hidden layers of eight units, of GCN where the method takes it."""
+        usual = "gcn" if "gcn" in self.networks else self.networks[0]
+        return make_setting(
+            communities(clients, nodes),
+            Architecture(network or usual, (8, 8), dropout=dropout),
+            schedule,
+            seed,
+            task=task,
+            merged=self.info.merged,
+        )
+
+    def make(self, setting: Setting) -> FederatedMethod:
+        """The method, not yet built."""
+        return self.kind(self.options, setting)
+
+    def fail(self, sentence: str) -> CheckError:
+        """The error of a check, which names the method."""
+        return CheckError(f"{self.name}: {sentence}")
+
+
+def apart(first: Tensor, second: Tensor) -> float:
+    """How far two tensors are from each other beyond rounding, 0 where they agree or both are NaN."""
+    if first.shape != second.shape:
+        return float("inf")
+    first, second = first.double().nan_to_num(), second.double().nan_to_num()
+    excess = (first - second).abs() - TOLERANCE * (1 + second.abs())
+    return float(excess.max().clamp(min=0)) if excess.numel() else 0.0
+
+
+def with_other_labels(method: FederatedMethod, who: Tensor) -> Tensor:
+    """Give training nodes of the clients `who`, (K,) bool, another class; returns the labels before."""
+    task = method.task
+    assert isinstance(task, NodeClassification)
+    labels = task.train_labels
+    task.train_labels = torch.where(who[task.client[task.train]], (labels + 1) % task.width, labels)
+    return labels

@@ -1,0 +1,70 @@
+"""What may be chosen of FED-PUB."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.limits import NonNegative
+from fedsub.datasets.ranges import tunable
+from fedsub.methods.core.base import Options
+
+
+@dataclass(frozen=True)
+class FedPubOptions(Options):
+    """Variants and hyper-parameters of FED-PUB."""
+
+    masks: bool = True
+    """Whether weights are masked."""
+    similarity: Literal["function", "parameter", "gradient", "label", "none"] = "function"
+    """What clients are compared by: functional embeddings, weights, their change in the round, or
+    class distributions; `none` averages as FedAvg does. The distributions are those of all of a client's
+    labels, as in Table 10, validation's and test's among them: an oracle, and marked as one."""
+    proxy: Literal["sbm", "er", "one", "feature"] = "sbm"
+    """Input of the functional embeddings: a stochastic block model, an Erdős–Rényi graph, one node,
+    or every client's own graph and features."""
+    community: Literal["implicit", "explicit"] = "implicit"
+    """`explicit` averages only over clients with a similarity above 0.5."""
+    regularizer: Literal["reference", "printed"] = tunable("reference", choices=("reference", "printed"))
+    """`printed`: eq. (4); `reference`: both terms without gradient, as in the authors' code."""
+    tau: NonNegative = tunable(3.0, log=(1, 10))
+    """Scale of the similarities in the softmax. The paper takes 3 where clients do not overlap and 5
+    where they do: name it there, `fedpub[tau=5]`, as the protocol `fedpub-1` does."""
+    lambda1: NonNegative = tunable(0.001, log=(1e-4, 0.01))
+    """Weight of the masks' L1 norm, and the size below which a mask entry counts as zero."""
+    lambda2: NonNegative = 0.001
+    """Weight of the squared distance to the received weights."""
+    keep_similarity: str = ""
+    """Rounds, joined by +, whose S the record keeps, beside the label similarities and the edges missing
+    between clients (Figure 6): `5+30`."""
+    classifier: Literal["reference", "linear"] = "reference"
+    """Start of a linear classifier with masks: `reference`, Glorot's for weight and bias, as in the
+    authors' code; `linear`, the backbone's own, as in the paper, which does not mention any."""
+
+    def __post_init__(self) -> None:
+        """Raises UserError for rounds that cannot be read."""
+        super().__post_init__()
+        kept = self.keep_similarity
+        if kept and not all(part.isdecimal() for part in kept.split("+")):
+            raise UserError(f"cannot read keep_similarity={kept}: write rounds joined by +, such as 5+30")
+
+    def breaks_privacy(self) -> str:
+        """Of some variants only."""
+        if self.similarity == "label":
+            return "the server sees every client's class distribution, labels of test nodes included"
+        return ""
+
+    def unused(self, backbone: str) -> Mapping[str, str]:
+        """What masks, similarity and regulariser leave without effect."""
+        idle = {}
+        if self.regularizer != "printed":
+            idle["lambda2"] = "regularizer=printed"
+        if not self.masks:
+            idle |= dict.fromkeys(("lambda1", "classifier"), "masks=true")
+        if self.similarity == "none":
+            idle |= dict.fromkeys(("tau", "community"), "a similarity")
+        if self.similarity != "function":
+            idle["proxy"] = "similarity=function"
+        return idle

@@ -1,0 +1,147 @@
+"""Every method passes the checks, and a method that breaks a rule is told which."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedsub import check_method
+from fedsub.datasets.errors import UserError
+from fedsub.methods.checks import CHECKS, CheckError
+from fedsub.methods.core.base import FederatedMethod, Options, register
+from fedsub.methods.core.channel import Message
+from fedsub.methods.fedavg import FedAvg
+from fedsub.methods.stacked.parameters import Parameters
+from tests.methods.variants import CASES
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_every_method_passes(name: str, options: dict[str, Any]) -> None:
+    found = check_method(name, options)
+    assert list(found) == list(CHECKS)
+    assert "passed" in found.values()
+
+
+@dataclass(frozen=True)
+class _Limitless(Options):
+    """No limits."""
+
+    strength: float = 1.0
+    """Any."""
+
+
+@register("limitless", title="Limitless", paper="none", options=_Limitless)
+class Limitless(FedAvg):
+    """Its option may be anything."""
+
+
+@register("leaking", title="Leaking", paper="none")
+class Leaking(FedAvg):
+    """Every client learns from all labels."""
+
+    def objective(self, logits: Tensor) -> Tensor:
+        drawn = torch.cat([value.flatten(1) for value in self.parameters.values()], dim=1).mean(dim=0)
+        return super().objective(logits) + drawn.square().sum()
+
+
+@register("peeking", title="Peeking", paper="none")
+class Peeking(FedAvg):
+    """Its server reads the clients' parameters in place of messages."""
+
+    def send(self) -> Message:
+        return {}
+
+    def aggregate(self, sent: Message) -> Message:
+        return {}
+
+    def receive(self, answer: Message) -> None:
+        for value in self.parameters.values():
+            value.copy_(value.mean(dim=0, keepdim=True).expand_as(value))
+
+
+@register("crowding", title="Crowding", paper="none")
+class Crowding(FedAvg):
+    """Absent clients count in its mean."""
+
+    def aggregate(self, sent: Message) -> Message:
+        return {name: self.parameters[name].mean(dim=0, keepdim=True) for name in sent}
+
+
+@register("forgetting", title="Forgetting", paper="none")
+class Forgetting(FedAvg):
+    """Keeps a momentum that its class does not name."""
+
+    def build(self) -> None:
+        super().build()
+        self.velocity: Parameters = {name: torch.zeros_like(each) for name, each in self.received.items()}
+
+    def aggregate(self, sent: Message) -> Message:
+        for name, mean in super().aggregate(sent).items():
+            self.velocity[name] = 0.5 * self.velocity[name] + mean - self.received[name]
+        return {name: self.received[name] + step for name, step in self.velocity.items()}
+
+
+@register("unseeded", title="Unseeded", paper="none")
+class Unseeded(FedAvg):
+    """Draws from a generator that no seed sets."""
+
+    def initial_parameters(self) -> Parameters:
+        parameters = super().initial_parameters()
+        generator = torch.Generator()
+        generator.seed()
+        with torch.no_grad():
+            for value in parameters.values():
+                value.add_(torch.randn(value.shape[1:], generator=generator))
+        return parameters
+
+
+@register("drifting", title="Drifting", paper="none")
+class Drifting(FedAvg):
+    """Moves models of clients that are absent."""
+
+    def receive(self, answer: Message) -> None:
+        for name, value in answer.items():
+            self.parameters[name].copy_(value.expand_as(self.parameters[name]))
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        (Limitless, "option strength states no limits"),
+        (Leaking, "depends on another client's labels after local training"),
+        (Peeking, "no byte is counted"),
+        (Crowding, "depends on clients that are absent"),
+        (Forgetting, r"Forgetting\.velocity changes but no class declares it"),
+        (Unseeded, "two runs with one seed differ"),
+        (Drifting, "absent"),
+    ],
+)
+def test_a_broken_rule_is_named(method: type[FederatedMethod], words: str) -> None:
+    with pytest.raises(CheckError, match=words):
+        check_method(method)
+
+
+def test_a_server_that_reads_clients_fails_apart() -> None:
+    @register("reading", title="Reading", paper="none")
+    class Reading(FedAvg):
+        """Its server reads what clients hold, and not what they sent."""
+
+        def aggregate(self, sent: Message) -> Message:
+            return super().aggregate({name: self.parameters[name] for name in sent})
+
+    with pytest.raises(CheckError, match="that train alone is not that of the stacked run"):
+        check_method(Reading)
+
+
+def test_what_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="unknown method 'fedavgg'"):
+        check_method("fedavgg")
+    with pytest.raises(UserError, match="put @register"):
+        check_method(FederatedMethod)
+    with pytest.raises(UserError, match="mu"):
+        check_method("fedprox", {"nu": 1.0})

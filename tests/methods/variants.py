@@ -1,0 +1,37 @@
+"""Methods with the options under which they are tried: every branch that keeps or exchanges something."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedsub.methods.core import registry
+
+SMALL_STRUCTURE = {"structure_width": 8, "structure_hidden": "16", "feature_hidden": "8"}
+VARIANTS: dict[str, list[dict[str, Any]]] = {
+    "adafgl": [{}, {"federated": 0.4}],
+    "fedaux": [{}, {"masks": False}],
+    "fedcog": [
+        {},
+        {"convolution": "sgc", "server": "feddyn"},
+        {"convolution": "gcn", "server": "feddyn"},
+        {"convolution": "gprgnn", "server": "fedadam"},
+    ],
+    "feddc": [{}, {"variant": "authors"}],
+    "fediih": [{}, {"variational": 1.0}],
+    "fedlap": [SMALL_STRUCTURE, SMALL_STRUCTURE | {"parts": "weighted"}],
+    "fedproto": [{}, {"distance": "nodes"}],
+    "fedpub": [{}, {"lambda1": 0.97}, {"similarity": "gradient", "keep_similarity": "2+4"}],
+    "fedsage+": [{"wide": 16, "narrow": 8, "latent": 8, "generator_epochs": 2}],
+    "fedsage-true": [{}, {"average": "gradients"}],
+    "fedspray": [{}, {"targets": "aligned", "projector": "classifier"}],
+    "fedstruct": [SMALL_STRUCTURE, SMALL_STRUCTURE | {"version": "b", "transform": "none"}],
+    "gcfl": [{}, {"first_round": 1, "epsilon1": 1e6, "epsilon2": 0.0}],
+    "gcfl+": [{}, {"first_round": 0, "epsilon1": 1e6, "epsilon2": 0.0, "sequence": 2}],
+    "moon": [{}, {"projection": True}],
+    "scaffold": [{}, {"control": "gradient"}],
+}
+CASES = [(name, options) for name in registry.names() for options in VARIANTS.get(name, [{}])]
+APART = [name for name in registry.names() if not registry.describe(name).simulation_only]
+"""Methods whose clients can run apart."""
+APART_OPTIONS: dict[str, dict[str, float]] = {"fedala": {"share": 1.0}}
+"""A client draws the nodes of FedALA's W itself; with all of them nothing is drawn."""
