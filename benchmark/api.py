@@ -66,7 +66,7 @@ def run(
     - `checkpoint`: seconds between two checkpoints of a cell, from which it goes on after an interruption;
       0 keeps none. Needs `results`
     - `save`: `predictions`, `model`, `embeddings` of each cell, in `saved/KEY` of the results folder; KEY is
-      `Record.stored_key`. A finished cell leaves them only with `rerun`
+      `Record.key`. A finished cell leaves them only with `rerun`
     - `progress`: whether finished cells are told on standard error
     - `settings`: those of a protocol: `rounds`, `local_epochs`, `learning_rate`, `weight_decay`, `hidden`,
       `dropout`, `split`, `task`, `largest_component`, `features`, `device`, … A list of values makes a grid:
@@ -95,7 +95,7 @@ def run(
             quiet=not progress,
         )
     found = {**done.records, **{record.key: record for record in done.failures}}
-    answer = Results(tuple(found[cell.key] for cell in done.plan.cells if cell.key in found))
+    answer = Results(tuple(found.values()))
     if answer.failures:
         first = answer.failures[0]
         said = f"{len(answer.failures)} of {len(found)} cells failed; {first.cell.title}: {first.error}"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsub.benchmark.records.store import Store
+from fedsub.benchmark.records.folder import Records
 from fedsub.methods.core.base import FederatedMethod
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -94,8 +94,7 @@ def test_every_command_works(tree: Path, tmp_path: Path) -> None:
     assert [line for line in done.stdout.splitlines() if line.startswith("done:")] == [
         f"done: {command}" for command in commands
     ]
-    stores = [Store(tree / "results", path.stem) for path in (tree / "results" / "runs").glob("*.jsonl")]
-    records = [record for store in stores for record in store.records()]
+    records = [*Records(tree / "results").every()]
     assert {record.status for record in records} == {"ok"}
     used = {
         str(getattr(record.cell, field))

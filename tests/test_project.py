@@ -79,7 +79,7 @@ def test_the_extra_that_is_advised_installs_what_is_missing() -> None:
                 given = [str(each.value) for each in node.args if isinstance(each, ast.Constant)]
                 if len(given) == len(node.args):
                     advised[given[0]] = given[1]
-    assert {"opacus", "pyarrow", "ray"} <= advised.keys()
+    assert {"opacus", "ray"} <= advised.keys()
     for module, extra in advised.items():
         assert DISTRIBUTION_OF.get(module, module) in requirements(extras[extra])
 

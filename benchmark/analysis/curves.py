@@ -38,6 +38,6 @@ def clients_of(rows: Iterable[Row]) -> dict[Block, dict[str, float]]:
         found[row.block] = {
             name: statistics.fmean(values)
             for name in names
-            if len(values := [each[name] for each in drawn if each.get(name) is not None]) == len(drawn)
+            if len(values := [value for each in drawn if (value := each.get(name)) is not None]) == len(drawn)
         }
     return found

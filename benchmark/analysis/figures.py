@@ -198,12 +198,12 @@ def _identity(figure: Figure) -> Identity:
 def _in_mean(row: Row, metric: str) -> list[str]:
     """Keys of the row's records in the mean of a score."""
     seeds = row.scores[metric].by_seed
-    return [record.stored_key for record in row.records if record.cell.seed in seeds]
+    return [record.key for record in row.records if record.cell.seed in seeds]
 
 
 def _first(row: Row) -> str:
-    """The work of its first run, also where two tables have run it each."""
-    return min(row.records, key=lambda record: record.cell.seed).cell.work_key
+    """The work of its first run, which tables may share."""
+    return min(row.records, key=lambda record: record.cell.seed).key
 
 
 def _trials(entry: Entry, equal_work: Mapping[str, Sequence[tuple[Row, Sequence[Row]]]]) -> tuple[Trial, ...]:

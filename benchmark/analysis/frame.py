@@ -31,6 +31,7 @@ OPTIONS = "options."
 _LEFT_OUT = (
     *OUTSIDE_KEY,
     "curve",
+    "by_round",
     "traceback",
     "extras",
     "partition_statistics",
@@ -119,8 +120,8 @@ class Results:
 
         parts = []
         for record in self.successes:
-            part = pandas.DataFrame(record.curve)
-            for name, values in record.extras.get("by_round", {}).items():
+            part = pandas.DataFrame(dict(record.curve))
+            for name, values in record.result.by_round.items():
                 if name not in part and values:
                     part[name] = part["round"].map(dict(enumerate(values, start=1)))
             for position, (name, value) in enumerate(_place(record).items()):

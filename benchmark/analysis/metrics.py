@@ -84,8 +84,7 @@ def value_of(record: Record, metric: str) -> float | None:
         value = {**record.result.partition_statistics, **record.extras, **record.metrics}.get(metric)
         # A method's own extras may be anything; only numbers can be averaged.
         return value if isinstance(value, (int, float)) else None
-    kept = record.extras.get("by_round")
-    if isinstance(kept, dict) and isinstance(by_round := kept.get(name), list):
+    if (by_round := record.result.by_round.get(name)) is not None:
         return dict(enumerate(by_round, start=1)).get(int(number))
     rounds, test = record.curve.get("round", []), record.curve.get("test", [])
     return dict(zip(rounds, test, strict=True)).get(int(number)) if name == _kept(record) else None

@@ -11,10 +11,7 @@ from types import MappingProxyType
 from fedsub.benchmark.analysis.agreement import Verdict, judge_draws
 from fedsub.benchmark.analysis.codes import CODES
 from fedsub.benchmark.analysis.public_records import Run
-from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import ALONE, OK, Record
-from fedsub.benchmark.spec.plan import grid_cells
-from fedsub.benchmark.spec.protocol import load_protocol, names
 
 TOLERANCE = 1.0
 """Points that the 90 % interval of ours − theirs must lie within."""
@@ -104,25 +101,13 @@ class Comparison:
         return fmean(ratios) if ratios else None
 
 
-def by_work(runs: Mapping[str, Sequence[Run]], records: Records) -> dict[str, Sequence[Run]]:
-    """The runs by the work of our cell (`Cell.work_key`), for which other tables may ask too; without those
-    of which we have no record. `runs` is by the cell's key."""
-    tables = {run.protocol for same in runs.values() for run in same} & {*names()}
-    work = {
-        record.key: record.cell.work_key
-        for table in tables
-        for record in records.of_table(table, grid_cells(load_protocol(table)))
-    }
-    return {work[key]: same for key, same in runs.items() if key in work}
-
-
 def on_same_clients(
     records: Sequence[Record], metric: str, runs: Mapping[str, Sequence[Run]]
 ) -> Comparison | None:
     """The runs of the authors' code on the clients of these records, repetitions of one cell; None where it
-    was not run on any, or does not give the metric. `runs` is by the work of our cell,
-    of a code the latest last."""
-    each = [(runs.get(record.cell.work_key), record) for record in records]
+    was not run on any, or does not give the metric. `runs` is by the key of our cell, of a code the latest
+    last."""
+    each = [(runs.get(record.key), record) for record in records]
     found = [Pair(same[-1], record) for same, record in each if same]
     pairs = [pair for pair in found if pair.has(metric)]
     if not pairs:

@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 
 from fedsub.benchmark.records.jsonl import JsonLines
 from fedsub.benchmark.records.store import explained_to_user
-from fedsub.benchmark.spec.schema import checked
+from fedsub.benchmark.spec.schema import checked, parse_line
 from fedsub.datasets.errors import UserError
 
 
@@ -104,9 +104,9 @@ class AuthorsRuns:
         with explained_to_user("write", self.path), self._lines.locked() as append:
             append([line])
 
-    def _take(self, values: dict[str, Any]) -> bool:
+    def _take(self, line: bytes) -> bool:
         try:
-            run = Run.from_dict(values)
+            run = Run.from_dict(parse_line(line) or {})
         except UserError:
             return False
         # The latest stands last, also where an earlier commit was run again.

@@ -142,15 +142,9 @@ class Leaderboard:
 def make_rows(protocol: Protocol, records: Iterable[Record]) -> list[Row]:
     """One row per cell without its seed, in the order of the protocol's grid."""
     groups: dict[str, dict[int, Record]] = {}
-    # A table may have come to name further scores: of runs with and without them those with most count.
-    for record in sorted(
-        records, key=lambda each: (len(each.cell.further_metrics), each.cell.further_metrics)
-    ):
+    for record in records:
         if record.status == OK:
-            scored_alike = (
-                replace(record.cell, further_metrics=()) if record.cell.further_metrics else record.cell
-            )
-            groups.setdefault(scored_alike.group, {})[record.cell.seed] = record
+            groups.setdefault(record.cell.group, {})[record.cell.seed] = record
     drafts = []
     for group in groups.values():
         by_seed = tuple(group[seed] for seed in sorted(group))

@@ -18,7 +18,7 @@ from fedsub.benchmark.cli.parser import Command
 from fedsub.benchmark.execution.engines import RunCell
 from fedsub.benchmark.execution.logs import log_path
 from fedsub.benchmark.execution.progress import console_for, counted
-from fedsub.benchmark.records.folder import Records, run_once
+from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import FAILED as FAILED_RECORD
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.records.search import TABLE as TRIALS
@@ -167,16 +167,16 @@ def _show_stored(request: Request, options: Namespace, work: RunCell | None) -> 
     from fedsub.benchmark.analysis.frame import Results, select
 
     stored = _stored(request)
-    tables = [*map(table_name, request.table)] or [
-        path.stem for path in sorted((request.results / "runs").glob("*.jsonl"))
-    ]
+    tables = [*map(table_name, request.table)] or stored.tables()
     protocols = {name: _protocol_of(request, name) for name in tables if name in names() or request.table}
     records = [
         record
         for name, protocol in protocols.items()
         for record in stored.of_table(name, grid_cells(protocol))
     ]
-    _show(options, protocols, select(Results(tuple(records)), request).records)
+    selected = select(Results(tuple(records)), request).records
+    _warn(stored)
+    _show(options, protocols, selected)
     return OK
 
 
@@ -188,9 +188,8 @@ def _report(request: Request, options: Namespace, work: RunCell | None) -> int:
     pages = write_report(request.results, own)
     print(*pages, sep="\n")
     known = {*names(), TRIALS, *(Path(table).stem for table in own)}
-    for path in sorted((request.results / "runs").glob("*.jsonl")):
-        if path.stem not in known:
-            say(f"skipped {path}: there is no table {path.stem}: name its file with --table")
+    for name in sorted({*Records(request.results).tables()} - known):
+        say(f"skipped what was run for {name}: there is no such table: name its file with --table")
     if options.open:
         import webbrowser
 
@@ -205,6 +204,7 @@ def _export(request: Request, options: Namespace, work: RunCell | None) -> int:
     path = export_records(
         records, request, options.file, options.rows, options.columns, dict(options.title), options.against
     )
+    _warn(records)
     print(path)
     return OK
 
@@ -264,19 +264,22 @@ _COMMANDS: Mapping[str, Callable[[Request, Namespace, RunCell | None], int] | st
 
 
 def _stored(request: Request) -> Records:
-    """The records of the folder; reports lines that hold none. Raises UserError if there are none."""
-    if not any((request.results / "runs").glob("*.jsonl")):
+    """The records of the folder. Raises UserError if there are none."""
+    if not (records := Records(request.results)):
         raise UserError(f"{request.results} holds no records: name another folder with --results")
-    records = Records(request.results)
+    return records
+
+
+def _warn(records: Records) -> None:
+    """Report what could not be read so far."""
     for sentence in records.warnings():
         say(sentence)
-    return records
 
 
 def _dry_run(request: Request, options: Namespace, plan: Plan) -> int:
     records = Records(request.results)
-    done = {cell.key for cell in plan.cells if not request.rerun and records.done(cell)}
-    waiting = [cell for cell in plan.cells if cell.key not in done]
+    waiting = [cell for cell in plan.cells if request.rerun or not records.done(cell)]
+    left = {(cell.protocol, cell.key) for cell in waiting}
     absent = {name for name, *counts in graphs() if counts and locate(name) is None} if waiting else ()
     ready = [cell for cell in waiting if cell.dataset.name not in absent]
     if options.format == "json":
@@ -284,13 +287,12 @@ def _dry_run(request: Request, options: Namespace, plan: Plan) -> int:
     else:
         for cell in plan.cells:
             to_run = "no data" if cell.dataset.name in absent else "to run"
-            print(f"{cell.key}  {'done' if cell.key in done else to_run:7}  {cell.protocol}: {cell.title}")
+            state = to_run if (cell.protocol, cell.key) in left else "done"
+            print(f"{cell.key}  {state:7}  {cell.protocol}: {cell.title}")
     for skip in plan.skipped:
         say(f"skipped {skip.what}: {skip.reason}")
-    for sentence in records.warnings({cell.protocol for cell in plan.cells}):
-        say(sentence)
-    unequal = ready if request.rerun else run_once(ready)
-    say(counted(len(plan.cells), len(waiting), len(ready), len(unequal)))
+    _warn(records)
+    say(counted(plan.cells, waiting, ready))
     return OK
 
 
@@ -307,12 +309,11 @@ def _of_all_seeds(plan: Plan, tables: Iterable[str], records: Records) -> list[R
 
 def write_pages(request: Request, protocols: Mapping[str, Protocol], records: Records) -> None:
     """Write the page of every table in the run; report errors, which cost no record."""
-    from fedsub.benchmark.analysis.public_code import by_work
     from fedsub.benchmark.analysis.public_records import load
     from fedsub.benchmark.analysis.scores import Leaderboard
     from fedsub.benchmark.report.table_page import write_table_page
 
-    theirs = by_work(load(request.results), records)
+    theirs = load(request.results)
     try:
         for name, protocol in protocols.items():
             if found := records.of_table(name, grid_cells(protocol)):
@@ -354,7 +355,7 @@ def _say_unreported(protocols: Mapping[str, Protocol], selected: Sequence[Record
 def _say_failed(request: Request, failures: Collection[Record], cells: int, records: Records) -> None:
     say(f"{len(failures)} of {cells} cells failed; those without a result run again next time:")
     for record in failures:
-        kept = " (its earlier result stays)" if records.store(record.cell.protocol).done(record.key) else ""
+        kept = " (its earlier result stays)" if records.done(record.cell) else ""
         log = log_path(request.results, record.key)
         kept += f" (log: {log})" if log.is_file() else ""
         say(f"  {record.cell.title}: {record.error}{kept}")

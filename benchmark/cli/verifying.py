@@ -18,7 +18,6 @@ from fedsub.benchmark.machine import processor
 from fedsub.benchmark.records.bundle import Places, unpack
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.records.verified import FILE, add_verified
-from fedsub.benchmark.spec.protocol import table_name
 from fedsub.benchmark.spec.request import Request
 
 
@@ -61,9 +60,9 @@ def _run_again(
         places=places,
         trust=options.trust,
         passed_over=passed_over,
-        tables=[*map(table_name, request.table)],
+        tables=request.table,
         max_seconds=options.max_seconds,
-        chosen=lambda every: select(Results(tuple(every)), request),
+        chosen=lambda every: select(Results(tuple(every)), replace(request, table=())),
     )
     if options.dry_run:
         for record in records:

@@ -86,8 +86,7 @@ class Saving:
         """Whether a requested file of the record's cell is missing that its method can give."""
         impossible = record.extras.get("not_saved", {})
         return any(
-            kind not in impossible and not self._path(record.stored_key, kind).is_file()
-            for kind in self.kinds
+            kind not in impossible and not self._path(record.key, kind).is_file() for kind in self.kinds
         )
 
     def _path(self, key: str, kind: str) -> Path:

@@ -23,9 +23,10 @@ from typing import Any, Self
 import psutil
 
 from fedsub.benchmark.execution.engines.base import RunCell
+from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.lock import locked, open_unlinked
 from fedsub.benchmark.records.record import OK, Record
-from fedsub.benchmark.records.store import Store, explained_to_user
+from fedsub.benchmark.records.store import explained_to_user
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.schema import parse_line
 from fedsub.datasets.errors import UserError
@@ -135,13 +136,13 @@ class Leased:
     def __call__(self, cell: Cell) -> Record:
         """Run a cell. Raises UserError if another process has begun it since."""
         with Leases(self.results) as leases:
-            if not leases.claim(cell.work_key, self.submitter):
+            if not leases.claim(cell.key, self.submitter):
                 raise UserError("another process works on this cell: give the command again later")
             record = self.work(cell)
             # Where it cannot be stored here, the submitter says so.
             with suppress(UserError):
                 if record.status == OK:
-                    Store(self.results, cell.protocol).append(record)
+                    Records(self.results).append(record)
             return record
 
 

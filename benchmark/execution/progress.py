@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Self
 
 from rich.console import Console
@@ -94,11 +94,11 @@ class GridProgress:
             self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def counted(cells: int, waiting: int, ready: int, unequal: int) -> str:
-    """Number of waiting cells, and of distinct ones with an available graph."""
-    rest = f", {ready - unequal} equal to those" if unequal < ready else ""
-    rest += f", {waiting - ready} without their graph" if ready < waiting else ""
-    return f"{cells} cell{'s' * (cells != 1)}: {cells - waiting} done before, {unequal} to run{rest}"
+def counted(cells: Iterable[Cell], waiting: Iterable[Cell], ready: Iterable[Cell]) -> str:
+    """Number of distinct cells, of those that wait, and of those with an available graph."""
+    every, left, able = (len({cell.key for cell in each}) for each in (cells, waiting, ready))
+    rest = f", {left - able} without their graph" if able < left else ""
+    return f"{every} cell{'s' * (every != 1)}: {every - left} done before, {able} to run{rest}"
 
 
 def _summary(record: Record) -> str:

@@ -51,7 +51,7 @@ class Queue:
         for cell in [*self._waiting.values()]:
             if self._is_late():
                 return
-            if not self._leases.claim(cell.work_key):
+            if not self._leases.claim(cell.key):
                 continue
             del self._waiting[cell.key]
             # Another may have finished it between the plan and the claim.
@@ -60,11 +60,11 @@ class Queue:
                 self._handed_out = True
                 yield cell
             else:
-                self._leases.give_back(cell.work_key)
+                self._leases.give_back(cell.key)
 
     def finished(self, cell: Cell) -> None:
         """Called when the record of a cell is stored."""
-        self._leases.give_back(cell.work_key)
+        self._leases.give_back(cell.key)
 
     def _is_wanted(self, cell: Cell) -> bool:
         # What another process made in this very run, a failure too, stands as what this one makes does.
@@ -73,7 +73,7 @@ class Queue:
         return is_open and (self._wanted is None or self._wanted(cell, self._records))
 
     def _runs(self, cell: Cell) -> int:
-        return self._records.store(cell.protocol).runs(cell.key)
+        return self._records.runs(cell)
 
     def _is_late(self) -> bool:
         return time.monotonic() >= self._until

@@ -14,7 +14,7 @@ from fedsub.benchmark.execution.estimate import Estimate
 from fedsub.benchmark.execution.progress import counted
 from fedsub.benchmark.execution.queue import Wanted
 from fedsub.benchmark.machine import describe_device
-from fedsub.benchmark.records.folder import Records, run_once
+from fedsub.benchmark.records.folder import Records, distinct
 from fedsub.benchmark.records.record import OK, Record
 from fedsub.benchmark.spec.catalog import remembering
 from fedsub.benchmark.spec.cell import Cell
@@ -78,15 +78,14 @@ def execute(
             raise UserError("; ".join(f"{skip.what}: {skip.reason}" for skip in missing))
         for skip in (*plan.skipped, *missing):
             warn(f"skipped {skip.what}: {skip.reason}")
-        chosen = ready if request.rerun else run_once(ready)
-        for name in {cell.protocol for cell in chosen}:
-            records.store(name).check_writable()
+        chosen = distinct(ready)
+        records.check_writable(chosen)
         estimate = Estimate(records.every())
         if order is None:
-            inform(counted(len(plan.cells), len(waiting), len(ready), len(chosen)))
+            inform(counted(plan.cells, waiting, chosen))
         else:
             chosen = order(chosen, estimate)
-        for sentence in records.warnings({cell.protocol for cell in plan.cells}):
+        for sentence in records.warnings():
             warn(sentence)
         _warn_unsaved(request, plan, records, warn)
         failures: Sequence[Record] = ()

@@ -159,6 +159,8 @@ def record_of(
 ) -> Record:
     """The record of a run; `setup` are the seconds before its own, `share` is the core's share it had."""
     scores = [round(100 * score, 4) for score in outcome.test_by_client]
+    reported = dict(outcome.extras)
+    by_round = reported.pop("by_round", {})
     result = Result(
         metrics=_percent({**outcome.metrics, **_over_clients(outcome)}),
         seconds={**outcome.seconds, "setup": setup + outcome.seconds.get("setup", 0.0)},
@@ -172,7 +174,8 @@ def record_of(
         privacy=privacy,
         partition_statistics=dict(statistics),
         curve={name: _curve(name, values) for name, values in {**outcome.curve, **outcome.spent}.items()},
-        extras={**outcome.extras, "test_by_client": scores, **extras},
+        by_round=by_round,
+        extras={**reported, "test_by_client": scores, **extras},
     )
     return Record(cell, result, environment(cell.kernel, cell.device), commit())
 

@@ -31,7 +31,7 @@ from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import FAILED as FAILED_RECORD
 from fedsub.benchmark.records.record import OK as OK_RECORD
 from fedsub.benchmark.records.record import Record
-from fedsub.benchmark.records.store import Store, StoreError, keep_elsewhere
+from fedsub.benchmark.records.store import StoreError, keep_elsewhere
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.errors import UserError
@@ -109,7 +109,7 @@ def run_queue(
         made_now = engine.map(work, queue, failed)
         try:
             for made in made_now:
-                record = keep(records.store(made.cell.protocol), made, request)
+                record = keep(records, made, request)
                 queue.finished(made.cell)
                 yield record
         finally:
@@ -138,12 +138,12 @@ def _with_callbacks(
             yield partial(cast(Any, work), callbacks=[sender])
 
 
-def keep(store: Store, record: Record, request: Request) -> Record:
+def keep(records: Records, record: Record, request: Request) -> Record:
     """Append the record; where it is not one that can be stored, that is its cell's failure: returns what
     counts. A success leaves no checkpoint behind. Where the disk refuses, leave the record elsewhere and
     raise StoreError that says where."""
     try:
-        store.append(record, replace=request.rerun)
+        records.append(record, replace=request.rerun)
     except StoreError as error:
         try:
             refuge = keep_elsewhere(request.results, record)
@@ -155,7 +155,7 @@ def keep(store: Store, record: Record, request: Request) -> Record:
         if record.status == FAILED_RECORD:
             # Not even the failure: it is said, and its cell runs again next time.
             return record
-        return keep(store, failed(record.cell, f"its record cannot be stored: {error}"), request)
+        return keep(records, failed(record.cell, f"its record cannot be stored: {error}"), request)
     if record.status == OK_RECORD:
         forget(request.results, record.key)
     return record

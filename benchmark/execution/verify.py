@@ -15,8 +15,8 @@ from fedsub.benchmark.execution.engines import Engine, RunCell
 from fedsub.benchmark.execution.runner import failed
 from fedsub.benchmark.machine import check_device, same_code
 from fedsub.benchmark.records.bundle import Places, relocated
+from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import FAILED, OK, Record
-from fedsub.benchmark.records.store import Store
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.custom import NamedFiles, paths_of, user_objects_of
 from fedsub.benchmark.spec.plan import versions_of
@@ -76,9 +76,7 @@ def draw(
     Raises UserError if there is none: its graph, and its own files unchanged, must be at hand, and the
     present code must give it (`outdated_parts`).
     """
-    paths = sorted((results / "runs").glob("*.jsonl"))
-    stores = [Store(results, path.stem) for path in paths if not tables or path.stem in tables]
-    every = [relocated(record, places) for store in stores for record in store.records()]
+    every = [relocated(record, places) for record in Records(results).of_tables(tables)]
     if not every:
         of_them = f" of {', '.join(tables)}" if tables else ""
         other = "folder with --results or table with --table" if tables else "folder with --results"

@@ -21,10 +21,10 @@ from tempfile import TemporaryDirectory
 from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
 
 from fedsub.benchmark.machine import environment
+from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
-from fedsub.benchmark.records.store import Store, explained_to_user
+from fedsub.benchmark.records.store import explained_to_user
 from fedsub.benchmark.spec.custom import NamedFiles, paths_of, sources_of
-from fedsub.benchmark.spec.protocol import table_name
 from fedsub.benchmark.spec.schema import checked, parse_line
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.files import written_atomically
@@ -44,8 +44,7 @@ def write(results: Path, path: Path, tables: Sequence[str] = ()) -> list[str]:
     Returns a sentence for each state of a user's files that could not be found.
     Raises UserError if there are no records, and StoreError if a file cannot be read or written.
     """
-    names = [*map(table_name, tables)] or [each.stem for each in sorted((results / "runs").glob("*.jsonl"))]
-    records = [record for name in names for record in Store(results, name).records()]
+    records = Records(results).of_tables(tables)
     if not records:
         raise UserError(f"{results} holds no records of {', '.join(tables) or 'any table'}: name others")
     contents = {f"tables/{Path(each).name}": Path(each) for each in tables if each.endswith(".toml")}
@@ -69,8 +68,10 @@ def write(results: Path, path: Path, tables: Sequence[str] = ()) -> list[str]:
     if wrong := [name for name in contents if not _NAME.fullmatch(name)]:
         raise UserError(f"a bundle cannot hold {contents[wrong[0]]}: rename it in letters and digits")
     with explained_to_user("write", path), TemporaryDirectory() as folder, written_atomically(path) as stream:
+        copies = Records(Path(folder))
         for record in records:
-            Store(Path(folder), record.cell.protocol).append(record)
+            copies.append(record)
+        copies.pack()
         contents |= {
             f"results/{each.relative_to(folder)}": each
             for each in sorted(Path(folder).rglob("*"))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
 
+from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.lock import locked
 from fedsub.benchmark.records.record import Record
-from fedsub.benchmark.records.store import Store, explained_to_user
-from fedsub.benchmark.spec.cell import KEY_LENGTH
+from fedsub.benchmark.records.store import explained_to_user, graph_of
 from fedsub.benchmark.spec.schema import parse_line
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.files import write_atomically
@@ -23,31 +23,22 @@ def forget(results: Path, keys: Collection[str]) -> list[Record]:
     A key may be cut short to its first six letters or more. Raises UserError if no record or several have it,
     and StoreError if a file cannot be read or written; nothing is taken out then.
     """
-    stores = list(_stores(results))
-    held = {record.key: record for store in stores for record in store.records()}
+    held = {record.key: record for record in Records(results).every()}
+    if not held:
+        raise UserError(f"{results} holds no records: name another folder with --results")
     found: dict[str, Record] = {}
     for key in keys:
         same = [each for each in held if each.startswith(key)] if len(key) >= LEAST else []
+        same = [key] if key in same else same
         if len(same) != 1:
             raise UserError(
-                f"{len(same) or 'no'} records in {results} have a key that begins with {key!r}: give all"
-                f" {KEY_LENGTH} letters of one that a dry run shows, or the first {LEAST} at least"
+                f"{len(same) or 'no'} records in {results} have a key that begins with {key!r}: give the"
+                f" whole of one that a dry run shows, or the first {LEAST} letters at least"
             )
         found[same[0]] = held[same[0]]
-    for store in stores:
-        _remove(store.path, found)
+    for graph in {graph_of(record.cell) for record in found.values()}:
+        _remove(results / "runs" / f"{graph}.jsonl", found)
     return [*found.values()]
-
-
-def _paths(results: Path) -> list[Path]:
-    paths = sorted((results / "runs").glob("*.jsonl"))
-    if not paths:
-        raise UserError(f"{results} holds no records: name another folder with --results")
-    return paths
-
-
-def _stores(results: Path) -> Iterator[Store]:
-    yield from (Store(results, path.stem) for path in _paths(results))
 
 
 def _remove(path: Path, keys: Collection[str]) -> None:

@@ -1,123 +1,152 @@
-"""All records of a results folder, across its tables: equal work is run once and answers every table.
+"""All records of a results folder; a table is a query over them.
 
-Tables share cells that differ in nothing but the table they belong to. A cell's own record counts first;
-where it has no success, a success of equal work in another table's file does, as `Record.answering` the cell.
+One record holds one piece of work, whichever tables ask for it. It names the table for which it was run, so
+that what lies beside that table's grid is shown there too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from fedsub.benchmark.records.record import OK, Record
-from fedsub.benchmark.records.store import Store
-from fedsub.benchmark.spec.cell import Cell, Work
+from fedsub.benchmark.records.store import Store, graph_of
+from fedsub.benchmark.spec.cell import Cell
+from fedsub.benchmark.spec.plan import grid_cells
+from fedsub.benchmark.spec.protocol import load_protocol, names, table_name
+from fedsub.datasets.errors import unknown
 
 
 class Records:
-    """The stores of a results folder and an index over all of them by the work that was done."""
+    """The records of a results folder. A graph's file is read when it is first asked for; raises StoreError
+    then if it cannot be."""
 
     def __init__(self, folder: Path) -> None:
-        """Read every file of records in the results folder; raises StoreError if one cannot be read."""
         self._folder = folder
         self._stores: dict[str, Store] = {}
-        self._seeds: dict[str, dict[int, list[tuple[Store, str]]]] | None = None
-        self._peaks: dict[tuple[str, str], float] | None = None
-        for path in sorted((folder / "runs").glob("*.jsonl")):
-            self.store(path.stem)
+        self._peaks: dict[tuple[str, str], float] = {}
 
-    def store(self, protocol: str) -> Store:
-        """The store of a table, read once; the table need not have records."""
-        if protocol not in self._stores:
-            self._stores[protocol] = Store(self._folder, protocol)
-            self._seeds = self._peaks = None
-        return self._stores[protocol]
+    def __bool__(self) -> bool:
+        return any((self._folder / "runs").glob("*.jsonl"))
+
+    def get(self, cell: Cell) -> Record | None:
+        """The record of a cell, labelled as the cell is; see `Store.get`."""
+        record = self._store(cell).get(cell.key, cell.further_metrics)
+        return None if record is None else _labelled(record, cell)
+
+    def done(self, cell: Cell) -> bool:
+        """Whether a success answers the cell."""
+        return self._store(cell).done(cell.key, cell.further_metrics)
+
+    def runs(self, cell: Cell) -> int:
+        """How many records there are of a cell, failures too."""
+        return self._store(cell).runs(cell.key)
 
     def every(self) -> Iterator[Record]:
-        """The record that counts of every key, table after table."""
-        for _, store in sorted(self._stores.items()):
+        """The record that counts of every key, graph after graph."""
+        for store in self._all():
             yield from store.records()
 
-    def warnings(self, tables: Collection[str] | None = None) -> list[str]:
-        """A sentence on every file, of all or of these tables, that has lines without a record."""
-        stores = (store for name, store in sorted(self._stores.items()) if tables is None or name in tables)
-        return [warning for store in stores if (warning := store.warning)]
+    def tables(self) -> list[str]:
+        """The names of the tables for which anything was run."""
+        return sorted({name for store in self._all() for name in store.tables()})
+
+    def of_table(self, name: str, cells: Iterable[Cell] = ()) -> list[Record]:
+        """The records of a table in any seed: of its `cells`, and of what was run for it beside them."""
+        groups = {cell.group: cell for cell in cells}
+        for store in self._all():
+            groups = {cell.group: cell for cell in store.run_for(name)} | groups
+        found = (self.get(cell.with_seed(seed)) for cell in groups.values() for seed in self._seeds(cell))
+        return [*{record.key: record for record in found if record is not None}.values()]
+
+    def of_tables(self, tables: Sequence[str]) -> list[Record]:
+        """The records of these tables, names or .toml files; of all without any. Raises UserError for a table
+        that there is not, and as `load_protocol` does."""
+        if not tables:
+            return [*self.every()]
+        found: list[Record] = []
+        for table in tables:
+            # Of a table whose file is gone there is what was run for it.
+            is_known = table in names() or Path(table).is_file()
+            if not is_known and table_name(table) not in self.tables():
+                raise unknown("table in the records", table, self.tables())
+            cells = grid_cells(load_protocol(table)) if is_known else ()
+            found += self.of_table(table_name(table), cells)
+        return found
+
+    def append(self, record: Record, replace: bool = False) -> bool:
+        """See `Store.append`."""
+        return self._store(record.cell).append(record, replace)
+
+    def check_writable(self, cells: Iterable[Cell]) -> None:
+        """Raises StoreError if the records of these cells could not be written."""
+        for store in {graph_of(cell): self._store(cell) for cell in cells}.values():
+            store.check_writable()
+
+    def pack(self) -> None:
+        """Move all curves into Parquet files; see `Store.pack`."""
+        for store in self._all():
+            store.pack()
+
+    def warnings(self) -> list[str]:
+        """A sentence on every file in which something could not be read so far."""
+        return [warning for _, store in sorted(self._stores.items()) if (warning := store.warning)]
 
     def refresh(self) -> None:
         """Take in what was written meanwhile, here or by other processes."""
         for store in self._stores.values():
             store.refresh()
-        self._seeds = self._peaks = None
-
-    def get(self, cell: Cell) -> Record | None:
-        """The record that counts for a cell: its own success, one of equal work, its own failure.
-
-        It is labelled as the cell is, whatever the method was called when it was run.
-        """
-        own = self.store(cell.protocol).get(cell.key)
-        if own is not None and own.status == OK:
-            return replace(own, cell=replace(own.cell, label=cell.label))
-        return self._shared(cell) or own
-
-    def done(self, cell: Cell) -> bool:
-        """Whether a success answers the cell."""
-        return self.store(cell.protocol).done(cell.key) or self._shared(cell) is not None
-
-    def of_table(self, protocol: str, cells: Iterable[Cell] = ()) -> list[Record]:
-        """The table's own records, then those of other tables that answer with any seed its `cells`, or what
-        its own records are of beside them."""
-        found = {record.key: record for record in self.store(protocol).records()}
-        beside = (replace(record.cell, seed=0) for record in found.values() if record.status == OK)
-        for cell in dict.fromkeys((*cells, *beside)):
-            drawn_once = cell.data_seed >= 0
-            # With the seed of its draw such a cell is one that draws with its own.
-            group = (replace(cell, seed=cell.data_seed + 1) if drawn_once else cell).work[0]
-            for seed in sorted({*self._by_seed(group), *([cell.data_seed] if drawn_once else [])}):
-                record = self.get(replace(cell, seed=seed))
-                if record is not None:
-                    found[record.key] = record
-        return list(found.values())
+        self._peaks.clear()
 
     def peak_memory(self, cell: Cell) -> float:
         """The most MiB that a run of the cell's method on its graph has taken before; 0 if none has."""
-        if self._peaks is None:
-            self._peaks = {}
-            for store in self._stores.values():
-                for dataset, method, peak in store.peaks():
-                    self._peaks[dataset, method] = max(peak, self._peaks.get((dataset, method), 0.0))
-        return self._peaks.get((cell.dataset.text, cell.method), 0.0)
+        wanted = (cell.dataset.text, cell.method)
+        if wanted not in self._peaks:
+            same = (
+                record.result.peak_memory_mb
+                for record in self._store(cell).records()
+                if record.status == OK and (record.cell.dataset.text, record.cell.method) == wanted
+            )
+            self._peaks[wanted] = max(same, default=0.0)
+        return self._peaks[wanted]
 
-    def _shared(self, cell: Cell) -> Record | None:
-        group, seed = cell.work
-        for store, key in self._by_seed(group).get(seed, ()):
-            record = store.get(key)
-            if record is not None and record.status == OK and answers(record.cell, cell):
-                return record.answering(cell)
-        return None
+    def _seeds(self, cell: Cell) -> list[int]:
+        """The seeds of which there are records of a cell."""
+        store, drawn_once = self._store(cell), cell.data_seed
+        found = store.seeds(cell.group)
+        if drawn_once >= 0 and store.runs(cell.with_seed(drawn_once).key):
+            # With the seed of its draw such a cell is one that draws with its own.
+            found = found | {drawn_once}
+        return sorted(found)
 
-    def _by_seed(self, group: str) -> dict[int, list[tuple[Store, str]]]:
-        if self._seeds is None:
-            self._seeds = {}
-            for _, store in sorted(self._stores.items()):
-                for (found, seed), key in store.successes():
-                    self._seeds.setdefault(found, {}).setdefault(seed, []).append((store, key))
-        return self._seeds.get(group, {})
+    def _store(self, cell: Cell) -> Store:
+        return self._open(graph_of(cell))
+
+    def _all(self) -> list[Store]:
+        found = {path.stem for path in (self._folder / "runs").glob("*.jsonl")}
+        return [self._open(name) for name in sorted(found | self._stores.keys())]
+
+    def _open(self, graph: str) -> Store:
+        if graph not in self._stores:
+            self._stores[graph] = Store(self._folder, graph)
+        return self._stores[graph]
 
 
-def answers(made: Cell, asked: Cell) -> bool:
-    """Whether the result of one cell is that of another: equal work, and no score less."""
-    return made.work == asked.work and {*asked.further_metrics} <= {*made.further_metrics}
+def distinct(cells: Iterable[Cell]) -> list[Cell]:
+    """The cells, each piece of work once, with what any of them scores besides."""
+    found: dict[str, Cell] = {}
+    for cell in cells:
+        first = found.setdefault(cell.key, cell)
+        if further := {*cell.further_metrics} - {*first.further_metrics}:
+            every = tuple(sorted({*first.further_metrics, *further}))
+            found[cell.key] = replace(first, further_metrics=every)
+    return [*found.values()]
 
 
-def run_once(cells: Iterable[Cell]) -> list[Cell]:
-    """The cells without those that another of them answers: of equal ones the first, in the order given."""
-    chosen: dict[Work, list[Cell]] = {}
-    cells = list(cells)
-    # Whoever scores most answers most.
-    for cell in sorted(cells, key=lambda cell: -len(cell.further_metrics)):
-        rivals = chosen.setdefault(cell.work, [])
-        if not any(answers(rival, cell) for rival in rivals):
-            rivals.append(cell)
-    kept = {id(cell) for rivals in chosen.values() for cell in rivals}
-    return [cell for cell in cells if id(cell) in kept]
+def _labelled(record: Record, cell: Cell) -> Record:
+    """The record as one of an equal cell."""
+    made = record.cell
+    if made.further_metrics != cell.further_metrics or made.paths != cell.paths:
+        cell = replace(cell, further_metrics=made.further_metrics, paths=made.paths)
+    return replace(record, cell=cell)

@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from fedsub.benchmark.records.lock import locked
 from fedsub.benchmark.spec.schema import parse_line
@@ -23,17 +22,16 @@ grew."""
 class JsonLines:
     """One file; every complete line is handed to `take` once, in order, as it is found.
 
-    `take` gets an object and says whether it has use for it; `forget` is called where someone cut or
-    replaced the file, before it is read afresh. Operations raise OSError as the file system does.
+    `take` gets a line that is not blank and says whether it has use for it; `forget` is called where someone
+    cut or replaced the file, before it is read afresh. Operations raise OSError as the file system does.
     """
 
     def __init__(
-        self, path: Path, take: Callable[[dict[str, Any]], bool], forget: Callable[[], None] = lambda: None
+        self, path: Path, take: Callable[[bytes], bool], forget: Callable[[], None] = lambda: None
     ) -> None:
         self.path = path
         self.unreadable: list[int] = []
-        """Numbers of the complete lines that hold no object, or none of use; they are left in place and
-        passed over."""
+        """Numbers of the complete lines that are of no use; they are left in place and passed over."""
         self.line = 0
         """Number, from 1, of the line that was handed over last."""
         self._complete = 0
@@ -97,13 +95,13 @@ class JsonLines:
         complete = lines.split(b"\n") if end else []
         for number, line in enumerate(complete, self._complete + 1):
             self.line = number
-            if line.strip() and ((values := parse_line(line)) is None or not self._take(values)):
+            if line.strip() and not self._take(line):
                 self.unreadable.append(number)
         self._complete += len(complete)
-        if (values := parse_line(tail)) is not None:
+        if parse_line(tail) is not None:
             # A line that lacks only its line end is whole; it is read again with it.
             self.line = self._complete + 1
-            self._take(values)
+            self._take(tail)
 
     def _place_before(self) -> tuple[int, int]:
         return self._read_to - len(self._before), self._read_to

@@ -6,13 +6,17 @@ import json
 import math
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Any
 
-from fedsub.benchmark.spec.cell import Cell, Work, complete, key_of, work_of
+from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.schema import checked, parse_line
 from fedsub.datasets.errors import UserError
+from fedsub.datasets.options import OptionValue
+
+Series = Mapping[str, list[float | None]]
+"""Name → one value an evaluation or a round."""
 
 OK, FAILED, STOPPED = "ok", "failed", "stopped"
 ALONE = 0.9
@@ -34,21 +38,31 @@ class Result:
     peak_memory_mb: float = 0.0
     bytes: dict[str, float] = field(default_factory=dict)
     """up and down: per round, summed over clients; once: total of the one-off exchanges."""
-    default_options: dict[str, Any] = field(default_factory=dict)
+    default_options: dict[str, OptionValue] = field(default_factory=dict)
     """The method's options that the cell leaves at their default, as that was."""
     note: str = ""
     privacy: str = ""
     """Why the method breaks privacy, or empty."""
-    partition_statistics: dict[str, Any] = field(default_factory=dict)
-    curve: dict[str, list[float | None]] = field(default_factory=dict)
-    """Per evaluation: round, validation and test in percent, loss."""
+    partition_statistics: dict[str, float | None] = field(default_factory=dict)
+    curve: Series = field(default_factory=dict)
+    """Per evaluation: round, validation and test in percent, loss, and the bytes and seconds until then."""
+    by_round: Series = field(default_factory=dict)
+    """What a method reports of every round, from 1."""
     extras: dict[str, Any] = field(default_factory=dict)
+    """What a method reports besides."""
 
     def __post_init__(self) -> None:
         """Raises UserError for curves that do not belong together."""
-        lengths = {len(values) for values in self.curve.values()}
-        if len(lengths) > 1 or ("test" in self.curve and "round" not in self.curve):
-            raise UserError("every curve must have one value a round, and rounds beside it")
+        # Those of a stored record are read, and checked, when they are asked for.
+        if isinstance(self.curve, dict):
+            check_curve(self.curve)
+
+
+def check_curve(curve: Series) -> None:
+    """Raises UserError for curves that do not belong together."""
+    lengths = {len(values) for values in curve.values()}
+    if len(lengths) > 1 or ("test" in curve and "round" not in curve):
+        raise UserError("every curve must have one value a round, and rounds beside it")
 
 
 @dataclass(frozen=True)
@@ -65,28 +79,17 @@ class Failure:
 
 @dataclass(frozen=True)
 class Record:
-    """A cell and what it gave. On disk a flat object: `to_dict`."""
+    """A cell and what it gave."""
 
     cell: Cell
     outcome: Result | Failure
     environment: dict[str, Any] = field(default_factory=dict)
     commit: str = "unknown"
-    source: Cell | None = None
-    """The cell of another table that was run, where its work is equal (`records.folder`); not stored."""
 
     @property
     def key(self) -> str:
         """The cell's content key."""
         return self.cell.key
-
-    @property
-    def stored_key(self) -> str:
-        """The key under which it stands in the results folder."""
-        return (self.source or self.cell).key
-
-    def answering(self, cell: Cell) -> Record:
-        """This record as that of a cell of equal work."""
-        return replace(self, cell=cell, source=self.source or self.cell)
 
     @property
     def status(self) -> str:
@@ -157,8 +160,6 @@ class Record:
         values |= {item.name: getattr(self.outcome, item.name) for item in fields(self.outcome)}
         for derived in ("default_options", "stopped"):
             values.pop(derived, None)
-        if self.source is not None:
-            values["source"] = {"protocol": self.source.protocol, "key": self.source.key}
         ready: dict[str, Any] = json_ready({**values, "environment": self.environment, "commit": self.commit})
         return ready
 
@@ -172,68 +173,59 @@ class Record:
         except (TypeError, ValueError, RecursionError) as error:
             raise UserError(f"the record of {self.key} cannot be written as JSON: {error}") from error
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Record:
-        """The record in `values`, as `to_dict` gives it or as it was stored before (`hyper_parameters`).
-
-        Raises UserError for what is not a record, or not that of the cell it names.
-        """
-        cell = Cell.from_dict(_settings(values))
-        if values.get("key") != cell.key:
-            raise UserError(f"key {values.get('key')!r} is not that of its cell, {cell.key}")
-        outcome: Result | Failure
-        if values.get("status") in (FAILED, STOPPED):
-            stopped = values["status"] == STOPPED
-            outcome = Failure(_typed(values, "error", str), _typed(values, "traceback", str | None), stopped)
-        elif values.get("status") == OK:
-            options, chosen = _typed(values, "options", dict[str, Any]), dict(cell.options)
-            found = {name: _typed(values, name, hint) for name, hint in _RESULT.items() if name in values}
-            found["default_options"] = {name: options[name] for name in options if name not in chosen}
-            outcome = Result(**found)
-        else:
-            raise UserError(f"status must be {OK}, {FAILED} or {STOPPED}, not {values.get('status')!r}")
-        environment = _typed(values, "environment", dict[str, Any])
-        return cls(cell, outcome, environment, _typed(values, "commit", str))
-
     def reread(self) -> Record:
         """The record as it comes back from disk. Raises UserError if it cannot."""
         values = parse_line(self.to_json().encode())
         if values is None:
             raise UserError(f"the record of {self.key} cannot be read again: its text is not Unicode")
-        return Record.from_dict(values)
+        return Record.of(cell_of(values), values)
+
+    @classmethod
+    def of(cls, cell: Cell, values: Mapping[str, Any], **series: Series) -> Record:
+        """The record of a cell by stored values, as `to_dict` gives them; what they lack is at its default.
+
+        `series` are `curve` and `by_round` where they lie elsewhere. Raises UserError for what is no record
+        of the cell.
+        """
+        if values.get("key") != cell.key:
+            raise UserError(f"key {values.get('key')!r} is not that of its cell, {cell.key}")
+        found = {name: checked(name, values[name], hint) for name, hint in _TYPES.items() if name in values}
+        status, where = found.pop("status", None), (found.pop("environment", {}), found.pop("commit", ""))
+        if status in (FAILED, STOPPED):
+            error = checked("error", values.get("error"), str)
+            trace = checked("traceback", values.get("traceback"), str | None)
+            return cls(cell, Failure(error, trace, status == STOPPED), *where)
+        if status != OK:
+            raise UserError(f"status must be {OK}, {FAILED} or {STOPPED}, not {status!r}")
+        for name, hint in _EXTRAS.items():
+            if name in found.get("extras", {}):
+                checked(name, found["extras"][name], hint)
+        options, chosen = found.pop("options", {}), dict(cell.options)
+        found["default_options"] = {name: options[name] for name in options if name not in chosen}
+        return cls(cell, Result(**{**found, **series}), *where)
 
 
-_RESULT = typing.get_type_hints(Result)
+SERIES = dict[str, list[float | None]]
+_TYPES = {
+    **typing.get_type_hints(Result),
+    "curve": SERIES,
+    "by_round": SERIES,
+    "options": dict[str, OptionValue],
+    "status": str,
+    "environment": dict[str, Any],
+    "commit": str,
+}
+del _TYPES["default_options"]
+_EXTRAS = {"test_by_client": list[float | None], "client_names": list[str], "not_saved": dict[str, str]}
+"""What a method reports under names that have a meaning."""
 
 
-def identity(values: Mapping[str, Any]) -> tuple[str, str, Work]:
-    """Key, status and work of a stored record, which are cheaper than the record.
-
-    Raises UserError for what is not a record, or not that of the cell it names; the types of all else remain
-    for `Record.from_dict` to check.
-    """
-    settings = complete(_settings(values))
-    key, status = key_of(settings), _typed(values, "status", str)
-    if values.get("key") != key or status not in (OK, FAILED, STOPPED):
-        raise UserError(f"{values.get('key')!r} is not the key of its cell, {key}, or its status is none")
-    for name in ("seed", "data_seed"):
-        checked(name, settings[name], int)
-    _typed(values, "environment", dict[str, Any])
-    return key, status, work_of(settings)
-
-
-def _settings(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The flat settings of a stored record's cell."""
-    if "hyper_parameters" in values:
-        return _typed(values, "hyper_parameters", dict[str, Any])
-    options, chosen = _typed(values, "options", dict[str, Any]), _typed(values, "chosen", list[str])
-    return {**values, "options": {name: options[name] for name in chosen if name in options}}
-
-
-def _typed(values: Mapping[str, Any], name: str, hint: Any) -> Any:
-    if name not in values:
-        raise UserError(f"a record must have {name}")
-    return checked(name, values[name], hint)
+def cell_of(values: Mapping[str, Any]) -> Cell:
+    """The cell of flat stored values, whose `options` are all of the method's. Raises UserError if there is
+    none."""
+    options = checked("options", values.get("options", {}), dict[str, OptionValue])
+    chosen = checked("chosen", values.get("chosen", []), list[str])
+    return Cell.from_dict({**values, "options": {name: options[name] for name in chosen if name in options}})
 
 
 def to_json(values: Mapping[str, Any]) -> str:

@@ -1,30 +1,56 @@
-"""Records on disk: one append-only file of JSON lines per protocol.
+"""Records on disk: one append-only file of JSON lines for each graph, `runs/GRAPH.jsonl`.
 
-What many records share, the machine with its versions and the commit, stands once in a line of its own,
-`{"id": …, "environment": …, "commit": …}`, before the first record that names it; records then hold the
-id as their `environment`. A curve without its rounds has one value for every round, from 1. Records of
-before hold all of it in full.
+    {"id": ID, "dataset": …, "method": …, …}
+    {"key": KEY, "status": "ok", "cell": ID, "machine": ID, "draw": ID, "curve": ID, "metrics": …, …}
+
+What many records share stands once in a line with an id, before the first record that names it: the settings
+(`cell`), the machine with its versions and the commit (`machine`), the statistics of the clients (`draw`).
+Values at their defaults are left out. Curves lie apart (`records.curves`).
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
+import re
 import tempfile
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property, partial
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import MISSING, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fedsub.benchmark.records.curves import (
+    Curves,
+    Lazy,
+    by_round_of,
+    content_id,
+    curve_of,
+    series_of,
+)
 from fedsub.benchmark.records.jsonl import JsonLines
-from fedsub.benchmark.records.record import OK, Record, identity, to_json
-from fedsub.benchmark.spec.cell import Work
+from fedsub.benchmark.records.record import OK, Record, Result, Series, cell_of, to_json
+from fedsub.benchmark.spec.cell import FIELDS, Cell
+from fedsub.benchmark.spec.schema import checked, parse_line
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.files import explained
 
-ID_LENGTH = 12
-_SHARED = ("environment", "commit")
+SHARED = {
+    "cell": (*(name for name in FIELDS if name != "seed"), "chosen", "privacy", "note"),
+    "machine": ("environment", "commit"),
+    "draw": ("partition_statistics",),
+}
+"""Reference in a record → the fields that stand in the line with that id."""
+_DEFAULTS = {
+    **{name: item.default for name, item in FIELDS.items()},
+    **vars(Result()),
+    "chosen": [],
+    "traceback": None,
+}
+_HEAD = re.compile(
+    rb'\{"key":"([0-9a-f]{12}-\d{1,9})","status":"(ok|failed|stopped)","cell":"([0-9a-f]{12})"'
+)
+_CURVE = re.compile(rb'"curve":"([0-9a-f]{12})"')
+_ID = re.compile(rb'\{"id":"([0-9a-f]{12})"')
 
 
 class StoreError(UserError):
@@ -37,36 +63,65 @@ explained_to_user = partial(
 """`explained` for whatever lies in the results folder."""
 
 
-class Store:
-    """The records of one protocol; of several with one key the latest success counts, else the latest."""
+def graph_of(cell: Cell) -> str:
+    """The name of the files that hold a cell's records: its graph's, without options and folders."""
+    name = re.sub(r"[^\w+-]+", "_", Path(cell.dataset.name).stem, flags=re.ASCII)
+    return name[:80] or "graph"
 
-    def __init__(self, folder: Path, protocol: str) -> None:
-        """Read the file of `protocol` in the results folder `folder`; makes nothing where there is none.
+
+@dataclass(eq=False)
+class _Line:
+    """A line that holds a record, which is made when it is first asked for."""
+
+    content: bytes
+    number: int
+    """Of the line in its file, from 1."""
+    ok: bool
+    cell: str
+    """Id of its settings."""
+    record: Record | None = None
+    is_spoilt: bool = False
+    """Whether it holds no record after all."""
+
+
+class Store:
+    """The records of one graph; of several with one key the latest success counts, else the latest."""
+
+    def __init__(self, folder: Path, graph: str) -> None:
+        """Read the file of `graph` in the results folder `folder`; makes nothing where there is none.
 
         Raises StoreError if it cannot be read.
         """
-        self.path = folder / "runs" / f"{protocol}.jsonl"
-        self._stored: dict[str, list[_Stored]] = {}
-        self._spoiled: set[int] = set()
-        self._shared: dict[str, dict[str, Any]] = {}
+        self.path = folder / "runs" / f"{graph}.jsonl"
+        self.curves = Curves(folder, graph)
+        self._lines: dict[str, list[_Line]] = {}
+        self._seeds: dict[str, set[int]] = {}
+        self._shared: dict[str, bytes] = {}
+        self._read: dict[str, dict[str, Any]] = {}
+        self._cells: dict[str, Cell] = {}
+        self._lost: dict[str, None] = {}
         self._file = JsonLines(self.path, self._take, self._forget)
         self.refresh()
 
     @property
     def unreadable(self) -> list[int]:
-        """Numbers, from 1, of the complete lines that hold no record; they stay and are passed over."""
-        self.records()
-        return sorted({*self._file.unreadable, *self._spoiled})
+        """Numbers, from 1, of the complete lines that were found to hold no record; they stay and are passed
+        over. A line is read when its record is asked for."""
+        spoilt = (line.number for lines in self._lines.values() for line in lines if line.is_spoilt)
+        return sorted({*self._file.unreadable, *spoilt})
 
     @property
     def warning(self) -> str:
-        """A sentence on the lines that hold no record; empty if all do."""
-        if not (numbers := ", ".join(map(str, self.unreadable))):
-            return ""
-        return (
-            f"{self.path}: no record can be read in line {numbers}: passed over; get the file again from a "
-            "backup, or delete the line and run its cell again"
-        )
+        """What could not be read so far, as a sentence; empty if nothing."""
+        said = []
+        if numbers := ", ".join(map(str, self.unreadable)):
+            said.append(
+                f"{self.path}: no record can be read in line {numbers}: passed over; get the file again from "
+                "a backup, or delete the line and run its cell again"
+            )
+        if self._lost:
+            said.append(f"{len(self._lost)} curves are lost: {next(iter(self._lost))}")
+        return "; ".join(said)
 
     def refresh(self) -> None:
         """Take in what other processes wrote since the file was last read or written here.
@@ -78,45 +133,47 @@ class Store:
 
     def records(self) -> list[Record]:
         """The record that counts of every key, in order of first appearance."""
-        return [record for key in [*self._stored] if (record := self.get(key)) is not None]
+        return [*filter(None, map(self.get, [*self._lines]))]
 
-    def get(self, key: str) -> Record | None:
-        """The record that counts of `key`, if there is one."""
-        lines = self._stored.get(key, [])
-        while lines:
-            # A success that a later run of its cell failed to repeat is a result all the same.
-            line = next((line for line in reversed(lines) if line.status == OK), lines[-1])
-            try:
-                return line.record
-            except (UserError, RecursionError):
-                lines.remove(line)
-                self._spoiled.add(line.number)
-        return None
+    def get(self, key: str, metrics: Collection[str] = ()) -> Record | None:
+        """The record that counts of `key`, if there is one; of several successes the latest that has these
+        further metrics, else the latest."""
+        # A success that a later run of its cell failed to repeat is a result all the same.
+        lines = self._lines.get(key, [])[::-1]
+        lines.sort(key=lambda line: not line.ok)
+        found = [record for line in lines if (record := self._record(key, line)) is not None]
+        whole = (record for record in found if scores(record, metrics))
+        return next(whole, found[0] if found else None)
 
-    def done(self, key: str) -> bool:
-        """Whether there is a success of `key` that can be read."""
-        found = self.get(key)
-        return found is not None and found.status == OK
+    def done(self, key: str, metrics: Collection[str] = ()) -> bool:
+        """Whether there is a success of `key` with these further metrics."""
+        record = self.get(key, metrics)
+        return record is not None and scores(record, metrics)
 
     def runs(self, key: str) -> int:
         """How many records there are of `key`, failures too."""
-        return len({line.number for line in self._stored.get(key, ())})
+        return len({line.number for line in self._lines.get(key, ())})
 
-    def successes(self) -> Iterator[tuple[Work, str]]:
-        """The work and the key of every success."""
-        for key, lines in self._stored.items():
-            for line in lines:
-                if line.status == OK:
-                    yield line.work, key
-                    break
+    def seeds(self, group: str) -> set[int]:
+        """The seeds of which there are records of a group (`Cell.group`)."""
+        return self._seeds.get(group, set())
 
-    def peaks(self) -> Iterator[tuple[str, str, float]]:
-        """Graph, method and peak memory in MiB of every success that states them."""
-        for lines in self._stored.values():
-            for values in (line.values for line in lines if line.status == OK):
-                dataset, method, peak = map(values.get, ("dataset", "method", "peak_memory_mb"))
-                if isinstance(dataset, str) and isinstance(method, str) and isinstance(peak, float):
-                    yield dataset, method, peak
+    def run_for(self, table: str) -> Iterator[Cell]:
+        """What was run for a table: a cell of each group."""
+        name = to_json({"protocol": table})[1:-1].encode()
+        ids = {found for found, line in self._shared.items() if name in line}
+        first = (
+            {line.cell: (key, line) for key, lines in self._lines.items() for line in lines} if ids else {}
+        )
+        for found in sorted(ids & first.keys()):
+            record = self._record(*first[found])
+            if record is not None and record.cell.protocol == table:
+                yield record.cell
+
+    def tables(self) -> set[str]:
+        """The names of the tables for which anything was run."""
+        held = (parse_line(line) or {} for line in self._shared.values() if b'"protocol":' in line)
+        return {name for each in held if isinstance(name := each.get("protocol"), str)}
 
     def check_writable(self) -> None:
         """Make the file where there is none, so that a run does not find out after its first cell.
@@ -133,65 +190,110 @@ class Store:
         Raises UserError for a record that could not be read again, and StoreError if the file cannot be
         written; it then is as it was.
         """
-        values = record.reread().to_dict()
-        shared = {name: values.pop(name) for name in _SHARED}
-        if _is_every_round(values.get("curve", {})):
-            del values["curve"]["round"]
-        place = hashlib.sha256(to_json(shared).encode()).hexdigest()[:ID_LENGTH]
-        lines = [to_json({**values, "environment": place})]
+        values, shared, series = _parts(record)
         with explained_to_user("write", self.path), self._file.locked() as write:
-            kept = None if replace else self.get(record.key)
-            if kept is not None and kept.status == OK:
+            if not replace and self.done(record.key, record.cell.further_metrics):
                 return False
-            if place not in self._shared:
-                lines.insert(0, to_json({"id": place, **shared}))
-            write(lines)
+            # Before the record: a process killed in between leaves a curve that nobody asks for.
+            if series:
+                self.curves.add(values["curve"], series)
+            lacks = [name for name in shared if name not in self._shared or self._part(name) != shared[name]]
+            write([*(to_json({"id": name, **shared[name]}) for name in lacks), to_json(values)])
         return True
 
-    def _take(self, values: dict[str, Any]) -> bool:
-        if "id" in values:
-            self._shared[str(values["id"])] = {name: values.get(name) for name in _SHARED}
-            return True
-        if isinstance(place := values.get("environment"), str):
-            values |= self._shared.get(place, {})
-        try:
-            key, status, work = identity(values)
-        except (UserError, RecursionError):
+    def pack(self) -> None:
+        """Move the graph's curves into a Parquet file, without those that no record names.
+
+        Raises StoreError if it cannot be read or written.
+        """
+        with explained_to_user("write", self.path), self._file.locked():
+            lines = (line for lines in self._lines.values() for line in lines)
+            named = [found[1].decode() for line in lines if (found := _CURVE.search(line.content))]
+            # In the order of the records: curves that are alike lie together.
+            self.curves.pack([*dict.fromkeys(named)])
+
+    def _take(self, content: bytes) -> bool:
+        if (found := _HEAD.match(content)) is not None:
+            key, status, cell = (part.decode() for part in found.groups())
+            line = _Line(content, self._file.line, status == OK, cell)
+            self._lines.setdefault(key, []).append(line)
+            group, _, seed = key.partition("-")
+            self._seeds.setdefault(group, set()).add(int(seed))
+        elif (found := _ID.match(content)) is not None and parse_line(content) is not None:
+            # Of one that was damaged the later counts.
+            name = found[1].decode()
+            self._shared[name] = content
+            self._read.pop(name, None)
+            self._cells.pop(name, None)
+        else:
             return False
-        self._stored.setdefault(key, []).append(_Stored(values, status, work, self._file.line))
         return True
 
     def _forget(self) -> None:
-        self._stored, self._shared, self._spoiled = {}, {}, set()
+        for held in (self._lines, self._seeds, self._shared, self._read, self._cells):
+            held.clear()
+
+    def _record(self, key: str, line: _Line) -> Record | None:
+        if line.record is None and not line.is_spoilt:
+            try:
+                line.record = self._made(key, line)
+            # Whatever is wrong with a line, it costs no other.
+            except Exception:
+                line.is_spoilt = True
+        return line.record
+
+    def _made(self, key: str, line: _Line) -> Record:
+        values = parse_line(line.content) or {}
+        parts = [self._part(values.pop(name)) for name in SHARED if name in values]
+        values = {name: each for part in parts for name, each in part.items()} | values
+        if line.cell not in self._cells:
+            self._cells[line.cell] = cell_of({**values, "seed": 0})
+        cell = self._cells[line.cell].with_seed(int(key.partition("-")[2]))
+        if "curve" not in values:
+            return Record.of(cell, values)
+        name = checked("curve", values.pop("curve"), str)
+        curve, by_round = (Lazy(partial(self._series, name, read)) for read in (curve_of, by_round_of))
+        return Record.of(cell, values, curve=curve, by_round=by_round)
+
+    def _part(self, name: str) -> dict[str, Any]:
+        if name not in self._read:
+            self._read[name] = parse_line(self._shared[name]) or {}
+            del self._read[name]["id"]
+        return self._read[name]
+
+    def _series(self, name: str, read: Callable[[Series], Series]) -> Series:
+        # A record counts without its curve.
+        try:
+            with explained_to_user("read", self.path):
+                return read(self.curves.get(name))
+        except UserError as error:
+            self._lost[str(error)] = None
+            return {}
 
 
-@dataclass(frozen=True, eq=False)
-class _Stored:
-    """A line that holds a record, which is made of it when it is first asked for."""
-
-    values: Mapping[str, Any]
-    status: str
-    work: Work
-    number: int
-    """Of the line in its file, from 1."""
-
-    @cached_property
-    def record(self) -> Record:
-        """Raises UserError if it cannot be read."""
-        return Record.from_dict(_with_rounds(self.values))
+def scores(record: Record, metrics: Collection[str]) -> bool:
+    """Whether the record is a success with these further metrics."""
+    return record.status == OK and {*metrics} <= {*record.cell.further_metrics}
 
 
-def _is_every_round(curve: Mapping[str, Any]) -> bool:
-    rounds = curve.get("round")
-    # A curve of rounds alone could not be told from none.
-    return rounds == list(range(1, len(rounds or ()) + 1)) and "test" in curve
+def _parts(record: Record) -> tuple[dict[str, Any], dict[str, dict[str, Any]], Series]:
+    """The line of a record, the lines that it shares with others by their ids, and its curves.
 
-
-def _with_rounds(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    curve = values.get("curve")
-    if not isinstance(curve, dict) or "round" in curve or not isinstance(test := curve.get("test"), list):
-        return values
-    return {**values, "curve": {"round": list(range(1, len(test) + 1)), **curve}}
+    Raises UserError if they could not be read again.
+    """
+    values = record.reread().to_dict()
+    series = series_of(values.pop("curve", {}), values.pop("by_round", {}))
+    values = {name: each for name, each in values.items() if each != _DEFAULTS.get(name, MISSING)}
+    head = {"key": values.pop("key"), "status": values.pop("status")}
+    shared = {}
+    for reference, names in SHARED.items():
+        if part := {name: values.pop(name) for name in names if name in values}:
+            head[reference] = content_id(part)
+            shared[head[reference]] = part
+    if series:
+        head["curve"] = content_id(series)
+    del values["seed"]
+    return {**head, **values}, shared, series
 
 
 def keep_elsewhere(folder: Path, record: Record) -> Path:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from fedsub.benchmark.records.jsonl import JsonLines
 from fedsub.benchmark.records.record import Record
+from fedsub.benchmark.spec.schema import parse_line
 
 FILE = "verified.jsonl"
 
@@ -16,7 +16,7 @@ FILE = "verified.jsonl"
 def add_verified(results: Path, by: str, records: Iterable[Record]) -> None:
     """Append a line for each record. Raises OSError if the file cannot be written."""
     lines = [
-        json.dumps({"work": record.cell.work_key, "by": by, "cell": record.cell.title}, ensure_ascii=False)
+        json.dumps({"key": record.key, "by": by, "cell": record.cell.title}, ensure_ascii=False)
         for record in records
     ]
     with JsonLines(results / FILE, lambda line: True).locked() as append:
@@ -24,14 +24,15 @@ def add_verified(results: Path, by: str, records: Iterable[Record]) -> None:
 
 
 def verified_by(results: Path) -> Mapping[str, frozenset[str]]:
-    """Work of a cell → names of those who ran it again."""
+    """Key of a record → names of those who ran it again."""
     found: dict[str, frozenset[str]] = {}
 
-    def take(line: dict[str, Any]) -> bool:
-        work, by = line.get("work"), line.get("by")
-        if not (isinstance(work, str) and isinstance(by, str)):
+    def take(content: bytes) -> bool:
+        line = parse_line(content) or {}
+        key, by = line.get("key"), line.get("by")
+        if not (isinstance(key, str) and isinstance(by, str)):
             return False
-        found[work] = found.get(work, frozenset()) | {by}
+        found[key] = found.get(key, frozenset()) | {by}
         return True
 
     JsonLines(results / FILE, take).refresh()

@@ -9,7 +9,7 @@ block are corrected by Holm (1979). What breaks privacy is no rival, as on the l
 from __future__ import annotations
 
 import io
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -23,14 +23,12 @@ from fedsub.benchmark.analysis.frame import MAIN, Results, averaged, axes, compe
 from fedsub.benchmark.analysis.metrics import more_is_better
 from fedsub.benchmark.analysis.plots import KINDS
 from fedsub.benchmark.records.folder import Records
-from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.report.tables import markdown_table
 from fedsub.benchmark.report.wording import title_of
-from fedsub.benchmark.spec.plan import grid_cells, outdated_parts
-from fedsub.benchmark.spec.protocol import bare, load_protocol, names
+from fedsub.benchmark.spec.plan import outdated_parts
+from fedsub.benchmark.spec.protocol import bare
 from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.errors import UserError, unknown
-from fedsub.datasets.extras import needed
 from fedsub.datasets.files import explained, write_atomically
 
 ENDINGS = (".tex", ".md", ".csv", ".parquet")
@@ -307,7 +305,6 @@ def _quoted(value: object) -> object:
 
 
 def _parquet(table: Table) -> bytes:
-    needed("pyarrow", "parquet", "a .parquet file", "export a .csv file")
     content = io.BytesIO()
     table.figures.to_parquet(content, index=False)
     return content.getvalue()
@@ -364,18 +361,6 @@ def _rank(found: float) -> str:
     return "" if found != found else f"{found:.2f}"
 
 
-def answering(stored: Records, tables: Iterable[str]) -> Iterator[Record]:
-    """The records of equal work in the files of other tables that stand on the pages of these, as theirs.
-
-    Raises UserError for a table that cannot be read."""
-    for table in tables:
-        # Of a table whose file is gone the records are its own.
-        if table in names() or (table.endswith(".toml") and Path(table).is_file()):
-            protocol = load_protocol(table)
-            found = stored.of_table(protocol.name, grid_cells(protocol))
-            yield from (record for record in found if record.source is not None)
-
-
 def export_records(
     stored: Records,
     request: Request,
@@ -387,11 +372,11 @@ def export_records(
 ) -> Path:
     """Write the table of the records that the request chooses, without those of earlier versions.
 
-    Raises UserError as `export`, `select` and `answering`."""
+    Raises UserError as `export`, `select` and `Records.of_tables`."""
     known: dict[tuple[str, ...], bool] = {}
     current = []
-    records = Results((*stored.every(), *answering(stored, request.table)))
-    for record in select(records, request):
+    records = {record.key: record for record in stored.of_tables(request.table)}
+    for record in select(Results(tuple(records.values())), replace(request, table=())):
         cell = record.cell
         parts = (cell.method, cell.partition.name, cell.split.name, cell.versions)
         if parts not in known:

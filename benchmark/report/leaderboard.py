@@ -310,9 +310,6 @@ def provenance(rows: Sequence[Row]) -> str:
         f"Made on {'; '.join(machines)}; {'; '.join(versions)}; "
         f"commit {', '.join(commits)}; seeds {', '.join(map(str, seeds))}; {len(records)} runs."
     )
-    elsewhere = [record.source.protocol for record in records if record.source is not None]
-    if elsewhere:
-        line += f" {len(elsewhere)} of them, of equal work, stand in {sentence_list(sorted({*elsewhere}))}."
     crowded = sum(
         record.result.core_share is not None and record.result.core_share < ALONE for record in records
     )

@@ -9,7 +9,6 @@ from pathlib import Path
 from fedsub.benchmark.analysis.figures import make_entries
 from fedsub.benchmark.analysis.findings import findings_of
 from fedsub.benchmark.analysis.headline import with_authors
-from fedsub.benchmark.analysis.public_code import by_work
 from fedsub.benchmark.analysis.public_records import load
 from fedsub.benchmark.analysis.scores import Leaderboard
 from fedsub.benchmark.records.folder import Records
@@ -29,31 +28,29 @@ from fedsub.datasets.errors import UserError
 def write_report(results: Path, own: Sequence[str] = ()) -> list[Path]:
     """Remake every page of a results folder; returns their paths.
 
-    A page for every protocol with records, its own or those of equal work, `reproduction.md` and `.json` and
-    `claims.md` over all of them, `authors.md` where the authors' code has been run, and
-    the site (`site/index.html`). `own` are paths of protocols besides those
-    that the benchmark brings. Lines that hold no record are named on standard error. Raises UserError if
-    the folder holds no records.
+    A page for every protocol with records, `reproduction.md` and `.json` and `claims.md` over all of them,
+    `authors.md` where the authors' code has been run, and the site (`site/index.html`). `own` are paths of
+    protocols besides those that the benchmark brings. Lines that hold no record are named on standard error.
+    Raises UserError if the folder holds no records.
     """
-    found = {path.stem for path in (results / "runs").glob("*.jsonl")}
-    if not found:
-        raise UserError(f"{results} holds no records: run python -m benchmark first")
     stored = Records(results)
+    if not stored:
+        raise UserError(f"{results} holds no records: run python -m benchmark first")
     runs = load(results)
-    theirs = by_work(runs, stored)
-    for sentence in stored.warnings():
-        print(sentence, file=sys.stderr)
     protocols = [load_protocol(name) for name in (*names(), *own)]
     grids = [(each, grid_cells(each)) for each in protocols]
     boards = [Leaderboard(each, stored.of_table(each.name, cells)) for each, cells in grids]
-    shown = [each for each in boards if each.protocol.name in found or each.records]
-    paths = [write_table_page(results, each, theirs) for each in shown]
-    entries, findings = make_entries(boards, theirs), findings_of(boards)
-    if found:
-        paths += [*write_reproduction(results, entries), *write_claims(results, findings)]
+    for _ in stored.every():
+        # What cannot be read is found by reading it.
+        pass
+    for sentence in stored.warnings():
+        print(sentence, file=sys.stderr)
+    paths = [write_table_page(results, each, runs) for each in boards if each.records]
+    entries, findings = make_entries(boards, runs), findings_of(boards)
+    paths += [*write_reproduction(results, entries), *write_claims(results, findings)]
     if (page_of_authors := write_authors_page(results, stored)) is not None:
         paths.append(page_of_authors)
     comparisons, arena = with_authors(runs, boards), arena_of(results)
-    facts = Facts(boards, theirs, entries, findings, comparisons, arena, verified_by(results))
+    facts = Facts(boards, runs, entries, findings, comparisons, arena, verified_by(results))
     paths.append(write_overview(results, facts.headline, facts.arena))
     return [*paths, write_site(results, facts)]

@@ -7,7 +7,7 @@ import json
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,10 +18,9 @@ from fedsub.datasets.quality import Quality
 from fedsub.methods.core.schedule import Schedule
 from fedsub.methods.stacked.architecture import Architecture
 
-KEY_LENGTH = 16
-Work = tuple[str, int]
-"""A content key without the seed, and the seed."""
-OUTSIDE_KEY = ("label", "paths")
+GROUP_LENGTH = 12
+OUTSIDE_KEY = ("protocol", "label", "paths", "further_metrics")
+"""Settings that change no result: equal work has one key, whichever table asks for it."""
 TRANSFORMS = ("raw", "row-normalised", "standardised")
 NODE_CLASSIFICATION = Spec("node-classification")
 PARTS: Mapping[str, Callable[..., Any]] = {
@@ -37,7 +36,8 @@ USUAL_SPLIT = Spec("ratio[train=0.2,validation=0.4,test=0.4]")
 class Cell:
     """One run: every choice that can change its result."""
 
-    protocol: str
+    protocol: str = field(compare=False)
+    """Name of the table that asks for it; outside the key."""
     dataset: Spec
     partition: Spec
     clients: int
@@ -59,19 +59,19 @@ class Cell:
     schedule: Schedule = field(default_factory=Schedule)
     quality: Quality = field(default_factory=Quality)
     """Damage to the data that clients train on."""
-    data_seed: int = field(default=-1, metadata={"omit_default": True})
+    data_seed: int = -1
     """Seeds partition and split in place of `seed` where it is not negative: the seeds of a table then
     vary the training alone, as in papers that draw their clients once."""
-    kernel: str = field(default="auto", metadata={"omit_default": True})
-    device: str = field(default="cpu", metadata={"omit_default": True})
-    files: str = field(default="", metadata={"omit_default": True})
+    kernel: str = "auto"
+    device: str = "cpu"
+    files: str = ""
     """SHA-256 over what parts of one's own hold (`benchmark.files`), so that an edited method or graph is
     another cell; empty where all are the benchmark's."""
     paths: tuple[str, ...] = field(default=(), compare=False)
     """Where parts of one's own lie, each `part=path`; outside the key, as `label`."""
-    further_metrics: tuple[str, ...] = field(default=(), metadata={"omit_default": True})
-    """Scored besides the task's own metrics, because the protocol names them."""
-    versions: str = field(default="", metadata={"omit_default": True})
+    further_metrics: tuple[str, ...] = ()
+    """Scored besides the task's own metrics, because the protocol names them; outside the key."""
+    versions: str = ""
     """Versions of method, partition scheme, split and task that are not their first, as `metis=2,split=2`:
     a part that gives other numbers than before makes other cells."""
     label: str = field(default="", compare=False)
@@ -104,29 +104,36 @@ class Cell:
         own = parts.pop("")
         return cls(**{part: PARTS[part](**given) for part, given in parts.items()}, **own)
 
-    @cached_property
+    @property
     def key(self) -> str:
-        """Content key: the start of the SHA-256 of the canonical JSON of every setting but OUTSIDE_KEY.
+        """Content key: the group and the seed.
 
-        Settings marked `omit_default` are left out at their default, so that adding one keeps the keys
-        of the records that exist.
+        Clients drawn with the seed of the run have one key, whether `data_seed` says so or not.
         """
-        return _digest(self.to_dict())
+        drawn_anew = replace(self, data_seed=-1) if self.data_seed == self.seed else self
+        return f"{drawn_anew.group}-{self.seed}"
 
     @cached_property
     def group(self) -> str:
-        """Content key of the cell without its seed: cells of one group are repetitions."""
-        return _digest({**self.to_dict(), "seed": None})
+        """Content key without the seed: the start of the SHA-256 of the canonical JSON of the settings.
 
-    @cached_property
-    def work(self) -> Work:
-        """What is done, whatever the table that asks for it: see `work_of`."""
-        return work_of(self.to_dict())
+        Defaults and OUTSIDE_KEY are left out. Cells of one group are repetitions.
+        """
+        own = {
+            name: value
+            for name, item in FIELDS.items()
+            if name not in _OUTSIDE_GROUP and (value := item.of(self)) != item.default
+        }
+        if self.data_seed < 0:
+            own.pop("data_seed", None)
+        text = json.dumps(own, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()[:GROUP_LENGTH]
 
-    @property
-    def work_key(self) -> str:
-        """`work` as one content key."""
-        return hashlib.sha256("-".join(map(str, self.work)).encode()).hexdigest()[:KEY_LENGTH]
+    def with_seed(self, seed: int) -> Cell:
+        """Another repetition of the cell."""
+        found = replace(self, seed=seed)
+        found.__dict__["group"] = self.group
+        return found
 
     @property
     def drawn_with(self) -> int:
@@ -157,6 +164,8 @@ class StoredField:
     @cached_property
     def default(self) -> Any:
         """Its stored default; MISSING if it has none."""
+        if self.field.name == "options":
+            return {}
         return self.field.default if self.field.default is MISSING else _plain(self.field.default)
 
     def of(self, cell: Cell) -> Any:
@@ -183,43 +192,6 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _digest(values: dict[str, Any]) -> str:
-    kept = {
-        name: value
-        for name, value in values.items()
-        if name not in OUTSIDE_KEY and not (name in _OMITTED and value == _OMITTED[name])
-    }
-    text = json.dumps(kept, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:KEY_LENGTH]
-
-
-def complete(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings among stored values, as `Cell.to_dict` gives them, without checking what they may be.
-
-    Raises UserError for a missing one.
-    """
-    for name, item in FIELDS.items():
-        if name not in values and item.default is MISSING:
-            raise UserError(f"a cell must have {name}")
-    return {name: values.get(name, item.default) for name, item in FIELDS.items()}
-
-
-def key_of(settings: Mapping[str, Any]) -> str:
-    """`Cell.key` of complete settings."""
-    return _digest(dict(settings))
-
-
-def work_of(settings: Mapping[str, Any]) -> Work:
-    """Names the work behind a cell's stored settings: cells of equal work give the same result.
-
-    It leaves out the table, the label, and the further metrics, which are scored beside the rest; clients
-    that are drawn with the seed of the run are so under either spelling of it.
-    """
-    seed, drawn_with = settings["seed"], max(settings["data_seed"], -1)
-    own: dict[str, Any] = {"protocol": "", "seed": None, "further_metrics": []}
-    return _digest({**settings, **own, "data_seed": -1 if drawn_with in (seed, -1) else drawn_with}), seed
-
-
 def _stored_fields(kind: type, part: str = "") -> dict[str, StoredField]:
     hints = typing.get_type_hints(kind)
     found: dict[str, StoredField] = {}
@@ -233,5 +205,4 @@ def _stored_fields(kind: type, part: str = "") -> dict[str, StoredField]:
 
 FIELDS: Mapping[str, StoredField] = _stored_fields(Cell)
 """Name on disk → setting, of the cell itself and of its parts."""
-_OMITTED = {name: item.default for name, item in FIELDS.items() if item.field.metadata.get("omit_default")}
-"""Settings that a key leaves out at their default → that default."""
+_OUTSIDE_GROUP = (*OUTSIDE_KEY, "seed")

@@ -66,7 +66,7 @@ class Skip:
 
 @dataclass(frozen=True)
 class Plan:
-    """The distinct cells to run, and what is skipped."""
+    """The cells to run, each once for every table that asks for it, and what is skipped."""
 
     cells: tuple[Cell, ...]
     skipped: tuple[Skip, ...]
@@ -111,7 +111,7 @@ def make_plan(request: Request, digests: Mapping[tuple[str, str], str] | None = 
     _check_names(request)
     grid = settings_grid(request.settings)
     rows: list[Cell] = []
-    cells: dict[str, Cell] = {}
+    cells: dict[tuple[str, str], Cell] = {}
     skipped: dict[Skip, None] = {}
     identify = _Identified(digests)
     protocols = protocols_for(request)
@@ -127,8 +127,8 @@ def make_plan(request: Request, digests: Mapping[tuple[str, str], str] | None = 
                 skipped[item] = None
             elif seeds := request.seeds or range(protocol.seeds_for(**_point_of(item))):
                 rows.append(identify(item))
-                for cell in (replace(rows[-1], seed=seed) for seed in seeds):
-                    cells.setdefault(cell.key, cell)
+                for cell in map(rows[-1].with_seed, seeds):
+                    cells.setdefault((cell.protocol, cell.key), cell)
             else:
                 unasked += 1
         if unasked:
@@ -211,7 +211,8 @@ def _check_effects(replaced: Iterable[str], cells: Collection[Cell]) -> None:
 def _in_shard(cells: Iterable[Cell], shard: tuple[int, int] | None) -> Iterator[Cell]:
     """The cells of the I-th of N parts; equal work falls into one part."""
     for cell in cells:
-        if shard is None or int(cell.work_key, 16) % shard[1] == shard[0] - 1:
+        # Seeds are decimal digits, which the number to base 16 tells apart.
+        if shard is None or int(cell.key.replace("-", ""), 16) % shard[1] == shard[0] - 1:
             yield cell
 
 

@@ -15,6 +15,7 @@ from fedsub.benchmark.machine import commit, environment
 from fedsub.benchmark.records.jsonl import JsonLines
 from fedsub.benchmark.records.record import json_ready
 from fedsub.benchmark.records.store import explained_to_user
+from fedsub.benchmark.spec.schema import parse_line
 
 
 class Measurements:
@@ -24,7 +25,8 @@ class Measurements:
         self._found: dict[tuple[str, str], dict[str, Any]] = {}
         self._lines = JsonLines(results / "performance" / f"{part}.jsonl", self._take, self._found.clear)
 
-    def _take(self, record: dict[str, Any]) -> bool:
+    def _take(self, line: bytes) -> bool:
+        record = parse_line(line) or {}
         made = record.get("made")
         if not (
             isinstance(record.get("key"), str) and isinstance(made, dict) and isinstance(made.get("cpu"), str)

@@ -5,9 +5,7 @@ Like `Architecture`, a `Schedule` checks itself when it is made, so whoever hold
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from fedsub.datasets.errors import UserError, check_choice
 from fedsub.datasets.limits import Count, NonNegative, PositiveShare, Share, Size, check_limits
@@ -29,8 +27,6 @@ RULES = (
 SELECTED_BESIDES = ("mean-validation", "per-client", LAST)
 """The rules whose rounds' test scores a record has beside the one reported."""
 AVERAGINGS = ("client-mean", "pooled", "node-weighted")
-OMIT: Mapping[str, Any] = {"omit_default": True}
-"""Of settings that were added later: the keys of records from before stay as they are."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +38,7 @@ class Schedule:
     learning_rate: NonNegative = tunable(0.01, log=(1e-3, 0.1))
     weight_decay: NonNegative = tunable(1e-6, log=(1e-6, 0.01))
     """The optimiser's L2 term, added to the gradient."""
-    optimiser: str = field(default="adam", metadata={"omit_default": True})
+    optimiser: str = "adam"
     """The clients' steps: `adam`, its state kept across rounds, or `sgd`, plain gradient steps."""
     weighting: str = "training-nodes"
     """Clients' weights in averages: `training-nodes` (McMahan), `uniform`, or `nodes`."""
@@ -52,7 +48,7 @@ class Schedule:
     """When clients are evaluated. `local`: after local training; `received`: after the exchange, on what
     they received; `neighbour`: after local training, but by the model of the client to which most edges are
     missing (FED-PUB, Figure 9)."""
-    evaluate_dropout: bool = field(default=False, metadata=OMIT)
+    evaluate_dropout: bool = False
     """Whether dropout stays on in evaluation, as in public code that leaves its models in training mode
     (FedTAD's)."""
     selection: str = "mean-validation"
@@ -60,29 +56,29 @@ class Schedule:
     `per-client`: each client its own best; `pooled-validation`: all validation items together;
     `node-weighted-validation`: clients weigh by all their nodes (OpenFGL); `pooled-validation-loss`: their
     lowest mean loss; `last`: no selection. The first of equals wins."""
-    selection_metric: str = field(default="", metadata={"omit_default": True})
+    selection_metric: str = ""
     """The metric that selects the round and has the curve; empty for the task's first."""
     averaging: str = field(default="client-mean", metadata={"stored_as": "accuracy"})
     """How the clients' scores become one. `client-mean`: unweighted mean over clients; `pooled`: over all
     test items; `node-weighted`: mean weighted by all nodes of a client (OpenFGL)."""
-    participation: PositiveShare = field(default=1.0, metadata=OMIT)
+    participation: PositiveShare = 1.0
     """Share of the clients that is drawn anew for every round, at least one client (FED-PUB's `--frac`)."""
-    stragglers: Share = field(default=0.0, metadata=OMIT)
+    stragglers: Share = 0.0
     """Share of a round's clients that does fewer local epochs in it, 1 to `local_epochs` − 1 at even odds."""
-    leavers: str = field(default="", metadata=OMIT)
+    leavers: str = ""
     """Clients that leave for good, each with the first round that it misses: `3@50+0@1` is client 3 from
     round 50 on, and client 0 from the start."""
-    privacy_noise: NonNegative = field(default=0.0, metadata=OMIT)
+    privacy_noise: NonNegative = 0.0
     """σ of the Gaussian mechanism (`methods.core.privacy`), in clipping norms; 0: no noise."""
-    privacy_clip: NonNegative = field(default=0.0, metadata=OMIT)
+    privacy_clip: NonNegative = 0.0
     """L2 norm to which a client's whole update is clipped; 0: no clipping."""
-    privacy_delta: float = field(default=1e-5, metadata=OMIT)
+    privacy_delta: float = 1e-5
     """δ for which ε is reported, in (0, 1)."""
-    quantise: Size = field(default=0, metadata=OMIT)
+    quantise: Size = 0
     """Bits of each value that a client sends (`methods.core.compression`), 2 to 16; 0: as it is."""
-    top_k: PositiveShare = field(default=1.0, metadata=OMIT)
+    top_k: PositiveShare = 1.0
     """Share of its update's values that a client sends: the largest."""
-    error_feedback: bool = field(default=False, metadata=OMIT)
+    error_feedback: bool = False
     """Whether what compression left out of an update is added to the client's next one."""
 
     def __post_init__(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fedsub.datasets.errors import UserError, check_at_least, check_choice
@@ -40,19 +40,19 @@ class Architecture:
     """Layer normalisation of the input, with a learned gain and bias."""
     hops: int = 2
     """Propagations of sgc."""
-    outputs: str = field(default="logits", metadata={"omit_default": True})
+    outputs: str = "logits"
     """`probabilities`: a softmax follows a method's logits, and the cross-entropy applies its own to what
     that gives, as in FedStruct's public code."""
-    norm: str = tunable("none", choices=NORMS, metadata={"omit_default": True})
+    norm: str = tunable("none", choices=NORMS)
     """`layer`: layer normalisation of every hidden layer before its ReLU, with a learned gain and shift."""
-    residual: bool = tunable(False, choices=(False, True), metadata={"omit_default": True})
+    residual: bool = tunable(False, choices=(False, True))
     """Whether hidden layers of gcn and gat add a linear map of their input; graphsage and mlp have one
     anyway."""
-    heads: int = field(default=8, metadata={"omit_default": True})
+    heads: int = 8
     """Attention heads of gat's hidden layers; they share a layer's width."""
-    gpr_hops: int = field(default=10, metadata={"omit_default": True})
+    gpr_hops: int = 10
     """Propagations of gprgnn."""
-    gpr_alpha: float = field(default=0.1, metadata={"omit_default": True})
+    gpr_alpha: float = 0.1
     """α from which gprgnn's weights of propagations start, α (1 − α)^k."""
 
     def __post_init__(self) -> None:

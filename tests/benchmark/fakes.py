@@ -21,8 +21,9 @@ from typing import Any
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.engines import RunCell
 from fedsub.benchmark.records import jsonl
+from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record, Result
-from fedsub.benchmark.records.store import Store
+from fedsub.benchmark.records.store import SHARED
 from fedsub.benchmark.spec.cell import Cell
 
 CURVE: dict[str, list[float | None]] = {"round": [1, 2], "validation": [40.0, 50.0], "test": [42.0, 51.0]}
@@ -150,7 +151,7 @@ def append_many(folder: Path, start: Barrier) -> None:
         write(descriptor, data[100:])
 
     jsonl._write = slowly
-    store = Store(folder, "toy")
+    store = Records(folder)
     start.wait(600)
     for seed in range(50):
         store.append(make_record(make_cell(seed=seed)))
@@ -171,10 +172,20 @@ def run(folder: Path, *argv: str, work: RunCell = quick_run) -> int:
     return main(parse([*argv, "--results", str(folder)]), work)
 
 
-def stored(folder: Path, protocol: str = "default") -> list[dict[str, Any]]:
-    """The records of a results folder as they stand in its file."""
-    lines = (folder / "runs" / f"{protocol}.jsonl").read_text().splitlines()
-    return [values for values in map(json.loads, lines) if "id" not in values]
+def stored(folder: Path, protocol: str = "") -> list[dict[str, Any]]:
+    """The records of a results folder as they stand in its files, of all tables or of one."""
+    found = []
+    for path in sorted((folder / "runs").glob("*.jsonl")):
+        shared: dict[str, dict[str, Any]] = {}
+        for values in map(json.loads, path.read_text().splitlines()):
+            if "id" in values:
+                shared[values.pop("id")] = values
+            else:
+                parts = [shared[values[name]] for name in SHARED if name in values]
+                seed = int(values["key"].partition("-")[2])
+                own = {name: each for part in (*parts, values) for name, each in part.items()}
+                found.append({**own, "seed": seed})
+    return [values for values in found if protocol in ("", values["protocol"])]
 
 
 if __name__ == "__main__":

@@ -131,7 +131,7 @@ def _home(facts: Facts, environment: Environment) -> dict[str, Any]:
         "costs": found.costs,
         "cost_place": block_title(costed) if costed else "",
         "cost_address": block_address("cost", costed, EVERY) if costed else "cost",
-        "records": len({record.stored_key for board in facts.boards for record in board.records}),
+        "records": len({record.key for board in facts.boards for record in board.records}),
         "figures": len(facts.entries),
         "arena": facts.arena,
         "version": _version(),

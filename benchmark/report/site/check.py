@@ -11,6 +11,7 @@ from fedsub.benchmark.analysis.published import PLACE
 from fedsub.benchmark.analysis.scores import DEFAULTS
 from fedsub.benchmark.analysis.stated import Stated, stated
 from fedsub.benchmark.analysis.summary import Count, count_tables, table_name
+from fedsub.benchmark.records.store import graph_of
 from fedsub.benchmark.report.site.data import Facts, Page, slug
 from fedsub.benchmark.report.wording import network_title, scheme_title, title_of
 from fedsub.benchmark.spec.settings import SETTINGS
@@ -141,7 +142,7 @@ def _figure(facts: Facts, entry: Entry) -> dict[str, Any]:
         "baseline": title_of(entry.figure.baseline),
         "settings": [] if row is None else _settings(entry),
         "keys": entry.to_dict()["records"],
-        "files": sorted({(each.source or each.cell).protocol for each in (row.records if row else ())}),
+        "files": sorted({graph_of(record.cell) for record in (row.records if row else ())}),
         "title_of_table": facts.titles.get(entry.protocol, ""),
     }
 

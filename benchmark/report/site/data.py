@@ -111,8 +111,7 @@ class Facts:
 
     def verifiers_of(self, row: Row) -> str:
         """Who ran records of a row again, each with how many."""
-        works = [record.cell.work_key for record in row.records]
-        found = Counter(name for work in works for name in self.verified.get(work, ()))
+        found = Counter(name for record in row.records for name in self.verified.get(record.key, ()))
         return ", ".join(f"{name} ({many} of {len(row.records)})" for name, many in sorted(found.items()))
 
     def entry_of(self, figure: Figure | None) -> tuple[Entry, str] | None:

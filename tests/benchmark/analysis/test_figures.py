@@ -23,14 +23,11 @@ from fedsub.benchmark.analysis.agreement import (
     VANISHED,
 )
 from fedsub.benchmark.analysis.figures import Entry, make_entries
-from fedsub.benchmark.analysis.public_code import by_work
 from fedsub.benchmark.analysis.public_records import AuthorsRuns, Run, load
 from fedsub.benchmark.analysis.published import figures
 from fedsub.benchmark.analysis.scores import Leaderboard, make_rows
 from fedsub.benchmark.cli.parser import parse
-from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
-from fedsub.benchmark.records.store import Store
 from fedsub.benchmark.report.leaderboard import verdicts_in_words
 from fedsub.benchmark.report.reproduction import markdown, write_reproduction
 from fedsub.benchmark.spec.cell import Cell
@@ -179,9 +176,7 @@ def test_the_authors_code_stands_beside_our_figures(tmp_path: Path) -> None:
     for seed, key in enumerate([*keys, "gone"]):
         metrics = {"accuracy": 79.0 + seed}
         runs.add(Run("fedpub", "c0ffee", key, *place, seed, seed, metrics, 100, 50.0, 0.99))
-    for record in records:
-        Store(tmp_path, "fedpub-2").append(record)
-    theirs = by_work(load(tmp_path), Records(tmp_path))
+    theirs = load(tmp_path)
     boards = [Leaderboard(load_protocol(name), records if name == "fedpub-2" else ()) for name in names()]
     entries = make_entries(boards, theirs)
     # 79.9 − 79 and 80 − 80: mean 0.45, standard error 0.45, t(1) at 95 % 6.3138.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 
@@ -69,7 +70,7 @@ def test_a_trial_of_another_table_s_row_stands_beside_the_figures_of_the_same_ru
     ran = records_of("fedpub-1", scores, *PLACE)
     variant = records_of("fedpub-1", {"fedgnn[rule=similarity]": (72.0,)}, *PLACE)
     asked = [record.cell for record in records_of("fedpub-3", scores, *PLACE)]
-    shared = [record.answering(cell) for record, cell in zip(ran, asked, strict=True)]
+    shared = [replace(record, cell=cell) for record, cell in zip(ran, asked, strict=True)]
     entries = entries_of(fedpub_1=[*ran, *variant], fedpub_3=shared)
     found = [entry for entry in entries if entry.row and entry.figure.place[5] == "FedGNN"]
     found = [entry for entry in found if entry.metric == "accuracy"]
@@ -87,7 +88,7 @@ def test_a_trial_need_not_name_what_is_a_default() -> None:
     row = records_of("fedstruct-1", {"fedstruct[features=h2v]": (80.0,)}, *place)
     variant = records_of("fedstruct-1", {"fedstruct[self_loops=to-last-edge]": (79.0,)}, *place)
     # What a record keeps of the defaults; `features` is one of them.
-    defaults = {each.name: each.default for each in fields(FedStructOptions)}
+    defaults: dict[str, Any] = {each.name: each.default for each in fields(FedStructOptions)}
     made = [
         replace(each, outcome=replace(each.result, default_options=defaults)) for each in (*row, *variant)
     ]

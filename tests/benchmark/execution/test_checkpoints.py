@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import io
-import json
 import os
 import signal
 import subprocess
@@ -24,6 +23,7 @@ from fedsub.benchmark.execution import checkpoints
 from fedsub.benchmark.execution.callbacks.base import Round
 from fedsub.benchmark.execution.checkpoints import Checkpoints, path_of, stamp
 from fedsub.benchmark.execution.runner import run
+from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
 from fedsub.methods.core import registry
 from fedsub.methods.core.state import CheckpointError
@@ -190,8 +190,7 @@ GRID = ("--dataset", "community[nodes=300]", "--method", "fedpub", "--clients", 
 
 
 def records_of(folder: Path) -> list[dict[str, Any]]:
-    lines = (folder / "runs" / "default.jsonl").read_text().splitlines()
-    return [values for values in map(json.loads, lines) if "id" not in values]
+    return [record.to_dict() for record in Records(folder).every()]
 
 
 def test_kill_9_in_mid_cell_costs_the_rounds_since_the_checkpoint(

@@ -21,7 +21,6 @@ from fedsub.benchmark.execution.engines.slurm import read_config
 from fedsub.benchmark.execution.leases import Leased, Leases
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
-from fedsub.benchmark.records.store import Store
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.datasets.errors import UserError
 from tests.benchmark.fakes import (
@@ -203,7 +202,7 @@ def test_a_job_keeps_its_lease_and_its_record_when_its_submitter_is_killed(tmp_p
     )
 
     def python(code: str) -> str:
-        command = [sys.executable, "-c", code, str(tmp_path), cell.work_key]
+        command = [sys.executable, "-c", code, str(tmp_path), cell.key]
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
     holder = json.loads(python(submitter))
@@ -215,14 +214,14 @@ def test_a_job_keeps_its_lease_and_its_record_when_its_submitter_is_killed(tmp_p
 
     record = Leased(work, tmp_path, holder)(cell)
     assert claimed == ["False"]
-    assert [found.key for found in Store(tmp_path, cell.protocol).records()] == [record.key]
+    assert [found.key for found in [*Records(tmp_path).every()]] == [record.key]
     assert python(claim) == "True"
 
 
 def test_a_job_leaves_a_cell_that_another_has_begun(tmp_path: Path) -> None:
     (cell,) = cells(1)
     with Leases(tmp_path) as others:
-        others.claim(cell.work_key)
+        others.claim(cell.key)
         with pytest.raises(UserError, match="another process works on this cell"):
             Leased(quick_run, tmp_path, {"machine": "gone"})(cell)
 
@@ -258,7 +257,7 @@ def test_submitit_that_is_not_installed_names_its_extra(
 
 
 def test_a_cell_is_expected_to_take_what_its_graph_and_method_took(tmp_path: Path) -> None:
-    store = Store(tmp_path, "toy")
+    store = Records(tmp_path)
     for seed, peak in enumerate((500.0, 700.0, 600.0)):
         store.append(make_record(make_cell(seed=seed), peak_memory_mb=peak))
     store.append(make_record(make_cell(method="local"), peak_memory_mb=90.0))

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from fedsub.benchmark.execution import scheduler as grid
+from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
-from fedsub.benchmark.records.store import Store
 from fedsub.benchmark.spec.request import Request
 from tests.benchmark.fakes import failed, make_record, quick_run, run, stored
 
@@ -41,9 +41,9 @@ def start(folder: Path, work: str, *argv: str) -> subprocess.Popen[str]:
 
 
 def wait_for_records(process: subprocess.Popen[str], folder: Path, count: int) -> None:
-    path = folder / "runs" / "default.jsonl"
+    runs = folder / "runs"
     deadline = time.monotonic() + PATIENCE
-    while not path.exists() or path.read_bytes().count(b"\n") < count + 1:
+    while sum(path.read_bytes().count(b'{"key"') for path in runs.glob("*.jsonl")) < count:
         if process.poll() is not None or time.monotonic() > deadline:
             process.kill()
             pytest.fail(f"no {count} records: {process.communicate()[1]}")
@@ -105,7 +105,7 @@ def test_what_another_process_finished_meanwhile_is_not_run(tmp_path: Path) -> N
     def work(cell: Any) -> Record:
         ran.append(cell.seed)
         other = dataclasses.replace(cell, seed=cell.seed + 1)
-        Store(tmp_path, "default").append(make_record(other))
+        Records(tmp_path).append(make_record(other))
         return quick_run(cell)
 
     assert run(tmp_path, *ONE, "--seeds", "4", work=work) == 0
@@ -122,7 +122,7 @@ def test_what_another_process_tried_meanwhile_is_not_tried_again(
         ran.append(cell.seed)
         if cell.seed % 2 == 0:
             other = failed(dataclasses.replace(cell, seed=cell.seed + 1), "as it did before")
-            Store(tmp_path, "default").append(other, replace=True)
+            Records(tmp_path).append(other, replace=True)
         return failed(cell, "as it did before")
 
     assert run(tmp_path, *ONE, "--seeds", "4", work=lambda cell: failed(cell, "as it did before")) == 1
@@ -135,10 +135,10 @@ def test_the_page_has_what_another_process_finished_meanwhile(
 ) -> None:
     keep = grid.keep
 
-    def keep_as_another_does(store: Store, record: Record, request: Request) -> Record:
+    def keep_as_another_does(records: Records, record: Record, request: Request) -> Record:
         other = dataclasses.replace(record.cell, seed=9)
-        Store(tmp_path, "default").append(make_record(other))
-        return keep(store, record, request)
+        Records(tmp_path).append(make_record(other))
+        return keep(records, record, request)
 
     monkeypatch.setattr(grid, "keep", keep_as_another_does)
     assert run(tmp_path, *ONE, "--seeds", "1") == 0

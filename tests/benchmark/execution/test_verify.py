@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import shutil
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,8 @@ from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution import verify
 from fedsub.benchmark.execution.runner import failed
 from fedsub.benchmark.execution.verify import FEW_TOLERANCE, SCORE_TOLERANCE, START_TOLERANCE, draw
-from fedsub.benchmark.records.store import Store
+from fedsub.benchmark.records.folder import Records
+from fedsub.benchmark.records.record import Record, cell_of
 from fedsub.benchmark.records.verified import verified_by
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.options import Spec
@@ -27,17 +29,18 @@ HERE = ("--engine", "in-process")
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The lines of a results file: the machine's and two records'."""
+    """Two records."""
     folder = tmp_path_factory.mktemp("made")
     assert main(parse([*CELLS, *HERE, "--results", str(folder)])) == 0
-    return Store(folder, "default").path.read_text().splitlines()
+    return [record.to_json() for record in Records(folder).every()]
 
 
-def write(results: Path, machine: str, *records: dict[str, Any]) -> list[str]:
-    """Makes a results file; returns the command that verifies it."""
-    path = Store(results, "default").path
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("\n".join([machine, *map(json.dumps, records)]) + "\n")
+def write(results: Path, *records: dict[str, Any]) -> list[str]:
+    """Makes a results folder; returns the command that verifies it."""
+    for name in ("runs", "curves"):
+        shutil.rmtree(results / name, ignore_errors=True)
+    for values in records:
+        Records(results).append(Record.of(cell_of(values), values), replace=True)
     return ["verify", "5", *HERE, "--results", str(results)]
 
 
@@ -50,13 +53,13 @@ def unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_records_come_out_again_and_a_changed_figure_is_named(
     made: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    machine, *records = made[0], *map(json.loads, made[1:])
-    command = write(tmp_path, machine, *records)
+    records = [*map(json.loads, made)]
+    command = write(tmp_path, *records)
     assert main(parse(command)) == 0
     assert "2 records run again: no differences, 2 to the digit" in capsys.readouterr().err
     records[0]["metrics"]["accuracy"] += 1e-9
     records[1]["curve"]["test"][1] += 1e-3
-    assert main(parse(write(tmp_path, machine, *records))) == 1
+    assert main(parse(write(tmp_path, *records))) == 1
     captured = capsys.readouterr()
     assert "2 records run again: 2 differences, 0 to the digit" in captured.err
     first, second = sorted(captured.out.splitlines())
@@ -66,18 +69,17 @@ def test_records_come_out_again_and_a_changed_figure_is_named(
 
 
 def test_who_verified_a_record_is_kept_unless_a_figure_moved(made: list[str], tmp_path: Path) -> None:
-    machine, *records = made[0], *map(json.loads, made[1:])
+    records = [*map(json.loads, made)]
     records[0]["metrics"]["accuracy"] += 1e-9
-    assert main(parse([*write(tmp_path, machine, *records), "--by", "Ada"])) == 1
-    (same,) = (record for record in Store(tmp_path, "default").records() if record.key == records[1]["key"])
-    assert verified_by(tmp_path) == {same.cell.work_key: {"Ada"}}
+    assert main(parse([*write(tmp_path, *records), "--by", "Ada"])) == 1
+    assert verified_by(tmp_path) == {records[1]["key"]: {"Ada"}}
 
 
 def test_a_dry_run_names_the_records_that_are_drawn(
     made: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    machine, *records = made[0], *map(json.loads, made[1:])
-    command = write(tmp_path, machine, *records)
+    records = [*map(json.loads, made)]
+    command = write(tmp_path, *records)
 
     def never(cell: Any) -> Any:
         raise AssertionError("a cell ran")
@@ -90,8 +92,8 @@ def test_a_dry_run_names_the_records_that_are_drawn(
 def test_filters_choose_the_records(
     made: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    machine, *records = made[0], *map(json.loads, made[1:])
-    command = [*write(tmp_path, machine, *records), "--dry-run"]
+    records = [*map(json.loads, made)]
+    command = [*write(tmp_path, *records), "--dry-run"]
     assert main(parse([*command, "--method", "local", "--clients", "3", "--seeds", "1"])) == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert "local" in line
@@ -100,12 +102,12 @@ def test_filters_choose_the_records(
 
 
 def test_what_a_record_does_not_hold_yet_is_no_difference(made: list[str], tmp_path: Path) -> None:
-    machine, *records = made[0], *map(json.loads, made[1:])
+    records = [*map(json.loads, made)]
     for record in records:
         assert record["extras"].pop("test_by_client")
-    assert main(parse(write(tmp_path, machine, *records))) == 0
+    assert main(parse(write(tmp_path, *records))) == 0
     records[0]["extras"]["gone"] = 1.0
-    assert main(parse(write(tmp_path, machine, *records))) == 1
+    assert main(parse(write(tmp_path, *records))) == 1
 
 
 @pytest.mark.parametrize("name", ["cpu", "torch", "code"])
@@ -116,22 +118,23 @@ def test_another_processor_version_or_code_may_round_otherwise(
     monkeypatch: pytest.MonkeyPatch,
     name: str,
 ) -> None:
-    machine, *records = map(json.loads, made)
+    records = [*map(json.loads, made)]
     if name == "code":
         monkeypatch.setattr(verify, "same_code", lambda commit, *folders: False)
     else:
-        machine["environment"][name] = "another"
+        for record in records:
+            record["environment"][name] = "another"
     records[0]["metrics"]["accuracy"] += SCORE_TOLERANCE - 0.01
     records[0]["metrics"]["accuracy_worst_client"] += 3 * SCORE_TOLERANCE
     records[0]["metrics"]["minority_accuracy"] += FEW_TOLERANCE - 0.01
     records[0]["extras"]["test_by_client"][0] += 1.0
-    assert main(parse(write(tmp_path, json.dumps(machine), *records))) == 0
+    assert main(parse(write(tmp_path, *records))) == 0
     assert "no differences, 1 to the digit" in (said := capsys.readouterr().err)
     assert "2 made elsewhere or by earlier code" in said
     records[0]["metrics"]["accuracy"] += 0.02
     records[0]["metrics"]["minority_accuracy"] += 0.02
     records[1]["curve"]["loss"][0] *= 1 + 2 * START_TOLERANCE
-    assert main(parse(write(tmp_path, json.dumps(machine), *records))) == 1
+    assert main(parse(write(tmp_path, *records))) == 1
     found = capsys.readouterr().out.splitlines()
     for words in ("metrics accuracy was", "metrics minority_accuracy was", "loss in round 1 was"):
         assert sum(words in line for line in found) == 1
@@ -140,7 +143,7 @@ def test_another_processor_version_or_code_may_round_otherwise(
     records[1]["extras"][verify.SET_UP] = 4434.0
     records[1]["selected_round"] = 4
     records[1]["metrics"]["accuracy"] += FEW_TOLERANCE - 0.01
-    assert main(parse(write(tmp_path, json.dumps(machine), *records))) == 0
+    assert main(parse(write(tmp_path, *records))) == 0
 
 
 def test_records_of_edited_graphs_are_passed_over_with_the_reason(
@@ -164,9 +167,9 @@ def test_records_of_edited_graphs_are_passed_over_with_the_reason(
 def test_records_of_earlier_versions_and_long_ones_are_not_drawn(
     made: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    machine, *records = made[0], *map(json.loads, made[1:])
+    records = [*map(json.loads, made)]
     records[0]["seconds"]["train"] = 7.0
-    command = write(tmp_path, machine, *records)
+    command = write(tmp_path, *records)
     assert len(draw(tmp_path, 5)) == 2
     (short,) = draw(tmp_path, 5, max_seconds=5.0)
     assert short.seconds["train"] < 5
@@ -174,8 +177,8 @@ def test_records_of_earlier_versions_and_long_ones_are_not_drawn(
     assert "2 took longer than 1e-06 seconds" in capsys.readouterr().err
     old = replace(short.cell, versions="")
     assert old.key != short.key
-    write(tmp_path, machine, {**short.to_dict(), **old.to_dict(), "options": {}, "key": old.key})
-    assert [record.key for record in Store(tmp_path, "default").records()] == [old.key]
+    write(tmp_path, {**short.to_dict(), **old.to_dict(), "options": {}, "key": old.key})
+    assert [record.key for record in [*Records(tmp_path).every()]] == [old.key]
     assert main(parse(command)) == 2
 
 
@@ -204,11 +207,11 @@ def test_ci_runs_a_record_of_every_method_again() -> None:
 
 
 def test_a_failure_is_not_drawn(made: list[str], tmp_path: Path) -> None:
-    write(tmp_path, made[0], json.loads(made[1]))
-    store = Store(tmp_path, "default")
-    (kept,) = store.records()
+    write(tmp_path, json.loads(made[0]))
+    store = Records(tmp_path)
+    (kept,) = store.every()
     store.append(failed(replace(kept.cell, seed=1), "out of memory"))
-    assert len(Store(tmp_path, "default").records()) == 2
+    assert len([*Records(tmp_path).every()]) == 2
     assert [record.key for record in draw(tmp_path, 5)] == [kept.key]
 
 
@@ -252,9 +255,9 @@ def test_why_none_can_be_run_again_is_said(
 ) -> None:
     for folder in ("FEDSUB_DATA", "FEDSUB_CACHE"):
         monkeypatch.setenv(folder, str(tmp_path))
-    write(tmp_path, made[0], *map(json.loads, made[1:]))
-    (first, *_), elsewhere = Store(tmp_path, "default").records(), tmp_path / "elsewhere"
-    Store(elsewhere, "default").append(replace(first, cell=replace(first.cell, **changes)))
+    write(tmp_path, *map(json.loads, made))
+    (first, *_), elsewhere = [*Records(tmp_path).every()], tmp_path / "elsewhere"
+    Records(elsewhere).append(replace(first, cell=replace(first.cell, **changes)))
     with pytest.raises(UserError, match=f"can be run again here: {words}"):
         draw(elsewhere, 1, max_seconds=limit)
 

@@ -75,7 +75,7 @@ def test_what_is_in_a_bundle(study: Path) -> None:
         names = archive.namelist()
         assert json.loads(archive.read(MANIFEST))["versions"]["torch"]
     assert "tables/table.toml" in names
-    assert "results/runs/table.jsonl" in names
+    assert {"results/runs/rings.jsonl", "results/curves/rings.parquet"} <= {*names}
     assert {Path(name).name for name in names if name.startswith("parts/")} == {
         "mine.py",
         "beside.py",

@@ -1,22 +1,21 @@
-"""Equal work is run once and answers every table, and nothing else does."""
+"""One record for one piece of work: it answers every table that asks for it, and nothing else."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas
 import pytest
 
 from fedsub.benchmark.cli.commands import main
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.runner import failed, run
-from fedsub.benchmark.records.folder import Records, answers, run_once
+from fedsub.benchmark.records.folder import Records, distinct
 from fedsub.benchmark.records.record import Record
-from fedsub.benchmark.records.store import Store
-from fedsub.benchmark.spec.cell import FIELDS, Cell
+from fedsub.benchmark.spec.cell import FIELDS, OUTSIDE_KEY, Cell
 from tests.benchmark.fakes import make_cell, make_record, quick_run, with_settings
 
 KEY = re.compile(r'\{"key":"(\w+)"')
@@ -41,35 +40,41 @@ OTHER_VALUES: dict[str, Any] = {
 def test_every_setting_but_the_table_and_the_label_is_other_work() -> None:
     # Some settings need room made by others.
     cell = make_cell(local_epochs=2, privacy_clip=1.0, top_k=0.5)
-    assert {*OTHER_VALUES} == {*FIELDS} - {"protocol", "label", "paths", "further_metrics"}
+    assert {*OTHER_VALUES} == {*FIELDS} - {*OUTSIDE_KEY}
     for name, value in OTHER_VALUES.items():
-        assert not answers(cell, with_settings(cell, protocol="another", **{name: value})), name
-    assert answers(cell, with_settings(cell, protocol="another", label="another"))
-
-
-def test_equal_work_has_one_key_for_each_seed() -> None:
-    cells = [make_cell(protocol=table, seed=seed) for table in ("first", "second") for seed in range(3)]
-    keys = [cell.work_key for cell in cells]
-    assert keys[:3] == keys[3:]
-    assert len({*keys}) == 3
+        assert cell.key != with_settings(cell, protocol="another", **{name: value}).key, name
+    assert cell.key == with_settings(cell, protocol="another", label="another").key
 
 
 def test_whatever_is_negative_draws_with_the_seed_of_the_run() -> None:
-    assert answers(make_cell(data_seed=-5), make_cell(protocol="another"))
+    assert make_cell(data_seed=-5).key == make_cell(protocol="another").key
     assert [make_cell(seed=3, data_seed=drawn).drawn_with for drawn in (-5, -1, 0, 2)] == [3, 3, 0, 2]
 
 
-def test_a_score_more_answers_and_a_score_less_does_not() -> None:
-    cell = make_cell(further_metrics=["macro_f1"])
-    assert answers(cell, make_cell(protocol="another"))
-    assert not answers(make_cell(protocol="another"), cell)
-    assert [*run_once([make_cell(protocol="another"), cell])] == [cell]
+def test_a_score_more_answers_and_a_score_less_does_not(tmp_path: Path) -> None:
+    plain, more = make_cell(), make_cell(protocol="another", further_metrics=["macro_f1"])
+    other = make_cell(further_metrics=["minority_accuracy"])
+    records = Records(tmp_path)
+    assert records.append(make_record(plain, 61.0))
+    assert [records.done(cell) for cell in (plain, more, other)] == [True, False, False]
+    assert records.append(make_record(more, 62.0))
+    assert records.append(make_record(other, 63.0))
+    assert all(map(records.done, (plain, more, other)))
+    found = [record.metrics["accuracy"] for cell in (plain, more, other) if (record := records.get(cell))]
+    assert found == [63.0, 62.0, 63.0]
+
+
+def test_equal_cells_are_run_once_with_all_that_any_of_them_scores() -> None:
+    more = make_cell(protocol="another", further_metrics=["macro_f1"])
+    (once, other) = distinct([make_cell(), more, make_cell(seed=1)])
+    assert (once.protocol, once.further_metrics, once.key) == ("toy", ("macro_f1",), more.key)
+    assert other.seed == 1
 
 
 def test_clients_drawn_with_the_seed_of_the_run_are_so_in_either_spelling() -> None:
     for seed in range(3):
         once = make_cell(protocol="once", data_seed=0, seed=seed)
-        assert answers(make_cell(seed=seed), once) is (seed == 0)
+        assert (make_cell(seed=seed).key == once.key) is (seed == 0)
     usual = ("community[nodes=200]", "metis", 3, "fedavg", 2)
     settings = dict(zip(("dataset", "partition", "clients", "method", "seed"), usual, strict=True))
     made = [run(make_cell(**settings, rounds=2, data_seed=drawn)) for drawn in (-1, 2, 1)]
@@ -78,61 +83,43 @@ def test_clients_drawn_with_the_seed_of_the_run_are_so_in_either_spelling() -> N
     assert curves[0] == curves[1] != curves[2]
 
 
-def test_a_record_of_another_table_answers_and_says_whence(tmp_path: Path) -> None:
+def test_a_record_answers_every_table_that_asks_for_its_work(tmp_path: Path) -> None:
     cell = make_cell(protocol="first", label="as first spells it")
-    Store(tmp_path, "first").append(make_record(cell, 61.0))
-    asked = with_settings(cell, protocol="second", label="as second spells it")
     records = Records(tmp_path)
+    records.append(make_record(cell, 61.0))
+    asked = with_settings(cell, protocol="second", label="as second spells it")
     found = records.get(asked)
     assert found is not None
-    assert found.cell == asked
-    assert found.cell.label == "as second spells it"
-    assert found.source == cell
-    assert found.stored_key == cell.key != found.key
-    assert found.to_dict()["source"] == {"protocol": "first", "key": cell.key}
+    assert (found.cell.protocol, found.cell.label) == ("second", "as second spells it")
+    assert found.key == cell.key
     assert records.of_table("second", [with_settings(asked, seed=4)]) == [found]
     assert records.of_table("second") == []
-    assert not (tmp_path / "runs" / "second.jsonl").exists()
+    assert records.of_tables(["first"]) == [*records.every()]
+    assert records.tables() == ["first"]
 
 
 def test_the_memory_expected_is_that_of_the_records_as_they_come(tmp_path: Path) -> None:
     cell, records = make_cell(), Records(tmp_path)
     assert records.peak_memory(cell) == 0
-    records.store("toy").append(make_record(cell, peak_memory_mb=512.5))
-    records.refresh()
-    assert records.peak_memory(cell) == 512.5
-    other = with_settings(cell, protocol="other")
-    Store(tmp_path, "other").append(make_record(other, peak_memory_mb=600.5))
-    records.store("other")
-    assert records.peak_memory(cell) == 600.5
+    for seed, peak in ((0, 512.5), (1, 600.5)):
+        records.append(make_record(make_cell(seed=seed), peak_memory_mb=peak))
+        records.refresh()
+        assert records.peak_memory(cell) == peak
 
 
-def test_a_cells_own_success_comes_first_and_its_own_failure_last(tmp_path: Path) -> None:
-    cell, asked = make_cell(protocol="first"), make_cell(protocol="second")
-    records = Records(tmp_path)
-    records.store("second").append(failed(asked, "it was told to fail"))
-    records.refresh()
-    assert [record.status for record in records.of_table("second", [asked])] == ["failed"]
-    records.store("first").append(make_record(cell, 61.0))
-    records.refresh()
-    assert [record.metrics["accuracy"] for record in records.of_table("second", [asked])] == [61.0]
-    records.store("second").append(make_record(asked, 62.0))
-    records.refresh()
-    found = records.get(asked)
-    assert found is not None
-    assert (found.metrics["accuracy"], found.source) == (62.0, None)
-
-
-def test_a_failure_answers_no_other_table(tmp_path: Path) -> None:
-    records = Records(tmp_path)
-    records.store("first").append(failed(make_cell(protocol="first"), "it was told to fail"))
-    records.refresh()
-    assert records.get(make_cell(protocol="second")) is None
+def test_a_failure_counts_until_there_is_a_success(tmp_path: Path) -> None:
+    cell, records = make_cell(), Records(tmp_path)
+    records.append(failed(cell, "it was told to fail"))
+    assert [record.status for record in records.of_table("toy", [cell])] == ["failed"]
+    records.append(make_record(cell, 61.0))
+    records.append(failed(cell, "again"), replace=True)
+    assert [record.metrics["accuracy"] for record in records.of_table("toy", [cell])] == [61.0]
+    assert records.runs(cell) == 3
 
 
 def test_a_table_of_one_draw_takes_what_other_tables_made_of_that_draw(tmp_path: Path) -> None:
     for seed in range(3):
-        Store(tmp_path, "anew").append(make_record(make_cell(protocol="anew", seed=seed)))
+        Records(tmp_path).append(make_record(make_cell(protocol="anew", seed=seed)))
     template = make_cell(protocol="once", data_seed=1)
     found = Records(tmp_path).of_table("once", [template])
     assert [(record.cell.seed, record.cell.data_seed) for record in found] == [(1, 1)]
@@ -170,48 +157,75 @@ def test_a_run_of_two_equal_tables_runs_every_cell_once_and_fills_both_pages(
     results = tmp_path / "results"
     argv = ["--table", *tables, "--engine", "in-process", "--results", str(results)]
     assert main(parse(argv), work) == 0
-    assert "8 cells: 0 done before, 4 to run, 4 equal to those" in capsys.readouterr().err
+    assert "4 cells: 0 done before, 4 to run" in capsys.readouterr().err
     assert [cell.protocol for cell in ran] == ["first"] * 4
-    assert not (results / "runs" / "second.jsonl").exists()
     pages = [(results / "leaderboards" / f"{name}.md").read_text() for name in ("first", "second")]
-    assert "of equal work" not in pages[0]
-    assert "4 runs. 4 of them, of equal work, stand in first." in pages[1]
+    assert all("50.50 ± 0.71" in page for page in pages)
     assert main(parse([*argv, "--dry-run"]), work) == 0
     captured = capsys.readouterr()
-    assert "8 cells: 8 done before, 0 to run" in captured.err
+    assert "4 cells: 4 done before, 0 to run" in captured.err
     assert captured.out.count("  done  ") == 8
     assert main(parse([*argv, "--seeds", "1", "--rerun"]), work) == 0
-    assert len(ran) == 4 + 4
-    assert replace(ran[0], protocol="second", label="") in ran
+    assert len(ran) == 4 + 2
+    assert {cell.protocol for cell in ran} == {"first"}
 
 
 def test_a_record_is_labelled_as_the_cell_that_asks_for_it(tmp_path: Path) -> None:
     """A variant was run by its options; later the table has it under a name of its own."""
     asked = make_cell(label="fedavg, as the table has it")
-    store = Store(tmp_path, asked.protocol)
-    store.append(make_record(replace(asked, label="fedavg[as=run]")))
     records = Records(tmp_path)
+    records.append(make_record(replace(asked, label="fedavg[as=run]")))
     found = records.get(asked)
     assert found is not None
-    assert (found.cell.variant, found.source) == (asked.label, None)
+    assert found.cell.variant == asked.label
     assert [record.cell.variant for record in records.of_table(asked.protocol, [asked])] == [asked.label]
 
 
-def test_a_row_off_the_grid_has_the_seeds_of_other_tables_too(tmp_path: Path) -> None:
+def test_what_was_run_beside_a_grid_is_on_the_page_of_its_table_with_every_seed(tmp_path: Path) -> None:
     """Three seeds were asked for, of which another table had one."""
-    Store(tmp_path, "other").append(make_record(make_cell(protocol="other", rounds=3), 60.0))
+    records = Records(tmp_path)
+    records.append(make_record(make_cell(protocol="other", rounds=3), 60.0))
     for seed in (1, 2):
-        Store(tmp_path, "own").append(
-            make_record(make_cell(protocol="own", rounds=3, seed=seed), 61.0 + seed)
-        )
-    found = Records(tmp_path).of_table("own")
+        records.append(make_record(make_cell(protocol="own", rounds=3, seed=seed), 61.0 + seed))
+    found = Records(tmp_path).of_table("own", [make_cell(protocol="own")])
     assert sorted(record.cell.seed for record in found) == [0, 1, 2]
     assert {record.cell.protocol for record in found} == {"own"}
 
 
-def test_no_key_of_the_published_records_has_two_results() -> None:
-    """A rerun takes the place of a record, and code that gives other results raises a version."""
-    runs = Path(__file__).parents[3] / "results/runs"
-    for path in sorted(runs.glob("*.jsonl")):
-        keys = Counter(found.group() for found in map(KEY.match, path.open()) if found)
-        assert not [key for key, count in keys.items() if count > 1], path.name
+def test_graphs_have_files_of_their_own(tmp_path: Path) -> None:
+    names = ("cora", "community[nodes=600]", "./my folder/a graph.npz", "../..")
+    for dataset in names:
+        Records(tmp_path).append(make_record(make_cell(dataset=dataset)))
+    files = {path.name for path in (tmp_path / "runs").glob("*.jsonl")}
+    assert files == {"cora.jsonl", "community.jsonl", "a_graph.jsonl", "_.jsonl"}
+    assert len([*Records(tmp_path).every()]) == len(names)
+
+
+def test_packed_curves_are_read_back_and_added_to(tmp_path: Path) -> None:
+    curve = {"round": [1, 5], "test": [42.0, None], "loss": [0.5, 0.25]}
+    made = make_record(make_cell(), curve=curve, by_round={"sparsity": [1.0, 2.0, 3.0]})
+    Records(tmp_path).append(made)
+    reader = Records(tmp_path)
+    Records(tmp_path).pack()
+    assert [path.name for path in (tmp_path / "curves").glob("cora.[!l]*") if path.suffix != ".lock"] == [
+        "cora.parquet"
+    ]
+    other = make_record(make_cell(seed=1))
+    Records(tmp_path).append(other)
+    for records in (reader, Records(tmp_path)):
+        records.refresh()
+        assert [*records.every()] == [made, other]
+        assert records.warnings() == []
+    frame = pandas.read_parquet(tmp_path / "curves" / "cora.parquet")
+    assert frame["round"].map(list).tolist() == [[1, 5]]
+    assert {"test", "loss", "by_round.sparsity"} <= {*frame}
+
+
+def test_a_record_counts_without_its_curve(tmp_path: Path) -> None:
+    Records(tmp_path).append(make_record(make_cell()))
+    (tmp_path / "curves" / "cora.jsonl").unlink()
+    records = Records(tmp_path)
+    (found,) = records.every()
+    assert dict(found.curve) == {}
+    assert found.metrics == {"accuracy": 50.0}
+    assert "1 curves are lost" in records.warnings()[0]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 from contextlib import suppress
 from multiprocessing import get_context
@@ -12,19 +13,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fedsub.benchmark.analysis.frame import Results
 from fedsub.benchmark.analysis.scores import Leaderboard
 from fedsub.benchmark.execution.runner import failed
 from fedsub.benchmark.records.edit import forget
-from fedsub.benchmark.records.record import Record
-from fedsub.benchmark.records.store import Store, StoreError
+from fedsub.benchmark.records.record import Record, cell_of
+from fedsub.benchmark.records.store import SHARED, Store, StoreError, graph_of
 from fedsub.benchmark.report.table_page import markdown
-from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.protocol import load_protocol
 from fedsub.benchmark.spec.schema import parse_line
 from fedsub.datasets.errors import UserError
 from tests.benchmark.fakes import append_many, make_cell, make_record
 
-OLD = Path(__file__).with_name("old_records.jsonl")
 RUNS = Path(__file__).resolve().parents[3] / "results" / "runs"
 relaxed = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -40,10 +40,10 @@ def lines_of(store: Store) -> list[bytes]:
 
 
 def test_records_come_back(tmp_path: Path) -> None:
-    store = Store(tmp_path, "toy")
+    store = Store(tmp_path, "cora")
     assert store.append(record(0))
     assert store.append(record(1))
-    again = Store(tmp_path, "toy")
+    again = Store(tmp_path, "cora")
     assert [item.cell.seed for item in again.records()] == [0, 1]
     assert again.get(record(1).key) == store.get(record(1).key)
     assert again.done(record(0).key)
@@ -51,34 +51,34 @@ def test_records_come_back(tmp_path: Path) -> None:
 
 
 def test_a_failed_cell_is_not_done_and_is_replaced_by_its_success(tmp_path: Path) -> None:
-    store = Store(tmp_path, "toy")
+    store = Store(tmp_path, "cora")
     store.append(record(0, status="failed"))
     assert not store.done(record(0).key)
     assert store.append(record(0))
-    assert Store(tmp_path, "toy").done(record(0).key)
+    assert Store(tmp_path, "cora").done(record(0).key)
     assert len(lines_of(store)) == 2
 
 
 def test_the_latest_record_of_a_key_wins(tmp_path: Path) -> None:
-    store = Store(tmp_path, "toy")
+    store = Store(tmp_path, "cora")
     store.append(record(0, 1.0))
     assert store.append(record(0, 2.0), replace=True)
-    kept = Store(tmp_path, "toy").get(record(0).key)
+    kept = Store(tmp_path, "cora").get(record(0).key)
     assert kept is not None
     assert kept.metrics == {"accuracy": 2.0}
 
 
 def test_a_failure_leaves_an_earlier_success_standing(tmp_path: Path) -> None:
-    store = Store(tmp_path, "toy")
+    store = Store(tmp_path, "cora")
     store.append(record(0, 1.0))
     assert store.append(record(0, status="failed"), replace=True)
-    for reader in (store, Store(tmp_path, "toy")):
+    for reader in (store, Store(tmp_path, "cora")):
         assert reader.done(record(0).key)
     assert len(lines_of(store)) == 2
 
 
 def test_what_others_write_is_seen_after_a_refresh(tmp_path: Path) -> None:
-    reader, writer = Store(tmp_path, "toy"), Store(tmp_path, "toy")
+    reader, writer = Store(tmp_path, "cora"), Store(tmp_path, "cora")
     writer.append(record(0))
     assert reader.records() == []
     reader.refresh()
@@ -95,7 +95,7 @@ def test_two_processes_lose_double_and_mix_nothing(tmp_path: Path) -> None:
         # Slow, not stuck, where other work has the machine: every append waits for the other's lock.
         process.join(600)
         assert process.exitcode == 0
-    store = Store(tmp_path, "toy")
+    store = Store(tmp_path, "cora")
     assert store.unreadable == []
     assert len(store.records()) == len(lines_of(store)) == 50 + 2 * 50
 
@@ -112,7 +112,7 @@ def test_writers_at_once_lose_and_double_nothing(
 ) -> None:
     """Any interleaving of three writers: the file reads as the actions one after another."""
     folder = tmp_path_factory.mktemp("store")
-    writers = [Store(folder, "toy") for _ in range(3)]
+    writers = [Store(folder, "cora") for _ in range(3)]
     expected: dict[str, Record] = {}
     written = 0
     for number, (writer, seed, replace, good) in enumerate(actions):
@@ -124,7 +124,7 @@ def test_writers_at_once_lose_and_double_nothing(
             written += 1
             if good or held is None or held.status != "ok":
                 expected[item.key] = item
-    again = Store(folder, "toy")
+    again = Store(folder, "cora")
     assert {item.key: item.to_json() for item in again.records()} == {
         key: item.to_json() for key, item in expected.items()
     }
@@ -143,12 +143,12 @@ def test_an_open_reader_sees_what_a_new_one_does(
 ) -> None:
     """Whatever others append and take out between two looks: the file may be new, and longer."""
     folder = tmp_path_factory.mktemp("store")
-    reader = Store(folder, "toy")
+    reader = Store(folder, "cora")
     reader.append(record(9))
     for number, (step, seed) in enumerate(steps):
         if step == "append":
-            Store(folder, "toy").append(record(seed, float(number)), replace=True)
-        elif step == "take out" and Store(folder, "toy").get(record(seed).key):
+            Store(folder, "cora").append(record(seed, float(number)), replace=True)
+        elif step == "take out" and Store(folder, "cora").get(record(seed).key):
             forget(folder, [record(seed).key])
         elif step == "spoil":
             with reader.path.open("ab") as file:
@@ -156,19 +156,19 @@ def test_an_open_reader_sees_what_a_new_one_does(
         elif step == "read":
             reader.refresh()
     reader.refresh()
-    again = Store(folder, "toy")
+    again = Store(folder, "cora")
     assert reader.records() == again.records()
     assert reader.unreadable == again.unreadable
 
 
 def test_a_new_file_with_the_number_of_the_old_is_read_afresh(tmp_path: Path) -> None:
     """As after `git pull`, which deletes a file before it writes it."""
-    reader = Store(tmp_path, "toy")
+    reader = Store(tmp_path, "cora")
     reader.append(record(0))
     lines = reader.path.read_bytes()
     reader.path.write_bytes(b"")
-    Store(tmp_path, "toy").append(record(1))
-    Store(tmp_path, "toy").append(record(2))
+    Store(tmp_path, "cora").append(record(1))
+    Store(tmp_path, "cora").append(record(2))
     assert reader.path.stat().st_size > len(lines)
     reader.refresh()
     assert [item.cell.seed for item in reader.records()] == [1, 2]
@@ -180,18 +180,18 @@ def test_a_tail_torn_at_any_byte_costs_only_its_record(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("store")
-    store = Store(folder, "toy")
+    store = Store(folder, "cora")
     for seed in range(3):
         store.append(record(seed))
     content = store.path.read_bytes()
     cut = data.draw(st.integers(0, len(content)))
     store.path.write_bytes(content[:cut])
-    again = Store(folder, "toy")
-    # A line that lacks only its line end is whole; the first names the machine.
-    whole = sum(cut >= len(b"".join(part)) - 1 for part in prefixes(content)[1:])
+    again = Store(folder, "cora")
+    # A line that lacks only its line end is whole; the first two hold what all share.
+    whole = sum(cut >= len(b"".join(part)) - 1 for part in prefixes(content)[2:])
     assert [item.cell.seed for item in again.records()] == list(range(whole))
     assert store.append(record(9))
-    final = Store(folder, "toy")
+    final = Store(folder, "cora")
     assert [item.cell.seed for item in final.records()] == [*range(whole), 9]
     assert final.unreadable == []
 
@@ -207,23 +207,23 @@ def test_garbage_at_the_end_does_not_swallow_the_next_record(
     garbage: bytes, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("store")
-    store = Store(folder, "toy")
+    store = Store(folder, "cora")
     store.append(record(0))
     with store.path.open("ab") as file:
         file.write(garbage)
-    Store(folder, "toy").append(record(1))
-    assert [item.cell.seed for item in Store(folder, "toy").records()] == [0, 1]
+    Store(folder, "cora").append(record(1))
+    assert [item.cell.seed for item in Store(folder, "cora").records()] == [0, 1]
 
 
 def test_unreadable_lines_are_counted_and_left_in_place(tmp_path: Path) -> None:
-    store = Store(tmp_path, "toy")
+    store = Store(tmp_path, "cora")
     store.append(record(0))
     with store.path.open("ab") as file:
         file.write(b'{"key": 1}\nnot json\n')
-    again = Store(tmp_path, "toy")
-    assert again.unreadable == [3, 4]
-    assert "line 3, 4: passed over" in again.warning
+    again = Store(tmp_path, "cora")
     assert len(again.records()) == 1
+    assert again.unreadable == [4, 5]
+    assert "line 4, 5: passed over" in again.warning
     assert len(lines_of(again)) == 3
 
 
@@ -242,9 +242,8 @@ json_values = st.recursive(
 )
 
 
-def damaged(data: st.DataObject) -> dict[str, Any]:
-    """A record's values with one of them, or of those inside it, gone or replaced."""
-    values: dict[str, Any] = json.loads(make_record(make_cell(protocol="quick"), 50.0).to_json())
+def damage(data: st.DataObject, values: dict[str, Any]) -> dict[str, Any]:
+    """The values with one of them, or of those inside it, gone or replaced."""
     place = values
     path = []
     while True:
@@ -257,58 +256,102 @@ def damaged(data: st.DataObject) -> dict[str, Any]:
         del place[path[-1]]
     else:
         place[path[-1]] = data.draw(json_values)
-    # A setting may be changed and the key with it.
-    with suppress(KeyError, TypeError, ValueError, AttributeError):
-        chosen = {name: values["options"][name] for name in values["chosen"]}
-        values["key"] = Cell.from_dict({**values, "options": chosen}).key
     return values
 
 
-@settings(relaxed, max_examples=300)
+def lines_with(values: dict[str, Any]) -> str:
+    """The lines of a record, by values that `Store.append` may refuse."""
+    values = {name: value for name, value in values.items() if name != "seed"}
+    head: dict[str, Any] = {name: values.pop(name) for name in ("key", "status") if name in values}
+    lines = []
+    for number, (reference, names) in enumerate(SHARED.items()):
+        head[reference] = f"{number:012x}"
+        part = {name: values.pop(name) for name in names if name in values}
+        lines.append(json.dumps({"id": head[reference], **part}, separators=(",", ":")))
+    return "\n".join([*lines, json.dumps({**head, **values}, separators=(",", ":"))]) + "\n"
+
+
+EXTRAS = {"test_by_client": [50.0, None], "epsilon": 0.5, "added_nodes": 3}
+
+
+@settings(relaxed, max_examples=200)
 @given(data=st.data())
 def test_a_damaged_record_is_passed_over_or_harmless(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("store")
-    store = Store(folder, "quick")
+    store = Store(folder, "cora")
     # Seeds that damage is not likely to give: a record of the same key would be one of them.
     good = [make_record(make_cell(protocol="quick", seed=seed)) for seed in (987_651, 987_652)]
     store.append(good[0])
+    statistics: dict[str, float | None] = {"nodes_held": 10.0, "edge_homophily": 0.5}
+    made = make_record(make_cell(protocol="quick"), extras=EXTRAS, partition_statistics=statistics)
+    values = damage(data, {name: value for name, value in made.to_dict().items() if name != "curve"})
+    # A setting may be changed and the key with it.
+    with suppress(KeyError, TypeError, ValueError, AttributeError):
+        values["key"] = cell_of(values).key
     with store.path.open("ab") as file:
-        file.write(json.dumps(damaged(data)).encode() + b"\n")
+        file.write(lines_with(values).encode())
     store.append(good[1])
-    again = Store(folder, "quick")
-    assert len(again.unreadable) + len(again.records()) == 3
+    again = Store(folder, "cora")
+    assert {record.key for record in good} <= {record.key for record in again.records()}
+    assert again.unreadable or len(again.records()) == 3
     markdown(Leaderboard(load_protocol("quick"), again.records())).encode()
+    Results(tuple(again.records())).frame()
+    Results(tuple(again.records())).by_client()
+
+
+@relaxed
+@given(data=st.data())
+def test_whatever_line_is_damaged_what_is_run_again_is_read(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("store")
+    store = Store(folder, "cora")
+    made = [make_record(make_cell(seed=seed, rounds=rounds)) for seed, rounds in ((0, 5), (1, 5), (0, 6))]
+    for each in made:
+        store.append(each)
+    path = data.draw(st.sampled_from([store.path, folder / "curves" / "cora.jsonl"]))
+    lines = path.read_bytes().splitlines()
+    number = data.draw(st.integers(0, len(lines) - 1))
+    lines[number] = json.dumps(damage(data, json.loads(lines[number])), separators=(",", ":")).encode()
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    again = Store(folder, "cora")
+    for each in made:
+        again.append(each)
+    assert all(again.done(each.key) for each in made)
+    assert {each.key for each in made} <= {each.key for each in Store(folder, "cora").records()}
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"hyper_parameters": {}},
         {"key": ["a", "list"]},
         {"key": "another"},
-        {"seed": 7},
         {"status": "done"},
         {"metrics": "text"},
         {"metrics": [1.0]},
         {"metrics": {"accuracy": "50"}},
         {"bytes": {"up": None}},
-        {"curve": {"round": [1, 2], "test": [1.0]}},
-        {"curve": {"test": "1.0"}},
+        {"curve": {"round": [1, 2], "test": [1.0, 2.0]}},
         {"seconds": {"train": 10**400}},
         {"rounds": 10**400},
+        {"learning_rate": math.inf},
+        {"options": {"mu": [1]}, "chosen": ["mu"]},
+        {"partition_statistics": {"nodes_held": {}}},
+        {"extras": {"test_by_client": 3}},
         {"label": "\ud800"},
     ],
 )
 def test_a_line_that_is_not_quite_a_record_is_unreadable(changes: dict[str, Any], tmp_path: Path) -> None:
-    store = Store(tmp_path, "toy")
+    store = Store(tmp_path, "cora")
     store.append(record(0))
+    values = {name: value for name, value in record(1).to_dict().items() if name != "curve"}
     with store.path.open("a") as file:
-        file.write(json.dumps({**record(1).to_dict(), **changes}) + "\n")
-    again = Store(tmp_path, "toy")
+        file.write(lines_with({**values, **changes}))
+    again = Store(tmp_path, "cora")
     assert [item.cell.seed for item in again.records()] == [0]
-    assert again.unreadable == [3]
+    assert again.unreadable
 
 
 def test_brackets_without_end_are_unreadable() -> None:
@@ -316,7 +359,7 @@ def test_brackets_without_end_are_unreadable() -> None:
 
 
 def test_a_record_that_could_not_be_read_again_is_refused(tmp_path: Path) -> None:
-    store = Store(tmp_path, "toy")
+    store = Store(tmp_path, "cora")
     for results, words in (
         ({"metrics": {"accuracy": "half"}}, "metrics must be"),
         ({"extras": {"model": object()}}, "cannot be written as JSON"),
@@ -329,61 +372,51 @@ def test_a_record_that_could_not_be_read_again_is_refused(tmp_path: Path) -> Non
     assert not store.path.exists()
 
 
-def test_the_machine_stands_once_in_a_file(tmp_path: Path) -> None:
-    first, second = Store(tmp_path, "toy"), Store(tmp_path, "toy")
+def test_what_records_share_stands_once_in_a_file(tmp_path: Path) -> None:
+    first, second = Store(tmp_path, "cora"), Store(tmp_path, "cora")
     first.append(record(0))
     second.append(record(1))
     other = make_record(make_cell(seed=2), environment={"cpu": "another"}, commit="f00")
     first.append(other)
     second.append(record(3))
     lines = [json.loads(line) for line in first.path.read_text().splitlines()]
-    assert ["id" in line for line in lines] == [True, False, False, True, False, False]
-    assert lines[1]["environment"] == lines[0]["id"]
-    again = Store(tmp_path, "toy").get(other.key)
+    assert ["id" in line for line in lines] == [True, True, False, False, True, False, False]
+    assert [lines[2]["cell"], lines[2]["machine"]] == [lines[0]["id"], lines[1]["id"]]
+    again = Store(tmp_path, "cora").get(other.key)
     assert again == other
 
 
-@pytest.mark.parametrize("rounds", [[1, 2], [5, 10], [2, 1]])
-def test_rounds_are_stored_where_they_say_something(rounds: list[float | None], tmp_path: Path) -> None:
-    store = Store(tmp_path, "toy")
-    made = make_record(make_cell(), curve={"round": rounds, "test": [1.0, 2.0], "loss": [0.5, 0.4]})
-    store.append(made)
-    assert (b'"round"' in lines_of(store)[0]) == (rounds != [1, 2])
-    assert Store(tmp_path, "toy").records() == [made]
+def test_a_line_holds_what_differs_from_the_defaults(tmp_path: Path) -> None:
+    store = Store(tmp_path, "cora")
+    store.append(make_record(make_cell(rounds=7), seconds={}, bytes={}, curve={}))
+    settings, _, own = [json.loads(line) for line in store.path.read_text().splitlines()]
+    assert settings.keys() == {"id", "protocol", "dataset", "partition", "clients", "method", "rounds"}
+    assert own.keys() == {"key", "status", "cell", "machine", "metrics"}
 
 
-def test_a_record_whose_machine_is_not_told_is_unreadable(tmp_path: Path) -> None:
-    store = Store(tmp_path, "toy")
+def test_a_record_whose_settings_are_not_told_is_unreadable(tmp_path: Path) -> None:
+    store = Store(tmp_path, "cora")
     store.append(record(0))
     store.path.write_bytes(store.path.read_bytes().split(b"\n", 1)[1])
-    assert Store(tmp_path, "toy").unreadable == [1]
+    again = Store(tmp_path, "cora")
+    assert again.records() == []
+    assert again.unreadable == [2]
     assert store.append(record(0))
-    assert Store(tmp_path, "toy").done(record(0).key)
-
-
-@pytest.mark.parametrize("line", OLD.read_text().splitlines(), ids=lambda line: json.loads(line)["key"])
-def test_a_record_of_before_is_read_and_keeps_its_key(line: str, tmp_path: Path) -> None:
-    """A sample of the committed records as they were when each held its cell in `hyper_parameters`."""
-    values = json.loads(line)
-    made = Record.from_dict(values)
-    assert made.key == values["key"]
-    assert made.options == values["options"]
-    assert made.cell.label == values["label"]
-    assert made.metrics == values["metrics"]
-    store = Store(tmp_path, "old")
-    store.append(made)
-    assert Store(tmp_path, "old").records() == [made]
+    assert Store(tmp_path, "cora").done(record(0).key)
 
 
 @pytest.mark.parametrize("path", sorted(RUNS.glob("*.jsonl")), ids=lambda path: path.stem)
 def test_every_record_that_comes_with_the_benchmark_is_read(path: Path) -> None:
     store = Store(RUNS.parent, path.stem)
-    assert store.unreadable == []
-    assert store.records()
+    records = store.records()
+    assert records
+    assert all(record.curve["test"] for record in records)
+    assert store.warning == ""
+    assert {graph_of(record.cell) for record in records} == {path.stem}
 
 
 def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store(tmp_path, "toy")
+    store = Store(tmp_path, "cora")
     store.append(record(0))
     before = store.path.read_bytes()
     write = os.write
@@ -399,7 +432,7 @@ def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pyte
     monkeypatch.undo()
     assert store.path.read_bytes() == before
     assert store.append(record(1))
-    assert [item.cell.seed for item in Store(tmp_path, "toy").records()] == [0, 1]
+    assert [item.cell.seed for item in Store(tmp_path, "cora").records()] == [0, 1]
 
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
@@ -415,13 +448,14 @@ def test_reading_makes_no_file(tmp_path: Path) -> None:
 
 
 def test_a_line_that_another_process_is_writing_is_left_alone(tmp_path: Path) -> None:
-    store = Store(tmp_path, "toy")
+    store = Store(tmp_path, "cora")
     store.append(record(0))
-    line = record(1).to_json().encode() + b"\n"
+    Store(tmp_path / "other", "toy").append(record(1))
+    line = (tmp_path / "other" / "runs" / "toy.jsonl").read_bytes().splitlines(keepends=True)[-1]
     with store.path.open("ab") as file:
         file.write(line[:50])
         file.flush()
-        reader = Store(tmp_path, "toy")
+        reader = Store(tmp_path, "cora")
         assert [item.cell.seed for item in reader.records()] == [0]
         assert reader.unreadable == []
         file.write(line[50:])
@@ -433,9 +467,10 @@ def test_a_success_that_cannot_be_read_is_run_again(tmp_path: Path) -> None:
     first = record(0)
     spoilt = first.to_dict()
     spoilt["metrics"] = {"accuracy": "high"}
-    store = Store(tmp_path, "toy")
+    del spoilt["curve"]
+    store = Store(tmp_path, "cora")
     store.check_writable()
-    store.path.write_text(json.dumps(spoilt) + "\n")
+    store.path.write_text(lines_with(spoilt))
     store.refresh()
     assert not store.done(first.key)
     assert store.append(first)

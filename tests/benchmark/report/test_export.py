@@ -18,7 +18,7 @@ from pylatexenc.latexwalker import LatexEnvironmentNode, LatexMacroNode, LatexNo
 from fedsub.benchmark.analysis.frame import Results
 from fedsub.benchmark.cli.commands import main
 from fedsub.benchmark.cli.parser import parse
-from fedsub.benchmark.records.store import Store
+from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.report.export import LEVEL, against_best, export, holm, make_table
 from fedsub.benchmark.spec.plan import grid_cells, versions_of
 from fedsub.benchmark.spec.protocol import load_protocol
@@ -62,7 +62,6 @@ def some_results() -> Results:
 
 
 def test_parquet_is_read_back_by_pandas(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow", reason="Parquet is an optional extra")
     export(some_results(), tmp_path / "table.parquet")
     export(some_results(), tmp_path / "table.csv")
     found = pandas.read_parquet(tmp_path / "table.parquet")
@@ -300,7 +299,7 @@ def test_holm_corrects_upwards_and_keeps_the_order(values: list[float]) -> None:
 def test_the_command_line_exports_what_its_filters_let_through(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    store = Store(tmp_path, "toy")
+    store = Records(tmp_path)
     for record in some_results():
         store.append(record)
     file = tmp_path / "table.md"
@@ -333,7 +332,7 @@ def test_a_filter_that_no_record_passes_is_answered_with_the_nearest(
     argv: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for record in some_results():
-        Store(tmp_path, "toy").append(record)
+        Records(tmp_path).append(record)
     exported = ["--results", str(tmp_path)]
     command = ["export", str(tmp_path / "table.csv")]
     assert main(parse([*command, *argv, *exported])) == 2
@@ -349,7 +348,7 @@ def test_a_table_is_exported_with_the_equal_work_that_stands_in_another_file(tmp
     other.write_text(f'{lines}method = "fedavg"\n')
     shared, alone = grid_cells(load_protocol(str(other))), grid_cells(load_protocol(str(own)))[1:]
     for value, cell in zip((80.0, 81.0), (*shared, *alone), strict=True):
-        Store(tmp_path, cell.protocol).append(make_record(cell, value))
+        Records(tmp_path).append(make_record(cell, value))
     asked = ["export", str(tmp_path / "table.csv"), "--results", str(tmp_path), "--table"]
     assert main(parse([*asked, str(own)])) == 0
     found = pandas.read_csv(tmp_path / "table.csv")

@@ -12,8 +12,8 @@ from rich.console import Console
 from fedsub.benchmark.analysis.scores import Leaderboard, make_rows
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.runner import failed
+from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
-from fedsub.benchmark.records.store import Store
 from fedsub.benchmark.report.leaderboard import full_tables
 from fedsub.benchmark.report.pages import write_report
 from fedsub.benchmark.report.table_page import markdown, write_table_page
@@ -195,7 +195,7 @@ def test_changes_between_partitions_and_scores_of_some_clients() -> None:
         make_record(current_cell(seed=seed, label="fedavg", partition="random"), 45.0 + 3 * seed)
         for seed in range(2)
     ]
-    extras, statistics = {"test_by_client": [10.0, 20.0, None, 90.0]}, {"label_distance": 1.5}
+    extras = {"test_by_client": [10.0, 20.0, None, 90.0]}
     here = [
         replace(
             record,
@@ -203,7 +203,7 @@ def test_changes_between_partitions_and_scores_of_some_clients() -> None:
                 record.result,
                 metrics={**record.metrics, "minority_accuracy": 5.0},
                 extras=extras,
-                partition_statistics=statistics,
+                partition_statistics={"label_distance": 1.5},
             ),
         )
         for record in here
@@ -215,18 +215,6 @@ def test_changes_between_partitions_and_scores_of_some_clients() -> None:
     # Of each client a record has the one score that selects the round.
     assert "minority_accuracy@clients1-2" not in second.scores
     assert second.scores["label_distance"].mean == 1.5
-
-
-def test_runs_from_before_a_table_named_a_further_score_are_no_second_row() -> None:
-    def run(seed: int, value: float, *further: str) -> Record:
-        cell = current_cell(seed=seed, label="fedavg", further_metrics=[*further])
-        return make_record(cell, value, metrics={"accuracy": value, **dict.fromkeys(further, 2 * value)})
-
-    records = [run(0, 40.0), run(1, 42.0), run(0, 40.0, "top2_accuracy")]
-    for given in (records, records[::-1]):
-        (row,) = make_rows(toy(["accuracy", "top2_accuracy"], ["fedavg"]), given)
-        assert row.scores["accuracy"].by_seed == {0: 40.0, 1: 42.0}
-        assert row.scores["top2_accuracy"].by_seed == {0: 80.0}
 
 
 def test_a_model_s_size_is_told_by_what_is_sent_where_the_method_does_not_count_it() -> None:
@@ -253,7 +241,7 @@ def test_a_model_s_size_is_told_by_what_is_sent_where_the_method_does_not_count_
 
 
 def test_a_report_remakes_everything_alike_and_escapes(tmp_path: Path) -> None:
-    store = Store(tmp_path, "quick")
+    store = Records(tmp_path)
     for seed in range(2):
         cell = current_cell(protocol="quick", seed=seed, label="<b>fedavg</b>")
         store.append(make_record(cell))
@@ -272,7 +260,7 @@ def test_a_note_from_an_archive_brings_no_link_and_no_image(tmp_path: Path) -> N
         "see ![x](http://tracker.example/p.png), \\[here](http://evil.example) and [a]: http://evil.example"
     )
     cell = make_cell(protocol="quick", label="fedavg")
-    Store(tmp_path, "quick").append(make_record(cell, note=note))
+    Records(tmp_path).append(make_record(cell, note=note))
     write_report(tmp_path)
     shown = "".join(path.read_text() for path in (tmp_path / "site").rglob("*.*"))
     assert "<img" not in shown
@@ -287,7 +275,7 @@ def test_what_a_record_says_has_no_meaning_on_the_page(tmp_path: Path) -> None:
     harmless = "x\\&#124; # y &lt;script>&amp;amp;"
     cell = make_cell(protocol="quick", dataset=evil, partition=evil, label=evil)
     record = make_record(cell, note=evil, privacy=evil, environment={"cpu": evil})
-    Store(tmp_path, "quick").append(record)
+    Records(tmp_path).append(record)
     write_report(tmp_path)
     page = (tmp_path / "leaderboards" / "quick.md").read_text()
     assert f"## accuracy %, {harmless}\n" in page

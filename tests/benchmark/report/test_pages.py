@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsub.benchmark.records.store import Store
+from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.report import pages as report
 from fedsub.benchmark.spec.plan import grid_cells
 from fedsub.benchmark.spec.protocol import load_protocol
@@ -17,7 +17,7 @@ RESULTS = ROOT / "results"
 
 
 def test_what_is_no_markdown_is_kept_out_of_git(tmp_path: Path) -> None:
-    Store(tmp_path, "quick").append(make_record(make_cell(protocol="quick")))
+    Records(tmp_path).append(make_record(make_cell(protocol="quick")))
     report.write_report(tmp_path)
     ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").split("\n")
     made = [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix not in (".md", ".jsonl")]
@@ -39,7 +39,7 @@ def test_a_folder_without_records_is_a_sentence(tmp_path: Path) -> None:
 def test_a_table_of_ones_own_is_part_of_the_page(tmp_path: Path) -> None:
     table = tmp_path / "my_table.toml"
     table.write_text('extends = "quick"\ntitle = "Mine alone"\n')
-    Store(tmp_path, "my_table").append(make_record(make_cell(protocol="my_table")))
+    Records(tmp_path).append(make_record(make_cell(protocol="my_table")))
     report.write_report(tmp_path, [str(table)])
     assert "Mine alone" in (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
     assert "# Mine alone" in (tmp_path / "leaderboards" / "my_table.md").read_text(encoding="utf-8")
@@ -51,7 +51,7 @@ def test_a_record_that_answers_two_tables_is_counted_once(tmp_path: Path) -> Non
         own.append(str(tmp_path / f"{name}.toml"))
         Path(own[-1]).write_text('extends = "quick"\n[grid]\nmethod = "fedavg"\n')
     cell = grid_cells(load_protocol(own[0]))[0]
-    Store(tmp_path, "first").append(make_record(cell))
+    Records(tmp_path).append(make_record(cell))
     report.write_report(tmp_path, own)
     assert (tmp_path / "leaderboards" / "second.md").is_file()
     assert " 1 record." in (tmp_path / "site" / "index.html").read_text(encoding="utf-8")

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsub.benchmark.execution.runner import failed
-from fedsub.benchmark.records.record import Record, rounded
-from fedsub.benchmark.spec.cell import FIELDS, KEY_LENGTH, OUTSIDE_KEY, Cell
+from fedsub.benchmark.records.record import rounded
+from fedsub.benchmark.spec.cell import FIELDS, OUTSIDE_KEY, Cell
 from fedsub.benchmark.spec.schema import LARGEST
 from fedsub.datasets.errors import UserError
 from tests.benchmark.fakes import make_cell, make_record, with_settings
@@ -44,8 +44,8 @@ def changed(cell: Cell, name: str) -> Cell:
 
 
 def test_key_is_stable_across_versions_of_this_file() -> None:
-    # A change here orphans every committed record: give new fields `omit_default` instead.
-    assert make_cell().key == "7eff3e6e60700756"
+    # A change here, and of any default, orphans every committed record.
+    assert make_cell().key == "9f08b6a8d882-0"
 
 
 @pytest.mark.parametrize("name", [name for name in FIELDS if name not in OUTSIDE_KEY])
@@ -54,13 +54,21 @@ def test_every_other_field_changes_the_key(name: str) -> None:
     assert changed(cell, name).key != cell.key
 
 
-def test_label_and_paths_are_outside_the_key() -> None:
-    assert make_cell(label="fedprox[mu=1]", paths=["method=./x.py"]).key == make_cell().key
+def test_table_label_paths_and_further_scores_are_outside_the_key() -> None:
+    outside = {
+        "protocol": "x",
+        "label": "fedprox[mu=1]",
+        "paths": ["method=./x.py"],
+        "further_metrics": ["y"],
+    }
+    assert {*outside} == {*OUTSIDE_KEY}
+    assert make_cell(**outside).key == make_cell().key
 
 
 def test_group_ignores_the_seed_only() -> None:
     cell = make_cell()
-    assert with_settings(cell, seed=9).group == cell.group
+    assert with_settings(cell, seed=9).group == cell.with_seed(9).group == cell.group
+    assert cell.with_seed(9) == with_settings(cell, seed=9)
     assert with_settings(cell, rounds=9).group != cell.group
 
 
@@ -71,7 +79,7 @@ def test_options_are_alike_in_every_order() -> None:
     assert (cell.key, cell.variant) == (turned.key, "fedavg[alpha=1,mu=0.5]")
 
 
-def test_fields_at_an_omitted_default_do_not_enter_the_key() -> None:
+def test_defaults_do_not_enter_the_key() -> None:
     assert make_cell(kernel="auto", device="cpu", files="", versions="").key == make_cell().key
     assert make_cell(kernel="dgl").key != make_cell().key
 
@@ -99,7 +107,7 @@ def test_a_cell_survives_json(cell: Cell) -> None:
     again = Cell.from_dict(json.loads(json.dumps(cell.to_dict())))
     assert again == cell
     assert again.key == cell.key
-    assert len(cell.key) == KEY_LENGTH
+    assert cell.key == f"{cell.group}-{cell.seed}"
 
 
 @given(
@@ -110,7 +118,7 @@ def test_a_record_survives_json(cell: Cell, accuracy: float, defaults: dict[str,
     record = make_record(cell, accuracy, default_options=defaults)
     line = record.to_json()
     assert "\n" not in line
-    again = Record.from_dict(json.loads(line))
+    again = record.reread()
     assert again.cell == cell
     assert again.to_json() == line
     assert again.metrics["accuracy"] == (accuracy if math.isfinite(accuracy) else None)

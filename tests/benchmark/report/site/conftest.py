@@ -22,7 +22,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`index.html` of the records in git."""
     folder = tmp_path_factory.mktemp("results")
-    for name in ("runs", "authors", "notes"):
+    for name in ("runs", "curves", "authors", "notes"):
         (folder / name).symlink_to(RESULTS / name)
     with remembering():
         return write_report(folder)[-1]

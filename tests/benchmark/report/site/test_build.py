@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsub.benchmark.records.store import Store
+from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.verified import add_verified
 from fedsub.benchmark.report.pages import write_report
 from fedsub.benchmark.report.site.charts import Line, Point, lines, scatter, strip
@@ -26,7 +26,7 @@ def site_of(folder: Path, *labels: str) -> dict[str, str]:
         for seed in range(3):
             one = {"round": [1], "validation": [50.0], "test": [51.0]}
             cell = make_cell(protocol="quick", label=label, dataset=label, clients=3, seed=seed)
-            Store(folder, "quick").append(make_record(cell, curve=one, privacy=label))
+            Records(folder).append(make_record(cell, curve=one, privacy=label))
     index = write_report(folder)[-1]
     folder = index.parent
     return {str(path.relative_to(folder)): path.read_text("utf-8") for path in folder.rglob("*.*")}
@@ -61,7 +61,7 @@ def test_records_without_any_printed_figure_make_a_site(tmp_path: Path) -> None:
 
 def test_a_row_names_who_verified_it(tmp_path: Path) -> None:
     site_of(tmp_path, "mine")
-    records = Store(tmp_path, "quick").records()
+    records = [*Records(tmp_path).every()]
     add_verified(tmp_path, "Ada <b>", records[:2])
     add_verified(tmp_path, "Ada <b>", records[:1])
     assert f"Ada &lt;b&gt; (2 of {len(records)})" in site_of(tmp_path)["index.html"]

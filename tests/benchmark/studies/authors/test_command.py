@@ -14,7 +14,7 @@ import pytest
 
 from fedsub.benchmark.analysis.agreement import NEEDS_RUNS
 from fedsub.benchmark.analysis.codes import CODES, PublicCode
-from fedsub.benchmark.analysis.public_code import by_work, compare
+from fedsub.benchmark.analysis.public_code import compare
 from fedsub.benchmark.analysis.public_records import AuthorsRuns, Run, load
 from fedsub.benchmark.analysis.scores import Leaderboard, Row, make_rows
 from fedsub.benchmark.cli.commands import main
@@ -22,7 +22,6 @@ from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.leases import Leases
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
-from fedsub.benchmark.records.store import Store
 from fedsub.benchmark.report.leaderboard import full_tables
 from fedsub.benchmark.report.public_code import markdown, write_authors_page
 from fedsub.benchmark.spec.plan import grid_cells
@@ -77,7 +76,7 @@ def test_runs_are_kept_not_repeated_and_shown_beside_ours(
 
     ours = ["--table", TABLE, "--dataset", GRAPH, "--engine", "in-process", *CELLS, *results]
     assert main(parse(ours), quick_run) == 0
-    runs, records = load(tmp_path), Store(tmp_path, TABLE).records()
+    runs, records = load(tmp_path), [*Records(tmp_path).every()]
     assert {record.key for record in records} == set(runs)
     overall, local = compare(runs, records)
     assert (overall.place, local.place) == (None, (GRAPH, "metis", 5))
@@ -170,8 +169,8 @@ def test_a_record_of_equal_work_in_another_table_answers_a_run(tmp_path: Path) -
         )
         for table in ("fedstruct-1", "fedstruct-7")
     )
-    assert asked.key != equal.key
-    Store(tmp_path, "fedstruct-7").append(make_record(equal, 66.0))
+    assert asked.key == equal.key
+    Records(tmp_path).append(make_record(equal, 66.0))
     AuthorsRuns(tmp_path, "fedstruct").add(
         Run(
             "fedstruct", "abc", asked.key, "fedstruct-1", *place, "graphsage", 0, 0, {"accuracy": 65.0}, 100,
@@ -185,7 +184,7 @@ def test_a_record_of_equal_work_in_another_table_answers_a_run(tmp_path: Path) -
     assert "wait for our record" not in page.read_text()
     # So it does in the other table, of which the run was not asked.
     board = Leaderboard(load_protocol("fedstruct-7"), records.of_table("fedstruct-7", [equal]))
-    leaderboard = full_tables(board, by_work(load(tmp_path), records))
+    leaderboard = full_tables(board, load(tmp_path))
     assert f"| 65.00 (1) {NEEDS_RUNS} |" in leaderboard
 
 

@@ -1,0 +1,189 @@
+"""Curves on disk, apart from the records: appended while cells run, packed into Parquet to be kept.
+
+    curves/GRAPH.jsonl      one line a curve: `{"id": …, "round": […], "test": […], …}`
+    curves/GRAPH.parquet    one row a curve, the same in columns: `pandas.read_parquet` reads it
+
+The id is the start of the SHA-256 of the content. What a method reports of every round has columns
+`by_round.NAME`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fedsub.benchmark.records.jsonl import JsonLines
+from fedsub.benchmark.records.record import SERIES, Series, check_curve, to_json
+from fedsub.benchmark.spec.schema import checked, parse_line
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.files import write_atomically
+
+ID_LENGTH = 12
+BY_ROUND = "by_round."
+LEVEL = 19
+"""Of zstd: files are written once for a piece of work and kept in git."""
+
+
+class Lazy(Mapping[str, list[float | None]]):
+    """A mapping that is read when it is first asked for."""
+
+    def __init__(self, read: Callable[[], Series]) -> None:
+        self._read = read
+
+    @cached_property
+    def _held(self) -> Series:
+        return self._read()
+
+    def __getitem__(self, name: str) -> list[float | None]:
+        return self._held[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._held)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __reduce__(self) -> tuple[type, tuple[Series]]:
+        return dict, (self._held,)
+
+
+def content_id(values: Mapping[str, Any]) -> str:
+    """Content hash of what stands once in a file."""
+    return hashlib.sha256(to_json(dict(sorted(values.items()))).encode()).hexdigest()[:ID_LENGTH]
+
+
+class Curves:
+    """The curves of one graph; operations raise OSError as the file system does."""
+
+    def __init__(self, results: Path, graph: str) -> None:
+        self._lines: dict[str, bytes] = {}
+        self._file = JsonLines(results / "curves" / f"{graph}.jsonl", self._take, self._lines.clear)
+        self._path = self._file.path.with_suffix(".parquet")
+        self._packed = _Packed()
+        self._state: tuple[int, ...] = ()
+
+    def get(self, name: str) -> Series:
+        """A curve by its id, and what was reported of every round under `by_round.NAME`.
+
+        Raises UserError if it cannot be read, or is not there.
+        """
+        if name not in self._lines and name not in self._packed:
+            self.refresh()
+        if name in self._packed:
+            series = self._packed[name]
+        elif name in self._lines:
+            found = parse_line(self._lines[name]) or {}
+            series = checked(f"curve {name}", {key: found[key] for key in found if key != "id"}, SERIES)
+        else:
+            raise UserError(f"there is no curve {name} in {self._path.parent}")
+        check_curve(curve_of(series))
+        return series
+
+    def refresh(self) -> None:
+        """Take in what other processes wrote."""
+        self._file.refresh()
+        found = self._path.stat() if self._path.exists() else None
+        state = () if found is None else (found.st_ino, found.st_size, found.st_mtime_ns)
+        if state != self._state:
+            self._packed, self._state = _Packed(self._path if state else None), state
+
+    def add(self, name: str, series: Series) -> None:
+        """Append a curve and sync it to disk, unless it is there."""
+        self.refresh()
+        if name not in self._lines and name not in self._packed:
+            with self._file.locked() as write:
+                write([to_json({"id": name, **series})])
+
+    def pack(self, kept: Sequence[str]) -> None:
+        """Write the curves of these ids into the Parquet file and remove all others; nobody may append
+        meanwhile."""
+        self.refresh()
+        found = {name: self.get(name) for name in kept if name in self._lines or name in self._packed}
+        if self._lines or self._packed.names() != found.keys():
+            write_atomically(self._path, _parquet(found))
+        self._file.path.unlink(missing_ok=True)
+
+    def _take(self, line: bytes) -> bool:
+        name = line[7 : 7 + ID_LENGTH]
+        if line[:7] != b'{"id":"' or not name.isalnum():
+            return False
+        self._lines[name.decode()] = line
+        return True
+
+
+class _Packed:
+    """A Parquet file of curves, read as a whole: two arrays a column."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._rows: dict[str, int] = {}
+        self._columns: dict[str, tuple[Any, Any, Any]] = {}
+        if path is None:
+            return
+        from pyarrow import ArrowException, parquet
+
+        try:
+            table = parquet.ParquetFile(path).read()
+            self._rows = {name: row for row, name in enumerate(table["id"].to_pylist())}
+            for name in table.column_names:
+                if name != "id":
+                    column = table[name].combine_chunks()
+                    self._columns[name] = (column.is_valid(), column.offsets.to_pylist(), column.values)
+        except (ArrowException, AttributeError, KeyError) as error:
+            raise UserError(f"{path} holds no curves: get the file again from a backup ({error})") from error
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._rows
+
+    def __getitem__(self, name: str) -> Series:
+        row = self._rows[name]
+        return {
+            column: values[offsets[row] : offsets[row + 1]].to_pylist()
+            for column, (valid, offsets, values) in self._columns.items()
+            if valid[row].as_py()
+        }
+
+    def names(self) -> set[str]:
+        """The ids of all curves."""
+        return {*self._rows}
+
+
+def _parquet(curves: Mapping[str, Series]) -> bytes:
+    """The content of a Parquet file."""
+    import pyarrow
+    from pyarrow import parquet
+
+    columns = {"id": pyarrow.array([*curves])}
+    for name in dict.fromkeys(name for series in curves.values() for name in series):
+        columns[name] = pyarrow.array([series.get(name) for series in curves.values()])
+    content = io.BytesIO()
+    parquet.write_table(
+        pyarrow.table(columns),
+        content,
+        compression="zstd",
+        compression_level=LEVEL,
+        use_dictionary=False,
+        write_statistics=False,
+        row_group_size=1 << 20,
+    )
+    return content.getvalue()
+
+
+def series_of(curve: Series, by_round: Series) -> Series:
+    """Both under the names of columns."""
+    return {**curve, **{f"{BY_ROUND}{name}": values for name, values in by_round.items()}}
+
+
+def curve_of(series: Series) -> Series:
+    """The inverse of `series_of`: of every evaluation."""
+    return {name: values for name, values in series.items() if not name.startswith(BY_ROUND)}
+
+
+def by_round_of(series: Series) -> Series:
+    """The inverse of `series_of`: of every round."""
+    return {
+        name.removeprefix(BY_ROUND): values for name, values in series.items() if name.startswith(BY_ROUND)
+    }
