@@ -44,8 +44,9 @@ class Entry:
 
     @property
     def is_run(self) -> bool:
-        """Whether every final run has a record, of a success or a failure."""
-        return None not in (*self.tuned, *self.default)
+        """Whether there was a search, and every final run has a record, of a success or a failure."""
+        # Defaults alone may have been run for another table.
+        return bool(self.standing.short) and None not in (*self.tuned, *self.default)
 
     @property
     def successes(self) -> list[Record]:
