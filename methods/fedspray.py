@@ -23,7 +23,8 @@ tables take both; on the same clients the code's figures come out with them and 
 
 A client that is absent in a round keeps θ, ω and its s_i; it is in no mean, and an s_c that no client present
 holds stays as it was. Who is present sends C proxies, also of the classes that it does not hold (Algorithm 1,
-line 24), and their bytes count.
+line 24), and their bytes count. With its first message it sends its a_c^k as well, 4·C bytes, once in a run:
+the server has them from nowhere else.
 """
 
 from __future__ import annotations
@@ -126,13 +127,20 @@ def log_probabilities(outputs: Tensor) -> Tensor:
     options=FedSprayOptions,
     backbones=("gcn", "sgc", "graphsage", "gat", "gprgnn"),
     exchanges="feature-structure encoder and one structure proxy per class",
-    simulation_only="the server weighs proxies by class shares that are exchanged before training",
 )
 class FedSpray(FederatedMethod):
     """Personal GNNs regularised by a federated feature-structure encoder; t training nodes in all."""
 
     options: FedSprayOptions
-    client_state = ("encoder", "encoder_optimiser", "node_proxies", "proxy_optimiser", "class_proxies")
+    client_state = (
+        "encoder",
+        "encoder_optimiser",
+        "node_proxies",
+        "proxy_optimiser",
+        "class_proxies",
+        "shares_sent",
+    )
+    server_state = ("class_shares",)
     transient = ("targets",)
 
     task: NodeClassification
@@ -140,8 +148,10 @@ class FedSpray(FederatedMethod):
     """t rows over K clients."""
     train_features: Features
     """(t, d)."""
-    class_share: Tensor
-    """(K, C) a_c^k of eq. (15)."""
+    shares_sent: Tensor
+    """(K,) bool, who has sent its a_c^k."""
+    class_shares: Tensor
+    """(K, C) a_c^k of eq. (15) as the server knows them; zero for a client that was not heard yet."""
 
     encoder: Parameters
     """ω, name → (K, …)."""
@@ -179,9 +189,8 @@ class FedSpray(FederatedMethod):
         self.train_segments = Segments(self.task.train_count, self.device)
         rows = select_features(self.federation.features, self.task.train.cpu().numpy())
         self.train_features = type(self.inputs.features)(rows, self.train_segments, self.device)
-        held, count = self.task.held.float(), self.task.train_count.to(self.device)
-        self.class_share = held / count.clamp(min=1).unsqueeze(1)
-        self.channel.once(self.class_share)
+        self.shares_sent = torch.zeros_like(self.present)
+        self.class_shares = torch.zeros(self.federation.clients, self.task.width, device=self.device)
         truth = functional.one_hot(self.task.train_labels, self.task.width).t().contiguous()
         weighted = truth * self.task.train_weight
         self.labels = Targets(weighted, weighted.new_zeros(()))
@@ -286,17 +295,26 @@ class FedSpray(FederatedMethod):
         return self.labels.divergence(guess) + predicted.divergence(logits)
 
     def send(self) -> Message:
-        """ω, and s_c^k as `proxies`."""
-        if not self.options.proxies:
-            return self.encoder
-        return self.encoder | {"proxies": self.task.class_means(self.node_proxies.detach())}
+        """ω, s_c^k as `proxies`, and with a client's first message its a_c^k as `shares`."""
+        count = self.task.train_count.to(self.device).clamp(min=1)
+        shares = self.task.held.float() / count.unsqueeze(1)
+        message = self.encoder | {
+            "shares": shares.unsqueeze(1),
+            "kept.shares": ~self.shares_sent.unsqueeze(1),
+        }
+        self.shares_sent = self.shares_sent | self.present
+        if self.options.proxies:
+            message["proxies"] = self.task.class_means(self.node_proxies.detach())
+        return message
 
     def aggregate(self, sent: Message) -> Message:
         """Encoders are averaged, proxies aligned."""
+        new = sent["kept.shares"].squeeze(1)
+        self.class_shares = for_clients(sent["shares"].squeeze(1), self.class_shares, new)
         answer = {name: weighted_mean(sent[name], self.weights) for name in self.encoder}
         if self.options.proxies:
-            share = self.class_share * self.present.unsqueeze(1)
-            answer["proxies"] = align(sent["proxies"], share, self.class_proxies).unsqueeze(0)
+            shares = self.class_shares * self.present.unsqueeze(1)
+            answer["proxies"] = align(sent["proxies"], shares, self.class_proxies).unsqueeze(0)
         return answer
 
     def receive(self, answer: Message) -> None:

@@ -11,8 +11,9 @@ from fedsub.datasets.errors import UserError
 from fedsub.datasets.federation import Federation
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
+from fedsub.methods.core.participation import Attendance, begin_round
 from fedsub.methods.core.setting import Setting, make_setting
-from fedsub.methods.core.training import train
+from fedsub.methods.core.training import end_round, train
 from fedsub.methods.fedspray import FedSpray, Targets, align
 from tests.methods.federations import small_federation
 from tests.methods.rounding import agree
@@ -50,13 +51,16 @@ def test_class_shares_and_local_proxies_are_those_of_the_training_nodes():
     method = _built(federation)
     with torch.no_grad():
         method.node_proxies.normal_()
+    end_round(method)
     local = method.task.class_means(method.node_proxies.detach())
     labels = federation.labels[federation.train]
     client = federation.client[federation.train]
     for k in range(2):
         for c in range(federation.classes):
             own = (client == k) & (labels == c)
-            assert float(method.class_share[k, c]) == pytest.approx(int(own.sum()) / int((client == k).sum()))
+            assert float(method.class_shares[k, c]) == pytest.approx(
+                int(own.sum()) / int((client == k).sum())
+            )
             if own.any():
                 assert torch.allclose(local[k, c], method.node_proxies[own].mean(dim=0), atol=1e-6)
 
@@ -144,7 +148,21 @@ def test_only_encoder_and_class_proxies_are_shared():
     assert not torch.equal(head[0], head[1])
     d, c = federation.features.shape[1], federation.classes
     per_client = 4 * ((d * 4 + 4) + 2 * (4 * c + c) + c * 4)
-    assert outcome.bytes == {"up": 4 * per_client, "down": 4 * per_client, "once": 4 * c * 4}
+    # Three rounds, the class shares in the first alone.
+    up = 4 * (per_client + c * 4 / 3)
+    assert outcome.bytes == pytest.approx({"up": up, "down": 4 * per_client, "once": 0})
+
+
+def test_a_client_sends_its_class_shares_with_its_first_message():
+    """Also where it is absent before, and no more than once."""
+    method = _built(small_federation(clients=3))
+    method.channel.everyone = False
+    method.attendance = Attendance(torch.tensor([[1, 1, 0], [0, 1, 1], [1, 1, 1]]), torch.ones(3).double())
+    kept = []
+    for number in (1, 2, 3):
+        begin_round(method, number)
+        kept.append(method.send()["kept.shares"][method.present].flatten().tolist())
+    assert kept == [[True, True], [False, True], [False, False, False]]
 
 
 def test_without_proxies_they_stay_zero_and_home():
@@ -155,7 +173,7 @@ def test_without_proxies_they_stay_zero_and_home():
     assert not method.node_proxies.any()
     assert not method.class_proxies.any()
     d, c = federation.features.shape[1], federation.classes
-    assert outcome.bytes["up"] == 2 * 4 * ((d * 4 + 4) + 2 * (4 * c + c))
+    assert outcome.bytes["up"] == pytest.approx(2 * 4 * ((d * 4 + 4) + 2 * (4 * c + c) + c / 3))
 
 
 def test_projector_and_targets_follow_their_options():

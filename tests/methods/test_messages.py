@@ -44,9 +44,10 @@ def leaving(name: str, clients: Federation) -> dict[str, int]:
     """Name of what a method sends at its defaults → bytes of a client in a round, the mean of the rounds.
 
     `model`: the shared parameters; `rows`: rows of nodes that clients exchange; `once`: beside the rounds, in
-    all and both ways.
+    all and both ways, and what a first message alone contains.
     """
     seen: Counter[str] = Counter()
+    messages: Counter[str] = Counter()
     up, rows_up, once = Channel.up, Channel.rows_up, Channel.once
 
     def watched_up(
@@ -58,10 +59,13 @@ def leaving(name: str, clients: Federation) -> dict[str, int]:
         sizes: Counter[str] = Counter()
         for part in message:
             if not part.startswith(KEPT) and part not in self.models:
-                sizes[part.split(".")[0]] += slice_size(message[part]) * senders
+                rows = message.get(KEPT + part)
+                sent = senders if rows is None else int(rows.sum()) / rows[0].numel()
+                sizes[part.split(".")[0]] += round(slice_size(message[part]) * sent)
         if any(part in self.models for part in message):
             sizes["model"] = self.bytes_up - before - sizes.total()
         seen.update(sizes)
+        messages.update({part for part, size in sizes.items() if size})
         return arrived
 
     def watched_rows(self: Channel, *rows: Tensor) -> None:
@@ -82,6 +86,8 @@ def leaving(name: str, clients: Federation) -> dict[str, int]:
         patch.object(Channel, "once", watched_once),
     ):
         train(registry.create(name, {}, setting))
+    first_alone = [part for part, count in messages.items() if count == 1 and part != "model"]
+    seen["once"] += sum(seen.pop(part) for part in first_alone)
     return {
         part: round(total / CLIENTS / (1 if part == "once" else ROUNDS))
         for part, total in sorted(seen.items())
@@ -115,7 +121,7 @@ def test_the_table_has_no_other_method() -> None:
     [
         ("local", "nothing"),
         ("fedavg", "model 33,560 B a round"),
-        ("fedproto", "prototypes 408 B a round"),
+        ("fedproto", "prototypes 272 B a round"),
         ("fedpub", "model 33,560 B, embedding 64 B a round; 1,056,432 B once"),
         ("central", "all data, once (not counted)"),
     ],
@@ -128,8 +134,8 @@ def table(clients: Federation) -> str:
     """The content of the file."""
     lines = [
         "# What the channel sees leave a client at a method's defaults: bytes a round; `once`: in all, both",
-        "# ways. Three clients of community[nodes=120], two hidden layers of 16. Written and checked by",
-        "# tests/methods/test_messages.py.",
+        "# ways, and what a first message alone contains. Three clients of community[nodes=120], two hidden",
+        "# layers of 16. Written and checked by tests/methods/test_messages.py.",
     ]
     for name in PROBED:
         sizes = ", ".join(f"{part} = {size}" for part, size in leaving(name, clients).items())

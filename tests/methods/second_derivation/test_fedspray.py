@@ -14,7 +14,7 @@ trains θ for E epochs. Phase 2, with ŷ as it is now, trains ω and the labelle
     L_F = mean over labelled i of CE(y_i, q_i) + λ₂ KL(ŷ_i ‖ p_i).    (11–13)
 
 The client sends ω and, of each class, the mean s_i. The server averages ω by labelled nodes (14), and s_j
-with weights a_j, the share of class j among a client's labelled nodes (15).
+with weights a_j, the share of class j among a client's labelled nodes (15), which come in its first message.
 
 The public code differs: the second mean of (7) runs over labelled nodes and those of which q is sure;
 labelled nodes keep their s_i, 0.1 at the start, from round to round and use them in phase 1 as well; and g_q
@@ -196,8 +196,9 @@ class Run:
             torch.testing.assert_close(method.node_proxies, kept, atol=TOLERANCE, rtol=0)
             up += message * len(here)
             down += message * len(next_here)
-        shares = CLIENTS * len(self.class_proxies)
-        self.pair.compare_bytes(up, down, shares)
+        # Class shares go up once from each client that takes part.
+        up += int(self.present.any(dim=0).sum()) * len(self.class_proxies)
+        self.pair.compare_bytes(up, down)
 
     def round(self, here: list[int], next_here: list[int]) -> None:
         """One round of the loop."""
