@@ -46,8 +46,8 @@ def test_json_goes_to_standard_output_and_all_else_to_standard_error(
 
 def test_the_table_is_printed_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tmp_path, *ONE) == 0
-    assert "fedavg" in capsys.readouterr().out
-    assert "| fedavg |" in (tmp_path / "leaderboards" / "default.md").read_text()
+    assert "FedAvg" in capsys.readouterr().out
+    assert "| FedAvg |" in (tmp_path / "leaderboards" / "default.md").read_text()
 
 
 def test_without_seeds_the_rows_are_those_of_the_page(

@@ -137,12 +137,12 @@ def test_the_page_has_what_another_process_finished_meanwhile(
 
     def keep_as_another_does(records: Records, record: Record, request: Request) -> Record:
         other = dataclasses.replace(record.cell, seed=9)
-        Records(tmp_path).append(make_record(other))
+        Records(tmp_path).append(make_record(other, 60.0))
         return keep(records, record, request)
 
     monkeypatch.setattr(grid, "keep", keep_as_another_does)
     assert run(tmp_path, *ONE, "--seeds", "1") == 0
-    assert "seeds 0, 9; 2 runs." in (tmp_path / "leaderboards" / "default.md").read_text()
+    assert "55.00 ± 7.07" in (tmp_path / "leaderboards" / "default.md").read_text()
 
 
 def test_ctrl_c_keeps_finished_cells_and_says_so_in_one_line(tmp_path: Path) -> None:
