@@ -92,6 +92,8 @@ def test_no_process_is_left_after_ctrl_c(tmp_path: Path) -> None:
             [*command, "--clients", "2", "--engine", "flower", "--results", str(tmp_path / "results")],
             stdout=stream,
             stderr=stream,
+            # A test run in the background may be started with the signal ignored.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
     every = psutil.Process(process.pid)
     try:
