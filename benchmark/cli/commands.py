@@ -229,10 +229,15 @@ def _flower(request: Request, options: Namespace, work: RunCell | None) -> int:
     return OK
 
 
-def _forget(request: Request, options: Namespace, work: RunCell | None) -> int:
+def _edit(request: Request, options: Namespace, work: RunCell | None) -> int:
     from fedsub.benchmark.execution import artifacts
     from fedsub.benchmark.records.edit import forget
 
+    if (options.edit == "forget") != bool(options.key):
+        raise UserError("records forget needs the keys of records, and records pack has none")
+    if options.edit == "pack":
+        Records(request.results).pack()
+        return OK
     for record in forget(request.results, [key for text in options.key for key in text.split(",")]):
         artifacts.remove(request.results, record.key)
         print(f"forgotten: {record.key}  {record.cell.protocol}: {record.cell.title}")
@@ -257,7 +262,7 @@ _COMMANDS: Mapping[str, Callable[[Request, Namespace, RunCell | None], int] | st
     "bundle": _bundle,
     "verify": "fedsub.benchmark.cli.verifying:run_verify",
     "flower": _flower,
-    "records": _forget,
+    "records": _edit,
     "data": _data,
 }
 """Command → function, or where it is imported from."""

@@ -85,14 +85,14 @@ ARGUMENTS: dict[str, _Option] = {
     "subject": ("METHOD", "a name, or the path of a .py file; options in brackets", {"nargs": "+"}),
     "file": ("FILE", "the file to write", {"type": Path}),
     "count": ("N", "how many records; or a bundle, all of whose are run", {"type": values.bundle}),
-    "forget": (
-        "forget",
-        "take records out, with what their cells left beside them",
-        {"choices": ("forget",)},
+    "edit": (
+        "forget|pack",
+        "forget takes records out, with what their cells left beside them; pack moves curves to Parquet",
+        {"choices": ("forget", "pack")},
     ),
     "create": ("create", "an app that runs one cell, a data file for each client", {"choices": ("create",)}),
     "folder": ("DIR", "a new or empty folder", {"type": Path}),
-    "key": ("KEY", "as --dry-run shows it", {"nargs": "+"}),
+    "key": ("KEY", "to forget, as --dry-run shows it", {"nargs": "*"}),
 }
 """Arguments without a name on the command line."""
 CHOICE = (*FILTERS, "seeds")
@@ -143,7 +143,7 @@ COMMANDS: Mapping[str, tuple[str, Sequence[str]]] = {
         ("count", *CHOICE, "max-seconds", "by", "dry-run", "trust", *ENGINE, *FOLDERS),
     ),
     "flower": ("write a federation's files for Flower", ("create", "folder", *CHOICE, *SETTING, *FOLDERS)),
-    "records": ("edit stored records", ("forget", "key", *FOLDERS)),
+    "records": ("edit stored records", ("edit", "key", *FOLDERS)),
     "data": ("list, fetch, inspect, export and divide graphs (python -m datasets)", ()),
     "study": ("what maintainers run: peers, authors", ()),
 }

@@ -381,3 +381,13 @@ def test_check_names_every_check_and_the_rule_that_is_broken(
     said = capsys.readouterr().out
     assert "no gradient between clients: passed" in said
     assert "FAILED: free: option mu states no limits" in said
+
+
+def test_curves_are_packed_by_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(tmp_path, *ONE) == 0
+    (before,) = Records(tmp_path).every()
+    assert main(parse(["records", "pack", "--results", str(tmp_path)])) == 0
+    assert [*(tmp_path / "curves").glob("*.parquet")]
+    assert [*Records(tmp_path).every()] == [before]
+    assert main(parse(["records", "pack", before.key, "--results", str(tmp_path)])) == 2
+    assert "has none" in capsys.readouterr().err
