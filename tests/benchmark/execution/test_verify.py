@@ -124,6 +124,7 @@ def test_another_processor_version_or_code_may_round_otherwise(
     else:
         for record in records:
             record["environment"][name] = "another"
+    monkeypatch.setattr(verify, "SMALL", 0)
     records[0]["metrics"]["accuracy"] += SCORE_TOLERANCE - 0.01
     records[0]["metrics"]["accuracy_worst_client"] += 3 * SCORE_TOLERANCE
     records[0]["metrics"]["minority_accuracy"] += FEW_TOLERANCE - 0.01
@@ -144,6 +145,11 @@ def test_another_processor_version_or_code_may_round_otherwise(
     records[1]["selected_round"] = 4
     records[1]["metrics"]["accuracy"] += FEW_TOLERANCE - 0.01
     assert main(parse(write(tmp_path, *records))) == 0
+    monkeypatch.setattr(verify, "SMALL", 1000)
+    records[1]["selected_round"] = json.loads(made[1])["selected_round"]
+    assert main(parse(write(tmp_path, *records))) == 0
+    records[1]["metrics"]["accuracy"] += 0.02
+    assert main(parse(write(tmp_path, *records))) == 1
 
 
 def test_records_of_edited_graphs_are_passed_over_with_the_reason(
