@@ -106,7 +106,8 @@ def execute(
         finally:
             records.refresh()
             after(plan, records)
-    found = {cell.key: record for cell in plan.cells if (record := records.get(cell)) is not None}
+    cells = distinct(plan.cells)
+    found = {cell.key: record for cell in cells if (record := records.get(cell)) is not None}
     return Done(plan, found, failures, missing, records)
 
 
