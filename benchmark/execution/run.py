@@ -23,9 +23,6 @@ from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.plugins import UserObjects, user_objects
 
-Order = Callable[[list[Cell], Estimate], list[Cell]]
-"""Orders cells; left-out cells are not run."""
-
 
 @dataclass(frozen=True)
 class Done:
@@ -49,7 +46,6 @@ def execute(
     objects: UserObjects | None = None,
     digests: Mapping[tuple[str, str], str] | None = None,
     callbacks: Sequence[Callback] = (),
-    order: Order | None = None,
     until: float = math.inf,
     warn: Callable[[str], None],
     inform: Callable[[str], None],
@@ -61,7 +57,7 @@ def execute(
     """Run the cells of a request that have no result, keep their records, and collect all of them.
 
     `objects` are the parts that a program passes and `digests` hash their content (`NamedFiles`).
-    `order` replaces the order of the plan; no cell begins after the time `until`, of `time.monotonic`.
+    No cell begins after the time `until`, of `time.monotonic`.
     `warn` receives warnings, `inform` other messages; `quiet` shows no progress.
     `after` is called at the end, also of an interrupted run. `work` runs one cell in place of the runner.
     `plan` replaces the cells that the request names. A cell that is not `wanted` when its turn comes is left
@@ -81,10 +77,7 @@ def execute(
         chosen = distinct(ready)
         records.check_writable(chosen)
         estimate = Estimate(records.every())
-        if order is None:
-            inform(counted(plan.cells, waiting, chosen))
-        else:
-            chosen = order(chosen, estimate)
+        inform(counted(plan.cells, waiting, chosen))
         for sentence in records.warnings():
             warn(sentence)
         _warn_unsaved(request, plan, records, warn)

@@ -1,113 +1,51 @@
-"""Leaderboards of a protocol: measured and printed figures, footnotes, provenance."""
+"""Leaderboards of a protocol: measured and printed figures, footnotes."""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Iterable, Sequence
 
 from fedsub.benchmark.analysis.agreement import (
-    DIFFERS,
-    FACTOR,
     MATCHES,
-    NEEDS_RUNS,
-    POINTS,
-    SHARE,
-    UNSETTLED,
     VERDICTS,
     Verdict,
 )
 from fedsub.benchmark.analysis.judged import gain_of, level_of
 from fedsub.benchmark.analysis.metrics import heading_of, with_spread
-from fedsub.benchmark.analysis.public_code import Comparison, on_same_clients
-from fedsub.benchmark.analysis.public_records import Run
 from fedsub.benchmark.analysis.published import answerable, grid_points
-from fedsub.benchmark.analysis.scores import Leaderboard, Row, Score, best_of, blocks_of, metrics_of
-from fedsub.benchmark.analysis.sequential import LEVEL
-from fedsub.benchmark.records.record import ALONE, OK, Record
-from fedsub.benchmark.report.tables import escape, markdown_table
+from fedsub.benchmark.analysis.scores import Leaderboard, Row, Score, best_of, metrics_of
+from fedsub.benchmark.records.record import OK
+from fedsub.benchmark.report.tables import escape
 from fedsub.benchmark.report.wording import block_title, graph_title, network_title, sentence_list, title_of
 from fedsub.benchmark.spec.plan import outdated_parts
 from fedsub.benchmark.spec.protocol import Protocol
 
 PRIVACY = "†"
 """Mark of a method that breaks privacy."""
-CROWDED = (
-    f"In {{}} of {{}} runs the process had less than {100 * ALONE:g} % of a core: their seconds are too long."
-)
 CHOSEN = "‡"
 """Mark of a method with settings chosen on the table itself."""
-_BEST = (
-    f"Best of a block in bold ({PRIVACY} methods, deviations from the protocol, methods that in some run "
-    "were no more than FedAvg, and those that left nodes exposed do not compete). ± is the sample "
-    "standard deviation over seeds."
-)
-_VERDICTS = (
-    f"Difference is measured minus published. It {MATCHES} where its {LEVEL:.0%} interval lies inside ±δ, "
-    f"and {DIFFERS} where the 95% interval leaves out 0 and the difference exceeds δ. Else it {NEEDS_RUNS}, "
-    f"or {UNSETTLED}, where no number of our seeds decides. δ is {POINTS:g} points for accuracies and areas, "
-    f"{SHARE:.0%} of the published figure for all else, and a factor of {FACTOR:g} for seconds, which are "
-    "compared as ratios to those of a reference (`reproduction.md` has the rule, and how gains are judged). "
-    "A gain over the table's baseline is paired by seed, with the number of pairs in brackets where that is "
-    "not the row's number of seeds."
-)
-_COSTS = (
-    "Seconds per round are training and evaluation, total seconds include set-up; megabytes (10⁶ bytes) "
-    "are summed over clients: up and down in the mean of the rounds, and once, both ways, what is exchanged "
-    "outside them, such as neighbours' features, structure and the training of generators."
-)
-LEGEND = f"{_BEST} {_VERDICTS} {_COSTS}"
 NONE_PUBLISHED = "No published figure answers these cells."
 COSTS = ("s/round", "s total", "MB up/round", "MB down/round", "MB once", "seeds")
 """The last columns of every table."""
 GAINS = "gain of printed"
-THEIRS = "authors' code here"
-THEIR_SECONDS = "authors' s/round"
-ABOUT_THEIRS = (
-    f"{THEIRS.capitalize()}: the public code on the clients and splits of the row's own runs, or of some of "
-    "them, how many in brackets; [authors.md](../authors.md) compares the two on the same ones. Its seconds "
-    "may be of a core that was shared."
-)
 
 
-def full_tables(
-    leaderboard: Leaderboard, theirs: Mapping[str, Sequence[Run]] = MappingProxyType({}), top: str = "##"
-) -> str:
-    """All blocks with all columns, footnotes and provenance, as Markdown. `theirs` are
-    the runs of the authors' code by the work of our cell."""
-    protocol, rows = leaderboard.protocol, leaderboard.rows
-    parts = []
-    for block, listed in blocks_of(rows):
-        parts.append(f"{top} {escape(block_title(block))}")
-        parts.append(markdown_table(*table_of(protocol, listed, theirs=theirs)))
-    about = [ABOUT_THEIRS] if any(THEIRS in part for part in parts) else []
-    return "\n\n".join([*parts, *remarks(leaderboard), *about]) + "\n"
-
-
-def remarks(leaderboard: Leaderboard, with_provenance: bool = True) -> list[str]:
-    """Footnotes, counts of verdicts, and where a table's records were made."""
+def remarks(leaderboard: Leaderboard) -> list[str]:
+    """Footnotes, counts of verdicts and of failures."""
     protocol, rows = leaderboard.protocol, leaderboard.rows
     said = ["No finished cell yet."]
     if rows:
         notes = [escape(note) for note in footnotes(rows, _without_links)]
         said = [*notes, verdicts_in_words(protocol, rows)]
-        said += [escape(provenance(rows))] if with_provenance else []
     failures = sum(record.status != OK and not outdated_parts(record.cell) for record in leaderboard.records)
     if failures:
-        said.append(f"Failed cells: {failures} (see `runs/{protocol.name}.jsonl` in the results folder).")
+        said.append(f"Failed cells: {failures} (their records in `runs/` say why).")
     return said
 
 
-def table_of(
-    protocol: Protocol,
-    rows: Sequence[Row],
-    bold: str = "**",
-    theirs: Mapping[str, Sequence[Run]] = MappingProxyType({}),
-) -> tuple[list[str], list[list[str]]]:
+def table_of(protocol: Protocol, rows: Sequence[Row], bold: str = "**") -> tuple[list[str], list[list[str]]]:
     """Heading and cells of a block's table, as text; the best scores stand between `bold`."""
     several = len({row.backbone for row in rows}) > 1
     columns = [["method", *(row_name(row, several) for row in rows)]]
-    seconds: dict[int, float] = {}
     compared = [
         metric
         for metric in metrics_of(protocol, rows)
@@ -122,10 +60,6 @@ def table_of(
         columns.append([heading_of(metric), *measured])
         # Where several scores are in print, a heading says of which it is.
         of = f", {heading_of(metric)}" if len(compared) > 1 else ""
-        answers = [on_same_clients(row.records, metric, theirs) for row in rows]
-        if any(answers):
-            columns.append([f"{THEIRS}{of}", *map(authors_shown, answers)])
-        seconds |= {place: found.seconds_per_round for place, found in enumerate(answers) if found}
         if metric in compared:
             columns.append([f"published{of}", *map(_published, scores)])
             levels = [_level(protocol, row, metric) for row in rows]
@@ -133,20 +67,8 @@ def table_of(
             columns.append([f"difference{of}", *map(_verdict, levels)])
             if any(gain is not None for gain in gains):
                 columns.append([f"{GAINS}{of}", *map(_gained, gains, scores)])
-    if seconds:
-        listed = (seconds.get(place) for place in range(len(rows)))
-        columns.append([THEIR_SECONDS, *("–" if each is None else f"{each:.4f}" for each in listed)])
     head, *cells = (list(line) for line in zip(*columns, strict=True))
     return [*head, *COSTS], [[*line, *_costs(row)] for line, row in zip(cells, rows, strict=True)]
-
-
-def authors_shown(found: Comparison | None) -> str:
-    """Mean, spread and draws of the authors' code, and whether ours agrees."""
-    if found is None:
-        return "–"
-    scores = found.theirs
-    spread = statistics.stdev(scores) if scores[1:] else None
-    return f"{with_spread(statistics.fmean(scores), spread)} ({len(scores)}) {found.verdict.word}"
 
 
 def row_name(row: Row, several_backbones: bool, idle: bool = True) -> str:
@@ -297,37 +219,3 @@ def _source(row: Row, metric: str) -> str:
     """The printed table that a score is compared with."""
     figure = row.scores[metric].published
     return "" if figure is None else figure.source
-
-
-def provenance(rows: Sequence[Row]) -> str:
-    """One line: machines, versions, commits and seeds."""
-    records = [record for row in rows for record in row.records]
-    machines = sorted({_machine(record) for record in records})
-    versions = sorted({_versions(record) for record in records})
-    commits = sorted({_short(record.commit) for record in records})
-    seeds = sorted({record.cell.seed for record in records})
-    line = (
-        f"Made on {'; '.join(machines)}; {'; '.join(versions)}; "
-        f"commit {', '.join(commits)}; seeds {', '.join(map(str, seeds))}; {len(records)} runs."
-    )
-    crowded = sum(
-        record.result.core_share is not None and record.result.core_share < ALONE for record in records
-    )
-    return f"{line} {CROWDED.format(crowded, len(records))}" if crowded else line
-
-
-def _machine(record: Record) -> str:
-    known = record.environment
-    parts = [known.get("cpu"), known.get("machine"), known.get("gpu")]
-    threads = known.get("threads", "?")
-    return f"{', '.join(str(part) for part in parts if part)}, {threads} thread(s) a process"
-
-
-def _versions(record: Record) -> str:
-    known = record.environment
-    return " ".join(f"{name} {known[name]}" for name in ("python", "dgl", "torch", "numpy") if name in known)
-
-
-def _short(commit: str) -> str:
-    hash_, dash, rest = commit.partition("-")
-    return f"{hash_[:10]}{dash}{rest}"

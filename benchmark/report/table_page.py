@@ -59,7 +59,7 @@ def markdown(
     for metric in _shown_metrics(protocol, rows):
         for title, shown in _tables(rows, metric):
             parts += [f"## {escape(title)}", _table(protocol, shown, metric, theirs)]
-    said = remarks(leaderboard, with_provenance=False)
+    said = remarks(leaderboard)
     if aside := len(leaderboard.rows) - len(rows):
         said.append(f"{aside} rows with other settings stand beside these.")
     if has_notes:

@@ -140,11 +140,6 @@ class Backbone(ABC):
     def classify(self, inputs: Inputs, embedding: Tensor, parameters: Weights) -> Tensor:
         """Logits of the embedding, (n, C)."""
 
-    def embed_nodes(self, inputs: Inputs, parameters: Weights) -> Tensor:
-        """What the classifier reads of the nodes whose outputs are read, without dropout; (n, width)."""
-        h = self.embed(inputs, parameters, None)
-        return h if inputs.position is None else h.index_select(0, inputs.position)
-
     def forward(self, inputs: Inputs, parameters: Weights, dropout: Dropout | None = None) -> Tensor:
         """Logits, (n, C); `dropout` None evaluates."""
         if inputs.scored is not None:

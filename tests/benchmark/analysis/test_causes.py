@@ -12,10 +12,10 @@ from fedsub.benchmark.analysis.published import figures
 from fedsub.benchmark.analysis.scores import Leaderboard
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.records.folder import Records
-from fedsub.benchmark.report.leaderboard import full_tables
 from fedsub.benchmark.spec.plan import grid_cells
 from fedsub.benchmark.spec.protocol import load_protocol
 from fedsub.datasets.errors import UserError
+from tests.benchmark.report.rendered import tables_of
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -51,7 +51,7 @@ def test_every_figure_in_a_sentence_stands_in_its_evidence() -> None:
         """A file's; of a table's page every row and column, which the page in git leaves out."""
         if named.startswith("results/leaderboards/"):
             protocol = load_protocol(Path(named).stem)
-            return full_tables(Leaderboard(protocol, records.of_table(protocol.name, grid_cells(protocol))))
+            return tables_of(Leaderboard(protocol, records.of_table(protocol.name, grid_cells(protocol))))
         return (ROOT / named).read_text(encoding="utf-8")
 
     for cause in causes():

@@ -12,10 +12,10 @@ from fedsub.benchmark.analysis.scores import Leaderboard, Row, make_rows
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.runner import attempt
 from fedsub.benchmark.records.record import Record
-from fedsub.benchmark.report.leaderboard import full_tables
 from fedsub.benchmark.spec.plan import make_plan, outdated_parts
 from fedsub.benchmark.spec.protocol import Protocol, load_protocol
 from tests.benchmark.fakes import make_record, with_settings
+from tests.benchmark.report.rendered import tables_of
 
 TABLE = """
 [grid]
@@ -59,7 +59,7 @@ def rows_by_name(protocol: Protocol, records: Iterable[Record]) -> dict[str, Row
 
 
 def page_of(protocol: Protocol, records: Sequence[Record]) -> str:
-    return full_tables(Leaderboard(protocol, records))
+    return tables_of(Leaderboard(protocol, records))
 
 
 def line_of(page: str, start: str) -> str:

@@ -14,7 +14,7 @@ import pytest
 
 from fedsub.benchmark.analysis.agreement import NEEDS_RUNS
 from fedsub.benchmark.analysis.codes import CODES, PublicCode
-from fedsub.benchmark.analysis.public_code import compare
+from fedsub.benchmark.analysis.public_code import compare, on_same_clients
 from fedsub.benchmark.analysis.public_records import AuthorsRuns, Run, load
 from fedsub.benchmark.analysis.scores import Leaderboard, Row, make_rows
 from fedsub.benchmark.cli.commands import main
@@ -22,7 +22,6 @@ from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.leases import Leases
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
-from fedsub.benchmark.report.leaderboard import full_tables
 from fedsub.benchmark.report.public_code import markdown, write_authors_page
 from fedsub.benchmark.spec.plan import grid_cells
 from fedsub.benchmark.spec.protocol import load_protocol
@@ -184,8 +183,9 @@ def test_a_record_of_equal_work_in_another_table_answers_a_run(tmp_path: Path) -
     assert "wait for our record" not in page.read_text()
     # So it does in the other table, of which the run was not asked.
     board = Leaderboard(load_protocol("fedstruct-7"), records.of_table("fedstruct-7", [equal]))
-    leaderboard = full_tables(board, load(tmp_path))
-    assert f"| 65.00 (1) {NEEDS_RUNS} |" in leaderboard
+    found = on_same_clients(board.rows[0].records, "accuracy", load(tmp_path))
+    assert found is not None
+    assert ([*found.theirs], found.verdict.word) == ([65.0], NEEDS_RUNS)
 
 
 def test_the_run_that_was_made_last_counts(tmp_path: Path) -> None:

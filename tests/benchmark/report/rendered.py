@@ -1,0 +1,17 @@
+"""A leaderboard with all that the terminal shows of it, as text."""
+
+from __future__ import annotations
+
+from fedsub.benchmark.analysis.scores import Leaderboard, blocks_of
+from fedsub.benchmark.report.leaderboard import remarks, table_of
+from fedsub.benchmark.report.tables import escape, markdown_table
+from fedsub.benchmark.report.wording import block_title
+
+
+def tables_of(leaderboard: Leaderboard) -> str:
+    """Tables of all blocks in Markdown, and the remarks."""
+    parts = []
+    for block, rows in blocks_of(leaderboard.rows):
+        parts.append(f"## {escape(block_title(block))}")
+        parts.append(markdown_table(*table_of(leaderboard.protocol, rows)))
+    return "\n\n".join([*parts, *remarks(leaderboard)]) + "\n"
