@@ -56,8 +56,8 @@ def markdown(
     protocol = leaderboard.protocol
     rows = [row for row in leaderboard.rows if not (row.deviations and protocol.published)]
     parts = [f"# {protocol.title}", " ".join(protocol.description.split()), LEGEND]
-    for metric in _shown_metrics(protocol, rows):
-        for title, shown in _tables(rows, metric):
+    for metric, listed in _shown(protocol, rows).items():
+        for title, shown in _tables(listed, metric):
             parts += [f"## {escape(title)}", _table(protocol, shown, metric, theirs)]
     said = remarks(leaderboard)
     if aside := len(leaderboard.rows) - len(rows):
@@ -67,11 +67,17 @@ def markdown(
     return "\n\n".join([*filter(None, parts), "\n".join(f"- {each}" for each in said)]) + "\n"
 
 
-def _shown_metrics(protocol: Protocol, rows: Sequence[Row]) -> list[str]:
-    """The scores that are in print, or the main one."""
+def _shown(protocol: Protocol, rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Scores with their rows: those that are in print, or of each row the one that selects its round."""
     held = metrics_of(protocol, rows)
     printed = {name for row in rows for name, score in row.scores.items() if score.published is not None}
-    return [metric for metric in held if metric in printed] or held[:1]
+    if printed:
+        return {metric: [*rows] for metric in held if metric in printed}
+    found: dict[str, list[Row]] = {metric: [] for metric in held}
+    for row in rows:
+        named = row.cell.schedule.selection_metric
+        found[named if named in row.scores else held[0]].append(row)
+    return {metric: listed for metric, listed in found.items() if listed}
 
 
 def _tables(rows: Sequence[Row], metric: str) -> Iterator[tuple[str, list[Row]]]:
