@@ -40,7 +40,7 @@ selected in place of 94, and the clients' own best rounds give 37.9 in place of 
 SMALL = 1000
 """Nodes that clients hold, below which every score may move by FEW_TOLERANCE: four of some 350 test nodes are
 a point. Scores of the last round of FedAdagrad and AdaFGL on Chameleon-filtered (890 nodes, Louvain clients,
-seeds 1 and 0) moved by 2.5 and 3.2 (run again at 9de0fd4). Chosen after these were seen."""
+seeds 1 and 0) moved by 2.5 and 3.2 (run again at cea3311). Chosen after these were seen."""
 OF_ONE_CLIENT = ("_worst_client", "_client_q1", "_client_median", "_client_q3")
 """How scores of one client or two end. One node of a client with 40 moves them by more than
 SCORE_TOLERANCE, so that they are compared only where all must agree to the digit."""
