@@ -239,7 +239,7 @@ def test_with_keys_a_killed_client_is_missed_and_comes_back_and_a_stranger_stays
     federation: Federation, tmp_path: Path
 ) -> None:
     """By the command of the loopback, with the name of the SuperLink."""
-    app, rounds, killed = tmp_path / "app", 5, 1
+    app, rounds, killed = tmp_path / "app", 6, 1
     cell = [*GRAPH, "--method", "fedavg", "--clients", "2", "--rounds", str(rounds), *SMALL]
     assert main(parse(["flower", "create", str(app), *cell])) == OK
     for client in range(2):
@@ -256,20 +256,31 @@ def test_with_keys_a_killed_client_is_missed_and_comes_back_and_a_stranger_stays
     run = federation.start("run", *command, "--results", str(tmp_path / "results"))
     logs = [federation.log(name) for name in ("run", "superlink", "node-0", "node-1", "stranger")]
 
-    def said(text: str) -> bool:
-        assert run.poll() is None, logs[0].read_text()
-        return any(text in log.read_text("utf-8", "replace") for log in scratch.glob("*/run.log"))
+    def seen(name: str, what: str) -> int:
+        """How often a SuperNode has received or answered the order to train."""
+        return federation.log(name).read_text("utf-8", "replace").count(f"{what}: train message")
 
-    wait_for("the first round", lambda: said(f"round 1 of {rounds}: 2 of 2 clients"), *logs)
+    def still(happened: bool) -> bool:
+        assert happened or run.poll() is None, logs[0].read_text()
+        return happened
+
+    wait_for("the first round", lambda: still(seen("node-1", "Sending") > 0), *logs)
     for each in loopback.family(nodes[killed].pid):
         each.kill()
-    wait_for("a round without the killed client", lambda: said(f"of {rounds}: 1 of 2 clients"), *logs)
+    answered = seen("node-1", "Sending")
+    # The order after next comes when a round without the killed client is over.
+    wait_for(
+        "a round without the killed client",
+        lambda: still(seen("node-0", "Receiving") >= answered + 2),
+        *logs,
+    )
     federation.node("node-1-again", killed, "key-1")
     again = federation.log("node-1-again")
-    wait_for("the last round", lambda: said(f"round {rounds} of {rounds}: 2 of 2 clients"), *logs, again)
+    wait_for("its return", lambda: still(seen("node-1-again", "Sending") > 0), *logs, again)
     wait_for("the end of the run", lambda: run.poll() is not None, *logs, again)
     (record,) = results(tmp_path / "results").records
-    assert len(record.result.curve["loss"]) == rounds
+    assert len(record.result.curve["loss"]) == seen("node-0", "Sending") == rounds
+    assert answered + seen("node-1-again", "Sending") < rounds
     assert record.extras["engine"] == "flower"
     assert stranger.poll() not in (None, 0)
     assert "SuperNode authentication is enabled" in logs[-1].read_text()
