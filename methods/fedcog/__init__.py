@@ -16,20 +16,11 @@ Once propagated, a client's rows need no neighbour: training is a linear model (
 under FedAvg, FedDyn, FedAdagrad or FedAdam.
 
 Departures and readings:
-- P follows the printed eqs. (16) and (17); the paper's text names D̃^(r−1) Ã D̃^(−r), the same with r
-  turned into 1 − r. The sum over l with weights α (1 − α)^l is GBP's own (Chen et al. 2020, eq. 2).
-- GPR-GNN's γ_l start at α (1 − α)^l, the last at (1 − α)^L; the paper gives no start.
-- The update sizes of Table 4 are, to the digit, those of a network d → 100 → C sent both ways by 100
-  clients: `hidden = 100`. The paper does not say whether a ReLU stands between; here one does.
-- LNNC joins nodes that have neighbours, all elsewhere; `lnnc_isolated` also joins nodes that have none.
-  A client of one node has nothing to join it to: such a node stays exposed to Theorem 2, and
-  `extras["lnnc_alone"]` counts them.
-- With `input_norm` features are normalised before they are propagated, as a network on the whole graph does;
-  a column of ones travels with them, for the bias.
+- The sum over l with weights α (1 − α)^l is GBP's own (Chen et al. 2020, eq. 2).
 - Of a client that is absent in a round neither models nor values travel. What was propagated once is there.
   With gcn the stand-ins that it computes keep in training the values that they had in its last step (at first
   zero), layer by layer, and nothing flows back through them. Evaluation asks every client.
-- Clients may overlap here, see `methods.fedcog.coupling.couple`.
+Others are told where they are made: `methods.fedcog.options`, `coupling.couple` and `lnnc`.
 """
 
 from __future__ import annotations
@@ -41,6 +32,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from fedsub.datasets.federation import Federation
 from fedsub.datasets.graph import select_features
 from fedsub.methods.core.base import BOTH_TASKS, prepare, register
 from fedsub.methods.core.participation import begin_round
@@ -50,27 +42,23 @@ from fedsub.methods.fedcog.coupling import CoupledConvolution, Coupling, couple
 from fedsub.methods.fedcog.features import (
     FeaturePropagation,
     Matrix,
-    PlainPropagation,
     as_features,
     as_matrix,
+    folded,
     mixed_hops,
     normalised,
+    plain_seconds,
+    unchanged,
 )
 from fedsub.methods.fedcog.lnnc import Protected, connect
 from fedsub.methods.fedcog.options import FedCogOptions
-from fedsub.methods.feddyn import DynamicRegularisation
-from fedsub.methods.fedopt import AdaptiveServer, FedAdagradOptions, FedAdamOptions
 from fedsub.methods.stacked.activation import Dropout, trains
-from fedsub.methods.stacked.architecture import Architecture
 from fedsub.methods.stacked.inputs import Inputs
+from fedsub.methods.stacked.networks.gprgnn import start_of_hops
 from fedsub.methods.stacked.parameters import Parameters, stack
 
 MEBI = 2**20
 """Bytes of one MB in the paper's Table 4."""
-SMALLEST = 1e-12
-"""Least sum of weights that is divided by."""
-DEEP_HOPS = 10
-"""Hops of APPNP, GBP and GPR-GNN in their papers."""
 
 
 @register(
@@ -92,18 +80,15 @@ DEEP_HOPS = 10
 class FedCog(ServedMethod):
     """A server rule over a coupled convolution.
 
-    `extras`: `lnnc_edges`, `lnnc_share` (of the graph's undirected edges), `lnnc_alone`,
-    `intra_edge_share`, `stand_ins`; the two shares in percent, `lnnc_pct` and `intra_edge_pct`;
+    `extras`: `lnnc_edges` and `lnnc_alone`; `lnnc_pct` and `intra_edge_pct`, of the graph's undirected edges;
     `propagation_seconds` and `propagation_mb` (of 2^20 bytes, before training, what the channel carried;
     `…_dense`, `…_sparse` and `…_nonzero` by `wire`), with gcn `propagation_mb_per_round`; per round
     `update_seconds` (local epochs and exchange) and `update_mb` (parameters up and down);
-    `seconds_ratio_to_update`, `seconds_ratio_to_central` (with `timing`), `mb_ratio_to_update` and
-    `mb_…_ratio_to_update`.
+    `seconds_ratio_to_update`, `seconds_ratio_to_central` (with `timing`) and `mb_ratio_to_update`.
     """
 
     client_state = ("last_values", "travelled")
     transient = ("layer",)
-    protected: Protected
     coupling: Coupling
     convolution: CoupledConvolution
     training: tuple[Inputs, Tensor] | None = None
@@ -122,29 +107,17 @@ class FedCog(ServedMethod):
     @property
     def kind(self) -> str:
         """The convolution that runs."""
-        chosen = self.options.convolution
-        return self.setting.architecture.backbone if chosen == "backbone" else chosen
+        return self.options.kind(self.setting.architecture.backbone)
 
     def build(self) -> None:
         """The rule and the network; with gcn the p_k move into the losses and the average is a plain one."""
-        self.architecture = self._after_propagation()
+        self.architecture = self.options.after_propagation(self.setting.architecture)
         super().build()
         if self.kind == "gcn":
             # The step is one of Σ p_k F_k, also for a client without training nodes of its own.
             self.loss_weights = self.shares * len(self.shares)
             self.shares = torch.full_like(self.shares, 1 / len(self.shares))
             begin_round(self, 1)
-
-    def _after_propagation(self) -> Architecture:
-        """What follows the propagation; with gcn the setting's own network."""
-        given = self.setting.architecture
-        if self.kind == "gcn":
-            return replace(given, backbone="gcn")
-        # The input is normalised before it is propagated, its gain and bias belong to the weights.
-        if self.options.hidden > 0:
-            hidden = (self.options.hidden,)
-            return replace(given, backbone="mlp", hidden=hidden, head="linear", input_norm=False)
-        return replace(given, backbone="sgc", hops=0, input_norm=False)
 
     @property
     def normalises(self) -> bool:
@@ -153,19 +126,11 @@ class FedCog(ServedMethod):
 
     def make_rule(self) -> ServerRule:
         """The rule that `server` names."""
-        options = self.options
-        if options.server == "feddyn":
-            return DynamicRegularisation(options.alpha)
-        if options.server == "fedavg":
-            return ServerRule()
-        default = FedAdamOptions() if options.server == "fedadam" else FedAdagradOptions()
-        rate = options.server_learning_rate or default.server_learning_rate
-        return AdaptiveServer(replace(default, server_learning_rate=rate, tau=options.tau or default.tau))
+        return self.options.rule()
 
     def make_inputs(self) -> Inputs:
         """Couple the graphs, then propagate the features (or, with gcn, leave that to every step)."""
-        self.couple()
-        federation = self.protected.federation
+        federation = self._coupled()
         graph, features, sizes = federation.graph, federation.features, federation.sizes
         if self.kind == "gcn":
             self.last_values = []
@@ -175,30 +140,23 @@ class FedCog(ServedMethod):
         if self.task.name == "node-classification":
             rows = federation.train.nonzero().squeeze(1)
             chosen, labelled = select_features(features, rows.numpy()), federation.count(federation.train)
-            self.training = (
-                prepare(self, graph, chosen, labelled, convolution=_identity),
-                rows.to(self.device),
-            )
-        return prepare(self, graph, features, sizes, convolution=_identity)
+            inputs = prepare(self, graph, chosen, labelled, convolution=unchanged)
+            self.training = inputs, rows.to(self.device)
+        return prepare(self, graph, features, sizes, convolution=unchanged)
 
-    def couple(self) -> None:
-        """Apply LNNC, build the coupled graphs, and note their sizes in `extras`."""
-        options = self.options
-        self.protected = Protected(self.federation, 0, 0)
+    def _coupled(self) -> Federation:
+        """Apply LNNC and build the coupled graphs; returns the clients after LNNC."""
+        options, protected = self.options, Protected(self.federation, 0, 0)
         if options.lnnc:
-            self.protected = connect(self.federation, options.lnnc_isolated)
-        self.coupling = couple(self.protected.federation)
-        exponent = options.exponent if self.kind == "gbp" else 0.5
-        self.convolution = CoupledConvolution(self.coupling, exponent)
+            protected = connect(self.federation, options.lnnc_isolated)
+        self.coupling = couple(protected.federation)
+        self.convolution = CoupledConvolution(self.coupling, options.exponent if self.kind == "gbp" else 0.5)
         inside, between = self.coupling.edges
-        original = inside - self.protected.edges + between / 2
-        self.extras["lnnc_edges"] = self.protected.edges
-        self.extras["lnnc_share"] = self.protected.edges / max(original, 1)
-        self.extras["lnnc_alone"] = self.protected.alone
-        self.extras["intra_edge_share"] = (inside - self.protected.edges) / max(original, 1)
-        self.extras["lnnc_pct"] = 100 * self.extras["lnnc_share"]
-        self.extras["intra_edge_pct"] = 100 * self.extras["intra_edge_share"]
-        self.extras["stand_ins"] = self.coupling.stand_ins
+        original = inside - protected.edges + between / 2
+        self.extras["lnnc_edges"], self.extras["lnnc_alone"] = protected.edges, protected.alone
+        self.extras["lnnc_pct"] = 100 * (protected.edges / max(original, 1))
+        self.extras["intra_edge_pct"] = 100 * ((inside - protected.edges) / max(original, 1))
+        return protected.federation
 
     def propagated(self) -> Matrix:
         """The constant input of the classifier, (n, d), with gprgnn (n, (L + 1) d), hop after hop."""
@@ -207,48 +165,31 @@ class FedCog(ServedMethod):
             features = normalised(features)
         step = FeaturePropagation(self.convolution)
         start = time.perf_counter()
-        result = mixed_hops(self.kind, features, step, self.hops(), self.options.restart)
+        result = mixed_hops(self.kind, features, step, self.hops, self.options.restart)
         self.extras["propagation_seconds"] = time.perf_counter() - start
         forms = step.sent.forms()
         self.channel.once(*forms[self.options.wire])
         self.extras["propagation_mb"] = self.channel.bytes_once / MEBI
         self.extras |= {f"propagation_mb_{form}": size_of(*sent) / MEBI for form, sent in forms.items()}
         if self.options.timing:
-            self._time_plain(features)
+            self.extras |= plain_seconds(self.federation, features, self.hops)
         return result
 
+    @property
     def hops(self) -> int:
         """Number of propagations L."""
-        if self.options.hops > 0:
-            return self.options.hops
-        return self.setting.architecture.hops if self.kind == "sgc" else DEEP_HOPS
-
-    def _time_plain(self, features: Matrix) -> None:
-        """Seconds of the same hops without coupling: per client, and on the whole graph."""
-        whole, _ = self.federation.merged()
-        cases = {
-            "fedavg": (self.federation.graph, features),
-            "central": (whole.graph, as_matrix(whole.features)),
-        }
-        for name, (graph, h) in cases.items():
-            step = PlainPropagation(graph)
-            start = time.perf_counter()
-            for _ in range(self.hops()):
-                h = step(h)
-            self.extras[f"propagation_seconds_{name}"] = time.perf_counter() - start
+        return self.options.propagations(self.setting.architecture)
 
     def initial_parameters(self) -> Parameters:
-        """The network's, and for gprgnn the hops' weights α (1 − α)^l, the last (1 − α)^L."""
+        """The network's, and for gprgnn the hops' weights γ."""
         parameters = super().initial_parameters()
         if self.normalises:
             width = self.federation.width
             norm = {"norm.gain": torch.ones(width), "norm.bias": torch.zeros(width)}
             parameters |= stack(norm, self.federation.clients, self.device)
         if self.kind == "gprgnn":
-            alpha, hops = self.options.restart, self.hops()
-            start = torch.tensor([alpha * (1 - alpha) ** hop for hop in range(hops)] + [(1 - alpha) ** hops])
-            weight = start.repeat(self.federation.clients, 1).to(self.device)
-            parameters["hops"] = weight.requires_grad_()
+            start = {"hops": start_of_hops(self.options.restart, self.hops)}
+            parameters |= stack(start, self.federation.clients, self.device)
         return parameters
 
     # ------------------------------------------------------------------- round
@@ -257,31 +198,13 @@ class FedCog(ServedMethod):
         """Outputs of all nodes, (n, C); in training, where only training nodes count, of those alone,
         and zero elsewhere."""
         self.layer = 0
-        parameters = self._network()
+        parameters = self.parameters if self.kind == "gcn" else folded(self.parameters)
         if self.training is None or not trains(dropout):
             return self.backbone.forward(self.inputs, parameters, dropout)
         inputs, rows = self.training
         inputs.features.renew_gradients()
         out = self.backbone.forward(inputs, parameters, dropout)
         return out.new_zeros(self.federation.nodes, out.shape[1]).index_copy(0, rows, out)
-
-    def _network(self) -> Parameters:
-        """The backbone's parameters, its first weight W that of the propagated columns.
-
-        With normalisation diag(gain) W and a row biasᵀ W for the propagated ones: (Ŝ X̂ diag(g) + Ŝ 1 bᵀ) W is
-        what propagating the normalised features gives. With gprgnn γ_l times that for each hop in turn, so
-        that [X, ÂX, …] times it is (Σ_l γ_l Â^l X) W.
-        """
-        parameters = dict(self.parameters)
-        name = "layers.0.weight" if "layers.0.weight" in parameters else "head.weight"
-        if self.normalises:
-            weight, gain, bias = (parameters.pop(part) for part in (name, "norm.gain", "norm.bias"))
-            parameters[name] = torch.cat([gain.unsqueeze(2) * weight, bias.unsqueeze(1) @ weight], dim=1)
-        if self.kind == "gprgnn":
-            weight, hops = parameters[name], parameters.pop("hops")
-            spread = hops[:, :, None, None] * weight.unsqueeze(1)
-            parameters[name] = spread.reshape(len(weight), -1, weight.shape[-1])
-        return parameters
 
     def clients_loss(self, logits: Tensor) -> Tensor:
         """The sum of the clients' losses; with gcn K Σ p_k F_k, whose gradient reaches every client
@@ -291,7 +214,7 @@ class FedCog(ServedMethod):
         weights = self.loss_weights
         if not self.channel.everyone:
             weights = weights * self.working
-            weights = weights * (self.working.sum() / weights.sum().clamp(min=SMALLEST))
+            weights = weights * (self.working.sum() / weights.sum().clamp(min=1e-12))
         return torch.dot(weights, self.task.client_loss(logits))
 
     def _travel(self, values: Tensor) -> Tensor:
@@ -322,13 +245,6 @@ class FedCog(ServedMethod):
             return
         seconds, update = self.extras["propagation_seconds"], self.extras["update_seconds"]
         self.extras["seconds_ratio_to_update"] = seconds / update if update else math.nan
-        for form in ("", "_dense", "_sparse", "_nonzero"):
-            sent = self.extras[f"propagation_mb{form}"]
-            self.extras[f"mb{form}_ratio_to_update"] = sent / self.extras["update_mb"]
+        self.extras["mb_ratio_to_update"] = self.extras["propagation_mb"] / self.extras["update_mb"]
         if "propagation_seconds_central" in self.extras:
             self.extras["seconds_ratio_to_central"] = seconds / self.extras["propagation_seconds_central"]
-
-
-def _identity(h: Tensor) -> Tensor:
-    """No propagation: the features have been propagated already."""
-    return h

@@ -115,7 +115,8 @@ def external_edges(federation: Federation) -> tuple[np.ndarray, np.ndarray]:
 class CoupledConvolution:
     """h ← D̃^(−r) Ã D̃^(r−1) h over the coupled graphs in three steps; r = 1/2 is Â h.
 
-    Eqs. (16), (17): β_v = (1 + d_v)^(r−1) in the internal step, γ_u = (1 + d_u)^(−r) in the border one.
+    Eqs. (16), (17) as printed: β_v = (1 + d_v)^(r−1) in the internal step, γ_u = (1 + d_u)^(−r) in the border
+    one. The paper's text names D̃^(r−1) Ã D̃^(−r), the same with r turned into 1 − r.
     """
 
     coupling: Coupling

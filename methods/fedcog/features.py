@@ -7,6 +7,7 @@ graph with many inter-edges never lie in memory in full width.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -20,11 +21,13 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
+from fedsub.datasets.federation import Federation
 from fedsub.datasets.graph import as_feature_tensor, as_scipy
 from fedsub.methods.core.sizes import unformed
 from fedsub.methods.fedcog.coupling import CoupledConvolution
 from fedsub.methods.stacked.features import DENSE_SHARE
-from fedsub.methods.stacked.propagation import message_matrix, propagate, symmetric_weight, with_self_loops
+from fedsub.methods.stacked.parameters import Parameters, Weights
+from fedsub.methods.stacked.propagation import message_matrix, normalised_edges, propagate
 
 BLOCK_BYTES = 2**24
 """Memory of one block of columns, stand-ins included: small enough to be handed out again and again."""
@@ -111,8 +114,7 @@ class PlainPropagation:
     """Â h on one block-diagonal graph, without stand-ins: what FedAvg and Central do with SGC."""
 
     def __init__(self, graph: dgl.DGLGraph) -> None:
-        self.graph = with_self_loops(graph)
-        self.weight = symmetric_weight(self.graph)
+        self.graph, self.weight = normalised_edges(graph)
 
     def __call__(self, h: Matrix) -> Matrix:
         """One propagation, in the form that `FeaturePropagation` would take."""
@@ -123,6 +125,25 @@ class PlainPropagation:
     @cached_property
     def _matrix(self) -> sp.csr_matrix:
         return message_matrix(self.graph, self.weight)
+
+
+def unchanged(h: Tensor) -> Tensor:
+    """No propagation: the features have been propagated already."""
+    return h
+
+
+def plain_seconds(federation: Federation, features: Matrix, hops: int) -> dict[str, float]:
+    """`propagation_seconds_fedavg` and `…_central`: so many propagations, without coupling, of the `features`
+    over the clients' graphs, and of all features over the whole one."""
+    whole, _ = federation.merged()
+    cases = {"fedavg": (federation.graph, features), "central": (whole.graph, as_matrix(whole.features))}
+    seconds = {}
+    for name, (graph, h) in cases.items():
+        step, start = PlainPropagation(graph), time.perf_counter()
+        for _ in range(hops):
+            h = step(h)
+        seconds[f"propagation_seconds_{name}"] = time.perf_counter() - start
+    return seconds
 
 
 def _in_blocks(step: Callable[[Tensor], Tensor], h: Tensor, rows: int) -> Tensor:
@@ -159,9 +180,29 @@ def as_features(matrix: Matrix) -> Tensor:
 
 
 def normalised(features: Matrix) -> Tensor:
-    """Layer-normalised rows and a column of ones, (n, d) → (n, d + 1)."""
+    """Layer-normalised rows, as a network on the whole graph has them with `input_norm`, and for its bias a
+    column of ones; (n, d) → (n, d + 1)."""
     dense = as_dense(features)
     return torch.cat([functional.layer_norm(dense, dense.shape[1:]), torch.ones(len(dense), 1)], dim=1)
+
+
+def folded(parameters: Weights) -> Parameters:
+    """Parameters of a network, its first weight W that of the propagated columns.
+
+    With normalisation diag(gain) W and a row biasᵀ W for the propagated ones: (Ŝ X̂ diag(g) + Ŝ 1 bᵀ) W is
+    what propagating the normalised features gives. With gprgnn γ_l times that for each hop in turn, so
+    that [X, ÂX, …] times it is (Σ_l γ_l Â^l X) W.
+    """
+    parameters = dict(parameters)
+    name = "layers.0.weight" if "layers.0.weight" in parameters else "head.weight"
+    if "norm.gain" in parameters:
+        weight, gain, bias = (parameters.pop(part) for part in (name, "norm.gain", "norm.bias"))
+        parameters[name] = torch.cat([gain.unsqueeze(2) * weight, bias.unsqueeze(1) @ weight], dim=1)
+    if "hops" in parameters:
+        weight, hops = parameters[name], parameters.pop("hops")
+        spread = hops[:, :, None, None] * weight.unsqueeze(1)
+        parameters[name] = spread.reshape(len(weight), -1, weight.shape[-1])
+    return parameters
 
 
 def mixed_hops(

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from fedsub.datasets.limits import NonNegative, Positive, Share, Size
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import Options
+from fedsub.methods.core.server_rules import ServerRule
+from fedsub.methods.feddyn import DynamicRegularisation
+from fedsub.methods.fedopt import AdaptiveServer, FedAdagradOptions, FedAdamOptions
+from fedsub.methods.stacked.architecture import Architecture
+
+DEEP_HOPS = 10
+"""Hops of APPNP, GBP and GPR-GNN in their papers."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +33,14 @@ class FedCogOptions(Options):
     hops: Size = 0
     """Propagations L; 0: the architecture's for sgc, 10 for appnp, gbp and gprgnn."""
     restart: Share = tunable(0.1, linear=(0.05, 0.5))
-    """α of appnp and gbp, and of gprgnn's start."""
+    """α of appnp and gbp, and of gprgnn's γ_l, which start at α (1 − α)^l, the last at (1 − α)^L; the paper
+    gives no start."""
     exponent: Share = 0.5
     """r of gbp."""
     hidden: Size = 0
-    """Width of a hidden layer after the propagation (not for gcn); 0: a linear classifier."""
+    """Width of a hidden layer, with a ReLU, after the propagation (not for gcn); 0: a linear classifier. The
+    update sizes of Table 4 are, to the digit, those of a network d → 100 → C sent both ways by 100 clients;
+    the paper does not say whether a ReLU stands between."""
     wire: Literal["dense", "sparse", "nonzero"] = "dense"
     """How propagated features are sent: all values, the non-zero ones with their columns, or, as Table 4
     counts them, the non-zero ones alone (a receiver could not place these)."""
@@ -54,9 +64,36 @@ class FedCogOptions(Options):
             "(Theorem 2)"
         )
 
+    def kind(self, backbone: str) -> str:
+        """The convolution that runs with the setting's own."""
+        return backbone if self.convolution == "backbone" else self.convolution
+
+    def propagations(self, given: Architecture) -> int:
+        """Number of propagations L."""
+        return self.hops or (given.hops if self.kind(given.backbone) == "sgc" else DEEP_HOPS)
+
+    def after_propagation(self, given: Architecture) -> Architecture:
+        """The network that follows the propagation; with gcn the setting's own."""
+        if self.kind(given.backbone) == "gcn":
+            return replace(given, backbone="gcn")
+        # The input is normalised before it is propagated, its gain and bias belong to the weights.
+        if self.hidden > 0:
+            return replace(given, backbone="mlp", hidden=(self.hidden,), head="linear", input_norm=False)
+        return replace(given, backbone="sgc", hops=0, input_norm=False)
+
+    def rule(self) -> ServerRule:
+        """The rule that `server` names, fresh."""
+        if self.server == "feddyn":
+            return DynamicRegularisation(self.alpha)
+        if self.server == "fedavg":
+            return ServerRule()
+        default = FedAdamOptions() if self.server == "fedadam" else FedAdagradOptions()
+        rate = self.server_learning_rate or default.server_learning_rate
+        return AdaptiveServer(replace(default, server_learning_rate=rate, tau=self.tau or default.tau))
+
     def unused(self, backbone: str) -> Mapping[str, str]:
         """What the convolution and the server's rule leave without effect."""
-        kind = backbone if self.convolution == "backbone" else self.convolution
+        kind = self.kind(backbone)
         idle = {} if self.convolution == "backbone" else {"backbone": "convolution=backbone"}
         if kind not in ("appnp", "gbp", "gprgnn"):
             idle["restart"] = "convolution=appnp, gbp or gprgnn"

@@ -23,17 +23,9 @@ Departures: the paper was read in summaries and in its authors' code (github.com
 d_s, L, the layers and the iteration's steps are that code's for Cora, the one graph on which it is set up for
 this method. In it a client's part of R is weighted by p_k as its loss is, so that λ is divided by about K
 (`parts = "weighted"`, FedLap alone); cross-entropy is taken of softmax outputs (the setting's `outputs =
-"probabilities"`); the iteration runs on I − D̃⁻¹(A + I), which is not symmetric, and its matrix is read as if
-it were (`basis = "reference"`). On Cora the 200 vectors then have a mean roughness uᵀLu of 0.22 with 500
-steps, 0.73 with 200, the true ones 0.042 (`extras`: `roughness`). Which Laplacian FedLap+ has in print was
-not read: here it is the symmetric one, with the eigenvalues of the code's, since only for orthonormal U is
-tr(Wᵀ Λ W) what tr(Sᵀ L S) is for S = U W. True eigenvectors are those that enough steps find; the bytes are
-of `steps`, from a first vector that every client can draw. Of equal eigenvalues the vectors, and of every
-vector the sign, are picked by drawn ones (see `spectrum.chosen_basis`). There are at most as many vectors as
-nodes, and at least as many steps as vectors. At the size of ogbn-arxiv they take minutes: a step of Lanczos'
-iteration holds a vector of 169,343 numbers against up to 420 others, four times the cost of its product with
-the graph, and a restart has 210 steps. Paper and code have node classification alone; links are not
-predicted, since the Laplacian that every client sees holds the edges that would be scored.
+"probabilities"`). Departures in U and Λ are in `methods.fedlap.spectrum`. Paper and code have node
+classification alone; links are not predicted, since the Laplacian that every client sees holds the edges that
+would be scored.
 """
 
 from __future__ import annotations
@@ -146,26 +138,18 @@ class FedLap(FedSGD):
 
     def logits(self, dropout: Dropout | None) -> Tensor:
         """The sum of both parts, (n, C)."""
-        return self._spread(super().logits(dropout)) + self.structure(dropout)
-
-    def _spread(self, h: Tensor) -> Tensor:
-        """The propagations that follow f; (n, width) → (n, width)."""
-        if self.options.network == "decoupled":
-            for _ in range(self.options.hops):
-                h = self.spread_local(h)
-        return h
+        own = super().logits(dropout)
+        for _ in range(self.options.hops if self.options.network == "decoupled" else 0):
+            own = self.spread_local(own)
+        return own + self.structure(dropout)
 
     def structure(self, dropout: Dropout | None) -> Tensor:
         """g(s_v), (n, C)."""
-        g = unprefixed(PREFIX, self.parameters)
-        return self.structure_backbone.forward(self.structure_inputs(), g, dropout)
-
-    def structure_inputs(self) -> Inputs:
-        """s of every node, normalised, for g."""
         s = self.node_features()
         normalised = functional.layer_norm(s, s.shape[1:])
         features = DenseFeatures(normalised, self.inputs.segments, self.device)
-        return replace(self.inputs, features=features, propagated=None)
+        inputs = replace(self.inputs, features=features, propagated=None)
+        return self.structure_backbone.forward(inputs, unprefixed(PREFIX, self.parameters), dropout)
 
     def node_features(self) -> Tensor:
         """s_v, (n, d_s)."""

@@ -1,6 +1,13 @@
 """The smooth end of a graph's spectrum: what FedLap+ keeps of the structure.
 
 L = I − D̃^−½ (A + I) D̃^−½; its eigenvectors with the smallest eigenvalues vary least over the edges.
+
+Which Laplacian FedLap+ has in print was not read: here it is the symmetric one, with the eigenvalues of the
+code's, since only for orthonormal U is tr(Wᵀ Λ W) what tr(Sᵀ L S) is for S = U W. The authors' code iterates
+on I − D̃⁻¹(A + I), which is not symmetric, and reads the matrix as if it were (`basis = "reference"`): on Cora
+200 vectors then have a mean roughness uᵀLu of 0.22 with 500 steps, 0.73 with 200, the true ones 0.042. True
+eigenvectors are those that enough steps find; the bytes are of `steps`, from a first vector that every client
+can draw. There are at most as many vectors as nodes, and at least as many steps as vectors.
 """
 
 from __future__ import annotations

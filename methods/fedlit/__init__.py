@@ -27,15 +27,17 @@ newest means, matched with what it had.
 
 from __future__ import annotations
 
+from functools import partial
+
 import dgl
 import torch
 from torch import Tensor
 
 from fedsub.methods.core.base import FederatedMethod, register, rows_read
 from fedsub.methods.core.channel import Message
-from fedsub.methods.fedlit.channels import channel_sum
-from fedsub.methods.fedlit.clustering import EdgeClustering, align, regroup
-from fedsub.methods.fedlit.layers import Layer, Messages, layers_to_read
+from fedsub.methods.fedlit.channels import channel_sum, linear_sum
+from fedsub.methods.fedlit.clustering import EdgeClustering, align, average_channels, regroup
+from fedsub.methods.fedlit.layers import Layer, Messages, channel_graph, layers_to_read
 from fedsub.methods.fedlit.options import FedLITOptions
 from fedsub.methods.stacked.activation import Dropout, add_bias, trains
 from fedsub.methods.stacked.mixing import for_clients
@@ -48,13 +50,7 @@ from fedsub.methods.stacked.parameters import (
     stack,
     unprefixed,
 )
-from fedsub.methods.stacked.propagation import (
-    mean_weight,
-    propagate,
-    symmetric_weight,
-    use_kernel,
-    with_self_loops,
-)
+from fedsub.methods.stacked.propagation import propagate
 from fedsub.methods.stacked.segments import segment_product
 
 
@@ -165,16 +161,13 @@ class FedLIT(FederatedMethod):
         """Spread the edges over the channels by their types, (m,)."""
         self.kind = self.typed = kind
         self.messages = {}
-        near, far = (
-            self.options.types * end + kind for end in (self.clustering.source, self.clustering.target)
+        options, ends = self.options, (self.clustering.source, self.clustering.target)
+        near, far = ((options.types * end + kind).cpu() for end in ends)
+        mean = self.setting.architecture.backbone == "graphsage"
+        self.graph, weight = channel_graph(
+            near, far, options.types * self.federation.nodes, self.setting.kernel, mean, options.self_loops
         )
-        ends, rows = torch.cat([near, far]).cpu(), self.options.types * self.federation.nodes
-        graph = use_kernel(dgl.graph((ends, ends.roll(len(near))), num_nodes=rows), self.setting.kernel)
-        if self.backbone.architecture.backbone == "graphsage":
-            self.graph, self.edge_weight = graph, mean_weight(graph).to(self.device)
-            return
-        self.graph = with_self_loops(graph) if self.options.self_loops else graph
-        self.edge_weight = symmetric_weight(self.graph).to(self.device)
+        self.edge_weight = weight.to(self.device)
 
     def train_round(self) -> Tensor:
         """One EM step (k-means stands for the first), then the local epochs."""
@@ -192,42 +185,15 @@ class FedLIT(FederatedMethod):
         """Outputs of every node, (n, C); in training NaN where the loss does not read them."""
         if self.typed is not self.kind:
             self.set_types(self.kind)
+        h, last = self.project(), self.inputs.segments
         if self.linear:
-            return self._linear_logits(self.project())
-        layers = self.trained if trains(dropout) else [self.every] * self.layers()
-        h, last = self._embed(dropout, layers), layers[-1]
-        product = segment_product(h, self.parameters["head.weight"], last.segments)
-        return last.among_all(add_bias(product, self.parameters["head.bias"], last.segments))
-
-    def _embed(self, dropout: Dropout | None, layers: list[Layer]) -> Tensor:
-        """The last layer's sum over channels, (r, width) of its r nodes; not of SGC."""
-        h, before = self.project(), self.every
-        for index, layer in enumerate(layers):
-            h = self._layer(h, f"channels.{index}", before, layer, dropout)
-            before = layer
-        return h
-
-    def _linear_logits(self, h: Tensor) -> Tensor:
-        """SGC's (Σ_t Â_t^hops h W_t + b_t) W + b as Σ_t Â_t^hops h (W_t W) + (Σ_t b_t) W + b: C columns of
-        each channel are propagated, not `width`."""
-        parameters, head = self.parameters, self.parameters["head.weight"]
-        summed = self._summed_channels(h, parameters["channels.0.weight"] @ head.unsqueeze(1))
-        bias = (parameters["channels.0.bias"].sum(dim=1, keepdim=True) @ head).squeeze(1)
-        return add_bias(summed, bias + parameters["head.bias"], self.inputs.segments)
-
-    def _summed_channels(self, h: Tensor, weight: Tensor) -> Tensor:
-        """SGC's Σ_t Â_t^hops h W_t, (n, width), of weights (K, T, inner, width)."""
-        spread = self.backbone.propagate(self._propagate, self._product(h, weight))
-        return spread.view(len(h), self.options.types, -1).sum(dim=1)
-
-    def _product(self, h: Tensor, weight: Tensor) -> Tensor:
-        """h W_t of every channel side by side, (n, T·width), of weights (K, T, inner, width)."""
-        return segment_product(h, weight.transpose(1, 2).flatten(2), self.inputs.segments)
-
-    def _propagate(self, h: Tensor) -> Tensor:
-        """Â_t h_t of channels side by side, (n, T·width)."""
-        rows = h.view(self.options.types * len(h), -1)
-        return propagate(self.graph, rows, self.edge_weight).view_as(h)
+            step = partial(propagate, self.graph, weight=self.edge_weight)
+            return linear_sum(h, self.parameters, last, partial(self.backbone.propagate, step))
+        before = self.every
+        for index, layer in enumerate(self.trained if trains(dropout) else [self.every] * self.layers()):
+            h, before = self._layer(h, f"channels.{index}", before, layer, dropout), layer
+        product = segment_product(h, self.parameters["head.weight"], before.segments)
+        return before.among_all(add_bias(product, self.parameters["head.bias"], before.segments))
 
     def _layer(self, h: Tensor, prefix: str, before: Layer, layer: Layer, dropout: Dropout | None) -> Tensor:
         """Σ_t dropout(relu((Â_t h) W_t + b_t)), h of the layer before, (b, width) → (r, width).
@@ -280,15 +246,3 @@ class FedLIT(FederatedMethod):
                 own = self.parameters[name]
                 own.copy_(for_clients(value, own, self.receiving))
         self.centroids = for_clients(answer["centroids"], self.centroids, self.receiving)
-
-
-def average_channels(values: Tensor, match: Tensor, occupied: Tensor, previous: Tensor) -> Tensor:
-    """Mean of the clients' channels of each of the server's types, (T, …).
-
-    `values` (K, T, …) in the clients' order, `match` (K, T), `occupied` (K, T) 0/1 in the server's
-    order; a type that is empty everywhere keeps its `previous` (T, …).
-    """
-    weight = occupied.view(*occupied.shape, *(1,) * (values.dim() - 2))
-    count = weight.sum(dim=0)
-    mean = (regroup(values, match) * weight).sum(dim=0) / count.clamp(min=1)
-    return torch.where(count > 0, mean, previous)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ from torch import Tensor
 from fedsub.methods.compiled.passes import compile_pass
 from fedsub.methods.fedlit.layers import Layer
 from fedsub.methods.stacked import kernels
-from fedsub.methods.stacked.activation import Dropout
-from fedsub.methods.stacked.segments import large_product, segment_product
+from fedsub.methods.stacked.activation import Dropout, add_bias
+from fedsub.methods.stacked.parameters import Weights
+from fedsub.methods.stacked.segments import Segments, large_product, segment_product
 
 LARGE = 3e6
 """From this many floating-point operations of a client's channel on, channels are taken one after another:
@@ -218,3 +220,17 @@ def channel_sum(read: Tensor, weight: Tensor, bias: Tensor, layer: Layer, dropou
     if mask.numel():
         out = out * mask.index_select(0, layer.drawn) * scale
     return out.index_select(0, layer.by_node).view(-1, layer.types, width).sum(dim=1)
+
+
+def linear_sum(
+    h: Tensor, parameters: Weights, segments: Segments, spread: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """SGC's (Σ_t Â_t^hops h W_t + b_t) W + b as Σ_t Â_t^hops h (W_t W) + (Σ_t b_t) W + b, (n, C): C columns
+    of each channel are propagated, not `width`. `spread` propagates (T·n, C)."""
+    head = parameters["head.weight"]
+    weight = parameters["channels.0.weight"] @ head.unsqueeze(1)
+    types, classes = weight.shape[1], weight.shape[3]
+    product = segment_product(h, weight.transpose(1, 2).flatten(2), segments)
+    summed = spread(product.view(-1, classes)).view(len(h), types, classes).sum(dim=1)
+    bias = (parameters["channels.0.bias"].sum(dim=1, keepdim=True) @ head).squeeze(1)
+    return add_bias(summed, bias + parameters["head.bias"], segments)

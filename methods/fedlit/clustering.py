@@ -134,3 +134,15 @@ def regroup(values: Tensor, match: Tensor) -> Tensor:
     """Clients' values (K, T, …) in the server's order of types, by `match` (K, T) → (K, T, …)."""
     inverse = torch.argsort(match, dim=1)
     return values[torch.arange(len(values), device=values.device).unsqueeze(1), inverse]
+
+
+def average_channels(values: Tensor, match: Tensor, occupied: Tensor, previous: Tensor) -> Tensor:
+    """Mean of the clients' channels of each of the server's types, (T, …).
+
+    `values` (K, T, …) in the clients' order, `match` (K, T), `occupied` (K, T) 0/1 in the server's
+    order; a type that is empty everywhere keeps its `previous` (T, …).
+    """
+    weight = occupied.view(*occupied.shape, *(1,) * (values.dim() - 2))
+    count = weight.sum(dim=0)
+    mean = (regroup(values, match) * weight).sum(dim=0) / count.clamp(min=1)
+    return torch.where(count > 0, mean, previous)

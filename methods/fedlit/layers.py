@@ -13,7 +13,13 @@ import torch
 from torch import Tensor
 
 from fedsub.methods.stacked.features import as_feature_tensor
-from fedsub.methods.stacked.propagation import kernel_of
+from fedsub.methods.stacked.propagation import (
+    kernel_of,
+    mean_weight,
+    symmetric_weight,
+    use_kernel,
+    with_self_loops,
+)
 from fedsub.methods.stacked.receptive_field import within
 from fedsub.methods.stacked.segments import Segments, ranks
 from fedsub.methods.stacked.sparse import sparse_product
@@ -70,6 +76,22 @@ def by_channel(sizes: Tensor, types: int) -> Tensor:
     """Where node v in channel t stands once sorted by client, channel and node, (n, T); `sizes` (K,)."""
     first = (types * (sizes.cumsum(0) - sizes)).repeat_interleave(sizes) + ranks(sizes)
     return first.unsqueeze(1) + torch.arange(types) * sizes.repeat_interleave(sizes).unsqueeze(1)
+
+
+def channel_graph(
+    near: Tensor, far: Tensor, nodes: int, kernel: str, mean: bool, self_loops: bool
+) -> tuple[dgl.DGLGraph, Tensor]:
+    """The graph of all channels, of so many nodes, and the weights of Â_t, (edges,).
+
+    `near` and `far`, (m,), are the ends of each undirected edge in its channel; `mean`: GraphSAGE's weights,
+    without loops.
+    """
+    ends = torch.cat([near, far]), torch.cat([far, near])
+    graph = use_kernel(dgl.graph(ends, num_nodes=nodes), kernel)
+    if mean:
+        return graph, mean_weight(graph)
+    graph = with_self_loops(graph) if self_loops else graph
+    return graph, symmetric_weight(graph)
 
 
 def layers_to_read(graph: dgl.DGLGraph, every: Layer, read: Tensor | None, count: int) -> list[Layer]:

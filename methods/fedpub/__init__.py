@@ -17,12 +17,6 @@ logits without the bias. Their proxy graph has no edges between blocks where the
 0.01. Their masked classifier starts at Glorot's values, bias included, unlike that of their FedAvg: worth
 two points on Cora with 20 METIS clients (`classifier`).
 
-Where sparsity comes from, with `reference`: a mask entry of a feature that a client's nodes do not
-have gets no gradient but the weight decay's 1e-6 μ, which Adam blows up to a step of the learning
-rate. After 100 steps at 0.01 the masks of absent features are near zero (Cora, ten overlapping
-clients: 40, 54, 67 and 79 % of entries below 0.3, 0.5, 0.7 and 0.9, where Table 5 prints 29, 42, 57
-and 75); without weight decay it is 0, 0, 4 and 18 %.
-
 A client that is absent in a round keeps weights and masks and is in no average; it comes back to the average
 that the server made for it last, as with the code's `--frac`. One that has not taken part yet begins with
 the common start, where the code gives it the plain mean of the last round's models. Figures of the masks are
@@ -159,19 +153,15 @@ class FedPub(FederatedMethod):
         """Each client's average by similarity of what was sent, of an absent client the one made for it last.
         An entry comes with an answer if the client keeps it and somebody sent it."""
         models, kept = {name: sent[name] for name in self.received}, unprefixed("kept", sent)
-        if not self.channel.everyone:
-            kept = self._heard(kept, True)
+        kept = self._heard(kept, True)
         self.similarity = self.compare(sent, models)
         if self.similarity is None and not kept:
             return super().aggregate(models)
         matrix = self.weights.unsqueeze(0)
         if self.similarity is not None:
             explicit = self.options.community == "explicit"
-            matrix = mixing_matrix(self.similarity, self.options.tau, explicit)
-            if not self.channel.everyone:
-                matrix = matrix * self.present
-                total = matrix.sum(dim=1, keepdim=True)
-                matrix = matrix / total.clamp(min=torch.finfo(matrix.dtype).tiny)
+            present = None if self.channel.everyone else self.present
+            matrix = mixing_matrix(self.similarity, self.options.tau, explicit, present)
         mixed, answered = mix_kept(matrix, models, kept)
         if len(matrix) > 1:
             mixed = {
@@ -182,6 +172,8 @@ class FedPub(FederatedMethod):
 
     def _heard(self, sent: Parameters, unheard: bool) -> Parameters:
         """What each client sent last, (K, …); of one that never sent any `unheard`."""
+        if self.channel.everyone:
+            return sent
         for name, new in sent.items():
             old = self.heard.get(name, torch.full_like(new, unheard))
             self.heard[name] = for_clients(new, old, self.present)
@@ -210,10 +202,7 @@ class FedPub(FederatedMethod):
             return cosine(gram(models.values()))
         if kind == "gradient":
             return cosine(gram(value - self.received[name] for name, value in models.items()))
-        embedding = {"embedding": sent["embedding"]}
-        return cosine(
-            gram((self._heard(embedding, False) if not self.channel.everyone else embedding).values())
-        )
+        return cosine(gram(self._heard({"embedding": sent["embedding"]}, False).values()))
 
     def functional_embedding(self) -> Tensor:
         """h̃, (K, hidden)."""

@@ -1,4 +1,10 @@
-"""FED-PUB's pruning: which parameters a client keeps, and what the others' absence saves."""
+"""FED-PUB's pruning: which parameters a client keeps, and what the others' absence saves.
+
+Where sparsity comes from, with `regularizer=reference`: a mask entry of a feature that a client's nodes do
+not have gets no gradient but the weight decay's 1e-6 μ, which Adam blows up to a step of the learning rate.
+After 100 steps at 0.01 the masks of absent features are near zero (Cora, ten overlapping clients: 40, 54, 67
+and 79 % of entries below 0.3, 0.5, 0.7 and 0.9, where Table 5 prints 29, 42, 57 and 75).
+"""
 
 from __future__ import annotations
 

@@ -11,14 +11,18 @@ COMMUNITY = 0.5
 """Similarity above which two clients form an explicit community (Baek et al., appendix C.8)."""
 
 
-def mixing_matrix(similarity: Tensor, tau: float, explicit: bool) -> Tensor:
+def mixing_matrix(similarity: Tensor, tau: float, explicit: bool, present: Tensor | None = None) -> Tensor:
     """α of eq. (3), rows softmax(τ S); (K, K) float32. `explicit` leaves out those outside the
-    community, never the client itself."""
+    community, never the client itself. `present`, (K,) bool: the others weigh nothing; None: all are."""
     logits = tau * similarity
     if explicit:
         own = torch.eye(len(similarity), dtype=torch.bool, device=similarity.device)
         logits = logits.masked_fill((similarity <= COMMUNITY) & ~own, -torch.inf)
-    return logits.softmax(dim=1).float()
+    matrix = logits.softmax(dim=1).float()
+    if present is None:
+        return matrix
+    matrix = matrix * present
+    return matrix / matrix.sum(dim=1, keepdim=True).clamp(min=torch.finfo(matrix.dtype).tiny)
 
 
 def class_shares(labels: Tensor, client: Tensor, clients: int, classes: int) -> Tensor:

@@ -12,18 +12,10 @@ Jacobians (algorithms 1 and 2). Version b: nobody does; clients build their rows
 
 Departures: Ā takes its last power alone by default, as the reference code does; `beta=all` weighs every
 power 1/L (the paper leaves the β open). Where the rows of version b for all labelled and evaluated nodes
-would exceed `rows_limit_gb`, Ā g(S) is propagated, which equals them; what algorithm 3 would send is
-counted all the same. There a node's row of a product is empty, and not counted, where the node has no
-neighbour at the sender; the paper counts whole matrices. Zeros of the Jacobians by S are not counted either
-(appendix L.2). Bytes are those of training: rows for evaluation are not counted. Pruned, a client's own
-products and the first power, which nobody sends, stay whole, and entries count with their places. Hop2Vec
-keeps g (table 4 gives its layers, eq. 23 has none: `transform=none`). Every graphlet orbit is standardised
-over the nodes; the paper states no scale. Of six this one has the highest validation accuracy
-(`fedstruct-1`, 10 clients, 5 seeds; tried apart, no records) on Cora, 72.6, and on CiteSeer, 66.4; by the
-largest 72.1 and 65.9, log standardised 71.4 and 65.4, raw 71.2 and 65.2, share of the row 71.2 and 65.2,
-log 70.1 and 65.2. Clients' mean gradients are weighted by the schedule: eq. (8), 1/|labelled| for every
-labelled node, is `training-nodes`; the reference code and the protocols `fedstruct-…` weigh by all nodes of
-a client, `nodes`.
+would exceed `rows_limit_gb`, Ā g(S) is propagated, which equals them. Hop2Vec keeps g (table 4 gives its
+layers, eq. 23 has none: `transform=none`). Clients' mean gradients are weighted by the schedule: eq. (8),
+1/|labelled| for every labelled node, is `training-nodes`; the reference code and the protocols `fedstruct-…`
+weigh by all nodes of a client, `nodes`. `methods.fedstruct.bytes` says which bytes count.
 
 A client that is absent in a round adds no gradient in it, as in FedSGD. Its nodes stay in Ā, which is known
 before the first round, and their structure features stay with whoever propagates them.
@@ -42,21 +34,17 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from fedsub.datasets.errors import UserError
-from fedsub.datasets.federation import Federation, as_graph
+from fedsub.datasets.federation import as_graph
 from fedsub.methods.core.base import register
 from fedsub.methods.core.channel import Message
 from fedsub.methods.core.setting import Setting, with_backbone
 from fedsub.methods.core.tasks import NodeClassification
 from fedsub.methods.fedsgd import FedSGD
 from fedsub.methods.fedstruct.bytes import Traffic
+from fedsub.methods.fedstruct.features import structure_features
 from fedsub.methods.fedstruct.options import FedStructOptions
-from fedsub.methods.fedstruct.rows import (
-    acquisition_bytes,
-    combined_rows,
-    hop_weights,
-    pruned_blocks,
-    pruned_rows,
-)
+from fedsub.methods.fedstruct.powers import behind_last_edge, combined, hop_weights
+from fedsub.methods.fedstruct.rows import acquire
 from fedsub.methods.stacked.activation import Dropout, trains
 from fedsub.methods.stacked.architecture import NETWORKS, Architecture
 from fedsub.methods.stacked.backbones import Backbone, make_backbone
@@ -64,11 +52,7 @@ from fedsub.methods.stacked.features import DenseFeatures
 from fedsub.methods.stacked.inputs import Inputs
 from fedsub.methods.stacked.parameters import Parameters, prefixed, stack, unprefixed
 from fedsub.methods.stacked.propagation import mean_weight, propagate, use_kernel, with_self_loops
-from fedsub.methods.structure.degree import one_hot_degrees
 from fedsub.methods.structure.global_graph import global_graph
-from fedsub.methods.structure.graphlets import graphlet_degrees, standardised
-from fedsub.methods.structure.hop2vec import random_start
-from fedsub.methods.structure.node2vec import Node2VecSettings, node2vec
 
 
 @register(
@@ -147,8 +131,7 @@ class FedStruct(FedSGD):
         """Client features for f; besides, everything that the structure part reads."""
         federation = self.federation
         self.adjacency, row = global_graph(federation)
-        self.position = row.to(self.device)
-        nodes = self.adjacency.shape[0]
+        self.position, nodes = row.to(self.device), self.adjacency.shape[0]
         if self.options.version == "b" and nodes < federation.nodes:
             raise UserError("FedStruct's version b needs clients that share no node: use version=a")
         self.owner = np.zeros(nodes, dtype=np.int64)
@@ -157,8 +140,10 @@ class FedStruct(FedSGD):
             owned = self.owner[:, np.newaxis] == np.arange(federation.clients)
             self.owned = torch.from_numpy(owned.astype(np.float32)).to(self.device)
         self._prepare_graphs()
-        self.structure_backbone: Backbone = make_backbone(self._network(self.options.structure_hidden))
-        self.features = self._structure_features()
+        self.structure_backbone = make_backbone(self._network(self.options.structure_hidden))
+        self.features = structure_features(
+            self.adjacency, self.options, self.task.width, self.generator, self.setting.seed
+        )
         self.structure_inputs = self.structure_backbone.prepare(
             self.global_graph, self.features, torch.tensor([nodes]), self.task.width, self.device
         )
@@ -176,65 +161,25 @@ class FedStruct(FedSGD):
         self.spread_local = partial(propagate, local, weight=local_weight.to(self.device))
         self.structure_weights = hop_weights(self.options.beta, self.options.structure_hops)
         self.local_weights = hop_weights(self.options.beta, self.options.hops)
-        self.extras["propagated"] = 1.0
         if self.options.version == "b":
             self._acquire_rows()
 
     def _acquire_rows(self) -> None:
         """Version b: algorithm 3 for every node with a role."""
-        federation, options = self.federation, self.options
-        if options.pruning and options.pruning_of == "rows":
-            kept, self.acquired = pruned_rows(
-                self.adjacency, self.owner, self.structure_weights, options.pruning
-            )
-            entries = kept.tocoo()
-            graph = use_kernel(as_graph(entries.T), self.setting.kernel)
-            weight = torch.from_numpy(entries.data).to(self.device)
-            self.spread_global = partial(propagate, graph, weight=weight)
-            self.structure_weights = np.ones(1, dtype=np.float32)
-            self.extras["propagated"] = 0.0
-            return
+        federation = self.federation
         self.used = (federation.train | federation.validation | federation.test).nonzero().squeeze(1)
-        size = 4 * len(self.used) * len(self.owner) / 2**30
-        rows = self.position.cpu()[self.used].numpy()
-        if options.pruning:
-            if size > options.rows_limit_gb:
-                raise UserError(
-                    f"FedStruct's pruned rows take {size:.1f} GB: raise rows_limit_gb or take pruning_of=rows"
-                )
-            held, self.acquired = pruned_blocks(
-                self.adjacency, self.owner, rows, self.structure_weights, options.pruning
-            )
-        else:
-            self.acquired = acquisition_bytes(self.adjacency, self.owner, options.structure_hops)
-            if size > options.rows_limit_gb:
-                return
-            held = combined_rows(self.adjacency, self.owner, rows, self.structure_weights)
-        self.rows = held.to(self.device)
-        self.train_rows = self.rows[federation.train[self.used].to(self.device)]
-        self.extras["propagated"] = 0.0
-
-    def _structure_features(self) -> Tensor:
-        """S of every node of the global graph, (m, d_s); for Hop2Vec its start."""
-        options = self.options
-        if options.features == "h2v":
-            width = self.task.width if options.transform == "none" else options.structure_width
-            return random_start(len(self.owner), width, self.generator)
-        if options.features == "deg":
-            return torch.from_numpy(one_hot_degrees(self.adjacency, options.structure_width))
-        if options.features == "gdv":
-            return torch.from_numpy(standardised(graphlet_degrees(self.adjacency, options.orbits)))
-        settings = Node2VecSettings(
-            width=options.structure_width,
-            walk_length=options.walk_length,
-            context=options.context,
-            walks=options.walks,
-            p=options.return_parameter,
-            q=options.in_out_parameter,
-            negatives=options.negatives,
-            epochs=options.walk_epochs,
-        )
-        return torch.from_numpy(node2vec(self.adjacency, settings, self.setting.seed))
+        rows, weights = self.position.cpu()[self.used].numpy(), self.structure_weights
+        held, self.acquired = acquire(self.adjacency, self.owner, rows, weights, self.options)
+        if held is None:
+            return
+        if isinstance(held, Tensor):
+            self.rows = held.to(self.device)
+            self.train_rows = self.rows[federation.train[self.used].to(self.device)]
+            return
+        entries = held.tocoo()
+        graph = use_kernel(as_graph(entries.T), self.setting.kernel)
+        self.spread_global = partial(propagate, graph, weight=torch.from_numpy(entries.data).to(self.device))
+        self.structure_weights = np.ones(1, dtype=np.float32)
 
     def initial_parameters(self) -> Parameters:
         """f's and g's parameters, and Hop2Vec's S; each with a leading axis of length 1."""
@@ -257,12 +202,12 @@ class FedStruct(FedSGD):
         structure = self._structure(dropout)
         if self.options.network == "graphsage":
             return own + structure[self.position]
-        own = _combine(own, self.spread_local, self.local_weights)
+        own = combined(own, self.spread_local, self.local_weights)
         if self.options.private:
             structure = self._kept_apart(structure)
         if self.rows is None:
-            combined = _combine(structure, self.spread_global, self.structure_weights)[self.position]
-            return own + self._summed(combined)
+            spread = combined(structure, self.spread_global, self.structure_weights)
+            return own + self._summed(spread[self.position])
         if not trains(dropout):
             return own.index_add(0, self.used.to(self.device), self._summed(self.rows @ structure))
         return own.index_add(0, self.task.train, self._summed(self.train_rows @ structure))
@@ -272,11 +217,11 @@ class FedStruct(FedSGD):
         the clients' sums over their own nodes, eq. (49)."""
         return (self.owned.unsqueeze(2) * structure.unsqueeze(1)).flatten(1)
 
-    def _summed(self, combined: Tensor) -> Tensor:
+    def _summed(self, spread: Tensor) -> Tensor:
         """A client's prediction from the sums that it was sent, (r, K·C) → (r, C); else as it is."""
         if not self.options.private:
-            return combined
-        return combined.view(len(combined), self.federation.clients, -1).sum(dim=1)
+            return spread
+        return spread.view(len(spread), self.federation.clients, -1).sum(dim=1)
 
     def _structure(self, dropout: Dropout | None) -> Tensor:
         """g(S), (m, C), before propagation."""
@@ -303,22 +248,3 @@ class FedStruct(FedSGD):
         answer = super().aggregate(sent)
         whole = self.options.version == "b" and not self.options.private
         return {name: value for name, value in answer.items() if whole or name != "hop2vec"}
-
-
-def behind_last_edge(federation: Federation) -> Tensor:
-    """Nodes that come after their client's last node with an edge in the client's own graph, (n,) bool."""
-    connected = (federation.graph.in_degrees() > 0).nonzero().squeeze(1)
-    last = torch.full((federation.clients,), -1)
-    last.scatter_reduce_(0, federation.client[connected], connected, "amax")
-    return torch.arange(federation.nodes) > last[federation.client]
-
-
-def _combine(h: Tensor, spread: partial[Tensor], weights: np.ndarray) -> Tensor:
-    """Σ_l β_l Â^l h without ever forming Â^l; (m, width) → (m, width)."""
-    total = None
-    for weight in weights:
-        h = spread(h)
-        if weight:
-            term = h if weight == 1 else h * float(weight)
-            total = term if total is None else total + term
-    return h if total is None else total

@@ -1,6 +1,11 @@
 """What FedStruct sends beside gradients and parameters, by its algorithms 1, 2, 4 and 5 and appendix L.1.
 
-The simulation needs none of it: what is sent is the shape."""
+The simulation needs none of it: what is sent is the shape. A node's row of a product is empty, and not
+counted, where the node has no neighbour at the sender; the paper counts whole matrices. Zeros of the
+Jacobians by S are not counted either (appendix L.2), nor rows for evaluation. Pruned, a client's own products
+and the first power, which nobody sends, stay whole, and entries count with their places. What is propagated
+for want of memory is counted as algorithm 3 would send it.
+"""
 
 from __future__ import annotations
 

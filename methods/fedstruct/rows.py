@@ -14,21 +14,14 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from fedsub.datasets.errors import UserError
 from fedsub.datasets.graph import as_feature_tensor
 from fedsub.methods.core.sizes import FLOAT, INDEX
 from fedsub.methods.fedstruct.kernels import count_bits, keep_largest, spread_bits
+from fedsub.methods.fedstruct.options import FedStructOptions
 
 BLOCK = 512
 """Columns, or rows, handled at once."""
-
-
-def hop_weights(kind: str, hops: int) -> np.ndarray:
-    """β_1…β_hops, (hops,): `last` puts 1 on the last power, as the reference code does, `all` 1/hops on
-    each. Raises ValueError for fewer than one hop."""
-    if hops < 1:
-        raise ValueError(f"a combined adjacency needs at least one hop, not {hops}")
-    weights = np.full(hops, 1 / hops) if kind == "all" else np.eye(hops)[-1]
-    return weights.astype(np.float32)
 
 
 def with_loops(adjacency: sp.csr_matrix) -> sp.csr_matrix:
@@ -79,6 +72,33 @@ class Exchange:
         keys, first = np.unique(key[order], return_index=True)
         parts = np.split(pairs[order], first[1:])
         return [(int(k) // clients, part) for k, part in zip(keys, parts, strict=True)] if len(keys) else []
+
+
+def acquire(
+    adjacency: sp.csr_matrix,
+    client: np.ndarray,
+    rows: np.ndarray,
+    weights: np.ndarray,
+    options: FedStructOptions,
+) -> tuple[Tensor | sp.csr_matrix | None, int]:
+    """What clients hold of Ā after algorithm 3, and the bytes that crossed between them.
+
+    That is its `rows`, (len(rows), n), or with `pruning_of=rows` all of it, sparse; None where its rows would
+    exceed `rows_limit_gb`. Raises UserError where they do and are pruned.
+    """
+    if options.pruning and options.pruning_of == "rows":
+        return pruned_rows(adjacency, client, weights, options.pruning)
+    size = 4 * len(rows) * len(client) / 2**30
+    if options.pruning:
+        if size > options.rows_limit_gb:
+            raise UserError(
+                f"FedStruct's pruned rows take {size:.1f} GB: raise rows_limit_gb or take pruning_of=rows"
+            )
+        return pruned_blocks(adjacency, client, rows, weights, options.pruning)
+    sent_bytes = acquisition_bytes(adjacency, client, options.structure_hops)
+    if size > options.rows_limit_gb:
+        return None, sent_bytes
+    return combined_rows(adjacency, client, rows, weights), sent_bytes
 
 
 def combined_rows(

@@ -31,9 +31,7 @@ class GPRGNN(MLP):
         return (*super().head, "head.pagerank")
 
     def initial(self, width: int, classes: int, generator: torch.Generator) -> Parameters:
-        alpha, hops = self.architecture.gpr_alpha, self.architecture.gpr_hops
-        weights = alpha * (1 - alpha) ** torch.arange(hops + 1.0)
-        weights[-1] = (1 - alpha) ** hops
+        weights = start_of_hops(self.architecture.gpr_alpha, self.architecture.gpr_hops)
         return super().initial(width, classes, generator) | {"head.pagerank": weights}
 
     def classify(self, inputs: Inputs, embedding: Tensor, parameters: Weights) -> Tensor:
@@ -44,6 +42,13 @@ class GPRGNN(MLP):
             h = inputs.convolution(h)
             out = out + weights[:, hop : hop + 1] * h
         return out
+
+
+def start_of_hops(alpha: float, hops: int) -> Tensor:
+    """α (1 − α)^k of k = 0…hops − 1, then (1 − α)^hops; (hops + 1,)."""
+    weights = alpha * (1 - alpha) ** torch.arange(hops + 1.0)
+    weights[-1] = (1 - alpha) ** hops
+    return weights
 
 
 network = GPRGNN

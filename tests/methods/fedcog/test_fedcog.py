@@ -165,7 +165,7 @@ def test_lnnc_joins_the_smallest_angle() -> None:
 def test_features_once_propagated(convolution: str, sparse: bool) -> None:
     federation = small_federation(clients=4, nodes=80, sparse=sparse)
     method = built(federation, convolution=convolution, hops=3, exponent=0.3, restart=0.2)
-    matrix = whole_graph(method.protected.federation, 0.3 if convolution == "gbp" else 0.5)
+    matrix = whole_graph(connect(federation).federation, 0.3 if convolution == "gbp" else 0.5)
     x = as_scipy(federation.features).toarray()
     hops = [x]
     for _ in range(3):

@@ -15,8 +15,14 @@ from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.setting import Setting, make_setting
 from fedsub.methods.core.training import end_round, start_round, train
-from fedsub.methods.fedlit import FedLIT, average_channels
-from fedsub.methods.fedlit.clustering import EdgeClustering, align, greedy_match, regroup
+from fedsub.methods.fedlit import FedLIT
+from fedsub.methods.fedlit.clustering import (
+    EdgeClustering,
+    align,
+    average_channels,
+    greedy_match,
+    regroup,
+)
 from fedsub.methods.stacked.segments import Segments
 from tests.methods.federations import SPLIT, small_dataset, small_federation
 

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsub.methods.fedstruct.kernels import keep_largest
+from fedsub.methods.fedstruct.powers import hop_weights
 from fedsub.methods.fedstruct.rows import (
     Exchange,
     acquisition_bytes,
     combined_rows,
-    hop_weights,
     largest_per_row,
     pruned_blocks,
     pruned_rows,
@@ -199,8 +199,6 @@ def test_reachable_pairs_are_the_entries_of_the_rows() -> None:
 def test_hop_weights_sum_to_one() -> None:
     assert hop_weights("last", 3).tolist() == [0, 0, 1]
     assert hop_weights("all", 4).tolist() == [0.25] * 4
-    with pytest.raises(ValueError, match="at least one hop"):
-        hop_weights("last", 0)
 
 
 @pytest.mark.parametrize("keep", [1, 3, 4, 5, 9, 40])
