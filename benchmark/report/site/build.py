@@ -22,14 +22,7 @@ from fedsub.benchmark.analysis.public_code import TOLERANCE
 from fedsub.benchmark.machine import ROOT, commit, git
 from fedsub.benchmark.report.site import check, leaderboard, method, papers
 from fedsub.benchmark.report.site.charts import strip
-from fedsub.benchmark.report.site.data import (
-    Facts,
-    Page,
-    block_address,
-    method_address,
-    method_name,
-    slug,
-)
+from fedsub.benchmark.report.site.data import Facts, Page, block_address, method_address, method_name, slug
 from fedsub.benchmark.report.wording import block_title, graph_title
 from fedsub.benchmark.report.writing import write_page
 from fedsub.benchmark.spec import catalog

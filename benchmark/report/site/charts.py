@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-WIDTH, HEIGHT = 420, 260
-LEFT, RIGHT, TOP, BOTTOM = 40, 96, 10, 36
-LETTER = 6.5
+WIDTH, HEIGHT = 420, 270
+LEFT, RIGHT, TOP, BOTTOM = 40, 96, 20, 36
+LETTER = 7.2
+LETTERS = 27
+"""Of a name in a scatter, at most; the whole is in the mark's title."""
 LABELS = 6
 """Names in a drawing, at most."""
 _SPAN = 0.04
@@ -68,7 +70,12 @@ def scatter(points: Sequence[Point], x_title: str, y_title: str, said: str) -> M
         return round(TOP + (top - value) / (top - bottom) * (HEIGHT - TOP - BOTTOM), 1)
 
     powers = range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)
-    ticks = [(x(10.0**power), f"{10.0**power:g}") for power in powers if least <= 10.0**power <= most]
+    marks = [10.0**power for power in powers if least <= 10.0**power <= most]
+    if len(marks) < 2:
+        marks = [
+            part for power in powers for each in (1, 2, 5) if least <= (part := each * 10.0**power) <= most
+        ]
+    ticks = [(x(mark), f"{mark:g}") for mark in marks]
     if len(some) < len(points):
         ticks.insert(0, (LEFT, "0"))
     parts = [*_frame(ticks, [(y(tick), f"{tick:g}") for tick in _ticks(bottom, top)], x_title, y_title, said)]
@@ -80,7 +87,13 @@ def scatter(points: Sequence[Point], x_title: str, y_title: str, said: str) -> M
     for point in points:
         mark = Markup('<circle class="{}" cx="{}" cy="{}" r="4"><title>{}</title></circle>')
         parts.append(mark.format("dot best" if point.is_front else "dot", x(point.x), y(point.y), point.told))
-    named = [(x(point.x) + 7, y(point.y), point.name, "best") for point in front[-LABELS:]]
+    named = []
+    for point in front[-LABELS:]:
+        name = point.name if len(point.name) <= LETTERS else f"{point.name[: LETTERS - 1]}…"
+        # A name that would leave the drawing stands before its point.
+        is_left = x(point.x) + 7 + LETTER * len(name) > WIDTH
+        place, kind = (x(point.x) - 7, "best end") if is_left else (x(point.x) + 7, "best")
+        named.append((place, y(point.y), name, kind))
     parts += _names(named)
     return Markup("").join([*parts, Markup("</svg>")])
 
@@ -155,7 +168,7 @@ def _frame(
         )
     middle = (LEFT + WIDTH - RIGHT) / 2
     parts.append(Markup('<text x="{}" y="{}" class="mid">{}</text>').format(middle, HEIGHT - 4, x_title))
-    parts.append(Markup('<text x="2" y="{}" class="faint">{}</text>').format(TOP + 2, y_title))
+    parts.append(Markup('<text x="2" y="{}" class="faint">{}</text>').format(TOP - 9, y_title))
     return parts
 
 
@@ -164,10 +177,11 @@ def _names(named: Sequence[tuple[float, float, str, str]]) -> list[Markup]:
     parts: list[Markup] = []
     taken: list[tuple[float, float, float]] = []
     for x, y, name, kind in sorted(named, key=lambda item: item[1]):
-        place, end = y + 4, x + LETTER * len(name)
-        while any(abs(place - other) < 12 and x < right and left < end for other, left, right in taken):
+        start = x - LETTER * len(name) if kind.endswith(" end") else x
+        place, end = y + 4, start + LETTER * len(name)
+        while any(abs(place - other) < 12 and start < right and left < end for other, left, right in taken):
             place += 3
-        taken.append((place, x, end))
+        taken.append((place, start, end))
         text = Markup('<text x="{}" y="{}" class="{}">{}</text>')
         parts.append(text.format(x, round(place, 1), kind, name))
     return parts

@@ -10,14 +10,7 @@ from fedsub.benchmark.analysis.metrics import heading_of
 from fedsub.benchmark.analysis.scores import Block
 from fedsub.benchmark.analysis.standing import BUDGETS, Contender, front, gains_of
 from fedsub.benchmark.report.site.charts import Point, scatter
-from fedsub.benchmark.report.site.data import (
-    Facts,
-    Page,
-    block_address,
-    choices,
-    named,
-    slug,
-)
+from fedsub.benchmark.report.site.data import Facts, Page, block_address, choices, named, slug
 from fedsub.benchmark.report.wording import block_title, graph_title, scheme_title
 
 BUDGET_TITLES = dict(
@@ -105,13 +98,7 @@ def _drawn(rows: Sequence[tuple[str, Contender]]) -> dict[str, Any]:
     for cost, unit in (("megabytes", "MB"), ("seconds", "s")):
         best = {id(each) for each in front([each for _, each in rows], cost)}
         points = [
-            Point(
-                name,
-                spent,
-                each.score.mean,
-                _told(name, spent, unit, each),
-                id(each) in best,
-            )
+            Point(name, spent, each.score.mean, _told(name, spent, unit, each), id(each) in best)
             for name, each in rows
             if each.is_ranked and (spent := getattr(each, cost)) is not None
         ]

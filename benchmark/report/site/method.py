@@ -10,13 +10,7 @@ from fedsub.benchmark.analysis.headline import EVERY
 from fedsub.benchmark.analysis.metrics import with_spread
 from fedsub.benchmark.analysis.standing import LOCAL
 from fedsub.benchmark.report.site.charts import Line, lines
-from fedsub.benchmark.report.site.data import (
-    Facts,
-    Page,
-    block_address,
-    method_name,
-    slug,
-)
+from fedsub.benchmark.report.site.data import Facts, Page, block_address, method_name, slug
 from fedsub.benchmark.report.wording import block_title, graph_title, scheme_title
 from fedsub.benchmark.spec import catalog
 from fedsub.datasets.catalogue import REGISTRY

@@ -129,6 +129,35 @@ def test_a_view_is_no_wider_than_a_telephone(chromium: Any, index: Path, view: s
     window.close()
 
 
+@pytest.mark.parametrize("view", [*VIEWS, "check/fedstruct/1", "cost/cora/metis/20/topfgl-3"])
+def test_print_clips_nothing(chromium: Any, index: Path, view: str) -> None:
+    # A4 across, less its margins, is 1047 wide.
+    window = Window(chromium, index, view, 1047)
+    window.page.emulate_media(media="print")
+    window.page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true; })")
+    rights = "all => all.map(each => each.getBoundingClientRect().right)"
+    assert max(window.page.locator("main *").evaluate_all(rights)) <= 1047
+    # Chromium leaves buttons out of a heading that it repeats on the next page.
+    assert (
+        window.page.locator("thead button").evaluate_all(
+            "all => all.filter(each => getComputedStyle(each).display !== 'contents')"
+        )
+        == []
+    )
+    window.close()
+
+
+def test_the_names_in_a_drawing_lie_within_it(window: Window) -> None:
+    window.open("cost/cora/metis/20/topfgl-3")
+    for drawing in window.page.locator("#view svg.chart").all():
+        box = drawing.bounding_box()
+        named = [text.bounding_box() for text in drawing.locator("text").all()]
+        assert len(named) > 4
+        assert min(text["x"] for text in named) >= box["x"]
+        assert max(text["x"] + text["width"] for text in named) <= box["x"] + box["width"]
+    assert "FedGTA (network=gamlp)" in window.page.locator("#view figure text.end.best").all_text_contents()
+
+
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_serious(chromium: Any, index: Path, view: str, scheme: str) -> None:
