@@ -11,9 +11,6 @@ along the Stoer–Wagner minimum cut of a complete graph: GCFL weighs its edges 
 largest distance minus the distance). Clients of one cluster average their weights by p_k. As in the
 authors' code, GCFL+ forgets all gradient norms when it splits, so that it splits one cluster at a time.
 
-Norms, means and cosines all follow from the inner products of the Δ_k: a round costs one product
-(K, P) × (P, K) more than FedAvg.
-
 The thresholds ε₁ = 0.05, ε₂ = 0.1 have the scale of the authors' networks and schedule. With FED-PUB's
 (Adam at 0.01, 200,000 parameters) ‖mean Δ‖ falls from 2.2 to 0.4 in 100 rounds on Cora and never
 reaches 0.05, with 0.001 from 0.22 to 0.09: there GCFL is FedAvg (Cora, METIS, 10 clients: 66.5).

@@ -31,9 +31,8 @@ those of classes: it predicts no links.
 
 X̃ W = X W₀ + Ā(X W₁ + Ā(…)) is computed without X̃, from one product of X with the weights of all networks,
 which lie side by side. B holds the squares of the clients' sizes, padded to the largest; R is made row by row
-(`messages.py`). In a step of training z₃ is computed for the training nodes alone, of which its loss is. M
-needs all pairs in every step. With the 20 clients of ogbn-arxiv these are 1.4 · 10⁹ pairs of 40 classes, so
-that a round of the second step has some 10¹² multiplications: minutes on one core.
+(`messages.py`). In a step of training z₃ is computed for the training nodes alone, of which its loss is; M
+needs all pairs.
 """
 
 from __future__ import annotations
@@ -170,12 +169,8 @@ class AdaFGL(FederatedMethod):
                     own.copy_(for_clients(value, own, self.present))
             self.channel.once(*[each[:1] for each in self.kept.values()] * int(self.present.sum()))
         self.extras["homophily"] = float(self.homophily.mean())
-        self.prior = self._extract()
-
-    def _extract(self) -> Tensor:
-        """P of the models as they are, (n, C)."""
         with torch.no_grad():
-            return super().logits(None).softmax(dim=1)
+            self.prior = super().logits(None).softmax(dim=1)
 
     @property
     def personal(self) -> Personal | None:

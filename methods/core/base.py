@@ -31,13 +31,7 @@ from fedsub.methods.stacked.architecture import Architecture, runs_with
 from fedsub.methods.stacked.backbones import Backbone, make_backbone
 from fedsub.methods.stacked.inputs import Inputs
 from fedsub.methods.stacked.mixing import for_clients, weighted_mean
-from fedsub.methods.stacked.parameters import (
-    Parameters,
-    begins_with,
-    check_begins,
-    check_stacked,
-    stack,
-)
+from fedsub.methods.stacked.parameters import Parameters, begins_with, check_parameters, stack
 from fedsub.methods.stacked.propagation import use_kernel
 
 BOTH_TASKS = (tasks.NodeClassification.name, tasks.LinkPrediction.name)
@@ -191,14 +185,14 @@ class FederatedMethod:
         self.inputs = self.make_inputs()
         self.dropout = Dropout(self.setting.architecture.dropout, self.setting.seed, self.device)
         self.parameters = self.initial_parameters()
-        check_stacked(self.info.name, self.parameters, self.shared(), federation.clients)
-        check_begins(self.info.name, self.parameters, self.unshared)
+        check_parameters(self.info.name, self.parameters, self.shared(), self.unshared, federation.clients)
         self.optimiser = client_optimiser(self, list(self.parameters.values()))
         self.shares = _shares(self).to(self.device)
         begin_round(self, 1)
         self.received = {name: self.parameters[name].detach()[:1].clone() for name in self.shared()}
         self.channel.models = frozenset(self.received)
-        self.channel.check_sends()
+        # What an uplink changes are models.
+        self.channel.refuse(not self.received)
 
     def _prepare_rounds(self) -> None:
         """Who takes part when, and what becomes of messages. Raises UserError where the method cannot."""
@@ -209,13 +203,9 @@ class FederatedMethod:
                 f"{self.info.name} needs every client in every round, because {self.info.needs_everyone}: "
                 "leave participation, stragglers and leavers out"
             )
-        self.attendance = (
-            Attendance.draw(schedule, clients, self.setting.seed)
-            if partial
-            else Attendance.full(schedule, clients)
-        )
-        uplink = Uplink.of(schedule, self.setting.seed)
-        self.channel = Channel(clients, uplink)
+        attended = schedule if partial else schedule.attended_by_all()
+        self.attendance = Attendance.draw(attended, clients, self.setting.seed)
+        self.channel = Channel(clients, Uplink.of(schedule, self.setting.seed))
         self.channel.everyone = not partial
         if schedule.privacy_noise:
             check_accountant()

@@ -117,14 +117,6 @@ class Channel:
         self.refuse(self.private and bool(tensors))
         self.bytes_once += size_of(*tensors)
 
-    def check_sends(self) -> None:
-        """Raises UserError where the uplink changes models and the method shares none."""
-        self.refuse(self.uplink is not None and not self.models)
-
-    def check_encoded(self) -> None:
-        """After a round: raises UserError where the uplink changes models and none was sent as such."""
-        self.refuse(self.uplink is not None and not self.encoded_rounds)
-
     def count(self, mask: Tensor) -> Tensor:
         """What each client keeps of a mask, (K, …) → (K,); of one mask counted once."""
         found = self._counted.get(id(mask))

@@ -128,7 +128,7 @@ def check_apart(method: FederatedMethod) -> None:
 
 def of_client(setting: Setting, federation: Federation) -> Setting:
     """The setting of one client; who takes part in a round is the server's to say."""
-    schedule = replace(setting.schedule, participation=1.0, stragglers=0.0, leavers="")
+    schedule = setting.schedule.attended_by_all()
     task = type(setting.task)(federation, (), setting.seed, setting.device)
     task.metrics = setting.scoring.metrics
     return replace(setting, federation=federation, task=task, scoring=task, rows=None, schedule=schedule)

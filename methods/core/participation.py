@@ -29,12 +29,6 @@ class Attendance:
     """(R,) float64, the chance of a client that has not left to take part in the round."""
 
     @classmethod
-    def full(cls, schedule: Schedule, clients: int) -> Attendance:
-        """Everyone in every round."""
-        shape = (schedule.rounds, clients)
-        return cls(torch.full(shape, schedule.local_epochs), torch.ones(schedule.rounds).double())
-
-    @classmethod
     def draw(cls, schedule: Schedule, clients: int, seed: int) -> Attendance:
         """By the schedule: in each round its share of all clients, drawn among those that have not left,
         at least one; of these its share of stragglers with 1 to `local_epochs` − 1 epochs, at even odds.

@@ -5,7 +5,7 @@ Like `Architecture`, a `Schedule` checks itself when it is made, so whoever hold
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fedsub.datasets.errors import UserError, check_choice
 from fedsub.datasets.limits import Count, NonNegative, PositiveShare, Share, Size, check_limits
@@ -128,6 +128,10 @@ class Schedule:
     def partial(self) -> bool:
         """Whether some client does less than the others in some round."""
         return self.participation < 1 or self.stragglers > 0 or bool(self.leavers)
+
+    def attended_by_all(self) -> Schedule:
+        """The same in which every client does every epoch of every round."""
+        return replace(self, participation=1.0, stragglers=0.0, leavers="")
 
     @property
     def protects(self) -> bool:

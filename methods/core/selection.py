@@ -10,6 +10,13 @@ import numpy as np
 from fedsub.methods.core.metrics import Score
 from fedsub.methods.core.tasks.base import Evaluation
 
+AVERAGED = {
+    "mean-validation": "client-mean",
+    "pooled-validation": "pooled",
+    "node-weighted-validation": "node-weighted",
+}
+"""Rule of selection → the average that it maximises."""
+
 
 @dataclass(frozen=True)
 class Curve:
@@ -83,12 +90,8 @@ class History:
         value = self.validation.value
         if rule == "per-client":
             return np.where(np.isnan(value), -np.inf, value).argmax(axis=0)
-        if rule == "mean-validation":
-            index = self.validation.averaged("client-mean").argmax()
-        elif rule == "pooled-validation":
-            index = self.validation.averaged("pooled").argmax()
-        elif rule == "node-weighted-validation":
-            index = self.validation.averaged("node-weighted").argmax()
+        if rule in AVERAGED:
+            index = self.validation.averaged(AVERAGED[rule]).argmax()
         elif rule == "pooled-validation-loss":
             index = np.where(np.isnan(self.validation_loss), np.inf, self.validation_loss).argmin()
         else:

@@ -160,10 +160,11 @@ def start_round(method: FederatedMethod, number: int) -> Tensor:
 
 
 def end_round(method: FederatedMethod) -> None:
-    """Have clients and server talk, unless they did in every epoch. Raises what `communicate` raises."""
+    """Have clients and server talk, unless they did in every epoch. Raises what `communicate` raises, and
+    UserError where an uplink changes models and none was sent as such."""
     if not method.every_epoch:
         communicate(method)
-    method.channel.check_encoded()
+    method.channel.refuse(not method.channel.encoded_rounds)
 
 
 def communicate(method: FederatedMethod, who: Tensor | None = None) -> None:

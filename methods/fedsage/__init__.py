@@ -136,26 +136,16 @@ class FedSagePlus(Mended):
 
     def phase(self) -> Phase:
         """What the generators' training needs."""
-        federation, setting, options = self.federation, self.setting, self.options
+        federation, options = self.federation, self.options
         everyone = torch.ones(federation.nodes, dtype=torch.bool)
         sample = federation.validation if options.hidden_from == "validation" else everyone
-        random = np.random.default_rng(setting.seed)
+        random = np.random.default_rng(self.setting.seed)
         others = None
         if options.federated and federation.clients > 1:
             features, client = federation.features.to(self.device), federation.client.to(self.device)
             others = OtherClients(features, client, federation.clients)
-        return Phase(
-            federation=federation,
-            hidden=choose_hidden(sample, federation.client, options.hidden_share, random),
-            task=self.task,
-            classifier=setting.architecture.hidden,
-            dropout=setting.architecture.dropout,
-            options=options,
-            seed=setting.seed,
-            others=others,
-            channel=self.channel,
-            device=self.device,
-        )
+        hidden = choose_hidden(sample, federation.client, options.hidden_share, random)
+        return Phase(self, hidden, others)
 
     def train_generators(self) -> Generated | None:
         """The neighbours of every client's whole graph; raises DivergedError if a loss is not finite."""

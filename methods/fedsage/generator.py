@@ -49,12 +49,8 @@ class GeneratorOptions(Options):
     """Width of the generator's first layer."""
     wide: Count = 2048
     """Width of the generator's second layer."""
-    count_weight: NonNegative = 1.0
-    """Weight of smooth-L1(d̂, d)."""
     feature_weight: NonNegative = 1.0
     """Weight of the distances to true features, own and others'."""
-    class_weight: NonNegative = 1.0
-    """Weight of the task's loss on the mended impaired graph."""
     federated: bool = True
     """Whether the other clients' gradients take part; False is every client by itself (LocSage+)."""
 
@@ -180,8 +176,3 @@ def count_loss(predicted: Tensor, missing: Tensor, share: Tensor) -> Tensor:
     All (n,); `share` is 1 / remaining nodes of the node's client, 0 for a hidden node.
     """
     return torch.dot(functional.smooth_l1_loss(predicted, missing, reduction="none"), share)
-
-
-def feature_loss(generated: Tensor, target: Tensor, share: Tensor) -> Tensor:
-    """Σ_s share_s · mean over features of (x̂_s − x_s)², (); both (S, d), `share` (S,)."""
-    return torch.dot((generated - target).square().mean(dim=1), share)

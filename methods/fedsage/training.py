@@ -15,16 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsub.datasets.federation import Federation
 from fedsub.datasets.graph import select_features
-from fedsub.methods.core.channel import Channel
-from fedsub.methods.core.tasks import Task
+from fedsub.methods.core.base import FederatedMethod
 from fedsub.methods.fedsage.generator import (
     Generated,
     GeneratorOptions,
     NeighbourGenerator,
     count_loss,
-    feature_loss,
 )
 from fedsub.methods.fedsage.impair import Impaired, impair
 from fedsub.methods.fedsage.matching import OtherClients, nearest_hidden
@@ -54,20 +51,13 @@ def client_chunks(clients: int, width: int, options: GeneratorOptions) -> Iterat
 class Phase:
     """What every run of clients is given."""
 
-    federation: Federation
+    method: FederatedMethod
+    """With the options of a generator; the widths and dropout of its setting are the classifier's that reads
+    the mended impaired graph."""
     hidden: Tensor
     """(n,) bool, hidden nodes of the federation."""
-    task: Task
-    classifier: tuple[int, ...]
-    """Hidden widths of the GraphSAGE that reads the mended impaired graph."""
-    dropout: float
-    """Of that classifier and of the generator's widest layer."""
-    options: GeneratorOptions
-    seed: int
     others: OtherClients | None
     """None leaves the federated part out."""
-    channel: Channel
-    device: torch.device
 
 
 class GeneratorTraining:
@@ -96,8 +86,9 @@ class GeneratorTraining:
     """Name → (K, …)."""
 
     def __init__(self, phase: Phase, chosen: range) -> None:
-        self.phase, self.chosen, self.options = phase, chosen, phase.options
-        federation, device = phase.federation, phase.device
+        method, self.phase, self.chosen = phase.method, phase, chosen
+        self.task, self.options, self.device = method.task, method.options, method.device
+        federation, device, seed = method.federation, method.device, method.setting.seed
         self.sizes = federation.sizes[chosen.start : chosen.stop]
         self.first = int(federation.sizes[: chosen.start].sum())
         self.nodes = int(self.sizes.sum())
@@ -108,41 +99,40 @@ class GeneratorTraining:
         self.segments = Segments(self.sizes, device)
         self.features = Features(raw, self.segments, device)
         width = int(raw.shape[1])
-        self.generator = NeighbourGenerator(len(chosen), width, phase.options, phase.seed, device)
-        drawn_with = phase.seed
+        self.generator = NeighbourGenerator(len(chosen), width, self.options, seed, device)
+        drawn_with = seed
         if chosen.start > 0:
             # The first run goes on with the stream that its parameters were drawn from.
-            drawn_with = int(np.random.SeedSequence([phase.seed, chosen.start]).generate_state(1)[0])
+            drawn_with = int(np.random.SeedSequence([seed, chosen.start]).generate_state(1)[0])
             self.generator.random.manual_seed(drawn_with)
-        self.dropout = Dropout(phase.dropout, drawn_with, device)
+        self.dropout = Dropout(method.setting.architecture.dropout, drawn_with, device)
         self._prepare_impaired(impair(self.graph, phase.hidden[rows]), raw)
         self._prepare_classifier()
 
     def _prepare_impaired(self, impaired: Impaired, raw: Tensor) -> None:
-        device = self.phase.device
         self.impaired = impaired
         self.inputs = self._inputs(self.generator.encoder, impaired.graph)
-        self.missing = impaired.missing.to(device)
-        self.remains = (~impaired.hidden).to(device)
-        self.lost_first = impaired.first.to(device)
-        lost, self.lost_row = impaired.neighbour.to(device).unique(return_inverse=True)
+        self.missing = impaired.missing.to(self.device)
+        self.remains = (~impaired.hidden).to(self.device)
+        self.lost_first = impaired.first.to(self.device)
+        lost, self.lost_row = impaired.neighbour.to(self.device).unique(return_inverse=True)
         features = select_features(raw, lost.cpu().numpy())
         dense = features.to_dense() if features.layout is torch.sparse_csr else features
-        self.lost_features = dense.to(device)
+        self.lost_features = dense.to(self.device)
         remaining = self.segments.sum(self.remains.float().unsqueeze(1)).clamp(min=1)
         self.share = self.remains.float() / remaining.squeeze(1)[self.client]
 
     def _prepare_classifier(self) -> None:
-        phase = self.phase
-        self.classifier = GraphSAGE(Architecture("graphsage", phase.classifier, dropout=phase.dropout))
-        random = torch.Generator().manual_seed(phase.seed)
-        start = self.classifier.initial(self.features.width, phase.task.width, random)
-        self.class_parameters = stack(start, len(self.chosen), phase.device)
+        setting = self.phase.method.setting
+        self.classifier = GraphSAGE(Architecture("graphsage", setting.architecture.hidden))
+        random = torch.Generator().manual_seed(setting.seed)
+        start = self.classifier.initial(self.features.width, self.task.width, random)
+        self.class_parameters = stack(start, len(self.chosen), self.device)
         self.generator.optimiser.add_param_group({"params": list(self.class_parameters.values())})
 
     def _inputs(self, backbone: Backbone, graph: dgl.DGLGraph) -> Inputs:
-        convolution = backbone.convolution(graph, self.phase.device)
-        return Inputs(self.segments, self.features, convolution, self.phase.task.width)
+        convolution = backbone.convolution(graph, self.device)
+        return Inputs(self.segments, self.features, convolution, self.task.width)
 
     def epoch(self) -> Tensor:
         """One step of every generator; returns the loss summed over clients, ()."""
@@ -151,15 +141,13 @@ class GeneratorTraining:
         latent, predicted = self.generator.encode(self.inputs)
         counts = self.generator.counts(predicted) * self.remains
         generated = self.generator.generate(latent, counts, self.client, self.dropout)
-        options = self.options
-        loss = options.count_weight * count_loss(predicted, self.missing.float(), self.share)
+        weight, others = self.options.feature_weight, self.phase.others
+        loss = count_loss(predicted, self.missing.float(), self.share)
         if generated is not None:
-            loss = loss + options.feature_weight * self.own_loss(generated)
-        if options.class_weight:
-            loss = loss + options.class_weight * self.class_loss(generated)
-        others = self.phase.others
+            loss = loss + weight * self.own_loss(generated)
+        loss = loss + self.class_loss(generated)
         if generated is not None and others is not None:
-            gradient = options.feature_weight * self.others_gradient(generated, others)
+            gradient = weight * self.others_gradient(generated, others)
             torch.autograd.backward([loss, generated.features], [None, gradient])
         else:
             loss.backward()
@@ -174,14 +162,9 @@ class GeneratorTraining:
         row = (self.missing[generated.owner] > 0).nonzero().squeeze(1)
         owner, features = generated.owner[row], generated.features[row]
         with torch.no_grad():
-            nearest = nearest_hidden(
-                features,
-                self.lost_first[owner],
-                self.missing[owner],
-                self.lost_row,
-                self.lost_features,
-            )
-        return feature_loss(features, self.lost_features[nearest], self.share[owner])
+            ends = self.lost_first[owner], self.missing[owner]
+            nearest = nearest_hidden(features, *ends, self.lost_row, self.lost_features)
+        return torch.dot((features - self.lost_features[nearest]).square().mean(dim=1), self.share[owner])
 
     def others_gradient(self, generated: Generated, others: OtherClients) -> Tensor:
         """What the other clients send back, weighted as `own_loss`; (S, d).
@@ -191,7 +174,7 @@ class GeneratorTraining:
         """
         features = generated.features.detach()
         client = self.client[generated.owner] + self.chosen.start
-        self.phase.channel.once(*[features] * (2 * others.clients))
+        self.phase.method.channel.once(*[features] * (2 * others.clients))
         share = self.share[generated.owner] / features.shape[1]
         return others.gradient(features, client) * share.unsqueeze(1)
 
@@ -202,15 +185,16 @@ class GeneratorTraining:
         else:
             mended = generated.mend(self.impaired.graph, self.sizes)
             inputs = mended_inputs(
-                self.classifier, mended, self.features, generated.features, self.phase.task.width
+                self.classifier, mended, self.features, generated.features, self.task.width
             )
         logits = self.classifier.forward(inputs, self.class_parameters, self.dropout)
         # The impaired graph is without the hidden nodes: none of them is learned from.
         logits = logits * self.remains.unsqueeze(1)
         before = logits.new_zeros(self.first, logits.shape[1])
-        after = logits.new_zeros(self.phase.federation.nodes - self.first - self.nodes, logits.shape[1])
+        behind = self.phase.method.federation.nodes - self.first - self.nodes
+        after = logits.new_zeros(behind, logits.shape[1])
         # Clients outside the run add a constant: their rows carry no gradient.
-        return self.phase.task.loss(torch.cat([before, logits, after]))
+        return self.task.loss(torch.cat([before, logits, after]))
 
     def whole_graph(self) -> tuple[Generated | None, Tensor]:
         """Neighbours for the clients' whole graphs, owners as rows of the federation; and d̂, (n,)."""

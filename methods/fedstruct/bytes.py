@@ -10,37 +10,18 @@ for want of memory is counted as algorithm 3 would send it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
-import numpy as np
-import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from fedsub.datasets.federation import Federation
 from fedsub.methods.core.sizes import FLOAT, size_of, unformed
-from fedsub.methods.core.tasks import NodeClassification
 from fedsub.methods.fedstruct.rows import reachable_pairs
-from fedsub.methods.stacked.backbones import Backbone
-from fedsub.methods.stacked.parameters import Parameters
+
+if TYPE_CHECKING:
+    from fedsub.methods.fedstruct import FedStruct
 
 MEGA = 10**6
-
-
-class Sender(Protocol):
-    """What is counted from: a FedStruct that has been built; see there."""
-
-    options: Any
-    federation: Federation
-    task: NodeClassification
-    parameters: Parameters
-    adjacency: sp.csr_matrix
-    owner: np.ndarray
-    position: Tensor
-    features: Tensor
-    structure_backbone: Backbone
-    acquired: int
-    extras: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -52,7 +33,7 @@ class Traffic:
     once: tuple[Tensor, ...]
 
     @classmethod
-    def of(cls, method: Sender, present: Tensor) -> Traffic:
+    def of(cls, method: FedStruct, present: Tensor) -> Traffic:
         """The traffic of a method that has been built, per epoch between the clients that are `present`,
         (K,) bool; once between all."""
         if method.options.version == "a":
@@ -63,7 +44,7 @@ class Traffic:
         return cls((), (), (acquired, *[method.features] * (method.federation.clients - 1)))
 
 
-def _structure_size(method: Sender) -> int:
+def _structure_size(method: FedStruct) -> int:
     """|θ_s|. GraphSAGE's classifier is Θ_c (eq. 10), whose gradient a client finds by itself (theorem 1); in
     the decoupled network it is g's last layer."""
     apart = ("structure.head.",) if method.options.network == "graphsage" else ()
@@ -72,7 +53,7 @@ def _structure_size(method: Sender) -> int:
     return sum(size for name, size in sizes.items() if not name.startswith(apart))
 
 
-def _jacobians(method: Sender, present: Tensor) -> Tensor:
+def _jacobians(method: FedStruct, present: Tensor) -> Tensor:
     """Version a, for every labelled node: its embedding, the derivative by θ_s and, for Hop2Vec, by the
     features of every node that reaches it."""
     options = method.options
@@ -91,7 +72,7 @@ def _jacobians(method: Sender, present: Tensor) -> Tensor:
     return unformed(values)
 
 
-def _private(method: Sender, acquired: Tensor, present: Tensor) -> Traffic:
+def _private(method: FedStruct, acquired: Tensor, present: Tensor) -> Traffic:
     """Appendix L.1: per epoch every client sends the others' labelled nodes its sums (eq. 49, 51) and,
     with a fixed S, their derivatives (eq. 50); once, each asks the others for the sums it needs.
 

@@ -50,8 +50,6 @@ class GradientBuffers:
     handed out once.
     """
 
-    LEFT_OUT_OF_CHECKPOINTS = ("active", "kept", "taken")
-
     def __init__(self, rows: int) -> None:
         self.rows = rows
         self.active = False
@@ -87,8 +85,6 @@ class Features:
     the weight evaluated last is kept until the weight changes: where clients are evaluated on what they then
     train from, it is the largest part of a round that would be computed twice.
     """
-
-    LEFT_OUT_OF_CHECKPOINTS = ("known",)
 
     def __init__(self, features: Tensor, segments: Segments, device: torch.device | str = "cpu") -> None:
         """`features` is (n, d), dense or `torch.sparse_csr`, rows in the order of `segments`."""

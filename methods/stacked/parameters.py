@@ -52,9 +52,12 @@ def stack(parameters: Weights, clients: int, device: torch.device | str = "cpu")
     }
 
 
-def check_stacked(method: str, parameters: Weights, shared: Iterable[str], clients: int) -> None:
+def check_parameters(
+    method: str, parameters: Weights, shared: Iterable[str], unshared: Iterable[str], clients: int
+) -> None:
     """Raises UserError, beginning with the method's name, for a parameter that no step would train, one
-    without a slice a client (or one slice for all), and a name to share that is no parameter's."""
+    without a slice a client (or one slice for all), a name to share that is no parameter's, and a word of
+    `unshared` with which none begins: what it means would be shared."""
     for name, value in parameters.items():
         if not (value.requires_grad and value.is_leaf):
             raise UserError(
@@ -69,21 +72,16 @@ def check_stacked(method: str, parameters: Weights, shared: Iterable[str], clien
     for name in shared:
         if name not in parameters:
             raise unknown("parameter", name, parameters, f" in shared() of {method}")
+    if isinstance(unshared, str):
+        raise UserError(f"{method}'s unshared must be a tuple of names: write ({unshared!r},)")
+    for word in unshared:
+        if not any(begins_with(name, [word]) for name in parameters):
+            raise unknown("parameter", word, parameters, f" in unshared of {method}")
 
 
 def begins_with(name: str, words: Iterable[str]) -> bool:
     """Whether a parameter's name is, or begins with the whole parts of, one of the words."""
     return f"{name}.".startswith(tuple(f"{word}." for word in words))
-
-
-def check_begins(method: str, parameters: Weights, words: Iterable[str]) -> None:
-    """Raises UserError for a word of `unshared` with which no parameter's name begins: what it means would be
-    shared."""
-    if isinstance(words, str):
-        raise UserError(f"{method}'s unshared must be a tuple of names: write ({words!r},)")
-    for word in words:
-        if not any(begins_with(name, [word]) for name in parameters):
-            raise unknown("parameter", word, parameters, f" in unshared of {method}")
 
 
 def check_answer(method: str, answer: Weights, sent: Weights, shared: Weights) -> None:

@@ -38,18 +38,12 @@ class Adjacency:
 
     def weighted(self, weight: Tensor | None) -> tuple[Tensor, Tensor]:
         """The matrices W, (targets, sources), and Wᵀ: out = W h; `weight` is (edges,) or None for ones."""
-        (targets, sources), forward, backward = self.shape, self.forward, self.backward
-        return (
-            self._matrix(forward, weight, (targets, sources)),
-            self._matrix(backward, weight, (sources, targets)),
-        )
-
-    def _matrix(
-        self, rows: tuple[Tensor, Tensor, Tensor], weight: Tensor | None, shape: tuple[int, int]
-    ) -> Tensor:
-        pointer, column, edge = rows
-        values = torch.ones(self.edges, device=self.device) if weight is None else weight.detach()[edge]
-        return csr_tensor(pointer, column, values, shape)
+        matrices = []
+        for rows, shape in ((self.forward, self.shape), (self.backward, self.shape[::-1])):
+            pointer, column, edge = rows
+            values = torch.ones(self.edges, device=self.device) if weight is None else weight.detach()[edge]
+            matrices.append(csr_tensor(pointer, column, values, shape))
+        return matrices[0], matrices[1]
 
 
 def _compress(

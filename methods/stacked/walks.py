@@ -6,8 +6,8 @@ import dgl
 import torch
 from torch import Tensor
 
-from fedsub.methods.stacked.propagation import propagate
-from fedsub.methods.stacked.segments import Segments
+from fedsub.methods.stacked.propagation import propagate, symmetric_weight
+from fedsub.methods.stacked.segments import Segments, ranks
 
 CHUNK_ENTRIES = 2**25
 """Entries of the widest dense matrix at a time (128 MB)."""
@@ -22,16 +22,10 @@ def return_probabilities(graph: dgl.DGLGraph, sizes: Tensor, steps: int) -> Tens
     no (n, n) matrix ever stands in memory.
     """
     segments = Segments(sizes)
-    nodes = segments.rows
-    first = torch.cat([torch.zeros(1, dtype=torch.int64), segments.sizes.cumsum(0)[:-1]])
-    local = torch.arange(nodes) - first[segments.client]
-    source, target = graph.edges()
-    scale = graph.in_degrees().clamp(min=1).float().rsqrt()
-    weight = scale[source] * scale[target]
+    nodes, local, weight = segments.rows, ranks(segments.sizes), symmetric_weight(graph)
     result = torch.zeros(nodes, steps)
-    largest = int(segments.sizes.max())
-    width = max(1, min(largest, CHUNK_ENTRIES // nodes))
-    for start in range(0, largest, width):
+    width = max(1, min(segments.longest, CHUNK_ENTRIES // nodes))
+    for start in range(0, segments.longest, width):
         rows = ((local >= start) & (local < start + width)).nonzero().squeeze(1)
         cell = (segments.client[rows], local[rows] - start)
         power = torch.zeros(nodes, width)

@@ -26,7 +26,7 @@ VERSION = 2
 
 @dataclass(frozen=True)
 class Node2VecSettings:
-    """Hyper-parameters; what has a default no method sets."""
+    """Hyper-parameters, whose limits `FedStructOptions` states; what has a default no method sets."""
 
     width: int
     walk_length: int
@@ -45,14 +45,6 @@ class Node2VecSettings:
     learning_rate: float = 0.01
     batch: int = 128
     """Nodes whose walks make one step."""
-
-    def __post_init__(self) -> None:
-        if not 2 <= self.context <= self.walk_length:
-            raise ValueError(f"context must lie in 2…{self.walk_length}, not {self.context}")
-        if min(self.width, self.walks, self.batch) < 1 or min(self.negatives, self.epochs) < 0:
-            raise ValueError("width, walks and batch must be positive, negatives and epochs not negative")
-        if min(self.p, self.q) <= 0:
-            raise ValueError("p and q must be positive")
 
 
 def node2vec(adjacency: sp.csr_matrix, settings: Node2VecSettings, seed: int) -> np.ndarray:

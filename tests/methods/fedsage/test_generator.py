@@ -73,7 +73,7 @@ def test_impaired_graph_against_a_loop():
 def test_own_loss_against_a_loop_over_nodes(entries: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(fedsage_matching, "CHUNK_ENTRIES", entries)
     training = _training(nodes=90)
-    phase, federation = training.phase, training.phase.federation
+    phase, federation = training.phase, training.phase.method.federation
     random = torch.Generator().manual_seed(1)
     counts = torch.randint(0, 4, (90,), generator=random) * (training.missing > 0)
     owner = torch.repeat_interleave(torch.arange(90), counts)
@@ -99,7 +99,7 @@ def test_own_loss_against_a_loop_over_nodes(entries: int, monkeypatch: pytest.Mo
 def test_count_loss_against_a_loop_over_nodes():
     training = _training(nodes=90)
     predicted = 3 * torch.rand(90, generator=torch.Generator().manual_seed(2))
-    client = training.phase.federation.client
+    client = training.phase.method.federation.client
     total = 0.0
     for k in range(3):
         values = []
@@ -120,7 +120,7 @@ def test_others_gradient_against_autograd_of_a_loop(
     if sparse:
         monkeypatch.setattr(fedsage_matching, "DENSE_SHARE", 2.0)
     training = _training(clients=4, nodes=70, sparse=sparse)
-    federation = training.phase.federation
+    federation = training.phase.method.federation
     others = training.phase.others
     assert others is not None
     assert others.sparse == sparse
@@ -141,7 +141,7 @@ def test_others_gradient_against_autograd_of_a_loop(
                 total = total + errors.min() / remaining
     (expected,) = torch.autograd.grad(total, features)
     assert torch.allclose(found, expected, atol=1e-6)
-    assert training.phase.channel.bytes_once == 2 * 4 * 40 * 12 * 4
+    assert training.phase.method.channel.bytes_once == 2 * 4 * 40 * 12 * 4
 
 
 def test_equally_near_nodes_share_a_gradient():
@@ -259,7 +259,7 @@ def test_clients_learn_alone_and_chunks_change_nothing(monkeypatch: pytest.Monke
 
 def test_every_chunk_draws_noise_of_its_own_and_starts_alike():
     method = _method({}, clients=4, nodes=80)
-    phase = replace(method.phase(), dropout=0.5)
+    phase = method.phase()
     first, second, again = (GeneratorTraining(phase, range(k, k + 2)) for k in (0, 2, 2))
     for name, value in first.generator.parameters.items():
         assert torch.equal(value, second.generator.parameters[name])
@@ -291,7 +291,7 @@ def test_training_lowers_the_losses():
     assert training.phase.others is None
     losses = [float(training.epoch()) for _ in range(60)]
     assert losses[-1] < 0.8 * losses[0]
-    assert training.phase.channel.bytes_once == 0
+    assert training.phase.method.channel.bytes_once == 0
 
 
 def test_divergence_is_named():

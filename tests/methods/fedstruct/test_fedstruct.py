@@ -311,6 +311,9 @@ def test_private_clients_receive_sums_over_their_owners_nodes() -> None:
         ({"version": "b", "network": "graphsage"}, "drop network=graphsage"),
         ({"transform": "none", "features": "deg"}, "drop it"),
         ({"structure_hops": 0}, "at least 1"),
+        ({"structure_width": 0}, "at least 1"),
+        ({"context": 30}, "context must be 2 to"),
+        ({"return_parameter": 0.0}, "be positive"),
         ({"dropout": 1.0}, "less than 1"),
     ],
 )
