@@ -114,10 +114,10 @@ class Table:
             index[place] = index[place].where(rows["rival"], index[place] + MARK)
         table = pandas.Series(text, index=pandas.MultiIndex.from_arrays(index)).unstack(-1, sort=False)
         if self.ranked:
-            table[RANK] = [_rank(found) for found in self.mean_ranks(self._index())]
+            table[RANK] = [_number(found) for found in self.mean_ranks(self._index())]
         if self.against:
             means = rows.groupby(list(self.levels), sort=False, dropna=False)["difference"].mean()
-            table[f"above {self.against}"] = [_signed(value) for value in means]
+            table[f"above {self.against}"] = [_number(value, "+.2f") for value in means]
         return table.fillna("").rename_axis(columns=None)
 
     def mean_ranks(self, index: pandas.Index) -> list[float]:
@@ -198,14 +198,9 @@ def against_best(values: pandas.DataFrame, sign: int) -> dict[Hashable, float]:
 def holm(p_values: Mapping[Hashable, float]) -> dict[Hashable, float]:
     """The p values corrected for their number, step down (Holm 1979); those that are NaN are no test and
     stay so."""
-    ordered = sorted(
-        (name for name in p_values if p_values[name] == p_values[name]), key=p_values.__getitem__
-    )
-    corrected, largest = dict.fromkeys(p_values, float("nan")), 0.0
-    for position, name in enumerate(ordered):
-        largest = max(largest, min(1.0, (len(ordered) - position) * p_values[name]))
-        corrected[name] = largest
-    return corrected
+    ordered = pandas.Series(p_values, dtype=float).dropna().sort_values(kind="stable")
+    corrected = (ordered * np.arange(len(ordered), 0, -1)).clip(upper=1).cummax()
+    return {**dict.fromkeys(p_values, float("nan")), **corrected.to_dict()}
 
 
 def export(
@@ -345,20 +340,14 @@ def _rounded(value: object) -> object:
     return value if number is None or number != number else f"{number:g}"
 
 
-def _signed(value: float) -> str:
-    return "" if value != value else f"{value:+.2f}"
-
-
 def _cell(mean: float, std: float, form: str) -> str:
-    if mean != mean:
-        return ""
-    if std != std:
-        return f"{mean:.2f}"
+    if mean != mean or std != std:
+        return _number(mean)
     return form.format(mean=f"{mean:.2f}", std=f"{std:.2f}")
 
 
-def _rank(found: float) -> str:
-    return "" if found != found else f"{found:.2f}"
+def _number(value: float, form: str = ".2f") -> str:
+    return "" if value != value else f"{value:{form}}"
 
 
 def export_records(
@@ -373,16 +362,9 @@ def export_records(
     """Write the table of the records that the request chooses, without those of earlier versions.
 
     Raises UserError as `export`, `select` and `Records.of_tables`."""
-    known: dict[tuple[str, ...], bool] = {}
-    current = []
     records = {record.key: record for record in stored.of_tables(request.table)}
-    for record in select(Results(tuple(records.values())), replace(request, table=())):
-        cell = record.cell
-        parts = (cell.method, cell.partition.name, cell.split.name, cell.versions)
-        if parts not in known:
-            known[parts] = not outdated_parts(cell)
-        if known[parts]:
-            current.append(record)
+    chosen = select(Results(tuple(records.values())), replace(request, table=()))
+    current = [record for record in chosen if not outdated_parts(record.cell)]
     # Rows and columns stand in the order in which they are asked for.
     current.sort(key=lambda record: _place(request.dataset, str(record.cell.dataset)))
     current.sort(key=lambda record: _place(request.method, record.cell.variant))

@@ -49,7 +49,7 @@ def make_run(number: int, accuracy: float, **changed: str | float) -> Run:
         "fedpub", "abc", cell.key, "default", "cora", "metis", 5, "fedavg", "gcn", number, number,
         {"accuracy": accuracy}, 100, 30.0, 0.95,
     )  # fmt: skip
-    return replace(run, **changed)  # type: ignore[arg-type]
+    return msgspec.structs.replace(run, **changed)
 
 
 def board_of(table: str, records: Sequence[Record]) -> Leaderboard:
@@ -144,7 +144,9 @@ def test_a_draw_counts_where_both_have_a_score() -> None:
     """Ours lacks one metric in the second draw, and never took another."""
     cells = [make_cell(seed=k) for k in range(2)]
     theirs = {"accuracy": 58.0, "minority_accuracy": 40.0, "roc_auc": 80.0}
-    runs = {cell.key: [replace(make_run(k, 58.0), metrics=theirs)] for k, cell in enumerate(cells)}
+    runs = {
+        cell.key: [msgspec.structs.replace(make_run(k, 58.0), metrics=theirs)] for k, cell in enumerate(cells)
+    }
     scores: list[dict[str, float | None]] = [
         {"accuracy": 60.0, "minority_accuracy": 44.0},
         {"accuracy": 62.0, "minority_accuracy": None},
