@@ -39,22 +39,9 @@ _LEFT_OUT = (
     "chosen",
 )
 """Fields that are no figure of a record, or have their own rows."""
-
-
 OF_A_METHOD = (
     "method",
-    "backbone",
-    "hidden",
-    "head",
-    "dropout",
-    "input_norm",
-    "hops",
-    "outputs",
-    "norm",
-    "residual",
-    "heads",
-    "gpr_hops",
-    "gpr_alpha",
+    *(item.field.name for item in FIELDS.values() if item.part == "architecture"),
     "local_epochs",
     "learning_rate",
     "weight_decay",
