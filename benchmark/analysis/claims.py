@@ -169,11 +169,6 @@ class Claim(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True):
     cannot: str = ""
     """Why no run here can test it; empty if runs can."""
 
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """Those of all its contrasts."""
-        return tuple(column for contrast in self.contrasts for column in contrast.columns)
-
     @cached_property
     def tables(self) -> frozenset[str]:
         """Those that have a side of it."""
