@@ -153,19 +153,15 @@ def make_table(
     figures = found.reset_index()
     of_methods = "method" in (rows, columns)
     keeps = frame["privacy"] == "" if of_methods else pandas.Series(True, index=frame.index)
-    keys = [frame[name] for name in (*levels, columns)]
-    figures["rival"] = keeps.groupby(keys, sort=False, dropna=False).all().to_numpy()
+    # By the position of a row in `figures`.
+    place = frame.groupby([*levels, columns], sort=False, dropna=False).ngroup()
+    figures["rival"] = keeps.groupby(place).all()
+    by_seed = frame.groupby(["seed", place])[values].mean().unstack()
     figures["bold"], figures["rank"], figures["p_value"] = False, np.nan, np.nan
-    across, apart = axes(rows, columns)
-    shared = [apart, *(name for name in levels[1:] if not competes(name))]
-    rival = [across, *(name for name in levels[1:] if name not in shared)]
+    shared = [axes(rows, columns)[1], *(name for name in levels[1:] if not competes(name))]
     sign = _sign(values)
-    for key, members in figures[figures["rival"]].groupby(shared, dropna=False, sort=False):
-        inside = frame[_matches(frame, dict(zip(shared, key, strict=True)))]
-        # By the position of a row in `figures`.
-        own = {place: inside[_matches(inside, row[rival].to_dict())] for place, row in members.iterrows()}
-        wide = pandas.DataFrame({place: each.groupby("seed")[values].mean() for place, each in own.items()})
-        found = against_best(wide, sign)
+    for _, members in figures[figures["rival"]].groupby(shared, dropna=False, sort=False):
+        found = against_best(by_seed[members.index], sign)
         figures.loc[list(found), "p_value"] = list(found.values())
         figures.loc[[place for place, p in found.items() if p >= LEVEL], "bold"] = True
         if sign:
@@ -322,13 +318,6 @@ def _p_value(pairs: np.ndarray) -> float:
     if np.ptp(difference) == 0:
         return float(difference[0] <= 0)
     return float(ttest_rel(pairs[:, 0], pairs[:, 1], alternative="greater").pvalue)
-
-
-def _matches(frame: pandas.DataFrame, wanted: Mapping[str, object]) -> pandas.Series:
-    found = pandas.Series(True, index=frame.index)
-    for name, value in wanted.items():
-        found &= frame[name].isna() if value != value else frame[name] == value
-    return found
 
 
 def _rounded(value: object) -> object:
