@@ -38,6 +38,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from fedsub.benchmark.analysis.sequential import ALPHA, LOOKS, half_width, p_value
+from fedsub.benchmark.spec.protocol import AT_CLIENTS, AT_ROUND
 
 MATCHES, DIFFERS = "matches", "differs"
 NEEDS_RUNS, UNSETTLED = "needs more runs", "cannot be settled from print"
@@ -160,9 +161,13 @@ def is_in_points(metric: str) -> bool:
     return not _IN_POINTS.isdisjoint(_words(metric))
 
 
+def bare_metric(metric: str) -> str:
+    """The score without the round or the clients at which it is read."""
+    return metric.partition(AT_ROUND)[0].partition(AT_CLIENTS)[0]
+
+
 def _words(metric: str) -> list[str]:
-    """The words of the score's name, without round or clients."""
-    return metric.partition("@")[0].split("_")
+    return bare_metric(metric).split("_")
 
 
 def tolerance_of(metric: str, printed: float, points: float = POINTS, share: float = SHARE) -> float:

@@ -58,8 +58,6 @@ _OF_THE_MEASUREMENT = ("further_metrics", "kernel")
 _DIGITS = 8
 """Digits of a content hash, in tables."""
 
-_PLACE = ("key", "protocol", "dataset", "partition", "clients", "method", "backbone", "seed", "status")
-
 
 @dataclass(frozen=True)
 class Results:
@@ -215,10 +213,11 @@ def _place(record: Record) -> dict[str, Any]:
 def _row(record: Record) -> dict[str, Any]:
     values = record.to_dict()
     row: dict[str, Any] = {**_place(record), "status": record.status}
+    aside = {*_LEFT_OUT, *row}
     scores = {_score_name(name): value for name, value in values.pop("metrics", {}).items()}
     row |= {MAIN: record.score, VALIDATION: record.validation, **scores}
     for name, value in values.items():
-        if name in _LEFT_OUT or name in _PLACE:
+        if name in aside:
             continue
         name = FIELDS[name].field.name if name in FIELDS else name
         if isinstance(value, dict):
