@@ -81,7 +81,6 @@ def build_parser() -> argparse.ArgumentParser:
     dividing.add_argument(
         "--output", type=Path, metavar="FILE.npy", help="write the client of every node, -1 for none"
     )
-    dividing.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the graph of clients")
     dividing.set_defaults(run=_partition)
 
     for command in (showing, exporting, dividing):
@@ -245,11 +244,6 @@ def _partition(options: argparse.Namespace) -> None:
         with explained("write", options.output), options.output.open("wb") as stream:
             np.save(stream, clients)
         print(f"written: {options.output}", file=sys.stderr)
-    if options.plot:
-        from fedsub.datasets.partition.plot import draw_client_graph
-
-        draw_client_graph(dataset, partition, options.plot)
-        print(f"drawn: {options.plot}", file=sys.stderr)
 
 
 def _words(key: str) -> str:

@@ -5,7 +5,7 @@ mu: NonNegative = tunable(0.01, log=(1e-4, 10))
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
@@ -52,7 +52,6 @@ def tunable(
     log: tuple[float, float] | None = None,
     linear: tuple[float, float] | None = None,
     choices: tuple[Any, ...] = (),
-    metadata: Mapping[str, Any] | None = None,
 ) -> Kind:
     """A dataclass field with this default, tuned over an interval or over choices.
 
@@ -66,7 +65,7 @@ def tunable(
     if default not in choices if choices else not low <= default <= high:  # type: ignore[operator]
         raise ValueError(f"the default {default!r} lies outside its range")
     found = Range(low, high, log is not None, whole, choices)
-    return field(default=default, metadata={**(metadata or {}), _KEY: found})
+    return field(default=default, metadata={_KEY: found})
 
 
 def ranges_of(kind: Any) -> Iterator[tuple[str, Range]]:

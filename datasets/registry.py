@@ -136,7 +136,7 @@ def how_to_get(name: str | Spec) -> str:
     )
 
 
-def obtain(info: DatasetInfo, progress: bool = True) -> Path:
+def obtain(info: DatasetInfo) -> Path:
     """Download a published graph, parse it, and leave its archive in the user cache; returns the path.
 
     Safe to call from several processes: one works, the others wait and find the archive.
@@ -150,7 +150,7 @@ def obtain(info: DatasetInfo, progress: bool = True) -> Path:
         lock = FileLock(cache / f"{info.name}.lock").acquire()
     with lock:
         if not archive.is_file():
-            files = fetch(info.sources, cache / "upstream" / info.name, how_to_get(info.name), progress)
+            files = fetch(info.sources, cache / "upstream" / info.name, how_to_get(info.name))
             try:
                 raw = PARSERS[info.loader](files)
                 dataset = as_dataset(info.name, raw, info.classes)

@@ -38,6 +38,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from fedsub.benchmark.analysis.sequential import ALPHA, LOOKS, half_width, p_value
+from fedsub.benchmark.spec.protocol import AT_CLIENTS, AT_ROUND
 
 MATCHES, DIFFERS = "matches", "differs"
 NEEDS_RUNS, UNSETTLED = "needs more runs", "cannot be settled from print"
@@ -79,8 +80,8 @@ class Printed:
     """A printed mean."""
 
     mean: float
-    spreads: tuple[float, ...] = ()
-    """Its standard deviation over runs; empty where none is printed."""
+    std: float | None = None
+    """Its standard deviation over runs; None where none is printed."""
     runs: int = 1
     drawn_once: bool = False
     """Whether the runs share one partition and split."""
@@ -160,9 +161,13 @@ def is_in_points(metric: str) -> bool:
     return not _IN_POINTS.isdisjoint(_words(metric))
 
 
+def bare_metric(metric: str) -> str:
+    """The score without the round or the clients at which it is read."""
+    return metric.partition(AT_ROUND)[0].partition(AT_CLIENTS)[0]
+
+
 def _words(metric: str) -> list[str]:
-    """The words of the score's name, without round or clients."""
-    return metric.partition("@")[0].split("_")
+    return bare_metric(metric).split("_")
 
 
 def tolerance_of(metric: str, printed: float, points: float = POINTS, share: float = SHARE) -> float:
@@ -304,7 +309,9 @@ def judge_seconds(ratios: Sequence[float], printed: float, runs: int = 1) -> Ver
     """Compare ratios of seconds, one a seed, with a printed ratio; all must be above 0 to be compared."""
     if min((printed, *ratios), default=0.0) <= 0:
         return Verdict(CANNOT, reason="a ratio of seconds must be above 0")
-    found = judge([math.log(each) for each in ratios], Printed(math.log(printed), (), runs), math.log(FACTOR))
+    found = judge(
+        [math.log(each) for each in ratios], Printed(math.log(printed), None, runs), math.log(FACTOR)
+    )
     if found.difference is None or found.compared is None:
         return found
     interval = None if found.interval is None else (math.exp(found.interval[0]), math.exp(found.interval[1]))
@@ -326,19 +333,19 @@ class _Difference:
     printed: Printed
 
     @cached_property
-    def _theirs(self) -> tuple[float, ...]:
-        """The usable printed spreads: one of two runs that is below ours is left out."""
-        spreads, few = self.printed.spreads, self.printed.runs == 2
-        return () if few and any(each < self.spread for each in spreads) else spreads
+    def _theirs(self) -> float | None:
+        """The printed spread, unless it is of two runs and below ours."""
+        std = self.printed.std
+        return None if self.printed.runs == 2 and std is not None and std < self.spread else std
 
     def errors(self, seeds: _Numbers) -> tuple[_Numbers, _Numbers]:
         """Standard error and degrees of freedom of the mean for each number of seeds."""
         runs = self.printed.runs
-        others = 1.0 if self.printed.drawn_once else 0.0 if self._theirs else 1.0 / runs
+        others = 1.0 if self.printed.drawn_once else 0.0 if self._theirs is not None else 1.0 / runs
         ours = self.spread**2 * (1.0 / seeds + others)
-        theirs = [spread**2 / runs for spread in self._theirs]
-        variance = ours + sum(theirs)
-        below = ours**2 / (seeds - 1) + sum(part**2 for part in theirs) / max(runs - 1, 1)
+        theirs = (self._theirs or 0.0) ** 2 / runs
+        variance = ours + theirs
+        below = ours**2 / (seeds - 1) + theirs**2 / max(runs - 1, 1)
         # Without any spread the interval is a point, whatever the degrees of freedom.
         freedom = np.divide(variance**2, below, out=np.ones_like(variance), where=below > 0)
         return np.sqrt(variance), freedom
@@ -369,6 +376,6 @@ class _Difference:
             return ONE_DRAW
         if self._narrow():
             return TOO_NEAR
-        if self._theirs:
+        if self._theirs is not None:
             return "the printed spread alone is wider than δ"
         return f"no spread is printed, and ours over {printed.runs} printed run(s) is wider than δ"

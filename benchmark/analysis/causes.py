@@ -63,23 +63,18 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     cause: tuple[Cause, ...]
 
 
+@cache
+def load_causes(path: Path = FILE) -> tuple[Cause, ...]:
+    """All entries of a file, in the order in which they count. Raises UserError for an invalid one."""
+    return read_as(path, _File).cause
+
+
 def cause_of(place: Place, kind: str) -> Cause | None:
     """The first entry on the `level` or `gain` of the figure at `place`."""
-    return next((cause for cause in causes() if cause.fits(place, kind)), None)
+    return next((cause for cause in load_causes() if cause.fits(place, kind)), None)
 
 
 def text_of(place: Place, kind: str) -> str:
     """The page's sentence on a differing level or a vanished gain."""
     found = cause_of(place, kind)
     return NO_CAUSE if found is None else found.text
-
-
-@cache
-def causes() -> tuple[Cause, ...]:
-    """All entries, in the order in which they count."""
-    return load_causes(FILE)
-
-
-def load_causes(path: Path) -> tuple[Cause, ...]:
-    """Read the entries of a file. Raises UserError for an invalid one."""
-    return read_as(path, _File).cause

@@ -20,9 +20,10 @@ from typing import Any
 
 import msgspec
 
+from fedsub.benchmark.analysis.agreement import bare_metric
 from fedsub.benchmark.analysis.paired import DIRECTIONS, EQUAL
 from fedsub.benchmark.analysis.published import grid_points
-from fedsub.benchmark.spec.protocol import AT_CLIENTS, AT_ROUND, AXES, Protocol, bare, load_protocol
+from fedsub.benchmark.spec.protocol import AXES, Protocol, bare, load_protocol
 from fedsub.datasets.errors import UserError, check_choice, unknown
 from fedsub.datasets.files import read_toml
 
@@ -169,11 +170,6 @@ class Claim(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True):
     cannot: str = ""
     """Why no run here can test it; empty if runs can."""
 
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """Those of all its contrasts."""
-        return tuple(column for contrast in self.contrasts for column in contrast.columns)
-
     @cached_property
     def tables(self) -> frozenset[str]:
         """Those that have a side of it."""
@@ -187,14 +183,9 @@ def _is_at(point: Mapping[str, Any], place: Mapping[str, Any]) -> bool:
 def _check_side(side: Side) -> None:
     """Raises UserError if the table does not have the metric."""
     if side.value is None:
-        metrics = {_bare_metric(metric) for metric in load(side.table).scores}
-        if _bare_metric(side.metric) not in metrics:
+        metrics = {bare_metric(metric) for metric in load(side.table).scores}
+        if bare_metric(side.metric) not in metrics:
             raise unknown(f"metric in {side.table}", side.metric, metrics)
-
-
-def _bare_metric(metric: str) -> str:
-    """The score without the round or the clients at which it is read."""
-    return re.split(f"{AT_ROUND}|{AT_CLIENTS}", metric)[0]
 
 
 @cache

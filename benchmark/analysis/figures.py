@@ -92,6 +92,14 @@ class Entry:
         return self.level.word, False
 
     @property
+    def records(self) -> list[str]:
+        """Keys of the records in the mean."""
+        if self.row is None:
+            return []
+        seeds = self.row.scores[self.metric].by_seed
+        return [record.key for record in self.row.records if record.cell.seed in seeds]
+
+    @property
     def cause(self) -> str:
         """Why the level differs, or what was tried; empty if it does not differ."""
         return self._text("level") if self.level.word == DIFFERS else ""
@@ -139,7 +147,7 @@ class Entry:
             "chosen": [*self.chosen],
             "cause": self.cause,
             "trials": [_tried(trial) for trial in self.trials],
-            "records": [] if self.row is None else _in_mean(self.row, self.metric),
+            "records": self.records,
             "command": self.command,
         }
 
@@ -156,6 +164,7 @@ def make_entries(
     measured: dict[Identity, list[Entry]] = {}
     planned: dict[Identity, Entry] = {}
     protocols = {}
+    # By the work of a row's first run, which tables may share.
     equal_work: dict[str, list[tuple[Row, Sequence[Row]]]] = {}
     for leaderboard in leaderboards:
         protocol = leaderboard.protocol
@@ -165,11 +174,11 @@ def make_entries(
         for entry in measured_on(protocol, leaderboard.rows):
             measured.setdefault(_identity(entry.figure), []).append(entry)
         for row in leaderboard.rows:
-            equal_work.setdefault(_first(row), []).append((row, leaderboard.rows))
+            equal_work.setdefault(row.records[0].key, []).append((row, leaderboard.rows))
 
     def rank(entry: Entry) -> tuple[int, ...]:
         assert entry.row is not None
-        seeds = _seeds(entry)
+        seeds = len(entry.row.scores[entry.metric].by_seed)
         draws_anew = seeds > 1 and entry.row.cell.data_seed < 0
         return *precedence(protocols[entry.protocol], entry.figure, draws_anew), seeds
 
@@ -195,30 +204,15 @@ def _identity(figure: Figure) -> Identity:
     return figure.place, figure.note
 
 
-def _in_mean(row: Row, metric: str) -> list[str]:
-    """Keys of the row's records in the mean of a score."""
-    seeds = row.scores[metric].by_seed
-    return [record.key for record in row.records if record.cell.seed in seeds]
-
-
-def _first(row: Row) -> str:
-    """The work of its first run, which tables may share."""
-    return min(row.records, key=lambda record: record.cell.seed).key
-
-
 def _trials(entry: Entry, equal_work: Mapping[str, Sequence[tuple[Row, Sequence[Row]]]]) -> tuple[Trial, ...]:
     """Of its own table first, then of others that list the same cells."""
     assert entry.row is not None
     own = entry.row
     tried: dict[str, Trial] = {}
-    for row, others in sorted(equal_work[_first(own)], key=lambda found: found[0] is not own):
+    for row, others in sorted(equal_work[own.records[0].key], key=lambda found: found[0] is not own):
         for trial in trials_of(row, others, entry.metric, entry.figure.baseline):
             tried.setdefault(trial.changed, trial)
     return tuple(tried.values())
-
-
-def _seeds(entry: Entry) -> int:
-    return 0 if entry.row is None else len(entry.row.scores[entry.metric].by_seed)
 
 
 def _planned(protocol: Protocol) -> Iterator[Entry]:

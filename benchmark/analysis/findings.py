@@ -44,8 +44,6 @@ class Measured:
     """One for each of `theirs`; None where one side has no records."""
     printed: tuple[float | None, ...]
     """The printed difference to each of `theirs`."""
-    lacking: tuple[int, ...] = ()
-    """For an average: number of columns without a record of each comparison; empty for a column."""
 
     @property
     def word(self) -> str:
@@ -111,11 +109,6 @@ class Finding:
     def columns(self) -> tuple[Measured, ...]:
         """Those of all contrasts, on graphs at hand."""
         return tuple(column for part in self.parts for column in part.columns)
-
-    @property
-    def judged_by(self) -> tuple[Measured, ...]:
-        """The deciding columns of all contrasts."""
-        return tuple(measured for part in self.parts for measured in part.judged_by)
 
     @property
     def word(self) -> str:
@@ -245,15 +238,13 @@ def _average(
     """The comparisons of the means over the columns; undecided while one of them is not measured."""
     places = range(len(contrast.against))
     comparisons: list[Comparison | None] = []
-    lacking: list[int] = []
     for place in places:
         pairs = [column[place] for column in differences if column[place][0]]
-        lacking.append(len(columns) - len(pairs))
-        sound = not lacking[place] and all(sound for _, sound in pairs)
+        sound = len(pairs) == len(columns) and all(sound for _, sound in pairs)
         comparisons.append(_compare(contrast, mean_over_columns([found for found, _ in pairs]), sound))
     printed = tuple(_mean([column.printed[place] for column in columns]) for place in places)
     stands_on = tuple(column for measured in columns for column in measured.columns)
-    return Measured(stands_on, tuple(comparisons), printed, tuple(lacking))
+    return Measured(stands_on, tuple(comparisons), printed)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -39,22 +39,9 @@ _LEFT_OUT = (
     "chosen",
 )
 """Fields that are no figure of a record, or have their own rows."""
-
-
 OF_A_METHOD = (
     "method",
-    "backbone",
-    "hidden",
-    "head",
-    "dropout",
-    "input_norm",
-    "hops",
-    "outputs",
-    "norm",
-    "residual",
-    "heads",
-    "gpr_hops",
-    "gpr_alpha",
+    *(item.field.name for item in FIELDS.values() if item.part == "architecture"),
     "local_epochs",
     "learning_rate",
     "weight_decay",
@@ -70,8 +57,6 @@ _OF_THE_MEASUREMENT = ("further_metrics", "kernel")
 """Settings that change no figure."""
 _DIGITS = 8
 """Digits of a content hash, in tables."""
-
-_PLACE = ("key", "protocol", "dataset", "partition", "clients", "method", "backbone", "seed", "status")
 
 
 @dataclass(frozen=True)
@@ -228,10 +213,11 @@ def _place(record: Record) -> dict[str, Any]:
 def _row(record: Record) -> dict[str, Any]:
     values = record.to_dict()
     row: dict[str, Any] = {**_place(record), "status": record.status}
+    aside = {*_LEFT_OUT, *row}
     scores = {_score_name(name): value for name, value in values.pop("metrics", {}).items()}
     row |= {MAIN: record.score, VALIDATION: record.validation, **scores}
     for name, value in values.items():
-        if name in _LEFT_OUT or name in _PLACE:
+        if name in aside:
             continue
         name = FIELDS[name].field.name if name in FIELDS else name
         if isinstance(value, dict):

@@ -10,9 +10,8 @@ from pathlib import Path
 import msgspec
 
 from fedsub.benchmark.analysis.findings import Finding
-from fedsub.benchmark.analysis.public_code import Comparison, compare
-from fedsub.benchmark.analysis.public_records import Run
-from fedsub.benchmark.analysis.scores import Block, Leaderboard, Row
+from fedsub.benchmark.analysis.public_code import Comparison
+from fedsub.benchmark.analysis.scores import Block
 from fedsub.benchmark.analysis.standing import Contender, above_local
 from fedsub.benchmark.spec.schema import read_as
 
@@ -70,12 +69,3 @@ def headline(
         Counter(words),
         [first[name] for name in _SHOWN.costs if name in first],
     )
-
-
-def with_authors(runs: Mapping[str, Sequence[Run]], boards: Iterable[Leaderboard]) -> list[Comparison]:
-    """Every comparison with the authors' code; `runs` by the key of our cell."""
-    tables = {run.protocol for found in runs.values() for run in found}
-    rows: list[Row] = [row for board in boards if board.protocol.name in tables for row in board.rows]
-    of_record = {record.key: (record, row.deviations) for row in rows for record in row.records}
-    changed = {key: deviations for key, (_, deviations) in of_record.items()}
-    return compare(runs, [record for record, _ in of_record.values()], changed)

@@ -37,7 +37,7 @@ def level_of(protocol: Protocol, row: Row, metric: str, figure: Figure) -> Verdi
         return _level_of_seconds(protocol, row, metric, figure)
     return judge(
         [*score.by_seed.values()],
-        Printed(figure.mean, _spreads(figure), figure.runs, figure.drawn_once),
+        Printed(figure.mean, figure.std, figure.runs, figure.drawn_once),
         tolerance_of(metric, figure.mean),
         one_draw_here=is_drawn_once(row),
         may_repeat=not is_in_points(metric),
@@ -91,10 +91,6 @@ def _level_of_seconds(protocol: Protocol, row: Row, metric: str, figure: Figure)
     theirs = row.scores[figure.reference].by_seed
     ratios = [own[seed] / theirs[seed] for seed in own if theirs.get(seed)]
     return judge_seconds(ratios, figure.mean / printed.mean, figure.runs)
-
-
-def _spreads(figure: Figure) -> tuple[float, ...]:
-    return () if figure.std is None else (figure.std,)
 
 
 NOT_DRAWN = ("attribute", "file", "planted")

@@ -7,7 +7,7 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 
-from fedsub.benchmark.analysis.agreement import is_seconds
+from fedsub.benchmark.analysis.agreement import bare_metric, is_seconds
 from fedsub.benchmark.records.record import ALONE, Record
 from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec.protocol import AT_CLIENTS, AT_ROUND
@@ -39,7 +39,7 @@ _MORE_IS_BETTER = ("accuracy", "minority_accuracy", "macro_f1", "roc_auc", GAIN)
 
 def unit_of(metric: str) -> str:
     """`%`, also of differences between percentages, `MB`, `s`, or empty for ratios and correlations."""
-    words = metric.partition(AT_ROUND)[0].partition(AT_CLIENTS)[0].split("_")
+    words = bare_metric(metric).split("_")
     return next((unit for word, unit in _UNITS.items() if word in words), PERCENT)
 
 
@@ -99,7 +99,7 @@ def unreported(metrics: Iterable[str], records: Sequence[Record]) -> dict[str, l
         for kept in (record.result.partition_statistics, record.extras, record.metrics)
         for name in kept
     }
-    named = {metric.partition(AT_ROUND)[0].partition(AT_CLIENTS)[0] for metric in metrics}
+    named = set(map(bare_metric, metrics))
     return {
         name: difflib.get_close_matches(name, sorted(reported), cutoff=0.8)
         for name in sorted(named - reported)

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from statistics import fmean
-from types import MappingProxyType
 
 from fedsub.benchmark.analysis.agreement import Verdict, judge_draws
 from fedsub.benchmark.analysis.codes import CODES
 from fedsub.benchmark.analysis.public_records import Run
-from fedsub.benchmark.records.record import ALONE, OK, Record
+from fedsub.benchmark.analysis.scores import Leaderboard
+from fedsub.benchmark.records.record import ALONE, Record
 
 TOLERANCE = 1.0
 """Points that the 90 % interval of ours − theirs must lie within."""
@@ -116,26 +116,21 @@ def on_same_clients(
     return Comparison(run.code, run.method, run.backbone, metric, pairs=pairs)
 
 
-def compare(
-    runs: Mapping[str, Iterable[Run]],
-    records: Iterable[Record],
-    deviations: Mapping[str, str] = MappingProxyType({}),
-) -> list[Comparison]:
+def compare(runs: Mapping[str, Sequence[Run]], boards: Iterable[Leaderboard]) -> list[Comparison]:
     """Every method and metric that both have on the same draws: over all places, then at each; what was run
     with a table's own settings before what deviates from them.
 
-    `runs` and `deviations` are by the key of our cell; of its runs, the latest last, the latest counts.
+    `runs` are by the key of our cell; of its runs, the latest last, the latest of each code counts.
     """
+    tables = {run.protocol for found in runs.values() for run in found}
+    rows = (row for board in boards if board.protocol.name in tables for row in board.rows)
+    by_key = {record.key: (record, row.deviations) for row in rows for record in row.records}
     found_all: dict[tuple[object, ...], Comparison] = {}
-    by_key = {record.key: record for record in records if record.status == OK}
-    for key, found in runs.items():
-        if key not in by_key:
-            continue
-        # One pair for each code, by its latest run.
-        for run in {run.code: run for run in found}.values():
+    for key in filter(by_key.__contains__, runs):
+        record, changed = by_key[key]
+        for run in {run.code: run for run in runs[key]}.values():
             place = (run.dataset, run.partition, run.clients)
-            pair = Pair(run, by_key[key])
-            changed = deviations.get(key, "")
+            pair = Pair(run, record)
             for metric, where in product(filter(pair.has, run.metrics), (None, place)):
                 name = (run.code, run.method, run.backbone, metric, where, changed)
                 found_all.setdefault(name, Comparison(*name)).pairs.append(pair)

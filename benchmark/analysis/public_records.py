@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Annotated, Any
+
+import msgspec
 
 from fedsub.benchmark.records.jsonl import JsonLines
 from fedsub.benchmark.records.store import explained_to_user
-from fedsub.benchmark.spec.schema import checked, parse_line
 from fedsub.datasets.errors import UserError
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(msgspec.Struct, frozen=True):
     """One run of the authors' code on the clients of one of our cells."""
 
     code: str
@@ -36,12 +34,12 @@ class Run:
     data_seed: int
     metrics: dict[str, float]
     """In percent, by our names, at the round that the code reports."""
-    rounds: int
+    rounds: Annotated[int, msgspec.Meta(ge=1)]
     seconds: float
     """Training and evaluation, without loading and set-up."""
     core_share: float
     """Processor seconds over wall-clock seconds: well below 1 for a run that shared its core."""
-    environment: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, Any] = msgspec.field(default_factory=dict)
     """Versions there, processor, threads."""
 
     @property
@@ -53,23 +51,8 @@ class Run:
         """One line. Raises UserError for a score that is no finite number."""
         if not all(math.isfinite(value) for value in (*self.metrics.values(), self.seconds)):
             raise UserError(f"the authors' code returned {self.metrics}, not numbers")
-        values = {**asdict(self), "seconds_per_round": round(self.seconds_per_round, 6)}
+        values = {**msgspec.structs.asdict(self), "seconds_per_round": round(self.seconds_per_round, 6)}
         return json.dumps(values, ensure_ascii=False, allow_nan=False)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Run:
-        """The run that a line holds. Raises UserError if it holds none."""
-        found = {}
-        for item in fields(cls):
-            if item.name not in values:
-                raise UserError(f"a run must have {item.name}")
-            found[item.name] = checked(item.name, values[item.name], _HINTS[item.name])
-        if found["rounds"] < 1:
-            raise UserError("a run has at least one round")
-        return cls(**found)
-
-
-_HINTS = get_type_hints(Run)
 
 
 class AuthorsRuns:
@@ -106,8 +89,8 @@ class AuthorsRuns:
 
     def _take(self, line: bytes) -> bool:
         try:
-            run = Run.from_dict(parse_line(line) or {})
-        except UserError:
+            run = msgspec.json.decode(line, type=Run)
+        except msgspec.DecodeError:
             return False
         # The latest stands last, also where an earlier commit was run again.
         self._found.pop((run.key, run.commit), None)

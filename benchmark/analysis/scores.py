@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
-from operator import attrgetter
+from operator import attrgetter, sub
 from typing import Any
 
 from fedsub.benchmark.analysis.metrics import (
@@ -232,18 +232,21 @@ def _values(metric: str, row: Row, others: Iterable[Row]) -> list[float | None]:
         name = metric.removeprefix(GAIN)
         if row.method == name:
             return []
-        return _against(name, row, others, attrgetter("score"), lambda own, base: own - base)
+        return _against("method", name, row, others, attrgetter("score"), sub)
     if metric.startswith(CHANGE):
-        return _changes(metric.removeprefix(CHANGE), row, others)
+        scheme = metric.removeprefix(CHANGE)
+        if bare(row.point["partition"]) == scheme:
+            return []
+        return _against("partition", scheme, row, others, attrgetter("score"), sub)
     found = [value_of(record, metric) for record in row.records]
     if any(value is not None for value in found):
         return found
     if metric.startswith(COMMUNICATION):
         name = metric.removeprefix(COMMUNICATION)
-        return _against(name, row, others, bytes_sent, lambda own, base: 100 * own / base)
+        return _against("method", name, row, others, bytes_sent, lambda own, base: 100 * own / base)
     if metric == MODEL_SIZE:
         # Methods without masks do not count it; what they send tells.
-        return _against(WHOLE_MODEL, row, others, model_sent, share_if_whole)
+        return _against("method", WHOLE_MODEL, row, others, model_sent, share_if_whole)
     return found
 
 
@@ -261,43 +264,28 @@ def _idle(row: Row, fedavg: Row | None) -> int:
 
 
 def _against(
-    baseline: str,
+    axis: str,
+    value: str,
     row: Row,
     others: Iterable[Row],
     read: Callable[[Record], float | None],
     compare: Callable[[float, float], float | None],
 ) -> list[float | None]:
-    """Seed by seed, what `compare` makes of a figure and that of the method `baseline` in the same place
-    under the same settings."""
+    """Seed by seed, what `compare` makes of a figure and that of the row with another `value` on an axis,
+    under the same settings; a partition counts by its bare name too."""
     if row.outdated:
         # The other stands on other draws, or is outdated too.
         return []
-    place = {**row.point, "method": baseline}
+    place = {**row.point, axis: value}
     base = {
         record.cell.seed: read(record)
         for other in others
-        if other.point == place and other.deviations == row.deviations
+        if {**other.point, axis: value} == place and other.deviations == row.deviations
+        if value == other.point[axis] or (axis == "partition" and value == bare(other.point[axis]))
         for record in other.records
     }
     pairs = [(read(record), base.get(record.cell.seed)) for record in row.records]
     return [None if own is None or theirs is None else compare(own, theirs) for own, theirs in pairs]
-
-
-def _changes(scheme: str, row: Row, others: Iterable[Row]) -> list[float | None]:
-    """Seed by seed, what the main score has gained over the same method's on partition `scheme`, under
-    the same settings."""
-    if row.outdated or bare(row.point["partition"]) == scheme:
-        return []
-    sources = [
-        other
-        for other in others
-        if bare(other.point["partition"]) == scheme
-        and {**other.point, "partition": row.point["partition"]} == row.point
-        and other.deviations == row.deviations
-    ]
-    base = {record.cell.seed: record.score for other in sources for record in other.records}
-    pairs = [(record.score, base.get(record.cell.seed)) for record in row.records]
-    return [None if own is None or theirs is None else own - theirs for own, theirs in pairs]
 
 
 def _deviations(protocol: Protocol, row: Row) -> str:

@@ -12,7 +12,10 @@ import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from types import MappingProxyType
+
+import numpy as np
 
 from fedsub.benchmark.analysis import ranking
 from fedsub.benchmark.analysis.metrics import more_is_better
@@ -103,46 +106,32 @@ def standings(
 
 
 def _ordered(rows: Sequence[Row], metric: str, theirs: Mapping[str, Sequence[Run]]) -> list[Contender]:
-    ranked = [row for row in rows if not (row.privacy or row.exposed[1])]
-    facts = {row.method: _leaves(row) for row in rows}
-    spent = {id(row): megabytes_of(row.records, row.cell.clients) for row in rows}
-    surely = {
-        (id(one), id(other))
-        for one in ranked
-        for other in ranked
-        if (paired := _paired(one, other, metric)) is not None and paired.word == HOLDS
-    }
-
-    def kept(row: Row, budget: str) -> bool:
-        if budget == "models":
-            return models_only(facts[row.method][0])
-        return budget == "any" or spent[id(row)] <= float(budget.removeprefix("mb-"))
-
-    ranks: dict[int, dict[str, tuple[int, int]]] = {id(row): {} for row in rows}
-    for budget in BUDGETS:
-        rivals = [row for row in ranked if kept(row, budget)]
-        for row in rivals:
-            above = sum((id(other), id(row)) in surely for other in rivals)
-            below = sum((id(row), id(other)) in surely for other in rivals)
-            ranks[id(row)][budget] = (1 + above, len(rivals) - below)
+    facts = [_leaves(row) for row in rows]
+    spent = [megabytes_of(row.records, row.cell.clients) for row in rows]
+    ranked = np.array([not (row.privacy or row.exposed[1]) for row in rows])
+    surely = np.zeros((len(rows), len(rows)), dtype=bool)
+    for one, other in permutations(np.flatnonzero(ranked).tolist(), 2):
+        paired = _paired(rows[one], rows[other], metric)
+        surely[one, other] = paired is not None and paired.word == HOLDS
+    keeps = {"any": ranked, "models": ranked & [models_only(exchanges) for exchanges, _ in facts]}
+    keeps |= {f"mb-{limit}": ranked & (np.array(spent) <= limit) for limit in MEGABYTES}
+    ranks: list[dict[str, tuple[int, int]]] = [{} for _ in rows]
+    for budget, kept in keeps.items():
+        best = 1 + surely[kept].sum(axis=0)
+        worst = kept.sum() - surely[:, kept].sum(axis=1)
+        for place in np.flatnonzero(kept).tolist():
+            ranks[place][budget] = int(best[place]), int(worst[place])
     base = {row.backbone: row for row in rows if row.method == LOCAL}
     found = []
-    for row in rows:
+    for row, (_, leaves), megabytes, own, beats in zip(
+        rows, facts, spent, ranks, surely.sum(axis=1).tolist(), strict=True
+    ):
         local = base.get(row.backbone) or next(iter(base.values()), None)
-        found.append(
-            Contender(
-                row,
-                metric,
-                row.scores[metric],
-                facts[row.method][1],
-                ranks[id(row)],
-                len(ranked) - ranks[id(row)]["any"][1] if ranks[id(row)] else 0,
-                None if local is None or row.method == LOCAL else _paired(row, local, metric),
-                spent[id(row)],
-                seconds_of(row.records, row.cell.clients),
-                on_same_clients(row.records, metric, theirs),
-            )
-        )
+        gain = None if local is None or row.method == LOCAL else _paired(row, local, metric)
+        seconds = seconds_of(row.records, row.cell.clients)
+        authors = on_same_clients(row.records, metric, theirs)
+        score = row.scores[metric]
+        found.append(Contender(row, metric, score, leaves, own, beats, gain, megabytes, seconds, authors))
     return sorted(found, key=lambda each: (not each.is_ranked, -each.score.mean))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -15,7 +14,7 @@ from fedsub.benchmark.analysis.findings import Finding, discoveries
 from fedsub.benchmark.analysis.paired import EQUAL, FAILS, HIGHER, HOLDS
 from fedsub.benchmark.analysis.sequential import LEVEL
 from fedsub.benchmark.report.tables import markdown_table
-from fedsub.benchmark.report.writing import write_page
+from fedsub.benchmark.report.writing import write_list, write_page
 
 RULE = (
     "Claims that the papers make in words or in bold type, restated in our words. Each compares a score of "
@@ -103,8 +102,7 @@ def span_of(values: Sequence[float]) -> str:
 
 def write_claims(results: Path, findings: Sequence[Finding]) -> list[Path]:
     """Write `claims.json` and `claims.md` into the results folder; returns their paths."""
-    listed = ",\n".join(json.dumps(finding.to_dict(), ensure_ascii=False) for finding in findings)
     data, page = results / "claims.json", results / "claims.md"
-    write_page(data, f"[\n{listed}\n]\n".encode())
+    write_list(data, (finding.to_dict() for finding in findings))
     write_page(page, markdown(findings).encode())
     return [data, page]

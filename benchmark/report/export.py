@@ -114,10 +114,10 @@ class Table:
             index[place] = index[place].where(rows["rival"], index[place] + MARK)
         table = pandas.Series(text, index=pandas.MultiIndex.from_arrays(index)).unstack(-1, sort=False)
         if self.ranked:
-            table[RANK] = [_rank(found) for found in self.mean_ranks(self._index())]
+            table[RANK] = [_number(found) for found in self.mean_ranks(self._index())]
         if self.against:
             means = rows.groupby(list(self.levels), sort=False, dropna=False)["difference"].mean()
-            table[f"above {self.against}"] = [_signed(value) for value in means]
+            table[f"above {self.against}"] = [_number(value, "+.2f") for value in means]
         return table.fillna("").rename_axis(columns=None)
 
     def mean_ranks(self, index: pandas.Index) -> list[float]:
@@ -153,19 +153,15 @@ def make_table(
     figures = found.reset_index()
     of_methods = "method" in (rows, columns)
     keeps = frame["privacy"] == "" if of_methods else pandas.Series(True, index=frame.index)
-    keys = [frame[name] for name in (*levels, columns)]
-    figures["rival"] = keeps.groupby(keys, sort=False, dropna=False).all().to_numpy()
+    # By the position of a row in `figures`.
+    place = frame.groupby([*levels, columns], sort=False, dropna=False).ngroup()
+    figures["rival"] = keeps.groupby(place).all()
+    by_seed = frame.groupby(["seed", place])[values].mean().unstack()
     figures["bold"], figures["rank"], figures["p_value"] = False, np.nan, np.nan
-    across, apart = axes(rows, columns)
-    shared = [apart, *(name for name in levels[1:] if not competes(name))]
-    rival = [across, *(name for name in levels[1:] if name not in shared)]
+    shared = [axes(rows, columns)[1], *(name for name in levels[1:] if not competes(name))]
     sign = _sign(values)
-    for key, members in figures[figures["rival"]].groupby(shared, dropna=False, sort=False):
-        inside = frame[_matches(frame, dict(zip(shared, key, strict=True)))]
-        # By the position of a row in `figures`.
-        own = {place: inside[_matches(inside, row[rival].to_dict())] for place, row in members.iterrows()}
-        wide = pandas.DataFrame({place: each.groupby("seed")[values].mean() for place, each in own.items()})
-        found = against_best(wide, sign)
+    for _, members in figures[figures["rival"]].groupby(shared, dropna=False, sort=False):
+        found = against_best(by_seed[members.index], sign)
         figures.loc[list(found), "p_value"] = list(found.values())
         figures.loc[[place for place, p in found.items() if p >= LEVEL], "bold"] = True
         if sign:
@@ -198,14 +194,9 @@ def against_best(values: pandas.DataFrame, sign: int) -> dict[Hashable, float]:
 def holm(p_values: Mapping[Hashable, float]) -> dict[Hashable, float]:
     """The p values corrected for their number, step down (Holm 1979); those that are NaN are no test and
     stay so."""
-    ordered = sorted(
-        (name for name in p_values if p_values[name] == p_values[name]), key=p_values.__getitem__
-    )
-    corrected, largest = dict.fromkeys(p_values, float("nan")), 0.0
-    for position, name in enumerate(ordered):
-        largest = max(largest, min(1.0, (len(ordered) - position) * p_values[name]))
-        corrected[name] = largest
-    return corrected
+    ordered = pandas.Series(p_values, dtype=float).dropna().sort_values(kind="stable")
+    corrected = (ordered * np.arange(len(ordered), 0, -1)).clip(upper=1).cummax()
+    return {**dict.fromkeys(p_values, float("nan")), **corrected.to_dict()}
 
 
 def export(
@@ -329,13 +320,6 @@ def _p_value(pairs: np.ndarray) -> float:
     return float(ttest_rel(pairs[:, 0], pairs[:, 1], alternative="greater").pvalue)
 
 
-def _matches(frame: pandas.DataFrame, wanted: Mapping[str, object]) -> pandas.Series:
-    found = pandas.Series(True, index=frame.index)
-    for name, value in wanted.items():
-        found &= frame[name].isna() if value != value else frame[name] == value
-    return found
-
-
 def _rounded(value: object) -> object:
     """A setting as it is shown: 0.30000000000000004 as 0.3."""
     try:
@@ -345,20 +329,14 @@ def _rounded(value: object) -> object:
     return value if number is None or number != number else f"{number:g}"
 
 
-def _signed(value: float) -> str:
-    return "" if value != value else f"{value:+.2f}"
-
-
 def _cell(mean: float, std: float, form: str) -> str:
-    if mean != mean:
-        return ""
-    if std != std:
-        return f"{mean:.2f}"
+    if mean != mean or std != std:
+        return _number(mean)
     return form.format(mean=f"{mean:.2f}", std=f"{std:.2f}")
 
 
-def _rank(found: float) -> str:
-    return "" if found != found else f"{found:.2f}"
+def _number(value: float, form: str = ".2f") -> str:
+    return "" if value != value else f"{value:{form}}"
 
 
 def export_records(
@@ -373,16 +351,9 @@ def export_records(
     """Write the table of the records that the request chooses, without those of earlier versions.
 
     Raises UserError as `export`, `select` and `Records.of_tables`."""
-    known: dict[tuple[str, ...], bool] = {}
-    current = []
     records = {record.key: record for record in stored.of_tables(request.table)}
-    for record in select(Results(tuple(records.values())), replace(request, table=())):
-        cell = record.cell
-        parts = (cell.method, cell.partition.name, cell.split.name, cell.versions)
-        if parts not in known:
-            known[parts] = not outdated_parts(cell)
-        if known[parts]:
-            current.append(record)
+    chosen = select(Results(tuple(records.values())), replace(request, table=()))
+    current = [record for record in chosen if not outdated_parts(record.cell)]
     # Rows and columns stand in the order in which they are asked for.
     current.sort(key=lambda record: _place(request.dataset, str(record.cell.dataset)))
     current.sort(key=lambda record: _place(request.method, record.cell.variant))

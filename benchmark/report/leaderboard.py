@@ -12,7 +12,7 @@ from fedsub.benchmark.analysis.agreement import (
 from fedsub.benchmark.analysis.judged import gain_of, level_of
 from fedsub.benchmark.analysis.metrics import heading_of, with_spread
 from fedsub.benchmark.analysis.published import answerable, grid_points
-from fedsub.benchmark.analysis.scores import Leaderboard, Row, Score, best_of, metrics_of
+from fedsub.benchmark.analysis.scores import Leaderboard, Row, Score, metrics_of
 from fedsub.benchmark.records.record import OK
 from fedsub.benchmark.report.tables import escape
 from fedsub.benchmark.report.wording import block_title, graph_title, network_title, sentence_list, title_of
@@ -42,8 +42,8 @@ def remarks(leaderboard: Leaderboard) -> list[str]:
     return said
 
 
-def table_of(protocol: Protocol, rows: Sequence[Row], bold: str = "**") -> tuple[list[str], list[list[str]]]:
-    """Heading and cells of a block's table, as text; the best scores stand between `bold`."""
+def table_of(protocol: Protocol, rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Heading and cells of a block's table, as text."""
     several = len({row.backbone for row in rows}) > 1
     columns = [["method", *(row_name(row, several) for row in rows)]]
     compared = [
@@ -52,12 +52,8 @@ def table_of(protocol: Protocol, rows: Sequence[Row], bold: str = "**") -> tuple
         if any(metric in row.scores and row.scores[metric].published is not None for row in rows)
     ]
     for metric in metrics_of(protocol, rows):
-        best = best_of(rows, metric)
         scores = [row.scores.get(metric) for row in rows]
-        measured = [
-            _measured(score, bold if row is best else "") for row, score in zip(rows, scores, strict=True)
-        ]
-        columns.append([heading_of(metric), *measured])
+        columns.append([heading_of(metric), *map(_measured, scores)])
         # Where several scores are in print, a heading says of which it is.
         of = f", {heading_of(metric)}" if len(compared) > 1 else ""
         if metric in compared:
@@ -92,8 +88,8 @@ def _costs(row: Row) -> list[str]:
     return [f"{row.seconds_per_round:.4f}", f"{row.seconds:.1f}", *megabytes, str(len(row.records))]
 
 
-def _measured(score: Score | None, bold: str) -> str:
-    return "–" if score is None else f"{bold}{with_spread(score.mean, score.std)}{bold}"
+def _measured(score: Score | None) -> str:
+    return "–" if score is None else with_spread(score.mean, score.std)
 
 
 def _published(score: Score | None) -> str:

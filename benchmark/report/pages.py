@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from fedsub.benchmark.analysis.figures import make_entries
 from fedsub.benchmark.analysis.findings import findings_of
-from fedsub.benchmark.analysis.headline import with_authors
+from fedsub.benchmark.analysis.public_code import compare
 from fedsub.benchmark.analysis.public_records import load
 from fedsub.benchmark.analysis.scores import Leaderboard
 from fedsub.benchmark.records.folder import Records
@@ -37,9 +37,7 @@ def write_report(results: Path, own: Sequence[str] = ()) -> list[Path]:
     if not stored:
         raise UserError(f"{results} holds no records: run python -m benchmark first")
     runs = load(results)
-    protocols = [load_protocol(name) for name in (*names(), *own)]
-    grids = [(each, grid_cells(each)) for each in protocols]
-    boards = [Leaderboard(each, stored.of_table(each.name, cells)) for each, cells in grids]
+    boards = boards_of(stored, (*names(), *own))
     for _ in stored.every():
         # What cannot be read is found by reading it.
         pass
@@ -48,9 +46,15 @@ def write_report(results: Path, own: Sequence[str] = ()) -> list[Path]:
     paths = [write_table_page(results, each, runs) for each in boards if each.records]
     entries, findings = make_entries(boards, runs), findings_of(boards)
     paths += [*write_reproduction(results, entries), *write_claims(results, findings)]
-    if (page_of_authors := write_authors_page(results, stored)) is not None:
-        paths.append(page_of_authors)
-    comparisons, arena = with_authors(runs, boards), arena_of(results)
+    comparisons, arena = compare(runs, boards), arena_of(results)
+    if runs:
+        paths.append(write_authors_page(results, runs, comparisons))
     facts = Facts(boards, runs, entries, findings, comparisons, arena, verified_by(results))
     paths.append(write_overview(results, facts.headline, facts.arena))
     return [*paths, write_site(results, facts)]
+
+
+def boards_of(stored: Records, tables: Iterable[str]) -> list[Leaderboard]:
+    """The leaderboards of these tables."""
+    protocols = map(load_protocol, tables)
+    return [Leaderboard(each, stored.of_table(each.name, grid_cells(each))) for each in protocols]

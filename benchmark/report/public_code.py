@@ -7,16 +7,12 @@ from pathlib import Path
 
 from fedsub.benchmark.analysis.codes import CODES
 from fedsub.benchmark.analysis.metrics import heading_of
-from fedsub.benchmark.analysis.public_code import TOLERANCE, Comparison, compare
-from fedsub.benchmark.analysis.public_records import Run, load
-from fedsub.benchmark.analysis.scores import Row, make_rows
+from fedsub.benchmark.analysis.public_code import TOLERANCE, Comparison
+from fedsub.benchmark.analysis.public_records import Run
 from fedsub.benchmark.analysis.sequential import LEVEL
-from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.report.tables import escape, markdown_table
 from fedsub.benchmark.report.wording import block_title, network_title, sentence_list, title_of
 from fedsub.benchmark.report.writing import write_page
-from fedsub.benchmark.spec.plan import grid_cells
-from fedsub.benchmark.spec.protocol import load_protocol, names
 
 HEAD = (
     "method",
@@ -45,28 +41,18 @@ INTRODUCTION = (
 )
 
 
-def write_authors_page(results: Path, records: Records) -> Path | None:
-    """Write the page of a results folder and the records in it; its path, or None where the authors' code has
-    not been run."""
-    runs = load(results)
-    if not runs:
-        return None
-    tables = {run.protocol for found in runs.values() for run in found} & set(names())
-    ours = [
-        row
-        for protocol in map(load_protocol, sorted(tables))
-        for row in make_rows(protocol, records.of_table(protocol.name, grid_cells(protocol)))
-    ]
+def write_authors_page(
+    results: Path, runs: Mapping[str, Sequence[Run]], comparisons: Sequence[Comparison]
+) -> Path:
+    """Write the page of a results folder; returns its path."""
     path = results / "authors.md"
-    write_page(path, markdown(runs, ours).encode())
+    write_page(path, markdown(runs, comparisons).encode())
     return path
 
 
-def markdown(runs: Mapping[str, Sequence[Run]], rows: Iterable[Row]) -> str:
-    """The page; the same input gives the same bytes. `rows` are those of our leaderboards."""
-    of_record = {record.key: (record, row.deviations) for row in rows for record in row.records}
-    records = [record for record, _ in of_record.values()]
-    comparisons = compare(runs, records, {key: changed for key, (_, changed) in of_record.items()})
+def markdown(runs: Mapping[str, Sequence[Run]], comparisons: Sequence[Comparison]) -> str:
+    """The page; the same input gives the same bytes."""
+    recorded = {pair.record.key for each in comparisons for pair in each.pairs}
     everything = [run for found in runs.values() for run in found]
     parts = ["# The authors' code on the same clients", INTRODUCTION]
     for code in CODES.values():
@@ -81,7 +67,7 @@ def markdown(runs: Mapping[str, Sequence[Run]], rows: Iterable[Row]) -> str:
         said = f"What is known of the differences stands in the notes of {pages}."
         made = f"{code.repository}, commit {escape(', '.join(commits))}"
         lead = f"{len(own)} runs of {made}; of one that was repeated the latest."
-        waiting = _waiting(run for run in own if run.key not in of_record)
+        waiting = _waiting(run for run in own if run.key not in recorded)
         parts.append(" ".join(filter(None, (lead, said, code.lacks, waiting))))
         found = [each for each in comparisons if each.code == code.name]
         overall = [each for each in found if each.place is None]
@@ -101,8 +87,7 @@ def _waiting(runs: Iterable[Run]) -> str:
 
 
 def _name(comparison: Comparison) -> str:
-    name = f"{title_of(comparison.method)} · {network_title(comparison.backbone)}"
-    return f"{name}, {comparison.deviations}" if comparison.deviations else name
+    return f"{title_of(comparison.method)} · {network_title(comparison.backbone)}"
 
 
 def _by_place(found: Sequence[Comparison]) -> str:
@@ -113,7 +98,7 @@ def _by_place(found: Sequence[Comparison]) -> str:
         assert each.place is not None
         metric = "" if each.metric == "accuracy" else heading_of(each.metric)
         row = ", ".join(filter(None, (block_title(each.place), metric, each.deviations)))
-        column = f"{title_of(each.method)} · {network_title(each.backbone)}"
+        column = _name(each)
         methods[column] = None
         verdict, (ours, theirs) = each.verdict, each.means
         spread = f"{verdict.shown_interval}; " if verdict.interval else ""
@@ -127,7 +112,7 @@ def _by_place(found: Sequence[Comparison]) -> str:
 def _line(comparison: Comparison) -> list[str]:
     verdict, (ours, theirs) = comparison.verdict, comparison.means
     return [
-        _name(comparison),
+        ", ".join(filter(None, (_name(comparison), comparison.deviations))),
         heading_of(comparison.metric),
         str(verdict.count),
         f"{ours:.2f}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -37,7 +36,7 @@ from fedsub.benchmark.analysis.summary import (
 )
 from fedsub.benchmark.report.leaderboard import CHOSEN
 from fedsub.benchmark.report.tables import markdown_table
-from fedsub.benchmark.report.writing import write_page
+from fedsub.benchmark.report.writing import write_list, write_page
 
 HEAD = (
     "table", "printed", "measurable", "measured", *VERDICTS, "gains", *GAINS,
@@ -180,8 +179,7 @@ def _reasons(entries: Sequence[Entry], word: str) -> str:
 
 def write_reproduction(results: Path, entries: Sequence[Entry]) -> list[Path]:
     """Write `reproduction.json` and `reproduction.md` into the results folder; returns their paths."""
-    listed = ",\n".join(json.dumps(entry.to_dict(), ensure_ascii=False) for entry in entries)
     data, page = results / "reproduction.json", results / "reproduction.md"
-    write_page(data, f"[\n{listed}\n]\n".encode())
+    write_list(data, (entry.to_dict() for entry in entries))
     write_page(page, markdown(entries).encode())
     return [data, page]

@@ -34,7 +34,7 @@ def print_leaderboard(leaderboard: Leaderboard, console: Console) -> None:
     console.print(protocol.title, style="bold", markup=False)
     missing: dict[str, None] = {}
     for block, listed in blocks_of(rows):
-        head, lines = table_of(protocol, listed, bold="")
+        head, lines = table_of(protocol, listed)
         kept = [*range(len(head))]
         table = _terminal_table(block, head, lines, kept)
         # Numbers are never cut: columns go, and long names are folded.

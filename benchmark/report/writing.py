@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from fedsub.benchmark.records.store import StoreError
 from fedsub.datasets.files import explained, write_atomically
@@ -15,3 +18,9 @@ def write_page(path: Path, content: bytes) -> None:
     """
     with explained("write", path, "free space there or choose another folder with --results", StoreError):
         write_atomically(path, content)
+
+
+def write_list(path: Path, items: Iterable[Mapping[str, Any]]) -> None:
+    """Write a list as JSON, an item a line. Raises as `write_page`."""
+    listed = ",\n".join(json.dumps(item, ensure_ascii=False) for item in items)
+    write_page(path, f"[\n{listed}\n]\n".encode())

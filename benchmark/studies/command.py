@@ -58,13 +58,19 @@ def _peers(request: Request, options: argparse.Namespace, work: RunCell | None) 
 
 
 def _authors(request: Request, options: argparse.Namespace, work: RunCell | None) -> int:
+    from fedsub.benchmark.analysis.public_code import compare
+    from fedsub.benchmark.analysis.public_records import load
     from fedsub.benchmark.records.folder import Records
+    from fedsub.benchmark.report.pages import boards_of
     from fedsub.benchmark.report.public_code import write_authors_page
+    from fedsub.benchmark.spec.protocol import names
     from fedsub.benchmark.studies.authors.command import run_authors
 
     try:
         failures = run_authors(request, options.codes, options.python, options.dry_run)
     finally:
-        if not options.dry_run and (page := write_authors_page(request.results, Records(request.results))):
-            print(page)
+        if not options.dry_run and (runs := load(request.results)):
+            tables = {run.protocol for found in runs.values() for run in found} & {*names()}
+            boards = boards_of(Records(request.results), sorted(tables))
+            print(write_authors_page(request.results, runs, compare(runs, boards)))
     return FAILED if failures else OK

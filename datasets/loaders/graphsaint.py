@@ -28,14 +28,6 @@ def parse(files: Mapping[str, Path]) -> RawGraph:
         with open_npz(path, stored) as parts:
             adjacency = csr([parts[part] for part in ("data", "indices", "indptr")], parts["shape"], path)
         features = single(np.load(rows, allow_pickle=False))
-        labels = _labels(json.load(classes))
+        named = json.load(classes)
+        labels = np.array([int(named[str(node)]) for node in range(len(named))], dtype=np.int64)
     return checked(RawGraph(*edges_of(adjacency), features, labels), path)
-
-
-def _labels(classes: Mapping[str, int]) -> np.ndarray:
-    nodes = np.array([int(node) for node in classes], dtype=np.int64)
-    labels = np.full(len(nodes), -1, dtype=np.int64)
-    if len(nodes) and (nodes.min() < 0 or nodes.max() >= len(nodes)):
-        raise ValueError("class_map.json names nodes that do not exist")
-    labels[nodes] = [int(label) for label in classes.values()]
-    return labels

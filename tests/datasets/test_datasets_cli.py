@@ -132,12 +132,3 @@ def test_partition_prints_statistics(capsys: pytest.CaptureFixture[str]):
     content = json.loads(capsys.readouterr().out)
     assert content["dataset"] == "community[communities=6,nodes=120]"
     assert content["statistics"]["clients"] == 4
-
-
-def test_partition_draws_the_client_graph(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    path = tmp_path / "clients.png"
-    assert main(["partition", SMALL, "--clients", "4", "--plot", str(path)]) == 0
-    assert path.read_bytes().startswith(b"\x89PNG")
-    capsys.readouterr()
-    assert main(["partition", SMALL, "--clients", "4", "--plot", "/dev/null/clients.png"]) == 2
-    assert "cannot write" in capsys.readouterr().err

@@ -20,8 +20,6 @@ def write_ogb(path: Path, without: str = "") -> dict[str, Path]:
         "edge.csv.gz": np.stack([formats.SOURCE, formats.TARGET], axis=1),
         "node-feat.csv.gz": formats.DENSE + 0.5,
         "node-label.csv.gz": formats.LABELS[:, None],
-        "num-node-list.csv.gz": np.array([[formats.NODES]]),
-        "num-edge-list.csv.gz": np.array([[len(formats.SOURCE)]]),
         "node_year.csv.gz": np.full((formats.NODES, 1), 2013),
     }
     with zipfile.ZipFile(path, "w") as archive:
@@ -39,7 +37,7 @@ def write_ogb(path: Path, without: str = "") -> dict[str, Path]:
     return {"": path}
 
 
-def test_the_graph_comes_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_the_graph_comes_back(tmp_path: Path):
     raw = parse(write_ogb(tmp_path / "arxiv.zip"))
     np.testing.assert_array_equal(raw.source, formats.SOURCE)
     np.testing.assert_array_equal(raw.target, formats.TARGET)
@@ -49,13 +47,12 @@ def test_the_graph_comes_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert raw.official is not None
     split = [np.flatnonzero(mask).tolist() for mask in raw.official[:, 0]]
     assert split == [list(range(6)), [6, 8], [7, 9, 10]]
-    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize("member", [*MEMBERS, *ROLES])
 def test_missing_members_are_named(tmp_path: Path, member: str):
     with pytest.raises(MalformedFileError, match=member):
-        parse(write_ogb(tmp_path / "arxiv.zip", without=member))
+        parse(write_ogb(tmp_path / "arxiv.zip", without=member.removeprefix("raw/")))
 
 
 def test_truncated(tmp_path: Path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -59,15 +59,11 @@ def scatter(points: Sequence[Point], x_title: str, y_title: str, said: str) -> M
     some = [point.x for point in points if point.x > 0]
     least = min(some, default=1.0) / (3 if len(some) < len(points) else 1.2)
     most = max(some, default=1.0) * 1.2
-    ys = [point.y for point in points]
-    bottom, top = _padded(ys)
+    y, up = _upright([point.y for point in points])
 
     def x(value: float) -> float:
         share = math.log(max(value, least) / least) / math.log(most / least)
         return round(LEFT + share * (WIDTH - LEFT - RIGHT), 1)
-
-    def y(value: float) -> float:
-        return round(TOP + (top - value) / (top - bottom) * (HEIGHT - TOP - BOTTOM), 1)
 
     powers = range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)
     marks = [10.0**power for power in powers if least <= 10.0**power <= most]
@@ -78,7 +74,7 @@ def scatter(points: Sequence[Point], x_title: str, y_title: str, said: str) -> M
     ticks = [(x(mark), f"{mark:g}") for mark in marks]
     if len(some) < len(points):
         ticks.insert(0, (LEFT, "0"))
-    parts = [*_frame(ticks, [(y(tick), f"{tick:g}") for tick in _ticks(bottom, top)], x_title, y_title, said)]
+    parts = [*_frame(ticks, up, x_title, y_title, said)]
     front = sorted((point for point in points if point.is_front), key=lambda point: point.x)
     corners = [f"{x(point.x)} {y(point.y)}" for point in front]
     if corners:
@@ -109,17 +105,14 @@ class Line:
 def lines(drawn: Sequence[Line], x_title: str, y_title: str, said: str) -> Markup:
     """Up to `LABELS` curves, each with its own colour and dashes, named at its right end."""
     drawn = [line for line in drawn if line.points][:LABELS]
-    bottom, top = _padded([value for line in drawn for _, value in line.points])
+    y, up = _upright([value for line in drawn for _, value in line.points])
     last = max((place for line in drawn for place, _ in line.points), default=1.0)
 
     def x(value: float) -> float:
         return round(LEFT + value / last * (WIDTH - LEFT - RIGHT), 1)
 
-    def y(value: float) -> float:
-        return round(TOP + (top - value) / (top - bottom) * (HEIGHT - TOP - BOTTOM), 1)
-
     ticks = [(x(tick), f"{tick:g}") for tick in _ticks(0, last)]
-    parts = [*_frame(ticks, [(y(tick), f"{tick:g}") for tick in _ticks(bottom, top)], x_title, y_title, said)]
+    parts = [*_frame(ticks, up, x_title, y_title, said)]
     named = []
     for number, line in enumerate(drawn):
         path = " L".join(f"{x(place)} {y(value)}" for place, value in line.points)
@@ -137,10 +130,16 @@ def lines(drawn: Sequence[Line], x_title: str, y_title: str, said: str) -> Marku
     return Markup("").join([*parts, *_names(named), Markup("</svg>")])
 
 
-def _padded(values: Sequence[float]) -> tuple[float, float]:
+def _upright(values: Sequence[float]) -> tuple[Callable[[float], float], list[tuple[float, str]]]:
+    """Where a value lies on the upright axis of these values, and its ticks."""
     low, high = min(values, default=0.0), max(values, default=1.0)
     room = _SPAN * (high - low) or 1.0
-    return low - room, high + room
+    bottom, top = low - room, high + room
+
+    def place(value: float) -> float:
+        return round(TOP + (top - value) / (top - bottom) * (HEIGHT - TOP - BOTTOM), 1)
+
+    return place, [(place(tick), f"{tick:g}") for tick in _ticks(bottom, top)]
 
 
 def _ticks(low: float, high: float) -> list[float]:

@@ -141,7 +141,7 @@ def _figure(facts: Facts, entry: Entry) -> dict[str, Any]:
         "overall": overall,
         "baseline": title_of(entry.figure.baseline),
         "settings": [] if row is None else _settings(entry),
-        "keys": entry.to_dict()["records"],
+        "keys": entry.records,
         "files": sorted({graph_of(record.cell) for record in (row.records if row else ())}),
         "title_of_table": facts.titles.get(entry.protocol, ""),
     }

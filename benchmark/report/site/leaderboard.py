@@ -88,17 +88,19 @@ def ranks_of(each: Contender) -> str:
     return json.dumps({name: span(ranks) for name, ranks in each.ranks.items()}, ensure_ascii=False)
 
 
-def _told(name: str, spent: float, unit: str, each: Contender) -> str:
-    return f"{name}: {number(spent)} {unit}, {each.score.mean:.2f}"
-
-
 def _drawn(rows: Sequence[tuple[str, Contender]]) -> dict[str, Any]:
     """The score over each cost."""
     drawn = {}
     for cost, unit in (("megabytes", "MB"), ("seconds", "s")):
         best = {id(each) for each in front([each for _, each in rows], cost)}
         points = [
-            Point(name, spent, each.score.mean, _told(name, spent, unit, each), id(each) in best)
+            Point(
+                name,
+                spent,
+                each.score.mean,
+                f"{name}: {number(spent)} {unit}, {each.score.mean:.2f}",
+                id(each) in best,
+            )
             for name, each in rows
             if each.is_ranked and (spent := getattr(each, cost)) is not None
         ]

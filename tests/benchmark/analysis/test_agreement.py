@@ -57,7 +57,7 @@ def values(mean: float, spread: float, count: int = 10) -> list[float]:
     ],
 )
 def test_the_verdicts_by_hand(printed: float, spread: float, word: str) -> None:
-    found = judge(values(81, spread), Printed(printed, (spread,), 10), POINTS)
+    found = judge(values(81, spread), Printed(printed, spread, 10), POINTS)
     assert found.word == word
     assert found.difference == pytest.approx(81 - printed)
     half = 0.8730 * spread
@@ -66,7 +66,7 @@ def test_the_verdicts_by_hand(printed: float, spread: float, word: str) -> None:
 
 def test_fewer_than_ten_seeds_need_a_wider_interval() -> None:
     # t(4) at 1 − 0.05/1.5 is 2.5014; times √(2/3) and √(10/3) that is 3.7289.
-    found = judge(values(81, 1, 3), Printed(80.9, (1.0,), 3), POINTS)
+    found = judge(values(81, 1, 3), Printed(80.9, 1.0, 3), POINTS)
     assert (found.word, found.seeds) == (NEEDS_RUNS, 9)
     assert found.interval == pytest.approx((0.1 - 3.7289, 0.1 + 3.7289), abs=1e-4)
 
@@ -74,33 +74,33 @@ def test_fewer_than_ten_seeds_need_a_wider_interval() -> None:
 def test_the_interval_is_that_of_welch_at_a_lower_level() -> None:
     ours = [80.0, 83.5, 81.0, 84.2, 80.1, 79.0, 82.2, 83.3, 81.9, 80.7]
     theirs = [78.0, 79.1, 82.3, 80.0, 77.7, 80.4]
-    printed = Printed(statistics.fmean(theirs), (statistics.stdev(theirs),), len(theirs))
+    printed = Printed(statistics.fmean(theirs), statistics.stdev(theirs), len(theirs))
     expected = ttest_ind(ours, theirs, equal_var=False).confidence_interval(1 - 0.1 / INFLATION)
     assert judge(ours, printed, POINTS).interval == pytest.approx(tuple(expected))
 
 
 def test_without_a_printed_spread_ours_stands_in() -> None:
     # t(9) 2.0855; √(1/10 + 1) = 1.0488, √(1/10 + 1/10) = 0.4472.
-    one, ten = (judge(values(81, 1), Printed(81.0, (), runs), POINTS) for runs in (1, 10))
+    one, ten = (judge(values(81, 1), Printed(81.0, None, runs), POINTS) for runs in (1, 10))
     assert one.interval == pytest.approx((-2.1873, 2.1873), abs=1e-4)
     assert ten.interval == pytest.approx((-0.9327, 0.9327), abs=1e-4)
     assert (one.word, ten.word) == (NEEDS_RUNS, MATCHES)
     # Drawn once, our variance between seeds holds that of training too, and stands in for both.
-    once = judge(values(81, 1), Printed(81.0, (), 10, drawn_once=True), POINTS)
+    once = judge(values(81, 1), Printed(81.0, None, 10, drawn_once=True), POINTS)
     assert once.interval == one.interval
     # Of two runs the smaller spread is luck: ours stands in.
-    two = judge(values(81, 1), Printed(81.0, (0.01,), 2), POINTS)
-    assert two.interval == judge(values(81, 1), Printed(81.0, (), 2), POINTS).interval
+    two = judge(values(81, 1), Printed(81.0, 0.01, 2), POINTS)
+    assert two.interval == judge(values(81, 1), Printed(81.0, None, 2), POINTS).interval
 
 
 def test_one_draw_in_print_adds_our_spread_once() -> None:
-    found = judge(values(81, 1), Printed(80.9, (0.0,), 3, drawn_once=True), POINTS)
+    found = judge(values(81, 1), Printed(80.9, 0.0, 3, drawn_once=True), POINTS)
     assert found.interval == pytest.approx((0.1 - 2.1873, 0.1 + 2.1873), abs=1e-4)
     # 1.9 is wanted: t(38)·√(1 + 1/39) = 1.9126 and t(48)·√(1 + 1/49) = 1.8951.
     assert found.seeds is not None
     assert 39 < found.seeds < 49
     # The quantile of the normal distribution, 1.834·1 > 1.5, is left with any number of seeds.
-    never = judge(values(81, 1), Printed(80.5, (0.0,), 3, drawn_once=True), POINTS)
+    never = judge(values(81, 1), Printed(80.5, 0.0, 3, drawn_once=True), POINTS)
     assert (never.word, never.seeds, never.reason) == (UNSETTLED, None, ONE_DRAW)
 
 
@@ -114,7 +114,7 @@ def test_one_draw_in_print_adds_our_spread_once() -> None:
 def test_the_number_of_seeds_is_the_smallest_that_decides(
     mean: float, spread: float, printed: float, runs: int, once: bool
 ) -> None:
-    figure = Printed(0.0, (printed,), runs, once)
+    figure = Printed(0.0, printed, runs, once)
     found = judge(values(mean, spread, 3), figure, POINTS)
     if found.seeds is not None and found.seeds <= 60:
         assert found.word == NEEDS_RUNS
@@ -131,14 +131,13 @@ def test_the_number_of_seeds_is_the_smallest_that_decides(
 )
 def test_a_noisy_run_never_matches(drawn: list[float], spread: float | None, runs: int, once: bool) -> None:
     """Even at a printed mean that is exactly ours."""
-    spreads = () if spread is None else (spread,)
-    found = judge(drawn, Printed(statistics.fmean(drawn), spreads, runs, once), POINTS)
+    found = judge(drawn, Printed(statistics.fmean(drawn), spread, runs, once), POINTS)
     if 1.6448 * statistics.stdev(drawn) / math.sqrt(len(drawn)) > POINTS:
         assert found.word in (NEEDS_RUNS, UNSETTLED)
 
 
 def test_too_little_to_judge() -> None:
-    printed = Printed(81.0, (0.1,), 3)
+    printed = Printed(81.0, 0.1, 3)
     assert judge([], printed, POINTS).word == NOT_MEASURED
     single = judge([81.0], printed, POINTS)
     assert (single.word, single.interval, single.reason) == (NEEDS_RUNS, None, "one seed has no spread")
@@ -160,10 +159,10 @@ def test_too_little_to_judge() -> None:
 
 
 def test_words_at_other_tolerances() -> None:
-    found = judge(values(81, 1), Printed(80.0, (1.0,), 10), POINTS)
+    found = judge(values(81, 1), Printed(80.0, 1.0, 10), POINTS)
     # 1 ± 0.8730, and 1 < 1.0305.
     assert [found.decided(delta) for delta in (0.5, 1.8, 1.9)] == ["", "", MATCHES]
-    far = judge(values(81, 1), Printed(78.0, (1.0,), 10), POINTS)
+    far = judge(values(81, 1), Printed(78.0, 1.0, 10), POINTS)
     assert [far.decided(delta) for delta in (2.9, 3.0, 3.9)] == [DIFFERS, "", MATCHES]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsub.benchmark.analysis.causes import KINDS, NO_CAUSE, cause_of, causes, load_causes, text_of
+from fedsub.benchmark.analysis.causes import KINDS, NO_CAUSE, cause_of, load_causes, text_of
 from fedsub.benchmark.analysis.published import figures
 from fedsub.benchmark.analysis.scores import Leaderboard
 from fedsub.benchmark.cli.parser import parse
@@ -23,17 +23,17 @@ ROOT = Path(__file__).resolve().parents[3]
 def test_every_cause_is_that_of_a_printed_figure() -> None:
     """An entry that no figure reaches, because none is so or because an earlier one fits, says nothing."""
     used = {id(cause_of(place, kind)) for place in figures() for kind in KINDS}
-    assert [cause.text for cause in causes() if id(cause) not in used] == []
+    assert [cause.text for cause in load_causes() if id(cause) not in used] == []
 
 
 def test_no_cause_stands_without_a_record() -> None:
     made = ("results/leaderboards/", "results/authors.md", "results/runs/")
-    for cause in causes():
+    for cause in load_causes():
         assert not cause.cause or any(named.startswith(made) for named in cause.evidence), cause.text
 
 
 def test_the_evidence_exists() -> None:
-    for cause in causes():
+    for cause in load_causes():
         assert cause.evidence
         for named in cause.evidence:
             if named.startswith("python -m benchmark "):
@@ -54,7 +54,7 @@ def test_every_figure_in_a_sentence_stands_in_its_evidence() -> None:
             return tables_of(Leaderboard(protocol, records.of_table(protocol.name, grid_cells(protocol))))
         return (ROOT / named).read_text(encoding="utf-8")
 
-    for cause in causes():
+    for cause in load_causes():
         evidence = " ".join(text(each) for each in cause.evidence if each.endswith((".md", ".toml", ".py")))
         said = cause.text
         unfounded += [(figure, said) for figure in re.findall(r"\d+\.\d+", said) if figure not in evidence]

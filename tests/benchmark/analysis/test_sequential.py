@@ -93,7 +93,7 @@ def test_verdicts_err_no_more_often_than_the_formulas(paper: Paper, truth: float
     for _ in range(cases):
         own = rng.normal(truth, spread, LOOKS[-1])
         theirs = rng.normal(0, paper.training, paper.runs) + rng.normal(0, paper.draws)
-        printed = Printed(float(theirs.mean()), (float(theirs.std(ddof=1)),), paper.runs, paper.drawn_once)
+        printed = Printed(float(theirs.mean()), float(theirs.std(ddof=1)), paper.runs, paper.drawn_once)
         verdicts = (judge([*own[:seeds]], printed, 2.0).word for seeds in LOOKS)
         found += next((word for word in verdicts if word in (MATCHES, DIFFERS)), "") == wrong
     assert found / cases <= ALPHA + 3 * math.sqrt(ALPHA * (1 - ALPHA) / cases)

@@ -14,10 +14,8 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import jensenshannon
 
 from fedsub.datasets import registry
-from fedsub.datasets.errors import UserError
 from fedsub.datasets.graph import Dataset, build_dataset, largest_component
 from fedsub.datasets.partition import Partition, partition
-from fedsub.datasets.partition.plot import draw_client_graph
 from fedsub.datasets.partition.statistics import client_edges, describe
 
 
@@ -78,20 +76,6 @@ def test_statistics_equal_a_direct_count(case):
     assert np.array_equal(between, between.T)
     if not partition.overlapping:
         assert np.triu(between, k=1).sum() == found.inter_edges
-
-
-@pytest.mark.parametrize("clients", [1, 3, 80])
-def test_the_client_graph_is_a_png(tmp_path, clients):
-    generator = np.random.default_rng(0)
-    source, target = generator.integers(100, size=(2, 300))
-    dataset = build_dataset(
-        "small", source, target, np.ones((100, 1)), generator.integers(3, size=100), classes=3
-    )
-    found = partition(dataset, "random[balanced=true]", clients, 0)
-    draw_client_graph(dataset, found, tmp_path / "clients.png")
-    assert (tmp_path / "clients.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(UserError, match="cannot write the client graph"):
-        draw_client_graph(dataset, found, tmp_path / "missing" / "clients.png")
 
 
 def real(name: str, data_directory) -> Dataset:

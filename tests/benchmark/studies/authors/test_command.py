@@ -16,7 +16,7 @@ from fedsub.benchmark.analysis.agreement import NEEDS_RUNS
 from fedsub.benchmark.analysis.codes import CODES, PublicCode
 from fedsub.benchmark.analysis.public_code import compare, on_same_clients
 from fedsub.benchmark.analysis.public_records import AuthorsRuns, Run, load
-from fedsub.benchmark.analysis.scores import Leaderboard, Row, make_rows
+from fedsub.benchmark.analysis.scores import Leaderboard
 from fedsub.benchmark.cli.commands import main
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.leases import Leases
@@ -46,15 +46,14 @@ def _small_graph(monkeypatch: pytest.MonkeyPatch) -> None:
 def make_run(number: int, accuracy: float, **changed: str | float) -> Run:
     cell = make_cell(seed=number)
     run = Run(
-        "fedpub", "abc", cell.key, "toy", "cora", "metis", 5, "fedavg", "gcn", number, number,
+        "fedpub", "abc", cell.key, "default", "cora", "metis", 5, "fedavg", "gcn", number, number,
         {"accuracy": accuracy}, 100, 30.0, 0.95,
     )  # fmt: skip
-    return replace(run, **changed)  # type: ignore[arg-type]
+    return msgspec.structs.replace(run, **changed)
 
 
-def rows_of(records: Sequence[Record]) -> list[Row]:
-    """The rows of a leaderboard."""
-    return make_rows(load_protocol("default"), records)
+def board_of(table: str, records: Sequence[Record]) -> Leaderboard:
+    return Leaderboard(load_protocol(table), records)
 
 
 @pytest.mark.usefixtures("_small_graph")
@@ -77,7 +76,7 @@ def test_runs_are_kept_not_repeated_and_shown_beside_ours(
     assert main(parse(ours), quick_run) == 0
     runs, records = load(tmp_path), [*Records(tmp_path).every()]
     assert {record.key for record in records} == set(runs)
-    overall, local = compare(runs, records)
+    overall, local = compare(runs, [board_of(TABLE, records)])
     assert (overall.place, local.place) == (None, (GRAPH, "metis", 5))
     expected = [50.0 + line["seed"] - line["metrics"]["accuracy"] for line in lines]
     assert overall.differences == pytest.approx(expected)
@@ -145,17 +144,20 @@ def test_a_draw_counts_where_both_have_a_score() -> None:
     """Ours lacks one metric in the second draw, and never took another."""
     cells = [make_cell(seed=k) for k in range(2)]
     theirs = {"accuracy": 58.0, "minority_accuracy": 40.0, "roc_auc": 80.0}
-    runs = {cell.key: [replace(make_run(k, 58.0), metrics=theirs)] for k, cell in enumerate(cells)}
+    runs = {
+        cell.key: [msgspec.structs.replace(make_run(k, 58.0), metrics=theirs)] for k, cell in enumerate(cells)
+    }
     scores: list[dict[str, float | None]] = [
         {"accuracy": 60.0, "minority_accuracy": 44.0},
         {"accuracy": 62.0, "minority_accuracy": None},
     ]
     records = [make_record(cell, metrics=found) for cell, found in zip(cells, scores, strict=True)]
-    found = {each.metric: each.differences for each in compare(runs, records) if each.place is None}
+    compared = compare(runs, [board_of("default", records)])
+    found = {each.metric: each.differences for each in compared if each.place is None}
     assert found == {"accuracy": [2.0, 4.0], "minority_accuracy": [4.0]}
-    page = markdown(runs, rows_of(records))
+    page = markdown(runs, compared)
     assert "| minority accuracy % | 1 | 44.00 | 40.00 | +4.00 |" in page
-    assert "wait for our record" not in page
+    assert "Without a record of ours" not in page
 
 
 def test_a_record_of_equal_work_in_another_table_answers_a_run(tmp_path: Path) -> None:
@@ -177,13 +179,14 @@ def test_a_record_of_equal_work_in_another_table_answers_a_run(tmp_path: Path) -
         )
     )  # fmt: skip
     records = Records(tmp_path)
-    page = write_authors_page(tmp_path, records)
-    assert page is not None
-    assert "| 1 | 66.00 | 65.00 | +1.00 |" in page.read_text()
-    assert "wait for our record" not in page.read_text()
+    runs = load(tmp_path)
+    asked_of = board_of("fedstruct-1", records.of_table("fedstruct-1", [asked]))
+    page = write_authors_page(tmp_path, runs, compare(runs, [asked_of])).read_text()
+    assert "| 1 | 66.00 | 65.00 | +1.00 |" in page
+    assert "Without a record of ours" not in page
     # So it does in the other table, of which the run was not asked.
-    board = Leaderboard(load_protocol("fedstruct-7"), records.of_table("fedstruct-7", [equal]))
-    found = on_same_clients(board.rows[0].records, "accuracy", load(tmp_path))
+    board = board_of("fedstruct-7", records.of_table("fedstruct-7", [equal]))
+    found = on_same_clients(board.rows[0].records, "accuracy", runs)
     assert found is not None
     assert ([*found.theirs], found.verdict.word) == ([65.0], NEEDS_RUNS)
 
