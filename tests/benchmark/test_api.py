@@ -164,18 +164,6 @@ def test_what_another_process_works_on_is_waited_for_and_taken(
     assert not seen
 
 
-def test_equal_cells_of_two_tables_are_run_once(tmp_path: Path) -> None:
-    lines = 'title = "Mine"\n[grid]\npartition = "metis"\nclients = 3\nmethod = "fedavg"\nbackbone = "gcn"\n'
-    tables = [tmp_path / f"{name}.toml" for name in ("first", "second")]
-    for table in tables:
-        table.write_text(f'{lines}dataset = "{GRAPH}"\n')
-    for kept in (None, tmp_path / "results"):
-        seen: list[object] = []
-        found = run(table=[*map(str, tables)], rounds=2, hidden=8, results=kept, callbacks=[seen.append])
-        assert [record.cell.protocol for record in found] == ["first"]
-        assert len(seen) == 2
-
-
 def test_a_class_and_a_graph_reach_the_workers() -> None:
     graph = datasets.load("community", nodes=300)
     table = run(dataset=graph, method=MyMethod, seeds=2, workers=2, **SMALL)

@@ -27,7 +27,6 @@ from tests.benchmark.fakes import (
     deadly_run,
     failed,
     make_cell,
-    make_record,
     once_deadly_run,
     quick_run,
 )
@@ -254,16 +253,6 @@ def test_submitit_that_is_not_installed_names_its_extra(
     monkeypatch.setitem(sys.modules, "submitit", None)
     with pytest.raises(UserError, match=r"pip install -e '\.\[slurm\]'"):
         list(SlurmEngine(tmp_path).map(quick_run, cells(1), failed))
-
-
-def test_a_cell_is_expected_to_take_what_its_graph_and_method_took(tmp_path: Path) -> None:
-    store = Records(tmp_path)
-    for seed, peak in enumerate((500.0, 700.0, 600.0)):
-        store.append(make_record(make_cell(seed=seed), peak_memory_mb=peak))
-    store.append(make_record(make_cell(method="local"), peak_memory_mb=90.0))
-    records = Records(tmp_path)
-    assert records.peak_memory(make_cell(protocol="other", seed=9)) == 700.0
-    assert records.peak_memory(make_cell(dataset="citeseer")) == 0.0
 
 
 def test_the_shell_learns_to_complete_every_option(capsys: pytest.CaptureFixture[str]) -> None:

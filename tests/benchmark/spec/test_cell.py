@@ -133,21 +133,6 @@ def test_a_failure_survives_json() -> None:
     assert again.metrics == {}
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"clients": 0}, "clients must be at least 1"),
-        ({"clients": "five"}, "clients must be a whole number, not 'five'"),
-        ({"features": "normalised"}, "unknown feature transform"),
-        ({"accuracy": "mean"}, "unknown averaging"),
-        ({"learning_rate": 10**400}, "learning_rate must be a finite number"),
-    ],
-)
-def test_a_cell_that_cannot_be_is_one_sentence(settings: dict[str, Any], words: str) -> None:
-    with pytest.raises(UserError, match=words):
-        make_cell(**settings)
-
-
 def test_a_missing_setting_is_named() -> None:
     with pytest.raises(UserError, match="a cell must have dataset"):
         Cell.from_dict({"protocol": "toy"})
