@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.engines import RayEngine, SlurmEngine
 from fedsub.benchmark.execution.engines.slurm import read_config
 from fedsub.benchmark.execution.leases import Leased, Leases
@@ -253,13 +252,3 @@ def test_submitit_that_is_not_installed_names_its_extra(
     monkeypatch.setitem(sys.modules, "submitit", None)
     with pytest.raises(UserError, match=r"pip install -e '\.\[slurm\]'"):
         list(SlurmEngine(tmp_path).map(quick_run, cells(1), failed))
-
-
-def test_the_shell_learns_to_complete_every_option(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        parse(["--print-completion", "bash"])
-    assert stopped.value.code == 0
-    script = capsys.readouterr().out
-    assert "complete " in script
-    assert " fedsub\n" in script
-    assert "--slurm-config" in script
