@@ -85,10 +85,7 @@ def test_defaults_do_not_enter_the_key() -> None:
 
 
 values = st.one_of(
-    st.booleans(),
-    st.integers(-(2**40), 2**40),
-    st.floats(-LARGEST, LARGEST),
-    st.text(max_size=8),
+    st.booleans(), st.integers(-(2**40), 2**40), st.floats(-LARGEST, LARGEST), st.text(max_size=8)
 )
 cells = st.builds(
     make_cell,

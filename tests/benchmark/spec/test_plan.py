@@ -175,14 +175,6 @@ def test_a_setting_given_twice_is_an_axis_of_the_grid() -> None:
     assert [(cell.schedule.rounds, cell.kernel) for cell in found] == [(7, "dgl"), (9, "dgl")]
 
 
-def test_a_method_whose_backbone_is_not_the_tables_is_left_out_with_the_reason(tmp_path: Path) -> None:
-    path = tmp_path / "toy.toml"
-    path.write_text(TOY.replace('["gcn"]', '["gcn", "mlp"]').replace('"fedavg"]', '"fedavg", "fedspray"]'))
-    plan = make_plan(parse(["--table", str(path)]).request)
-    assert ("fedspray with mlp") in [skip.what for skip in plan.skipped]
-    assert {cell.architecture.backbone for cell in plan.cells if cell.method == "fedspray"} == {"gcn"}
-
-
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
