@@ -18,9 +18,7 @@ from fedsub.benchmark.execution.runner import attempt
 from fedsub.benchmark.records.record import Record
 from tests.benchmark.fakes import make_cell
 
-CELL = make_cell(
-    dataset="community[nodes=300]", clients=3, rounds=4, hidden=[8], evaluate_every=2, method="fedavg"
-)
+CELL = make_cell(dataset="community[nodes=300]", clients=3, rounds=4, hidden=[8], evaluate_every=2)
 
 
 def outcome_of(record: Record) -> dict[str, Any]:
@@ -68,14 +66,8 @@ def test_a_library_that_is_missing_is_named_with_its_extra(
     assert f"pip install -e '.[{extra}]'" in error
 
 
-TINY: dict[str, Any] = {
-    "dataset": "community[nodes=300]",
-    "clients": 2,
-    "method": "fedavg",
-    "rounds": 3,
-    "evaluate_every": 2,
-    "hidden": (8,),
-}
+TINY: dict[str, Any] = {"dataset": "community[nodes=300]", "clients": 2, "method": "fedavg"}
+TINY |= {"rounds": 3, "evaluate_every": 2, "hidden": (8,)}
 
 
 def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:

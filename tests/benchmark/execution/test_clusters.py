@@ -22,13 +22,7 @@ from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.datasets.errors import UserError
-from tests.benchmark.fakes import (
-    deadly_run,
-    failed,
-    make_cell,
-    once_deadly_run,
-    quick_run,
-)
+from tests.benchmark.fakes import deadly_run, failed, make_cell, once_deadly_run, quick_run
 
 
 def cells(count: int, **settings: Any) -> list[Cell]:

@@ -15,11 +15,7 @@ from fedsub.methods.core import training
 from tests.benchmark.fakes import make_cell, with_settings
 
 SMALL = make_cell(
-    dataset="community[nodes=300,communities=12]",
-    clients=3,
-    rounds=3,
-    hidden=[16],
-    features="row-normalised",
+    dataset="community[nodes=300,communities=12]", clients=3, rounds=3, hidden=[16], features="row-normalised"
 )
 MEASURED = ("seconds", "peak_memory_mb", "core_share")
 
