@@ -101,10 +101,13 @@ def test_mlflow_reads_what_was_written(tmp_path: Path) -> None:
 
 
 def test_weights_and_biases_gets_a_run_for_every_cell(monkeypatch: pytest.MonkeyPatch) -> None:
-    library = Mock()
-    monkeypatch.setitem(sys.modules, "wandb", library)
     began: list[Mock] = []
-    library.init.side_effect = lambda **given: began.append(Mock(given=given)) or began[-1]
+
+    def init(**given: Any) -> Mock:
+        began.append(Mock(given=given))
+        return began[-1]
+
+    monkeypatch.setitem(sys.modules, "wandb", Mock(init=init))
     run(**TINY, seeds=2, callbacks=[WandB(project="mine")])
     assert [each.log.call_count for each in began] == [3, 3]
     for each in began:
