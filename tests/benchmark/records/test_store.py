@@ -359,6 +359,17 @@ def test_a_line_holds_what_differs_from_the_defaults(tmp_path: Path) -> None:
     assert own.keys() == {"key", "status", "cell", "machine", "metrics"}
 
 
+def test_a_record_whose_settings_are_not_told_is_unreadable(tmp_path: Path) -> None:
+    store = Store(tmp_path, "cora")
+    store.append(record(0))
+    store.path.write_bytes(store.path.read_bytes().split(b"\n", 1)[1])
+    again = Store(tmp_path, "cora")
+    assert again.records() == []
+    assert again.unreadable == [2]
+    assert store.append(record(0))
+    assert Store(tmp_path, "cora").done(record(0).key)
+
+
 @pytest.mark.parametrize("path", sorted(RUNS.glob("*.jsonl")), ids=lambda path: path.stem)
 def test_every_record_that_comes_with_the_benchmark_is_read(path: Path) -> None:
     store = Store(RUNS.parent, path.stem)

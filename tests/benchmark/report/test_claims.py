@@ -126,6 +126,13 @@ def test_the_page_says_what_was_tested_and_shows_the_hardest_rival(tmp_path: Pat
     assert column["against"][0] == local
 
 
+def test_a_mean_over_columns_that_are_not_all_measured_is_open(tmp_path: Path) -> None:
+    columns = "columns = 'on average'\nonly = { dataset = ['cora'], clients = [5, 10, 20] }"
+    finding = found(claim_of(tmp_path, columns), SCORES, "--dataset", "cora", "--clients", "10", "20")
+    (average,) = finding.judged_by
+    assert (average.lacking, finding.word) == ((1, 1), NEEDS_RUNS)
+
+
 def test_of_several_contrasts_all_must_hold(tmp_path: Path) -> None:
     """FED-PUB is 1.1 ± 0.1 points ahead of Local, and eleven ahead of FedAvg."""
     scores = {**SCORES, "fedavg": (60.0, 65.1, 70.2)}

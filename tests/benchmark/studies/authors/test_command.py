@@ -12,16 +12,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from fedsub.benchmark.analysis.agreement import NEEDS_RUNS
 from fedsub.benchmark.analysis.codes import CODES, PublicCode
-from fedsub.benchmark.analysis.public_code import compare
+from fedsub.benchmark.analysis.public_code import compare, on_same_clients
 from fedsub.benchmark.analysis.public_records import AuthorsRuns, Run, load
-from fedsub.benchmark.analysis.scores import Row, make_rows
+from fedsub.benchmark.analysis.scores import Leaderboard, Row, make_rows
 from fedsub.benchmark.cli.commands import main
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.leases import Leases
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
-from fedsub.benchmark.report.public_code import markdown
+from fedsub.benchmark.report.public_code import markdown, write_authors_page
 from fedsub.benchmark.spec.plan import grid_cells
 from fedsub.benchmark.spec.protocol import load_protocol
 from fedsub.benchmark.studies.authors.checkout import version_of
@@ -131,10 +132,9 @@ def test_torn_and_foreign_lines_are_passed_over_and_the_latest_run_counts(tmp_pa
     with kept.path.open("a") as file:
         file.write('{"code": "fedpub"}\n{"code": "fedp')
     again = AuthorsRuns(tmp_path, "fedpub")
-    # Also where an earlier commit is run again.
-    for commit, accuracy in (("abc", 71.0), ("def", 72.0), ("abc", 73.0)):
-        again.add(make_run(0, accuracy, commit=commit))
-    assert [run.metrics["accuracy"] for run in load(tmp_path)[make_cell().key]] == [72.0, 73.0]
+    again.add(make_run(0, 71.0))
+    again.add(make_run(0, 72.0, commit="def"))
+    assert [run.metrics["accuracy"] for run in load(tmp_path)[make_cell().key]] == [71.0, 72.0]
     assert again.done(make_cell().key, "abc")
     assert not again.done(make_cell().key, "ghi")
     with pytest.raises(UserError, match="not numbers"):
@@ -156,3 +156,42 @@ def test_a_draw_counts_where_both_have_a_score() -> None:
     page = markdown(runs, rows_of(records))
     assert "| minority accuracy % | 1 | 44.00 | 40.00 | +4.00 |" in page
     assert "wait for our record" not in page
+
+
+def test_a_record_of_equal_work_in_another_table_answers_a_run(tmp_path: Path) -> None:
+    place = ("citeseer", "random", 10, "fedstruct[features=h2v]")
+    asked, equal = (
+        next(
+            cell
+            for cell in grid_cells(load_protocol(table))
+            if (cell.dataset.text, cell.partition.text, cell.clients, cell.variant) == place
+        )
+        for table in ("fedstruct-1", "fedstruct-7")
+    )
+    assert asked.key == equal.key
+    Records(tmp_path).append(make_record(equal, 66.0))
+    AuthorsRuns(tmp_path, "fedstruct").add(
+        Run(
+            "fedstruct", "abc", asked.key, "fedstruct-1", *place, "graphsage", 0, 0, {"accuracy": 65.0}, 100,
+            30.0, 0.95,
+        )
+    )  # fmt: skip
+    records = Records(tmp_path)
+    page = write_authors_page(tmp_path, records)
+    assert page is not None
+    assert "| 1 | 66.00 | 65.00 | +1.00 |" in page.read_text()
+    assert "wait for our record" not in page.read_text()
+    # So it does in the other table, of which the run was not asked.
+    board = Leaderboard(load_protocol("fedstruct-7"), records.of_table("fedstruct-7", [equal]))
+    found = on_same_clients(board.rows[0].records, "accuracy", load(tmp_path))
+    assert found is not None
+    assert ([*found.theirs], found.verdict.word) == ([65.0], NEEDS_RUNS)
+
+
+def test_the_run_that_was_made_last_counts(tmp_path: Path) -> None:
+    """Also where an earlier commit was run again."""
+    runs = AuthorsRuns(tmp_path, "fedpub")
+    for commit, accuracy in (("a", 50.0), ("b", 60.0), ("a", 70.0)):
+        runs.add(make_run(0, accuracy, commit=commit))
+    (found,) = load(tmp_path).values()
+    assert [run.metrics["accuracy"] for run in found] == [60.0, 70.0]
