@@ -51,6 +51,7 @@ def test_the_lease_of_a_killed_process_of_this_machine_is_free_at_once(tmp_path:
         assert mine.claim("a")
 
 
+TORN: tuple[object, ...] = ("", [], {"machine": 1})
 FOREIGN = {"machine": "elsewhere", "process": 1, "started": 0.0}
 
 
@@ -65,7 +66,7 @@ FOREIGN = {"machine": "elsewhere", "process": 1, "started": 0.0}
         ({**leases.holder(), "started": 1.0}, 0, True),
         # A container by the same name has numbers of its own.
         ({"machine": platform.node(), "process": 2**22 + 1, "started": 1.0}, 0, False),
-        *((torn, age, age > 0) for torn in ("", [], {"machine": 1}) for age in (0, 61)),
+        *((torn, age, age > 0) for torn in TORN for age in (0, 61)),
     ],
 )
 def test_a_lease_counts_until_it_runs_out_or_its_holder_is_gone(
