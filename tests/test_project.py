@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -18,11 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("datasets", "methods", "benchmark")
 OPTIONAL_IMPORTS = {"flwr": "flower", "shtab": "completion", "submitit": "slurm", "torch_geometric": "pyg"}
 """Top-level modules that only an extra installs, with the extra's name."""
-DISTRIBUTION_OF = {
-    "sklearn": "scikit-learn",
-    "sknetwork": "scikit-network",
-    "yaml": "pyyaml",
-}
+DISTRIBUTION_OF = {"sklearn": "scikit-learn", "sknetwork": "scikit-network", "yaml": "pyyaml"}
 """Where a distribution is not called what it is imported as."""
 
 
@@ -110,20 +105,6 @@ def test_locked_versions_have_hashes_and_lie_in_the_ranges(name: str, extras: tu
     del wanted["torch"]
     for distribution, specifier in wanted.items():
         assert locked[distribution.replace("_", "-")] in SpecifierSet(specifier), distribution
-
-
-def test_every_package_is_found_by_its_init_file() -> None:
-    folders = {path.parent for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
-    missing = [str(folder.relative_to(ROOT)) for folder in folders if not (folder / "__init__.py").is_file()]
-    assert not missing, f"setuptools leaves these folders out of the wheel: {missing}"
-
-
-def test_every_protocol_is_package_data() -> None:
-    for path in sorted((ROOT / "benchmark" / "protocols").iterdir()):
-        if path.suffix == ".py" or path.name == "__pycache__":
-            continue
-        assert path.suffix == ".toml", "setup.cfg ships protocols/*.toml only"
-        tomllib.loads(path.read_text(encoding="utf-8"))
 
 
 def test_ci_workflow_runs_every_tox_environment() -> None:

@@ -101,16 +101,6 @@ def test_the_page_on_studies_runs_as_printed(
     assert "over 5 seeds" in (tmp_path / "table.md").read_text()
 
 
-def test_a_kept_cell_is_not_run_again(tmp_path: Path) -> None:
-    seen: list[object] = []
-    first = run(dataset=GRAPH, method=MyMethod, results=tmp_path, callbacks=[seen.append], **SMALL)
-    again = run(dataset=GRAPH, method=MyMethod, results=tmp_path, callbacks=[seen.append], **SMALL)
-    assert len(seen) == 2
-    pandas.testing.assert_frame_equal(first.frame(), again.frame())
-    run(dataset=GRAPH, method=MyMethod, results=tmp_path, callbacks=[seen.append], rerun=True, **SMALL)
-    assert len(seen) == 4
-
-
 def test_what_cells_leave_beside_their_records_is_asked_for_by_name(tmp_path: Path) -> None:
     seeds = {**SMALL, "seeds": 2, "workers": 2}
     found = run(dataset=GRAPH, method=MyMethod, results=tmp_path, save="predictions", **seeds)
@@ -164,18 +154,6 @@ def test_what_another_process_works_on_is_waited_for_and_taken(
     assert not seen
 
 
-def test_equal_cells_of_two_tables_are_run_once(tmp_path: Path) -> None:
-    lines = 'title = "Mine"\n[grid]\npartition = "metis"\nclients = 3\nmethod = "fedavg"\nbackbone = "gcn"\n'
-    tables = [tmp_path / f"{name}.toml" for name in ("first", "second")]
-    for table in tables:
-        table.write_text(f'{lines}dataset = "{GRAPH}"\n')
-    for kept in (None, tmp_path / "results"):
-        seen: list[object] = []
-        found = run(table=[*map(str, tables)], rounds=2, hidden=8, results=kept, callbacks=[seen.append])
-        assert [record.cell.protocol for record in found] == ["first"]
-        assert len(seen) == 2
-
-
 def test_a_class_and_a_graph_reach_the_workers() -> None:
     graph = datasets.load("community", nodes=300)
     table = run(dataset=graph, method=MyMethod, seeds=2, workers=2, **SMALL)
@@ -209,12 +187,8 @@ def test_graphs_and_partitions_may_be_objects() -> None:
     [
         ({"method": "fedavgg"}, "unknown method 'fedavgg': did you mean fedavg"),
         ({"roundz": 3}, "unknown setting 'roundz': did you mean rounds"),
-        ({"clients": 0}, "clients must be a whole number of at least 1"),
         ({"seeds": 0}, "seeds must be a count"),
-        ({"seeds": 2025112}, "seeds must be at most 10000 numbers from 0 to 999999999"),
-        ({"seeds": []}, "seeds must be a count"),
         ({"method": []}, "an empty list selects nothing"),
-        ({"workers": 0}, "workers must be a whole number of at least 1"),
         ({"save": "model"}, "save needs results"),
         ({"save": "modle", "results": "x"}, "unknown thing to save 'modle': did you mean model"),
         ({"checkpoint": -3}, "checkpoint must be a number of seconds"),
@@ -340,12 +314,9 @@ def test_a_list_of_values_is_a_grid() -> None:
     found = run(
         dataset=GRAPH, method="local", clients=2, rounds=1, learning_rate=[0.01, 0.03], hidden=[[8], [8, 4]]
     ).frame()
-    assert sorted(zip(found["learning_rate"], found["hidden"], strict=True)) == [
-        (rate, hidden)
-        for rate in (0.01, 0.03)
-        for hidden in ("8", "8+4")
-        for _ in range(found["seed"].nunique())
-    ]
+    points = [*zip(found["learning_rate"], found["hidden"], strict=True)]
+    assert {*points} == {(rate, hidden) for rate in (0.01, 0.03) for hidden in ("8", "8+4")}
+    assert len(points) == 4 * found["seed"].nunique()
     (one,) = run(dataset=GRAPH, method="local", clients=2, rounds=1, seeds=1, hidden=[8, 4])
     assert one.cell.architecture.hidden == (8, 4)
 

@@ -8,14 +8,11 @@ from typing import Any
 
 import pytest
 
-from fedsub.benchmark.studies.peers.our_worker import SPLIT, make_federation, make_method
+from fedsub.benchmark.studies.peers.our_worker import make_federation, make_method
 from fedsub.datasets.catalogue import REGISTRY
-from fedsub.datasets.federation import Federation, federate
 from fedsub.datasets.graph import Dataset
 from fedsub.datasets.partition import partition
 from fedsub.datasets.registry import is_available, load
-from fedsub.datasets.splits import make_split
-from fedsub.methods.structure.node2vec import Node2VecSettings, node2vec
 from tests.performance.conftest import CLIENTS, GENERATED
 
 
@@ -34,10 +31,6 @@ def test_set_up(benchmark: Any, nothing_cached: Callable[[], None], name: str) -
     benchmark.pedantic(from_archive_to_model, setup=nothing_cached, rounds=3, warmup_rounds=1)
 
 
-def test_load(benchmark: Any, dataset_name: str) -> None:
-    benchmark(load, dataset_name)
-
-
 @pytest.mark.parametrize("scheme", ["metis", "random", "louvain", "metis-overlapping"])
 def test_partition(benchmark: Any, nothing_cached: Callable[[], None], dataset: Dataset, scheme: str) -> None:
     work = partial(partition, dataset, scheme, CLIENTS, 0)
@@ -48,25 +41,3 @@ def test_partition_from_cache(benchmark: Any, nothing_cached: Callable[[], None]
     nothing_cached()
     partition(dataset, "metis", CLIENTS, 0)
     benchmark(partition, dataset, "metis", CLIENTS, 0)
-
-
-def test_split_and_federate(benchmark: Any, dataset: Dataset) -> None:
-    parts = partition(dataset, "metis", CLIENTS, 0)
-
-    def both() -> Federation:
-        return federate(dataset, parts, make_split(dataset.labels, parts, SPLIT, 0, dataset.classes))
-
-    benchmark(both)
-
-
-def test_build(benchmark: Any, federation: Federation) -> None:
-    benchmark(lambda: make_method(federation).build())
-
-
-def test_node2vec(benchmark: Any, nothing_cached: Callable[[], None], dataset: Dataset) -> None:
-    """One epoch of the fifty that FedStruct's features take."""
-    settings = Node2VecSettings(
-        width=256, walk_length=20, context=10, walks=10, p=1.0, q=1.0, negatives=1, epochs=1
-    )
-    work = partial(node2vec, dataset.adjacency(), settings, 0)
-    benchmark.pedantic(work, setup=nothing_cached, rounds=3, warmup_rounds=1)

@@ -259,19 +259,13 @@ def test_seconds_are_compared_as_ratios() -> None:
     ("metric", "printed", "tolerance"),
     [
         ("accuracy", 80.0, 2.0),
-        ("minority_accuracy", 20.0, 2.0),
         ("accuracy@round50", 80.0, 2.0),
-        ("roc_auc", 90.0, 2.0),
         ("gain_over_fedcog[lnnc=false]", -3.0, 2.0),
-        ("change_from_metis", -3.0, 2.0),
         ("model_size_pct", 50.0, 5.0),
-        ("communication_pct_of_fedavg", 60.0, 6.0),
         ("propagation_mb", 463.5, 46.35),
-        ("mb_ratio_to_update", 0.4, 0.04),
         ("similarity_label_correlation", -0.9, 0.09),
         ("update_seconds", 0.9, math.log(1.5)),
         ("seconds_ratio_to_central", 2.0, math.log(1.5)),
-        ("update_seconds@round5", 0.9, math.log(1.5)),
     ],
 )
 def test_the_tolerance_of_a_score(metric: str, printed: float, tolerance: float) -> None:

@@ -111,6 +111,10 @@ def test_another_axis_table_or_a_value_may_stand_on_the_other_side(tmp_path: Pat
         ('"Table 7"', "7", "Expected `str`, got `int` - at `$.place`"),
         ("paper =", "papers =", "unknown field `papers`"),
         ('{ method = "fedavg" }', '{ network = "gcn" }', "unknown key of a side 'network'"),
+        ('{ method = "fedavg" }]', '"fedavg"]\nmetric = "roc_auk"', "unknown metric in fedpub-7"),
+        ('{ method = "fedavg" }]', '"fedavg"]\ncolumns = "most"', "columns must be every"),
+        ('{ method = "fedavg" }]', '"fedavg"]\ncolumns = "all but 1"', "leaves none of 1 columns"),
+        ('{ method = "fedavg" }]', '"fedavg"]\nonly = { dataset = ["cora"] }', "unknown dataset in fedpub-7"),
     ],
 )
 def test_what_does_not_exist_is_named(tmp_path: Path, old: str, new: str, message: str) -> None:
@@ -118,21 +122,6 @@ def test_what_does_not_exist_is_named(tmp_path: Path, old: str, new: str, messag
     assert old in text
     with pytest.raises(UserError, match=r"claim 1 \(It is best.\)") as caught:
         read(tmp_path, text.replace(old, new))
-    assert message in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        ('metric = "roc_auk"', "unknown metric in fedpub-7"),
-        ('columns = "most"', "columns must be every"),
-        ('columns = "all but 1"', "leaves none of 1 columns"),
-        ('only = { dataset = ["cora"] }', "unknown dataset in fedpub-7"),
-    ],
-)
-def test_what_is_said_besides_is_checked(tmp_path: Path, more: str, message: str) -> None:
-    with pytest.raises(UserError) as caught:
-        read(tmp_path, TEXT.format(more=more))
     assert message in str(caught.value)
 
 

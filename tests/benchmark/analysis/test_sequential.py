@@ -100,7 +100,7 @@ def test_verdicts_err_no_more_often_than_the_formulas(paper: Paper, truth: float
 
 
 @pytest.mark.parametrize(("truth", "wrong"), [(0.0, KEPT), (-0.5, KEPT), (1.0, VANISHED), (3.0, VANISHED)])
-@pytest.mark.parametrize("spread", [0.3, 1.0, 5.0, 50.0])
+@pytest.mark.parametrize("spread", [0.3, 5.0])
 def test_gains_err_in_five_of_a_hundred_cases_whatever_the_noise(
     truth: float, wrong: str, spread: float
 ) -> None:

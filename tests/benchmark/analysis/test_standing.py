@@ -3,14 +3,7 @@ from __future__ import annotations
 import pytest
 
 from fedsub.benchmark.analysis.scores import Leaderboard
-from fedsub.benchmark.analysis.standing import (
-    Contender,
-    above_local,
-    front,
-    gains_of,
-    models_only,
-    standings,
-)
+from fedsub.benchmark.analysis.standing import Contender, above_local, front, gains_of, models_only, standings
 from fedsub.benchmark.spec.protocol import parse_protocol
 from tests.benchmark.fakes import make_record
 from tests.benchmark.report.test_leaderboard import current_cell
@@ -85,11 +78,9 @@ def test_the_front_leaves_out_what_another_beats_on_both() -> None:
     [
         ("nothing", True),
         ("model parameters", True),
-        ("model parameters and updates", True),
         ("parameters below the classifier", True),
         ("model parameters, auxiliary vectors", False),
         ("gradients of the parameters and of node features", False),
-        ("class prototypes", False),
     ],
 )
 def test_what_is_a_model_is_told_from_the_rest(exchanges: str, alone: bool) -> None:

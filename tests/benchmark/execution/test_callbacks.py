@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-import types
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -18,9 +18,7 @@ from fedsub.benchmark.execution.runner import attempt
 from fedsub.benchmark.records.record import Record
 from tests.benchmark.fakes import make_cell
 
-CELL = make_cell(
-    dataset="community[nodes=300]", clients=3, rounds=4, hidden=[8], evaluate_every=2, method="fedavg"
-)
+CELL = make_cell(dataset="community[nodes=300]", clients=3, rounds=4, hidden=[8], evaluate_every=2)
 
 
 def outcome_of(record: Record) -> dict[str, Any]:
@@ -68,14 +66,8 @@ def test_a_library_that_is_missing_is_named_with_its_extra(
     assert f"pip install -e '.[{extra}]'" in error
 
 
-TINY: dict[str, Any] = {
-    "dataset": "community[nodes=300]",
-    "clients": 2,
-    "method": "fedavg",
-    "rounds": 3,
-    "evaluate_every": 2,
-    "hidden": (8,),
-}
+TINY: dict[str, Any] = {"dataset": "community[nodes=300]", "clients": 2, "method": "fedavg"}
+TINY |= {"rounds": 3, "evaluate_every": 2, "hidden": (8,)}
 
 
 def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
@@ -108,49 +100,23 @@ def test_mlflow_reads_what_was_written(tmp_path: Path) -> None:
         assert history == pytest.approx(expected)
 
 
-class Told:
-    """Stands in for a library's run: keeps what it was told."""
-
-    def __init__(self, **given: Any) -> None:
-        self.given, self.rows = given, []  # type: ignore[var-annotated]
-        self.exit_code: int | None = None
-
-    def log(self, figures: dict[str, float], step: int) -> None:
-        self.rows.append((step, figures))
-
-    def finish(self, exit_code: int) -> None:
-        self.exit_code = exit_code
-
-
-def played_wandb(monkeypatch: pytest.MonkeyPatch) -> list[Told]:
-    """The runs that a stand-in for the library will begin."""
-    runs: list[Told] = []
-
-    def init(**given: Any) -> Told:
-        runs.append(Told(**given))
-        return runs[-1]
-
-    library = types.ModuleType("wandb")
-    library.init = init  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "wandb", library)
-    return runs
-
-
 def test_weights_and_biases_gets_a_run_for_every_cell(monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = played_wandb(monkeypatch)
-    run(
-        dataset="community[nodes=300]",
-        clients=2,
-        method="fedavg",
-        seeds=2,
-        rounds=3,
-        callbacks=[WandB(project="mine")],
-    )
-    assert [len(each.rows) for each in runs] == [3, 3]
-    assert all(each.exit_code == 0 and each.given["project"] == "mine" for each in runs)
-    step, figures = runs[0].rows[-1]
-    assert step == 3
-    assert {"scores/test", "losses/train", "bytes/up", "seconds/train"} <= set(figures)
+    began: list[Mock] = []
+
+    def init(**given: Any) -> Mock:
+        began.append(Mock(given=given))
+        return began[-1]
+
+    monkeypatch.setitem(sys.modules, "wandb", Mock(init=init))
+    run(**TINY, seeds=2, callbacks=[WandB(project="mine")])
+    assert [each.log.call_count for each in began] == [3, 3]
+    for each in began:
+        assert each.given["project"] == "mine"
+        each.finish.assert_called_once_with(exit_code=0)
+        (figures,), how = each.log.call_args
+        assert how == {"step": 3}
+        assert {"losses/train", "bytes/up", "seconds/train"} <= set(figures)
+        assert "scores/test" in each.log.call_args_list[1][0][0]
 
 
 def test_a_file_that_cannot_be_written_costs_no_record(tmp_path: Path) -> None:
@@ -178,15 +144,7 @@ def test_per_client_scores_and_macro_f1_are_in_every_record() -> None:
 
 def test_rounds_of_workers_reach_this_process() -> None:
     seen: list[Round] = []
-    table = run(
-        dataset="community[nodes=300]",
-        clients=2,
-        method="fedavg",
-        seeds=2,
-        rounds=3,
-        workers=2,
-        callbacks=[seen.append],
-    )
+    table = run(**{**TINY, "evaluate_every": 1}, seeds=2, workers=2, callbacks=[seen.append])
     told = {(each.cell.seed, each.round): each.scores["test"] for each in seen}
     assert sorted(told) == [(seed, number) for seed in (0, 1) for number in (1, 2, 3)]
     curve = table.records[0].curve

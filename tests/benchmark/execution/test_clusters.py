@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.engines import RayEngine, SlurmEngine
 from fedsub.benchmark.execution.engines.slurm import read_config
 from fedsub.benchmark.execution.leases import Leased, Leases
@@ -23,14 +22,7 @@ from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.datasets.errors import UserError
-from tests.benchmark.fakes import (
-    deadly_run,
-    failed,
-    make_cell,
-    make_record,
-    once_deadly_run,
-    quick_run,
-)
+from tests.benchmark.fakes import deadly_run, failed, make_cell, once_deadly_run, quick_run
 
 
 def cells(count: int, **settings: Any) -> list[Cell]:
@@ -254,23 +246,3 @@ def test_submitit_that_is_not_installed_names_its_extra(
     monkeypatch.setitem(sys.modules, "submitit", None)
     with pytest.raises(UserError, match=r"pip install -e '\.\[slurm\]'"):
         list(SlurmEngine(tmp_path).map(quick_run, cells(1), failed))
-
-
-def test_a_cell_is_expected_to_take_what_its_graph_and_method_took(tmp_path: Path) -> None:
-    store = Records(tmp_path)
-    for seed, peak in enumerate((500.0, 700.0, 600.0)):
-        store.append(make_record(make_cell(seed=seed), peak_memory_mb=peak))
-    store.append(make_record(make_cell(method="local"), peak_memory_mb=90.0))
-    records = Records(tmp_path)
-    assert records.peak_memory(make_cell(protocol="other", seed=9)) == 700.0
-    assert records.peak_memory(make_cell(dataset="citeseer")) == 0.0
-
-
-def test_the_shell_learns_to_complete_every_option(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        parse(["--print-completion", "bash"])
-    assert stopped.value.code == 0
-    script = capsys.readouterr().out
-    assert "complete " in script
-    assert " fedsub\n" in script
-    assert "--slurm-config" in script

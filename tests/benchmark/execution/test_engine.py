@@ -7,13 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsub.benchmark.execution.engines import (
-    InProcess,
-    ProcessPool,
-    SlurmEngine,
-    create_engine,
-    process,
-)
+from fedsub.benchmark.execution.engines import InProcess, ProcessPool, SlurmEngine, create_engine, process
 from fedsub.benchmark.execution.engines.process import run_apart
 from fedsub.benchmark.execution.logs import Logged, log_path
 from fedsub.benchmark.execution.runner import failed

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import math
-import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
-from fedsub.benchmark.execution import progress
 from fedsub.benchmark.execution.estimate import UNKNOWN_SECONDS, Estimate
-from fedsub.benchmark.execution.progress import GridProgress
 from fedsub.benchmark.records.record import Record
 from tests.benchmark.fakes import ENVIRONMENT, failed, make_cell, make_record
 
@@ -44,7 +39,6 @@ def test_what_was_stored_last_tells_where_code_became_faster() -> None:
 
 
 def test_set_up_is_the_methods_times_the_graphs() -> None:
-    """As FedSage+'s, which trains generators as wide as the graph's features."""
     took = (("cora", "fedavg", 1.0), ("cora", "local", 9.0), ("pubmed", "fedavg", 4.0))
     estimate = Estimate(
         make_record(make_cell(rounds=1, dataset=graph, method=method), seconds={"setup": setup, "train": 2.0})
@@ -56,11 +50,11 @@ def test_set_up_is_the_methods_times_the_graphs() -> None:
         assert estimate.seconds(elsewhere) == pytest.approx(setup + 2)
 
 
-def test_a_failure_tells_no_time_and_threads_are_cores() -> None:
-    cell = make_cell(rounds=1)
-    took = {"setup": 0.0, "train": 3.0}
-    four = make_record(cell, environment={**ENVIRONMENT, "threads": 4}, seconds=took)
+def test_a_failure_tells_no_time_and_seconds_are_of_a_core() -> None:
+    cell, seconds = make_cell(rounds=1), {"setup": 0.0, "train": 3.0}
+    four = make_record(cell, environment={**ENVIRONMENT, "threads": 4}, seconds=seconds)
     assert Estimate([four, failed(make_cell(seed=1), "it was told to fail")]).seconds(cell) == 12
+    assert Estimate([make_record(cell, seconds=seconds, core_share=0.5)]).seconds(cell) == 1.5
     assert Estimate([failed(cell, "it was told to fail")]).seconds(cell) == UNKNOWN_SECONDS
 
 
@@ -85,25 +79,3 @@ def test_a_method_new_to_a_graph_costs_what_both_say(graph: list[float], method:
     ]
     wanted = make_cell(dataset=missing[0], method=missing[1], rounds=1)
     assert Estimate(records).seconds(wanted) == pytest.approx(pairs[missing], rel=1e-6)
-
-
-def test_the_estimate_is_of_a_core_of_its_own() -> None:
-    seconds = {"setup": 5.0, "train": 2.0, "evaluate": 1.0}
-    shared = make_record(make_cell(rounds=2), seconds=seconds, core_share=0.5)
-    assert Estimate([shared]).seconds(make_cell(rounds=10)) == 2.5 + 10 * 0.75
-
-
-def test_what_is_left_is_weighed_by_what_such_cells_took(monkeypatch: pytest.MonkeyPatch) -> None:
-    cheap, dear = make_cell(rounds=1), make_cell(rounds=1, method="fedpub")
-    took = {"setup": 0.0, "evaluate": 0.0}
-    records = [
-        make_record(cheap, seconds={**took, "train": 1.0}),
-        make_record(dear, seconds={**took, "train": 3600.0}),
-    ]
-    clock = iter((0.0, 2.0))
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
-    told = io.StringIO()
-    shown = GridProgress([cheap, dear], Console(file=told, width=progress.WIDTH), Estimate(records))
-    shown.finished(records[0])
-    # 2 s for what took 1 s before: 7200 s for what took 3600 s.
-    assert re.search(r"^\[1/2\] .* \(about 2.0 h left\)$", told.getvalue().strip())

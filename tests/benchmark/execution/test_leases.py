@@ -51,13 +51,32 @@ def test_the_lease_of_a_killed_process_of_this_machine_is_free_at_once(tmp_path:
         assert mine.claim("a")
 
 
-def test_the_lease_of_another_machine_runs_out_and_a_touched_one_does_not(tmp_path: Path) -> None:
+TORN: tuple[object, ...] = ("", [], {"machine": 1})
+FOREIGN = {"machine": "elsewhere", "process": 1, "started": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("holder", "age", "is_free"),
+    [
+        (FOREIGN, 0, False),
+        (FOREIGN, 61, True),
+        # Dated in the future.
+        (FOREIGN, -3600, True),
+        # Another process by this one's number.
+        ({**leases.holder(), "started": 1.0}, 0, True),
+        # A container by the same name has numbers of its own.
+        ({"machine": platform.node(), "process": 2**22 + 1, "started": 1.0}, 0, False),
+        *((torn, age, age > 0) for torn in TORN for age in (0, 61)),
+    ],
+)
+def test_a_lease_counts_until_it_runs_out_or_its_holder_is_gone(
+    holder: object, age: float, is_free: bool, tmp_path: Path
+) -> None:
     with Leases(tmp_path, lifetime=60) as mine:
         path = tmp_path / "leases" / "a.lease"
-        path.write_text(json.dumps({"machine": "elsewhere", "process": 1, "started": 0.0}))
-        assert not mine.claim("a")
-        os.utime(path, (time.time() - 61,) * 2)
-        assert mine.claim("a")
+        path.write_text(json.dumps(holder) if holder else "{")
+        os.utime(path, (time.time() - age,) * 2)
+        assert mine.claim("a") is is_free
 
 
 def test_what_is_held_is_touched(tmp_path: Path) -> None:
@@ -69,30 +88,6 @@ def test_what_is_held_is_touched(tmp_path: Path) -> None:
         while path.stat().st_mtime == 0:
             assert time.monotonic() < deadline
             time.sleep(0.01)
-
-
-@pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"machine": 1}'])
-def test_a_torn_lease_counts_until_it_runs_out(content: bytes, tmp_path: Path) -> None:
-    with Leases(tmp_path) as mine:
-        path = tmp_path / "leases" / "a.lease"
-        path.write_bytes(content)
-        assert not mine.claim("a")
-        os.utime(path, (0, 0))
-        assert mine.claim("a")
-
-
-def test_another_process_by_the_same_number_holds_nothing(tmp_path: Path) -> None:
-    with Leases(tmp_path) as mine:
-        holder = {**leases.holder(), "started": 1.0}
-        (tmp_path / "leases" / "a.lease").write_text(json.dumps(holder))
-        assert mine.claim("a")
-
-
-def test_a_container_by_the_same_name_has_numbers_of_its_own(tmp_path: Path) -> None:
-    with Leases(tmp_path) as mine:
-        holder = {"machine": platform.node(), "process": 2**22 + 1, "started": 1.0}
-        (tmp_path / "leases" / "a.lease").write_text(json.dumps(holder))
-        assert not mine.claim("a")
 
 
 @pytest.mark.skipif(not psutil.LINUX, reason="elsewhere setting the clock moves no start of a process")
@@ -110,14 +105,6 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None
     (tmp_path / "leases").touch()
     with pytest.raises(StoreError, match="leases"), Leases(tmp_path):
         pass
-
-
-def test_a_lease_dated_in_the_future_is_none(tmp_path: Path) -> None:
-    with Leases(tmp_path, lifetime=60) as mine:
-        path = tmp_path / "leases" / "a.lease"
-        path.write_text(json.dumps({"machine": "elsewhere", "process": 1, "started": 0.0}))
-        os.utime(path, (time.time() + 3600,) * 2)
-        assert mine.claim("a")
 
 
 def test_links_in_place_of_leases_and_logs_are_not_followed(tmp_path: Path) -> None:

@@ -15,11 +15,7 @@ from fedsub.methods.core import training
 from tests.benchmark.fakes import make_cell, with_settings
 
 SMALL = make_cell(
-    dataset="community[nodes=300,communities=12]",
-    clients=3,
-    rounds=3,
-    hidden=[16],
-    features="row-normalised",
+    dataset="community[nodes=300,communities=12]", clients=3, rounds=3, hidden=[16], features="row-normalised"
 )
 MEASURED = ("seconds", "peak_memory_mb", "core_share")
 
@@ -58,10 +54,9 @@ def test_the_share_of_a_core_is_of_the_seconds_on_record(monkeypatch: pytest.Mon
 
 
 def test_a_record_holds_what_came_out() -> None:
-    record = run(SMALL)
-    assert record.status == "ok"
-    assert record.key == SMALL.key
-    assert record.cell == SMALL
+    cell = with_settings(SMALL, method="fedprox")
+    record = run(cell)
+    assert (record.status, record.cell, record.options) == ("ok", cell, {"mu": 0.01})
     accuracy = record.metrics["accuracy"]
     assert accuracy is not None
     assert 0 <= accuracy <= 100
@@ -74,9 +69,8 @@ def test_a_record_holds_what_came_out() -> None:
     assert record.curve["test"][best] == pytest.approx(accuracy, abs=5e-5)
     assert record.result.partition_statistics["clients"] == 3
     assert record.result.peak_memory_mb > 50
-    assert {"python", "dgl", "torch", "cpu", "threads", "machine", "kernel", "device"} <= set(
-        record.environment
-    )
+    told = {"python", "dgl", "torch", "cpu", "threads", "machine", "kernel", "device"}
+    assert told <= set(record.environment)
 
 
 @pytest.mark.parametrize("method", ["fedavg", "local", "central"])
@@ -95,11 +89,6 @@ def test_damaged_data_have_the_clients_of_the_undamaged() -> None:
     assert first.curve["loss"] != plain.curve["loss"]
 
 
-def test_options_are_recorded_with_their_defaults() -> None:
-    record = run(with_settings(SMALL, method="fedprox"))
-    assert record.options == {"mu": 0.01}
-
-
 def test_a_run_that_diverges_is_one_sentence_in_a_failed_record() -> None:
     record = attempt(with_settings(SMALL, learning_rate=1e30, rounds=10, dropout=0.0))
     assert record.status == "failed"
@@ -108,13 +97,6 @@ def test_a_run_that_diverges_is_one_sentence_in_a_failed_record() -> None:
     assert isinstance(record.outcome, Failure)
     assert record.outcome.traceback is None
     assert record.metrics == {}
-
-
-def test_bad_input_raises_and_is_recorded() -> None:
-    cell = with_settings(SMALL, clients=301)
-    with pytest.raises(UserError, match="301 clients"):
-        run(cell)
-    assert "301 clients" in (attempt(cell).error or "")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the device is there")
@@ -149,12 +131,8 @@ def test_what_preparing_takes_from_a_graph_of_ones_own_is_said(tmp_path: Path) -
     (tmp_path / "nodes.csv").write_text("label,f1\n0,1\n1,2\n0,3\n")
     (tmp_path / "edges.csv").write_text("source,target\n0,1\n")
     own = make_cell(dataset=str(tmp_path), largest_component=True, features="row-normalised")
-    note = prepare(own).note
-    assert "1 of 3 nodes lie outside the largest component and are left out" in note
-    assert note.startswith(
-        "3 nodes, 1 undirected edges, 1 features, 2 classes (0: 2, 1: 1), 0 nodes without a label"
-    )
-    assert "rows of features are divided by their sums" in note
+    for said in ("1 of 3 nodes lie outside", "2 classes (0: 2, 1: 1)", "rows of features are divided"):
+        assert said in prepare(own).note
     kept = replace(own, largest_component=False, feature_transform="raw")
     assert prepare(kept).note.endswith("0 nodes without a label")
 

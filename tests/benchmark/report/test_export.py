@@ -20,8 +20,7 @@ from fedsub.benchmark.cli.commands import main
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.report.export import LEVEL, against_best, export, holm, make_table
-from fedsub.benchmark.spec.plan import grid_cells, versions_of
-from fedsub.benchmark.spec.protocol import load_protocol
+from fedsub.benchmark.spec.plan import versions_of
 from fedsub.datasets.errors import UserError
 from tests.benchmark.fakes import make_cell, make_record
 from tests.conftest import NO_LATEX
@@ -59,13 +58,6 @@ def some_results() -> Results:
         for seed, value in enumerate(values)
     ]
     return Results(tuple(records))
-
-
-def test_parquet_is_read_back_by_pandas(tmp_path: Path) -> None:
-    export(some_results(), tmp_path / "table.parquet")
-    export(some_results(), tmp_path / "table.csv")
-    found = pandas.read_parquet(tmp_path / "table.parquet")
-    pandas.testing.assert_frame_equal(found, pandas.read_csv(tmp_path / "table.csv"), check_dtype=False)
 
 
 def nodes_of(nodes: list[LatexNode]) -> list[LatexNode]:
@@ -122,6 +114,8 @@ def test_markdown_and_csv_hold_the_same_figures(tmp_path: Path) -> None:
     page = export(results, tmp_path / "t.md").read_text()
     assert re.search(r"\| fedavg\s*\| \*\*82.00 ± 1.58\*\*\s*\| 62.00 ± 1.58", page)
     table = pandas.read_csv(export(results, tmp_path / "t.csv"))
+    found = pandas.read_parquet(export(results, tmp_path / "t.parquet"))
+    pandas.testing.assert_frame_equal(found, table, check_dtype=False)
     row = table[(table["method"] == "fedavg") & (table["dataset"] == "cora")].iloc[0]
     assert (row["mean"], row["runs"], bool(row["bold"])) == (82.0, 5, True)
     assert row["std"] == pytest.approx(np.std(SCORES["cora"]["fedavg"], ddof=1))
@@ -283,13 +277,10 @@ def test_equal_values_cannot_be_told_apart() -> None:
     assert indistinguishable(more, 1) == ["a", "b"]
 
 
-def test_holm_by_hand() -> None:
-    corrected = holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": float("nan")})
-    assert corrected == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06, "d": float("nan")}, nan_ok=True)
-
-
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
 def test_holm_corrects_upwards_and_keeps_the_order(values: list[float]) -> None:
+    by_hand = holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": float("nan")})
+    assert by_hand == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06, "d": float("nan")}, nan_ok=True)
     corrected = list(holm(dict(enumerate(values))).values())
     assert all(after >= before or after == 1 for before, after in zip(values, corrected, strict=True))
     order = np.argsort(values, kind="stable")
@@ -309,6 +300,9 @@ def test_the_command_line_exports_what_its_filters_let_through(
     page = file.read_text()
     assert "fedprox" not in page
     assert page.startswith("| dataset")
+    unknown = ["export", str(file), *argv[2:4], "--method", "fedavgx"]
+    assert main(parse(unknown)) == 2
+    assert "unknown method in the records 'fedavgx': did you mean fedavg" in capsys.readouterr().err
     assert main(parse(["export", str(tmp_path / "table.doc"), *argv[2:4]])) == 2
     assert "must end in" in capsys.readouterr().err
     drawn = tmp_path / "ranks.pdf"
@@ -318,43 +312,3 @@ def test_the_command_line_exports_what_its_filters_let_through(
     assert "call the file curves.pdf or cost.pdf or ranks.pdf" in capsys.readouterr().err
     with pytest.raises(UserError, match="unknown column 'mehtod'"):
         make_table(some_results(), rows="mehtod")
-
-
-@pytest.mark.parametrize(
-    ("argv", "words"),
-    [
-        (["--method", "fedavgx"], "unknown method in the records 'fedavgx': did you mean fedavg"),
-        (["--seeds", "7,"], "unknown seed in the records '7'"),
-        (["--dataset", "cora", "--table", "toyy"], "did you mean toy"),
-    ],
-)
-def test_a_filter_that_no_record_passes_is_answered_with_the_nearest(
-    argv: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for record in some_results():
-        Records(tmp_path).append(record)
-    exported = ["--results", str(tmp_path)]
-    command = ["export", str(tmp_path / "table.csv")]
-    assert main(parse([*command, *argv, *exported])) == 2
-    assert words in capsys.readouterr().err
-    assert main(parse([*command, "--table", "somewhere/toy.toml", "--method", "local", *exported])) == 0
-
-
-def test_a_table_is_exported_with_the_equal_work_that_stands_in_another_file(tmp_path: Path) -> None:
-    """As on its page: two tables run what they share once."""
-    lines = 'title = "T"\n[grid]\npartition = "metis"\nclients = 5\nbackbone = "gcn"\ndataset = "cora"\n'
-    own, other = tmp_path / "own.toml", tmp_path / "other.toml"
-    own.write_text(f'{lines}method = ["fedavg", "fedprox"]\n')
-    other.write_text(f'{lines}method = "fedavg"\n')
-    shared, alone = grid_cells(load_protocol(str(other))), grid_cells(load_protocol(str(own)))[1:]
-    for value, cell in zip((80.0, 81.0), (*shared, *alone), strict=True):
-        Records(tmp_path).append(make_record(cell, value))
-    asked = ["export", str(tmp_path / "table.csv"), "--results", str(tmp_path), "--table"]
-    assert main(parse([*asked, str(own)])) == 0
-    found = pandas.read_csv(tmp_path / "table.csv")
-    assert dict(zip(found["method"], found["mean"], strict=True)) == {"fedavg": 80.0, "fedprox": 81.0}
-    # Once alone, where its file is gone, and without a table every record once.
-    assert main(parse([*asked, "own"])) == 0
-    assert pandas.read_csv(tmp_path / "table.csv")["method"].tolist() == ["fedprox"]
-    assert main(parse(asked[:-1])) == 0
-    assert pandas.read_csv(tmp_path / "table.csv")["runs"].tolist() == [1, 1]

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from fedsub import datasets
-from fedsub.benchmark import machine
 from fedsub.benchmark.cli.commands import main
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.runner import attempt
@@ -191,26 +189,6 @@ def test_a_method_of_the_tree_that_is_edited_makes_other_cells(monkeypatch: pyte
     now = {"methods/fedavg.py": ("step = 1", "step = 2")}
     # FedProx extends FedAvg, Local does not.
     assert [name for name, key in keys().items() if key != before[name]] == ["fedavg", "fedprox"]
-
-
-def test_what_is_edited_is_told_from_the_checked_out_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(machine, "ROOT", tmp_path.resolve())
-    (tmp_path / "methods").mkdir()
-    for name in ("a.py", "b.py"):
-        (tmp_path / "methods" / name).write_text("step = 1\n")
-    assert machine.edited("methods") == {}
-    person = ("-c", "user.name=x", "-c", "user.email=x@y")
-    for command in (("init", "-q"), ("add", "."), (*person, "commit", "-qm", "all: begin")):
-        subprocess.run(["git", "-C", str(tmp_path), *command], check=True)
-    assert machine.edited("methods") == {}
-    (tmp_path / "methods/a.py").write_text("step = 2\n")
-    (tmp_path / "methods/new.py").write_text("step = 3\n")
-    assert machine.edited("methods") == {
-        "methods/a.py": ("step = 1", "step = 2\n"),
-        "methods/new.py": ("", "step = 3\n"),
-    }
 
 
 TABLE = """

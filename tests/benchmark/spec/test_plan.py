@@ -11,17 +11,13 @@ import pytest
 
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.runner import run
-from fedsub.benchmark.spec import protocol as protocols
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.plan import differing_options, make_plan, versions_of
-from fedsub.benchmark.spec.protocol import load_protocol
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.options import defaults_of
 from fedsub.datasets.synthetic import GENERATORS
 from fedsub.methods.core import registry
 from fedsub.methods.core.schedule import AVERAGINGS, MOMENTS
-from fedsub.methods.stacked.architecture import HEADS, Architecture
-from fedsub.methods.stacked.backbones import make_backbone
 
 TOY = """
 seeds = 2
@@ -114,14 +110,6 @@ def test_a_tables_own_variants_run_whatever_has_no_effect_in_them(tmp_path: Path
     assert cells("--method", "fedpub[lambda2=0.1,regularizer=printed]", "fedpub[lambda2=0.001]")
 
 
-@pytest.mark.parametrize("table", protocols.names())
-def test_no_cell_of_a_table_has_an_option_without_effect(table: str) -> None:
-    for cell in cells("--table", table, "--seeds", "1"):
-        given = dict(cell.options)
-        idle = registry.make_options(cell.method, given).unused(cell.architecture.backbone)
-        assert not given.keys() & idle.keys(), cell.title
-
-
 def test_a_method_with_its_own_network_runs_with_one_backbone() -> None:
     plan = make_plan(parse(["--method", "fedstruct", "fedavg", "--backbone", "sgc", "gcn"]).request)
     assert {cell.architecture.backbone for cell in plan.cells if cell.method == "fedstruct"} == {"sgc"}
@@ -183,28 +171,8 @@ def test_two_tables_of_one_name_are_refused(toy: str, tmp_path: Path) -> None:
 
 
 def test_a_setting_given_twice_is_an_axis_of_the_grid() -> None:
-    found = cells("--method", "fedavg", "--set", "rounds=7", "rounds=9", "--seeds", "1")
-    assert [cell.schedule.rounds for cell in found] == [7, 9]
-
-
-def test_filters_may_leave_the_grid(toy: str) -> None:
-    argv = ["--table", toy, "--method", "local", "--clients", "9", "--backbone", "sgc", "--seeds", "7,"]
-    (cell,) = cells(*argv, "--partition", "random", "--set", "dropout=0.1", "--kernel", "dgl")
-    assert (cell.clients, cell.architecture.backbone, cell.seed, cell.partition.text) == (
-        9,
-        "sgc",
-        7,
-        "random",
-    )
-    assert (cell.architecture.dropout, cell.kernel, cell.schedule.rounds) == (0.1, "dgl", 5)
-
-
-def test_a_method_whose_backbone_is_not_the_tables_is_left_out_with_the_reason(tmp_path: Path) -> None:
-    path = tmp_path / "toy.toml"
-    path.write_text(TOY.replace('["gcn"]', '["gcn", "mlp"]').replace('"fedavg"]', '"fedavg", "fedspray"]'))
-    plan = make_plan(parse(["--table", str(path)]).request)
-    assert ("fedspray with mlp") in [skip.what for skip in plan.skipped]
-    assert {cell.architecture.backbone for cell in plan.cells if cell.method == "fedspray"} == {"gcn"}
+    found = cells("--method", "fedavg", "--set", "rounds=7", "rounds=9", "--seeds", "1", "--kernel", "dgl")
+    assert [(cell.schedule.rounds, cell.kernel) for cell in found] == [(7, "dgl"), (9, "dgl")]
 
 
 @pytest.mark.parametrize(
@@ -212,29 +180,19 @@ def test_a_method_whose_backbone_is_not_the_tables_is_left_out_with_the_reason(t
     [
         (["--method", "fedpox"], "unknown method 'fedpox'.*fedprox"),
         (["--method", "fedprox[nu=1]"], "option of fedprox 'nu'.*mu"),
-        (["--method", "fedprox[mu=x]"], "mu must be a finite number, not 'x'"),
         (["--method", "fedpub[lambda2=0.1]"], "lambda2 has no effect here: it needs regularizer=printed"),
         (["--method", "fedcog[hidden=7]"], "hidden has no effect here.*other than gcn"),
         (["--method", "fedprox[mu"], "name\\[key=value"),
         (["--dataset", "coar"], "unknown dataset 'coar'.*cora"),
         (["--dataset", "community[nodez=300]"], "option of community 'nodez'.*nodes"),
         (["--dataset", "community[nodes=-5]"], "community's nodes must be at least 1"),
-        (["--dataset", "community[nodes=3]"], "nodes must be at least communities and classes, 24"),
         (["--dataset", "cora[nodes=5]"], "unknown option of cora 'nodes': choose from binary"),
-        (["--partition", "dirichlet[alpha=-1]"], "dirichlet's alpha must be positive"),
-        (["--set", "split=ratio[train=2]"], r"ratio's train must be in \[0, 1\]"),
         (["--method", "fedadam[beta1=5]"], r"fedadam's beta1 must be in \[0, 1\)"),
-        (["--dataset", "./nowhere.npz"], "there is no graph at ./nowhere.npz: check the path"),
         (["--dataset", "./nowhere"], "there is no graph at ./nowhere: check the path"),
-        (["--table", "fedpub2"], "unknown table 'fedpub2'.*fedpub-2"),
         (["--partition", "metiss"], "unknown partition scheme 'metiss'.*metis"),
         (["--partition", "metis[recursiv=true]"], "'recursiv'.*recursive"),
         (["--backbone", "gnc"], "unknown backbone 'gnc'.*gcn"),
-        (
-            ["--set", "features=row-normalized"],
-            "feature transform 'row-normalized'.*row-normalised",
-        ),
-        (["--set", "split=ration"], "unknown split 'ration'.*ratio"),
+        (["--set", "features=row-normalized"], "feature transform 'row-normalized'.*row-normalised"),
         (["--set", "split=zzz"], "unknown split 'zzz': choose from file, official, per-class, ratio"),
         (["--set", "rounds=0"], "at least 1"),
         (["--set", "selection=mean_validation"], "selection rule 'mean_validation'.*mean-validation"),
@@ -245,15 +203,15 @@ def test_a_method_whose_backbone_is_not_the_tables_is_left_out_with_the_reason(t
         (["--set", "head=liner"], "unknown head 'liner'.*linear"),
         (["--set", "kernel=cuda"], "unknown kernel 'cuda'.*torch"),
         (["--set", "dropout=1"], "dropout must be at least 0 and less than 1, not 1.0"),
-        (["--set", "dropout=-0.1"], "dropout must be at least 0"),
         (["--set", "hidden=0"], "at least 1"),
-        (["--set", "evaluate_every=0"], "at least 1"),
         (["--set", "weight_decay=-1"], "must not be negative"),
         (["--set", "learning_rate=nan"], "'learning_rate' must be a finite number"),
+        (["--set", "selection_metric=rocauc"], "did you mean roc_auc"),
+        (["--set", "label_noise=1.5"], r"label_noise must be in \[0, 1\]"),
+        (["--set", "labels_kept=0"], "labels_kept must be"),
         (["--method", "fedprox[mu=nan]"], "fedprox's mu must be a finite number"),
         (["--task", "regression"], "unknown task 'regression'"),
         (["--task", "link-prediction[widht=16]"], "option of link-prediction 'widht'.*width"),
-        (["--task", "link-prediction[width=a]"], "link-prediction's width must be a whole number"),
         (["--task", "node-classification[width=16]"], "node-classification takes no options"),
         (["--device", "tpu"], "unknown device 'tpu'"),
     ],
@@ -268,17 +226,12 @@ def test_bad_input_is_one_sentence_with_the_nearest_names(argv: list[str], words
 @pytest.mark.parametrize(
     ("written", "words"),
     [
-        (('"community"', '"corra"'), "unknown dataset 'corra': did you mean cora"),
         (('"community"', '"community[nodez=3]"'), "option of community 'nodez'"),
         (('"community"', '"./nowhere.npz"'), "there is no graph at ./nowhere.npz: check the path"),
         (('"metis"', '"dirichlet[alpha=-1]"'), "dirichlet's alpha must be positive"),
-        (("rounds = 5", 'split = "ratio[train=2]"'), "ratio's train must be in"),
         # Of one method, beside those that are split well.
         (("rounds = 6", 'split = "ratio[train=2]"'), "ratio's train must be in"),
-        (
-            ('"fedavg"', '"fedavgg"'),
-            "fedavgg: unknown method 'fedavgg' in table toy: did you mean fedavg",
-        ),
+        (('"fedavg"', '"fedavgg"'), "fedavgg: unknown method 'fedavgg' in table toy: did you mean fedavg"),
     ],
 )
 def test_a_table_of_ones_own_is_checked_as_the_command_line_is(
@@ -289,11 +242,6 @@ def test_a_table_of_ones_own_is_checked_as_the_command_line_is(
     with pytest.raises(UserError) as caught:
         make_plan(parse(["--table", str(path)]).request)
     assert words in str(caught.value)
-
-
-@pytest.mark.parametrize("value", HEADS)
-def test_every_head_that_is_let_through_is_one(value: str) -> None:
-    make_backbone(Architecture(head=value))
 
 
 def test_a_task_may_have_options() -> None:
@@ -335,22 +283,6 @@ settings = { selection_metric = "accuracy", split = "official" }
     found = cells("--table", str(path), "--method", "fedavg", "--seeds", "1", "--clients", "3")
     chosen = {cell.dataset.name: (cell.schedule.selection_metric, cell.further_metrics) for cell in found}
     assert chosen == {"cora": ("", ("roc_auc",)), "minesweeper": ("accuracy", ("roc_auc",))}
-
-
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ("selection_metric=rocauc", "did you mean roc_auc"),
-        ("label_noise=1.5", r"label_noise must be in \[0, 1\]"),
-        ("labels_kept=0", "labels_kept must be"),
-        ("edges_removed=some", "edges_removed"),
-    ],
-)
-def test_a_metric_or_damage_that_cannot_be_is_refused_before_the_first_run(
-    setting: str, message: str
-) -> None:
-    with pytest.raises(UserError, match=message):
-        cells("--set", setting)
 
 
 def test_all_takes_every_table_but_those_to_try_things_with() -> None:
@@ -408,19 +340,11 @@ def test_a_generated_graph_is_one_cell_under_every_spelling() -> None:
     assert binary.dataset.text == "coauthor_cs[binary=false]"
 
 
-def test_a_table_keeps_its_own_spelling() -> None:
-    listed = load_protocol("fedcog-fig3").grid_for(dataset="citeseer")["partition"]
-    asked = "--partition", "kmeans[starts=10,balanced=false]"
-    found = cells("--table", "fedcog-fig3", "--dataset", "citeseer", *asked)
-    assert {cell.partition.text for cell in found} == {*listed}
-
-
 @pytest.mark.parametrize(
     ("setting", "with_effect"),
     [
         ("hops=3", "--backbone gcn,sgc"),
         ("heads=4", "--backbone gcn,gat"),
-        ("gpr_alpha=0.5", "--backbone gcn,gprgnn"),
         ("gpr_hops=3", "--backbone gcn,gprgnn"),
         ("labels_stratified=true", "--set labels_kept=0.5"),
         ("privacy_delta=0.001", "--set privacy_noise=1 privacy_clip=1"),

@@ -270,9 +270,7 @@ def test_with_keys_a_killed_client_is_missed_and_comes_back_and_a_stranger_stays
     answered = seen("node-1", "Sending")
     # The order after next comes when a round without the killed client is over.
     wait_for(
-        "a round without the killed client",
-        lambda: still(seen("node-0", "Receiving") >= answered + 2),
-        *logs,
+        "a round without the killed client", lambda: still(seen("node-0", "Receiving") >= answered + 2), *logs
     )
     federation.node("node-1-again", killed, "key-1")
     again = federation.log("node-1-again")
