@@ -70,6 +70,11 @@ def test_rounds_agree(
 
     play(pair, loss, average, lambda name: not own(name))
     torch.testing.assert_close(pair.method.alpha.flatten(), torch.stack(alphas), atol=1e-5, rtol=1e-5)
+    pair.method.finish()
+    named = {"mean": torch.mean, "min": torch.min, "max": torch.max}
+    figures = {f"alpha_{name}": float(figure(torch.stack(alphas))) for name, figure in named.items()}
+    assert pair.method.extras == pytest.approx(figures, abs=1e-5)
+    assert rate < 1 or figures["alpha_max"] == 1
     pairs = zip(pair.parts, pair.models, alphas, strict=True)
     said = torch.cat([forward(part, mixed(model, alpha), backbone) for part, model, alpha in pairs])
     torch.testing.assert_close(pair.method.predict(), said.detach(), atol=TOLERANCE, rtol=TOLERANCE)

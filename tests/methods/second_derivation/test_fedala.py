@@ -140,7 +140,7 @@ def compare(backbone: str, options: dict[str, Any], schedule: dict[str, Any]) ->
 
 @pytest.mark.parametrize("attendance", [EVERYONE, SOME], ids=["everyone", "some"])
 @pytest.mark.parametrize("layers", [1, 2, 3])
-@pytest.mark.parametrize("backbone", ["gcn", "graphsage", "mlp"])
+@pytest.mark.parametrize("backbone", ["gcn", "graphsage", "mlp", "sgc"])
 def test_rounds_agree(backbone: str, layers: int, attendance: dict[str, Any]) -> None:
     clients = compare(backbone, {"layers": layers}, {**SGD, **attendance})
     # Weights that all stay at one would be FedAvg's.

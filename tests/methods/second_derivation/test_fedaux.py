@@ -30,6 +30,7 @@ from tests.methods.second_derivation.common import COMMUNITY, Pair, copied, divi
 from tests.methods.second_derivation.rounds import EVERYONE, SOME, Meter, fit, overwrite, supervised, turn
 
 CLIENTS, SHARPNESS, SIGMA, DECAY, WIDTH = 5, 10.0, 0.3, 5e-4, 12
+SGD = {"optimiser": "sgd", "learning_rate": 0.2}
 
 
 def hidden(part: Part, model: Parameters, backbone: str) -> Tensor:
@@ -66,7 +67,7 @@ def objective(part: Part, model: Parameters, backbone: str, score: str) -> Tenso
     return supervised(part, logits(part, masked(model), backbone, score))
 
 
-@pytest.mark.parametrize("attendance", [EVERYONE, SOME], ids=["everyone", "some"])
+@pytest.mark.parametrize("attendance", [EVERYONE, {**SOME, **SGD}], ids=["everyone", "some"])
 @pytest.mark.parametrize("masks", [False, True])
 @pytest.mark.parametrize("score", ["max-norm", "cosine"])
 @pytest.mark.parametrize("backbone", ["gcn", "graphsage", "mlp"])

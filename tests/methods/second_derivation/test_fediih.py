@@ -246,6 +246,6 @@ def test_rounds_with_the_bound_agree(federation: Federation, factors: int, stren
 @pytest.mark.parametrize("strength", [0.0, 1.0])
 def test_rounds_with_absent_clients_agree(federation: Federation, strength: float) -> None:
     options = {"factors": 2, "layers": 3, "variational": strength}
-    loop = Loop(federation, options, "gcn", participation=0.6)
+    loop = Loop(federation, options, "gcn", participation=0.6, optimiser="sgd", learning_rate=0.2)
     for number in range(1, 6):
         loop.play(number)

@@ -295,11 +295,17 @@ def federation() -> Federation:
 
 
 @pytest.mark.parametrize("regularizer", ["reference", "printed"])
+@pytest.mark.parametrize("schedule", [{}, {"optimiser": "sgd", "learning_rate": 0.5}], ids=["adam", "sgd"])
 @pytest.mark.parametrize("backbone", ["gcn", "graphsage", "mlp", "sgc"])
 def test_rounds_agree(
-    federation: Federation, backbone: str, regularizer: str, monkeypatch: pytest.MonkeyPatch
+    federation: Federation,
+    backbone: str,
+    schedule: dict[str, Any],
+    regularizer: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    Run(federation, Plan(backbone, regularizer=regularizer, lambda2=0.5), monkeypatch).play()
+    plan = Plan(backbone, regularizer=regularizer, lambda1=0.01, lambda2=0.1, schedule=schedule)
+    Run(federation, plan, monkeypatch).play()
 
 
 @pytest.mark.parametrize("regularizer", ["reference", "printed"])

@@ -30,6 +30,7 @@ from tests.methods.second_derivation.common import COMMUNITY, TOLERANCE, Pair, c
 from tests.methods.second_derivation.rounds import EVERYONE, SOME, Meter, fit, overwrite, supervised, turn
 
 CLIENTS, STRENGTH, TEMPERATURE, DECAY = 5, 1.5, 0.3, 1e-3
+SGD = {"optimiser": "sgd", "learning_rate": 0.3}
 
 
 def representation(part: Part, model: Parameters, backbone: str) -> Tensor:
@@ -105,7 +106,7 @@ def compare(backbone: str, options: dict[str, Any], schedule: dict[str, Any]) ->
     torch.testing.assert_close(pair.method.predict(), expected, atol=TOLERANCE, rtol=TOLERANCE)
 
 
-@pytest.mark.parametrize("attendance", [EVERYONE, SOME], ids=["everyone", "some"])
+@pytest.mark.parametrize("attendance", [EVERYONE, {**SOME, **SGD}], ids=["everyone", "some"])
 @pytest.mark.parametrize("projection", [False, True])
 @pytest.mark.parametrize("nodes", ["all", "training"])
 @pytest.mark.parametrize("backbone", ["gcn", "graphsage", "mlp"])
