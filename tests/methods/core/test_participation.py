@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,41 +10,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsub.datasets import Federation, federate, load, make_split
 from fedsub.datasets.errors import UserError
-from fedsub.datasets.partition import partition
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.participation import Attendance, weights_among
 from fedsub.methods.core.setting import make_setting
-from fedsub.methods.core.training import train
 from fedsub.methods.stacked.mixing import weighted_mean
 from fedsub.methods.stacked.optimiser import MaskedOptimiser
 from tests.methods.federations import small_federation
-from tests.methods.variants import VARIANTS
 
 NETWORK = Architecture(hidden=(8, 8), dropout=0.0)
-
-
-@pytest.fixture(scope="module")
-def chameleon(data_directory: Path) -> Federation:
-    graph = load("chameleon_filtered", data_directory, download=False)
-    parts = partition(graph, "metis", 5, 0)
-    return federate(graph, parts, make_split(graph, parts, "ratio", 0))
-
-
-@pytest.mark.parametrize("name", registry.names())
-def test_every_method_does_without_clients_on_a_published_graph(name: str, chameleon: Federation) -> None:
-    info = registry.describe(name)
-    network = Architecture(info.backbones[0], (8, 8))
-    schedule = Schedule(rounds=2, participation=0.5, leavers="0@1")
-    options = VARIANTS.get(name, [{}])[0]
-    method = registry.create(name, options, make_setting(chameleon, network, schedule, 1, merged=info.merged))
-    outcome = train(method)
-    assert outcome.curve["round"] == [1, 2]
-    assert np.isfinite(list(outcome.metrics.values())).all()
-    assert torch.isfinite(method.predict()).all()
-    assert info.merged or not method.present[0]
 
 
 @pytest.mark.parametrize("adam", [True, False])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsub.datasets.errors import UserError
-from fedsub.datasets.federation import Federation, as_graph, federate, split_edges
+from fedsub.datasets.federation import Federation, federate
 from fedsub.datasets.graph import Dataset, as_scipy, build_dataset
-from fedsub.datasets.partition import SCHEMES, partition
+from fedsub.datasets.partition import partition
 from fedsub.datasets.splits import make_split
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
@@ -26,26 +25,7 @@ from fedsub.methods.fedcog import FedCog
 from fedsub.methods.fedcog.coupling import CoupledConvolution, couple
 from fedsub.methods.fedcog.features import FeaturePropagation, PlainPropagation
 from fedsub.methods.fedcog.lnnc import connect, exposed
-from tests.methods.federations import SPLIT, small_dataset, small_federation
-
-COUNTS = {
-    "dirichlet": (2, 20),
-    "kmeans": (2, 20, 100),
-    "louvain": (2, 20, 100),
-    "louvain-largest": (2, 5),
-    "louvain-openfgl": (2, 5),
-    "louvain-plus": (2, 5),
-    "metis": (2, 5, 20, 50, 100),
-    "metis-imbalanced": (10,),
-    "metis-overlapping": (5, 20, 100),
-    "metis-plus": (2, 5),
-    "random": (2, 5, 20, 50, 100),
-}
-CASES = [(scheme, clients) for scheme, counts in COUNTS.items() for clients in counts]
-
-
-def test_every_scheme_is_tried() -> None:
-    assert set(COUNTS) | {"attribute", "file", "planted"} == set(SCHEMES.built_in())
+from tests.methods.federations import SPLIT, small_federation
 
 
 def setting(federation: Federation, backbone: str = "sgc", merged: bool = False, **schedule: Any) -> Setting:
@@ -85,38 +65,26 @@ def federation_of(dataset: Dataset, scheme: str, clients: int, seed: int = 0) ->
     return federate(dataset, parts, split)
 
 
-def consistent(federation: Federation, width: int = 5) -> torch.Tensor:
-    """Random rows, alike for the copies of a node; (n, width)."""
-    return torch.randn(federation.source.nodes, width, dtype=torch.float32)[federation.origin]
-
-
-@pytest.fixture(scope="module")
-def medium() -> Dataset:
-    return small_dataset(nodes=400, features=12, degree=5)
-
-
-@pytest.mark.parametrize(("scheme", "clients"), CASES)
-def test_one_propagation_is_the_whole_graphs(medium: Dataset, scheme: str, clients: int) -> None:
-    torch.manual_seed(0)
-    federation = federation_of(medium, scheme, clients)
-    h = consistent(federation)
-    for exponent in (0.5, 0.2):
-        coupled = CoupledConvolution(couple(federation), exponent)(h)
-        whole = torch.from_numpy(whole_graph(federation, exponent)).float() @ h
-        torch.testing.assert_close(coupled, whole, rtol=0, atol=1e-5)
-
-
-@settings(max_examples=30)
-@given(nodes=st.integers(2, 40), clients=st.integers(2, 8), seed=st.integers(0, 1000))
-def test_any_graph_and_any_partition(nodes: int, clients: int, seed: int) -> None:
+@settings(max_examples=40)
+@given(
+    nodes=st.integers(5, 40),
+    scheme=st.sampled_from(["random", "metis-overlapping"]),
+    clients=st.integers(2, 8),
+    exponent=st.sampled_from([0.5, 0.2]),
+    seed=st.integers(0, 1000),
+)
+def test_any_graph_and_any_partition(
+    nodes: int, scheme: str, clients: int, exponent: float, seed: int
+) -> None:
     generator = np.random.default_rng(seed)
     ends = generator.integers(0, nodes, (2, 2 * nodes))
     features = generator.normal(size=(nodes, 3)).astype(np.float32)
     dataset = build_dataset("any", ends[0], ends[1], features, generator.integers(0, 2, nodes), 2)
-    federation = federation_of(dataset, "random", min(clients, nodes))
-    for case in (federation, connect(federation, isolated=True).federation):
-        coupled = CoupledConvolution(couple(case))(case.features)
-        whole = torch.from_numpy(whole_graph(case)).float() @ case.features
+    federation = federation_of(dataset, scheme, min(clients, nodes) if scheme == "random" else 5)
+    joined = [connect(federation, isolated=True).federation] if scheme == "random" else []
+    for case in (federation, *joined):
+        coupled = CoupledConvolution(couple(case), exponent)(case.features)
+        whole = torch.from_numpy(whole_graph(case, exponent)).float() @ case.features
         torch.testing.assert_close(coupled, whole, rtol=0, atol=1e-5)
 
 
@@ -136,26 +104,6 @@ def test_lnnc_leaves_no_node_with_only_external_neighbours(
     client = federation.client
     source, target = protected.federation.graph.edges()
     assert torch.equal(client[source], client[target])
-
-
-def test_lnnc_joins_the_smallest_angle() -> None:
-    features = np.array([[1, 0], [3, 0.3], [0, 1], [1, 1], [1, 0.2]], dtype=np.float32)
-    dataset = build_dataset("angles", np.array([0, 1]), np.array([4, 2]), features, np.array([0, 1, 0, 1, 0]))
-    parts = np.array([0, 0, 0, 0, 1])
-    order = np.argsort(parts, kind="stable")
-    federation = replace(
-        federation_of(dataset, "random", 1),
-        client=torch.from_numpy(parts[order]),
-        sizes=torch.tensor([4, 1]),
-    )
-    intra, inter = split_edges(dataset.adjacency(), order, parts[order])
-    federation = replace(federation, graph=as_graph(intra), inter=as_graph(inter))
-    protected = connect(federation)
-    pairs = set(zip(*(end.tolist() for end in protected.federation.graph.edges()), strict=True))
-    assert pairs == {(1, 2), (2, 1), (0, 1), (1, 0)}
-    assert (protected.edges, protected.alone) == (1, 1)
-    everyone = connect(federation, isolated=True)
-    assert (3, 1) in set(zip(*(end.tolist() for end in everyone.federation.graph.edges()), strict=True))
 
 
 @pytest.mark.parametrize("backbone", ["sgc", "gcn"])

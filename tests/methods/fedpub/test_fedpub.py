@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import dgl
@@ -12,11 +11,6 @@ import pytest
 import torch
 
 from fedsub.datasets.errors import UserError
-from fedsub.datasets.federation import federate
-from fedsub.datasets.graph import largest_component, row_normalised
-from fedsub.datasets.partition import partition
-from fedsub.datasets.registry import load
-from fedsub.datasets.splits import make_split
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.setting import make_setting
@@ -156,15 +150,3 @@ def test_the_papers_encoding_is_three_halves_of_the_size_however_dense(kept: flo
     assert method.by_round["paper_communication_pct"] == [pytest.approx(1.5 * size)]
     (shortest,) = method.by_round["communication_pct_of_fedavg"]
     assert shortest == pytest.approx(1.5 * size if kept < 0.5 else 100)
-
-
-def test_cora_on_ten_clients_reaches_the_paper(data_directory: Path):
-    """81.54 in Table 2; seeds 0 to 3 give 83.6, 82.5, 80.9 and 81.6, a standard deviation of 1.1."""
-    dataset = row_normalised(largest_component(load("cora", data_directory, download=False)))
-    parts = partition(dataset, "metis", 10, 0)
-    split = make_split(
-        dataset.labels.numpy(), parts, "ratio[train=0.2,validation=0.4,test=0.4]", 0, dataset.classes
-    )
-    setting = make_setting(federate(dataset, parts, split), schedule=Schedule(rounds=100, evaluate_every=2))
-    outcome = train(registry.create("fedpub", {}, setting))
-    assert outcome.metrics["accuracy"] == pytest.approx(0.8154, abs=0.025)

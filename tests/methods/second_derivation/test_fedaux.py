@@ -40,18 +40,15 @@ def hidden(part: Part, model: Parameters, backbone: str) -> Tensor:
 
 
 def logits(part: Part, model: Parameters, backbone: str, score: str) -> Tensor:
-    """(n, C), node by node where the text is."""
+    """(n, C)."""
     h, a = hidden(part, model, backbone), model["auxiliary"]
     if score == "max-norm":
         s = h / h.norm(dim=1).max() @ a
     else:
         s = functional.cosine_similarity(h, a[None, :], dim=1)
-    rows = []
-    for v in range(len(h)):
-        kernel = torch.exp(-((s[v] - s) ** 2) / SIGMA**2)
-        z = (kernel[:, None] * h).sum(dim=0) / kernel.sum()
-        rows.append(torch.cat([h[v], z]))
-    return torch.stack(rows) @ model["head.weight"] + model["head.bias"]
+    kernel = torch.exp(-((s[:, None] - s) ** 2) / SIGMA**2)
+    z = kernel @ h / kernel.sum(dim=1, keepdim=True)
+    return torch.cat([h, z], dim=1) @ model["head.weight"] + model["head.bias"]
 
 
 def masked(model: Parameters) -> Parameters:

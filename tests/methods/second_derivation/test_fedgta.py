@@ -94,16 +94,9 @@ def attended(part: Part, w: Parameters) -> Tensor:
     hops = [part["features"]]
     for _ in range(3):
         hops.append(symmetric(part["adjacency"]) @ hops[-1])
-    rows = []
-    for v in range(len(hops[0])):
-        around = [x[v] for x in hops]
-        score = [
-            torch.sigmoid(torch.cat([*around, x]) @ w["hops.weight"][:, 0] + w["hops.bias"][0])
-            for x in around
-        ]
-        share = torch.softmax(torch.stack(score), dim=0)
-        rows.append(sum(a * x for a, x in zip(share, around, strict=True)))
-    h = torch.stack(rows)
+    score = [torch.sigmoid(torch.cat([*hops, x], dim=1) @ w["hops.weight"] + w["hops.bias"]) for x in hops]
+    share = torch.softmax(torch.stack(score), dim=0)
+    h = (share * torch.stack(hops)).sum(dim=0)
     for layer in range(3):
         h = functional.prelu(h, w["slope"]) if layer else h
         h = h @ w[f"layers.{layer}.weight"] + w[f"layers.{layer}.bias"]

@@ -37,7 +37,7 @@ from fedsub.datasets.federation import Federation
 from fedsub.methods.core.participation import begin_round
 from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, numbers
-from tests.methods.second_derivation.common import COMMUNITY, TOLERANCE, Pair, divided
+from tests.methods.second_derivation.common import TOLERANCE, Pair
 
 CLIENTS, WIDTH, SCALE = 5, 8, 10.0
 PRIOR_VARIANCE = 0.25
@@ -214,11 +214,6 @@ class Loop:
         assert float((found - torch.cat(mine)).detach().abs().max()) < TOLERANCE
         self.pair.compare_bytes(self.up, self.down)
         return omega
-
-
-@pytest.fixture(scope="module")
-def federation() -> Federation:
-    return divided(COMMUNITY, CLIENTS)
 
 
 @pytest.mark.parametrize(("factors", "layers"), [(2, 1), (2, 2), (2, 3), (4, 5), (6, 4)])

@@ -36,7 +36,7 @@ from fedsub.methods.fedpub.proxy import Proxy, make_proxy
 from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, numbers
 from tests.methods.oracle import forward
-from tests.methods.second_derivation.common import COMMUNITY, TOLERANCE, Pair, copied, divided, symmetric
+from tests.methods.second_derivation.common import TOLERANCE, Pair, copied, symmetric
 
 CLIENTS, SHARPNESS, MASK = 5, 3.0, "mask."
 SCHEDULE = {
@@ -287,11 +287,6 @@ def dense(proxy: Proxy) -> Part:
     adjacency = torch.zeros(len(proxy.features), len(proxy.features))
     adjacency[target, source] = 1
     return {"features": proxy.features, "adjacency": adjacency}
-
-
-@pytest.fixture(scope="module")
-def federation() -> Federation:
-    return divided(COMMUNITY, CLIENTS)
 
 
 @pytest.mark.parametrize("regularizer", ["reference", "printed"])

@@ -50,13 +50,11 @@ def logits(part: Part, model: Parameters, backbone: str) -> Tensor:
 
 
 def contrast(z: Tensor, received: Tensor, last: Tensor) -> Tensor:
-    """The second term, without μ, of these nodes; one by one."""
-    terms = []
-    for mine, positive, negative in zip(z, received, last, strict=True):
-        near = torch.exp(functional.cosine_similarity(mine, positive, dim=0) / TEMPERATURE)
-        far = torch.exp(functional.cosine_similarity(mine, negative, dim=0) / TEMPERATURE)
-        terms.append(-torch.log(near / (near + far)))
-    return torch.stack(terms).mean()
+    """The second term, without μ, of these nodes."""
+    near, far = (
+        torch.exp(functional.cosine_similarity(z, other, dim=1) / TEMPERATURE) for other in (received, last)
+    )
+    return -torch.log(near / (near + far)).mean()
 
 
 def objective(
