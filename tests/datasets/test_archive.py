@@ -240,15 +240,6 @@ def test_unwritable_folder_leaves_nothing(tmp_path: Path):
         write_archive(tmp_path / "file" / "tiny.npz", tiny(), {})
 
 
-def test_failed_write_keeps_the_old_archive(tmp_path: Path):
-    path = tmp_path / "tiny.npz"
-    write_archive(path, tiny(), {"version": 1})
-    with pytest.raises(TypeError):
-        write_archive(path, tiny(), {"version": object()})
-    assert read_archive(path)[1] == {"version": 1}
-    assert list(tmp_path.iterdir()) == [path]
-
-
 def test_features_take_the_faster_form():
     nothing, labels = np.zeros(0, dtype=int), np.zeros(30, dtype=int)
     wide = np.ones((30, 2000), dtype=np.float32)

@@ -34,12 +34,6 @@ def test_list_names_every_graph_and_how_to_get_the_absent(capsys: pytest.Capture
     assert rows["community"]["here"] == "generated"
 
 
-def test_list_knows_what_is_here(data_directory: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["list", "--data", str(data_directory), "--format", "json"]) == 0
-    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
-    assert rows["cora"]["path"] == str(data_directory / "cora.npz")
-
-
 def test_info(capsys: pytest.CaptureFixture[str]):
     assert main(["info", "wikics"]) == 0
     text = capsys.readouterr().out

@@ -91,13 +91,6 @@ def mean(models: Sequence[Parameters], weights: Sequence[float] | Tensor) -> Par
     }
 
 
-def assert_equal(found: Parameters, models: Sequence[Parameters], tolerance: float = 1e-5) -> None:
-    """The stacked parameters are the loop's."""
-    for name in models[0]:
-        expected = torch.stack([model[name].detach() for model in models])
-        torch.testing.assert_close(found[name].detach(), expected, atol=tolerance, rtol=tolerance)
-
-
 def hidden_of(part: Part, model: Parameters, backbone: str) -> Tensor:
     """What the classifier reads, (nodes, width); for SGC its logits before the bias."""
     if backbone == "sgc":

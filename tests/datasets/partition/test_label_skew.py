@@ -102,16 +102,6 @@ def test_an_edge_that_is_there_or_is_added_twice_stays_one():
     assert parts.completed(dataset).graph.num_edges() == 6
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_graph_with_room_is_divided_and_the_seed_decides(scheme, monkeypatch, tmp_path):
-    dataset = load("community[nodes=800]")
-    first = partition(dataset, scheme, 5, 3)
-    monkeypatch.setenv("FEDSUB_CACHE", str(tmp_path))
-    again, other = (partition(dataset, scheme, 5, seed) for seed in (3, 4))
-    assert all(np.array_equal(one, two) for one, two in zip(first.nodes, again.nodes, strict=True))
-    assert not np.array_equal(first.origin, other.origin)
-
-
 def skew(dataset: Dataset, found: Partition) -> float:
     """Mean total variation between the clients' label distributions and the graph's, weighted by nodes."""
     labels = dataset.labels.numpy()

@@ -130,7 +130,9 @@ def test_louvain_largest_keeps_whole_communities_largest_first(case, seed):
     assert all(len(np.unique(whole[nodes])) == 1 for nodes in found.nodes)
 
 
-@pytest.mark.parametrize("scheme", [*COMPLETE, "metis-overlapping", "metis-imbalanced", "louvain-largest"])
+@pytest.mark.parametrize(
+    "scheme", [*COMPLETE, *SKEWED, "metis-overlapping", "metis-imbalanced", "louvain-largest"]
+)
 def test_the_seed_decides(scheme, monkeypatch, tmp_path):
     dataset = graph(900, 1800, 1)
     first = partition(dataset, scheme, 10, 5)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import importlib.metadata
-import logging
 import types
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 import torch
 from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from fedsub.datasets.cache import folder, remember_groups
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.graph import build_dataset, largest_component
 from fedsub.datasets.partition import kmeans, louvain, metis, partition
@@ -181,47 +178,6 @@ def test_another_version_of_a_scheme_is_computed_anew(dataset, cache, monkeypatc
         partition(dataset, scheme, 2, 0)
         assert len(list(cache.iterdir())) == files
         monkeypatch.setattr(module, "VERSION", module.VERSION + 1)
-
-
-@pytest.mark.parametrize("damage", ["truncated", "flipped", "empty", "other length", "other key"])
-def test_a_damaged_cache_file_is_rewritten_with_a_warning(dataset, cache, caplog, damage):
-    first = partition(dataset, "metis", 2, 0)
-    (file,) = cache.iterdir()
-    content = bytearray(file.read_bytes())
-    if damage == "other length":
-        np.savez(file, values=np.zeros(3, dtype=np.int32))
-    elif damage == "other key":
-        np.savez(file, wrong=np.zeros(6, dtype=np.int32))
-    else:
-        # The first byte of the packed array, after its name and the header's extra field.
-        content[content.index(b"values.npy") + len("values.npy") + 20] ^= 0xFF
-        file.write_bytes({"truncated": content[:40], "empty": b"", "flipped": content}[damage])
-    with caplog.at_level(logging.WARNING):
-        again = partition(dataset, "metis", 2, 0)
-    assert "computing it again" in caplog.text
-    assert np.array_equal(first.origin, again.origin)
-    caplog.clear()
-    partition(dataset, "metis", 2, 0)
-    assert not caplog.text
-
-
-@pytest.mark.filterwarnings("ignore:Reading .* required additional header parsing")
-@settings(max_examples=60)
-@drawn(data=st.data())
-def test_no_flipped_byte_of_a_cache_file_is_a_reason_to_fail(tmp_path_factory, data):
-    matrix = sp.eye(40, format="csr")
-    groups = np.arange(40) % 3
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FEDSUB_CACHE", str(tmp_path_factory.mktemp("flip")))
-        remember_groups("made", "numpy", 1, matrix, lambda _: groups)
-        (file,) = folder("partitions").iterdir()
-        whole = file.read_bytes()
-        content = bytearray(whole)
-        content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
-        file.write_bytes(content)
-        assert np.array_equal(remember_groups("made", "numpy", 1, matrix, lambda _: groups), groups)
-        # either still readable or rewritten: nobody computes a third time
-        remember_groups("made", "numpy", 1, matrix, lambda _: pytest.fail("the damaged file stayed"))
 
 
 @pytest.mark.filterwarnings("ignore:Reading .* required additional header parsing")

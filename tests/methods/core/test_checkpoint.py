@@ -99,11 +99,6 @@ def test_so_do_other_tasks_messages_and_evaluations(name: str, settings: dict[st
     goes_on(name, {}, **settings)
 
 
-@pytest.mark.parametrize("after", range(1, ROUNDS - 1))
-def test_a_run_goes_on_from_any_round(after: int) -> None:
-    goes_on("adafgl", {}, after)
-
-
 def test_a_run_may_be_stopped_more_than_once() -> None:
     whole = train(make("fedpub", {}))
     kept = stopped(make("fedpub", {}), after=1)

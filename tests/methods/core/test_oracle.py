@@ -10,7 +10,7 @@ from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.rounds import Round
 from fedsub.methods.core.schedule import AVERAGINGS
 from fedsub.methods.core.setting import make_setting
-from fedsub.methods.core.training import start_round, train
+from fedsub.methods.core.training import train
 from tests.methods.federations import small_federation
 from tests.methods.oracle import train_by_loop
 from tests.methods.second_device import DEVICES, on_device
@@ -70,20 +70,6 @@ def test_the_stacked_run_equals_the_loop_over_clients(method, options, backbone,
     assert moved > 0.05
 
 
-def test_local_clients_do_not_touch_each_other():
-    federation = small_federation(clients=3)
-    setting = make_setting(federation, Architecture(hidden=(8,), dropout=0.0), Schedule(rounds=3), seed=0)
-    method = registry.create("local", {}, setting)
-    method.build()
-    start_round(method, 1)
-    method.optimiser.zero_grad()
-    logits = method.logits(None)
-    logits[federation.client == 1].sum().backward()
-    for name, value in method.parameters.items():
-        assert value.grad is not None
-        assert value.grad[[0, 2]].abs().max() == 0, name
-
-
 def test_central_scores_each_client_on_the_whole_graph():
     federation = small_federation(clients=3)
     architecture = Architecture(hidden=(8,), dropout=0.0)
@@ -109,13 +95,3 @@ def test_what_is_told_in_a_round_is_what_the_record_has(name: str, averaging: st
         assert [100 * value for value in outcome.curve[role]] == pytest.approx(
             [each.scores[role] for each in rounds]
         )
-
-
-def test_bytes_are_those_of_the_tensors_exchanged():
-    federation = small_federation(clients=3, features=12, classes=3)
-    setting = make_setting(federation, Architecture(hidden=(8,)), Schedule(rounds=2), seed=0)
-    body, head = 4 * (12 * 8 + 8), 4 * (8 * 3 + 3)
-    fedavg = train(registry.create("fedavg", {}, setting))
-    fedper = train(registry.create("fedper", {}, setting))
-    assert fedavg.bytes == {"up": 3.0 * (body + head), "down": 3.0 * (body + head), "once": 0.0}
-    assert fedper.bytes["up"] == 3.0 * body

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,112 +10,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsub.datasets import Federation, federate, load, make_split
 from fedsub.datasets.errors import UserError
-from fedsub.datasets.partition import partition
 from fedsub.methods.core import registry
-from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
-from fedsub.methods.core.participation import Attendance, begin_round, weights_among
+from fedsub.methods.core.base import Architecture, Schedule
+from fedsub.methods.core.participation import Attendance, weights_among
 from fedsub.methods.core.setting import make_setting
-from fedsub.methods.core.training import end_round, start_round, train
 from fedsub.methods.stacked.mixing import weighted_mean
 from fedsub.methods.stacked.optimiser import MaskedOptimiser
 from tests.methods.federations import small_federation
-from tests.methods.variants import VARIANTS
 
 NETWORK = Architecture(hidden=(8, 8), dropout=0.0)
-
-
-def rounds_of(method: FederatedMethod) -> Iterator[int]:
-    method.build()
-    for number in range(1, method.schedule.rounds + 1):
-        begin_round(method, number)
-        yield number
-
-
-@pytest.fixture(scope="module")
-def chameleon(data_directory: Path) -> Federation:
-    graph = load("chameleon_filtered", data_directory, download=False)
-    parts = partition(graph, "metis", 5, 0)
-    return federate(graph, parts, make_split(graph, parts, "ratio", 0))
-
-
-@pytest.mark.parametrize("name", registry.names())
-def test_every_method_does_without_clients_on_a_published_graph(name: str, chameleon: Federation) -> None:
-    info = registry.describe(name)
-    network = Architecture(info.backbones[0], (8, 8))
-    schedule = Schedule(rounds=2, participation=0.5, leavers="0@1")
-    options = VARIANTS.get(name, [{}])[0]
-    method = registry.create(name, options, make_setting(chameleon, network, schedule, 1, merged=info.merged))
-    outcome = train(method)
-    assert outcome.curve["round"] == [1, 2]
-    assert np.isfinite(list(outcome.metrics.values())).all()
-    assert torch.isfinite(method.predict()).all()
-    assert info.merged or not method.present[0]
-
-
-def test_a_round_of_fedavg_by_hand() -> None:
-    """Two of three clients, the third left; the mean is over those two by their training nodes."""
-    schedule = Schedule(rounds=2, learning_rate=0.1, optimiser="sgd", weight_decay=0.0, leavers="1@2")
-    federation = small_federation(clients=3)
-    method = registry.create("fedavg", {}, make_setting(federation, NETWORK, schedule))
-    method.build()
-    start_round(method, 1)
-    first = {name: value.detach().clone() for name, value in method.parameters.items()}
-    count = federation.count(federation.train).float()
-    end_round(method)
-    for name, value in method.parameters.items():
-        mean = (count[:, None] * first[name].flatten(1)).sum(0) / count.sum()
-        torch.testing.assert_close(value.detach()[0].flatten(), mean)
-        assert torch.equal(value[1], first[name][1])  # it left: it receives nothing
-        assert torch.equal(value[0], value[2])
-    start = {name: value.detach().clone() for name, value in method.parameters.items()}
-    begin_round(method, 2)
-    start_round(method, 2)
-    own = {name: value.detach().clone() for name, value in method.parameters.items()}
-    end_round(method)
-    for name, value in method.parameters.items():
-        assert value.grad is not None
-        torch.testing.assert_close(
-            own[name],
-            start[name] - 0.1 * value.grad * torch.tensor([1, 0, 1]).view(-1, *[1] * (value.dim() - 1)),
-        )
-        mean = (count[0] * own[name][0] + count[2] * own[name][2]) / (count[0] + count[2])
-        torch.testing.assert_close(value.detach()[0], mean)
-        assert torch.equal(value[1], first[name][1])
-    one = 4 * sum(value[0].numel() for value in method.parameters.values())
-    assert (method.channel.bytes_up, method.channel.bytes_down) == (5 * one, 4 * one)
-
-
-def test_scaffold_weighs_controls_over_all_and_models_over_those_present() -> None:
-    schedule = Schedule(rounds=3, local_epochs=2, participation=0.5, weighting="uniform", optimiser="sgd")
-    setting = make_setting(small_federation(clients=4), NETWORK, schedule)
-    method: Any = registry.create("scaffold", {}, setting)
-    for number in rounds_of(method):
-        start_round(method, number)
-        mean = {n: v.detach()[method.present].mean(0, keepdim=True) for n, v in method.parameters.items()}
-        end_round(method)
-        for name, control in method.control.items():
-            torch.testing.assert_close(method.received[name], mean[name])
-            torch.testing.assert_close(method.server_control[name], control.mean(0, keepdim=True))
-
-
-def test_feddyn_keeps_the_papers_rule() -> None:
-    """h ← h − α/K Σ_S (w_k − w_s),  w_s ← mean_S w_k − h/α."""
-    schedule = Schedule(rounds=3, participation=0.5, weighting="uniform", optimiser="sgd")
-    setting = make_setting(small_federation(clients=4), NETWORK, schedule)
-    method: Any = registry.create("feddyn", {"alpha": 0.1}, setting)
-    h: dict[str, Any] = {}
-    for number in rounds_of(method):
-        start_round(method, number)
-        expected = {}
-        for name, value in method.parameters.items():
-            sent = value.detach()[method.present]
-            h[name] = h.get(name, 0) - 0.1 / 4 * (sent - method.received[name]).sum(0)
-            expected[name] = sent.mean(0) - h[name] / 0.1
-        end_round(method)
-        for name, value in expected.items():
-            torch.testing.assert_close(method.received[name][0], value)
 
 
 @pytest.mark.parametrize("adam", [True, False])

@@ -1,4 +1,4 @@
-"""FedIIH against a plain loop over clients, nodes and factors, and where it is a plain mean."""
+"""FedIIH's compiled routing, its sums over pairs and its mixing in the limits."""
 
 from __future__ import annotations
 
@@ -12,144 +12,19 @@ import torch
 import torch.nn.functional as functional
 from hypothesis import given as drawn
 from hypothesis import strategies as st
-from torch.distributions import Independent, Normal, kl_divergence
 
 from fedsub.datasets.errors import UserError
-from fedsub.methods.core import registry
 from fedsub.methods.core.base import Schedule
-from fedsub.methods.core.setting import make_setting
-from fedsub.methods.core.training import train
-from fedsub.methods.fediih import PRIOR, FedIIH, mix_factors, mixing_matrices
+from fedsub.methods.fediih import mix_factors, mixing_matrices
 from fedsub.methods.fediih.pairs import pairwise_softplus
 from fedsub.methods.fediih.routing import Routing, _exponential
 from fedsub.methods.stacked import kernels
 from fedsub.methods.stacked.segments import Segments
 from tests.methods.federations import community_federation
-from tests.methods.loops import Clients, assert_equal, leaves, numbers, optimiser_of
+from tests.methods.loops import Clients
 
 SCHEDULE = Schedule(rounds=2, local_epochs=2, learning_rate=0.2, weight_decay=1e-3, optimiser="sgd")
 SMALL = {"factors": 2, "width": 3, "iterations": 2}
-
-
-def routed(h, adjacency, factors, iterations):
-    """One routing, node by node."""
-    x = functional.normalize(h.view(len(h), factors, -1), dim=2)
-    u = x
-    for _ in range(iterations):
-        rows = []
-        for t in range(len(h)):
-            near = x[adjacency[t].bool()]
-            share = (near * u[t]).sum(2).softmax(1)
-            rows.append(x[t] + (share.unsqueeze(2) * near).sum(0))
-        u = functional.normalize(torch.stack(rows), dim=2)
-    return u.flatten(1)
-
-
-def hidden(part, model, options):
-    h = functional.leaky_relu(part["features"] @ model["first.weight"] + model["first.bias"])
-    return spread(h, part, options, max(1, options["layers"] - 2))
-
-
-def spread(h, part, options, times):
-    for _ in range(times):
-        h = functional.leaky_relu(routed(h, part["adjacency"], options["factors"], options["iterations"]))
-    return h
-
-
-def statistics(part, model, options):
-    """A node's means, which without dropout are its log variances."""
-    return spread(hidden(part, model, options), part, options, 1 if options["layers"] <= 2 else 2)
-
-
-def negative_bound(part, model, options, center, noise):
-    """With torch's own distributions."""
-    found = statistics(part, model, options)
-    z = found + noise * torch.exp(found / 2)
-    edges = part["adjacency"]
-    loss = -torch.distributions.Bernoulli(logits=z @ z.T).log_prob(edges).mean()
-    means = found.view(len(found), options["factors"], -1)
-    for f, prior in enumerate(model[PRIOR]):
-        nodes = Normal(means[:, f], torch.exp(means[:, f] / 2))
-        loss = loss + kl_divergence(nodes, Normal(prior.expand_as(means[:, f]), 0.5)).mean()
-        loss = loss + kl_divergence(Normal(prior, 0.5), Normal(center[f], 0.5)).mean()
-        loss = loss - Normal(0.0, 1.0).log_prob(prior).mean()
-    return loss
-
-
-def likeness(mine, other):
-    """S of two clients' means and log variances of one factor."""
-    (mean, log_variance), (mean2, log_variance2) = mine, other
-
-    def normal(mu, variance):
-        return Independent(Normal(mu, variance.sqrt()), 1)
-
-    middle = normal((mean + mean2) / 2, (log_variance.exp() + log_variance2.exp()) / 2)
-    first, second = normal(mean, log_variance.exp()), normal(mean2, log_variance2.exp())
-    divergence = (kl_divergence(first, middle) + kl_divergence(second, middle)) / 2
-    return 1 - divergence / math.log(2)
-
-
-CASES = [
-    {"layers": 4},
-    {"layers": 2, "scale": 0.5},
-    {"factors": 3, "layers": 1, "iterations": 3},
-    # Wide enough that no factor is so short that its direction is rounding.
-    {"layers": 2, "variational": 0.3, "width": 8},
-]
-
-
-@pytest.mark.parametrize("given", CASES)
-def test_it_equals_a_plain_loop(given):
-    options = SMALL | given
-    clients = Clients(SCHEDULE, federation=community_federation(nodes=60))
-    method, _ = clients.run("fediih", **options)
-    fresh = clients.create("fediih", options)
-    assert isinstance(fresh, FedIIH)
-    fresh.build()
-    start, _ = clients.start("fediih", **options)
-    models = [leaves(start) for _ in clients.parts]
-    optimisers = [optimiser_of(model, SCHEDULE) for model in models]
-    factors, width = options["factors"], options["width"]
-    sizes, center = clients.federation.sizes.tolist(), fresh.center
-    for _ in range(SCHEDULE.rounds):
-        for _ in range(SCHEDULE.local_epochs):
-            noise = torch.zeros(sum(sizes), 0)
-            if "variational" in options:
-                noise = torch.randn(sum(sizes), factors * width, generator=fresh.generator)
-            draws = noise.split(sizes)
-            for part, model, optimiser, own in zip(clients.parts, models, optimisers, draws, strict=True):
-                optimiser.zero_grad()
-                logits = hidden(part, model, options) @ model["head.weight"] + model["head.bias"]
-                loss = functional.cross_entropy(logits[part["train"]], part["labels"][part["train"]])
-                if "variational" in options:
-                    bound = negative_bound(part, model, options, center, own)
-                    loss = loss + options["variational"] * bound
-                loss.backward()
-                optimiser.step()
-        with torch.no_grad():
-            found = [
-                statistics(part, model, options).mean(0).view(factors, width)
-                for part, model in zip(clients.parts, models, strict=True)
-            ]
-            sent = [{name: value.detach().clone() for name, value in model.items()} for model in models]
-            for i, model in enumerate(models):
-                model["head.bias"].data.copy_(torch.stack([m["head.bias"] for m in sent]).mean(0))
-                for f in range(factors):
-                    near = torch.stack([likeness((found[i][f],) * 2, (other[f],) * 2) for other in found])
-                    share = torch.softmax(options.get("scale", 10.0) * near, 0)
-                    block = slice(f * width, (f + 1) * width)
-                    for name, index in (
-                        ("first.weight", (slice(None), block)),
-                        ("first.bias", block),
-                        ("head.weight", block),
-                    ):
-                        total = sum(w * m[name][index] for w, m in zip(share, sent, strict=True))
-                        model[name].data[index] = total
-            center = sum(found) / (len(found) + 0.25)
-    assert_equal(method.parameters, models)
-    assert (PRIOR in start) is ("variational" in options)
-    first = method.parameters["first.weight"]
-    assert not torch.allclose(first[0], first[1], atol=1e-4)
 
 
 def test_clients_with_equal_statistics_and_a_scale_of_zero_give_the_plain_mean():
@@ -162,14 +37,6 @@ def test_clients_with_equal_statistics_and_a_scale_of_zero_give_the_plain_mean()
     assert (mixing_matrices(apart, -apart, 10.0, everyone).diagonal(dim1=1, dim2=2) > 0.5).all()
     value = torch.randn(3, 5, 6, generator=generator)
     torch.testing.assert_close(mix_factors(uniform, value, -1), value.mean(0).expand(3, 5, 6))
-
-
-def test_every_factor_is_mixed_by_its_own_matrix():
-    value = torch.arange(2 * 3 * 4, dtype=torch.float32).view(2, 3, 4)
-    exchanged = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
-    found = mix_factors(torch.stack([torch.eye(2), exchanged]), value, -1)
-    assert torch.equal(found[:, :, :2], value[:, :, :2])
-    assert torch.equal(found[:, :, 2:], value.flip(0)[:, :, 2:])
 
 
 def test_a_single_factor_takes_all_of_every_neighbour_and_a_node_without_any_keeps_its_own():
@@ -255,19 +122,6 @@ def test_it_learns_where_dropout_leaves_nothing_of_a_factor(variational):
     assert all(value.isfinite().all() for value in method.parameters.values())
 
 
-def test_models_and_statistics_travel():
-    clients = Clients(SCHEDULE, federation=community_federation(nodes=60))
-    inner, classes = clients.federation.features.shape[1], clients.federation.classes
-    model = (inner + 1) * 6 + (6 + 1) * classes
-    assert numbers(clients.start("fediih", **SMALL)[0]) == model
-    # Two statistics of two factors of three numbers go up.
-    up, down = 3 * 4 * (model + 12), 3 * 4 * model
-    assert clients.run("fediih", **SMALL)[1].bytes == {"up": up, "down": down, "once": 0}
-    # The prior's mean comes down, six numbers; the learned one is not sent.
-    found = clients.run("fediih", **SMALL, variational=0.1)[1].bytes
-    assert found == {"up": up, "down": down + 3 * 4 * 6, "once": 0}
-
-
 @pytest.mark.parametrize(("epochs", "equal"), [(1, False), (2, True)])
 def test_statistics_are_without_dropout_where_a_round_has_more_epochs_than_one(epochs, equal, monkeypatch):
     sent = []
@@ -281,23 +135,6 @@ def test_statistics_are_without_dropout_where_a_round_has_more_epochs_than_one(e
     Clients(schedule, dropout=0.5, federation=community_federation()).run("fediih", **SMALL)
     mean, log_variance = sent[0]
     assert torch.equal(mean, log_variance) is equal
-
-
-def test_it_learns_with_dropout_and_predicts_links():
-    schedule = replace(SCHEDULE, rounds=15, optimiser="adam", learning_rate=0.02)
-    clients = Clients(schedule, dropout=0.3, federation=community_federation())
-    outcome = clients.run("fediih", width=8)[1]
-    assert outcome.curve["loss"][-1] < outcome.curve["loss"][0]
-    assert outcome.metrics["accuracy"] > 0.5
-    assert 0 < outcome.extras["own_weight"] <= 1
-    setting = make_setting(clients.federation, clients.architecture, SCHEDULE, task="link-prediction")
-    assert train(registry.create("fediih", SMALL, setting)).metrics["roc_auc"] > 0
-
-
-@pytest.mark.parametrize("bad", [{"factors": 0}, {"scale": -1.0}, {"variational": -0.1}])
-def test_what_cannot_be_is_refused(bad):
-    with pytest.raises(UserError, match="fediih's"):
-        registry.make_options("fediih", bad)
 
 
 def test_a_normalised_input_is_refused():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -32,8 +33,18 @@ FLOAT = 4
 
 
 def divided(dataset: Dataset | str, clients: int, scheme: str = "metis") -> Federation:
-    """A graph among `clients` clients."""
-    graph = load(dataset) if isinstance(dataset, str) else dataset
+    """A graph among `clients` clients; of a name it is divided once."""
+    return (
+        _named(dataset, clients, scheme) if isinstance(dataset, str) else _divided(dataset, clients, scheme)
+    )
+
+
+@cache
+def _named(dataset: str, clients: int, scheme: str) -> Federation:
+    return _divided(load(dataset), clients, scheme)
+
+
+def _divided(graph: Dataset, clients: int, scheme: str) -> Federation:
     parts = partition(graph, scheme, clients, 0)
     return federate(graph, parts, make_split(graph.labels.numpy(), parts, SPLIT, 0, graph.classes))
 

@@ -39,7 +39,8 @@ from tests.methods.adafgl.first_layers import first_layer
 from tests.methods.loops import Part, mean, numbers
 from tests.methods.oracle import forward
 from tests.methods.second_derivation.common import COMMUNITY, TOLERANCE, Pair, divided, symmetric
-from tests.methods.second_derivation.rounds import SOME, Meter, fit, overwrite, supervised, turn
+from tests.methods.second_derivation.rounds import SOME, Meter, fit, overwrite, turn
+from tests.methods.second_derivation.served import cross_entropy
 
 CLIENTS, CLASSES, DECAY, RATE, ALPHA, BETA, HOPS = 4, 6, 5e-4, 0.2, 0.05, 0.2, 3
 EPOCHS, STEPS = 40, 2
@@ -136,11 +137,6 @@ class Alone:
         return share * homophilous + (1 - share) * sum(said.values()) / 3
 
 
-def objective(part: Part, model: Parameters, backbone: str) -> Tensor:
-    """What a client descends on in the first step."""
-    return supervised(part, forward(part, model, backbone))
-
-
 @pytest.mark.parametrize("attendance", [EVERYONE, AWAY], ids=["everyone", "some"])
 @pytest.mark.parametrize("combine", ["mixture", "threshold"])
 @pytest.mark.parametrize("backbone", ["gcn", "graphsage", "mlp", "sgc"])
@@ -175,7 +171,7 @@ def test_rounds_agree(backbone: str, combine: str, attendance: dict[str, Any]) -
     for number in range(1, federated + 1):
         now = turn(pair, number)
         for k in now.present:
-            fit(pair.optimisers[k], partial(objective, parts[k], models[k], backbone), now.epochs[k])
+            fit(pair.optimisers[k], partial(cross_entropy, parts[k], models[k], backbone), now.epochs[k])
         sent = [{name: models[k][name] for name in travelling} for k in now.present]
         overwrite(models, now.receiving, mean(sent, sizes[now.present] / sizes[now.present].sum()))
         pair.compare(number)

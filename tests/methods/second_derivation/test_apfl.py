@@ -70,6 +70,12 @@ def test_rounds_agree(
 
     play(pair, loss, average, lambda name: not own(name))
     torch.testing.assert_close(pair.method.alpha.flatten(), torch.stack(alphas), atol=1e-5, rtol=1e-5)
+    pair.method.finish()
+    final = torch.stack(alphas)
+    figures = {"alpha_mean": float(final.mean()), "alpha_min": float(final.min())}
+    figures["alpha_max"] = float(final.max())
+    assert pair.method.extras == pytest.approx(figures, abs=1e-5)
+    assert rate < 1 or figures["alpha_max"] == 1
     pairs = zip(pair.parts, pair.models, alphas, strict=True)
     said = torch.cat([forward(part, mixed(model, alpha), backbone) for part, model, alpha in pairs])
     torch.testing.assert_close(pair.method.predict(), said.detach(), atol=TOLERANCE, rtol=TOLERANCE)

@@ -30,13 +30,11 @@ from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import numbers, optimiser_of
 from tests.methods.oracle import client_parts
 from tests.methods.second_derivation.common import (
-    COMMUNITY,
     FLOAT,
     TOLERANCE,
     Pair,
     copied,
     created,
-    divided,
     leaves,
 )
 from tests.methods.second_derivation.rounds import distance
@@ -58,11 +56,6 @@ SCHEDULES: dict[str, dict[str, Any]] = {
 }
 every_schedule = pytest.mark.parametrize("schedule", list(SCHEDULES.values()), ids=list(SCHEDULES))
 every_backbone = pytest.mark.parametrize("backbone", ["gcn", "graphsage"])
-
-
-@pytest.fixture(scope="module")
-def federation() -> Federation:
-    return divided(COMMUNITY, CLIENTS)
 
 
 @every_schedule

@@ -28,23 +28,18 @@ from tests.methods.second_derivation.rounds import (
     distance,
     fit,
     overwrite,
-    supervised,
     turn,
 )
+from tests.methods.second_derivation.served import cross_entropy
 
 CLIENTS, DECAY, PERSONAL = 5, 1e-2, "personal."
 SGD = {"optimiser": "sgd", "learning_rate": 0.2, "local_epochs": 2, "weight_decay": DECAY}
 ADAM = {"optimiser": "adam", "learning_rate": 0.01, "local_epochs": 2, "weight_decay": DECAY}
 
 
-def general(part: Part, model: Parameters, backbone: str) -> Tensor:
-    """F_k."""
-    return supervised(part, forward(part, model, backbone))
-
-
 def personal(part: Part, model: Parameters, backbone: str, strength: float, server: Parameters) -> Tensor:
     """(1)."""
-    return general(part, model, backbone) + strength / 2 * distance(model, server)
+    return cross_entropy(part, model, backbone) + strength / 2 * distance(model, server)
 
 
 def compare(backbone: str, strength: float, schedule: dict[str, Any]) -> None:
@@ -59,7 +54,7 @@ def compare(backbone: str, strength: float, schedule: dict[str, Any]) -> None:
         now = turn(pair, number)
         for k in now.present:
             part, epochs = pair.parts[k], now.epochs[k]
-            fit(optimisers[0][k], partial(general, part, ones[k], backbone), epochs)
+            fit(optimisers[0][k], partial(cross_entropy, part, ones[k], backbone), epochs)
             fit(optimisers[1][k], partial(personal, part, others[k], backbone, strength, server), epochs)
         server = mean([ones[k] for k in now.present], now.weights)
         overwrite(ones, now.receiving, server)

@@ -32,9 +32,9 @@ from torch import Tensor
 from fedsub.methods.core.training import end_round, start_round
 from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, mean
-from tests.methods.oracle import forward
 from tests.methods.second_derivation.common import COMMUNITY, TOLERANCE, Pair, copied, divided, gap
-from tests.methods.second_derivation.rounds import EVERYONE, SOME, Meter, fit, overwrite, supervised, turn
+from tests.methods.second_derivation.rounds import EVERYONE, SOME, Meter, fit, overwrite, turn
+from tests.methods.second_derivation.served import cross_entropy
 
 CLIENTS, DECAY = 5, 1e-3
 SGD = {"optimiser": "sgd", "learning_rate": 0.3, "local_epochs": 3, "weight_decay": DECAY}
@@ -43,11 +43,6 @@ LAYERS = [["head.weight", "head.bias"], ["layers.1.weight", "layers.1.neighbour"
 """From the highest on, without the lowest; no layers are all, a choice of `methods.fedala`."""
 DEFAULT = {"layers": 1, "share": 0.8, "rate": 20.0, "threshold": 0.1, "window": 10, "first_steps": 100}
 """The public code's, but for the rate, which is large enough here for many weights to move."""
-
-
-def objective(part: Part, model: Parameters, backbone: str) -> Tensor:
-    """Cross-entropy."""
-    return supervised(part, forward(part, model, backbone))
 
 
 class Client:
@@ -70,7 +65,7 @@ class Client:
         losses: list[float] = []
         while True:
             model = {name: value.clone().requires_grad_() for name, value in self._mixed(own, server).items()}
-            loss = objective(part, model, self.backbone)
+            loss = cross_entropy(part, model, self.backbone)
             slopes = torch.autograd.grad(loss, [model[name] for name in high])
             for name, slope in zip(high, slopes, strict=True):
                 step = self.options["rate"] * slope * way[name]
@@ -123,7 +118,7 @@ def compare(backbone: str, options: dict[str, Any], schedule: dict[str, Any]) ->
     for number in range(1, schedule["rounds"] + 1):
         now = turn(pair, number)
         for k in now.present:
-            fit(pair.optimisers[k], partial(objective, pair.parts[k], models[k], backbone), now.epochs[k])
+            fit(pair.optimisers[k], partial(cross_entropy, pair.parts[k], models[k], backbone), now.epochs[k])
         server = mean([models[k] for k in now.present], now.weights)
         start_round(pair.method, number)
         end_round(pair.method)
@@ -140,7 +135,7 @@ def compare(backbone: str, options: dict[str, Any], schedule: dict[str, Any]) ->
 
 @pytest.mark.parametrize("attendance", [EVERYONE, SOME], ids=["everyone", "some"])
 @pytest.mark.parametrize("layers", [1, 2, 3])
-@pytest.mark.parametrize("backbone", ["gcn", "graphsage", "mlp"])
+@pytest.mark.parametrize("backbone", ["gcn", "graphsage", "mlp", "sgc"])
 def test_rounds_agree(backbone: str, layers: int, attendance: dict[str, Any]) -> None:
     clients = compare(backbone, {"layers": layers}, {**SGD, **attendance})
     # Weights that all stay at one would be FedAvg's.

@@ -384,11 +384,6 @@ class Convolved(Loop):
         return self.forward(list(range(len(self.parties))))
 
 
-@pytest.fixture(scope="module")
-def federation() -> Federation:
-    return divided(COMMUNITY, CLIENTS)
-
-
 def test_propagation_is_that_of_the_whole_graph(federation: Federation) -> None:
     """Theorem 1, of the loop itself."""
     coupled = Coupled(federation)

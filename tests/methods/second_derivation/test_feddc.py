@@ -115,7 +115,7 @@ def equal(members: Sequence[Any]) -> list[float]:
 
 @pytest.mark.parametrize("attendance", [EVERYONE, SOME], ids=["everyone", "some"])
 @pytest.mark.parametrize("variant", ["paper", "openfgl", "authors"])
-@pytest.mark.parametrize("backbone", ["gcn", "graphsage", "mlp"])
+@pytest.mark.parametrize("backbone", ["gcn", "graphsage", "mlp", "sgc"])
 def test_rounds_agree(backbone: str, variant: str, attendance: dict[str, Any]) -> None:
     compare(backbone, variant, {**SGD, **attendance})
 

@@ -188,11 +188,6 @@ def compare(
     torch.testing.assert_close(pair.method.predict(), said.detach(), atol=TOLERANCE, rtol=TOLERANCE)
 
 
-@pytest.fixture(scope="module")
-def federation() -> Federation:
-    return divided(COMMUNITY, CLIENTS)
-
-
 @pytest.mark.parametrize("backbone", ["gcn", "sgc"])
 @pytest.mark.parametrize("degrees", ["global", "extended"])
 @pytest.mark.parametrize("normalisation", ["symmetric", "none"])

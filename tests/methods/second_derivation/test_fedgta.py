@@ -43,15 +43,27 @@ class Message:
     confidence: Tensor
 
 
-def message(part: Part, logits: Tensor, kind: str) -> Message:
-    """Moments and confidence of one client, node by node where the text is."""
+def message(part: Part, logits: Tensor, kind: str, openfgl: bool) -> Message:
+    """Moments and confidence of one client, node by node where the text is.
+
+    OpenFGL spreads the predictions of labelled nodes without self-loops and cuts what arrives to [0, 1].
+    """
     adjacency, labelled = part["adjacency"], part["train"]
     one_hot = functional.one_hot(part["labels"], CLASSES).float()
-    start = torch.where(labelled[:, None], one_hot, torch.softmax(logits, dim=1))
-    smooth, y = symmetric(adjacency), start.clone()
+    said = torch.softmax(logits, dim=1)
+    start = torch.where(labelled[:, None], one_hot, said)
+    smooth = symmetric(adjacency)
+    if openfgl:
+        start = torch.where(labelled[:, None], said, 0.0)
+        scale = adjacency.sum(dim=1).clamp(min=1).rsqrt()
+        smooth = scale[:, None] * adjacency * scale
+    y = start.clone()
     for _ in range(STEPS):
         y = SPREAD * smooth @ y + (1 - SPREAD) * start
-        y[labelled] += start[labelled]
+        if openfgl:
+            y = y.clamp(0, 1)
+        else:
+            y[labelled] += start[labelled]
     p, q = torch.softmax(y, dim=1), torch.softmax(y / TEMPERATURE, dim=1)
     p[labelled] = one_hot[labelled]
     q[labelled] = one_hot[labelled]
@@ -82,16 +94,9 @@ def attended(part: Part, w: Parameters) -> Tensor:
     hops = [part["features"]]
     for _ in range(3):
         hops.append(symmetric(part["adjacency"]) @ hops[-1])
-    rows = []
-    for v in range(len(hops[0])):
-        around = [x[v] for x in hops]
-        score = [
-            torch.sigmoid(torch.cat([*around, x]) @ w["hops.weight"][:, 0] + w["hops.bias"][0])
-            for x in around
-        ]
-        share = torch.softmax(torch.stack(score), dim=0)
-        rows.append(sum(a * x for a, x in zip(share, around, strict=True)))
-    h = torch.stack(rows)
+    score = [torch.sigmoid(torch.cat([*hops, x], dim=1) @ w["hops.weight"] + w["hops.bias"]) for x in hops]
+    share = torch.softmax(torch.stack(score), dim=0)
+    h = (share * torch.stack(hops)).sum(dim=0)
     for layer in range(3):
         h = functional.prelu(h, w["slope"]) if layer else h
         h = h @ w[f"layers.{layer}.weight"] + w[f"layers.{layer}.bias"]
@@ -113,6 +118,7 @@ def objective(part: Part, model: Parameters, network: str) -> Tensor:
     ("network", "kind"),
     [
         ("gcn", "hybrid"),
+        ("gcn", "hybrid-openfgl"),
         ("gcn", "raw"),
         ("graphsage", "hybrid"),
         ("sgc", "raw"),
@@ -132,7 +138,10 @@ def test_rounds_agree(network: str, kind: str, attendance: dict[str, Any]) -> No
 
 def compare(network: str, kind: str, threshold: float, attendance: dict[str, Any]) -> Tensor:
     """Every round's parameters and the bytes must agree; returns the cosines of two clients in all rounds."""
-    options = {"threshold": threshold, "moments": kind, "order": ORDER}
+    kind, _, propagation = kind.partition("-")
+    options: dict[str, Any] = {"threshold": threshold, "moments": kind, "order": ORDER}
+    if propagation:
+        options["propagation"] = propagation
     if network == "gamlp":
         options["network"] = network
     pair = Pair(
@@ -157,7 +166,11 @@ def compare(network: str, kind: str, threshold: float, attendance: dict[str, Any
         for k in now.present:
             fit(pair.optimisers[k], partial(objective, parts[k], models[k], network), now.epochs[k])
         with torch.no_grad():
-            sent = [message(parts[k], logits(parts[k], models[k], network), kind) for k in now.present]
+            said = [logits(parts[k], models[k], network) for k in now.present]
+            sent = [
+                message(parts[k], own, kind, bool(propagation))
+                for k, own in zip(now.present, said, strict=True)
+            ]
         nearness = cosines(sent)
         for i, client in enumerate(now.present):
             near = [j for j in range(len(sent)) if j == i or nearness[i, j] > threshold]

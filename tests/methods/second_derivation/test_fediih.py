@@ -37,7 +37,7 @@ from fedsub.datasets.federation import Federation
 from fedsub.methods.core.participation import begin_round
 from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, numbers
-from tests.methods.second_derivation.common import COMMUNITY, TOLERANCE, Pair, divided
+from tests.methods.second_derivation.common import TOLERANCE, Pair
 
 CLIENTS, WIDTH, SCALE = 5, 8, 10.0
 PRIOR_VARIANCE = 0.25
@@ -216,11 +216,6 @@ class Loop:
         return omega
 
 
-@pytest.fixture(scope="module")
-def federation() -> Federation:
-    return divided(COMMUNITY, CLIENTS)
-
-
 @pytest.mark.parametrize(("factors", "layers"), [(2, 1), (2, 2), (2, 3), (4, 5), (6, 4)])
 @pytest.mark.parametrize("backbone", ["gcn", "mlp"])
 def test_rounds_agree(federation: Federation, factors: int, layers: int, backbone: str) -> None:
@@ -246,6 +241,6 @@ def test_rounds_with_the_bound_agree(federation: Federation, factors: int, stren
 @pytest.mark.parametrize("strength", [0.0, 1.0])
 def test_rounds_with_absent_clients_agree(federation: Federation, strength: float) -> None:
     options = {"factors": 2, "layers": 3, "variational": strength}
-    loop = Loop(federation, options, "gcn", participation=0.6)
+    loop = Loop(federation, options, "gcn", participation=0.6, optimiser="sgd", learning_rate=0.2)
     for number in range(1, 6):
         loop.play(number)

@@ -35,6 +35,7 @@ from tests.methods.second_derivation.common import COMMUNITY, TOLERANCE, Pair, d
 from tests.methods.second_derivation.rounds import SOME, Meter, Turn, fit, supervised, turn
 
 TYPES = 3
+CASES = [(backbone, loops) for backbone in ("gcn", "graphsage", "sgc") for loops in (True, False)]
 
 
 @dataclass
@@ -234,16 +235,12 @@ def _types(method: Any, federation: Federation) -> Tensor:
 
 
 @pytest.mark.parametrize("epochs", [1, 3])
-@pytest.mark.parametrize(
-    ("backbone", "loops"), [("gcn", True), ("gcn", False), ("graphsage", True), ("sgc", True)]
-)
+@pytest.mark.parametrize(("backbone", "loops"), CASES)
 def test_rounds_agree(backbone: str, loops: bool, epochs: int) -> None:
     compare(divided(COMMUNITY, 5), backbone, epochs, loops, {"rounds": 4})
 
 
-@pytest.mark.parametrize(
-    ("backbone", "loops"), [("gcn", True), ("gcn", False), ("graphsage", True), ("sgc", True)]
-)
+@pytest.mark.parametrize(("backbone", "loops"), CASES)
 def test_rounds_agree_without_some(backbone: str, loops: bool) -> None:
     compare(divided(COMMUNITY, 5), backbone, 3, loops, SOME)
 

@@ -36,7 +36,7 @@ from fedsub.methods.fedpub.proxy import Proxy, make_proxy
 from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, numbers
 from tests.methods.oracle import forward
-from tests.methods.second_derivation.common import COMMUNITY, TOLERANCE, Pair, copied, divided, symmetric
+from tests.methods.second_derivation.common import TOLERANCE, Pair, copied, symmetric
 
 CLIENTS, SHARPNESS, MASK = 5, 3.0, "mask."
 SCHEDULE = {
@@ -289,17 +289,18 @@ def dense(proxy: Proxy) -> Part:
     return {"features": proxy.features, "adjacency": adjacency}
 
 
-@pytest.fixture(scope="module")
-def federation() -> Federation:
-    return divided(COMMUNITY, CLIENTS)
-
-
 @pytest.mark.parametrize("regularizer", ["reference", "printed"])
+@pytest.mark.parametrize("schedule", [{}, {"optimiser": "sgd", "learning_rate": 0.5}], ids=["adam", "sgd"])
 @pytest.mark.parametrize("backbone", ["gcn", "graphsage", "mlp", "sgc"])
 def test_rounds_agree(
-    federation: Federation, backbone: str, regularizer: str, monkeypatch: pytest.MonkeyPatch
+    federation: Federation,
+    backbone: str,
+    schedule: dict[str, Any],
+    regularizer: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    Run(federation, Plan(backbone, regularizer=regularizer, lambda2=0.5), monkeypatch).play()
+    plan = Plan(backbone, regularizer=regularizer, lambda1=0.01, lambda2=0.1, schedule=schedule)
+    Run(federation, plan, monkeypatch).play()
 
 
 @pytest.mark.parametrize("regularizer", ["reference", "printed"])

@@ -40,13 +40,11 @@ from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, numbers, optimiser_of
 from tests.methods.oracle import forward
 from tests.methods.second_derivation.common import (
-    COMMUNITY,
     TOLERANCE,
     Pair,
     adam,
     copied,
     created,
-    divided,
     gap,
     leaves,
 )
@@ -222,11 +220,6 @@ class Run:
                     total = sum(w * proxies[label] for w, proxies in zip(a, local, strict=True))
                     if sum(a) > 0:
                         self.class_proxies[label] = total / sum(a)
-
-
-@pytest.fixture(scope="module")
-def federation() -> Federation:
-    return divided(COMMUNITY, CLIENTS)
 
 
 @pytest.mark.parametrize("backbone", ["gcn", "sgc", "graphsage"])

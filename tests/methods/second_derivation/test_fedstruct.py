@@ -42,12 +42,10 @@ from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.federations import small_federation
 from tests.methods.loops import numbers, optimiser_of
 from tests.methods.second_derivation.common import (
-    COMMUNITY,
     FLOAT,
     TOLERANCE,
     copied,
     created,
-    divided,
     gap,
 )
 
@@ -400,11 +398,6 @@ def compare(federation: Federation, plan: Plan) -> Loop:
     sent = (channel.bytes_up, channel.bytes_down, channel.bytes_once)
     assert sent == (FLOAT * loop.up, FLOAT * loop.down, FLOAT * loop.once)
     return loop
-
-
-@pytest.fixture(scope="module")
-def federation() -> Federation:
-    return divided(COMMUNITY, CLIENTS)
 
 
 @pytest.mark.parametrize("transform", ["mlp", "none"])

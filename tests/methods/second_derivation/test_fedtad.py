@@ -34,18 +34,14 @@ from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, mean
 from tests.methods.oracle import forward
 from tests.methods.second_derivation.common import COMMUNITY, Pair, adam, copied, divided, gap, leaves
-from tests.methods.second_derivation.rounds import SOME, Meter, fit, overwrite, supervised, turn
+from tests.methods.second_derivation.rounds import SOME, Meter, fit, overwrite, turn
+from tests.methods.second_derivation.served import cross_entropy
 
 CLIENTS, CLASSES, DECAY = 5, 6, 5e-4
 NODES, NOISE, NEAREST, REPEATS, STEPS, SEMANTIC, DIVERSITY = 40, 8, 5, 2, 3, 0.7, 1.3
 EVERYONE: dict[str, Any] = {"rounds": 2}
 AWAY: dict[str, Any] = {**SOME, "optimiser": "sgd", "learning_rate": 0.1}
 """Plain gradient steps of clients: after four rounds Adam's would show rounding, as below."""
-
-
-def objective(part: Part, model: Parameters, backbone: str) -> Tensor:
-    """What a client descends on."""
-    return supervised(part, forward(part, model, backbone))
 
 
 def reliability(part: Part, classes: int, f: Tensor) -> Tensor:
@@ -221,7 +217,7 @@ def test_rounds_agree(backbone: str, kind: str, divergent: str, attendance: dict
     for number in range(1, attendance["rounds"] + 1):
         now = turn(pair, number)
         for k in now.present:
-            fit(pair.optimisers[k], partial(objective, pair.parts[k], models[k], backbone), now.epochs[k])
+            fit(pair.optimisers[k], partial(cross_entropy, pair.parts[k], models[k], backbone), now.epochs[k])
         sent = [copied(models[k]) for k in now.present]
         overwrite([server], [0], mean(sent, sizes[now.present] / sizes[now.present].sum()))
         ckr = reliabilities([pair.parts[k] for k in now.present], kind)

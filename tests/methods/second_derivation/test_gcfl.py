@@ -32,13 +32,13 @@ from torch import Tensor
 
 from fedsub.datasets.federation import Federation
 from fedsub.methods.stacked.parameters import Parameters
-from tests.methods.loops import Part, mean, numbers
-from tests.methods.oracle import forward
-from tests.methods.second_derivation.common import COMMUNITY, Pair, copied, divided
-from tests.methods.second_derivation.rounds import difference, fit, overwrite, supervised, turn
+from tests.methods.loops import mean, numbers
+from tests.methods.second_derivation.common import Pair, copied
+from tests.methods.second_derivation.rounds import difference, fit, overwrite, turn
+from tests.methods.second_derivation.served import cross_entropy
 
 Matrix = list[list[float]]
-DECAY = 1e-4
+DECAY, CLIENTS = 1e-4, 6
 
 
 @dataclass(frozen=True)
@@ -122,11 +122,6 @@ def begun(federation: Federation, plan: Plan) -> Pair:
     return Pair(federation, "gcfl+" if plan.sequence else "gcfl", plan.options(), **plan.schedule())
 
 
-def objective(part: Part, model: Parameters) -> Tensor:
-    """What a client descends on."""
-    return supervised(part, forward(part, model, "gcn"))
-
-
 def loop(pair: Pair, plan: Plan, weigh: Callable[[float], float]) -> Iterator[Round]:
     """Rounds of GCFL or GCFL+ on the clients one by one, whose models they change."""
     models, clients = pair.models, range(len(pair.models))
@@ -140,7 +135,7 @@ def loop(pair: Pair, plan: Plan, weigh: Callable[[float], float]) -> Iterator[Ro
     for number in range(1, plan.rounds + 1):
         now = turn(pair, number)
         for k in now.present:
-            fit(pair.optimisers[k], partial(objective, pair.parts[k], models[k]), now.epochs[k])
+            fit(pair.optimisers[k], partial(cross_entropy, pair.parts[k], models[k], "gcn"), now.epochs[k])
             change[k] = _flat(difference(models[k], served[k]))
             norm[k] = float(_flat({n: _gradient(v) for n, v in models[k].items()}).norm())
         for k in clients:
@@ -214,11 +209,6 @@ def compare(federation: Federation, plan: Plan, weigh: Callable[[float], float] 
     up = sum(len(mine.present) for mine in played) * (size + bool(plan.sequence))
     pair.compare_bytes(up, sum(len(mine.receiving) for mine in played) * size)
     return played
-
-
-@pytest.fixture(scope="module")
-def federation() -> Federation:
-    return divided(COMMUNITY, 6)
 
 
 @pytest.mark.parametrize(("optimiser", "rate"), [("sgd", 0.1), ("adam", 0.01)])

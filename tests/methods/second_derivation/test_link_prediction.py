@@ -32,7 +32,7 @@ from fedsub.methods.core.tasks.link_prediction import NEGATIVES
 from fedsub.methods.core.training import end_round, start_round, train
 from tests.methods.loops import mean, optimiser_of
 from tests.methods.oracle import client_parts, forward
-from tests.methods.second_derivation.common import COMMUNITY, TOLERANCE, copied, divided, gap, leaves
+from tests.methods.second_derivation.common import TOLERANCE, copied, gap, leaves
 from tests.methods.second_derivation.rounds import fit, overwrite
 
 CLIENTS, SEED = 4, 3
@@ -49,11 +49,6 @@ SCHEDULES: dict[str, dict[str, Any]] = {
 }
 Pairs = list[tuple[int, int, float]]
 """Two nodes of a client, counted from its first, and whether they are joined."""
-
-
-@pytest.fixture(scope="module")
-def federation() -> Federation:
-    return divided(COMMUNITY, CLIENTS)
 
 
 class Loop:

@@ -100,7 +100,7 @@ def _train(pair: Pair, client: int, backbone: str, correction: Parameters, epoch
 @pytest.mark.parametrize("attendance", [EVERYONE, SOME], ids=["everyone", "some"])
 @pytest.mark.parametrize("weights", ["schedule", "uniform"])
 @pytest.mark.parametrize("control", ["steps", "gradient"])
-@pytest.mark.parametrize("backbone", ["gcn", "graphsage", "mlp"])
+@pytest.mark.parametrize("backbone", ["gcn", "graphsage", "mlp", "sgc"])
 def test_rounds_agree(backbone: str, control: str, weights: str, attendance: dict[str, Any]) -> None:
     compare(backbone, {"control": control, "control_weights": weights}, {**SGD, **attendance})
 

@@ -1,0 +1,14 @@
+"""The federation of the modules that play on one graph."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedsub.datasets.federation import Federation
+from tests.methods.second_derivation.common import COMMUNITY, divided
+
+
+@pytest.fixture(scope="module")
+def federation(request: pytest.FixtureRequest) -> Federation:
+    """`COMMUNITY` among the module's CLIENTS."""
+    return divided(COMMUNITY, request.module.CLIENTS)
