@@ -9,7 +9,6 @@ from typing import Any
 
 from fedsub.datasets.fetch import Source
 from fedsub.datasets.files import read_toml
-from fedsub.datasets.loaders.planetoid import PARTS
 
 
 @dataclass(frozen=True)
@@ -53,8 +52,8 @@ def _read(content: Mapping[str, Any]) -> dict[str, DatasetInfo]:
         entry = dict(entry)
         if upstream := entry.pop("upstream", None):
             entry |= {"loader": upstream, **content["upstream"][upstream]}
-        parts = dict.fromkeys(PARTS if entry["loader"] == "planetoid" else ("",))
-        parts = entry.pop("sha256", parts)
+        unchecked = dict.fromkeys(entry.pop("parts", ("",)))
+        parts = entry.pop("sha256", unchecked)
         url, file = entry.pop("url"), entry.pop("file", "")
         sources = tuple(
             Source(url.format(file=file, part=part), sha256, part) for part, sha256 in parts.items()

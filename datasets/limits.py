@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Annotated, Any
 
 from fedsub.datasets.errors import UserError
@@ -36,10 +37,16 @@ def check_limits(owner: str, checked: object) -> None:
 
     `owner` comes before the field's name in the sentence; it may be empty.
     """
-    kind: Callable[..., Any] = type(checked)
-    names = tuple(each.name for each in fields(checked))  # type: ignore[arg-type]
-    for name, hint in hints_of(kind, names).items():
+    kind: Any = type(checked)
+    for name, hint in _limits_of(kind).items():
         check_limit(f"{owner}{name}", getattr(checked, name), hint)
+
+
+@cache
+def _limits_of(kind: Any) -> Mapping[str, Any]:
+    """The fields of a dataclass whose types state limits."""
+    names = tuple(each.name for each in fields(kind))
+    return {name: hint for name, hint in hints_of(kind, names).items() if limits_in(hint)}
 
 
 def check_limit(what: str, value: Any, hint: Any) -> None:

@@ -1,11 +1,14 @@
 """Records on disk: one append-only file of JSON lines for each graph, `runs/GRAPH.jsonl`.
 
     {"id": ID, "dataset": …, "method": …, …}
-    {"key": KEY, "status": "ok", "cell": ID, "machine": ID, "draw": ID, "curve": ID, "metrics": …, …}
+    {"id": ID, "metrics": ["accuracy", …], "seconds": ["setup", …], "bytes": ["up", …]}
+    {"key": KEY, "status": "ok", "cell": ID, "machine": ID, "draw": ID, "names": ID, "curve": ID,
+     "metrics": [79.79, …], "seconds": [0.03, …], "bytes": [0.0, …], …}
 
 What many records share stands once in a line with an id, before the first record that names it: the settings
-(`cell`), the machine with its versions and the commit (`machine`), the statistics of the clients (`draw`).
-Values at their defaults are left out. Curves lie apart (`records.curves`).
+(`cell`), the machine with its versions and the commit (`machine`), the statistics of the clients (`draw`),
+the names of the figures (`names`). Values at their defaults are left out. Curves lie apart
+(`records.curves`).
 """
 
 from __future__ import annotations
@@ -40,6 +43,8 @@ SHARED = {
     "draw": ("partition_statistics",),
 }
 """Reference in a record → the fields that stand in the line with that id."""
+NAMED = ("metrics", "seconds", "bytes")
+"""Fields of which a record holds the values, and the line of its `names` the names in the same order."""
 _DEFAULTS = {
     **{name: item.default for name, item in FIELDS.items()},
     **vars(Result()),
@@ -246,6 +251,8 @@ class Store:
         values = parse_line(line.content) or {}
         parts = [self._part(values.pop(name)) for name in SHARED if name in values]
         values = {name: each for part in parts for name, each in part.items()} | values
+        for name, keys in self._part(values.pop("names")).items() if "names" in values else ():
+            values[name] = dict(zip(keys, values[name], strict=True))
         if line.cell not in self._cells:
             self._cells[line.cell] = cell_of({**values, "seed": 0})
         cell = self._cells[line.cell].with_seed(int(key.partition("-")[2]))
@@ -290,6 +297,10 @@ def _parts(record: Record) -> tuple[dict[str, Any], dict[str, dict[str, Any]], S
         if part := {name: values.pop(name) for name in names if name in values}:
             head[reference] = content_id(part)
             shared[head[reference]] = part
+    if figures := {name: [*values[name]] for name in NAMED if name in values}:
+        head["names"] = content_id(figures)
+        shared[head["names"]] = figures
+        values |= {name: [*values[name].values()] for name in figures}
     if series:
         head["curve"] = content_id(series)
     del values["seed"]

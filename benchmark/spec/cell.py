@@ -7,8 +7,10 @@ import json
 import types
 import typing
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 from fedsub.benchmark.spec.schema import checked
@@ -96,11 +98,11 @@ class Cell:
         Raises UserError for a value of the wrong type, a setting that cannot be, and a missing one.
         """
         parts: dict[str, dict[str, Any]] = {part: {} for part in ("", *PARTS)}
-        for name, item in FIELDS.items():
-            if name in values:
-                parts[item.part][item.field.name] = item.read(values[name])
-            elif item.default is MISSING:
-                raise UserError(f"a cell must have {name}")
+        if missing := _REQUIRED - values.keys():
+            raise UserError(f"a cell must have {', '.join(sorted(missing))}")
+        for name in FIELDS.keys() & values.keys():
+            item = FIELDS[name]
+            parts[item.part][item.field.name] = item.read(values[name])
         own = parts.pop("")
         return cls(**{part: PARTS[part](**given) for part, given in parts.items()}, **own)
 
@@ -120,9 +122,7 @@ class Cell:
         Defaults and OUTSIDE_KEY are left out. Cells of one group are repetitions.
         """
         own = {
-            name: value
-            for name, item in FIELDS.items()
-            if name not in _OUTSIDE_GROUP and (value := item.of(self)) != item.default
+            name: item.of(self) for name, item, value_of, default in _IN_GROUP if value_of(self) != default
         }
         if self.data_seed < 0:
             own.pop("data_seed", None)
@@ -131,8 +131,8 @@ class Cell:
 
     def with_seed(self, seed: int) -> Cell:
         """Another repetition of the cell."""
-        found = replace(self, seed=seed)
-        found.__dict__["group"] = self.group
+        found = copy(self)
+        vars(found).update(seed=seed, group=self.group)
         return found
 
     @property
@@ -170,8 +170,13 @@ class StoredField:
 
     def of(self, cell: Cell) -> Any:
         """Its value in `cell`, JSON-ready."""
-        value = getattr(getattr(cell, self.part) if self.part else cell, self.field.name)
+        value = self.value_of(cell)
         return dict(value) if self.field.name == "options" else _plain(value)
+
+    @cached_property
+    def value_of(self) -> Callable[[Cell], Any]:
+        """Reads its value in a cell."""
+        return attrgetter(f"{self.part}.{self.field.name}" if self.part else self.field.name)
 
     def read(self, value: Any) -> Any:
         """Convert a stored `value`. Raises UserError if it has the wrong type."""
@@ -205,4 +210,9 @@ def _stored_fields(kind: type, part: str = "") -> dict[str, StoredField]:
 
 FIELDS: Mapping[str, StoredField] = _stored_fields(Cell)
 """Name on disk → setting, of the cell itself and of its parts."""
-_OUTSIDE_GROUP = (*OUTSIDE_KEY, "seed")
+_REQUIRED = {name for name, item in FIELDS.items() if item.default is MISSING}
+_IN_GROUP = [
+    (name, item, item.value_of, item.field.default)
+    for name, item in FIELDS.items()
+    if name not in (*OUTSIDE_KEY, "seed")
+]

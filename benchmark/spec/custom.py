@@ -56,8 +56,10 @@ class NamedFiles:
         paths = {part: path for part, path in _paths(cell).items() if path.expanduser().exists()}
         for part, path in paths.items():
             cell = renamed(cell, part, _name_of(part, path))
-        cell = replace(cell, paths=tuple(f"{part}={path}" for part, path in sorted(paths.items())))
-        return replace(cell, files=self.digest(cell))
+        if paths:
+            cell = replace(cell, paths=tuple(f"{part}={path}" for part, path in sorted(paths.items())))
+        content = self.digest(cell)
+        return replace(cell, files=content) if content else cell
 
     def digest(self, cell: Cell) -> str:
         """SHA-256 over the present content of the cell's user-supplied parts; empty if it has none.

@@ -250,7 +250,8 @@ class _Identified:
         parts = (cell.method, cell.partition.name, cell.split.name, cell.task.name)
         if parts not in self._versions:
             self._versions[parts] = versions_of(cell)
-        return replace(self._files.named(cell), versions=self._versions[parts])
+        named, versions = self._files.named(cell), self._versions[parts]
+        return replace(named, versions=versions) if versions else named
 
 
 def _check_names(request: Request) -> None:

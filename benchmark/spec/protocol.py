@@ -13,6 +13,7 @@ import re
 import typing
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache, cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from fedsub.benchmark.spec.settings import ALSO, SETTINGS, checked_setting, toml
 from fedsub.datasets.errors import UserError, unknown
 from fedsub.datasets.files import read_toml
 from fedsub.datasets.options import OptionValue, Spec
-from fedsub.datasets.paths import PLUGIN
+from fedsub.datasets.paths import PLUGIN, is_path
 
 FOLDER = Path(__file__).resolve().parents[1] / "protocols"
 ARENA = Path(__file__).with_name("arena.toml")
@@ -145,15 +146,25 @@ class Protocol:
 
     def seeds_for(self, **point: Any) -> int:
         """How many seeds run at a point of the grid (all axes given), where no request names any."""
-        said = [override.seeds for override in self.overrides if override.matches(point)]
+        said = [override.seeds for override in self._matching(point)]
         return next((seeds for seeds in reversed(said) if seeds is not None), self.seeds)
 
     def _overridden(self, part: str, base: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
         values = dict(base)
-        for override in self.overrides:
-            if override.matches(point):
-                values |= getattr(override, part)
+        for override in self._matching(point):
+            values |= getattr(override, part)
         return values
+
+    def _matching(self, point: Mapping[str, Any]) -> list[Override]:
+        """The overrides that hold at a point, in their order."""
+        key = tuple(point.items())
+        if key not in self._matched:
+            self._matched[key] = [override for override in self.overrides if override.matches(point)]
+        return self._matched[key]
+
+    @cached_property
+    def _matched(self) -> dict[tuple[tuple[str, Any], ...], list[Override]]:
+        return {}
 
     def points(
         self,
@@ -173,7 +184,7 @@ class Protocol:
         """One sentence for each choice made on this table that holds at a point of the grid (all axes
         given), in the order of the overrides. A choice is left out where a later override, or the method's
         own brackets, sets one of its values again, be it to the same."""
-        matching = [override for override in self.overrides if override.matches(point)]
+        matching = self._matching(point)
         last: dict[tuple[str, str], Override | None] = {
             value: override for override in matching for value in override.values
         }
@@ -198,9 +209,16 @@ def stands_for(axis: str, value: Any, names: Collection[Any]) -> bool:
     """Whether a value on an axis is one of the names, or a variant of one; paths and names both count."""
     if value in names or bare(value) in names:
         return True
+    if not (is_path(str(bare(value))) or _hold_a_path(tuple(names))):
+        return False
     found = by_name(axis, value)
     paths = [name for name in names if not {*str(name)}.isdisjoint("./")] if found == value else names
     return any(by_name(axis, name) in (found, bare(found)) for name in paths)
+
+
+@cache
+def _hold_a_path(names: tuple[Any, ...]) -> bool:
+    return any(is_path(str(bare(name))) for name in names)
 
 
 def bare(value: Any) -> Any:

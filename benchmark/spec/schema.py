@@ -56,13 +56,18 @@ def checked(name: str, value: Any, hint: Any) -> Any:
 
 def fits(value: Any, hint: Any) -> bool:
     """Whether a value from JSON has the type of a field."""
+    if not isinstance(value, (dict, list)):
+        # NaN, which JSON has not, is never within the bounds.
+        within = type(value) not in _NUMBERS or -LARGEST <= value <= LARGEST
+        return within and (hint is Any or type(value) in _scalars(hint))
     origin, arguments = _parts(hint)
     if origin is dict:
-        whole = isinstance(value, dict) and all(isinstance(key, str) for key in value)
-        return whole and _all_fit(value.values(), arguments[1])
+        if not isinstance(value, dict):
+            return False
+        return all(isinstance(key, str) for key in value) and _all_fit(value.values(), arguments[1])
     if origin is list:
         return isinstance(value, list) and _all_fit(value, arguments[0])
-    return _all_fit((value,), hint)
+    return hint is Any or type(value) in _scalars(hint)
 
 
 def _all_fit(values: Collection[Any], hint: Any) -> bool:
@@ -70,7 +75,6 @@ def _all_fit(values: Collection[Any], hint: Any) -> bool:
         return all(fits(value, hint) for value in values)
     found = set(map(type, values))
     known = hint is Any or found <= _scalars(hint)
-    # NaN, which JSON has not, is never within the bounds.
     return known and (
         found.isdisjoint(_NUMBERS)
         or all(-LARGEST <= value <= LARGEST for value in values if type(value) in _NUMBERS)

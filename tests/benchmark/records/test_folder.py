@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas
 import pytest
+from pyarrow.parquet import read_schema
 
 from fedsub.benchmark.cli.commands import main
 from fedsub.benchmark.cli.parser import parse
@@ -179,6 +180,19 @@ def test_packed_curves_are_read_back_and_added_to(tmp_path: Path) -> None:
     frame = pandas.read_parquet(tmp_path / "curves" / "cora.parquet")
     assert frame["round"].map(list).tolist() == [[1, 5]]
     assert {"test", "loss", "by_round.sparsity"} <= {*frame}
+
+
+def test_packed_numbers_are_those_that_were_measured(tmp_path: Path) -> None:
+    short = [81.8652, None, 0.001234, 99.9999, 1.2e8]
+    series = {"round": [1, 2, 3, 4, 5], "test": short, "loss": [0.1 + 0.2, 1 / 3, 5e-324, 1e200, 0.0]}
+    made = make_record(make_cell(), curve=series)
+    Records(tmp_path).append(made)
+    Records(tmp_path).pack()
+    (found,) = Records(tmp_path).every()
+    assert dict(found.curve) == series
+    schema = read_schema(tmp_path / "curves" / "cora.parquet")
+    types = [str(schema.field(name).type.value_type) for name in ("round", "test", "loss")]
+    assert types == ["int64", "float", "double"]
 
 
 def test_a_record_counts_without_its_curve(tmp_path: Path) -> None:

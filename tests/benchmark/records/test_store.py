@@ -146,8 +146,8 @@ def test_a_tail_torn_at_any_byte_costs_only_its_record(
     cut = data.draw(st.integers(0, len(content)))
     store.path.write_bytes(content[:cut])
     again = Store(folder, "cora")
-    # A line that lacks only its line end is whole; the first two hold what all share.
-    whole = sum(cut >= len(b"".join(part)) - 1 for part in prefixes(content)[2:])
+    # A line that lacks only its line end is whole; the first three hold what all share.
+    whole = sum(cut >= len(b"".join(part)) - 1 for part in prefixes(content)[3:])
     assert [item.cell.seed for item in again.records()] == list(range(whole))
     assert store.append(record(9))
     final = Store(folder, "cora")
@@ -181,8 +181,8 @@ def test_unreadable_lines_are_counted_and_left_in_place(tmp_path: Path) -> None:
         file.write(b'{"key": 1}\nnot json\n')
     again = Store(tmp_path, "cora")
     assert len(again.records()) == 1
-    assert again.unreadable == [4, 5]
-    assert "line 4, 5: passed over" in again.warning
+    assert again.unreadable == [5, 6]
+    assert "line 5, 6: passed over" in again.warning
     assert len(lines_of(again)) == 3
 
 
@@ -345,8 +345,9 @@ def test_what_records_share_stands_once_in_a_file(tmp_path: Path) -> None:
     first.append(other)
     second.append(record(3))
     lines = [json.loads(line) for line in first.path.read_text().splitlines()]
-    assert ["id" in line for line in lines] == [True, True, False, False, True, False, False]
-    assert [lines[2]["cell"], lines[2]["machine"]] == [lines[0]["id"], lines[1]["id"]]
+    assert ["id" in line for line in lines] == [True, True, True, False, False, True, False, False]
+    shared = [lines[3][name] for name in ("cell", "machine", "names")]
+    assert shared == [line["id"] for line in lines[:3]]
     again = Store(tmp_path, "cora").get(other.key)
     assert again == other
 
@@ -354,9 +355,10 @@ def test_what_records_share_stands_once_in_a_file(tmp_path: Path) -> None:
 def test_a_line_holds_what_differs_from_the_defaults(tmp_path: Path) -> None:
     store = Store(tmp_path, "cora")
     store.append(make_record(make_cell(rounds=7), seconds={}, bytes={}, curve={}))
-    settings, _, own = [json.loads(line) for line in store.path.read_text().splitlines()]
+    settings, _, names, own = [json.loads(line) for line in store.path.read_text().splitlines()]
     assert settings.keys() == {"id", "protocol", "dataset", "partition", "clients", "method", "rounds"}
-    assert own.keys() == {"key", "status", "cell", "machine", "metrics"}
+    assert own.keys() == {"key", "status", "cell", "machine", "names", "metrics"}
+    assert dict(zip(names["metrics"], own["metrics"], strict=True)) == {"accuracy": 50.0}
 
 
 def test_a_record_whose_settings_are_not_told_is_unreadable(tmp_path: Path) -> None:
@@ -365,7 +367,7 @@ def test_a_record_whose_settings_are_not_told_is_unreadable(tmp_path: Path) -> N
     store.path.write_bytes(store.path.read_bytes().split(b"\n", 1)[1])
     again = Store(tmp_path, "cora")
     assert again.records() == []
-    assert again.unreadable == [2]
+    assert again.unreadable == [3]
     assert store.append(record(0))
     assert Store(tmp_path, "cora").done(record(0).key)
 
