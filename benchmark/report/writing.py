@@ -22,5 +22,5 @@ def write_page(path: Path, content: bytes) -> None:
 
 def write_list(path: Path, items: Iterable[Mapping[str, Any]]) -> None:
     """Write a list as JSON, an item a line. Raises as `write_page`."""
-    listed = ",\n".join(json.dumps(item, ensure_ascii=False) for item in items)
+    listed = ",\n".join(json.dumps(item, ensure_ascii=False, separators=(",", ":")) for item in items)
     write_page(path, f"[\n{listed}\n]\n".encode())
