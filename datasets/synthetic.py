@@ -34,7 +34,7 @@ class CommunityOptions:
     communities: Count = 24
     """Densely connected groups of nodes; most of a group's nodes share one class."""
     purity: Share = 0.8
-    """Share of a community's nodes that have the community's own class, in [0, 1]."""
+    """Share of a community's nodes that take the community's own class; the others take any, in [0, 1]."""
     across: Dial = -1.0
     """Share of edges that join two communities, exactly unless edges run out; -1 leaves it to `locality`."""
     locality: Share = 0.85

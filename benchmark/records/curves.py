@@ -133,6 +133,7 @@ class _Packed:
             for name in table.column_names:
                 if name != "id":
                     self._columns[name] = table[name].combine_chunks()
+                    # A column of anything but lists has none: the file holds no curves.
                     _ = self._columns[name].offsets
         except (ArrowException, AttributeError, KeyError) as error:
             raise UserError(f"{path} holds no curves: get the file again from a backup ({error})") from error
