@@ -90,7 +90,7 @@ class AuthorsRuns:
     def _take(self, line: bytes) -> bool:
         try:
             run = msgspec.json.decode(line, type=Run)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return False
         # The latest stands last, also where an earlier commit was run again.
         self._found.pop((run.key, run.commit), None)

@@ -128,8 +128,11 @@ def test_a_dry_run_lists_and_runs_nothing(tmp_path: Path, capsys: pytest.Capture
 def test_torn_and_foreign_lines_are_passed_over_and_the_latest_run_counts(tmp_path: Path) -> None:
     kept = AuthorsRuns(tmp_path, "fedpub")
     kept.add(make_run(0, 70.0))
-    with kept.path.open("a") as file:
-        file.write('{"code": "fedpub"}\n{"code": "fedp')
+    (good,) = kept.path.read_bytes().splitlines()
+    deep = b'{"environment": {"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}}"
+    with kept.path.open("ab") as file:
+        file.write(good.replace(b"fedpub", b"fed\xffub") + b"\n" + deep + b"\n")
+        file.write(b'{"code": "fedpub"}\n{"code": "fedp')
     again = AuthorsRuns(tmp_path, "fedpub")
     again.add(make_run(0, 71.0))
     again.add(make_run(0, 72.0, commit="def"))
