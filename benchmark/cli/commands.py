@@ -9,6 +9,7 @@ import signal
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from pkgutil import resolve_name
 from types import FrameType
@@ -48,19 +49,15 @@ def main(command: Command, work: RunCell | None = None) -> int:
     def run() -> int:
         found = _COMMANDS[command.name]
         call = resolve_name(found) if isinstance(found, str) else found
-        if not _runs_nothing(command):
-            return call(request, options, work)
-        with running_only(_named_files(command)), remembering():
+        with ExitStack() as stack:
+            # Code that only a table or a record names stays unrun.
+            if command.name != "data" and not getattr(options, "trust", False):
+                stack.enter_context(running_only(_named_files(command)))
+            if command.name in ("list", "show", "report", "export") or getattr(options, "dry_run", False):
+                stack.enter_context(remembering())
             return call(request, options, work)
 
     return guarded(run, options)
-
-
-def _runs_nothing(command: Command) -> bool:
-    """Whether a command only plans or shows, so that code of a table stays unrun."""
-    if command.name == "run":
-        return command.options.dry_run and not command.options.trust
-    return command.name in ("list", "show", "report", "export")
 
 
 def _named_files(command: Command) -> list[str]:
@@ -71,6 +68,7 @@ def _named_files(command: Command) -> list[str]:
         *request.method,
         *request.partition,
         *request.backbone,
+        *getattr(command.options, "subject", ()),
         getattr(command.options, "name", None) or "",
     ]
     texts += [text.partition("=")[2] for text in request.settings]

@@ -66,7 +66,7 @@ OPTIONS: dict[str, _Option] = {
     "rerun": (None, "run again what has a record", _FLAG),
     "pdb": (None, "debug a cell where it raises (in this process)", _FLAG),
     "dry-run": (None, "list what would run, and run nothing", _FLAG),
-    "trust": (None, "run the .py files that tables and records name, to plan or verify their cells", _FLAG),
+    "trust": (None, "run the .py files that a table or a record names", _FLAG),
     "results": ("DIR", "results folder", {"type": Path, "default": Path("results")}),
     "data": ("DIR", "folder of graph archives (FEDSUB_DATA)", {"type": Path}),
     "save": ("WHAT", "predictions, model, embeddings of every cell, in RESULTS/saved", _SEVERAL),
@@ -122,7 +122,7 @@ COMMANDS: Mapping[str, tuple[str, Sequence[str]]] = {
     "check": ("check methods: gradients, absence, bytes, seeds, halves, checkpoints, options", ("subject",)),
     "tune": (
         "search for the settings of methods, by validation",
-        (*FILTERS, *SETTING, *_SEARCH, *ENGINE, *FOLDERS, *_FORMAT),
+        (*FILTERS, *SETTING, *_SEARCH, *ENGINE, *FOLDERS, *_FORMAT, "trust"),
     ),
     "arena": (
         "tune every method alike, rank them on fresh draws, write arena.md",
@@ -142,7 +142,10 @@ COMMANDS: Mapping[str, tuple[str, Sequence[str]]] = {
         "run stored records again and compare every figure",
         ("count", *CHOICE, "max-seconds", "by", "dry-run", "trust", *ENGINE, *FOLDERS),
     ),
-    "flower": ("write a federation's files for Flower", ("create", "folder", *CHOICE, *SETTING, *FOLDERS)),
+    "flower": (
+        "write a federation's files for Flower",
+        ("create", "folder", *CHOICE, *SETTING, *FOLDERS, "trust"),
+    ),
     "records": ("edit stored records", ("edit", "key", *FOLDERS)),
     "data": ("list, fetch, inspect, export and divide graphs (python -m datasets)", ()),
     "study": ("what maintainers run: peers, authors", ()),

@@ -18,6 +18,7 @@ from fedsub.benchmark.machine import processor
 from fedsub.benchmark.records.bundle import Places, unpack
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.records.verified import FILE, add_verified
+from fedsub.benchmark.spec.custom import code_of
 from fedsub.benchmark.spec.request import Request
 
 
@@ -66,7 +67,7 @@ def _run_again(
     )
     if options.dry_run:
         for record in records:
-            print(f"{record.key}  {record.cell.protocol}: {record.cell.title}")
+            print(f"{record.key}  {record.cell.protocol}: {record.cell.title}", *code_of(record.cell))
         return 0
     taken = {record.key: record.result.peak_memory_mb for record in records}
     engine = engine_for(request, len(records), lambda cell: taken[cell.key])

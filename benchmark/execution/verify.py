@@ -18,11 +18,10 @@ from fedsub.benchmark.records.bundle import Places, relocated
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import FAILED, OK, Record
 from fedsub.benchmark.spec.cell import Cell
-from fedsub.benchmark.spec.custom import NamedFiles, paths_of, user_objects_of
+from fedsub.benchmark.spec.custom import NamedFiles, code_of, user_objects_of
 from fedsub.benchmark.spec.plan import versions_of
 from fedsub.datasets import registry as graphs
 from fedsub.datasets.errors import UserError
-from fedsub.datasets.paths import PLUGIN
 from fedsub.datasets.plugins import user_objects
 
 CURVE_TOLERANCE = 6e-5
@@ -115,8 +114,7 @@ def draw(
 
 def _hindrance(cell: Cell, files: NamedFiles, trust: bool) -> str:
     """Why a cell cannot be run again, as the end of "3 records …"; empty if it can."""
-    code = [str(path) for path in paths_of(cell).values() if path.suffix == PLUGIN]
-    if code and not trust:
+    if (code := code_of(cell)) and not trust:
         return f"of the code in {', '.join(code)}, which runs only with --trust"
     try:
         with user_objects(user_objects_of(cell)):

@@ -62,7 +62,7 @@ def markdown(runs: Mapping[str, Sequence[Run]], comparisons: Sequence[Comparison
         parts.append(f"## {code.title}")
         commits = sorted({run.commit for run in own})
         pages = sentence_list(
-            [f"[{name}](leaderboards/{name}.md)" for name in sorted({run.protocol for run in own})]
+            [f"[{name}](leaderboards/{name}.md)" for name in sorted({escape(run.protocol) for run in own})]
         )
         said = f"What is known of the differences stands in the notes of {pages}."
         made = f"{code.repository}, commit {escape(', '.join(commits))}"

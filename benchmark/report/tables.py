@@ -12,7 +12,7 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def escape(text: str) -> str:
-    """The text on one line and with no meaning in Markdown's tables or HTML."""
+    """The text on one line and with no meaning in Markdown's tables, links, images or HTML."""
     line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
     # A backslash before the bar would not do: the text may end in one of its own.
-    return line.replace("&", "&amp;").replace("<", "&lt;").replace("|", "&#124;")
+    return line.replace("&", "&amp;").replace("<", "&lt;").replace("|", "&#124;").replace("](", "]&#40;")

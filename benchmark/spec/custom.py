@@ -110,7 +110,19 @@ class NamedFiles:
 
 def paths_of(cell: Cell) -> dict[str, Path]:
     """User-supplied part → its path."""
-    return {part: Path(path) for part, _, path in (each.partition("=") for each in cell.paths)}
+    found = (each.partition("=") for each in cell.paths)
+    return {part: Path(path) for part, _, path in found if part in NOUNS}
+
+
+def code_of(cell: Cell) -> list[str]:
+    """The .py files that a run of the cell executes."""
+    named = (
+        *map(str, paths_of(cell).values()),
+        *names_of(cell).values(),
+        *cell.further_metrics,
+        cell.schedule.selection_metric,
+    )
+    return [*dict.fromkeys(path for path in named if path.endswith(PLUGIN))]
 
 
 def sources_of(part: str, path: Path) -> list[Path]:

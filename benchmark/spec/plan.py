@@ -120,6 +120,9 @@ def make_plan(request: Request, digests: Mapping[tuple[str, str], str] | None = 
         _check_overrides(protocol, request)
     for protocol, replaced in product(protocols, grid):
         unasked = 0
+        if code := [name for name in protocol.metric_files if not may_run(name)]:
+            skipped[Skip(code[0], f"its code {NOT_RUN}")] = None
+            continue
         for item in _expand(protocol, request, replaced):
             if isinstance(item, Skip):
                 if item.is_fault:
@@ -400,7 +403,8 @@ def _cells(
             "backbone": backbone,
         }
         settings = {**protocol.settings_for(**point), **replaced}
-        parts = (dataset, variant.name, scheme, backbone, settings.get("split", ""))
+        named = (settings.get(name, "") for name in ("split", "selection_metric"))
+        parts = (dataset, variant.name, scheme, backbone, *named)
         if code := [name for name in map(bare, parts) if name.endswith(PLUGIN) and not may_run(name)]:
             yield Skip(code[0], f"its code {NOT_RUN}")
             continue

@@ -9,33 +9,61 @@ import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from fedsub.benchmark.machine import commit, environment
 from fedsub.benchmark.records.jsonl import JsonLines
 from fedsub.benchmark.records.record import json_ready
 from fedsub.benchmark.records.store import explained_to_user
-from fedsub.benchmark.spec.schema import parse_line
+
+Seconds = Annotated[float, msgspec.Meta(ge=1e-9, le=1e9)]
+
+
+class Phase(msgspec.Struct, frozen=True):
+    """Mean seconds of a round in every block of either worker."""
+
+    ours: list[Seconds] = []
+    peer: list[Seconds] = []
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """Where it was made."""
+
+    cpu: str
+    machine: str
+
+    def __str__(self) -> str:
+        return f"{self.cpu}; {self.machine}"
+
+
+class Timing(msgspec.Struct, frozen=True):
+    """A comparison, as far as anything reads it."""
+
+    key: str
+    made: Machine
+    method: str = ""
+    status: str = ""
+    phases: dict[str, Phase] = {}
 
 
 class Measurements:
     """The records of one kind."""
 
     def __init__(self, results: Path, part: str) -> None:
-        self._found: dict[tuple[str, str], dict[str, Any]] = {}
+        self._found: dict[tuple[str, str], Timing] = {}
         self._lines = JsonLines(results / "performance" / f"{part}.jsonl", self._take, self._found.clear)
 
     def _take(self, line: bytes) -> bool:
-        record = parse_line(line) or {}
-        made = record.get("made")
-        if not (
-            isinstance(record.get("key"), str) and isinstance(made, dict) and isinstance(made.get("cpu"), str)
-        ):
+        try:
+            record = msgspec.json.decode(line, type=Timing)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return False
-        self._found[machine_of(record), record["key"]] = record
+        self._found[str(record.made), record.key] = record
         return True
 
-    def records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[Timing]:
         """The latest record of every key on every machine, in order of first appearance."""
         with explained_to_user("read", self._lines.path):
             self._lines.refresh()
@@ -43,9 +71,9 @@ class Measurements:
 
     def lacks(self, key: str) -> bool:
         """Whether this machine has no record of the key, or that of a failure on this side."""
-        here = machine_of({"made": environment("auto", "cpu")})
-        own = next((each for each in self.records() if each["key"] == key and machine_of(each) == here), None)
-        return own is None or own.get("status") == "ours failed"
+        here = msgspec.convert(environment("auto", "cpu"), Machine)
+        own = next((each for each in self.records() if (each.key, each.made) == (key, here)), None)
+        return own is None or own.status == "ours failed"
 
     def add(self, key: str, values: Mapping[str, Any]) -> dict[str, Any]:
         """Append a record of `values` with the machine, the commit and the moment; returns it."""
@@ -59,8 +87,3 @@ class Measurements:
         with explained_to_user("write", self._lines.path), self._lines.locked() as append:
             append([json.dumps(record, allow_nan=False)])
         return record
-
-
-def machine_of(record: Mapping[str, Any]) -> str:
-    """The machine that a record names: processor; system, cores, memory."""
-    return f"{record['made']['cpu']}; {record['made']['machine']}"

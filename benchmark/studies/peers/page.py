@@ -7,13 +7,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, median, stdev
-from typing import Any
 
 from scipy import stats
 
 from fedsub.benchmark.report.tables import markdown_table
 from fedsub.benchmark.report.writing import write_page as write
-from fedsub.benchmark.studies.measurements import Measurements, machine_of
+from fedsub.benchmark.studies.measurements import Measurements, Phase, Timing
 from fedsub.benchmark.studies.peers.grid import PAIRINGS
 from fedsub.methods.core import registry
 
@@ -34,14 +33,14 @@ def write_page(results: Path) -> Path:
     found = [
         each
         for each in Measurements(results, "peers").records()
-        if each["key"].partition(" ")[0] == each.get("method") in PAIRINGS
+        if each.key.partition(" ")[0] == each.method in PAIRINGS
     ]
-    machines = list(dict.fromkeys(map(machine_of, found)))
+    machines = list(dict.fromkeys(str(each.made) for each in found))
     speeds: dict[tuple[str, str], list[float]] = defaultdict(list)
     for each in found:
         if pairs := ratios(each):
-            speeds[each["method"], machine_of(each)].append(median(pairs))
-            speeds["", machine_of(each)].append(median(pairs))
+            speeds[each.method, str(each.made)].append(median(pairs))
+            speeds["", str(each.made)].append(median(pairs))
     names = {"": "all methods", **{name: registry.describe(name).title for name in PAIRINGS}}
     rows = [
         [title, *(_speed(speeds[name, machine]) for machine in machines)] for name, title in names.items()
@@ -52,10 +51,10 @@ def write_page(results: Path) -> Path:
     return path
 
 
-def ratios(record: dict[str, Any]) -> list[float]:
+def ratios(record: Timing) -> list[float]:
     """The peer's seconds over ours in every pair of blocks; empty if there is none."""
-    timed = record.get("phases", {}).get("round", {})
-    return [peer / ours for ours, peer in zip(timed.get("ours", []), timed.get("peer", []), strict=False)]
+    timed = record.phases.get("round", Phase())
+    return [peer / ours for ours, peer in zip(timed.ours, timed.peer, strict=False)]
 
 
 def geometric_mean(values: Sequence[float]) -> tuple[float, float, float]:

@@ -23,6 +23,7 @@ from fedsub.benchmark.spec.plan import make_plan
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.options import Spec
 from fedsub.methods.core import registry
+from fedsub.methods.stacked.architecture import Architecture
 from tests.benchmark.fakes import make_record
 
 CELLS = ("--dataset", "community[nodes=200]", "--method", "fedavg,local", "--clients", "3", "--rounds", "3")
@@ -215,6 +216,10 @@ def test_a_table_of_ones_own_is_named_by_its_file(
     [
         ({"files": "a" * 64}, math.inf, "1 of an edited method"),
         ({"files": "a" * 64, "paths": ("method=x.py",)}, math.inf, "1 of the code in x.py, .* --trust"),
+        ({"method": "./x.py"}, math.inf, "1 of the code in ./x.py, .* --trust"),
+        ({"dataset": Spec("x.py[a=1]")}, math.inf, "1 of the code in x.py, .* --trust"),
+        ({"architecture": Architecture(backbone="x.py")}, math.inf, "1 of the code in x.py, .* --trust"),
+        ({"further_metrics": ("x.py",)}, math.inf, "1 of the code in x.py, .* --trust"),
         ({"versions": "metis=1"}, math.inf, "1 of earlier versions of the code"),
         ({"dataset": Spec("cora")}, math.inf, "1 on cora, which is not at hand"),
         ({}, 0.0, "1 took longer than 0 seconds"),

@@ -49,7 +49,7 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("rings/nodes.csv").write_text(f"id,x,label\n{nodes}")
     edges = "".join(f"{i},{(i + 1) % 60}\n" for i in range(60))
     Path("rings/edges.csv").write_text(f"source,target\n{edges}")
-    assert main(parse(["--table", "table.toml", "--engine", "in-process"])) == 0
+    assert main(parse(["--table", "table.toml", "--engine", "in-process", "--trust"])) == 0
     assert main(parse(["bundle", str(path), "--table", "table.toml"])) == 0
     monkeypatch.chdir(tmp_path)
     shutil.rmtree(home)

@@ -20,6 +20,7 @@ def test_cells_stay_as_they_were_written() -> None:
 
 @given(TABLES)
 @example([["", ""], ["", "\x01"]])
+@example([["![note](http://a.example/b.png)"]])
 def test_whatever_a_cell_holds_a_table_keeps_its_shape(lines: list[list[str]]) -> None:
     head, *rows = lines
     written = markdown_table(head, rows).split("\n")
@@ -32,3 +33,4 @@ def test_whatever_a_cell_holds_a_table_keeps_its_shape(lines: list[list[str]]) -
             for cell in cells
         ]
     assert "<" not in "".join(written)
+    assert "](" not in "".join(written)

@@ -228,7 +228,7 @@ def test_an_override_that_matches_nothing_is_refused(
         make_plan(parse(["--table", "table.toml"]).request)
 
 
-def test_the_code_of_a_table_runs_only_in_runs_or_where_it_is_named_or_trusted(
+def test_the_code_of_a_table_runs_only_where_it_is_named_or_trusted(
     write: Callable[[str], tuple[str, ...]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     write("mine.py")
@@ -236,18 +236,23 @@ def test_the_code_of_a_table_runs_only_in_runs_or_where_it_is_named_or_trusted(
     Path("table.toml").write_text(TABLE)
     table = ["--table", "table.toml", "--results", "results"]
 
-    def runs(*argv: str) -> bool:
+    def runs(*argv: str, code: int = 0) -> bool:
         for name in [name for name in sys.modules if name.startswith(LOADED)]:
             del sys.modules[name]
         Path("ran").unlink(missing_ok=True)
-        assert main(parse(argv), quick_run) == 0
+        assert main(parse(argv), quick_run) == code
         return Path("ran").exists()
 
     assert not runs("run", *table, "--dry-run")
     assert "./mine.py: its code runs only where you name the file or say --trust" in capsys.readouterr().err
     assert runs("run", *table, "--dry-run", "--trust")
     assert runs("run", *table, "--dry-run", "--method", "./mine.py")
-    assert runs("run", *table, "--engine", "in-process")
+    run = ["run", *table, "--engine", "in-process"]
+    assert not runs(*run)
+    assert runs(*run, "--trust")
+    for name in ("metrics = ['./mine.py']", "[settings]\nselection_metric = './mine.py'"):
+        Path("scored.toml").write_text(f"{name}\n[grid]\nmethod = ['fedavg']\ndataset = ['community']\n")
+        assert not runs("run", "--table", "scored.toml", *run[3:], code=2)
     for command in (["show", *table], ["report", *table], ["export", "out.csv", *table], ["list"]):
         assert not runs(*command), command
     assert "mine" in Path("results/leaderboards/table.md").read_text()

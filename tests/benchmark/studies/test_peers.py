@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import psutil
 import pytest
@@ -17,7 +18,7 @@ import torch
 
 from fedsub.benchmark.studies.clients import write_clients
 from fedsub.benchmark.studies.command import main
-from fedsub.benchmark.studies.measurements import Measurements
+from fedsub.benchmark.studies.measurements import Measurements, Timing
 from fedsub.benchmark.studies.peers import compare as comparing
 from fedsub.benchmark.studies.peers.compare import Limits, compare, peer_python
 from fedsub.benchmark.studies.peers.grid import CLIENTS, DATASETS, PAIRINGS, SCHEDULE, PeerCell, plan
@@ -62,7 +63,8 @@ def test_blocks_are_interleaved_with_the_same_number_of_rounds(tmp_path: Path) -
     warm_up = ["1", "1", "2", "2"]
     assert log.read_text().splitlines() == warm_up + ["2"] * 2 * LIMITS.pairs
     assert record["phases"]["round"]["rounds"] == 2
-    assert ratios(record) == [1.0] * LIMITS.pairs
+    timing = msgspec.convert({**record, "key": "", "made": {"cpu": "", "machine": ""}}, Timing)
+    assert ratios(timing) == [1.0] * LIMITS.pairs
     low, mean, high = geometric_mean([2.0, 8.0, 4.0])
     assert low < mean < high
     assert mean == pytest.approx(4.0)
@@ -189,6 +191,10 @@ def test_a_machine_measures_what_it_lacks_and_its_page_shows_it(
     kept.add("fedgb fedavg cora 5", {"method": "fedavg", "status": "ok", "phases": timed})
     assert not kept.lacks("fedavg cora 5")
     assert kept.lacks("fedavg cora 10")
+    start = '{"key": "fedavg x 5", "method": "fedavg", "made": {"cpu": "", "machine": ""}, "phases": '
+    with (tmp_path / "performance" / "peers.jsonl").open("a") as file:
+        for phase in ('{"ours": [0], "peer": [1]}', '{"ours": [1e999]}', '{"ours": ["1"]}', "[]"):
+            file.write(f'{start}{{"round": {phase}}}}}\n')
     page = write_page(tmp_path).read_text()
     assert "| FedAvg | least 1.0× |" in page
     assert "gone" not in page
