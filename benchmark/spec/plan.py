@@ -403,8 +403,8 @@ def _cells(
             "backbone": backbone,
         }
         settings = {**protocol.settings_for(**point), **replaced}
-        named = (settings.get(name, "") for name in ("split", "selection_metric"))
-        parts = (dataset, variant.name, scheme, backbone, *named)
+        others = (settings.get(name, "") for name in ("split", "selection_metric"))
+        parts = (dataset, variant.name, scheme, backbone, *others)
         if code := [name for name in map(bare, parts) if name.endswith(PLUGIN) and not may_run(name)]:
             yield Skip(code[0], f"its code {NOT_RUN}")
             continue
