@@ -19,7 +19,7 @@ from fedsub.benchmark.spec.space import TRIALS
 from fedsub.datasets.options import Spec
 from fedsub.datasets.plugins import user_objects
 
-CAP = 120.0
+CAP = 40.0
 """Core-seconds that a method has for its search on a block, in those of FedAvg's defaults there. FedAvg's own
 20 trials on Cora take some 57 in the first rung and 50 in the second: they are wider and deeper."""
 FIRST = 0.5
