@@ -19,6 +19,8 @@ Series = Mapping[str, list[float | None]]
 """Name → one value an evaluation or a round."""
 
 OK, FAILED, STOPPED = "ok", "failed", "stopped"
+VALIDATION = "validation"
+"""The score by which rounds and hyper-parameters are chosen; a metric of records that keep no curve."""
 ALONE = 0.9
 """Share of a core below which a run was not alone on it: its seconds say nothing."""
 
@@ -35,8 +37,6 @@ class Result:
     """Processor seconds of the process over those on the clock: near 1 for one thread on a core of its own,
     below ALONE on one that it shared. None in records from before it was taken."""
     selected_round: int | None = None
-    validation: float | None = None
-    """Score in the selected round, in percent, where no curve is kept; see `Record.validation`."""
     peak_memory_mb: float = 0.0
     bytes: dict[str, float] = field(default_factory=dict)
     """up and down: per round, summed over clients; once: total of the one-off exchanges."""
@@ -125,8 +125,8 @@ class Record:
     def validation(self) -> float | None:
         """The validation score in the selected round, in percent; None of a failure."""
         result = self.result
-        if result.validation is not None:
-            return result.validation
+        if VALIDATION in result.metrics:
+            return result.metrics[VALIDATION]
         found = dict(zip(result.curve.get("round", ()), result.curve.get("validation", ()), strict=False))
         return found.get(result.selected_round)
 

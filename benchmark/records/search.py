@@ -13,7 +13,7 @@ from functools import cached_property
 from statistics import fmean
 
 from fedsub.benchmark.records.folder import Records
-from fedsub.benchmark.records.record import Failure, Record, Result, rounded
+from fedsub.benchmark.records.record import VALIDATION, Failure, Record, Result, rounded
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.space import TRIALS, trial_cells
 
@@ -36,14 +36,15 @@ def kept(record: Record) -> Record:
     if isinstance(record.outcome, Failure):
         return replace(record, outcome=replace(record.outcome, traceback=None))
     result = record.result
-    named = record.cell.schedule.selection_metric or "accuracy", "roc_auc"
-    name, score = next((each for each in named if each in result.metrics), ""), record.score
+    named = (record.cell.schedule.selection_metric or "accuracy", "roc_auc")
+    name = next((each for each in named if each in result.metrics), "")
+    found = {name: record.score, VALIDATION: record.validation}
+    scores = {name: None if score is None else rounded(score) for name, score in found.items() if name}
     few = Result(
-        metrics={} if score is None else {name: rounded(score)},
+        metrics=scores,
         seconds={part: float(f"{seconds:.4g}") for part, seconds in result.seconds.items()},
         core_share=result.core_share,
         selected_round=result.selected_round,
-        validation=record.validation,
         peak_memory_mb=round(result.peak_memory_mb),
         default_options=result.default_options,
         note=result.note,

@@ -10,7 +10,7 @@ import pytest
 from fedsub.benchmark.execution.runner import make_clients
 from fedsub.benchmark.execution.tuning import tune
 from fedsub.benchmark.records.record import Record
-from fedsub.benchmark.records.search import FINAL_SEEDS, SEARCH_SEEDS, Search, Standing
+from fedsub.benchmark.records.search import FINAL_SEEDS, SEARCH_SEEDS, Search, Standing, kept
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.errors import UserError
@@ -174,3 +174,16 @@ def test_more_options_than_three_are_refused_before_anything_runs(
     with pytest.raises(UserError, match="tunable options"):
         _tune(_request(tmp_path), work)
     assert work.cells == []
+
+
+def test_of_a_trial_scores_seconds_and_memory_are_kept_and_its_failure(tmp_path: Path) -> None:
+    base = make_cell(method="fedprox")
+    trial = Search.of(base, 2).short(1)
+    whole = replace(tuned_run(trial), outcome=replace(tuned_run(trial).result, extras={"learnt": 1}))
+    few = kept(whole).reread()
+    assert (few.score, few.validation) == (round(whole.score or 0, 4), round(whole.validation or 0, 4))
+    assert few.core_seconds == pytest.approx(whole.core_seconds, rel=1e-3)
+    assert (few.curve, few.extras, kept(few)) == ({}, {}, few)
+    assert kept(failed(trial, "it broke")).error == "it broke"
+    final = tuned_run(base)
+    assert kept(final) == final
