@@ -9,7 +9,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from fedsub.benchmark.analysis.metrics import with_spread
-from fedsub.benchmark.records.record import FAILED, OK, Record
+from fedsub.benchmark.records.record import FAILED, OK, VALIDATION, Record
 from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec.cell import FIELDS, OUTSIDE_KEY
 from fedsub.benchmark.spec.protocol import bare, table_name
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 MAIN = "score"
 """The column of accuracy or, of a link predictor, of the area under the curve."""
-VALIDATION = "validation"
-"""The column of the score by which rounds and hyper-parameters are chosen."""
 OPTIONS = "options."
 """Prefix of columns of options."""
 _LEFT_OUT = (

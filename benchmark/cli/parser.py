@@ -48,8 +48,8 @@ OPTIONS: dict[str, _Option] = {
     "trials": ("N", "points of a search, the defaults counted (default: 20)", {"type": values.positive}),
     "cap": (
         "X",
-        "core-seconds of a search, in FedAvg's own (default: 120); 0: no cap",
-        {"type": float, "default": 120.0},
+        "core-seconds of a search, in FedAvg's own (default: 30); 0: no cap",
+        {"type": float, "default": 30.0},
     ),
     "workers": ("N", "processes (default: one a core; one on a GPU)", {"type": values.positive}),
     "threads": ("N", "threads per process", {"type": values.positive, "default": 1}),

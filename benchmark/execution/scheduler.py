@@ -31,6 +31,7 @@ from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import FAILED as FAILED_RECORD
 from fedsub.benchmark.records.record import OK as OK_RECORD
 from fedsub.benchmark.records.record import Record
+from fedsub.benchmark.records.search import kept
 from fedsub.benchmark.records.store import StoreError, keep_elsewhere
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.request import Request
@@ -143,7 +144,7 @@ def keep(records: Records, record: Record, request: Request) -> Record:
     counts. A success leaves no checkpoint behind. Where the disk refuses, leave the record elsewhere and
     raise StoreError that says where."""
     try:
-        records.append(record, replace=request.rerun)
+        records.append(kept(record), replace=request.rerun)
     except StoreError as error:
         try:
             refuge = keep_elsewhere(request.results, record)

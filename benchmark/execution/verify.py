@@ -17,6 +17,7 @@ from fedsub.benchmark.machine import check_device, same_code
 from fedsub.benchmark.records.bundle import Places, relocated
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import FAILED, OK, Record
+from fedsub.benchmark.records.search import kept
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.custom import NamedFiles, code_of, user_objects_of
 from fedsub.benchmark.spec.plan import versions_of
@@ -164,7 +165,7 @@ def compare(records: Sequence[Record], engine: Engine, work: RunCell) -> Iterato
         if again.status == FAILED:
             yield Comparison(stored, alike, False, (f"{place}: {again.error}",))
             continue
-        figures = stored.to_dict(), again.to_dict()
+        figures = stored.to_dict(), kept(again).to_dict()
         unlike = list(_unlike(*figures))
         exact = not unlike
         if not alike:

@@ -19,6 +19,8 @@ Series = Mapping[str, list[float | None]]
 """Name → one value an evaluation or a round."""
 
 OK, FAILED, STOPPED = "ok", "failed", "stopped"
+VALIDATION = "validation"
+"""The score by which rounds and hyper-parameters are chosen; a metric of records that keep no curve."""
 ALONE = 0.9
 """Share of a core below which a run was not alone on it: its seconds say nothing."""
 
@@ -123,6 +125,8 @@ class Record:
     def validation(self) -> float | None:
         """The validation score in the selected round, in percent; None of a failure."""
         result = self.result
+        if VALIDATION in result.metrics:
+            return result.metrics[VALIDATION]
         found = dict(zip(result.curve.get("round", ()), result.curve.get("validation", ()), strict=False))
         return found.get(result.selected_round)
 

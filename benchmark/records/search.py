@@ -13,7 +13,7 @@ from functools import cached_property
 from statistics import fmean
 
 from fedsub.benchmark.records.folder import Records
-from fedsub.benchmark.records.record import Record
+from fedsub.benchmark.records.record import VALIDATION, Failure, Record, Result, rounded
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.space import TRIALS, trial_cells
 
@@ -27,6 +27,30 @@ RUNG = 3
 
 Block = tuple[str, str, int]
 """dataset, partition, clients."""
+
+
+def kept(record: Record) -> Record:
+    """A record as its table keeps it: of a trial nothing but scores, seconds and memory."""
+    if record.cell.protocol != TABLE:
+        return record
+    if isinstance(record.outcome, Failure):
+        return replace(record, outcome=replace(record.outcome, traceback=None))
+    result = record.result
+    named = (record.cell.schedule.selection_metric or "accuracy", "roc_auc")
+    name = next((each for each in named if each in result.metrics), "")
+    found = {name: record.score, VALIDATION: record.validation}
+    scores = {name: None if score is None else rounded(score) for name, score in found.items() if name}
+    few = Result(
+        metrics=scores,
+        seconds={part: float(f"{seconds:.4g}") for part, seconds in result.seconds.items()},
+        core_share=result.core_share,
+        selected_round=result.selected_round,
+        peak_memory_mb=round(result.peak_memory_mb),
+        default_options=result.default_options,
+        note=result.note,
+        privacy=result.privacy,
+    )
+    return replace(record, outcome=few)
 
 
 def block_of(cell: Cell) -> Block:

@@ -10,7 +10,7 @@ import pytest
 from fedsub.benchmark.execution.runner import make_clients
 from fedsub.benchmark.execution.tuning import tune
 from fedsub.benchmark.records.record import Record
-from fedsub.benchmark.records.search import FINAL_SEEDS, SEARCH_SEEDS, Search, Standing
+from fedsub.benchmark.records.search import FINAL_SEEDS, SEARCH_SEEDS, Search, Standing, kept
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.errors import UserError
@@ -96,7 +96,7 @@ def test_a_search_that_costs_more_than_its_cap_leaves_trials_out(tmp_path: Path)
     assert standing.left_out == [*range(5, 20)]
     # 5/3 seconds are spent; two runs of a second begin below 3.
     assert sum(cell.schedule.rounds == ROUNDS and cell.method == "fedprox" for cell in work.cells) == 2
-    assert standing.seconds == pytest.approx(11 / 3)
+    assert standing.seconds == pytest.approx(11 / 3, abs=1e-3)
 
 
 def test_the_defaults_are_tried_whatever_they_cost(tmp_path: Path) -> None:
@@ -174,3 +174,16 @@ def test_more_options_than_three_are_refused_before_anything_runs(
     with pytest.raises(UserError, match="tunable options"):
         _tune(_request(tmp_path), work)
     assert work.cells == []
+
+
+def test_of_a_trial_scores_seconds_and_memory_are_kept_and_its_failure(tmp_path: Path) -> None:
+    base = make_cell(method="fedprox")
+    trial = Search.of(base, 2).short(1)
+    whole = replace(tuned_run(trial), outcome=replace(tuned_run(trial).result, extras={"learnt": 1}))
+    few = kept(whole).reread()
+    assert (few.score, few.validation) == (round(whole.score or 0, 4), round(whole.validation or 0, 4))
+    assert few.core_seconds == pytest.approx(whole.core_seconds, rel=1e-3)
+    assert (few.curve, few.extras, kept(few)) == ({}, {}, few)
+    assert kept(failed(trial, "it broke")).error == "it broke"
+    final = tuned_run(base)
+    assert kept(final) == final
