@@ -182,8 +182,7 @@ class Parser(argparse.ArgumentParser):
         """As argparse; an unknown option is answered with similar ones."""
         found, unknown = self.parse_known_args(args, namespace)
         if unknown:
-            name = unknown[0].partition("=")[0]
-            near = difflib.get_close_matches(name, _options_of(self, args), n=3)
+            near = _near(unknown[0].partition("=")[0], _options_of(self, args))
             self.error(f"there is no {unknown[0]}" + (f", did you mean {', '.join(near)}?" if near else ""))
         return found
 
@@ -198,6 +197,22 @@ def _options_of(parser: argparse.ArgumentParser, args: Sequence[str]) -> list[st
         if isinstance(action, argparse._SubParsersAction) and args[0] in action.choices:
             found += _options_of(action.choices[args[0]], args[1:] or [""])
     return found
+
+
+def _near(name: str, options: Iterable[str]) -> list[str]:
+    """What an unknown command or option may stand for; a setting is given by --set."""
+    from fedsub.benchmark.spec.settings import SETTINGS as ALL
+    from fedsub.benchmark.spec.settings import USUAL
+
+    if not name.startswith("-"):
+        return difflib.get_close_matches(name, COMMANDS)
+    asked = name.strip("-").replace("-", "_")
+    meant = USUAL.get(asked, asked).partition(",")[0]
+    if f"--{meant}" in options:
+        return [f"--{meant}"]
+    if meant in ALL:
+        return [f"--set {meant}=…"]
+    return difflib.get_close_matches(name, {*options})
 
 
 class _Version(argparse.Action):

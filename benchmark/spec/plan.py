@@ -170,19 +170,19 @@ def _check_overrides(protocol: Protocol, request: Request) -> None:
     and nobody can ask for."""
     checks = {
         "dataset": known.check_dataset,
-        "method": known.describe,
+        "method": lambda text: differing_options(*parse_name(text)),
         "partition": known.check_partition,
         "backbone": known.check_backbone,
     }
     for axis, check in checks.items():
         grids = (protocol.grid, *(override.grid for override in protocol.overrides))
-        listed = {by_name(axis, text) for grid in grids for text in grid.get(axis, ())}
-        listed |= {by_name(axis, text) for text in getattr(request, axis)}
-        listed |= {bare(text) for text in listed}
+        listed = {text for grid in grids for text in grid.get(axis, ())} | {*getattr(request, axis)}
+        in_files = {bare(name) for text in listed if (name := by_name(axis, text)) != text}
         wanted = {name for override in protocol.overrides for name in override.when.get(axis, ())}
-        for name in sorted({by_name(axis, name) for name in wanted} - listed):
+        for name in sorted(wanted - listed):
             try:
-                check(bare(name))
+                if bare(by_name(axis, name)) not in in_files:
+                    check(name)
             except UserError as error:
                 raise UserError(f"{protocol.name}: an override matches nothing: {error}") from error
 

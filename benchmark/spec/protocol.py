@@ -21,7 +21,7 @@ from typing import Any
 from fedsub.benchmark.spec import catalog as known
 from fedsub.benchmark.spec.custom import by_name
 from fedsub.benchmark.spec.schema import checked, fits
-from fedsub.benchmark.spec.settings import ALSO, SETTINGS, checked_setting, toml_type
+from fedsub.benchmark.spec.settings import ALSO, SETTINGS, checked_setting, toml_type, unknown_setting
 from fedsub.datasets.errors import UserError, unknown
 from fedsub.datasets.files import read_toml
 from fedsub.datasets.options import OptionValue, Spec
@@ -394,7 +394,9 @@ class _Reader:
 
     def settings(self, content: Mapping[str, Any], where: str) -> dict[str, Any]:
         named = {ALSO.get(key, key): value for key, value in content.items()}
-        self.check_keys(named, SETTINGS, where)
+        for key in named:
+            if key not in SETTINGS:
+                raise self.error(str(unknown_setting(key, "key", f" in [{where}]")))
         return {key: self.setting(key, value) for key, value in named.items()}
 
     def setting(self, key: str, value: Any) -> Any:

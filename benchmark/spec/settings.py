@@ -11,12 +11,9 @@ from fedsub.benchmark.spec.schema import checked
 from fedsub.datasets.errors import UserError, unknown
 from fedsub.datasets.options import Spec, parse_value
 
+_AXES = ("dataset", "partition", "clients", "method", "backbone")
 _NO_SETTINGS = (
-    "dataset",
-    "partition",
-    "clients",
-    "method",
-    "backbone",
+    *_AXES,
     "protocol",
     "options",
     "seed",
@@ -40,7 +37,7 @@ def toml_type(hint: Any) -> Any:
 
 
 _TYPES = {name: toml_type(FIELDS[name].hint) for name in SETTINGS}
-_USUAL = {
+USUAL = {
     **dict.fromkeys(("lr", "eta"), "learning_rate"),
     **dict.fromkeys(("wd", "l2"), "weight_decay"),
     **dict.fromkeys(("epochs", "local_steps", "num_epochs"), "local_epochs"),
@@ -65,6 +62,16 @@ def checked_setting(name: str, value: Any) -> Any:
     return float(found) if _TYPES[name] is float else found
 
 
+def unknown_setting(name: str, kind: str = "setting", place: str = "") -> UserError:
+    """The error for a name that is no setting; `kind` and `place` as in `datasets.errors.unknown`."""
+    if name in USUAL:
+        return UserError(f"unknown {kind} {name!r}{place}: it is called {USUAL[name]} here")
+    if name in ("seeds", *_AXES):
+        where = " or in [grid] of a table" if name in _AXES else ""
+        return UserError(f"{name} is no setting: give it by --{name}{where}")
+    return unknown(kind, name, SETTINGS, place)
+
+
 def takes_list(name: str) -> bool:
     """Whether a setting's value is a list."""
     return _TYPES.get(ALSO.get(name, name)) == list[int]
@@ -79,10 +86,8 @@ def setting_from_text(text: str, source: str = "--set") -> tuple[str, Any]:
     if not equals:
         raise UserError(f"cannot read setting {text!r}: write name=value")
     key = ALSO.get(key, key)
-    if key in _USUAL:
-        raise UserError(f"unknown setting {key!r}: it is called {_USUAL[key]} here")
     if key not in SETTINGS:
-        raise unknown("setting", key, SETTINGS)
+        raise unknown_setting(key)
     hint, parts = _TYPES[key], value.replace("+", ",").split(",")
     parsed: Any = value.strip() if hint is str else parse_value(value.strip())
     if hint == list[int] and all(part.isdecimal() for part in parts):

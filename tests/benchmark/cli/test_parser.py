@@ -148,3 +148,22 @@ def test_bad_usage_is_one_sentence_and_exit_code_2(
     assert captured.err.count("\n") == 1
     assert captured.err.startswith("benchmark")
     assert captured.out == ""
+
+
+@pytest.mark.parametrize(
+    ("argv", "answer"),
+    [
+        ("--lr 0.1", "there is no --lr, did you mean --set learning_rate=…?"),
+        ("--learning-rate=0.1", "did you mean --set learning_rate=…?"),
+        ("tune --num_layers 3", "did you mean --set hidden=…?"),
+        ("--num-clients 3", "did you mean --clients?"),
+        ("--metod fedavg", "did you mean --method"),
+        ("exprot a.md", "there is no exprot, did you mean export?"),
+    ],
+)
+def test_an_unknown_option_or_command_is_answered_with_what_was_meant(
+    argv: str, answer: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parse(argv.split())
+    assert answer in capsys.readouterr().err

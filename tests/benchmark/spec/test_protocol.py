@@ -156,6 +156,8 @@ def test_choices_made_on_the_table_are_told_where_they_hold() -> None:
         ({"settings": {"learning_rat": 1}}, r"'learning_rat' in \[settings\].*learning_rate"),
         ({"settings": {"rounds": "ten"}}, "'rounds' must be a whole number, not 'ten'"),
         ({"grid": {"dataset": "cora"}}, "lacks partition, clients, method, backbone"),
+        ({"settings": {"lr": 0.1}}, r"unknown key 'lr' in \[settings\]: it is called learning_rate here"),
+        ({"settings": {"clients": 3}}, r"clients is no setting: give it by --clients or in \[grid\]"),
         ({"override": [{"wen": {}}]}, r"unknown key 'wen' in \[override\].*when"),
         ({"override": [{"when": {"datset": "cora"}}]}, r"'datset' in \[override.when\].*dataset"),
         ({"metrics": 3}, "'metrics' must be names"),
