@@ -91,7 +91,10 @@ class Results:
         found = pandas.DataFrame([_row(record) for record in self.records])
         for name in (name for name in found if found[name].dtype.kind == "O"):
             # Options of two methods may share a name: files such as Parquet hold one type a column.
-            if len({type(value) for value in found[name].dropna()}) > 1:
+            kinds = {type(value) for value in found[name].dropna()}
+            if kinds == {bool}:
+                found[name] = found[name].astype("boolean")
+            elif len(kinds) > 1:
                 found[name] = found[name].map(str, na_action="ignore")
         return found
 

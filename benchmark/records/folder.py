@@ -44,9 +44,12 @@ class Records:
         return self._store(cell).runs(cell.key)
 
     def every(self) -> Iterator[Record]:
-        """The record that counts of every key, graph after graph."""
-        for store in self._all():
-            yield from store.records()
+        """The record that counts of every key, graph after graph, also where a file was copied."""
+        found: dict[str, Record] = {}
+        for record in (record for store in self._all() for record in store.records()):
+            if found.setdefault(record.key, record).status != OK == record.status:
+                found[record.key] = record
+        yield from found.values()
 
     def tables(self) -> list[str]:
         """The names of the tables for which anything was run."""

@@ -35,6 +35,8 @@ class Given:
 
     objects: dict[tuple[str, str], Any] = field(default_factory=dict)
     digests: dict[tuple[str, str], str] = field(default_factory=dict)
+    _counted: tuple[int, ...] = ()
+    """The number of clients of a partition that is no scheme."""
 
     def request(self, results: Path, settings: Mapping[str, Any], **given: Any) -> Request:
         """The request for the arguments of `run` and `tune`; what has its default may be left out."""
@@ -51,6 +53,7 @@ class Given:
             "save": listed(save) if save else (),
         }
         values: dict[str, Any] = {name: tuple(found) for name, found in parts.items()}
+        values["clients"] = values["clients"] or self._counted
         engine = "in-process" if given["workers"] == 1 else "process"
         return Request(**values, seeds=_seeds(seeds), results=results, engine=engine, **given)
 
@@ -72,6 +75,7 @@ class Given:
         fixed = list(given.nodes) if isinstance(given, Partition) else clients_from(given, nodes)
         parts = [np.asarray(part) for part in (fixed if isinstance(fixed, list) else [fixed])]
         digest = digests.of_arrays(parts)
+        self._counted = (len(fixed) if isinstance(fixed, list) else int(fixed.max(initial=0)) + 1,)
         return self._add("partition", "own", partial(_fixed, clients_of=fixed), digest, SCHEMES.names())
 
     def method(self, given: Any) -> str:
@@ -106,7 +110,8 @@ class Given:
         name = name.replace("[", "(").replace("]", ")")
         key = (NOUNS[part], f"{name} (own)" if name in taken else name)
         if self.digests.get(key, digest) != digest:
-            raise UserError(f"two different {key[0]}s are called {name!r}: rename one")
+            how = f", as graph.name = '{name}-2'" if part == "dataset" else ""
+            raise UserError(f"two different {key[0]}s are called {name!r}: rename one{how}")
         self.objects[key], self.digests[key] = found, digest
         return key[1]
 
@@ -121,7 +126,9 @@ def _partitions(given: Any) -> list[Any]:
     """One partition or several as a list; a list of clients, or of sets of nodes, is one."""
     several = listed(given)
     numbers = all(isinstance(each, (bool, Real, np.bool_)) for each in several)
-    return [given] if several and (numbers or is_grouped(given)) else several
+    # Nobody asks for one scheme twice: names that repeat are the clients of the nodes.
+    named = all(isinstance(each, str) for each in several) and len({*several}) < len(several)
+    return [given] if several and (numbers or named or is_grouped(given)) else several
 
 
 def listed(given: Any) -> list[Any]:

@@ -352,6 +352,16 @@ def test_clients_of_an_attribute_are_counted_in_the_data() -> None:
     assert found.by_client()["name"].tolist() == ["a", "b", "c"]
 
 
+def test_clients_of_a_partition_that_is_given_need_not_be_counted() -> None:
+    graph = networkx.path_graph(12)
+    for node, values in graph.nodes(data=True):
+        values |= {"x": [float(node), 1.0], "y": node % 2}
+    by_name = ["Oslo", "Rome", "Bern"] * 4
+    for given in (np.arange(12) % 3, by_name, [{*range(4)}, {*range(4, 8)}, {*range(8, 12)}]):
+        found = run(dataset=graph, partition=given, method="local", rounds=1, seeds=1)
+        assert [record.cell.clients for record in found] == [3]
+
+
 def test_numba_has_a_folder_where_nothing_can_be_written() -> None:
     code = "import os; os.access = lambda *asked: False; import fedsub; print(os.environ['NUMBA_CACHE_DIR'])"
     kept = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}

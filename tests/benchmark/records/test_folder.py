@@ -13,6 +13,7 @@ from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.runner import failed, run
 from fedsub.benchmark.records.folder import Records, distinct
 from fedsub.benchmark.records.record import Record
+from fedsub.benchmark.records.store import graph_of
 from fedsub.benchmark.spec.cell import Cell
 from tests.benchmark.fakes import make_cell, make_record, quick_run, with_settings
 
@@ -67,6 +68,18 @@ def test_a_record_answers_every_table_that_asks_for_its_work(tmp_path: Path) -> 
     assert records.of_table("second") == []
     assert records.of_tables(["first"]) == [*records.every()]
     assert records.tables() == ["first"]
+
+
+def test_a_record_in_two_files_counts_once_and_a_success_before_a_failure(tmp_path: Path) -> None:
+    records, ran, late = Records(tmp_path), make_cell(), make_cell(seed=1)
+    records.append(make_record(ran, 61.0))
+    records.append(failed(late, "no room"))
+    copy = tmp_path / "runs" / f"{graph_of(ran)}-copy.jsonl"
+    copy.write_bytes((tmp_path / "runs" / f"{graph_of(ran)}.jsonl").read_bytes())
+    assert [record.key for record in Records(tmp_path).every()] == [ran.key, late.key]
+    records.append(make_record(late, 63.0))
+    copy.rename(copy.with_name("0.jsonl"))
+    assert [record.status for record in Records(tmp_path).every()] == ["ok", "ok"]
 
 
 def test_the_memory_expected_is_that_of_the_records_as_they_come(tmp_path: Path) -> None:
