@@ -235,7 +235,7 @@ def _average(
     columns: Sequence[Measured],
     differences: Sequence[Sequence[tuple[dict[int, float], bool]]],
 ) -> Measured:
-    """The comparisons of the means over the columns; undecided while one of them is not measured."""
+    """The comparisons of the means over the columns; they need more runs while one is not measured."""
     places = range(len(contrast.against))
     comparisons: list[Comparison | None] = []
     for place in places:
@@ -253,7 +253,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def _compare(contrast: Contrast, differences: Mapping[int, float], sound: bool) -> Comparison | None:
-    """The comparison; undecided where the differences are not `sound`."""
+    """The comparison; it needs more runs where the differences are not `sound`."""
     found = compare([*differences.values()], contrast.direction, contrast.margin)
     return found if found is None or sound else replace(found, holds=1.0, fails=1.0, is_sound=False)
 
