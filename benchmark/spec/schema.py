@@ -19,7 +19,8 @@ Kind = TypeVar("Kind")
 
 LARGEST = 1e200
 """Largest accepted number; beyond it sums, squares and ratios overflow."""
-_NUMBERS = (int, float)
+_BOUNDS: Mapping[type, float] = {int: 2**63 - 1, float: LARGEST}
+"""Type of a number → how large it may be: tables hold whole ones in 64 bits."""
 _WORDS: Mapping[Any, str] = {
     str: "text",
     bool: "true or false",
@@ -58,7 +59,7 @@ def fits(value: Any, hint: Any) -> bool:
     """Whether a value from JSON has the type of a field."""
     if not isinstance(value, (dict, list)):
         # NaN, which JSON has not, is never within the bounds.
-        within = type(value) not in _NUMBERS or -LARGEST <= value <= LARGEST
+        within = type(value) not in _BOUNDS or abs(value) <= _BOUNDS[type(value)]
         return within and (hint is Any or type(value) in _scalars(hint))
     origin, arguments = _parts(hint)
     if origin is dict:
@@ -76,8 +77,8 @@ def _all_fit(values: Collection[Any], hint: Any) -> bool:
     found = set(map(type, values))
     known = hint is Any or found <= _scalars(hint)
     return known and (
-        found.isdisjoint(_NUMBERS)
-        or all(-LARGEST <= value <= LARGEST for value in values if type(value) in _NUMBERS)
+        found.isdisjoint(_BOUNDS)
+        or all(abs(value) <= _BOUNDS[type(value)] for value in values if type(value) in _BOUNDS)
     )
 
 
@@ -92,7 +93,7 @@ def _scalars(hint: Any) -> frozenset[type]:
     origin, arguments = _parts(hint)
     if origin in (types.UnionType, typing.Union):
         return frozenset().union(*map(_scalars, arguments))
-    return frozenset(_NUMBERS if hint is float else (hint,))
+    return frozenset(_BOUNDS if hint is float else (hint,))
 
 
 def read_as(path: Path, kind: type[Kind]) -> Kind:

@@ -296,6 +296,7 @@ def test_whatever_line_is_damaged_what_is_run_again_is_read(
         {"metrics": {"accuracy": "50"}},
         {"bytes": {"up": None}},
         {"curve": {"round": [1, 2], "test": [1.0, 2.0]}},
+        {"metrics": {"accuracy": 10**20}},
         {"seconds": {"train": 10**400}},
         {"rounds": 10**400},
         {"learning_rate": math.inf},

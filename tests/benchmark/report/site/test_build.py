@@ -35,7 +35,9 @@ def test_a_site_of_records_without_printed_figures(tmp_path: Path) -> None:
     for label in ("mine", HOSTILE):
         for seed in range(3):
             cell = make_cell(protocol="quick", label=label, dataset=label, clients=3, seed=seed)
-            Records(tmp_path).append(make_record(cell, privacy=label))
+            Records(tmp_path).append(
+                make_record(cell, privacy=label, partition_statistics={"nodes_max": None})
+            )
     own = [record for record in Records(tmp_path).every() if record.cell.label == "mine"]
     for verified in (own[:2], own[:1]):
         add_verified(tmp_path, "Ada <b>", verified)
