@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from fedsub.benchmark.analysis.arena import Arena, Row
 from fedsub.benchmark.analysis.ranking import FEDAVG, LEAST_COVERAGE, LEVEL, LOCAL, Interval
 from fedsub.benchmark.analysis.trials import text
+from fedsub.benchmark.execution.tuning import CAP
+from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import json_ready
-from fedsub.benchmark.records.search import FINAL_SEEDS, RUNG
+from fedsub.benchmark.records.search import FINAL_SEEDS, RUNG, Search, block_of
 from fedsub.benchmark.report.leaderboard import PRIVACY
 from fedsub.benchmark.report.tables import escape, markdown_table
 from fedsub.benchmark.report.wording import block_title, sentence_list
 from fedsub.benchmark.report.writing import write_page
+from fedsub.benchmark.spec.cell import Cell
+from fedsub.benchmark.spec.plan import make_plan
+from fedsub.benchmark.spec.protocol import ARENA, load_protocol
+from fedsub.benchmark.spec.request import Request
+from fedsub.benchmark.spec.space import TRIALS
+from fedsub.methods.core import registry
+
+ARENA_JSON = "arena.json"
 
 HEAD = (
     "method",
@@ -42,15 +54,66 @@ ABOUT = (
 )
 
 
-def write_arena(results: Path, arena: Arena, trials: int, cap: float, smaller: Sequence[str]) -> list[Path]:
-    """Write both pages; returns their paths. `smaller` says what the whole arena has and this one lacks."""
+def write_arena(
+    request: Request,
+    searches: Sequence[Search] = (),
+    asked: Sequence[str] = (),
+    trials: int = TRIALS,
+    cap: float = CAP,
+) -> list[Path]:
+    """Write both pages of all blocks and methods that have records; returns their paths.
+
+    `searches` and the methods `asked` are beside those of the arena's table. Writes nothing where no block is
+    finished, and where none was asked for and the page has methods that are not built in.
+    """
+    results, before = request.results, arena_of(request.results)
+    own = {entry["method"].partition("[")[0] for entry in before["entries"]} if before else set()
+    if not searches and not own <= {*registry.names()}:
+        return []
+    records = Records(results)
+    request = replace(request, table=(str(ARENA),), partition=(), seeds=(0,))
+    grid = load_protocol(str(ARENA)).grid
+    datasets = tuple(dict.fromkeys((*grid["dataset"], *request.dataset)))
+    methods = tuple(dict.fromkeys((*grid["method"], *asked)))
+    whole = make_plan(replace(request, dataset=datasets, method=methods)).cells
+    begun = [cell for cell in whole if records.runs(Search.asked(request, cell, 1).short(0))]
+    stored = [Search.asked(request, cell, trials) for cell in begun]
+    shown = {search.base.key: search for search in (*stored, *searches)}
+    try:
+        arena = Arena(shown.values(), records)
+    except ValueError:
+        return []
+    smaller = _missing(arena, whole)
+    if (trials, cap) != (TRIALS, CAP):
+        smaller.append(f"{trials} trials within {cap:g} times FedAvg's seconds, not {TRIALS} within {CAP:g}")
+    smaller += request.settings
     written = {
         results / "arena.md": markdown(arena, trials, cap, smaller),
-        results / "arena.json": json.dumps(to_dict(arena, trials, cap, smaller), indent=1) + "\n",
+        results / ARENA_JSON: json.dumps(to_dict(arena, trials, cap, smaller), indent=1) + "\n",
     }
     for path, content in written.items():
         write_page(path, content.encode())
     return [*written]
+
+
+def arena_of(results: Path) -> dict[str, Any] | None:
+    """What `to_dict` wrote; None without."""
+    path = results / ARENA_JSON
+    found: dict[str, Any] | None = json.loads(path.read_text("utf-8")) if path.is_file() else None
+    return found
+
+
+def _missing(arena: Arena, whole: Sequence[Cell]) -> list[str]:
+    """The blocks and methods that the whole arena has beside these, in words."""
+    blocks, methods = dict.fromkeys(map(block_of, whole)), dict.fromkeys(cell.method for cell in whole)
+    run = {name.partition("[")[0] for name in arena.methods}
+    no_block = [f"{block[0]} {block[1]}" for block in blocks if block not in arena.blocks]
+    no_method = [name for name in methods if name not in run]
+    return [
+        f"{len(every) - len(lacking)} of {len(every)} {noun}; without {sentence_list(lacking)}"
+        for noun, every, lacking in (("blocks", blocks, no_block), ("methods", methods, no_method))
+        if lacking
+    ]
 
 
 def markdown(arena: Arena, trials: int, cap: float, smaller: Sequence[str]) -> str:
