@@ -232,6 +232,8 @@ def _tests(arena: Arena) -> str:
         said.append(
             f"Ranks by default and as tuned have a correlation (Kendall's τ) of {arena.correlation:.2f}."
         )
+    if shares := [f"{name} {share:.0%}" for name, share in arena.importance.items()]:
+        said.append(f"What the settings explain of a trial's score, in a random forest: {', '.join(shares)}.")
     return " ".join(map(escape, said))
 
 
