@@ -22,7 +22,7 @@ from fedsub.benchmark.analysis.ranking import (
 )
 from fedsub.benchmark.analysis.ranking import Standing as Rank
 from fedsub.benchmark.analysis.standing import megabytes_of
-from fedsub.benchmark.analysis.trials import Outcome
+from fedsub.benchmark.analysis.trials import Outcome, importance
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import OK, Record
 from fedsub.benchmark.records.search import FINAL_SEEDS, Block, Search, Standing, block_of
@@ -152,6 +152,12 @@ class Arena:
         pairs = [(row.rank.rank.value, row.default_rank) for row in self.rows if row.default_rank is not None]
         found = stats.kendalltau(*zip(*pairs, strict=True)).statistic if len(pairs) > 2 else math.nan
         return None if math.isnan(found) else float(found)
+
+    @cached_property
+    def importance(self) -> pandas.Series:
+        """See `importance`, of what all methods share."""
+        shares = importance(each.outcome for each in self.entries.values())
+        return shares[[name for name in shares.index if "." not in name]]
 
     def fronts(self) -> tuple[list[str], list[str]]:
         """The methods that keep privacy and that none beats in gain and bytes; in gain and seconds."""

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fedsub.benchmark.records.search import Standing, block_of
-from fedsub.benchmark.spec.space import changes
+from fedsub.benchmark.spec.space import changes, shared_dimensions
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.options import format_value
 
 if TYPE_CHECKING:
     import pandas
+    from matplotlib.axes import Axes
 
 BLOCK = ("dataset", "partition", "clients")
 SCORES = ("first", "validation", "test")
 COLUMNS = (*BLOCK, "trial", "method", *SCORES, "best", "error")
 """Of a row, beside its settings."""
+LEAST_TRIALS = 5
+"""Below which nothing is said of importance."""
+GAIN = "gain"
+"""Validation score of a trial's first rung, less the mean of its search."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,23 @@ class Outcome:
         given = " ".join(("", *settings, *(f"{name}={text(value)}" for name, value in best.items())))
         place = " ".join(f"--{name} '{value}'" for name, value in self.place.items())
         return f"fedsub run {place} --method '{method}'{' --set' * bool(given.strip())}{given}"
+
+    @property
+    def points(self) -> pandas.DataFrame:
+        """One row a trial with a score of the first rung: GAIN, and every setting and option that was tuned;
+        `hidden` as `width` and `layers`."""
+        import pandas
+
+        shared = {each.name: each.part for each in shared_dimensions()}
+        own = {name for cell in self.standing.search.trials for name, _ in cell.options}
+        found = []
+        for record in self.standing.short.values():
+            values = {name: getattr(getattr(record.cell, part), name) for name, part in shared.items()}
+            values |= {f"{self.method}.{name}": record.options.get(name) for name in own}
+            widths = values.pop("hidden")
+            found.append({**values, "width": widths[0], "layers": len(widths), GAIN: record.validation})
+        frame = pandas.DataFrame(found).dropna(subset=[GAIN])
+        return frame.assign(**{GAIN: frame[GAIN] - frame[GAIN].mean()})
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -109,6 +131,55 @@ class Trials:
         import pandas
 
         return pandas.DataFrame([row for each in self.outcomes for row in each.rows])
+
+    def importance(self) -> pandas.Series:
+        """See the function `importance`, of all trials together."""
+        return importance(self.outcomes)
+
+    def plot(self, axes: Axes | None = None) -> Axes:
+        """Draw parallel coordinates, a line a trial, and return the axes. Settings run from their least to
+        their greatest value by rank; colours are the quarters of GAIN."""
+        import pandas
+
+        if axes is None:
+            from matplotlib.figure import Figure
+
+            axes = Figure(figsize=(9, 4.2), layout="constrained").subplots()
+        ranks = _points(self.outcomes).rank(pct=True)
+        quarter = pandas.cut(ranks.pop(GAIN), 4, labels=["worst quarter", "third", "second", "best quarter"])
+        drawn = ranks.assign(quarter=quarter.astype(str)).sort_values("quarter", ascending=False)
+        pandas.plotting.parallel_coordinates(drawn, "quarter", ax=axes, colormap="viridis", alpha=0.7)
+        return axes
+
+
+def importance(outcomes: Iterable[Outcome]) -> pandas.Series:
+    """Setting → its share of what settings explain of GAIN, the largest first.
+
+    Permutation importance in a random forest (Breiman, Machine Learning 2001); empty for fewer than
+    LEAST_TRIALS with a score.
+    """
+    import pandas
+    from sklearn.ensemble import RandomForestRegressor
+    from sklearn.inspection import permutation_importance
+
+    points = _points(outcomes)
+    if len(points) < LEAST_TRIALS:
+        return pandas.Series(dtype=float)
+    gain = points.pop(GAIN)
+    forest = RandomForestRegressor(random_state=0).fit(points, gain)
+    found = permutation_importance(forest, points, gain, n_repeats=10, random_state=0).importances_mean
+    shares = pandas.Series(found, points.columns).clip(lower=0)
+    return (shares / (shares.sum() or 1)).sort_values(ascending=False)
+
+
+def _points(outcomes: Iterable[Outcome]) -> pandas.DataFrame:
+    """All points as numbers, without what never varies; -1 for an option that a method lacks."""
+    import pandas
+
+    points = pandas.concat([each.points for each in outcomes], ignore_index=True)
+    points = points.loc[:, (points.nunique() > 1) | (points.columns == GAIN)]
+    words = points.select_dtypes(exclude="number").columns
+    return points.assign(**{name: points[name].factorize()[0] for name in words}).fillna(-1)
 
 
 def text(value: Any) -> str:

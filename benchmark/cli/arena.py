@@ -9,29 +9,26 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from fedsub.benchmark.analysis.arena import Arena
 from fedsub.benchmark.analysis.ranking import FEDAVG, LOCAL
 from fedsub.benchmark.execution.engines import RunCell
 from fedsub.benchmark.execution.run import execute
-from fedsub.benchmark.execution.tuning import CAP, plan_searches, run_searches, search_of
+from fedsub.benchmark.execution.tuning import plan_searches, run_searches
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.search import Block, Search, block_of
 from fedsub.benchmark.report.arena import write_arena
-from fedsub.benchmark.report.wording import sentence_list
 from fedsub.benchmark.spec.cell import Cell
-from fedsub.benchmark.spec.plan import Plan, make_plan
-from fedsub.benchmark.spec.protocol import ARENA, load_protocol
+from fedsub.benchmark.spec.plan import Plan
+from fedsub.benchmark.spec.protocol import ARENA
 from fedsub.benchmark.spec.request import Request
 from fedsub.benchmark.spec.space import TRIALS
 from fedsub.datasets.errors import UserError
 
-TABLE = str(ARENA)
 REFERENCES = (LOCAL, FEDAVG)
 
 
 def run_arena(request: Request, options: Namespace, work: RunCell | None) -> int:
     """Run what is missing, for as long as asked, and write the pages; returns the exit code."""
-    request = replace(request, table=(TABLE,))
+    request = replace(request, table=(str(ARENA),))
     asked = tuple(dict.fromkeys((*REFERENCES, *request.method))) if request.method else ()
     trials = options.trials or TRIALS
     searches, references, skipped = plan_searches(replace(request, method=asked), trials)
@@ -43,24 +40,9 @@ def run_arena(request: Request, options: Namespace, work: RunCell | None) -> int
             here = [search for search in searches if block_of(search.base) == block]
             reference = [cell for cell in references if block_of(cell) == block]
             _run_block(request, here, reference, options.cap, until=until, work=work)
-    # The page shows every method and block that has records, also those that were not asked for.
-    grid, records = load_protocol(TABLE).grid, Records(request.results)
-    given = {"dataset": request.dataset, "method": request.method}
-    datasets, methods = (tuple(dict.fromkeys((*grid[name], *asked))) for name, asked in given.items())
-    whole = make_plan(replace(request, dataset=datasets, partition=(), method=methods, seeds=(0,))).cells
-    stored = [search_of(request, cell, trials) for cell in whole if records.done(cell)]
-    shown = {search.base.key: search for search in (*stored, *searches)}
-    try:
-        arena = Arena(shown.values(), records)
-    except ValueError as error:
-        raise UserError(f"{error}; give the arena more --hours") from error
-    smaller = _missing(arena, whole)
-    if (trials, options.cap) != (TRIALS, CAP):
-        smaller.append(
-            f"{trials} trials within {options.cap:g} times FedAvg's seconds, not {TRIALS} within {CAP:g}"
-        )
-    smaller += request.settings
-    for path in write_arena(request.results, arena, trials, options.cap, smaller):
+    if not (pages := write_arena(request, searches, asked, trials, options.cap)):
+        raise UserError("no block is finished: give the arena more --hours")
+    for path in pages:
         print(path)
     return 0
 
@@ -93,19 +75,6 @@ def _blocks(request: Request, searches: Sequence[Search]) -> list[Block]:
         had = {block_of(each.base) for each in local if all(map(records.done, each.final(0)))}
         order = [block for block in order if block in had] or order
     return order
-
-
-def _missing(arena: Arena, whole: Sequence[Cell]) -> list[str]:
-    """The blocks and methods that the whole arena has beside these, in words."""
-    blocks, methods = dict.fromkeys(map(block_of, whole)), dict.fromkeys(cell.method for cell in whole)
-    run = {name.partition("[")[0] for name in arena.methods}
-    no_block = [f"{block[0]} {block[1]}" for block in blocks if block not in arena.blocks]
-    no_method = [name for name in methods if name not in run]
-    return [
-        f"{len(every) - len(lacking)} of {len(every)} {noun}; without {sentence_list(lacking)}"
-        for noun, every, lacking in (("blocks", blocks, no_block), ("methods", methods, no_method))
-        if lacking
-    ]
 
 
 def _say(sentence: str) -> None:

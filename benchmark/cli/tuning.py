@@ -9,7 +9,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from fedsub.benchmark.analysis.trials import COLUMNS, SCORES, Outcome, Trials, text
+from fedsub.benchmark.analysis.trials import COLUMNS, SCORES, Outcome, Trials, importance, text
 from fedsub.benchmark.execution.engines import RunCell
 from fedsub.benchmark.execution.progress import console_for
 from fedsub.benchmark.execution.tuning import tune
@@ -42,6 +42,8 @@ def run_tune(request: Request, options: Namespace, work: RunCell | None) -> int:
         for row in outcome.rows:
             if row["error"]:
                 say(f"{outcome.title}: trial {row['trial']} failed: {row['error']}")
+        if shares := [f"{name} {share:.0%}" for name, share in importance([outcome]).items()]:
+            say(f"importance in the first rung: {', '.join(shares)}")
         console.print(outcome.command(request.settings), markup=False, highlight=False, soft_wrap=True)
     return 0
 

@@ -16,7 +16,6 @@ from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.plan import Plan, Skip, make_plan
 from fedsub.benchmark.spec.request import Request
 from fedsub.benchmark.spec.space import TRIALS
-from fedsub.datasets.options import Spec
 from fedsub.datasets.plugins import user_objects
 
 CAP = 30.0
@@ -37,12 +36,6 @@ class Tuned:
     """Core-seconds of a method's search; infinite without a cap."""
 
 
-def search_of(request: Request, cell: Cell, trials: int) -> Search:
-    """The search from a cell. Settings of the request and options in a method's brackets are not tuned."""
-    named = {text.partition("=")[0].strip() for text in request.settings}
-    return Search.of(cell, trials, {*named, *Spec(cell.variant).options})
-
-
 def plan_searches(
     request: Request, trials: int = TRIALS, digests: Mapping[tuple[str, str], str] | None = None
 ) -> tuple[list[Search], list[Cell], tuple[Skip, ...]]:
@@ -52,7 +45,7 @@ def plan_searches(
     """
     request = replace(request, seeds=(0,))
     plan = make_plan(request, digests)
-    searches = [search_of(request, cell, trials) for cell in plan.cells]
+    searches = [Search.asked(request, cell, trials) for cell in plan.cells]
     blocks = {block_of(cell) for cell in plan.cells}
     others = make_plan(replace(request, method=(REFERENCE,), backbone=()), digests).cells
     references = {block_of(cell): Search.of(cell, 1).full(0)[0] for cell in others}

@@ -15,7 +15,9 @@ from statistics import fmean
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import VALIDATION, Failure, Record, Result, rounded
 from fedsub.benchmark.spec.cell import Cell
+from fedsub.benchmark.spec.request import Request
 from fedsub.benchmark.spec.space import TRIALS, trial_cells
+from fedsub.datasets.options import Spec
 
 TABLE = "trials"
 """Under which table's name the records of searches are kept."""
@@ -69,6 +71,12 @@ class Search:
         """The search that begins at `base`, whose settings named in `fixed` stay. Raises UserError for a
         method of too many tunable options."""
         return cls(tuple(trial_cells(replace(base, protocol=TABLE), count, fixed)))
+
+    @classmethod
+    def asked(cls, request: Request, cell: Cell, count: int = TRIALS) -> Search:
+        """The search from a cell of a request, whose settings, and options in a method's brackets, stay."""
+        named = {text.partition("=")[0].strip() for text in request.settings}
+        return cls.of(cell, count, {*named, *Spec(cell.variant).options})
 
     @property
     def base(self) -> Cell:

@@ -13,15 +13,17 @@ from fedsub.benchmark.analysis.public_records import load
 from fedsub.benchmark.analysis.scores import Leaderboard
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.verified import verified_by
+from fedsub.benchmark.report.arena import arena_of, write_arena
 from fedsub.benchmark.report.claims import write_claims
 from fedsub.benchmark.report.overview import write_overview
 from fedsub.benchmark.report.public_code import write_authors_page
 from fedsub.benchmark.report.reproduction import write_reproduction
 from fedsub.benchmark.report.site.build import write_site
-from fedsub.benchmark.report.site.data import Facts, arena_of
+from fedsub.benchmark.report.site.data import Facts
 from fedsub.benchmark.report.table_page import write_table_page
 from fedsub.benchmark.spec.plan import grid_cells
 from fedsub.benchmark.spec.protocol import load_protocol, names
+from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.errors import UserError
 
 
@@ -29,8 +31,9 @@ def write_report(results: Path, own: Sequence[str] = ()) -> list[Path]:
     """Remake every page of a results folder; returns their paths.
 
     A page for every protocol with records, `reproduction.md` and `.json` and `claims.md` over all of them,
-    `authors.md` where the authors' code has been run, and the site (`site/index.html`). `own` are paths of
-    protocols besides those that the benchmark brings. Lines that hold no record are named on standard error.
+    `authors.md` where the authors' code has been run, `arena.md` where searches were, and the site
+    (`site/index.html`). `own` are paths of protocols besides those that the benchmark brings. Lines that
+    hold no record are named on standard error.
     Raises UserError if the folder holds no records.
     """
     stored = Records(results)
@@ -46,6 +49,7 @@ def write_report(results: Path, own: Sequence[str] = ()) -> list[Path]:
     paths = [write_table_page(results, each, runs) for each in boards if each.records]
     entries, findings = make_entries(boards, runs), findings_of(boards)
     paths += [*write_reproduction(results, entries), *write_claims(results, findings)]
+    paths += write_arena(Request(results=results))
     comparisons, arena = compare(runs, boards), arena_of(results)
     if runs:
         paths.append(write_authors_page(results, runs, comparisons))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
 from pathlib import Path
@@ -21,7 +21,7 @@ from fedsub.benchmark.analysis.metrics import heading_of, with_spread
 from fedsub.benchmark.analysis.public_code import TOLERANCE
 from fedsub.benchmark.machine import ROOT, commit, git
 from fedsub.benchmark.report.site import check, leaderboard, method, papers
-from fedsub.benchmark.report.site.charts import strip
+from fedsub.benchmark.report.site.charts import Line, lines, strip
 from fedsub.benchmark.report.site.data import Facts, Page, block_address, method_address, method_name, slug
 from fedsub.benchmark.report.wording import block_title, graph_title
 from fedsub.benchmark.report.writing import write_page
@@ -94,8 +94,18 @@ def pages(facts: Facts) -> Iterator[Page]:
         method.graph_pages(facts),
         [Page("decide", "How we decide", "decide.html", values)],
         [Page("submit", "Submit your results", "submit.html", {})],
-        [Page("arena", "The arena", "arena.html", {"arena": facts.arena})] if facts.arena else [],
+        [Page("arena", "The arena", "arena.html", _arena(facts.arena))] if facts.arena else [],
     )
+
+
+def _arena(arena: Mapping[str, Any]) -> dict[str, Any]:
+    places = (("printed", 1), ("reproduced", 2), ("tuned", 3))
+    drawn = [
+        Line(each["method"], [(place, each[name]) for name, place in places if each[name] is not None])
+        for each in arena.get("gains", ())
+    ]
+    titles = "1 printed, 2 paper's protocol, 3 all tuned", "gain in points"
+    return {"arena": arena, "svg": lines(drawn, *titles, "Gains of papers' methods") if drawn else ""}
 
 
 def _clarity(entry: Entry) -> tuple[bool, ...]:

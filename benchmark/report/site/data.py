@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import eq
-from pathlib import Path
 from typing import Any
 
 from fedsub.benchmark.analysis.figures import Entry
@@ -22,9 +20,6 @@ from fedsub.benchmark.analysis.scores import Block, Leaderboard, Row
 from fedsub.benchmark.analysis.standing import Contender, standings
 from fedsub.benchmark.report.wording import graph_title, network_title, scheme_title, title_of
 from fedsub.benchmark.spec import catalog
-
-ARENA = "arena.json"
-"""In the results folder: the ranking under equal tuning, shown where it is there (`arena_of`)."""
 
 
 @dataclass(frozen=True)
@@ -145,13 +140,6 @@ def named(listed: Sequence[Contender]) -> list[tuple[str, Contender]]:
 def method_name(method: str, backbone: str = "") -> str:
     """A method as its paper writes it, and the network where one is given."""
     return f"{title_of(method)} · {network_title(backbone)}" if backbone else title_of(method)
-
-
-def arena_of(results: Path) -> dict[str, Any] | None:
-    """What `report.arena.to_dict` wrote; None without."""
-    path = results / ARENA
-    found: dict[str, Any] | None = json.loads(path.read_text("utf-8")) if path.is_file() else None
-    return found
 
 
 def method_address(method: str) -> str:

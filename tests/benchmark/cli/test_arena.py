@@ -7,6 +7,7 @@ import pytest
 
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.records.search import FINAL_SEEDS, SEARCH_SEEDS, block_of
+from fedsub.benchmark.report.arena import write_arena
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.plan import make_plan
 from fedsub.benchmark.spec.protocol import ARENA
@@ -126,3 +127,41 @@ def test_natural_clients_are_blocks_of_their_own() -> None:
         ("cora", "metis", 10, True, 100),
         ("cora", "louvain", 10, True, 100),
     }
+
+
+def test_a_papers_gain_stands_beside_that_of_its_tuned_method(log: Path, tmp_path: Path) -> None:
+    def figure(method: str, over: str, printed: float, measured: float | None) -> dict[str, Any]:
+        gain = {"over": over, "printed": printed, "measured": measured, "is_ratio": False}
+        return {"paper": "Ditto", "method": method, "gain": gain}
+
+    rows = [
+        figure("Ditto", "fedavg", 4.0, 2.0),
+        figure("Ditto (deep)", "fedavg", 2.0, 1.0),
+        figure("Ditto", "fedavg", 9.0, None),
+        figure("Ditto", "fedpub", 7.0, 5.0),
+        figure("FedAvg", "local", 8.0, 8.0),
+        {"paper": "Ditto", "method": "Ditto", "gain": None},
+    ]
+    (tmp_path / "reproduction.json").write_text(json.dumps(rows))
+    found = _arena(tmp_path, "--dataset", *GRAPHS, "--partition", "metis", "--method", "ditto")["gains"]
+    of = {each["over"]: (each["printed"], each["reproduced"], each["tuned"]) for each in found}
+    assert of.keys() == {"FedAvg", "FED-PUB"}
+    assert of["FedAvg"] == pytest.approx((3.0, 1.5, 1.0))
+    # FED-PUB was not run.
+    assert of["FED-PUB"] == (7.0, 5.0, None)
+    page = (tmp_path / "arena.md").read_text()
+    assert "| Ditto | FedAvg | +3.00 | +1.50 | +1.00 |" in page
+    assert "| Ditto | FED-PUB | +7.00 | +5.00 | – |" in page
+
+
+def test_a_report_leaves_the_page_with_methods_of_a_users_own(log: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text(MINE)
+    _arena(tmp_path, "--dataset", GRAPHS[0], "--partition", "metis", "--method", str(mine))
+    page = (tmp_path / "arena.md").read_bytes()
+    request = Request(dataset=GRAPHS[:1], settings=("rounds=9",), results=tmp_path)
+    assert write_arena(request, trials=3) == []
+    assert (tmp_path / "arena.md").read_bytes() == page
+    (tmp_path / "arena.json").unlink()
+    assert write_arena(request, trials=3) == [tmp_path / "arena.md", tmp_path / "arena.json"]
+    assert "| mine |" not in (tmp_path / "arena.md").read_text()

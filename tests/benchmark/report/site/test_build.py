@@ -69,11 +69,13 @@ def test_an_arena_is_shown_and_is_a_finding_where_it_has_enough_graphs(tmp_path:
     }
     row |= {"over_local": [0.9, 0.8, 1.0], "over_fedavg": None, "tuning": 1.0, "default_rank": None}
     row |= {"megabytes": 160.8, "seconds": 0.115, "privacy": ""}
-    arena = {"ranking": [row], "graphs": 3, "trials": 20, "unranked": {}}
+    gain = {"method": "FED-PUB", "over": "Local", "printed": 3.0, "reproduced": 2.6, "tuned": None}
+    arena = {"ranking": [row], "graphs": 3, "trials": 20, "unranked": {}, "gains": [gain]}
     for smaller in ([], ["2 of 24 blocks"]):
         (tmp_path / "arena.json").write_text(json.dumps({**arena, "smaller": smaller}))
         index = write_report(tmp_path)[-1].read_text("utf-8")
         shown = (tmp_path / "site" / "data" / "arena.js").read_text("utf-8")
+        assert "FED-PUB: 2.6 at the end" in shown
         assert "1.00 to 2.25" in shown
         assert "1–3" in shown
         assert ("best mean rank of 1 methods over 3 graphs: 1.50" in index) is (smaller == [])
