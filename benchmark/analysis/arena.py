@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import stats
@@ -21,6 +22,7 @@ from fedsub.benchmark.analysis.ranking import (
     selection_luck,
 )
 from fedsub.benchmark.analysis.ranking import Standing as Rank
+from fedsub.benchmark.analysis.scores import Score
 from fedsub.benchmark.analysis.standing import megabytes_of
 from fedsub.benchmark.analysis.trials import Outcome, importance
 from fedsub.benchmark.records.folder import Records
@@ -223,3 +225,21 @@ def _mean(records: Sequence[Record | None]) -> float:
 
 def _score(record: Record | None) -> float:
     return math.nan if record is None or record.score is None else record.score
+
+
+def by_block(found: Mapping[str, Any]) -> dict[Block, list[dict[str, Any]]]:
+    """Block → its methods in what `report.arena.to_dict` gives, the best tuned mean first, each
+    with the score of its successful draws by `default` and as `tuned`; None without any."""
+    blocks: dict[Block, list[dict[str, Any]]] = {}
+    for entry in found["entries"]:
+        line = {**entry, **{name: _score(entry[name]) for name in ("default", "tuned")}}
+        blocks.setdefault((entry["dataset"], entry["partition"], entry["clients"]), []).append(line)
+    for listed in blocks.values():
+        listed.sort(key=lambda line: line["tuned"].mean if line["tuned"] else -1.0, reverse=True)
+    return blocks
+
+
+def _score(scores: Iterable[float | None]) -> Score | None:
+    known = {draw: score for draw, score in enumerate(scores) if score is not None}
+    std = statistics.stdev(known.values()) if len(known) > 1 else None
+    return Score(statistics.fmean(known.values()), std, None, known) if known else None

@@ -154,6 +154,10 @@ def _agree(one: Record, other: Record, curve: str, relative: float, absolute: fl
     )
 
 
-def with_spread(mean: float, std: float | None) -> str:
-    """`mean ± std`, two decimals each; the mean alone where there is no spread."""
-    return f"{mean:.2f}" if std is None else f"{mean:.2f} ± {std:.2f}"
+def with_spread(mean: float, std: float | None, *, by_spread: bool = False) -> str:
+    """`mean ± std`, two decimals each, or those that two digits of the spread leave; the mean alone where
+    there is no spread."""
+    if std is None:
+        return f"{mean:.2f}"
+    decimals = 2 - sum(std >= limit for limit in (0.995, 9.95)) if by_spread else 2
+    return f"{mean:.{decimals}f} ± {std:.{decimals}f}"

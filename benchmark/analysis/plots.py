@@ -22,6 +22,8 @@ _METHOD = ["method", "backbone"]
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's, which the colour-blind can tell apart; with the styles 28 lines differ."""
 _STYLES = ("-", "--", ":", "-.")
+NAMED = 6
+"""Points of a plot that are named, at most."""
 
 
 class Results(Protocol):
@@ -42,8 +44,10 @@ def plot(results: Results, kind: str, axes: Axes | None = None) -> Axes:
 
     `curves`: test score over rounds, the mean over seeds with ± one standard deviation. `cost`: score over
     the megabytes that a client sends and receives, with the front. `ranks`: each method's rank on every graph
-    and its clients, with the mean; it needs two methods on the same clients. Raises UserError for another
-    kind, and where there is nothing to draw.
+    and its clients, with the mean, of the methods that more than half of these have; it needs two.
+
+    Raises UserError for another kind, where there is nothing to draw, and for more curves than can be told
+    apart.
     """
     check_choice("plot", kind, KINDS)
     if axes is None:
@@ -68,7 +72,13 @@ def _curves(results: Results, axes: Axes) -> None:
     curves = results.curves()
     if curves.empty:
         raise UserError("no curve to draw: no result has one")
-    for number, (name, rows) in enumerate(_groups(curves)):
+    groups, most = [*_groups(curves)], len(_COLOURS) * len(_STYLES)
+    if len(groups) > most:
+        raise UserError(
+            f"{len(groups)} curves cannot be told apart, at most {most}: choose a graph, a number of clients "
+            "or methods, such as --dataset cora --clients 10"
+        )
+    for number, (name, rows) in enumerate(groups):
         colour = _COLOURS[number % len(_COLOURS)]
         style = _STYLES[number // len(_COLOURS) % len(_STYLES)]
         by_round = rows.groupby("round")["test"].agg(["mean", "std"]).fillna({"std": 0.0})
@@ -76,7 +86,8 @@ def _curves(results: Results, axes: Axes) -> None:
         low, high = by_round["mean"] - by_round["std"], by_round["mean"] + by_round["std"]
         axes.fill_between(by_round.index, low, high, color=colour, alpha=0.15, linewidth=0)
     axes.set(xlabel="round", ylabel="test score, %")
-    axes.legend()
+    beside = {"loc": "upper left", "bbox_to_anchor": (1, 1), "fontsize": "x-small"}
+    axes.legend(**beside if len(groups) > NAMED else {})
 
 
 def _cost(results: Results, axes: Axes) -> None:
@@ -90,9 +101,12 @@ def _cost(results: Results, axes: Axes) -> None:
     }
     best = ranking.front(points)
     axes.plot(*zip(*(points[name] for name in best), strict=True), drawstyle="steps-post", color="0.6")
+    # The front, then the best scores.
+    named = sorted(points, key=lambda name: (name not in best, -points[name][1]))[:NAMED]
     for name, (spent, score) in points.items():
         axes.plot(spent, score, "o", color=_COLOURS[0] if name in best else "0.6")
-        axes.annotate(name, (spent, score), xytext=(4, 4), textcoords="offset points", fontsize="small")
+        if name in named:
+            axes.annotate(name, (spent, score), xytext=(4, 4), textcoords="offset points", fontsize="small")
     # Linear near 0, where methods stand that send nothing.
     least = min((spent for spent, _ in points.values() if spent > 0), default=1.0)
     axes.set_xscale("symlog", linthresh=least)
@@ -102,7 +116,7 @@ def _cost(results: Results, axes: Axes) -> None:
 def _ranks(results: Results, axes: Axes) -> None:
     frame = results.frame()
     means = frame.dropna(subset=["score"]).groupby([*BLOCK, "method"], sort=False)["score"].mean().unstack()
-    means = means.dropna()
+    means = means.loc[:, means.notna().mean() > 0.5].dropna()
     if means.empty or means.shape[1] < 2:
         raise UserError("ranks need two methods or more that were run on the same clients")
     ranks = means.round(ranking.DIGITS).rank(axis=1, ascending=False)
@@ -111,4 +125,4 @@ def _ranks(results: Results, axes: Axes) -> None:
         axes.plot(ranks[name], np.full(len(ranks), place), "|", color=_COLOURS[0], markersize=10)
         axes.plot(order[name], place, "o", color=_COLOURS[1])
     axes.set_yticks(range(len(order)), [str(name) for name in order.index])
-    axes.set(xlabel=f"rank on {len(ranks)} graphs with their clients, and the mean (1 is best)")
+    axes.set(xlabel=f"rank by graph and clients ({len(ranks)}), and the mean; 1 is best")

@@ -27,7 +27,7 @@ and costs. Every figure is in [reproduction.json](reproduction.json)."""
 def findings(found: Headline, arena: Mapping[str, Any] | None) -> list[str]:
     """Up to four sentences with the numbers that come first; what records do not give is left out."""
     said = []
-    # A small arena has its page, but ranks of few graphs are no finding.
+    # Ranks of a small arena are no finding of their own: they stand beside what all graphs say.
     if arena and not arena["smaller"]:
         first = arena["ranking"][0]
         said.append(
@@ -42,6 +42,12 @@ def findings(found: Headline, arena: Mapping[str, Any] | None) -> list[str]:
             f"of graph and partition. That is the most of {len(found.above)} methods and variants. They are "
             f"not tuned alike ([{EVERY}](leaderboards/{EVERY}.md))."
         )
+        if arena:
+            first = arena["ranking"][0]
+            said[-1] += (
+                f" Tuned alike so far: {len(arena['ranking'])} methods on {arena['graphs']} graphs, "
+                f"{title_of(first['method'])} with the best mean rank ([arena.md](arena.md))."
+            )
     if found.authors is not None:
         ours, theirs = found.authors.means
         verdict = found.authors.verdict

@@ -28,6 +28,12 @@ SCHEMES = {
     "planted": "planted",
 }
 """Partition schemes as papers write them."""
+GENERATED = {
+    "community": "Generated communities",
+    "synthetic_figure1": "FED-PUB synthetic, Figure 1",
+    "synthetic_figure3": "FED-PUB synthetic, Figure 3",
+}
+"""Titles of generated graphs (`datasets.synthetic`), which needs DGL."""
 NETWORKS = {"graphsage": "GraphSAGE", "gprgnn": "GPR-GNN"}
 """Networks whose titles are not their names in capitals."""
 
@@ -59,8 +65,12 @@ def scheme_title(scheme: str) -> str:
 
 
 def graph_title(name: str) -> str:
-    """A graph as papers write it; others as given."""
-    return REGISTRY[name].title if name in REGISTRY else name
+    """A graph as papers write it, its options in brackets; others as given."""
+    bare, bracket, options = name.partition("[")
+    if bare not in GENERATED:
+        return REGISTRY[name].title if name in REGISTRY else name
+    title = GENERATED[bare]
+    return f"{title} ({options.removesuffix(']').replace(',', ', ')})" if bracket else title
 
 
 def network_title(name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
 from pathlib import Path
@@ -63,9 +63,9 @@ def write_site(results: Path, facts: Facts) -> Path:
         {"figures": check.search_lines(facts), "pages": [*_named_pages(facts), *_guides(folder)]},
     )
     for name in ASSETS:
-        write_page(folder / name, _asset(environment, name).encode())
+        write_page(folder / name, (Path(__file__).parent / "assets" / name).read_bytes())
     docs = "docs/index.html" if (folder / "docs" / "index.html").is_file() else ""
-    home = environment.get_template("index.html").render(**_home(facts, environment), docs=docs)
+    home = environment.get_template("index.html").render(**_home(facts), docs=docs)
     write_page(folder / "index.html", home.encode())
     return folder / "index.html"
 
@@ -76,16 +76,7 @@ def pages(facts: Facts) -> Iterator[Page]:
     # The clearest: print alone cannot settle it, and the code is of the method's own paper.
     example = max(places, key=lambda place: _clarity(facts.entries[place]), default=None)
     worked = None if example is None else (facts.entries[example], facts.figure_addresses[example])
-    values: dict[str, Any] = {
-        "rule": agreement,
-        "level": sequential.LEVEL,
-        "looks": sequential.LOOKS,
-        "near": TOLERANCE,
-        "worked": worked,
-        "words": None if worked is None else check.answer_words(worked[0]),
-        "title": None if worked is None else check.figure_title(worked[0]),
-        "source": None if worked is None else check.source(worked[0]),
-    }
+    values = {"rule": agreement, "seeds": sequential, "near": TOLERANCE, "worked": worked}
     return chain(
         leaderboard.pages(facts),
         check.pages(facts),
@@ -94,18 +85,19 @@ def pages(facts: Facts) -> Iterator[Page]:
         method.graph_pages(facts),
         [Page("decide", "How we decide", "decide.html", values)],
         [Page("submit", "Submit your results", "submit.html", {})],
-        [Page("arena", "The arena", "arena.html", _arena(facts.arena))] if facts.arena else [],
+        [Page("arena", "The arena", "arena.html", _arena(facts))] if facts.arena else [],
     )
 
 
-def _arena(arena: Mapping[str, Any]) -> dict[str, Any]:
+def _arena(facts: Facts) -> dict[str, Any]:
     places = (("printed", 1), ("reproduced", 2), ("tuned", 3))
     drawn = [
         Line(each["method"], [(place, each[name]) for name, place in places if each[name] is not None])
-        for each in arena.get("gains", ())
+        for each in (facts.arena or {}).get("gains", ())
     ]
     titles = "1 printed, 2 paper's protocol, 3 all tuned", "gain in points"
-    return {"arena": arena, "svg": lines(drawn, *titles, "Gains of papers' methods") if drawn else ""}
+    svg = lines(drawn, *titles, "Gains of papers' methods") if drawn else ""
+    return {"arena": facts.arena, "tuned": facts.tuned, "svg": svg}
 
 
 def _clarity(entry: Entry) -> tuple[bool, ...]:
@@ -113,33 +105,18 @@ def _clarity(entry: Entry) -> tuple[bool, ...]:
     return entry.answer[0] == agreement.MATCHES, entry.level.word == agreement.UNSETTLED, own
 
 
-def _home(facts: Facts, environment: Environment) -> dict[str, Any]:
+def _home(facts: Facts) -> dict[str, Any]:
     """What the first screen shows."""
-    first, found = facts.first, facts.headline
-    block, table = first or (None, "")
-    best, second, *_ = [*found.above.items(), ("", (0, 0)), ("", (0, 0))]
-    when = git(ROOT, "log", "-1", "--format=%cs") or ""
-    board = leaderboard.block_values(facts, block, table, "h2") if block else None
-    shown = environment.get_template("leaderboard.html").render(board) if board else ""
-    costed = found.costs[0].row.block if found.costs else None
-    return {
-        "board": board,
-        "board_html": Markup(shown),
-        "best": best,
-        "second": second,
+    board = leaderboard.block_values(facts, *facts.first, "h2") if facts.first else {"board": ""}
+    return board | {
         "methods": len({row.cell.method for board in facts.boards for row in board.rows}),
-        "map": f"map/{EVERY}",
-        "found": found,
-        "authors": found.authors,
-        "costs": found.costs,
-        "cost_place": block_title(costed) if costed else "",
-        "cost_address": block_address("cost", costed, EVERY) if costed else "cost",
+        "every": EVERY,
+        "found": facts.headline,
         "records": len({record.key for board in facts.boards for record in board.records}),
-        "figures": len(facts.entries),
         "arena": facts.arena,
         "version": _version(),
         "commit": commit(),
-        "date": when,
+        "date": git(ROOT, "log", "-1", "--format=%cs") or "",
     }
 
 
@@ -151,12 +128,16 @@ def _version() -> str:
 
 
 def _named_pages(facts: Facts) -> list[list[str]]:
-    """For the search: kind, title, other spellings and address of methods, graphs and papers."""
+    """For the search: kind, title, other spellings and address of methods, graphs, blocks and papers."""
     found = [
         ["method", catalog.describe(name).title, name, f"method/{slug(name)}"] for name in catalog.methods()
     ]
     graphs = dict.fromkeys(block[0] for block, _ in facts.blocks)
     found += [["graph", graph_title(name), name, f"graph/{slug(name)}"] for name in graphs]
+    # Of several tables the first.
+    for block, table in dict(reversed(facts.blocks)).items():
+        address = block_address("leaderboard", block, table)
+        found.append(["leaderboard", block_title(block), " ".join(map(str, block)), address])
     names = dict.fromkeys(entry.figure.paper for entry in facts.entries)
     return [*found, *(["paper", name, "", f"papers/{slug(name)}"] for name in names)]
 
@@ -186,14 +167,23 @@ def _environment() -> Environment:
         "number": leaderboard.number,
         "ranks": leaderboard.ranks_of,
         "slug": slug,
-        "spread": lambda score: with_spread(score.mean, score.std),
+        "spread": lambda score: with_spread(score.mean, score.std, by_spread=True),
+        "without_sizes": lambda leaves: (
+            re.sub(" ?[0-9,]+ B", "", leaves)
+            .replace(" a round", " each round")
+            .replace("; once", "; more once")
+        ),
+        "wrapped": lambda name: Markup("=<wbr>").join(name.split("=")),
     }
     environment.globals |= {
+        "answer_words": check.answer_words,
         "block_address": block_address,
         "block_title": block_title,
+        "figure_title": check.figure_title,
         "heading_of": heading_of,
         "method_address": method_address,
         "method_name": method_name,
+        "source": check.source,
         "span": leaderboard.span,
         "strip": strip,
         "symbol": lambda word: SYMBOLS.get(word, "·"),
@@ -204,11 +194,6 @@ def _environment() -> Environment:
 def _code(text: str) -> Markup:
     """The text with what stands between backticks as code."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
-
-
-def _asset(environment: Environment, name: str) -> str:
-    assert environment.loader is not None
-    return environment.loader.get_source(environment, name)[0]
 
 
 def _write_data(folder: Path, name: str, variable: str, held: Any) -> None:

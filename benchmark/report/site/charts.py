@@ -32,10 +32,7 @@ def strip(interval: tuple[float, float] | None, middle: float, reach: float, ban
         parts.append(Markup(shape).format(at(-band), round(at(band) - at(-band), 1)))
     parts.append(Markup('<path class="zero" d="M60 0V16"/>'))
     parts.append(Markup('<path class="range" d="M{} 8H{}"/>').format(at(ends[0]), at(ends[1])))
-    for away, shape in (
-        (ends[0] < -reach, "M6 4L1 8L6 12Z"),
-        (ends[1] > reach, "M114 4L119 8L114 12Z"),
-    ):
+    for away, shape in ((ends[0] < -reach, "M6 4L1 8L6 12Z"), (ends[1] > reach, "M114 4L119 8L114 12Z")):
         if away:
             parts.append(Markup('<path class="tip" d="{}"/>').format(shape))
     parts.append(Markup('<circle class="middle" cx="{}" cy="8" r="3.5"/></svg>').format(at(middle)))

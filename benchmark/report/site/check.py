@@ -16,16 +16,7 @@ from fedsub.benchmark.report.site.data import Facts, Page, slug
 from fedsub.benchmark.report.wording import network_title, scheme_title, title_of
 from fedsub.benchmark.spec.settings import SETTINGS
 
-ALWAYS = (
-    "split",
-    "hidden",
-    "rounds",
-    "local_epochs",
-    "learning_rate",
-    "weight_decay",
-    "dropout",
-    "optimiser",
-)
+BASIC = ("split", "hidden", "rounds", "local_epochs", "learning_rate", "weight_decay", "dropout", "optimiser")
 """Settings that are shown also where they are the default."""
 
 
@@ -129,10 +120,7 @@ def _figure(facts: Facts, entry: Entry) -> dict[str, Any]:
             (each for each in alike if (each.code, each.method, each.backbone, each.metric) == same), None
         )
     return {
-        "title": figure_title(entry),
-        "source": source(entry),
         "score": score_name(entry),
-        "words": answer_words(entry),
         "word": word,
         "by_authors": by_authors,
         "entry": entry,
@@ -162,7 +150,7 @@ def _settings(entry: Entry) -> list[tuple[str, str, Stated]]:
     for name in SETTINGS:
         value, usual = actual[name], DEFAULTS[name]
         usual = [*usual] if isinstance(usual, tuple) else str(usual) if isinstance(value, str) else usual
-        if name in said or name in ALWAYS or value != usual:
+        if name in said or name in BASIC or value != usual:
             rows.append((name.replace("_", " "), _plain(value), said.get(name, unsaid)))
     return rows
 
@@ -182,7 +170,7 @@ def search_lines(facts: Facts) -> list[list[Any]]:
     for place, address in facts.figure_addresses.items():
         entry = facts.entries[place]
         _, _, dataset, partition, clients, method, backbone, _ = map(str, entry.figure.place)
-        about = " ".join((source(entry), score_name(entry), backbone))
+        about = ", ".join(filter(None, (source(entry), score_name(entry), backbone)))
         usual = int(entry.metric == "accuracy" and entry.row is not None)
         where = [method, dataset, partition, clients, f"{entry.figure.mean:.2f}"]
         found.append([address, figure_title(entry), about, *where, entry.answer[0], usual])

@@ -10,6 +10,7 @@ from functools import cached_property
 from operator import eq
 from typing import Any
 
+from fedsub.benchmark.analysis.arena import by_block
 from fedsub.benchmark.analysis.figures import Entry
 from fedsub.benchmark.analysis.findings import Finding
 from fedsub.benchmark.analysis.headline import EVERY, FIRST, Headline, headline
@@ -79,6 +80,12 @@ class Facts:
     def first(self) -> tuple[Block, str] | None:
         """The block of the first screen."""
         return next((each for each in self.blocks if each[0] == FIRST), next(iter(self.blocks), None))
+
+    @cached_property
+    def tuned(self) -> dict[Block, tuple[str, list[dict[str, Any]]]]:
+        """Block of the arena → its address, and its methods by default and as tuned."""
+        blocks = by_block(self.arena) if self.arena else {}
+        return {block: ("/".join(("arena", *map(slug, block))), listed) for block, listed in blocks.items()}
 
     @cached_property
     def headline(self) -> Headline:

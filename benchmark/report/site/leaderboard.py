@@ -1,4 +1,4 @@
-"""Leaderboards, costs and maps of the difference from Local: the views on a block and on a table."""
+"""Leaderboards, costs, tuned scores and maps of the difference from Local: by block and table."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from fedsub.benchmark.analysis.headline import EVERY
 from fedsub.benchmark.analysis.metrics import heading_of
 from fedsub.benchmark.analysis.scores import Block
 from fedsub.benchmark.analysis.standing import BUDGETS, Contender, front, gains_of
@@ -13,13 +14,8 @@ from fedsub.benchmark.report.site.charts import Point, scatter
 from fedsub.benchmark.report.site.data import Facts, Page, block_address, choices, named, slug
 from fedsub.benchmark.report.wording import block_title, graph_title, scheme_title
 
-BUDGET_TITLES = dict(
-    zip(
-        BUDGETS,
-        ("any", "only models leave a client", "at most 10 MB", "at most 100 MB", "at most 1,000 MB"),
-        strict=True,
-    )
-)
+_TITLES = ("any", "only models leave a client", "at most 10 MB", "at most 100 MB", "at most 1,000 MB")
+BUDGET_TITLES = dict(zip(BUDGETS, _TITLES, strict=True))
 STEPS = (1, 3, 6, 12)
 """Points of gain or loss at which the colour of a map changes."""
 
@@ -32,6 +28,10 @@ def pages(facts: Facts) -> Iterator[Page]:
         yield Page(values["board"], f"Leaderboard: {title}", "leaderboard.html", values)
         values |= {"selectors": choices(facts, "cost", block, table), "drawn": _drawn(values["rows"])}
         yield Page(values["cost"], f"Cost: {title}", "cost.html", values)
+    for block, (address, lines) in facts.tuned.items():
+        board = block_address("leaderboard", block, EVERY) if (block, EVERY) in facts.blocks else ""
+        values = {"title": block_title(block), "lines": lines, "board": board, "arena": facts.arena}
+        yield Page(address, f"Default and tuned: {block_title(block)}", "tuned.html", values)
     for table, blocks in facts.tables.items():
         if address := _map_address(facts, table):
             columns = [
@@ -61,6 +61,7 @@ def block_values(facts: Facts, block: Block, table: str, heading: str = "h1") ->
         "board": block_address("leaderboard", block, table),
         "cost": block_address("cost", block, table),
         "map": _map_address(facts, table),
+        "tuned": facts.tuned.get(block, ("",))[0],
         "selectors": choices(facts, "leaderboard", block, table),
         "budgets": BUDGET_TITLES,
         "score": heading_of(listed[0].metric),

@@ -7,7 +7,6 @@ from typing import Any
 
 from fedsub.benchmark.analysis.curves import clients_of, mean_curve
 from fedsub.benchmark.analysis.headline import EVERY
-from fedsub.benchmark.analysis.metrics import with_spread
 from fedsub.benchmark.analysis.standing import LOCAL
 from fedsub.benchmark.report.site.charts import Line, lines
 from fedsub.benchmark.report.site.data import Facts, Page, block_address, method_name, slug
@@ -38,6 +37,7 @@ def pages(facts: Facts) -> Iterator[Page]:
             "known": known,
             "told": told,
             "above": facts.headline.above.get(name),
+            "arena": facts.arena,
             "drawn": [_curves(facts, block, name) for block, _ in every[:2]],
             "summary": _summary(told["summary"]),
             "rows": [each for each in places if each[1] == EVERY],
@@ -101,7 +101,7 @@ def graph_pages(facts: Facts) -> Iterator[Page]:
                     "address": block_address("leaderboard", block, table),
                     "about": facts.titles[table],
                     "best": method_name(ranked[0].row.method),
-                    "score": with_spread(ranked[0].score.mean, ranked[0].score.std),
+                    "score": ranked[0].score,
                     "tied": len(first),
                     "of": len(ranked),
                 }

@@ -9,11 +9,13 @@ from typing import Any
 from fedsub.benchmark.analysis.agreement import CANNOT, DIFFERS, NEEDS_RUNS, NOT_MEASURED, VERDICTS
 from fedsub.benchmark.analysis.codes import CODES
 from fedsub.benchmark.analysis.figures import Entry
+from fedsub.benchmark.analysis.metrics import heading_of
 from fedsub.benchmark.analysis.paired import FAILS, HOLDS
 from fedsub.benchmark.analysis.summary import count_tables
 from fedsub.benchmark.report.claims import contrast_in_words, span_of
 from fedsub.benchmark.report.site.check import figure_title, table_address
 from fedsub.benchmark.report.site.data import Facts, Page, slug
+from fedsub.benchmark.report.wording import sentence_list
 
 CLAIMS = (HOLDS, FAILS, NEEDS_RUNS, NOT_MEASURED, CANNOT)
 """Verdicts on claims, in the order of the cards."""
@@ -46,6 +48,9 @@ def pages(facts: Facts) -> Iterator[Page]:
             "causes": _by_cause(own),
             "test": contrast_in_words,
             "span_of": span_of,
+            "scores_of": lambda claim: sentence_list(
+                [*dict.fromkeys(heading_of(name) for each in claim.contrasts for name in each.metric)]
+            ),
         }
         yield Page(card["address"], paper, "paper.html", values)
     yield Page("papers", "Papers", "papers.html", {"cards": cards, **WORDS, "total": facts.headline.claims})

@@ -104,7 +104,8 @@ function prepare(part, state) {
   }
 }
 function keepTo(part, budget) {
-  let left = 0;
+  let left = 0, best = null;
+  const first = [];
   for (const row of part.querySelectorAll("tr[data-ranks]")) {
     const ranks = JSON.parse(row.dataset.ranks), aside = row.classList.contains("aside");
     row.hidden = budget !== "any" && !(budget in ranks);
@@ -113,7 +114,13 @@ function keepTo(part, budget) {
     const cell = row.querySelector(".rank");
     cell.textContent = ranks[budget];
     cell.dataset.v = parseInt(ranks[budget], 10);
+    if (ranks[budget].split("–")[0] === "1") first.push(row);
+    if (!(best && Number(best.cells[2].dataset.v) >= Number(row.cells[2].dataset.v))) best = row;
   }
+  const about = (row) => `${row.querySelector("th a").textContent} (${row.cells[2].textContent})`;
+  part.querySelector(".tied").textContent = !best ? "No method that keeps privacy is within this budget." : first.length === 1
+    ? `No method is surely above ${about(first[0])}; every other has one surely above it.`
+    : `${first.length} methods are tied for the first rank: none is surely better than another. Best mean: ${about(best)}.`;
   say(`${left} methods`);
 }
 function sort(table, column, down) {
@@ -131,17 +138,7 @@ function sort(table, column, down) {
     if (place === column) cell.setAttribute("aria-sort", down ? "descending" : "ascending"); else cell.removeAttribute("aria-sort");
   });
 }
-async function copy(text) {
-  try { await navigator.clipboard.writeText(text); } catch {
-    const box = element("textarea", { class: "unseen" });
-    box.value = text;
-    document.body.append(box);
-    box.select();
-    document.execCommand("copy");
-    box.remove();
-  }
-  say("Copied.");
-}
+const copy = (text) => navigator.clipboard.writeText(text).then(() => say("Copied."), () => say("The browser does not let this page copy."));
 const csv = (table) => [...table.rows].filter((row) => !row.hidden).map((row) => [...row.cells].map((cell) => {
   const text = cell.innerText.replace(/\s+/g, " ").trim();
   // A spreadsheet runs what begins like a formula; a number may begin with a sign.
@@ -185,7 +182,7 @@ async function found(query) {
   hits.sort((a, b) => b[0] - a[0]);
   const list = element("ol", { class: "hits" });
   for (const [, [address, title, about, , , , , printed, word]] of hits.slice(0, 40)) {
-    list.append(element("li", {}, element("a", { href: `#${address}` }, title), ` ${about.trim()}, printed ${printed}: ${word}`));
+    list.append(element("li", {}, element("a", { href: `#${address}` }, title), `: ${about}, printed ${printed}, ${word}`));
   }
   const other = element("p", {});
   pages.slice(0, 8).forEach(([, [kind, title, , address]], place) => other.append(place ? " · " : "", element("a", { href: (kind === "guide" ? "" : "#") + address }, title), ` (${kind})`));

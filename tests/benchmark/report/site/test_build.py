@@ -70,7 +70,11 @@ def test_an_arena_is_shown_and_is_a_finding_where_it_has_enough_graphs(tmp_path:
     row |= {"over_local": [0.9, 0.8, 1.0], "over_fedavg": None, "tuning": 1.0, "default_rank": None}
     row |= {"megabytes": 160.8, "seconds": 0.115, "privacy": ""}
     gain = {"method": "FED-PUB", "over": "Local", "printed": 3.0, "reproduced": 2.6, "tuned": None}
+    entry = {"dataset": "cora", "partition": "metis", "clients": 10, "method": "fedsgd", "trials_left_out": 1}
+    entry |= {"settings": {"learning_rate": "0.02"}, "default": [60.0, None], "tuned": [80.0, 84.0]}
+    behind = {**entry, "method": "fedavg", "default": [], "tuned": [None], "settings": {}}
     arena = {"ranking": [row], "graphs": 3, "trials": 20, "unranked": {}, "gains": [gain]}
+    arena["entries"] = [behind, entry]
     for smaller in ([], ["2 of 24 blocks"]):
         (tmp_path / "arena.json").write_text(json.dumps({**arena, "smaller": smaller}))
         index = write_report(tmp_path)[-1].read_text("utf-8")
@@ -78,6 +82,10 @@ def test_an_arena_is_shown_and_is_a_finding_where_it_has_enough_graphs(tmp_path:
         assert "FED-PUB: 2.6 at the end" in shown
         assert "1.00 to 2.25" in shown
         assert "1–3" in shown
+        assert "Cora, METIS, 10 clients" in shown
+        (tuned,) = (html for _, html in _pages(tmp_path, "arena.cora").values())
+        assert tuned.index("60.00</td>") < tuned.index("82.0 ± 2.8") < tuned.index("FedAvg")
+        assert "mean rank 1.50 of 1 methods" in _pages(tmp_path, "method.fedsgd")["method/fedsgd"][1]
         assert ("best mean rank of 1 methods over 3 graphs: 1.50" in index) is (smaller == [])
         assert ("1.50 [1.00, 2.25]" in (tmp_path / "README.md").read_text("utf-8")) is (smaller == [])
 
