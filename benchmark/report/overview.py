@@ -12,9 +12,10 @@ from fedsub.benchmark.analysis.paired import FAILS, HOLDS
 from fedsub.benchmark.report.wording import sentence_list, title_of
 from fedsub.benchmark.report.writing import write_page
 
+ARENA_PAGE = "| [arena.md](arena.md) | how methods rank when all are tuned alike |"
 PAGES = """| page | answers |
 |---|---|
-| [reproduction.md](reproduction.md) | which printed figures match, by table, and why others differ |
+{arena}| [reproduction.md](reproduction.md) | which printed figures match, by table, and why others differ |
 | [claims.md](claims.md) | which claims of the papers hold |
 | [authors.md](authors.md) | how near our runs are to the authors' own code |
 | [performance.md](performance.md) | how fast the suite is |
@@ -78,5 +79,6 @@ def write_overview(results: Path, found: Headline, arena: Mapping[str, Any] | No
     """Write `README.md` into the results folder; returns its path."""
     listed = "\n".join(f"- {each}" for each in findings(found, arena))
     path = results / "README.md"
-    write_page(path, f"# What was found\n\n{listed}\n\n{PAGES}\n".encode())
+    pages = PAGES.replace("{arena}", f"{ARENA_PAGE}\n" if arena else "")
+    write_page(path, f"# What was found\n\n{listed}\n\n{pages}\n".encode())
     return path

@@ -34,10 +34,9 @@ INTRODUCTION = (
     "spread most were drawn most often, and one that was drawn once is left out. It matches where the "
     f"interval lies inside ±{TOLERANCE:g}, differs where the 95% interval leaves out 0 and the difference "
     f"exceeds {TOLERANCE:g}, and needs more runs otherwise.\n\n"
-    "The first table of a code is over all places. Their seconds per round are of one thread, on a core "
-    "that a run may have shared; speed is theirs over ours, over the pairs in which both had a core of their "
-    "own. The second table has a row a place and a column a method: ours, theirs, and the difference (its "
-    "interval; the number of draws)."
+    "A table is over all places; the leaderboards and the site have each place. Their seconds per round are "
+    "of one thread, on a core that a run may have shared; speed is theirs over ours, over the pairs in which "
+    "both had a core of their own."
 )
 
 
@@ -69,11 +68,9 @@ def markdown(runs: Mapping[str, Sequence[Run]], comparisons: Sequence[Comparison
         lead = f"{len(own)} runs of {made}; of one that was repeated the latest."
         waiting = _waiting(run for run in own if run.key not in recorded)
         parts.append(" ".join(filter(None, (lead, said, code.lacks, waiting))))
-        found = [each for each in comparisons if each.code == code.name]
-        overall = [each for each in found if each.place is None]
-        if found:
+        overall = [each for each in comparisons if each.code == code.name and each.place is None]
+        if overall:
             parts.append(markdown_table(HEAD, map(_line, overall)))
-            parts.append(_by_place([each for each in found if each.place is not None]))
     return "\n\n".join(parts) + "\n"
 
 
@@ -88,25 +85,6 @@ def _waiting(runs: Iterable[Run]) -> str:
 
 def _name(comparison: Comparison) -> str:
     return f"{title_of(comparison.method)} · {network_title(comparison.backbone)}"
-
-
-def _by_place(found: Sequence[Comparison]) -> str:
-    """A row for each place, metric and changed setting, a column for each method."""
-    rows: dict[str, dict[str, str]] = {}
-    methods: dict[str, None] = {}
-    for each in found:
-        assert each.place is not None
-        metric = "" if each.metric == "accuracy" else heading_of(each.metric)
-        row = ", ".join(filter(None, (block_title(each.place), metric, each.deviations)))
-        column = _name(each)
-        methods[column] = None
-        verdict, (ours, theirs) = each.verdict, each.means
-        spread = f"{verdict.shown_interval}; " if verdict.interval else ""
-        rows.setdefault(row, {})[column] = (
-            f"{ours:.2f}, theirs {theirs:.2f}: {verdict.shown} ({spread}{verdict.count}) {verdict.word}"
-        )
-    lines = [[row, *(cells.get(name, "–") for name in methods)] for row, cells in rows.items()]
-    return markdown_table(["place", *methods], lines)
 
 
 def _line(comparison: Comparison) -> list[str]:

@@ -135,7 +135,7 @@ def _named_pages(facts: Facts) -> list[list[str]]:
     graphs = dict.fromkeys(block[0] for block, _ in facts.blocks)
     found += [["graph", graph_title(name), name, f"graph/{slug(name)}"] for name in graphs]
     # Of several tables the first.
-    for block, table in dict(reversed(facts.blocks)).items():
+    for block, table in reversed(dict(reversed(facts.blocks)).items()):
         address = block_address("leaderboard", block, table)
         found.append(["leaderboard", block_title(block), " ".join(map(str, block)), address])
     names = dict.fromkeys(entry.figure.paper for entry in facts.entries)

@@ -41,7 +41,8 @@ def pages(facts: Facts) -> Iterator[Page]:
 
 def _subject(facts: Facts, paper: str, count: Count) -> str:
     """What a table is about, where one protocol's title says."""
-    titles = [facts.titles[name].partition(f"{paper}, {count.table}: ") for name in count.protocols]
+    table = count.table.replace("main", "main table")
+    titles = [facts.titles[name].partition(f"{paper}, {table}: ") for name in count.protocols]
     found = [subject for _, said, subject in titles if said]
     return found[0] if len(found) == 1 else ""
 
@@ -53,7 +54,7 @@ def table_address(paper: str, table: str) -> str:
 
 def source(entry: Entry) -> str:
     """`FED-PUB, Table 2`."""
-    return f"{entry.figure.paper}, {table_name(str(entry.figure.place[1]))}"
+    return f"{entry.figure.paper}, {table_name(str(entry.figure.place[1])).replace('main', 'main table')}"
 
 
 def figure_title(entry: Entry) -> str:
