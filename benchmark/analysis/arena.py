@@ -232,14 +232,14 @@ def by_block(found: Mapping[str, Any]) -> dict[Block, list[dict[str, Any]]]:
     with the score of its successful draws by `default` and as `tuned`; None without any."""
     blocks: dict[Block, list[dict[str, Any]]] = {}
     for entry in found["entries"]:
-        line = {**entry, **{name: _score(entry[name]) for name in ("default", "tuned")}}
+        line = {**entry, **{name: _score_over(entry[name]) for name in ("default", "tuned")}}
         blocks.setdefault((entry["dataset"], entry["partition"], entry["clients"]), []).append(line)
     for listed in blocks.values():
         listed.sort(key=lambda line: line["tuned"].mean if line["tuned"] else -1.0, reverse=True)
     return blocks
 
 
-def _score(scores: Iterable[float | None]) -> Score | None:
+def _score_over(scores: Iterable[float | None]) -> Score | None:
     known = {draw: score for draw, score in enumerate(scores) if score is not None}
     std = statistics.stdev(known.values()) if len(known) > 1 else None
     return Score(statistics.fmean(known.values()), std, None, known) if known else None
