@@ -23,6 +23,8 @@ from fedsub.datasets.loaders.raw import DAMAGE, too_large
 from fedsub.datasets.paths import ARCHIVE, GRAPHML, PLUGIN, TABLE, TENSORS
 from fedsub.datasets.tables import EDGES, NODES, from_table, from_tables
 
+READS_SAFELY = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 6)
+"""Whether `torch.load` runs no code of a file: before, it could with `weights_only` too (CVE-2025-32434)."""
 _PLAIN = (str, int, float, type(None))
 
 
@@ -153,6 +155,11 @@ def _field(holder: Any, names: Sequence[str], graph: str) -> Any:
 
 
 def _load_tensors(path: Path) -> Any:
+    if not READS_SAFELY:
+        raise UserError(
+            f"cannot read {path}: torch {torch.__version__} might run code in it; save an npz file, or use "
+            "torch 2.6 or later"
+        )
     with _allowed(), explained("read", path):
         try:
             found = torch.load(path, map_location="cpu", weights_only=True)
@@ -205,6 +212,5 @@ def _allowed() -> Iterator[None]:
         from torch_geometric.data.storage import GlobalStorage
 
         found = [Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]
-    allow = getattr(torch.serialization, "safe_globals", None)
-    with allow(found) if allow and found else contextlib.nullcontext():
+    with torch.serialization.safe_globals(found):
         yield

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from torch_geometric.data import Data, HeteroData
 
 from fedsub import datasets
-from fedsub.datasets import cli
+from fedsub.datasets import cli, own
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.graph import Dataset, as_scipy, build_dataset
 from fedsub.datasets.own import as_own
@@ -32,6 +32,7 @@ from fedsub.methods.core.setting import make_setting
 EDGES = np.array([[0, 1, 2, 3, 1], [1, 2, 3, 4, 0]])
 FEATURES = np.array([[0.5, 1], [1, 2], [2, -1], [3, 0], [4, 7]], dtype=np.float32)
 LABELS = np.array([0, 1, -1, 1, 0])
+reads_safely = pytest.mark.skipif(not own.READS_SAFELY, reason="this torch might run code of a file")
 
 
 def same(found: Dataset) -> bool:
@@ -113,6 +114,7 @@ def test_every_object_keeps_splits_and_attributes() -> None:
     assert known(datasets.from_networkx(plain))
 
 
+@reads_safely
 def test_every_file_keeps_splits_and_attributes(tmp_path: Path) -> None:
     masks = {"train_mask": torch.tensor(TRAIN), "test_mask": torch.tensor(TEST)}
     further = {"country": COUNTRY.tolist(), "hospital": torch.tensor(HOSPITAL)}
@@ -183,9 +185,7 @@ def test_a_dataset_of_ones_own_is_checked(wrong: dict[str, Any], said: str, tmp_
 HANDED: list[Dataset] = []
 
 
-@pytest.mark.skipif(
-    not hasattr(torch.serialization, "safe_globals"), reason="torch before 2.5 reads tensors alone"
-)
+@reads_safely
 def test_a_data_of_pyg_is_read_from_its_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.pt"
     torch.save(as_pyg(), path)
@@ -264,6 +264,7 @@ def nested(depth: int) -> list[object]:
     return inner
 
 
+@reads_safely
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -282,6 +283,13 @@ def test_a_small_file_that_asks_for_much_memory_is_a_sentence(
     assert path.stat().st_size < 10_000
     with pytest.raises(UserError, match=said):
         datasets.load(str(path))
+
+
+def test_a_torch_that_might_run_code_reads_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own, "READS_SAFELY", False)
+    torch.save(tensors(), tmp_path / "mine.pt")
+    with pytest.raises(UserError, match="might run code in it; save an npz file"):
+        datasets.load(str(tmp_path / "mine.pt"))
 
 
 @pytest.mark.parametrize("name", ["nope", "nope.csv"])
