@@ -12,6 +12,8 @@ from fedsub.datasets.errors import UserError, unknown
 from fedsub.datasets.options import Spec, parse_value
 
 _AXES = ("dataset", "partition", "clients", "method", "backbone")
+_BESIDE = (*_AXES, "seeds", "table", "results", "workers", "threads", "save", "checkpoint", "rerun")
+"""Arguments that are no settings."""
 _NO_SETTINGS = (
     *_AXES,
     "protocol",
@@ -24,8 +26,6 @@ _NO_SETTINGS = (
     "further_metrics",
 )
 SETTINGS = tuple(name for name in FIELDS if name not in _NO_SETTINGS)
-ALSO = {FIELDS[name].field.name: name for name in SETTINGS}
-"""Settings stored under another name than in the code."""
 
 
 def toml_type(hint: Any) -> Any:
@@ -50,8 +50,10 @@ USUAL = {
     **dict.fromkeys(("frac", "fraction", "client_fraction", "sample_rate"), "participation"),
     **dict.fromkeys(("drop", "dropout_rate"), "dropout"),
     **dict.fromkeys(("model", "gnn"), "backbone"),
+    "averaging": "accuracy",
+    "feature_transform": "features",
 }
-"""Names in other libraries → ours."""
+"""Names in other libraries and of fields in the code → ours."""
 
 
 def checked_setting(name: str, value: Any) -> Any:
@@ -66,15 +68,15 @@ def unknown_setting(name: str, kind: str = "setting", place: str = "") -> UserEr
     """The error for a name that is no setting; `kind` and `place` as in `datasets.errors.unknown`."""
     if name in USUAL:
         return UserError(f"unknown {kind} {name!r}{place}: it is called {USUAL[name]} here")
-    if name in ("seeds", *_AXES):
+    if name in _BESIDE:
         where = " or in [grid] of a table" if name in _AXES else ""
         return UserError(f"{name} is no setting: give it by --{name}{where}")
-    return unknown(kind, name, SETTINGS, place)
+    return unknown(kind, name, (*SETTINGS, *_BESIDE), place)
 
 
 def takes_list(name: str) -> bool:
     """Whether a setting's value is a list."""
-    return _TYPES.get(ALSO.get(name, name)) == list[int]
+    return _TYPES.get(name) == list[int]
 
 
 def setting_from_text(text: str, source: str = "--set") -> tuple[str, Any]:
@@ -85,7 +87,6 @@ def setting_from_text(text: str, source: str = "--set") -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not equals:
         raise UserError(f"cannot read setting {text!r}: write name=value")
-    key = ALSO.get(key, key)
     if key not in SETTINGS:
         raise unknown_setting(key)
     hint, parts = _TYPES[key], value.replace("+", ",").split(",")
