@@ -6,7 +6,7 @@
 # The records stay outside, in a folder that user 1000 (or the one of --user) can write, and so do the graphs:
 #   docker run --rm -v "$PWD/results:/work/results" -v "$PWD/graphs:/graphs" -e FEDSUB_DATA=/graphs fedsub-bench list
 # Not slim: DGL needs libgomp of the system.
-ARG BASE=python:3.11-bookworm
+ARG BASE=python:3.11.16-bookworm@sha256:b99029c95d3d37fb1e4e76d287f7984373dca77c665885986e31b2c95260c13c
 FROM ${BASE}
 
 # pip reads these by their names; unset ones have no effect.

@@ -91,6 +91,9 @@ lock: $(VENV)/.ready
 	$(RUN) -m pip install --quiet uv
 	$(LOCK) --extra test --extra lint --output-file requirements/dev.txt
 	$(LOCK) --extra completion --output-file requirements/run.txt
+	$(LOCK) --extra test --extra flower --extra mlflow --extra privacy --extra ray --extra tensorboard \
+	    --output-file requirements/ci.txt
+	echo 'tox>=4.20,<5' | $(subst setup.cfg,-,$(LOCK)) --output-file requirements/tox.txt
 
 wheelhouse: $(VENV)/.ready
 	$(RUN) -m pip download --dest wheelhouse --require-hashes --no-deps --requirement requirements/run.txt
@@ -106,9 +109,9 @@ $(VENV)/.ready: setup.cfg pyproject.toml requirements/dev.txt
 	$(RUN) -m pip install --quiet --editable '.[lint,test]'
 	@touch $@
 
-$(TOX)/.ready: setup.cfg
+$(TOX)/.ready: requirements/tox.txt
 	$(call create-environment,$(TOX))
-	$(TOX)/bin/python -m pip install --quiet 'tox>=4.20,<5'
+	$(TOX)/bin/python -m pip install --quiet --require-hashes --requirement $<
 	@touch $@
 
 # openfgl-lib's own environment, beside ours.

@@ -92,7 +92,14 @@ def test_both_stacks_take_the_same_libraries() -> None:
     assert (second["dgl"], second["torch"], second["torchdata"]) == ("==2.1.0", "==2.2.1", "==0.7.1")
 
 
-@pytest.mark.parametrize(("name", "extras"), [("dev", ("test", "lint")), ("run", ("completion",))])
+@pytest.mark.parametrize(
+    ("name", "extras"),
+    [
+        ("dev", ("test", "lint")),
+        ("run", ("completion",)),
+        ("ci", ("test", "flower", "mlflow", "privacy", "ray", "tensorboard")),
+    ],
+)
 def test_locked_versions_have_hashes_and_lie_in_the_ranges(name: str, extras: tuple[str, ...]) -> None:
     text = (ROOT / "requirements" / f"{name}.txt").read_text(encoding="utf-8")
     locked = dict(re.findall(r"^([a-z0-9.-]+)==(\S+)", text, re.MULTILINE))
@@ -105,6 +112,14 @@ def test_locked_versions_have_hashes_and_lie_in_the_ranges(name: str, extras: tu
     del wanted["torch"]
     for distribution, specifier in wanted.items():
         assert locked[distribution.replace("_", "-")] in SpecifierSet(specifier), distribution
+
+
+@pytest.mark.parametrize(("environment", "name"), [("lint", "dev"), ("quick", "run"), ("py311", "ci")])
+def test_ci_installs_what_is_locked(environment: str, name: str) -> None:
+    tox = read("tox.ini")
+    assert "--require-hashes --no-deps" in tox["testenv"]["locked"]
+    first, *_ = tox[f"testenv:{environment}"]["commands_pre"].strip().splitlines()
+    assert first == f"{{[testenv]locked}}/{name}.txt"
 
 
 def test_ci_workflow_runs_every_tox_environment() -> None:
