@@ -67,14 +67,14 @@ def table_of(protocol: Protocol, rows: Sequence[Row]) -> tuple[list[str], list[l
     return [*head, *COSTS], [[*line, *_costs(row)] for line, row in zip(cells, rows, strict=True)]
 
 
-def row_name(row: Row, several_backbones: bool, idle: bool = True) -> str:
-    """A row's name with its marks and deviating settings, and with how many of its runs did nothing beyond
-    FedAvg."""
+def row_name(row: Row, several_backbones: bool, whole: bool = True) -> str:
+    """A row's name with its marks and deviating settings; unless `whole` without what holds for one block
+    alone: that settings were chosen, and how many of its runs did nothing beyond FedAvg."""
     # Two states of one's own method or graph have the same name: the digest of their files tells them apart.
     files = f"files {row.cell.files[:8]}" if row.cell.files else ""
-    marks = [mark for mark, holds in ((PRIVACY, row.privacy), (CHOSEN, row.chosen)) if holds]
+    marks = [mark for mark, holds in ((PRIVACY, row.privacy), (CHOSEN, whole and row.chosen)) if holds]
     network = network_title(row.backbone) if several_backbones else ""
-    parts = (network, row.deviations, files, _idle(row) if idle else "")
+    parts = (network, row.deviations, files, _idle(row) if whole else "")
     return " · ".join(filter(None, (" ".join((title_of(row.method), *marks)), *parts)))
 
 

@@ -11,7 +11,7 @@ from fedsub.benchmark.analysis.metrics import heading_of, with_spread
 from fedsub.benchmark.analysis.public_code import on_same_clients
 from fedsub.benchmark.analysis.public_records import Run
 from fedsub.benchmark.analysis.scores import Block, Leaderboard, Row, best_of, blocks_of, metrics_of
-from fedsub.benchmark.report.leaderboard import remarks, row_name
+from fedsub.benchmark.report.leaderboard import CHOSEN, remarks, row_name
 from fedsub.benchmark.report.tables import escape, markdown_table
 from fedsub.benchmark.report.wording import block_title, graph_title, scheme_title
 from fedsub.benchmark.report.writing import write_page
@@ -102,7 +102,7 @@ def _table(protocol: Protocol, rows: Sequence[Row], metric: str, theirs: Mapping
         best = best_of(listed, metric)
         for row in listed:
             text = _cell(protocol, row, metric, theirs, "**" if row is best else "")
-            cells.setdefault(row_name(row, several, idle=False), {})[titled(block)] = text
+            cells.setdefault(row_name(row, several, whole=False), {})[titled(block)] = text
     places = [titled(block) for block, _ in blocks]
     lines = [[name, *(found.get(place, "–") for place in places)] for name, found in cells.items()]
     return markdown_table(["method", *places], lines)
@@ -114,8 +114,8 @@ def _short_title(block: Block) -> str:
 
 def _cell(protocol: Protocol, row: Row, metric: str, theirs: Mapping[str, Sequence[Run]], bold: str) -> str:
     score = row.scores[metric]
-    idle = " =" if row.same_as_fedavg else ""
-    parts = [f"{bold}{with_spread(score.mean, score.std)}{bold}{idle}"]
+    marks = f" {CHOSEN}" * bool(row.chosen) + " =" * bool(row.same_as_fedavg)
+    parts = [f"{bold}{with_spread(score.mean, score.std)}{bold}{marks}"]
     authors = on_same_clients(row.records, metric, theirs)
     if authors is not None:
         parts.append(f"authors {authors.means[1]:.2f} {authors.verdict.word}")

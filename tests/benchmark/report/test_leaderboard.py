@@ -81,10 +81,23 @@ def test_the_page_in_git_has_methods_by_places(protocol: Protocol) -> None:
     page = markdown(Leaderboard(protocol, table_records(seeds=5)))
     assert "## accuracy %, METIS\n" in page
     assert "| method | Cora, 10 |" in page
-    assert "| FedAvg ‡ | 77.00 ± 1.58; print 69.19 differs |" in page
-    assert "| Central † ‡ | 92.00 ± 1.58 |" in page
+    assert "| FedAvg | 77.00 ± 1.58 ‡; print 69.19 differs |" in page
+    assert "| Central † | 92.00 ± 1.58 ‡ |" in page
     changed = Leaderboard(protocol, table_records("--set", "rounds=5"))
     assert "4 rows with other settings stand beside these." in markdown(changed)
+
+
+def test_a_method_has_one_row_where_its_settings_were_chosen_on_one_graph_alone() -> None:
+    cells = make_plan(
+        parse(["--table", "all-methods", "--method", "local", "--partition", "metis"]).request
+    ).cells
+    graphs = ("cora", "citeseer")
+    records = [make_record(cell, 70.0) for cell in cells if cell.dataset.name in graphs and cell.seed == 0]
+    page = markdown(Leaderboard(load_protocol("all-methods"), records))
+    assert len([line for line in page.splitlines() if line.startswith("| Local")]) == 1
+    cora, citeseer = line_of(page, "Local").split("|")[2:4]
+    assert "‡" in citeseer
+    assert "‡" not in cora
 
 
 def test_a_method_that_breaks_privacy_is_marked_and_is_not_the_best(protocol: Protocol) -> None:
