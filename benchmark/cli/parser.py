@@ -9,7 +9,7 @@ import argparse
 import difflib
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -178,28 +178,19 @@ class Parser(argparse.ArgumentParser):
             shown: dict[str, Any] = {} if metavar is None else {"metavar": metavar}
             self.add_argument(f"--{name}" if name in OPTIONS else name, help=text, **shown, **settings)
 
-    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As argparse; an unknown option is answered with similar ones."""
-        found, unknown = self.parse_known_args(args, namespace)
+        found, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            near = _near(unknown[0].partition("=")[0], _options_of(self, args))
+            near = _near(unknown[0].partition("=")[0], self._option_string_actions)
             self.error(f"there is no {unknown[0]}" + (f", did you mean {', '.join(near)}?" if near else ""))
-        return found
+        return found, unknown
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}; see --help\n")
 
 
-def _options_of(parser: argparse.ArgumentParser, args: Sequence[str]) -> list[str]:
-    """The options of the command that `args` name."""
-    found = [*parser._option_string_actions]
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction) and args[0] in action.choices:
-            found += _options_of(action.choices[args[0]], args[1:] or [""])
-    return found
-
-
-def _near(name: str, options: Iterable[str]) -> list[str]:
+def _near(name: str, options: Collection[str]) -> list[str]:
     """What an unknown command or option may stand for; a setting is given by --set."""
     from fedsub.benchmark.spec.settings import SETTINGS as ALL
     from fedsub.benchmark.spec.settings import USUAL
@@ -212,7 +203,7 @@ def _near(name: str, options: Iterable[str]) -> list[str]:
         return [f"--{meant}"]
     if meant in ALL:
         return [f"--set {meant}=…"]
-    return difflib.get_close_matches(name, {*options})
+    return difflib.get_close_matches(name, options)
 
 
 class _Version(argparse.Action):
@@ -269,7 +260,7 @@ def make_parser() -> Parser:
 def parse(argv: Sequence[str]) -> Command:
     """Read the command line. Exits with code 2 and one sentence where it cannot be understood."""
     parser = make_parser()
-    given = ["list" if each == "--list" else each for each in argv[:1]] + [*argv[1:]]
+    given = [*argv]
     if not given or given[0] not in (*COMMANDS, *parser._option_string_actions):
         given = ["run", *given]
     if given[0] in OF_THEIR_OWN:

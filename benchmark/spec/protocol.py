@@ -21,7 +21,7 @@ from typing import Any
 from fedsub.benchmark.spec import catalog as known
 from fedsub.benchmark.spec.custom import by_name
 from fedsub.benchmark.spec.schema import checked, fits
-from fedsub.benchmark.spec.settings import ALSO, SETTINGS, checked_setting, toml_type, unknown_setting
+from fedsub.benchmark.spec.settings import SETTINGS, checked_setting, toml_type, unknown_setting
 from fedsub.datasets.errors import UserError, unknown
 from fedsub.datasets.files import read_toml
 from fedsub.datasets.options import OptionValue, Spec
@@ -290,10 +290,9 @@ def _left_of(override: Mapping[str, Any], content: Mapping[str, Any]) -> dict[st
     )
 
 
-def _without(settings: Mapping[str, Any], said: Iterable[str]) -> dict[str, Any]:
-    """The settings but for those that are `said`, under whichever of their names."""
-    named = {ALSO.get(name, name) for name in said}
-    return {name: value for name, value in settings.items() if ALSO.get(name, name) not in named}
+def _without(settings: Mapping[str, Any], said: Collection[str]) -> dict[str, Any]:
+    """The settings but for those that are `said`."""
+    return {name: value for name, value in settings.items() if name not in said}
 
 
 def parse_protocol(name: str, content: Mapping[str, Any]) -> Protocol:
@@ -393,11 +392,10 @@ class _Reader:
         return listed
 
     def settings(self, content: Mapping[str, Any], where: str) -> dict[str, Any]:
-        named = {ALSO.get(key, key): value for key, value in content.items()}
-        for key in named:
+        for key in content:
             if key not in SETTINGS:
                 raise self.error(str(unknown_setting(key, "key", f" in [{where}]")))
-        return {key: self.setting(key, value) for key, value in named.items()}
+        return {key: self.setting(key, value) for key, value in content.items()}
 
     def setting(self, key: str, value: Any) -> Any:
         try:

@@ -24,8 +24,6 @@ _NO_SETTINGS = (
     "further_metrics",
 )
 SETTINGS = tuple(name for name in FIELDS if name not in _NO_SETTINGS)
-ALSO = {FIELDS[name].field.name: name for name in SETTINGS}
-"""Settings stored under another name than in the code."""
 
 
 def toml_type(hint: Any) -> Any:
@@ -50,8 +48,10 @@ USUAL = {
     **dict.fromkeys(("frac", "fraction", "client_fraction", "sample_rate"), "participation"),
     **dict.fromkeys(("drop", "dropout_rate"), "dropout"),
     **dict.fromkeys(("model", "gnn"), "backbone"),
+    "averaging": "accuracy",
+    "feature_transform": "features",
 }
-"""Names in other libraries → ours."""
+"""Names in other libraries and of fields in the code → ours."""
 
 
 def checked_setting(name: str, value: Any) -> Any:
@@ -74,7 +74,7 @@ def unknown_setting(name: str, kind: str = "setting", place: str = "") -> UserEr
 
 def takes_list(name: str) -> bool:
     """Whether a setting's value is a list."""
-    return _TYPES.get(ALSO.get(name, name)) == list[int]
+    return _TYPES.get(name) == list[int]
 
 
 def setting_from_text(text: str, source: str = "--set") -> tuple[str, Any]:
@@ -85,7 +85,6 @@ def setting_from_text(text: str, source: str = "--set") -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not equals:
         raise UserError(f"cannot read setting {text!r}: write name=value")
-    key = ALSO.get(key, key)
     if key not in SETTINGS:
         raise unknown_setting(key)
     hint, parts = _TYPES[key], value.replace("+", ",").split(",")

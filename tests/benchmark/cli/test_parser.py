@@ -56,7 +56,6 @@ def test_without_a_command_it_runs() -> None:
     for argv in ([], ["--dataset", "cora"], ["--all", "--dry-run"]):
         assert parse(argv).name == "run"
         assert parse(argv).request == parse(["run", *argv]).request
-    assert parse(["--list"]).name == "list"
 
 
 def test_a_command_line_asks_for_what_a_program_does_by_default() -> None:

@@ -38,10 +38,9 @@ def test_a_protocol_that_extends_another_says_only_what_differs(tmp_path: Path) 
     assert mine.overrides[-1].options == {"tau": 9.0}
 
 
-@pytest.mark.parametrize("name", ["features", "feature_transform"])
-def test_a_setting_of_a_table_counts_under_both_of_its_names(name: str, tmp_path: Path) -> None:
+def test_a_setting_of_a_table_replaces_overrides_of_its_base(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
-    path.write_text(f'extends = "fedpub-2"\n[settings]\n{name} = "row-normalised"')
+    path.write_text('extends = "fedpub-2"\n[settings]\nfeatures = "row-normalised"')
     point = {"partition": "metis", "clients": 5, "method": "fedpub", "backbone": "gcn"}
     base, mine = load_protocol("fedpub-2"), load_protocol(str(path))
     assert base.settings_for(dataset="ogbn_arxiv", **point)["features"] == "raw"
@@ -198,9 +197,6 @@ def test_settings_are_read_from_text() -> None:
     assert setting_from_text("binarise=true") == ("binarise", True)
     split = "ratio[train=0.5,validation=0.2,test=0.3]"
     assert setting_from_text(f"split={split}") == ("split", split)
-    # By its name in the code, as in a file.
-    assert setting_from_text("feature_transform=row-normalised") == ("features", "row-normalised")
-    assert parsed(settings={"feature_transform": "raw"}).settings == {"features": "raw"}
     assert setting_from_text("task=link-prediction[width=16]") == ("task", "link-prediction[width=16]")
 
 
