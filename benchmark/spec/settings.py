@@ -12,6 +12,8 @@ from fedsub.datasets.errors import UserError, unknown
 from fedsub.datasets.options import Spec, parse_value
 
 _AXES = ("dataset", "partition", "clients", "method", "backbone")
+_BESIDE = (*_AXES, "seeds", "table", "results", "workers", "threads", "save", "checkpoint", "rerun")
+"""Arguments that are no settings."""
 _NO_SETTINGS = (
     *_AXES,
     "protocol",
@@ -66,10 +68,10 @@ def unknown_setting(name: str, kind: str = "setting", place: str = "") -> UserEr
     """The error for a name that is no setting; `kind` and `place` as in `datasets.errors.unknown`."""
     if name in USUAL:
         return UserError(f"unknown {kind} {name!r}{place}: it is called {USUAL[name]} here")
-    if name in ("seeds", *_AXES):
+    if name in _BESIDE:
         where = " or in [grid] of a table" if name in _AXES else ""
         return UserError(f"{name} is no setting: give it by --{name}{where}")
-    return unknown(kind, name, SETTINGS, place)
+    return unknown(kind, name, (*SETTINGS, *_BESIDE), place)
 
 
 def takes_list(name: str) -> bool:

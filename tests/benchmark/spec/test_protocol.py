@@ -211,3 +211,10 @@ def test_settings_are_read_from_text() -> None:
 def test_settings_that_cannot_be_are_refused_in_words(text: str) -> None:
     with pytest.raises(UserError):
         setting_from_text(text)
+
+
+def test_an_argument_among_settings_is_answered_with_its_place() -> None:
+    with pytest.raises(UserError, match="unknown setting 'datset': did you mean dataset"):
+        setting_from_text("datset=cora", "run")
+    with pytest.raises(UserError, match="clients is no setting: give it by --clients or in"):
+        setting_from_text("clients=3")
