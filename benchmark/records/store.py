@@ -1,13 +1,13 @@
 """Records on disk: one append-only file of JSON lines for each graph, `runs/GRAPH.jsonl`.
 
-    {"id": ID, "dataset": …, "method": …, …}
-    {"id": ID, "metrics": ["accuracy", …], "seconds": ["setup", …], "bytes": ["up", …]}
-    {"key": KEY, "status": "ok", "cell": ID, "machine": ID, "draw": ID, "names": ID, "curve": ID,
+    {"id": ID, "metrics": ["accuracy", …], "seconds": ["setup", …], "bytes": ["up", …], …}
+    {"id": ID, "dataset": …, "method": …, "names": ID, …}
+    {"key": KEY, "status": "ok", "cell": ID, "machine": ID, "draw": ID, "curve": ID,
      "metrics": [79.79, …], "seconds": [0.03, …], "bytes": [0.0, …], …}
 
-What many records share stands once in a line with an id, before the first record that names it: the settings
-(`cell`), the machine with its versions and the commit (`machine`), the statistics of the clients (`draw`),
-the names of the figures (`names`). Values at their defaults are left out. Curves lie apart
+What many records share stands once in a line with an id, before the first record that names it: the names of
+the figures (`names`), the settings (`cell`), the machine with its versions and the commit (`machine`), the
+statistics of the clients (`draw`). Values at their defaults are left out. Curves lie apart
 (`records.curves`).
 """
 
@@ -16,34 +16,27 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import MISSING, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedsub.benchmark.records.curves import (
-    Curves,
-    Lazy,
-    by_round_of,
-    content_id,
-    curve_of,
-    series_of,
-)
+from fedsub.benchmark.records.curves import Curves, Lazy, content_id, part_of, series_of
 from fedsub.benchmark.records.jsonl import JsonLines
-from fedsub.benchmark.records.record import OK, Record, Result, Series, cell_of, to_json
+from fedsub.benchmark.records.record import APART, OK, Record, Result, Series, cell_of, to_json
 from fedsub.benchmark.spec.cell import FIELDS, Cell
 from fedsub.benchmark.spec.schema import checked, parse_line
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.files import explained
 
 SHARED = {
-    "cell": (*(name for name in FIELDS if name != "seed"), "chosen", "privacy", "note"),
+    "cell": (*(name for name in FIELDS if name != "seed"), "chosen", "privacy", "note", "names"),
     "machine": ("environment", "commit"),
     "draw": ("partition_statistics",),
 }
 """Reference in a record → the fields that stand in the line with that id."""
-NAMED = ("metrics", "seconds", "bytes")
+NAMED = ("metrics", "seconds", "bytes", "partition_statistics")
 """Fields of which a record holds the values, and the line of its `names` the names in the same order."""
 _DEFAULTS = {
     **{name: item.default for name, item in FIELDS.items()},
@@ -259,8 +252,9 @@ class Store:
         if "curve" not in values:
             return Record.of(cell, values)
         name = checked("curve", values.pop("curve"), str)
-        curve, by_round = (Lazy(partial(self._series, name, read)) for read in (curve_of, by_round_of))
-        return Record.of(cell, values, curve=curve, by_round=by_round)
+        series = Lazy(partial(self._series, name))
+        apart = {part: Lazy(partial(part_of, series, part)) for part in APART}
+        return Record.of(cell, values, **apart)
 
     def _part(self, name: str) -> dict[str, Any]:
         if name not in self._read:
@@ -268,11 +262,11 @@ class Store:
             del self._read[name]["id"]
         return self._read[name]
 
-    def _series(self, name: str, read: Callable[[Series], Series]) -> Series:
+    def _series(self, name: str) -> Series:
         # A record counts without its curve.
         try:
             with explained_to_user("read", self.path):
-                return read(self.curves.get(name))
+                return self.curves.get(name)
         except UserError as error:
             self._lost[str(error)] = None
             return {}
@@ -289,18 +283,18 @@ def _parts(record: Record) -> tuple[dict[str, Any], dict[str, dict[str, Any]], S
     Raises UserError if they could not be read again.
     """
     values = record.reread().to_dict()
-    series = series_of(values.pop("curve", {}), values.pop("by_round", {}))
+    series = series_of(**{part: values.pop(part, {}) for part in APART})
     values = {name: each for name, each in values.items() if each != _DEFAULTS.get(name, MISSING)}
     head = {"key": values.pop("key"), "status": values.pop("status")}
     shared = {}
+    if figures := {name: [*values[name]] for name in NAMED if name in values}:
+        values["names"] = content_id(figures)
+        shared[values["names"]] = figures
+        values |= {name: [*values[name].values()] for name in figures}
     for reference, names in SHARED.items():
         if part := {name: values.pop(name) for name in names if name in values}:
             head[reference] = content_id(part)
             shared[head[reference]] = part
-    if figures := {name: [*values[name]] for name in NAMED if name in values}:
-        head["names"] = content_id(figures)
-        shared[head["names"]] = figures
-        values |= {name: [*values[name].values()] for name in figures}
     if series:
         head["curve"] = content_id(series)
     del values["seed"]
