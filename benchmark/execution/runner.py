@@ -158,7 +158,7 @@ def record_of(
     extras: Mapping[str, Any],
 ) -> Record:
     """The record of a run; `setup` are the seconds before its own, `share` is the core's share it had."""
-    scores = [round(100 * score, 4) for score in outcome.test_by_client]
+    scores: list[float | None] = [round(100 * score, 4) for score in outcome.test_by_client]
     reported = dict(outcome.extras)
     by_round = reported.pop("by_round", {})
     result = Result(

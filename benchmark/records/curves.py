@@ -157,8 +157,8 @@ def _numbers(name: str, values: Any) -> list[float | None]:
     from pyarrow import compute, types
 
     if name == ROUND or not types.is_integer(values.type):
-        return values.to_pylist()  # type: ignore[no-any-return]
-    return compute.divide(values.cast("double"), SCALE).to_pylist()  # type: ignore[no-any-return]
+        return values.to_pylist()
+    return compute.divide(values.cast("double"), SCALE).to_pylist()
 
 
 def _parquet(curves: Mapping[str, Series]) -> bytes:
