@@ -67,7 +67,7 @@ def graph_of(cell: Cell) -> str:
     return name[:80] or "graph"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class _Line:
     """A line that holds a record, which is made when it is first asked for."""
 
@@ -75,7 +75,7 @@ class _Line:
     number: int
     """Of the line in its file, from 1."""
     ok: bool
-    cell: str
+    cell: bytes
     """Id of its settings."""
     record: Record | None = None
     is_spoilt: bool = False
@@ -96,7 +96,7 @@ class Store:
         self._seeds: dict[str, set[int]] = {}
         self._shared: dict[str, bytes] = {}
         self._read: dict[str, dict[str, Any]] = {}
-        self._cells: dict[str, Cell] = {}
+        self._cells: dict[bytes, Cell] = {}
         self._lost: dict[str, None] = {}
         self._file = JsonLines(self.path, self._take, self._forget)
         self.refresh()
@@ -154,12 +154,16 @@ class Store:
 
     def seeds(self, group: str) -> set[int]:
         """The seeds of which there are records of a group (`Cell.group`)."""
+        if not self._seeds:
+            for key in self._lines:
+                found, _, seed = key.partition("-")
+                self._seeds.setdefault(found, set()).add(int(seed))
         return self._seeds.get(group, set())
 
     def run_for(self, table: str) -> Iterator[Cell]:
         """What was run for a table: a cell of each group."""
         name = to_json({"protocol": table})[1:-1].encode()
-        ids = {found for found, line in self._shared.items() if name in line}
+        ids = {found.encode() for found, line in self._shared.items() if name in line}
         first = (
             {line.cell: (key, line) for key, lines in self._lines.items() for line in lines} if ids else {}
         )
@@ -212,17 +216,15 @@ class Store:
 
     def _take(self, content: bytes) -> bool:
         if (found := _HEAD.match(content)) is not None:
-            key, status, cell = (part.decode() for part in found.groups())
-            line = _Line(content, self._file.line, status == OK, cell)
-            self._lines.setdefault(key, []).append(line)
-            group, _, seed = key.partition("-")
-            self._seeds.setdefault(group, set()).add(int(seed))
-        elif (found := _ID.match(content)) is not None and parse_line(content) is not None:
+            line = _Line(content, self._file.line, found[2] == b"ok", found[3])
+            self._lines.setdefault(found[1].decode(), []).append(line)
+            self._seeds.clear()
+        elif (found := _ID.match(content)) is not None and content.endswith(b"}"):
             # Of one that was damaged the later counts.
             name = found[1].decode()
             self._shared[name] = content
             self._read.pop(name, None)
-            self._cells.pop(name, None)
+            self._cells.pop(found[1], None)
         else:
             return False
         return True
@@ -259,7 +261,7 @@ class Store:
     def _part(self, name: str) -> dict[str, Any]:
         if name not in self._read:
             self._read[name] = parse_line(self._shared[name]) or {}
-            del self._read[name]["id"]
+            self._read[name].pop("id", None)
         return self._read[name]
 
     def _series(self, name: str) -> Series:
