@@ -95,9 +95,9 @@ class Curves:
             self._packed, self._state = _Packed(self._path if state else None), state
 
     def add(self, name: str, series: Series) -> None:
-        """Append a curve and sync it to disk, unless it is there."""
-        self.refresh()
-        if name not in self._lines and name not in self._packed:
+        """Append a curve and sync it to disk, unless a line holds it; packed ones are not looked at."""
+        self._file.refresh()
+        if name not in self._lines:
             with self._file.locked() as write:
                 write([to_json({"id": name, **series})])
 
