@@ -38,6 +38,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from fedsub.benchmark.analysis.sequential import ALPHA, LOOKS, half_width, p_value
+from fedsub.benchmark.records.record import DECIMALS
 from fedsub.benchmark.spec.protocol import AT_CLIENTS, AT_ROUND
 
 MATCHES, DIFFERS = "matches", "differs"
@@ -237,7 +238,8 @@ def judge_gain(
     """Compare the gains of our seeds with a printed gain, in points."""
     if not values:
         return Verdict(NOT_MEASURED)
-    count, mean, spread = len(values), statistics.fmean(values), _spread(values)
+    # A gain of nothing has no sign.
+    count, mean, spread = len(values), round(statistics.fmean(values), DECIMALS) + 0.0, _spread(values)
     bare = Verdict(OPEN, (mean, printed), mean - printed, count=count)
     if reason := _unsound(values, may_repeat):
         return replace(bare, reason=reason)

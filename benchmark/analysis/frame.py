@@ -9,7 +9,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from fedsub.benchmark.analysis.metrics import with_spread
-from fedsub.benchmark.records.record import FAILED, OK, VALIDATION, Record
+from fedsub.benchmark.records.record import APART, FAILED, OK, VALIDATION, Record
 from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec.cell import FIELDS, OUTSIDE_KEY
 from fedsub.benchmark.spec.protocol import bare, table_name
@@ -28,8 +28,7 @@ OPTIONS = "options."
 """Prefix of columns of options."""
 _LEFT_OUT = (
     *OUTSIDE_KEY,
-    "curve",
-    "by_round",
+    *APART,
     "traceback",
     "extras",
     "partition_statistics",
@@ -124,7 +123,7 @@ class Results:
         rows = []
         for record in self.successes:
             names = record.extras.get("client_names", ())
-            for client, score in enumerate(record.extras.get("test_by_client", ())):
+            for client, score in enumerate(record.result.by_client.get("test", ())):
                 named = {"client": client, **({"name": names[client]} if names else {}), "test": score}
                 rows.append({**_place(record), **named})
         return pandas.DataFrame(rows)

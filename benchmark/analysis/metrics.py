@@ -76,7 +76,7 @@ def value_of(record: Record, metric: str) -> float | None:
     name, at, span = metric.partition(AT_CLIENTS)
     if at:
         first, last = (int(part) for part in span.split("-", 1))
-        scores = record.extras.get("test_by_client", []) if name == _kept(record) else []
+        scores = record.result.by_client.get("test", []) if name == _kept(record) else []
         chosen = [score for score in scores[first : last + 1] if score is not None]
         return statistics.fmean(chosen) if chosen else None
     name, at, number = metric.partition(AT_ROUND)

@@ -24,7 +24,7 @@ from fedsub.benchmark.analysis.metrics import (
     was_fedavg,
 )
 from fedsub.benchmark.analysis.published import Figure, is_other_scheme, published_figure
-from fedsub.benchmark.records.record import OK, Record
+from fedsub.benchmark.records.record import DECIMALS, OK, Record
 from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec.cell import FIELDS, Cell
 from fedsub.benchmark.spec.plan import outdated_parts
@@ -209,7 +209,7 @@ def metrics_of(protocol: Protocol, rows: Iterable[Row]) -> list[str]:
 def best_of(rows: Iterable[Row], metric: str) -> Row | None:
     """The winner among those that compete, if the metric is a contest."""
     rivals = [row for row in rows if row.is_rival and metric in row.scores and more_is_better(metric)]
-    return max(rivals, key=lambda row: row.scores[metric].mean, default=None)
+    return max(rivals, key=lambda row: round(row.scores[metric].mean, DECIMALS), default=None)
 
 
 def _scores(protocol: Protocol, row: Row, others: Iterable[Row]) -> dict[str, Score]:

@@ -19,7 +19,7 @@ from fedsub.benchmark.execution.artifacts import Saving
 from fedsub.benchmark.execution.callbacks.base import Callback, Round, Stop
 from fedsub.benchmark.execution.checkpoints import Checkpoints
 from fedsub.benchmark.machine import ROOT, SOURCES, commit, environment, peak_memory_mb, reset_peak_memory
-from fedsub.benchmark.records.record import Failure, Record, Result, rounded
+from fedsub.benchmark.records.record import Failure, Record, Result
 from fedsub.benchmark.spec.cell import NODE_CLASSIFICATION, Cell
 from fedsub.benchmark.spec.custom import check_unchanged, user_objects_of
 from fedsub.datasets.catalogue import REGISTRY
@@ -158,7 +158,7 @@ def record_of(
     extras: Mapping[str, Any],
 ) -> Record:
     """The record of a run; `setup` are the seconds before its own, `share` is the core's share it had."""
-    scores = [round(100 * score, 4) for score in outcome.test_by_client]
+    scores: list[float | None] = [round(100 * score, 4) for score in outcome.test_by_client]
     reported = dict(outcome.extras)
     by_round = reported.pop("by_round", {})
     result = Result(
@@ -175,7 +175,8 @@ def record_of(
         partition_statistics=dict(statistics),
         curve={name: _curve(name, values) for name, values in {**outcome.curve, **outcome.spent}.items()},
         by_round=by_round,
-        extras={**reported, "test_by_client": scores, **extras},
+        by_client={"test": scores},
+        extras={**reported, **extras},
     )
     return Record(cell, result, environment(cell.kernel, cell.device), commit())
 
@@ -320,9 +321,9 @@ def _over_clients(outcome: Outcome) -> dict[str, float]:
 
 
 def _curve(name: str, values: Sequence[float]) -> list[float | None]:
-    """Scores in percent; as many digits as a record keeps."""
+    """Scores in percent, to four decimals; costs besides to three significant digits."""
     if name == "round":
         return list(values)
     if name in ("bytes", "seconds"):
-        return [float(f"{value:.4g}") for value in values]
-    return [rounded(value * 100 if name in ("validation", "test") else value) for value in values]
+        values = [float(f"{value:.3g}") for value in values]
+    return [round(value * 100 if name in ("validation", "test") else value, 4) for value in values]

@@ -4,7 +4,8 @@
     curves/GRAPH.parquet    one row a curve, the same in columns: `pandas.read_parquet` reads it
 
 The id is the start of the SHA-256 of the content. What a method reports of every round has columns
-`by_round.NAME`. A column of 32-bit numbers stands for their shortest decimals, which are what was measured.
+`by_round.NAME`, the clients' scores `by_client.test`. In Parquet a column of whole numbers other than `round`
+is in ten-thousandths: `pandas.read_parquet(path).test / 10_000` are scores in percent.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from fedsub.datasets.errors import UserError
 from fedsub.datasets.files import write_atomically
 
 ID_LENGTH = 12
-BY_ROUND = "by_round."
-_NOISY = ("test", "validation", "seconds", "bytes")
-"""Columns of which bytes of equal weight compress better together."""
+CURVE, ROUND = "curve", "round"
+SCALE = 10_000.0
+"""In how many parts of one a packed column counts."""
 LEVEL = 19
 """Of zstd: files are written once for a piece of work and kept in git."""
 
@@ -69,7 +70,7 @@ class Curves:
         self._state: tuple[int, ...] = ()
 
     def get(self, name: str) -> Series:
-        """A curve by its id, and what was reported of every round under `by_round.NAME`.
+        """A curve by its id, and what else lies apart under the names of columns.
 
         Raises UserError if it cannot be read, or is not there.
         """
@@ -82,7 +83,7 @@ class Curves:
             series = checked(f"curve {name}", {key: found[key] for key in found if key != "id"}, SERIES)
         else:
             raise UserError(f"there is no curve {name} in {self._path.parent}")
-        check_curve(curve_of(series))
+        check_curve(part_of(series, CURVE))
         return series
 
     def refresh(self) -> None:
@@ -94,9 +95,9 @@ class Curves:
             self._packed, self._state = _Packed(self._path if state else None), state
 
     def add(self, name: str, series: Series) -> None:
-        """Append a curve and sync it to disk, unless it is there."""
-        self.refresh()
-        if name not in self._lines and name not in self._packed:
+        """Append a curve and sync it to disk, unless a line holds it; packed ones are not looked at."""
+        self._file.refresh()
+        if name not in self._lines:
             with self._file.locked() as write:
                 write([to_json({"id": name, **series})])
 
@@ -144,13 +145,20 @@ class _Packed:
     def __getitem__(self, name: str) -> Series:
         row = self._rows[name]
         found = {column: values[row].values for column, values in self._columns.items()}
-        return {
-            column: _decimals(values).to_pylist() for column, values in found.items() if values is not None
-        }
+        return {column: _numbers(column, values) for column, values in found.items() if values is not None}
 
     def names(self) -> set[str]:
         """The ids of all curves."""
         return {*self._rows}
+
+
+def _numbers(name: str, values: Any) -> list[float | None]:
+    """A list of a packed column."""
+    from pyarrow import compute, types
+
+    if name == ROUND or not types.is_integer(values.type):
+        return values.to_pylist()
+    return compute.divide(values.cast("double"), SCALE).to_pylist()
 
 
 def _parquet(curves: Mapping[str, Series]) -> bytes:
@@ -160,7 +168,8 @@ def _parquet(curves: Mapping[str, Series]) -> bytes:
 
     columns = {"id": pyarrow.array([*curves])}
     for name in dict.fromkeys(name for series in curves.values() for name in series):
-        columns[name] = _narrow(pyarrow.array([series.get(name) for series in curves.values()]))
+        values = [series.get(name) for series in curves.values()]
+        columns[name] = pyarrow.array(values) if name == ROUND else _whole(values)
     content = io.BytesIO()
     parquet.write_table(
         pyarrow.table(columns),
@@ -168,44 +177,46 @@ def _parquet(curves: Mapping[str, Series]) -> bytes:
         compression="zstd",
         compression_level=LEVEL,
         use_dictionary=False,
-        use_byte_stream_split=[f"{name}.list.element" for name in columns if name in _NOISY],
+        # Of small numbers the upper bytes are alike, and compress best together.
+        use_byte_stream_split=[
+            f"{name}.list.element"
+            for name, column in columns.items()
+            if column.type == pyarrow.list_(pyarrow.int32())
+        ],
         write_statistics=False,
         row_group_size=1 << 20,
     )
     return content.getvalue()
 
 
-def _narrow(column: Any) -> Any:
-    """(n,) lists of 32-bit numbers in place of 64-bit ones, where their shortest decimals are the same."""
+def _whole(values: Sequence[list[float | None] | None]) -> Any:
+    """A column of lists of ten-thousandths, in 32 bits where they suffice; as it is if that is not exact."""
     import pyarrow
+    from pyarrow import compute
 
-    if column.type != pyarrow.list_(pyarrow.float64()):
+    column = pyarrow.array(values, pyarrow.list_(pyarrow.float64()))
+    whole = compute.round(compute.multiply(column.values, SCALE))
+    largest = compute.max(compute.abs(whole)).as_py() or 0.0
+    if largest >= 2**53 or not compute.divide(whole, SCALE).equals(column.values):
         return column
-    narrow = column.cast(pyarrow.list_(pyarrow.float32()))
-    return narrow if _decimals(narrow.values).equals(column.values) else column
+    kind = pyarrow.int32() if largest < 2**31 else pyarrow.int64()
+    return pyarrow.ListArray.from_arrays(column.offsets, whole.cast(kind), mask=column.is_null())
 
 
-def _decimals(values: Any) -> Any:
-    """The shortest decimals of 32-bit numbers as 64-bit ones; other values as they are."""
-    import pyarrow
-
-    if values.type != pyarrow.float32():
-        return values
-    return values.cast(pyarrow.string()).cast(pyarrow.float64())
-
-
-def series_of(curve: Series, by_round: Series) -> Series:
-    """Both under the names of columns."""
-    return {**curve, **{f"{BY_ROUND}{name}": values for name, values in by_round.items()}}
-
-
-def curve_of(series: Series) -> Series:
-    """The inverse of `series_of`: of every evaluation."""
-    return {name: values for name, values in series.items() if not name.startswith(BY_ROUND)}
-
-
-def by_round_of(series: Series) -> Series:
-    """The inverse of `series_of`: of every round."""
+def series_of(**parts: Series) -> Series:
+    """The fields of a result that lie apart, under the names of columns."""
     return {
-        name.removeprefix(BY_ROUND): values for name, values in series.items() if name.startswith(BY_ROUND)
+        name if part == CURVE else f"{part}.{name}": values
+        for part, series in parts.items()
+        for name, values in series.items()
     }
+
+
+def part_of(series: Series, part: str) -> Series:
+    """One field of `series_of`."""
+    found = {}
+    for column, values in series.items():
+        at, dot, name = column.partition(".")
+        if part == (at if dot else CURVE):
+            found[name if dot else column] = values
+    return found

@@ -89,10 +89,11 @@ class JsonLines:
             self._read_to = self._complete = 0
             self.unreadable = []
         # The tail may be torn, or a line that another process is just writing.
-        lines, end, tail = _read(descriptor, self._read_to, size).rpartition(b"\n")
-        self._read_to += len(lines) + len(end)
-        self._before = (self._before + lines + end)[-_REMEMBERED:]
-        complete = lines.split(b"\n") if end else []
+        content = _read(descriptor, self._read_to, size)
+        *complete, tail = content.split(b"\n")
+        self._read_to += len(content) - len(tail)
+        content = content[-_REMEMBERED - len(tail) : len(content) - len(tail)]
+        self._before = (self._before + content)[-_REMEMBERED:]
         for number, line in enumerate(complete, self._complete + 1):
             self.line = number
             if line.strip() and not self._take(line):

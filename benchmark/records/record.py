@@ -18,6 +18,10 @@ from fedsub.datasets.options import OptionValue
 Series = Mapping[str, list[float | None]]
 """Name → one value an evaluation or a round."""
 
+DIGITS = 10
+"""Significant digits of a stored figure: a score in percent to 1e-8, seconds to a microsecond at least."""
+DECIMALS = 7
+"""Decimals of a mean of stored scores; what lies below is rounding."""
 OK, FAILED, STOPPED = "ok", "failed", "stopped"
 VALIDATION = "validation"
 """The score by which rounds and hyper-parameters are chosen; a metric of records that keep no curve."""
@@ -50,6 +54,8 @@ class Result:
     """Per evaluation: round, validation and test in percent, loss, and the bytes and seconds until then."""
     by_round: Series = field(default_factory=dict)
     """What a method reports of every round, from 1."""
+    by_client: Series = field(default_factory=dict)
+    """test: score of every client in percent in the selected round, None without test nodes."""
     extras: dict[str, Any] = field(default_factory=dict)
     """What a method reports besides."""
 
@@ -157,14 +163,16 @@ class Record:
     def to_dict(self) -> dict[str, Any]:
         """Flat and JSON-ready: key, status, the cell's settings, the result or the failure, the machine.
 
-        `options` holds all options of the method; `chosen` names those that the cell sets.
+        `options` holds all options of the method; `chosen` names those that the cell sets. What came out has
+        DIGITS significant digits.
         """
-        values = {"key": self.key, "status": self.status, **self.cell.to_dict()}
-        values |= {"options": self.options, "chosen": [name for name, _ in self.cell.options]}
-        values |= {item.name: getattr(self.outcome, item.name) for item in fields(self.outcome)}
+        values = {"key": self.key, "status": self.status, **self.cell.to_dict(), "options": self.options}
+        values |= {"chosen": [name for name, _ in self.cell.options]}
+        values |= {"environment": self.environment, "commit": self.commit}
+        outcome = {item.name: getattr(self.outcome, item.name) for item in fields(self.outcome)}
         for derived in ("default_options", "stopped"):
-            values.pop(derived, None)
-        ready: dict[str, Any] = json_ready({**values, "environment": self.environment, "commit": self.commit})
+            outcome.pop(derived, None)
+        ready: dict[str, Any] = {**json_ready(values), **json_ready(outcome, DIGITS)}
         return ready
 
     def to_json(self) -> str:
@@ -188,7 +196,7 @@ class Record:
     def of(cls, cell: Cell, values: Mapping[str, Any], **series: Series) -> Record:
         """The record of a cell by stored values, as `to_dict` gives them; what they lack is at its default.
 
-        `series` are `curve` and `by_round` where they lie elsewhere. Raises UserError for what is no record
+        `series` are the fields of APART where they lie elsewhere. Raises UserError for what is no record
         of the cell.
         """
         if values.get("key") != cell.key:
@@ -210,17 +218,18 @@ class Record:
 
 
 SERIES = dict[str, list[float | None]]
+APART = ("curve", "by_round", "by_client")
+"""Fields of a result that are stored apart from the record."""
 _TYPES = {
     **typing.get_type_hints(Result),
-    "curve": SERIES,
-    "by_round": SERIES,
+    **dict.fromkeys(APART, SERIES),
     "options": dict[str, OptionValue],
     "status": str,
     "environment": dict[str, Any],
     "commit": str,
 }
 del _TYPES["default_options"]
-_EXTRAS = {"test_by_client": list[float | None], "client_names": list[str], "not_saved": dict[str, str]}
+_EXTRAS = {"client_names": list[str], "not_saved": dict[str, str]}
 """What a method reports under names that have a meaning."""
 
 
@@ -237,19 +246,15 @@ def to_json(values: Mapping[str, Any]) -> str:
     return json.dumps(values, separators=(",", ":"), allow_nan=False)
 
 
-def rounded(value: float) -> float:
-    """A curve's value to four decimals, below 0.01 to four significant digits."""
-    return round(value, 4) if abs(value) >= 0.01 or not math.isfinite(value) else float(f"{value:.4g}")
-
-
-def json_ready(value: Any) -> Any:
-    """`value` as plain JSON types: arrays as lists, numbers that are not finite as None."""
+def json_ready(value: Any, digits: int = 17) -> Any:
+    """`value` as plain JSON types: arrays as lists, numbers that are not finite as None, other numbers to so
+    many significant digits; 17 change nothing."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        return float(f"{value:.{digits}g}") if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key: json_ready(item) for key, item in value.items()}
+        return {key: json_ready(item, digits) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [json_ready(item) for item in value]
+        return [json_ready(item, digits) for item in value]
     return value

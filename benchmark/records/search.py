@@ -13,7 +13,7 @@ from functools import cached_property
 from statistics import fmean
 
 from fedsub.benchmark.records.folder import Records
-from fedsub.benchmark.records.record import VALIDATION, Failure, Record, Result, rounded
+from fedsub.benchmark.records.record import VALIDATION, Failure, Record, Result
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.request import Request
 from fedsub.benchmark.spec.space import TRIALS, trial_cells
@@ -41,7 +41,7 @@ def kept(record: Record) -> Record:
     named = (record.cell.schedule.selection_metric or "accuracy", "roc_auc")
     name = next((each for each in named if each in result.metrics), "")
     found = {name: record.score, VALIDATION: record.validation}
-    scores = {name: None if score is None else rounded(score) for name, score in found.items() if name}
+    scores = {name: None if score is None else round(score, 4) for name, score in found.items() if name}
     few = Result(
         metrics=scores,
         seconds={part: float(f"{seconds:.4g}") for part, seconds in result.seconds.items()},

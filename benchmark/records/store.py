@@ -1,13 +1,13 @@
 """Records on disk: one append-only file of JSON lines for each graph, `runs/GRAPH.jsonl`.
 
-    {"id": ID, "dataset": …, "method": …, …}
-    {"id": ID, "metrics": ["accuracy", …], "seconds": ["setup", …], "bytes": ["up", …]}
-    {"key": KEY, "status": "ok", "cell": ID, "machine": ID, "draw": ID, "names": ID, "curve": ID,
+    {"id": ID, "metrics": ["accuracy", …], "seconds": ["setup", …], "bytes": ["up", …], …}
+    {"id": ID, "dataset": …, "method": …, "names": ID, …}
+    {"key": KEY, "status": "ok", "cell": ID, "machine": ID, "draw": ID, "curve": ID,
      "metrics": [79.79, …], "seconds": [0.03, …], "bytes": [0.0, …], …}
 
-What many records share stands once in a line with an id, before the first record that names it: the settings
-(`cell`), the machine with its versions and the commit (`machine`), the statistics of the clients (`draw`),
-the names of the figures (`names`). Values at their defaults are left out. Curves lie apart
+What many records share stands once in a line with an id, before the first record that names it: the names of
+the figures (`names`), the settings (`cell`), the machine with its versions and the commit (`machine`), the
+statistics of the clients (`draw`). Values at their defaults are left out. Curves lie apart
 (`records.curves`).
 """
 
@@ -16,34 +16,27 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import MISSING, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedsub.benchmark.records.curves import (
-    Curves,
-    Lazy,
-    by_round_of,
-    content_id,
-    curve_of,
-    series_of,
-)
+from fedsub.benchmark.records.curves import Curves, Lazy, content_id, part_of, series_of
 from fedsub.benchmark.records.jsonl import JsonLines
-from fedsub.benchmark.records.record import OK, Record, Result, Series, cell_of, to_json
+from fedsub.benchmark.records.record import APART, OK, Record, Result, Series, cell_of, to_json
 from fedsub.benchmark.spec.cell import FIELDS, Cell
 from fedsub.benchmark.spec.schema import checked, parse_line
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.files import explained
 
 SHARED = {
-    "cell": (*(name for name in FIELDS if name != "seed"), "chosen", "privacy", "note"),
+    "cell": (*(name for name in FIELDS if name != "seed"), "chosen", "privacy", "note", "names"),
     "machine": ("environment", "commit"),
     "draw": ("partition_statistics",),
 }
 """Reference in a record → the fields that stand in the line with that id."""
-NAMED = ("metrics", "seconds", "bytes")
+NAMED = ("metrics", "seconds", "bytes", "partition_statistics")
 """Fields of which a record holds the values, and the line of its `names` the names in the same order."""
 _DEFAULTS = {
     **{name: item.default for name, item in FIELDS.items()},
@@ -74,7 +67,7 @@ def graph_of(cell: Cell) -> str:
     return name[:80] or "graph"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class _Line:
     """A line that holds a record, which is made when it is first asked for."""
 
@@ -82,7 +75,7 @@ class _Line:
     number: int
     """Of the line in its file, from 1."""
     ok: bool
-    cell: str
+    cell: bytes
     """Id of its settings."""
     record: Record | None = None
     is_spoilt: bool = False
@@ -103,7 +96,7 @@ class Store:
         self._seeds: dict[str, set[int]] = {}
         self._shared: dict[str, bytes] = {}
         self._read: dict[str, dict[str, Any]] = {}
-        self._cells: dict[str, Cell] = {}
+        self._cells: dict[bytes, Cell] = {}
         self._lost: dict[str, None] = {}
         self._file = JsonLines(self.path, self._take, self._forget)
         self.refresh()
@@ -161,12 +154,16 @@ class Store:
 
     def seeds(self, group: str) -> set[int]:
         """The seeds of which there are records of a group (`Cell.group`)."""
+        if not self._seeds:
+            for key in self._lines:
+                found, _, seed = key.partition("-")
+                self._seeds.setdefault(found, set()).add(int(seed))
         return self._seeds.get(group, set())
 
     def run_for(self, table: str) -> Iterator[Cell]:
         """What was run for a table: a cell of each group."""
         name = to_json({"protocol": table})[1:-1].encode()
-        ids = {found for found, line in self._shared.items() if name in line}
+        ids = {found.encode() for found, line in self._shared.items() if name in line}
         first = (
             {line.cell: (key, line) for key, lines in self._lines.items() for line in lines} if ids else {}
         )
@@ -219,17 +216,15 @@ class Store:
 
     def _take(self, content: bytes) -> bool:
         if (found := _HEAD.match(content)) is not None:
-            key, status, cell = (part.decode() for part in found.groups())
-            line = _Line(content, self._file.line, status == OK, cell)
-            self._lines.setdefault(key, []).append(line)
-            group, _, seed = key.partition("-")
-            self._seeds.setdefault(group, set()).add(int(seed))
-        elif (found := _ID.match(content)) is not None and parse_line(content) is not None:
+            line = _Line(content, self._file.line, found[2] == b"ok", found[3])
+            self._lines.setdefault(found[1].decode(), []).append(line)
+            self._seeds.clear()
+        elif (found := _ID.match(content)) is not None and content.endswith(b"}"):
             # Of one that was damaged the later counts.
             name = found[1].decode()
             self._shared[name] = content
             self._read.pop(name, None)
-            self._cells.pop(name, None)
+            self._cells.pop(found[1], None)
         else:
             return False
         return True
@@ -259,20 +254,21 @@ class Store:
         if "curve" not in values:
             return Record.of(cell, values)
         name = checked("curve", values.pop("curve"), str)
-        curve, by_round = (Lazy(partial(self._series, name, read)) for read in (curve_of, by_round_of))
-        return Record.of(cell, values, curve=curve, by_round=by_round)
+        series = Lazy(partial(self._series, name))
+        apart = {part: Lazy(partial(part_of, series, part)) for part in APART}
+        return Record.of(cell, values, **apart)
 
     def _part(self, name: str) -> dict[str, Any]:
         if name not in self._read:
             self._read[name] = parse_line(self._shared[name]) or {}
-            del self._read[name]["id"]
+            self._read[name].pop("id", None)
         return self._read[name]
 
-    def _series(self, name: str, read: Callable[[Series], Series]) -> Series:
+    def _series(self, name: str) -> Series:
         # A record counts without its curve.
         try:
             with explained_to_user("read", self.path):
-                return read(self.curves.get(name))
+                return self.curves.get(name)
         except UserError as error:
             self._lost[str(error)] = None
             return {}
@@ -289,18 +285,18 @@ def _parts(record: Record) -> tuple[dict[str, Any], dict[str, dict[str, Any]], S
     Raises UserError if they could not be read again.
     """
     values = record.reread().to_dict()
-    series = series_of(values.pop("curve", {}), values.pop("by_round", {}))
+    series = series_of(**{part: values.pop(part, {}) for part in APART})
     values = {name: each for name, each in values.items() if each != _DEFAULTS.get(name, MISSING)}
     head = {"key": values.pop("key"), "status": values.pop("status")}
     shared = {}
+    if figures := {name: [*values[name]] for name in NAMED if name in values}:
+        values["names"] = content_id(figures)
+        shared[values["names"]] = figures
+        values |= {name: [*values[name].values()] for name in figures}
     for reference, names in SHARED.items():
         if part := {name: values.pop(name) for name in names if name in values}:
             head[reference] = content_id(part)
             shared[head[reference]] = part
-    if figures := {name: [*values[name]] for name in NAMED if name in values}:
-        head["names"] = content_id(figures)
-        shared[head["names"]] = figures
-        values |= {name: [*values[name].values()] for name in figures}
     if series:
         head["curve"] = content_id(series)
     del values["seed"]

@@ -21,6 +21,19 @@ def write_page(path: Path, content: bytes) -> None:
 
 
 def write_list(path: Path, items: Iterable[Mapping[str, Any]]) -> None:
-    """Write a list as JSON, an item a line. Raises as `write_page`."""
-    listed = ",\n".join(json.dumps(item, ensure_ascii=False, separators=(",", ":")) for item in items)
-    write_page(path, f"[\n{listed}\n]\n".encode())
+    """Write a list as JSON, an item a line, without empty values. Raises as `write_page`."""
+    lines = (json.dumps(_filled(item), ensure_ascii=False, separators=(",", ":")) for item in items)
+    write_page(path, "[\n{}\n]\n".format(",\n".join(lines)).encode())
+
+
+def _filled(value: Any) -> Any:
+    """The value without null, false, empty texts and lists in it; a zero has no sign."""
+    if isinstance(value, Mapping):
+        return {
+            name: _filled(each)
+            for name, each in value.items()
+            if each is not None and each is not False and each not in ("", [])
+        }
+    if isinstance(value, list):
+        return [_filled(each) for each in value]
+    return value + 0.0 if isinstance(value, float) else value

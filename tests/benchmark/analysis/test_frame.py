@@ -81,7 +81,7 @@ def test_hyper_parameters_are_chosen_by_the_validation_score_of_the_selected_rou
 
 def test_scores_by_client_are_rows_of_their_own() -> None:
     record = make_record(make_cell(), 50.0)
-    result = replace(record.result, extras={"test_by_client": [40.0, None, 60.0]})
+    result = replace(record.result, by_client={"test": [40.0, None, 60.0]})
     found = results(replace(record, outcome=result), *scores(70.0)).by_client()
     assert found["client"].tolist() == [0, 1, 2]
     assert found["test"].fillna(-1).tolist() == [40.0, -1.0, 60.0]

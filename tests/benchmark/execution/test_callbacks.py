@@ -134,7 +134,7 @@ def test_a_file_that_cannot_be_written_costs_no_record(tmp_path: Path) -> None:
 
 def test_per_client_scores_and_macro_f1_are_in_every_record() -> None:
     record = attempt(CELL)
-    scores = [score for score in record.extras["test_by_client"] if score is not None]
+    scores = [score for score in record.result.by_client["test"] if score is not None]
     found = record.metrics
     names = ("worst_client", "client_q1", "client_median", "client_q3")
     wanted = np.quantile(scores, (0, 0.25, 0.5, 0.75))

@@ -11,6 +11,7 @@ from pyarrow.parquet import read_schema
 from fedsub.benchmark.cli.commands import main
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.runner import failed, run
+from fedsub.benchmark.records.curves import SCALE
 from fedsub.benchmark.records.folder import Records, distinct
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.records.store import graph_of
@@ -196,16 +197,19 @@ def test_packed_curves_are_read_back_and_added_to(tmp_path: Path) -> None:
 
 
 def test_packed_numbers_are_those_that_were_measured(tmp_path: Path) -> None:
-    short = [81.8652, None, 0.001234, 99.9999, 1.2e8]
-    series = {"round": [1, 2, 3, 4, 5], "test": short, "loss": [0.1 + 0.2, 1 / 3, 5e-324, 1e200, 0.0]}
-    made = make_record(make_cell(), curve=series)
+    scores = [81.8652, None, 0.0012, 99.9999, -0.5]
+    odd = [0.1 + 0.2, 1 / 3, 5e-324, 1e200, 0.0]
+    series = {"round": [1, 2, 3, 4, 5], "test": scores, "bytes": [0.0, 1.2e8, 2e11, 3e11, None], "loss": odd}
+    made = make_record(make_cell(), curve=series, by_client={"test": [40.0, None]})
     Records(tmp_path).append(made)
     Records(tmp_path).pack()
     (found,) = Records(tmp_path).every()
-    assert dict(found.curve) == series
+    assert found == made.reread()
+    frame = pandas.read_parquet(tmp_path / "curves" / "cora.parquet")
+    assert frame["test"][0][0] / SCALE == 81.8652
     schema = read_schema(tmp_path / "curves" / "cora.parquet")
-    types = [str(schema.field(name).type.value_type) for name in ("round", "test", "loss")]
-    assert types == ["int64", "float", "double"]
+    types = [str(schema.field(name).type.value_type) for name in ("round", "test", "bytes", "loss")]
+    assert types == ["int64", "int32", "int64", "double"]
 
 
 def test_a_record_counts_without_its_curve(tmp_path: Path) -> None:

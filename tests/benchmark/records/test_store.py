@@ -230,7 +230,7 @@ def lines_with(values: dict[str, Any]) -> str:
     return "\n".join([*lines, json.dumps({**head, **values}, separators=(",", ":"))]) + "\n"
 
 
-EXTRAS = {"test_by_client": [50.0, None], "epsilon": 0.5, "added_nodes": 3}
+EXTRAS = {"client_names": ["north", "south"], "epsilon": 0.5, "added_nodes": 3}
 
 
 @settings(relaxed, max_examples=200)
@@ -302,8 +302,9 @@ def test_whatever_line_is_damaged_what_is_run_again_is_read(
         {"learning_rate": math.inf},
         {"options": {"mu": [1]}, "chosen": ["mu"]},
         {"partition_statistics": {"nodes_held": {}}},
-        {"extras": {"test_by_client": 3}},
-        {"extras": {"test_by_client": ["high"]}},
+        {"by_client": {"test": 3}},
+        {"by_client": {"test": ["high"]}},
+        {"extras": {"client_names": [3]}},
         {"by_round": {"sparsity": 3}},
         {"environment": None},
         {"label": "\ud800"},
@@ -347,7 +348,7 @@ def test_what_records_share_stands_once_in_a_file(tmp_path: Path) -> None:
     second.append(record(3))
     lines = [json.loads(line) for line in first.path.read_text().splitlines()]
     assert ["id" in line for line in lines] == [True, True, True, False, False, True, False, False]
-    shared = [lines[3][name] for name in ("cell", "machine", "names")]
+    shared = [lines[1]["names"], lines[3]["cell"], lines[3]["machine"]]
     assert shared == [line["id"] for line in lines[:3]]
     again = Store(tmp_path, "cora").get(other.key)
     assert again == other
@@ -356,9 +357,10 @@ def test_what_records_share_stands_once_in_a_file(tmp_path: Path) -> None:
 def test_a_line_holds_what_differs_from_the_defaults(tmp_path: Path) -> None:
     store = Store(tmp_path, "cora")
     store.append(make_record(make_cell(rounds=7), seconds={}, bytes={}, curve={}))
-    settings, _, names, own = [json.loads(line) for line in store.path.read_text().splitlines()]
-    assert settings.keys() == {"id", "protocol", "dataset", "partition", "clients", "method", "rounds"}
-    assert own.keys() == {"key", "status", "cell", "machine", "names", "metrics"}
+    names, settings, _, own = [json.loads(line) for line in store.path.read_text().splitlines()]
+    given = {"protocol", "dataset", "partition", "clients", "method", "rounds"}
+    assert settings.keys() == {"id", "names", *given}
+    assert own.keys() == {"key", "status", "cell", "machine", "metrics"}
     assert dict(zip(names["metrics"], own["metrics"], strict=True)) == {"accuracy": 50.0}
 
 

@@ -199,14 +199,14 @@ def test_changes_between_partitions_and_scores_of_some_clients() -> None:
         make_record(current_cell(seed=seed, label="fedavg", partition="random"), 45.0 + 3 * seed)
         for seed in range(2)
     ]
-    extras = {"test_by_client": [10.0, 20.0, None, 90.0]}
+    by_client = {"test": [10.0, 20.0, None, 90.0]}
     here = [
         replace(
             record,
             outcome=replace(
                 record.result,
                 metrics={**record.metrics, "minority_accuracy": 5.0},
-                extras=extras,
+                by_client=by_client,
                 partition_statistics={"label_distance": 1.5},
             ),
         )
