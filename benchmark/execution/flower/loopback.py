@@ -71,7 +71,7 @@ def _start(app: Path, folder: Path, clients: int, environment: Mapping[str, str]
         own = folder / f"client-{client}"
         own.mkdir()
         data = shutil.move(app / "clients" / f"client-{client}.npz", own)
-        config = f'partition-id={client} num-partitions={clients} data="{data}"'
+        config = f'partition-id={client} num-partitions={clients} data="{data}" repeatable=true'
         command = ["flower-supernode", "--insecure", "--superlink", address, "--port", str(free_port())]
         stack.enter_context(started([*command, "--node-config", config], environment, own / "supernode.log"))
 
