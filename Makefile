@@ -41,7 +41,7 @@ bench: $(VENV)/.ready
 	$(RUN) -m benchmark --results .cache/bench $(ARGS)
 
 test: $(VENV)/.ready
-	$(RUN) -m pytest --numprocesses 2 $(ARGS)
+	$(RUN) -m pytest --numprocesses 2 --dist worksteal $(ARGS)
 
 lint: $(VENV)/.ready
 	$(VENV)/bin/ruff check .

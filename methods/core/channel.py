@@ -68,18 +68,28 @@ class Channel:
         Raises UserError for a message that would have to be private and is not.
         """
         who = self.sending if who is None else who
-        plain: Message = message
-        encoded: Message = {}
-        if self.uplink is not None and known:
-            models = {name: value for name, value in message.items() if name in known}
+        return self.arrive(self.leave(message, known, who), known, who)
+
+    def leave(self, message: Message, known: Message | None, who: Tensor) -> Message:
+        """The clients' half of `up`: what leaves them."""
+        plain = message
+        if self.uplink is None or not known or not any(name in known for name in message):
+            encoded: Message = {}
+        else:
+            self.refuse(not known.keys() <= message.keys())
+            encoded, size = self.uplink.send(message, known, who)
+            self.bytes_up += size
             plain = {name: value for name, value in message.items() if name not in known}
-            if models:
-                encoded, size = self.uplink.send(models, known, who)
-                self.encoded_rounds += 1
-                self.bytes_up += size
         self.refuse(self.private and bool(plain))
         self.bytes_up += self._size(plain, who, FLOAT + INDEX)
-        arrived = {**message, **encoded}
+        return {**plain, **encoded}
+
+    def arrive(self, left: Message, known: Message | None, who: Tensor) -> Message:
+        """The server's half of `up`: what it reads of what left the clients."""
+        arrived = left
+        if self.uplink is not None and known:
+            arrived = self.uplink.read(left, known)
+            self.encoded_rounds += any(name in known for name in arrived)
         if self.everyone:
             return arrived
         return {

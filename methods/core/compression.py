@@ -12,10 +12,15 @@ All of a client's shared parameters are one vector u of P values, with one scale
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
+from fedsub.methods.core.draws import Draws
 from fedsub.methods.core.sizes import FLOAT, INDEX
+
+VALUES, SCALE, PLACES = "update.values", "update.scale", "update.places"
 
 
 class Compression:
@@ -28,20 +33,45 @@ class Compression:
         self.bits, self.share, self.feedback = bits, share, feedback
         self.left_out: Tensor | float = 0.0
 
-    def __call__(self, update: Tensor, present: Tensor, generator: torch.Generator) -> Tensor:
-        """The updates (K, P) as the server reads them; those of absent clients are not sent."""
+    def encode(self, update: Tensor, present: Tensor, draws: Draws) -> dict[str, Tensor]:
+        """What the clients send of updates (K, P), of which those of absent clients are not sent.
+
+        `update.values`, (K, V) float32, or int16 with `update.scale`, (K, 1); where V < P `update.places`,
+        (K, V) int32 in rising order.
+        """
         wanted = update + self.left_out
-        read = largest(wanted, self.share)
+        sent = {VALUES: wanted}
+        if self._listed(values := wanted.shape[1]):
+            places = wanted.abs().topk(count_kept(values, self.share), dim=1, sorted=False).indices
+            places = places.sort(dim=1).values
+            sent = {VALUES: wanted.gather(1, places), PLACES: places.int()}
+        elif self.share < 1:
+            sent = {VALUES: largest(wanted, self.share)}
         if self.bits:
-            read = quantised(read, self.bits, generator)
+            sent[VALUES], sent[SCALE] = quantised(sent[VALUES], self.bits, draws)
         if self.feedback:
-            self.left_out = torch.where(present.unsqueeze(1), wanted - read, self.left_out)
+            left_out = wanted - self.decode(sent, values)
+            self.left_out = torch.where(present.unsqueeze(1), left_out, self.left_out)
+        return sent
+
+    def decode(self, sent: Mapping[str, Tensor], values: int) -> Tensor:
+        """The updates as the server reads them, (K, P) with P = `values`."""
+        read = sent[VALUES]
+        if self.bits:
+            read = read * (sent[SCALE] / (2 ** (self.bits - 1) - 1))
+        if PLACES in sent:
+            read = read.new_zeros(len(read), values).scatter_(1, sent[PLACES].long(), read)
         return read
 
     def size(self, values: int) -> int:
         """Bytes of one client's message that stands for so many values."""
         kept = count_kept(values, self.share)
-        return min(self._packed(values), self._packed(kept) + INDEX * kept)
+        return self._packed(kept) + INDEX * kept if self._listed(values) else self._packed(values)
+
+    def _listed(self, values: int) -> bool:
+        """Whether the values that are sent come with their places, which is the shorter way."""
+        kept = count_kept(values, self.share)
+        return self._packed(kept) + INDEX * kept < self._packed(values)
 
     def _packed(self, values: int) -> int:
         return -(-values * self.bits // 8) + FLOAT if self.bits else FLOAT * values
@@ -61,10 +91,10 @@ def largest(update: Tensor, share: float) -> Tensor:
     return torch.zeros_like(update).scatter_(1, place, update.gather(1, place))
 
 
-def quantised(update: Tensor, bits: int, generator: torch.Generator) -> Tensor:
-    """Each row of `update` (K, P) rounded at random, up or down, to a multiple of its scale / L."""
+def quantised(update: Tensor, bits: int, draws: Draws) -> tuple[Tensor, Tensor]:
+    """Each row of `update` (K, P) in multiples of its scale / L, rounded at random; int16, and s, (K, 1)."""
     levels = 2 ** (bits - 1) - 1
     scale = update.abs().amax(dim=1, keepdim=True)
-    drawn = torch.rand(update.shape, generator=generator).to(update.device)
-    whole = (update / scale.clamp(min=torch.finfo(update.dtype).tiny) * levels + drawn).floor_()
-    return whole.clamp_(-levels, levels) * (scale / levels)
+    share = update / scale.clamp(min=torch.finfo(update.dtype).tiny)
+    whole = (share * levels + draws.uniform(update)).floor_().clamp_(-levels, levels)
+    return whole.to(torch.int16), scale

@@ -19,6 +19,7 @@ from fedsub.datasets.federation import Federation, alone
 from fedsub.datasets.graph import Dataset, make_graph
 from fedsub.methods.core.base import FederatedMethod
 from fedsub.methods.core.channel import Message
+from fedsub.methods.core.draws import Draws
 from fedsub.methods.core.participation import begin_round
 from fedsub.methods.core.setting import Setting
 from fedsub.methods.core.state import State
@@ -29,11 +30,16 @@ from fedsub.methods.core.training import remember, serve
 class ClientHalf:
     """One client: it receives, trains and sends."""
 
-    def __init__(self, method: FederatedMethod) -> None:
-        """`method` is of one client. Raises UserError where clients need each other in mid-step."""
+    def __init__(self, method: FederatedMethod, draws: Draws | None = None) -> None:
+        """`method` is of one client; `draws` are for what it sends (None: secret ones).
+
+        Raises UserError where clients need each other in mid-step.
+        """
         method.build()
         check_apart(method)
         self.method = method
+        if method.channel.uplink is not None:
+            method.channel.uplink = replace(method.channel.uplink, draws=draws or Draws(None))
         self._state = State(method=method)
 
     def save(self) -> dict[str, Any]:
@@ -59,9 +65,10 @@ class ClientHalf:
         return self.method.train_round()
 
     def send(self) -> Message:
-        """What the client sends, as it leaves the channel."""
+        """What leaves the client."""
+        method = self.method
         with torch.no_grad():
-            return self.method.channel.up(self.method.send(), self.method.received)
+            return method.channel.leave(method.send(), method.received, method.channel.sending)
 
 
 class ServerHalf:
@@ -109,7 +116,9 @@ class ServerHalf:
             name: torch.cat([(zeros if each is None else each)[name] for each in messages]) for name in first
         }
         with torch.no_grad():
-            answer = serve(method, sent)
+            arrived = method.channel.arrive(sent, method.received, method.channel.sending)
+            method.channel.refuse(not method.channel.encoded_rounds)
+            answer = serve(method, arrived)
             method.channel.down(answer)
         clients = range(len(messages))
         return [

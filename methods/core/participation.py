@@ -71,6 +71,8 @@ class Attendance:
 def begin_round(method: Any, number: int) -> None:
     """Begin a round (from 1) of a method: say who takes part in it, and who receives at its end."""
     method.round_number = number
+    if method.channel.uplink is not None:
+        method.channel.uplink.draws.begin(number)
     if number > 1 and method.channel.everyone:
         return
     attendance, device = method.attendance, method.device

@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 
 from fedsub.datasets.extras import needed
+from fedsub.methods.core.draws import Draws
 
 
 @dataclass(frozen=True)
@@ -39,14 +40,13 @@ class GaussianMechanism:
     clip: float
     """C, positive."""
 
-    def __call__(self, update: Tensor, generator: torch.Generator) -> Tensor:
+    def __call__(self, update: Tensor, draws: Draws) -> Tensor:
         """Every client's update as it is sent, (K, P); one that is not above C stays to the digit before the
         noise."""
         clipped = clip(update, self.clip)
         if self.noise == 0:
             return clipped
-        drawn = torch.randn(update.shape, generator=generator).to(update.device)
-        return clipped.add_(drawn, alpha=self.noise * self.clip)
+        return clipped.add_(draws.normal(update), alpha=self.noise * self.clip)
 
 
 def clip(update: Tensor, norm: float) -> Tensor:

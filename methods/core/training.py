@@ -143,10 +143,6 @@ def train(
         progress.done = number
         if checkpoint is not None and state is not None and number < schedule.rounds:
             checkpoint.after_round(state)
-    uplink = method.channel.uplink
-    if uplink is not None:
-        told, sent = method.info.tells_attendance, method.channel.encoded_rounds
-        method.extras |= uplink.figures(schedule, method.attendance, sent, told)
     method.finish()
     sizes = task.federation.sizes.numpy()
     history = History.of(progress.rounds, progress.evaluations, progress.losses, sizes)
@@ -297,6 +293,9 @@ def outcome_of(method: FederatedMethod, task: Task, history: History, progress: 
     channel = method.channel
     selected = int(history.rounds[history.median(chosen)])
     extras = dict(method.extras)
+    if channel.uplink is not None:
+        told = method.info.tells_attendance
+        extras |= channel.uplink.figures(schedule, method.attendance, channel.encoded_rounds, told)
     if method.by_round:
         extras |= {name: values[selected - 1] for name, values in method.by_round.items()}
         extras["by_round"] = {name: [round(value, 4) for value in v] for name, v in method.by_round.items()}

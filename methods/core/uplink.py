@@ -9,8 +9,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedsub.datasets.seeding import stream
-from fedsub.methods.core.compression import Compression
+from fedsub.methods.core.compression import PLACES, SCALE, VALUES, Compression
+from fedsub.methods.core.draws import Draws
 from fedsub.methods.core.participation import Attendance
 from fedsub.methods.core.privacy import GaussianMechanism, epsilon
 from fedsub.methods.core.schedule import Schedule
@@ -22,10 +22,10 @@ from fedsub.methods.stacked.mixing import column
 class Uplink:
     """Privacy first, then compression, which sees nothing that is not private."""
 
-    state: ClassVar[tuple[str, ...]] = ("generator", "compression")
+    state: ClassVar[tuple[str, ...]] = ("compression",)
     privacy: GaussianMechanism | None
     compression: Compression | None
-    generator: torch.Generator
+    draws: Draws
 
     @classmethod
     def of(cls, schedule: Schedule, seed: int) -> Uplink | None:
@@ -34,11 +34,10 @@ class Uplink:
             return None
         privacy = GaussianMechanism(schedule.privacy_noise, schedule.privacy_clip)
         compression = Compression(schedule.quantise, schedule.top_k, schedule.error_feedback)
-        drawn_with = int(stream(seed, "uplink").integers(2**62))
         return cls(
             privacy if schedule.protects else None,
             compression if schedule.compresses else None,
-            torch.Generator().manual_seed(drawn_with),
+            Draws(seed),
         )
 
     @property
@@ -50,26 +49,34 @@ class Uplink:
     def send(
         self, own: Mapping[str, Tensor], received: Mapping[str, Tensor], present: Tensor
     ) -> tuple[dict[str, Tensor], int]:
-        """The clients' parameters as the server has them, name → (K, …), and the bytes sent.
+        """What the clients send of their parameters, name → (K, …), and its bytes.
 
         `received` (1 or K, …) is what updates are counted from, which the server knows. Nothing comes from
         clients that are not `present`, (K,).
         """
-        update = torch.cat([(value.detach() - received[name]).flatten(1) for name, value in own.items()], 1)
+        update = torch.cat([(own[name].detach() - value).flatten(1) for name, value in received.items()], 1)
         sent = update
         if self.privacy is not None:
-            sent = self.privacy(sent, self.generator)
-        size = FLOAT * update.shape[1]
+            sent = self.privacy(sent, self.draws)
+        clients = int(present.sum())
         if self.compression is not None:
-            sent, size = self.compression(sent, present, self.generator), self.compression.size(len(sent[0]))
+            size = self.compression.size(update.shape[1])
+            return self.compression.encode(sent, present, self.draws), size * clients
         # To the digit: w_s + (w − w_s) need not be w.
         changed = (sent != update).any(dim=1)
-        parts = sent.split([value[0].numel() for value in own.values()], dim=1)
-        read = {
-            name: torch.where(column(changed, value), received[name] + part.view_as(value), value.detach())
-            for (name, value), part in zip(own.items(), parts, strict=True)
+        models = {
+            name: torch.where(column(changed, own[name]), value, own[name].detach())
+            for name, value in _moved(received, sent).items()
         }
-        return read, size * int(present.sum())
+        return models, FLOAT * update.shape[1] * clients
+
+    def read(self, sent: Mapping[str, Tensor], received: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The clients' parameters as the server has them, name → (K, …), of a message that it got."""
+        if self.compression is None or VALUES not in sent:
+            return dict(sent)
+        update = self.compression.decode(sent, sum(value[0].numel() for value in received.values()))
+        beside = {name: value for name, value in sent.items() if name not in (VALUES, SCALE, PLACES)}
+        return beside | _moved(received, update)
 
     def figures(
         self, schedule: Schedule, attendance: Attendance, rounds: int, tells_attendance: bool = False
@@ -85,3 +92,12 @@ class Uplink:
             "epsilon": epsilon(noise, rates, delta),
             "epsilon_server": epsilon(noise, [1.0] * most, delta),
         }
+
+
+def _moved(received: Mapping[str, Tensor], update: Tensor) -> dict[str, Tensor]:
+    """Parameters, name → (1 or K, …), with an update, (K, P), added."""
+    parts = update.split([value[0].numel() for value in received.values()], dim=1)
+    return {
+        name: value + part.view(-1, *value.shape[1:])
+        for (name, value), part in zip(received.items(), parts, strict=True)
+    }

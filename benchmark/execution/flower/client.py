@@ -21,6 +21,7 @@ from fedsub.datasets.archive import as_dataset, read_archive
 from fedsub.datasets.federation import Federation, alone
 from fedsub.datasets.files import written_atomically
 from fedsub.methods.core import registry
+from fedsub.methods.core.draws import Draws
 from fedsub.methods.core.halves import ClientHalf, of_client
 
 
@@ -61,7 +62,10 @@ class _Turn:
         self.message, self.asked = message, message.content["told"]
         cell = cell_of(context, folder)
         setting = of_client(setting_of(cell, held := _held(context)), held)
-        self.client = ClientHalf(registry.create(cell.method, dict(cell.options), setting))
+        # Of real clients nobody else may know the noise.
+        known = bool(context.node_config.get("repeatable"))
+        draws = Draws(cell.seed, int(context.node_config["partition-id"])) if known else None
+        self.client = ClientHalf(registry.create(cell.method, dict(cell.options), setting), draws)
         self.file = Path(str(context.node_config["data"])).with_suffix(f".{context.run_id}.state")
         self.masks: Masks = {}
         self.kept: dict[int, dict[str, Any]] = {}
@@ -87,7 +91,8 @@ class _Turn:
         with written_atomically(self.file) as stream:
             now = {"state": self.client.save(), "masks": dict(self.masks)}
             torch.save({**self.kept, int(self.asked["round"]): now}, stream)
-        wire = pack(message, frozenset(self.client.method.received))
+        method = self.client.method
+        wire = pack(message, frozenset(method.received), bits=method.schedule.quantise)
         told = {"form": wire.form, "loss": float(loss), "scores": self.evaluation, "bytes": wire.size}
         return self._reply({"sent": arrays_of(wire), "told": ConfigRecord(told)})
 

@@ -129,7 +129,3 @@ def check(cell: Cell) -> None:
         raise UserError(f"{cell.task} runs as a simulation only: its pairs are drawn over all clients")
     if cell.schedule.evaluate == "neighbour":
         raise UserError("evaluate=neighbour runs as a simulation only: it scores with others' models")
-    if cell.schedule.protects or cell.schedule.compresses:
-        raise UserError(
-            "privacy and small messages are not yet sent over Flower: leave them at their defaults"
-        )

@@ -43,10 +43,11 @@ def masks_of(message: Message) -> dict[str, Tensor]:
     return {name: mask for name, mask in found.items() if mask.shape == message[name].shape}
 
 
-def pack(message: Message, models: frozenset[str], sent: Masks | None = None) -> Wire:
+def pack(message: Message, models: frozenset[str], sent: Masks | None = None, bits: int = 0) -> Wire:
     """One client's message, name → (1, …), on its way.
 
     `models` are the names of shared parameters. `sent` are the masks of the message that this one answers.
+    `bits` are those of a whole number, which its tensor holds as int16.
     """
     message = {name: value.detach() for name, value in message.items()}
     masks = masks_of(message)
@@ -63,6 +64,11 @@ def pack(message: Message, models: frozenset[str], sent: Masks | None = None) ->
             form["rows"][name] = mask.tolist()
             value = value[mask]
         arrays[name] = value.numpy()
+        if value.dtype == torch.int16:
+            form["bits"] = {name: bits}
+            # The last `bits` of each, in two's complement and with the first bit first.
+            whole = arrays[name].astype(">i2").view(np.uint8)
+            arrays[name] = np.packbits(np.unpackbits(whole).reshape(-1, 16)[:, -bits:])
     if together:
         values = torch.cat([message[name].flatten() for name in together])
         kept = _flat(masks if sent is None else sent, {name: message[name].shape for name in together})
@@ -86,6 +92,12 @@ def unpack(wire: Wire, sent: Masks | None = None) -> dict[str, Tensor]:
         whole = torch.zeros(shapes[name])
         whole[mask] = message[name]
         message |= {name: whole, KEPT + name: mask}
+    for name, bits in form.get("bits", {}).items():
+        count = int(np.prod(shapes[name]))
+        own = np.unpackbits(wire.arrays[name], count=count * bits).reshape(count, bits)
+        # The sign fills the bits above.
+        both = np.packbits(np.hstack([np.repeat(own[:, :1], 16 - bits, axis=1), own]))
+        message[name] = torch.from_numpy(both.view(">i2").astype(np.int16)).view(shapes[name])
     if together := form["together"]:
         of = {name: shapes[name] for name in together}
         total = sum(int(np.prod(shape)) for shape in of.values())

@@ -100,7 +100,7 @@ WAYS: Mapping[str, tuple[Callable[..., Record], str]] = MappingProxyType(
         "memory error": (out_of_memory, "MemoryError"),
         "memory": (limited_memory, "Unable to allocate"),
         "killed": (killed, "killed|died|crashed"),
-        "endless": (endless, "it was stopped after 10 s"),
+        "endless": (endless, r"it was stopped after \d+ s"),
     }
 )
 """How a cell may end, and words of its failure; none if it succeeds."""
@@ -152,8 +152,7 @@ def test_no_way_to_end_stops_a_grid_on_workers(tmp_path: Path) -> None:
 
 def test_dead_and_endless_cells_stop_no_ray_grid(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="Ray is an optional extra")
-    ways = ["killed", "endless", "exit", "memory", "good"]
-    check(tmp_path, ways, "--engine", "ray", "--workers", "2", "--timeout", "10")
+    check(tmp_path, ["endless", "killed", "good"], "--engine", "ray", "--workers", "2", "--timeout", "5")
 
 
 def test_real_cells_that_fail_leave_the_others_theirs(

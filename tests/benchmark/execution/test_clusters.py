@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import submitit
 
 from fedsub.benchmark.execution.engines import RayEngine, SlurmEngine
 from fedsub.benchmark.execution.engines.slurm import read_config
@@ -174,6 +175,8 @@ def test_slurm_gives_one_record_per_cell(tmp_path: Path) -> None:
 
 def test_a_job_that_is_lost_is_tried_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_LOG", str(tmp_path / "first"))
+    # Seconds for a result to show on a shared disk after its job ended.
+    monkeypatch.setattr(submitit.Job, "_results_timeout_s", 1)
     engine = SlurmEngine(tmp_path / "jobs", cluster="local")
     records = list(engine.map(once_deadly_run, cells(2), failed))
     assert [(record.cell.seed, record.status) for record in records] == [(0, "ok"), (1, "ok")]

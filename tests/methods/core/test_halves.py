@@ -11,10 +11,9 @@ from fedsub.datasets.options import Spec
 from fedsub.datasets.partition import partition as divide
 from fedsub.datasets.registry import load
 from fedsub.datasets.splits import make_split
-from fedsub.methods.checks.halves import gone_on
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import FederatedMethod
-from fedsub.methods.core.halves import ClientHalf, ServerHalf, of_client, placeholders
+from fedsub.methods.core.halves import ServerHalf, placeholders
 from fedsub.methods.core.schedule import Schedule
 from fedsub.methods.core.setting import Setting, make_setting
 from fedsub.methods.stacked.architecture import Architecture
@@ -52,20 +51,6 @@ def server_of(name: str, setting: Setting) -> ServerHalf:
     return ServerHalf(make(name, apart), counts / counts.sum())
 
 
-def test_a_client_goes_on_from_what_it_kept(federation: Federation) -> None:
-    setting = setting_of(federation, "scaffold")
-    own = of_client(setting, federation.only(0))
-    first = ClientHalf(make("scaffold", own))
-    first.train(1, 1)
-    first.send()
-    second = gone_on(first, make("scaffold", own))
-    for each in (first, second):
-        each.train(2, 1)
-    sent, again = first.send(), second.send()
-    for name, value in sent.items():
-        assert_agree(again[name], value)
-
-
 @pytest.mark.parametrize("number", [1, 2])
 def test_an_unheard_client_weighs_nothing(federation: Federation, number: int) -> None:
     server = server_of("fedavg", setting_of(federation, "fedavg"))
@@ -92,13 +77,6 @@ def test_nobody_heard_is_refused(federation: Federation) -> None:
     server = server_of("fedavg", setting_of(federation, "fedavg"))
     with pytest.raises(UserError, match="no client answered in round 1"):
         server.answer(1, [None] * CLIENTS)
-
-
-@pytest.mark.parametrize("name", ["fedcog", "fedstruct", "fedsage+"])
-def test_clients_that_read_each_others_nodes_are_refused(federation: Federation, name: str) -> None:
-    setting = setting_of(federation, name)
-    with pytest.raises(UserError, match="runs as a simulation only, because"):
-        ClientHalf(make(name, of_client(setting, federation.only(0))))
 
 
 def test_a_client_holds_its_own_alone(federation: Federation) -> None:

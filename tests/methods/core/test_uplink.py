@@ -15,6 +15,7 @@ from fedsub.datasets.errors import UserError
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
 from fedsub.methods.core.compression import Compression, largest, quantised
+from fedsub.methods.core.draws import Draws
 from fedsub.methods.core.privacy import GaussianMechanism, clip, epsilon
 from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import end_round, serve, start_round, train
@@ -47,7 +48,7 @@ def test_clipping_bounds_whole_updates_and_leaves_short_ones_alone() -> None:
 
 
 def test_noise_has_the_stated_deviation_and_is_each_clients_own() -> None:
-    noise = GaussianMechanism(noise=1.5, clip=2.0)(torch.zeros(4, 20000), generator())
+    noise = GaussianMechanism(noise=1.5, clip=2.0)(torch.zeros(4, 20000), Draws(0))
     # standard error of a deviation over n draws: σ / √(2 n)
     assert (noise.std(dim=1) - 3.0).abs().max() < 4 * 3.0 / math.sqrt(2 * 20000)
     assert noise.mean(dim=1).abs().max() < 4 * 3.0 / math.sqrt(20000)
@@ -106,21 +107,27 @@ def test_epsilon_is_that_of_the_rounds_in_which_models_are_sent() -> None:
 def test_quantisation_is_right_in_the_mean_and_on_its_grid(bits: int) -> None:
     given, levels = updates(), 2 ** (bits - 1) - 1
     step = given.abs().amax(dim=1, keepdim=True) / levels
-    drawn = torch.stack([quantised(given, bits, generator(seed)) for seed in range(2000)])
+    drawn = torch.stack([rounded(given, bits, seed) for seed in range(2000)])
     # a value's deviation is at most half a step
     error = (drawn.mean(dim=0) - given).abs() / step
     assert error.max() < 5 * 0.5 / math.sqrt(2000)
     whole = drawn / step
     torch.testing.assert_close(whole, whole.round(), atol=1e-3, rtol=0)
     assert whole.abs().max() <= levels + 1e-3
-    assert torch.equal(quantised(torch.zeros(2, 5), bits, generator()), torch.zeros(2, 5))
+    assert torch.equal(rounded(torch.zeros(2, 5), bits), torch.zeros(2, 5))
+
+
+def rounded(update: Tensor, bits: int, seed: int = 0) -> Tensor:
+    """As it is read, (K, P)."""
+    whole, scale = quantised(update, bits, Draws(seed))
+    return whole * (scale / (2 ** (bits - 1) - 1))
 
 
 def test_what_is_rounded_up_is_never_above_the_largest_value() -> None:
     """In single precision L + U[0, 1) can be L + 1: at 16 bits for one value in a thousand."""
     levels = 2**15 - 1
-    found = quantised(torch.ones(1, 20000), 16, generator())
-    assert (found * levels).round().max() == levels
+    found, scale = quantised(torch.ones(1, 20000), 16, Draws(0))
+    assert (found.max(), scale) == (levels, 1)
 
 
 def test_the_largest_values_stay_and_all_of_them_at_one() -> None:
@@ -131,8 +138,8 @@ def test_the_largest_values_stay_and_all_of_them_at_one() -> None:
 
 
 def test_of_the_largest_values_few_bits_are_sent() -> None:
-    given = updates()
-    read = Compression(8, 0.1, False)(given, torch.ones(3, dtype=torch.bool), generator())
+    given, compression = updates(), Compression(8, 0.1, False)
+    read = compression.decode(compression.encode(given, torch.ones(3, dtype=torch.bool), Draws(0)), 50)
     kept = largest(given, 0.1)
     assert not read[kept == 0].any()
     step = given.abs().amax(dim=1, keepdim=True) / 127
@@ -142,7 +149,7 @@ def test_of_the_largest_values_few_bits_are_sent() -> None:
 def test_what_was_left_out_comes_with_the_next_message() -> None:
     compression, present = Compression(0, 0.25, True), torch.tensor([True, False])
     given = torch.tensor([[4.0, 3.0, 2.0, 1.0], [4.0, 3.0, 2.0, 1.0]])
-    sent = [compression(given, present, generator()) for _ in range(3)]
+    sent = [compression.decode(compression.encode(given, present, Draws(0)), 4) for _ in range(3)]
     # client 0: 4 goes; then 3 + 3; then 2 + 2 + 2 beside 4 + 4 (it was not sent a second time)
     assert [each[0].tolist() for each in sent] == [[4, 0, 0, 0], [0, 6, 0, 0], [8, 0, 0, 0]]
     total = torch.stack([each[0] for each in sent]).sum(dim=0)
@@ -177,18 +184,17 @@ def test_bytes_by_hand(changes: dict[str, Any], size: int) -> None:
 def sent(uplink: Uplink, update: Tensor) -> Tensor:
     """What the server reads, (K, P), of clients that all send."""
     own, received = {"w": 7 + update}, {"w": torch.full((1, update.shape[1]), 7.0)}
-    return uplink.send(own, received, torch.ones(len(update), dtype=torch.bool))[0]["w"] - 7
+    message, _ = uplink.send(own, received, torch.ones(len(update), dtype=torch.bool))
+    return uplink.read(message, received)["w"] - 7
 
 
 def test_compression_sees_nothing_that_is_not_private() -> None:
     given, half = updates(), Compression(0, 0.5, False)
-    clipped = sent(Uplink(GaussianMechanism(0.0, 0.05), half, generator()), given)
+    clipped = sent(Uplink(GaussianMechanism(0.0, 0.05), half, Draws(0)), given)
     torch.testing.assert_close(clipped, largest(clip(given, 0.05), 0.5), atol=1e-6, rtol=0)
     noise = GaussianMechanism(1.5, 2.0)
-    noised = sent(Uplink(noise, half, generator()), torch.zeros(3, 50))
-    torch.testing.assert_close(
-        noised, largest(noise(torch.zeros(3, 50), generator()), 0.5), atol=1e-6, rtol=0
-    )
+    noised = sent(Uplink(noise, half, Draws(0)), torch.zeros(3, 50))
+    torch.testing.assert_close(noised, largest(noise(torch.zeros(3, 50), Draws(0)), 0.5), atol=1e-6, rtol=0)
 
 
 def test_ten_seeds_draw_ten_noises() -> None:
@@ -200,6 +206,19 @@ def test_ten_seeds_draw_ten_noises() -> None:
         drawn.append(sent(uplink, torch.zeros(1, 5)).numpy().tobytes())
     assert len(set(drawn[:10])) == 10
     assert drawn[0] == drawn[10]
+
+
+def test_every_draw_is_new_and_a_client_draws_what_it_would_beside_the_others() -> None:
+    together, alone, secret = Draws(0), Draws(0, client=2), Draws(None)
+    drawn = []
+    for number in (1, 3):
+        for each in (together, alone):
+            each.begin(number)
+        for _ in range(2):
+            drawn.append(together.normal(torch.zeros(4, 5)))
+            assert torch.equal(alone.normal(torch.zeros(1, 5)), drawn[-1][2:3])
+    drawn += [secret.normal(torch.zeros(4, 5)) for _ in range(2)]
+    assert len({each.numpy().tobytes() for each in drawn}) == len(drawn)
 
 
 def test_all_values_equal_the_plain_run_to_the_digit() -> None:

@@ -7,6 +7,7 @@ import sys
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,8 @@ def cell_of(method: str, **schedule: Any) -> Cell:
 class Loop:
     """Flower's grid in this process; nodes of `lost` rounds do not answer, and come back as other nodes."""
 
+    repeatable = True
+
     def __init__(self, app: Path, cell: Cell, lost: Mapping[int, int] | None = None) -> None:
         """`lost`: round → the client whose message does not arrive, though it was trained and sent."""
         self.app = client_side.client_app(app / PACKAGE)
@@ -98,7 +101,7 @@ class Loop:
         context = Context(
             run_id=1,
             node_id=node,
-            node_config={"partition-id": client, "data": data},
+            node_config={"partition-id": client, "data": data, "repeatable": self.repeatable},
             state=RecordDict(),
             run_config=self.config,
         )
@@ -159,12 +162,62 @@ def test_apps_train_as_one_program(name: str, tmp_path: Path, monkeypatch: pytes
     assert "macro_f1" in found.metrics
 
 
-@pytest.mark.parametrize("name", ["scaffold", "feddc", "fedgta", "fedpub", "fedspray"])
+SENT: dict[str, dict[str, Any]] = {
+    "clip": {"privacy_clip": 0.05},
+    "noise": {"privacy_clip": 0.5, "privacy_noise": 0.1},
+    "quantise": {"quantise": 4},
+    "top_k": {"top_k": 0.3},
+    "all": {"privacy_clip": 0.5, "privacy_noise": 0.1, "quantise": 5, "top_k": 0.3, "error_feedback": True},
+}
+"""Settings of what is sent, by a name."""
+
+
+@pytest.mark.parametrize(
+    ("name", "sent"),
+    [*(("fedavg", each) for each in SENT), ("ditto", "all"), ("fedper", "all"), ("scaffold", "quantise")],
+)
+def test_private_and_small_messages_are_those_of_one_program(
+    name: str, sent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = cell_of(name, **SENT[sent])
+    found, methods, _ = federated(cell, tmp_path / "app", monkeypatch)
+    expected, whole = stacked(cell, make_clients(cell)[2])
+    for part, value in whole.parameters.items():
+        own = torch.cat([methods[client].parameters[part].detach() for client in range(CLIENTS)])
+        assert_agree(own, value.detach().expand_as(own))
+    assert found.bytes == expected.bytes
+    assert found.extras == pytest.approx(expected.extras)
+    assert found.curve["loss"] == pytest.approx(expected.curve["loss"], abs=1e-5)
+
+
+def test_a_real_clients_noise_is_known_to_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = cell_of("fedavg", **SENT["noise"])
+    monkeypatch.setattr(Loop, "repeatable", False)
+    losses = [federated(cell, tmp_path / "app", monkeypatch)[0].curve["loss"] for _ in range(2)]
+    losses.append(stacked(cell, make_clients(cell)[2])[0].curve["loss"])
+    for one, other in combinations(losses, 2):
+        assert one[0] == pytest.approx(other[0], abs=1e-5)
+        assert one[1] != pytest.approx(other[1], abs=1e-4)
+
+
+@pytest.mark.parametrize("sent", [("fedproto", "top_k"), ("scaffold", "clip")])
+def test_a_method_that_sends_something_else_is_refused(
+    sent: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, setting = sent
+    with pytest.raises(UserError, match=r"needs a method that sends .*models.* as FedAvg does"):
+        federated(cell_of(name, **SENT[setting]), tmp_path / "app", monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("name", "sent"),
+    [("fedavg", "all"), *((name, "") for name in ("scaffold", "feddc", "fedgta", "fedpub", "fedspray"))],
+)
 def test_a_client_that_is_killed_is_absent_and_comes_back(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, sent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its node dies when it has trained and is not heard, and comes back as another node with its file."""
-    cell, killed = cell_of(name, participation=1 - 1e-9), 1
+    cell, killed = cell_of(name, participation=1 - 1e-9, **SENT.get(sent, {})), 1
     found, methods, loop = federated(cell, tmp_path / "app", monkeypatch, lost={2: killed})
     assert [client for kind, client in loop.asked if kind == "query"] == [0, 1, 2, killed]
     whole = Attendance.draw(cell.schedule, CLIENTS, cell.seed)

@@ -82,7 +82,6 @@ def test_the_command_writes_an_app_and_says_how_to_start_it(tmp_path: Path) -> N
     [
         (("--method", "fedavg"), "flower create takes one cell, not 2"),
         (("--task", "link-prediction"), "runs as a simulation only: its pairs are drawn over all clients"),
-        (("--set", "privacy_clip=1"), "privacy and small messages are not yet sent over Flower"),
     ],
 )
 def test_what_is_no_single_federation_is_refused(

@@ -42,6 +42,15 @@ def test_masked_models_come_back_and_cost_what_is_counted(kept: float, seed: int
     )
 
 
+@pytest.mark.parametrize("bits", [2, 3, 8, 13, 16])
+def test_whole_numbers_take_their_bits(bits: int) -> None:
+    largest = 2 ** (bits - 1) - 1
+    values = torch.tensor([[-largest, largest, 0, -1, 1, largest, -largest]], dtype=torch.int16)
+    wire = pack({"update.values": values}, MODELS, bits=bits)
+    assert wire.size == -(-7 * bits // 8)
+    assert torch.equal(unpack(wire)["update.values"], values)
+
+
 @pytest.mark.parametrize("up", [True, False])
 def test_rows_that_are_left_out_are_not_sent(up: bool) -> None:
     rows = torch.tensor([[True, False, True]])

@@ -1,0 +1,47 @@
+"""Random numbers for what clients send: seeded in a run that must repeat, secret at a real client."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedsub.datasets.seeding import stream
+
+
+class Draws:
+    """One row of float32 numbers for each client, from a new stream for every draw of every round.
+
+    So a client draws what it would have drawn beside the others, also after it was absent.
+    """
+
+    def __init__(self, seed: int | None, client: int = 0) -> None:
+        """`seed` None: the machine's entropy, so that no one who knows the cell can subtract the noise.
+        `client` is the number of the first of the clients that draw here."""
+        self.seed, self.client = seed, client
+        self.begin(1)
+
+    def begin(self, number: int) -> None:
+        """Begin a round, from 1."""
+        self.place = number, 0
+
+    def normal(self, like: Tensor) -> Tensor:
+        """Standard normal numbers in the shape, (K, P), and on the device of a tensor."""
+        return self._own(like, self._stream().standard_normal(self._rows(like), np.float32))
+
+    def uniform(self, like: Tensor) -> Tensor:
+        """The same of U[0, 1)."""
+        return self._own(like, self._stream().random(self._rows(like), np.float32))
+
+    def _stream(self) -> np.random.Generator:
+        number, draw = self.place
+        self.place = number, draw + 1
+        if self.seed is None:
+            return np.random.default_rng()
+        return stream(self.seed, f"uplink {number} {draw}")
+
+    def _rows(self, like: Tensor) -> tuple[int, int]:
+        return self.client + len(like), like.shape[1]
+
+    def _own(self, like: Tensor, drawn: np.ndarray) -> Tensor:
+        return torch.from_numpy(drawn[self.client :]).to(like.device)
