@@ -32,8 +32,9 @@ Block = tuple[str, str, int]
 
 
 def kept(record: Record) -> Record:
-    """A record as its table keeps it: of a trial nothing but scores, seconds and memory."""
-    if record.cell.protocol != TABLE:
+    """A record as its table keeps it: of a trial nothing but scores, seconds and memory, of a final run
+    everything."""
+    if record.cell.protocol != TABLE or record.cell.seed not in SEARCH_SEEDS:
         return record
     if isinstance(record.outcome, Failure):
         return replace(record, outcome=replace(record.outcome, traceback=None))
