@@ -116,8 +116,9 @@ def gains(results: Path, arena: Arena) -> list[dict[str, Any]]:
     None where that was not measured."""
     path, found = results / "reproduction.json", defaultdict(list)
     for row in json.loads(path.read_text("utf-8")) if path.is_file() else ():
-        gain, own = row["gain"] or {}, row["method"].partition(" (")[0] == row["paper"]
-        if own and gain and not gain["is_ratio"] and None not in (gain["printed"], gain["measured"]):
+        # What has no value is left out there.
+        gain, own = row.get("gain", {}), row["method"].partition(" (")[0] == row["paper"]
+        if own and {"printed", "measured"} <= gain.keys() and not gain.get("is_ratio"):
             found[row["paper"], gain["over"]].append((gain["printed"], gain["measured"]))
     tuned = {title_of(row.rank.method): row.rank.gain.value for row in (*arena.rows, *arena.others)}
     return [

@@ -261,7 +261,7 @@ def test_a_report_is_remade_alike_and_what_records_say_has_no_meaning_in_it(tmp_
     assert f"| method | {harmless}, 5 |" in page
     assert f"| {harmless} † " in page
     assert f"breaks privacy: {harmless}.\n" in page
-    assert f"Note on {harmless}: {harmless} !\\[x](http://tracker".replace(": x\\", ": x\\\\") in page
+    assert f"Note on {harmless}: {harmless} !\\[x]&#40;http://tracker".replace(": x\\", ": x\\\\") in page
     assert "<script" not in page
     titles = [line for line in page.splitlines() if line.startswith("# ")]
     assert titles == [f"# {load_protocol('quick').title}"]
