@@ -21,7 +21,7 @@ ifdef TORCH_INDEX
 export PIP_EXTRA_INDEX_URL := $(strip $(PIP_EXTRA_INDEX_URL) $(TORCH_INDEX))
 endif
 
-.PHONY: help bench test lint check browser results docs peers perf lock wheelhouse clean
+.PHONY: help bench test lint check browser results docs peers perf sources lock wheelhouse clean
 
 help:
 	@echo 'make bench    run the embedded benchmark and print its leaderboard'
@@ -33,6 +33,7 @@ help:
 	@echo 'make docs     the documentation, results/site/docs/index.html'
 	@echo 'make peers    time this suite and openfgl-lib, interleaved (results/performance.md)'
 	@echo 'make perf     time kernels, rounds and set-up, saved for comparison with other commits'
+	@echo 'make sources  the list of methods whose records count, after a change that moves no figure'
 	@echo 'make lock     the versions and hashes in requirements/ anew from the ranges in setup.cfg'
 	@echo 'make wheelhouse  every package that the Dockerfile installs, for a build without a network'
 	@echo 'make clean    remove the environments and caches'
@@ -87,6 +88,9 @@ perf: $(VENV)/.ready
 # pip installs what stands in a lock file and nothing else; torch's build is the index's to choose.
 LOCK = $(RUN) -m uv pip compile setup.cfg --python-version 3.11 --generate-hashes --no-emit-package torch \
 	--no-header --no-annotate --upgrade --quiet
+sources: $(VENV)/.ready
+	$(RUN) -c 'from fedsub.benchmark.spec import sources; sources.write()'
+
 lock: $(VENV)/.ready
 	$(RUN) -m pip install --quiet uv
 	$(LOCK) --extra test --extra lint --output-file requirements/dev.txt

@@ -87,19 +87,6 @@ def _is_checkout() -> bool:
     return git(ROOT, "rev-parse", "--show-toplevel") == str(ROOT)
 
 
-def edited(folder: str) -> dict[str, tuple[str, str]]:
-    """Path → text before and now of the .py files in a folder that differ from the checked-out commit."""
-    if not _is_checkout():
-        return {}
-    listed = (
-        git(ROOT, "diff", "--name-only", "HEAD", "--", folder),
-        git(ROOT, "ls-files", "--others", "--exclude-standard", "--", folder),
-    )
-    names = [name for each in listed for name in (each or "").splitlines() if name.endswith(".py")]
-    here = {name: (ROOT / name).read_text() for name in names if (ROOT / name).is_file()}
-    return {name: (git(ROOT, "show", f"HEAD:{name}") or "", now) for name, now in here.items()}
-
-
 @cache
 def same_code(recorded: str, *folders: str) -> bool:
     """Whether these folders equal those of the commit `recorded`; False if git cannot tell."""

@@ -17,9 +17,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from fedsub.benchmark.machine import edited
+from fedsub.benchmark.spec import sources
 from fedsub.benchmark.spec.cell import Cell
-from fedsub.benchmark.spec.digests import code_in, content_of, digest, of_files, with_modules
+from fedsub.benchmark.spec.digests import content_of, digest, of_files, with_modules
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.options import Spec, format_name
 from fedsub.datasets.paths import PLUGIN, is_path
@@ -64,8 +64,8 @@ class NamedFiles:
     def digest(self, cell: Cell) -> str:
         """SHA-256 over the present content of the cell's user-supplied parts; empty if it has none.
 
-        So counts a method of the tree whose code, or that of one it extends, is not that of the checked-out
-        commit: earlier records do not answer for it.
+        So counts a method of the tree whose code, or that of one it extends, is not the one listed
+        (`sources`): earlier records do not answer for it.
         A partition or split in the folder of archives is data and does not count. Raises UserError for a
         file that cannot be read.
         """
@@ -78,9 +78,8 @@ class NamedFiles:
 
     @cached_property
     def _sources(self) -> dict[str, bytes]:
-        """Path → code of the methods that were edited since the checked-out commit."""
-        texts = {name: tuple(map(code_in, pair)) for name, pair in edited("methods").items()}
-        return {name: now for name, (before, now) in sorted(texts.items()) if now != before}
+        """Path → code of the methods that are not as they are listed."""
+        return sources.edited()
 
     def _edited(self, method: str) -> str:
         if not self._sources:
@@ -94,9 +93,7 @@ class NamedFiles:
             for kind in registry.find(method).__mro__
         }
         found = [
-            code
-            for name, code in self._sources.items()
-            if Path(name).parts[1].removesuffix(PLUGIN) in own.difference(registry.SHARED)
+            code for name, code in self._sources.items() if Path(name).parts[0].removesuffix(PLUGIN) in own
         ]
         return digest(found) if found else ""
 

@@ -33,16 +33,6 @@ def test_code_is_that_of_a_commit_until_a_line_of_it_changes(repository: Path) -
     assert not same_code(head, "methods", "datasets")
 
 
-def test_what_is_edited_is_told_from_the_checked_out_commit(repository: Path) -> None:
-    assert environment.edited("methods") == {}
-    (repository / "methods/code.py").write_text("one = 2\n")
-    (repository / "methods/new.py").write_text("step = 3\n")
-    assert environment.edited("methods") == {
-        "methods/code.py": ("one = 1", "one = 2\n"),
-        "methods/new.py": ("", "step = 3\n"),
-    }
-
-
 def test_a_repository_that_holds_the_sources_among_others_is_not_ours(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ from fedsub import datasets
 from fedsub.benchmark.cli.commands import main
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.runner import attempt
-from fedsub.benchmark.spec import custom
+from fedsub.benchmark.spec import sources
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.plan import make_plan
 from fedsub.benchmark.spec.protocol import load_protocol
@@ -183,10 +183,7 @@ def test_a_method_of_the_tree_that_is_edited_makes_other_cells(monkeypatch: pyte
         return {cell.method: cell.key for cell in make_plan(parse(argv).request).cells}
 
     before = keys()
-    now = {"methods/fedavg.py": ("step = 1", "step = 1  # A comment.\n")}
-    monkeypatch.setattr(custom, "edited", lambda folder: now)
-    assert keys() == before
-    now = {"methods/fedavg.py": ("step = 1", "step = 2")}
+    monkeypatch.setattr(sources, "edited", lambda: {"fedavg.py": b"step = 2"})
     # FedProx extends FedAvg, Local does not.
     assert [name for name, key in keys().items() if key != before[name]] == ["fedavg", "fedprox"]
 

@@ -1,0 +1,43 @@
+"""Methods of this copy that are not those of the committed records.
+
+`methods/sources.json` lists each file of a method with a digest of its text, which is quick to compare, and
+of its code, which comments and docstrings do not change. `make sources` writes it anew: after a method's
+`version` was raised, or after `python -m benchmark verify --method …` found no difference.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from fedsub import methods
+from fedsub.benchmark.spec.digests import code_in, digest
+
+FOLDER = Path(methods.__path__[0])
+LIST = "sources.json"
+
+
+def edited(folder: Path = FOLDER) -> dict[str, bytes]:
+    """Path in the folder → code of each file that is not listed with that code."""
+    listed, found = json.loads((folder / LIST).read_text("utf-8")), {}
+    for name, text in _texts(folder).items():
+        of_text, of_code = listed.get(name, ("", ""))
+        if digest([text.encode()]) != of_text and digest([code := code_in(text)]) != of_code:
+            found[name] = code
+    return found
+
+
+def write(folder: Path = FOLDER) -> None:
+    """List the files as they are now."""
+    lines = (
+        json.dumps(name) + ": " + json.dumps([digest([text.encode()]), digest([code_in(text)])])
+        for name, text in _texts(folder).items()
+    )
+    (folder / LIST).write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
+
+
+def _texts(folder: Path) -> dict[str, str]:
+    from fedsub.methods.core import registry
+
+    own = (each for each in folder.rglob("*.py") if each.relative_to(folder).parts[0] not in registry.SHARED)
+    return {str(each.relative_to(folder)): each.read_text("utf-8") for each in sorted(own)}
