@@ -119,7 +119,8 @@ def _run(request: Request, options: Namespace, work: RunCell | None) -> int:
 
     done = execute(request, work, warn=say, inform=say, after=after)
     selected = [*done.records.values()]
-    _show(options, protocols, selected if request.seeds else _of_all_seeds(done.plan, protocols, done.stored))
+    found = selected if request.seeds else _of_all_seeds(done.plan, protocols, done.stored)
+    _show(request.results, options, protocols, found)
     for name in protocols:
         say(f"page: {request.results / 'leaderboards' / f'{name}.md'}")
     _say_unreported(protocols, selected)
@@ -174,7 +175,7 @@ def _show_stored(request: Request, options: Namespace, work: RunCell | None) -> 
     ]
     selected = select(Results(tuple(records)), request).records
     _warn(stored)
-    _show(options, protocols, selected)
+    _show(request.results, options, protocols, selected)
     return OK
 
 
@@ -329,17 +330,20 @@ def _protocol_of(request: Request, name: str) -> Protocol:
     return load_protocol(next((table for table in request.table if table_name(table) == name), name))
 
 
-def _show(options: Namespace, protocols: Mapping[str, Protocol], selected: Sequence[Record]) -> None:
+def _show(
+    folder: Path, options: Namespace, protocols: Mapping[str, Protocol], selected: Sequence[Record]
+) -> None:
+    from fedsub.benchmark.analysis.public_records import load
     from fedsub.benchmark.analysis.scores import Leaderboard
     from fedsub.benchmark.report.terminal import print_leaderboard
 
     if options.format == "json":
         print(json.dumps([record.to_dict() for record in selected], indent=1, allow_nan=False))
         return
-    console = console_for(sys.stdout.isatty() and not options.wide)
+    console, theirs = console_for(sys.stdout.isatty() and not options.wide), load(folder)
     for name, protocol in protocols.items():
         if own := [item for item in selected if item.cell.protocol == name]:
-            print_leaderboard(Leaderboard(protocol, own), console)
+            print_leaderboard(Leaderboard(protocol, own), console, theirs)
 
 
 def _say_unreported(protocols: Mapping[str, Protocol], selected: Sequence[Record]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from types import MappingProxyType
 
 from rich import box
 from rich.console import Console
@@ -11,6 +13,8 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from fedsub.benchmark.analysis.figures import measured_on
+from fedsub.benchmark.analysis.public_code import on_same_clients
+from fedsub.benchmark.analysis.public_records import Run
 from fedsub.benchmark.analysis.scores import Block, Leaderboard, blocks_of
 from fedsub.benchmark.report.leaderboard import (
     COSTS,
@@ -26,8 +30,13 @@ LONGEST_NAME = 24
 UNBOUNDED = 10_000
 
 
-def print_leaderboard(leaderboard: Leaderboard, console: Console) -> None:
-    """The page's tables for a terminal, with as many columns as it has room for; nothing without a result."""
+def print_leaderboard(
+    leaderboard: Leaderboard,
+    console: Console,
+    theirs: Mapping[str, Sequence[Run]] = MappingProxyType({}),
+) -> None:
+    """The page's tables for a terminal, with as many columns as it has room for; nothing without a result.
+    `theirs` are the runs of the authors' code by the key of our cell."""
     protocol, rows = leaderboard.protocol, leaderboard.rows
     if not rows:
         return
@@ -47,8 +56,23 @@ def print_leaderboard(leaderboard: Leaderboard, console: Console) -> None:
         console.print(table)
     if missing:
         console.print(f"Left out for want of room: {', '.join(missing)}; --wide shows all.", markup=False)
-    for line in (*footnotes(rows), *_causes(leaderboard), verdicts_in_words(protocol, rows)):
+    first = _by_authors(leaderboard, theirs)
+    for line in (*first, *footnotes(rows), *_causes(leaderboard), verdicts_in_words(protocol, rows)):
         console.print(line, markup=False, highlight=False)
+
+
+def _by_authors(leaderboard: Leaderboard, theirs: Mapping[str, Sequence[Run]]) -> Iterator[str]:
+    """What the authors' code gives on the same clients."""
+    for row, metric in product(leaderboard.rows, leaderboard.protocol.metrics):
+        if (found := on_same_clients(row.records, metric, theirs)) is not None:
+            name, (ours, other) = (
+                title_of(row.method) + f", {row.deviations}" * bool(row.deviations),
+                found.means,
+            )
+            yield (
+                f"{name} on {block_title(row.block)}, {metric}: {ours:.2f} here, {other:.2f} by the authors' "
+                f"code on the same clients, {len(found.pairs)} draws: {found.verdict.word}."
+            )
 
 
 def _causes(leaderboard: Leaderboard) -> Iterator[str]:
