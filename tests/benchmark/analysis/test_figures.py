@@ -289,7 +289,7 @@ def test_the_files_are_the_same_for_records_in_any_order(tmp_path: Path) -> None
     (found,) = (
         entry
         for entry in listed
-        if entry["measured"] and entry["method"] == "Local" and entry["table"] == "2"
+        if entry.get("measured") and entry["method"] == "Local" and entry["table"] == "2"
     )
     assert found["level"]["verdict"] == MATCHES
     assert found["records"] == [record.key for record in records if record.cell.method == "local"]

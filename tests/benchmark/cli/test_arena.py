@@ -8,6 +8,7 @@ import pytest
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.records.search import FINAL_SEEDS, SEARCH_SEEDS, block_of
 from fedsub.benchmark.report.arena import write_arena
+from fedsub.benchmark.report.writing import write_list
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.plan import make_plan
 from fedsub.benchmark.spec.protocol import ARENA
@@ -142,7 +143,7 @@ def test_a_papers_gain_stands_beside_that_of_its_tuned_method(log: Path, tmp_pat
         figure("FedAvg", "local", 8.0, 8.0),
         {"paper": "Ditto", "method": "Ditto", "gain": None},
     ]
-    (tmp_path / "reproduction.json").write_text(json.dumps(rows))
+    write_list(tmp_path / "reproduction.json", rows)
     found = _arena(tmp_path, "--dataset", *GRAPHS, "--partition", "metis", "--method", "ditto")["gains"]
     of = {each["over"]: (each["printed"], each["reproduced"], each["tuned"]) for each in found}
     assert of.keys() == {"FedAvg", "FED-PUB"}
