@@ -37,7 +37,6 @@ def write(folder: Path = FOLDER) -> None:
 
 
 def _texts(folder: Path) -> dict[str, str]:
-    from fedsub.methods.core import registry
-
-    own = (each for each in folder.rglob("*.py") if each.relative_to(folder).parts[0] not in registry.SHARED)
-    return {str(each.relative_to(folder)): each.read_text("utf-8") for each in sorted(own)}
+    names = sorted(each.relative_to(folder) for each in folder.rglob("*.py"))
+    own = [each for each in names if each.parts[0] not in (*methods.SHARED, "__init__.py")]
+    return {str(each): (folder / each).read_text("utf-8") for each in own}

@@ -15,11 +15,10 @@ from fedsub.datasets import plugins
 from fedsub.datasets.errors import UserError, unknown
 from fedsub.datasets.options import checked_options
 from fedsub.datasets.paths import PLUGIN
+from fedsub.methods import SHARED
 from fedsub.methods.core.base import FederatedMethod, MethodInfo, Options
 from fedsub.methods.core.setting import Setting
 
-SHARED = ("checks", "compiled", "core", "stacked", "structure")
-"""The packages of `methods/` that hold no method."""
 GROUP = "fedsub.methods"
 NOUN = "method"
 
