@@ -45,9 +45,12 @@ def findings(found: Headline, arena: Mapping[str, Any] | None) -> list[str]:
         )
         if arena:
             first = arena["ranking"][0]
+            mean, low, high = first["rank"]
+            interval = "" if low is None else f" [{low:.2f}, {high:.2f}]"
             said[-1] += (
                 f" Tuned alike so far: {len(arena['ranking'])} methods on {arena['graphs']} graphs, "
-                f"{title_of(first['method'])} with the best mean rank ([arena.md](arena.md))."
+                f"{title_of(first['method'])} with the best mean rank, {mean:.2f}{interval} "
+                "([arena.md](arena.md))."
             )
     if found.authors is not None:
         ours, theirs = found.authors.means
