@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,6 +25,7 @@ from fedsub.benchmark.spec.given import Given
 from fedsub.benchmark.spec.request import Request
 from fedsub.benchmark.spec.space import TRIALS
 from fedsub.datasets.errors import UserError
+from fedsub.datasets.plugins import running_only
 
 
 def run(
@@ -43,6 +44,7 @@ def run(
     rerun: bool = False,
     checkpoint: float = 600.0,
     save: str | Sequence[str] = (),
+    trust: bool = False,
     progress: bool = True,
     **settings: Any,
 ) -> Results:
@@ -67,6 +69,7 @@ def run(
       0 keeps none. Needs `results`
     - `save`: `predictions`, `model`, `embeddings` of each cell, in `saved/KEY` of the results folder; KEY is
       `Record.key`. A finished cell leaves them only with `rerun`
+    - `trust`: whether .py files run that a table names and the call does not
     - `progress`: whether finished cells are told on standard error
     - `settings`: those of a protocol: `rounds`, `local_epochs`, `learning_rate`, `weight_decay`, `hidden`,
       `dropout`, `split`, `task`, `largest_component`, `features`, `device`, … A list of values makes a grid:
@@ -85,15 +88,16 @@ def run(
             table=table, backbone=backbone, seeds=seeds, workers=workers, threads=threads, rerun=rerun,
             checkpoint=checkpoint if results or checkpoint != Request.checkpoint else 0.0, save=save,
         )  # fmt: skip
-        done = execute(
-            request,
-            objects=given.objects,
-            digests=given.digests,
-            callbacks=callbacks,
-            warn=partial(warnings.warn, stacklevel=3),
-            inform=partial(print, file=sys.stderr) if progress else lambda sentence: None,
-            quiet=not progress,
-        )
+        with nullcontext() if trust else running_only(request.files):
+            done = execute(
+                request,
+                objects=given.objects,
+                digests=given.digests,
+                callbacks=callbacks,
+                warn=partial(warnings.warn, stacklevel=3),
+                inform=partial(print, file=sys.stderr) if progress else lambda sentence: None,
+                quiet=not progress,
+            )
     found = {**done.records, **{record.key: record for record in done.failures}}
     answer = Results(tuple(found.values()))
     if answer.failures:
@@ -118,6 +122,7 @@ def tune(
     results: str | Path | None = None,
     workers: int = 1,
     threads: int = 1,
+    trust: bool = False,
     progress: bool = True,
     **settings: Any,
 ) -> Trials:
@@ -146,16 +151,17 @@ def tune(
             table=table, backbone=backbone, workers=workers, threads=threads,
             checkpoint=Request.checkpoint if results else 0.0,
         )  # fmt: skip
-        found = search(
-            request,
-            trials,
-            cap,
-            given.digests,
-            objects=given.objects,
-            warn=partial(warnings.warn, stacklevel=3),
-            inform=lambda sentence: None,
-            quiet=not progress,
-        )
+        with nullcontext() if trust else running_only(request.files):
+            found = search(
+                request,
+                trials,
+                cap,
+                given.digests,
+                objects=given.objects,
+                warn=partial(warnings.warn, stacklevel=3),
+                inform=lambda sentence: None,
+                quiet=not progress,
+            )
         return Trials(tuple(map(Outcome, found.standings)))
 
 

@@ -25,7 +25,7 @@ from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.records.search import TABLE as TRIALS
 from fedsub.benchmark.spec.catalog import graphs, remembering
 from fedsub.benchmark.spec.plan import Plan, grid_cells, make_plan
-from fedsub.benchmark.spec.protocol import Protocol, load_protocol, names, table_name
+from fedsub.benchmark.spec.protocol import Protocol, bare, load_protocol, names, table_name
 from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.files import locate
@@ -62,17 +62,8 @@ def main(command: Command, work: RunCell | None = None) -> int:
 
 def _named_files(command: Command) -> list[str]:
     """The .py files that the user names on the command line."""
-    request = command.request
-    texts = [
-        *request.dataset,
-        *request.method,
-        *request.partition,
-        *request.backbone,
-        *getattr(command.options, "subject", ()),
-        getattr(command.options, "name", None) or "",
-    ]
-    texts += [text.partition("=")[2] for text in request.settings]
-    return [path for path in (text.partition("[")[0] for text in texts) if path.endswith(PLUGIN)]
+    named = [*getattr(command.options, "subject", ()), getattr(command.options, "name", None) or ""]
+    return [*command.request.files, *(path for path in map(bare, named) if path.endswith(PLUGIN))]
 
 
 def guarded(run: Callable[[], int], options: Namespace) -> int:

@@ -16,6 +16,7 @@ from fedsub.benchmark.execution.scheduler import engine_for
 from fedsub.benchmark.execution.verify import CHANGED, SCORE_TOLERANCE, compare, draw
 from fedsub.benchmark.machine import processor
 from fedsub.benchmark.records.bundle import Places, unpack
+from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.records.verified import FILE, add_verified
 from fedsub.benchmark.spec.custom import code_of
@@ -55,8 +56,9 @@ def _run_again(
 ) -> int:
     """Prints one line for each difference; adds records without any to `checked`."""
     passed_over: Counter[str] = Counter()
+    stored = Records(request.results)
     records = draw(
-        request.results,
+        stored,
         count,
         places=places,
         trust=options.trust,
@@ -65,6 +67,8 @@ def _run_again(
         max_seconds=options.max_seconds,
         chosen=lambda every: select(Results(tuple(every)), replace(request, table=())),
     )
+    for sentence in stored.warnings():
+        _say(sentence)
     if options.dry_run:
         for record in records:
             print(f"{record.key}  {record.cell.protocol}: {record.cell.title}", *code_of(record.cell))

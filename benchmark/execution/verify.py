@@ -7,7 +7,6 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -61,7 +60,7 @@ _OF_THE_RUN = ("seconds", "core_share", "peak_memory_mb", "environment", "commit
 
 
 def draw(
-    results: Path,
+    stored: Records,
     count: int,
     tables: Sequence[str] = (),
     max_seconds: float = math.inf,
@@ -80,11 +79,11 @@ def draw(
     Raises UserError if there is none: its graph, and its own files unchanged, must be at hand, and the
     present code must give it (`outdated_parts`).
     """
-    every = [relocated(record, places) for record in Records(results).of_tables(tables)]
+    every = [relocated(record, places) for record in stored.of_tables(tables)]
     if not every:
         of_them = f" of {', '.join(tables)}" if tables else ""
         other = "folder with --results or table with --table" if tables else "folder with --results"
-        raise UserError(f"{results} holds no records{of_them}: name another {other}")
+        raise UserError(f"{stored.folder} holds no records{of_them}: name another {other}")
     successes = [record for record in chosen(every) if record.status == OK]
     records = [record for record in successes if sum(record.seconds.values()) <= max_seconds]
     random.Random(0).shuffle(records)
@@ -107,9 +106,8 @@ def draw(
             found.append(record)
     if not found:
         reasons = "; ".join(f"{many} {reason}" for reason, many in (+hindered).most_common())
-        raise UserError(
-            f"no record that was asked for in {results} can be run again here: {reasons or 'there is none'}"
-        )
+        asked = f"no record that was asked for in {stored.folder}"
+        raise UserError(f"{asked} can be run again here: {reasons or 'there is none'}")
     return found
 
 

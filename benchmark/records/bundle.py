@@ -41,10 +41,12 @@ Places = Mapping[str, Mapping[str, Path]]
 def write(results: Path, path: Path, tables: Sequence[str] = ()) -> list[str]:
     """Write a bundle of the records of all tables, or of those named; a .toml file among them is put in.
 
-    Returns a sentence for each state of a user's files that could not be found.
+    Returns a sentence for each file with unreadable records, and each state of a user's files that could not
+    be found.
     Raises UserError if there are no records, and StoreError if a file cannot be read or written.
     """
-    records = Records(results).of_tables(tables)
+    stored = Records(results)
+    records = stored.of_tables(tables)
     if not records:
         raise UserError(f"{results} holds no records of {', '.join(tables) or 'any table'}: name others")
     contents = {f"tables/{Path(each).name}": Path(each) for each in tables if each.endswith(".toml")}
@@ -82,7 +84,7 @@ def write(results: Path, path: Path, tables: Sequence[str] = ()) -> list[str]:
             archive.writestr(MANIFEST, json.dumps(manifest, indent=1))
             for name, source in sorted(contents.items()):
                 archive.write(source, name)
-    return [*missing.values()]
+    return [*stored.warnings(), *missing.values()]
 
 
 def unpack(path: Path, folder: Path) -> Places:

@@ -23,12 +23,12 @@ class Records:
     then if it cannot be."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         self._stores: dict[str, Store] = {}
         self._peaks: dict[tuple[str, str], float] = {}
 
     def __bool__(self) -> bool:
-        return any((self._folder / "runs").glob("*.jsonl"))
+        return any((self.folder / "runs").glob("*.jsonl"))
 
     def get(self, cell: Cell) -> Record | None:
         """The record of a cell, labelled as the cell is; see `Store.get`."""
@@ -127,12 +127,12 @@ class Records:
         return self._open(graph_of(cell))
 
     def _all(self) -> list[Store]:
-        found = {path.stem for path in (self._folder / "runs").glob("*.jsonl")}
+        found = {path.stem for path in (self.folder / "runs").glob("*.jsonl")}
         return [self._open(name) for name in sorted(found | self._stores.keys())]
 
     def _open(self, graph: str) -> Store:
         if graph not in self._stores:
-            self._stores[graph] = Store(self._folder, graph)
+            self._stores[graph] = Store(self.folder, graph)
         return self._stores[graph]
 
 

@@ -7,6 +7,7 @@ from numbers import Integral, Real
 from pathlib import Path
 
 from fedsub.datasets.errors import UserError, check_choice
+from fedsub.datasets.paths import PLUGIN
 
 ENGINES = ("process", "ray", "slurm", "in-process", "flower")
 KINDS = ("predictions", "model", "embeddings")
@@ -70,3 +71,10 @@ class Request:
             raise UserError("the in-process engine cannot stop a cell: use --timeout with another --engine")
         if self.slurm_config is not None and self.engine != "slurm":
             raise UserError("--slurm-config needs --engine slurm")
+
+    @property
+    def files(self) -> list[str]:
+        """The .py files that the request itself names, not through a table."""
+        texts = [*self.dataset, *self.method, *self.partition, *self.backbone]
+        texts += [text.partition("=")[2] for text in self.settings]
+        return [path for path in (text.partition("[")[0] for text in texts) if path.endswith(PLUGIN)]

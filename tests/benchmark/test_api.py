@@ -218,6 +218,22 @@ class Perceptron(nn.Module):
         return logits
 
 
+def test_code_that_only_a_table_names_runs_where_it_is_trusted(tmp_path: Path) -> None:
+    plugin, table = tmp_path / "mine.py", tmp_path / "mine.toml"
+    plugin.write_text(
+        "from fedsub.methods.core.base import register\n"
+        "from fedsub.methods.fedavg import FedAvg\n"
+        "@register('mine', title='Mine', paper='none')\n"
+        "class Mine(FedAvg):\n    pass\n"
+    )
+    table.write_text(f"extends = 'quick'\n[grid]\nmethod = [{str(plugin)!r}]\n")
+    asked: dict[str, Any] = {"dataset": "community[nodes=60]", "rounds": 1, "seeds": 1, "progress": False}
+    with pytest.raises(UserError, match="runs only where you name the file or say --trust"):
+        run(table=str(table), **asked)
+    assert len(run(table=str(table), trust=True, **asked).records) == 1
+    assert len(run(table=str(table), method=plugin, **asked).records) == 1
+
+
 def test_a_network_is_a_class_a_function_or_a_path(tmp_path: Path) -> None:
     path = tmp_path / "gat.py"
     path.write_text("from torch import nn\n\n\nclass Linear(nn.Module):\n    pass\n")

@@ -171,8 +171,8 @@ def test_records_of_earlier_versions_and_long_ones_are_not_drawn(
     command = write(tmp_path, *records)
     (first, _), store = Records(tmp_path).every(), Records(tmp_path)
     store.append(failed(replace(first.cell, seed=1), "out of memory"))
-    assert len(draw(tmp_path, 5)) == 2
-    (short,) = draw(tmp_path, 5, max_seconds=5.0)
+    assert len(draw(Records(tmp_path), 5)) == 2
+    (short,) = draw(Records(tmp_path), 5, max_seconds=5.0)
     assert short.seconds["train"] < 5
     assert main(parse([*command, "--max-seconds", "0.000001"])) == 2
     assert "2 took longer than 1e-06 seconds" in capsys.readouterr().err
@@ -183,12 +183,23 @@ def test_records_of_earlier_versions_and_long_ones_are_not_drawn(
     assert main(parse(command)) == 2
 
 
+def test_unreadable_lines_are_counted(
+    made: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = write(tmp_path, *map(json.loads, made))
+    (runs,) = (tmp_path / "runs").glob("*.jsonl")
+    runs.write_text(runs.read_text() + '{"learning_rate":1e999}\n')
+    assert main(parse(command)) == 0
+    assert main(parse(["bundle", str(tmp_path / "study.zip"), "--results", str(tmp_path)])) == 0
+    assert capsys.readouterr().err.count("no record can be read in line") == 2
+
+
 def test_methods_are_drawn_in_turn(tmp_path: Path) -> None:
     asked = ["--dataset", "community[nodes=60]", "--clients", "2", "--rounds", "1"]
     for method, seeds in (("local", "6"), ("fedavg", "2"), ("fedprox", "1")):
         for cell in make_plan(parse([*asked, "--method", method, "--seeds", seeds]).request).cells:
             Records(tmp_path).append(make_record(cell))
-    methods = [record.cell.method for record in draw(tmp_path, 9)]
+    methods = [record.cell.method for record in draw(Records(tmp_path), 9)]
     assert sorted(methods[:3]) == ["fedavg", "fedprox", "local"]
     assert sorted(methods[3:5]) == ["fedavg", "local"]
 
@@ -239,7 +250,7 @@ def test_why_none_can_be_run_again_is_said(
     (first, *_), elsewhere = [*Records(tmp_path).every()], tmp_path / "elsewhere"
     Records(elsewhere).append(replace(first, cell=replace(first.cell, **changes)))
     with pytest.raises(UserError, match=f"can be run again here: {words}"):
-        draw(elsewhere, 1, max_seconds=limit)
+        draw(Records(elsewhere), 1, max_seconds=limit)
 
 
 def test_code_that_a_record_names_runs_only_when_trusted(tmp_path: Path) -> None:
@@ -255,11 +266,11 @@ def test_code_that_a_record_names_runs_only_when_trusted(tmp_path: Path) -> None
     assert main(parse([*cells, *HERE, "--results", str(tmp_path)])) == 0
     (tmp_path / "ran").unlink()
     passed_over: Counter[str] = Counter()
-    (record,) = draw(tmp_path, 5, passed_over=passed_over)
+    (record,) = draw(Records(tmp_path), 5, passed_over=passed_over)
     assert record.cell.method == "fedavg"
     assert any("mine.py, which runs only with --trust" in reason for reason in passed_over)
     assert not (tmp_path / "ran").exists()
-    assert len(draw(tmp_path, 5, trust=True)) == 2
+    assert len(draw(Records(tmp_path), 5, trust=True)) == 2
     (tmp_path / "mine.py").write_text((tmp_path / "mine.py").read_text() + "edited = 1\n")
-    draw(tmp_path, 5, trust=True, passed_over=passed_over)
+    draw(Records(tmp_path), 5, trust=True, passed_over=passed_over)
     assert passed_over[verify.CHANGED] == 1

@@ -261,7 +261,10 @@ def test_the_code_of_a_table_runs_only_where_it_is_named_or_trusted(
         return Path("ran").exists()
 
     assert not runs("run", *table, "--dry-run")
-    assert "./mine.py: its code runs only where you name the file or say --trust" in capsys.readouterr().err
+    assert (
+        "./mine.py: its code runs only where you name the file or say --trust (trust=True in Python)"
+        in capsys.readouterr().err
+    )
     assert runs("run", *table, "--dry-run", "--trust")
     assert runs("run", *table, "--dry-run", "--method", "./mine.py")
     run = ["run", *table, "--engine", "in-process"]
