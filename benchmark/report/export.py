@@ -32,6 +32,8 @@ from fedsub.datasets.errors import UserError, unknown
 from fedsub.datasets.files import explained, write_atomically
 
 ENDINGS = (".tex", ".md", ".csv", ".parquet")
+READ = (".tex", ".md")
+"""Endings of what people read, where methods have their papers' names."""
 DRAWN = (".pdf", ".svg", ".png")
 """Endings of plots, whose files are called by what they show, as `curves.pdf`."""
 LEVEL = 0.05
@@ -214,8 +216,8 @@ def export(
     (`Results.plot`), which the further arguments do not change.
 
     `.tex` needs the package booktabs; `.csv` and `.parquet` have a line for each row and column. `titles`
-    replaces names of rows and columns; in `.tex` a method has its paper's name unless it is given another.
-    With `against` a further column says how far each row is above that one, on average.
+    replaces names of rows and columns; in `.tex` and `.md` a method has its paper's name unless it is given
+    another. With `against` a further column says how far each row is above that one, on average.
 
     Raises UserError as `make_table`, for another ending, for a title of a name that the table lacks, and
     where the file cannot be written.
@@ -226,7 +228,7 @@ def export(
     if path.suffix not in ENDINGS:
         known = ", ".join((*ENDINGS, *DRAWN))
         raise UserError(f"cannot export to {path}: the file's name must end in {known}")
-    table = _titled(make_table(results, rows, columns, values, against), titles, path.suffix == ".tex")
+    table = _titled(make_table(results, rows, columns, values, against), titles, path.suffix in READ)
     with explained("write", path):
         write_atomically(path, _WRITERS[path.suffix](table))
     return path

@@ -112,7 +112,7 @@ def test_latex_compiles(tmp_path: Path) -> None:
 def test_markdown_and_csv_hold_the_same_figures(tmp_path: Path) -> None:
     results = some_results()
     page = export(results, tmp_path / "t.md").read_text()
-    assert re.search(r"\| fedavg\s*\| \*\*82.00 ± 1.58\*\*\s*\| 62.00 ± 1.58", page)
+    assert re.search(r"\| FedAvg\s*\| \*\*82.00 ± 1.58\*\*\s*\| 62.00 ± 1.58", page)
     table = pandas.read_csv(export(results, tmp_path / "t.csv"))
     found = pandas.read_parquet(export(results, tmp_path / "t.parquet"))
     pandas.testing.assert_frame_equal(found, table, check_dtype=False)
@@ -204,7 +204,7 @@ def test_where_methods_stand_in_the_columns_a_row_is_what_is_compared(tmp_path: 
         found, wanted = (each.set_index(["dataset", "method"])[name] for each in (across, along))
         pandas.testing.assert_series_equal(found.sort_index(), wanted.sort_index())
     page = export(some_results(), tmp_path / "t.md", rows="dataset", columns="method").read_text()
-    assert page.startswith("| dataset | fedavg | fedprox | local |\n")
+    assert page.startswith("| dataset | FedAvg | FedProx | Local |\n")
     assert "mean of a row" in page
     assert "Mean rank" not in page
 
