@@ -23,7 +23,7 @@ from fedsub.benchmark.records.record import Failure, Record, Result
 from fedsub.benchmark.spec.cell import NODE_CLASSIFICATION, Cell
 from fedsub.benchmark.spec.custom import check_unchanged, user_objects_of
 from fedsub.datasets.catalogue import REGISTRY
-from fedsub.datasets.damage import damaged, weakened
+from fedsub.datasets.damage import weakened
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.federation import Federation, federate
 from fedsub.datasets.graph import (
@@ -288,15 +288,14 @@ def _changes(whole: Dataset, dataset: Dataset, cell: Cell) -> Iterator[str]:
 
 
 def make_clients(cell: Cell) -> tuple[Dataset, Partition, Federation]:
-    """The cell's graph, its partition, and the federation, with the cell's data quality applied.
+    """The cell's graph, its partition, and the federation.
 
     Raises UserError if the graph cannot be had or divided.
     """
-    dataset = weakened(prepare(cell), cell.quality, cell.drawn_with)
+    dataset = weakened(prepare(cell), cell.class_edges_removed, cell.drawn_with)
     partition = divide(dataset, cell.partition, cell.clients, cell.drawn_with)
     split = make_split(dataset, partition, cell.split, cell.drawn_with)
-    held, split = damaged(dataset, partition, split, cell.quality, cell.drawn_with)
-    return dataset, partition, federate(held, partition, split)
+    return dataset, partition, federate(dataset, partition, split)
 
 
 def _options_at_default(cell: Cell) -> dict[str, Any]:

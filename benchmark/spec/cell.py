@@ -15,8 +15,8 @@ from typing import Any
 
 from fedsub.benchmark.spec.schema import checked
 from fedsub.datasets.errors import UserError, check_choice
+from fedsub.datasets.limits import Share, check_limit
 from fedsub.datasets.options import OptionValue, Spec, format_name
-from fedsub.datasets.quality import Quality
 from fedsub.methods.core.schedule import Schedule
 from fedsub.methods.stacked.architecture import Architecture
 
@@ -28,7 +28,6 @@ NODE_CLASSIFICATION = Spec("node-classification")
 PARTS: Mapping[str, Callable[..., Any]] = {
     "architecture": Architecture,
     "schedule": Schedule,
-    "quality": Quality,
 }
 """Groups of settings with their own checks; records store them flat."""
 USUAL_SPLIT = Spec("ratio[train=0.2,validation=0.4,test=0.4]")
@@ -59,8 +58,8 @@ class Cell:
     split: Spec = USUAL_SPLIT
     architecture: Architecture = field(default_factory=Architecture)
     schedule: Schedule = field(default_factory=Schedule)
-    quality: Quality = field(default_factory=Quality)
-    """Damage to the data that clients train on."""
+    class_edges_removed: Share = 0.0
+    """Share of the edges inside classes that are missing before the graph is divided (TopFGL, Table VI)."""
     data_seed: int = -1
     """Seeds partition and split in place of `seed` where it is not negative: the seeds of a table then
     vary the training alone, as in papers that draw their clients once."""
@@ -80,11 +79,12 @@ class Cell:
     """The method's name in its table; for display only, outside the key."""
 
     def __post_init__(self) -> None:
-        """Raises UserError for less than one client, a feature transform that does not exist, and a client
-        that leaves and is none."""
+        """Raises UserError for less than one client, a feature transform that does not exist, no share of
+        edges, and a client that leaves and is none."""
         if self.clients < 1:
             raise UserError(f"clients must be at least 1, not {self.clients}")
         check_choice("feature transform", self.feature_transform, TRANSFORMS)
+        check_limit("class_edges_removed", self.class_edges_removed, Share)
         self.schedule.check_clients(self.clients)
 
     def to_dict(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ SCHEMES = Kind(
     function="partition",
     group="fedsub.partitions",
     package=__name__,
-    shared=("balance", "base", "histograms", "random_edges", "statistics"),
+    shared=("balance", "base", "random_edges", "statistics"),
     given=3,
 )
 

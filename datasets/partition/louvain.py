@@ -50,21 +50,17 @@ def partition(
     return balance.fill_empty(dealt[found], clients, balance.near_order(adjacency))
 
 
-def communities(adjacency: sp.csr_matrix, seed: int, resolution: float = 1.0) -> np.ndarray:
+def communities(adjacency: sp.csr_matrix, seed: int) -> np.ndarray:
     """Louvain community of each node, (n,) int64, largest community first.
 
-    Nodes are visited in an order drawn from `seed`. A node without edges is a community of its own. The
-    higher the `resolution`, the smaller the communities. Raises UserError if it is not positive.
+    Nodes are visited in an order drawn from `seed`. A node without edges is a community of its own.
     """
-    if resolution <= 0:
-        raise UserError(f"Louvain's resolution must be positive, not {resolution}")
-    drawn = {"seed": seed, "resolution": resolution}
-    return remember_groups("louvain", "scikit-network", VERSION, adjacency, _detect, **drawn)
+    return remember_groups("louvain", "scikit-network", VERSION, adjacency, _detect, seed=seed)
 
 
-def _detect(adjacency: sp.csr_matrix, seed: int, resolution: float) -> np.ndarray:
+def _detect(adjacency: sp.csr_matrix, seed: int) -> np.ndarray:
     if not adjacency.nnz:
         return np.arange(adjacency.shape[0])
     from sknetwork.clustering import Louvain
 
-    return Louvain(resolution, shuffle_nodes=True, random_state=seed % 2**32).fit_predict(adjacency)
+    return Louvain(shuffle_nodes=True, random_state=seed % 2**32).fit_predict(adjacency)

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.graph import Dataset
-from fedsub.datasets.limits import Positive, Size
+from fedsub.datasets.limits import Size
 from fedsub.datasets.partition import louvain
 from fedsub.datasets.partition.base import Drawn
 from fedsub.datasets.partition.random_edges import with_random_edges
@@ -25,13 +25,12 @@ def partition(
     seed: int,
     *,
     delta: Size = 20,
-    resolution: Positive = 1.0,
     random_edge: bool = True,
 ) -> np.ndarray | Drawn:
     """A client per node, (n,) int64.
 
     `delta`: communities are cut at ⌊n/K⌋ − delta nodes, and clients hold fewer than ⌊n/K⌋ + delta unless a
-    community fits none. `resolution`: Louvain's; higher for smaller communities. `random_edge`: whether a
+    community fits none. `random_edge`: whether a
     client without edges is given one between two of its nodes.
     Raises UserError if `delta` leaves no room for a community, or a client stays empty.
     """
@@ -41,7 +40,7 @@ def partition(
             f"delta={delta} of louvain-openfgl must be at least 0 and below the {share} nodes of an average"
             " client: lower it or ask for fewer clients"
         )
-    piece, sizes = cut(louvain.communities(dataset.adjacency(), seed, resolution), share - delta)
+    piece, sizes = cut(louvain.communities(dataset.adjacency(), seed), share - delta)
     home = place(sizes, clients, share, delta)
     if (filled := len(np.unique(home))) < clients:
         raise UserError(

@@ -6,7 +6,6 @@ J. Sci. Comput. 1998. Used by FED-PUB (Tables 2, 8, 12) and FedCog.
 
 from __future__ import annotations
 
-import logging
 import math
 
 import numpy as np
@@ -14,8 +13,7 @@ import pymetis
 import scipy.sparse as sp
 
 from fedsub.datasets.cache import remember_groups
-from fedsub.datasets.errors import UserError
-from fedsub.datasets.graph import Dataset, ones_at
+from fedsub.datasets.graph import Dataset
 from fedsub.datasets.partition import balance
 from fedsub.datasets.seeding import stream
 
@@ -24,59 +22,25 @@ VERSION = 2
 LARGEST = 1.25
 """No client holds more than this times n/K nodes (rounded up); METIS itself aims at 1.03."""
 
-logger = logging.getLogger(__name__)
 
-
-def partition(
-    dataset: Dataset, clients: int, seed: int, *, recursive: bool = False, contiguous: bool = False
-) -> np.ndarray:
+def partition(dataset: Dataset, clients: int, seed: int, *, recursive: bool = False) -> np.ndarray:
     """METIS into K parts; a client per node, (n,) int64, none empty.
 
-    `recursive`: bisect again and again instead of k-way. `contiguous`: every part connected, which METIS
-    offers for k-way only. Graphs so small or loose that METIS leaves parts empty or larger than
-    `LARGEST`·n/K are levelled afterwards, which may cut parts that were connected: that is logged. METIS
-    draws from `seed` while it coarsens: k-way does not coarsen graphs with n < 40·K, whose parts are
-    therefore the same for every seed.
-    Raises UserError for contiguous parts of a graph that is not connected.
+    `recursive`: bisect again and again instead of k-way. Graphs so small or loose that METIS leaves parts
+    empty or larger than `LARGEST`·n/K are levelled afterwards. METIS draws from `seed` while it coarsens:
+    k-way does not coarsen graphs with n < 40·K, whose parts are therefore the same for every seed.
     """
     adjacency = dataset.adjacency()
     if clients == 1:
         return np.zeros(dataset.nodes, dtype=np.int64)
-    if contiguous and recursive:
-        logger.warning("METIS ignores contiguous=true when it bisects recursively: drop one of the two")
-    elif contiguous:
-        components, _ = sp.csgraph.connected_components(adjacency, directed=False)
-        if components > 1:
-            raise UserError(
-                f"METIS keeps parts contiguous only in a connected graph and this one has {components}"
-                " components: take its largest component or drop contiguous=true"
-            )
     # METIS seeds C's srand, to which 0 and 1 are the same
     drawn = int(stream(seed, "metis").integers(2, 2**31))
-    options = {"recursive": recursive, "contiguous": contiguous}
-    parameters = {"count": clients, "seed": drawn, **options}
-    found = remember_groups("metis", "pymetis", VERSION, adjacency, _cut, **parameters)
-    if contiguous and not recursive and (pieces := _pieces(adjacency, found)) > clients:
-        logger.warning(
-            "the %d clients of %s fall into %d pieces, though contiguous=true: METIS left parts too unequal,"
-            " which were levelled; ask for fewer clients",
-            *(clients, dataset.name, pieces),
-        )
-    return found
+    parameters = {"count": clients, "seed": drawn, "recursive": recursive}
+    return remember_groups("metis", "pymetis", VERSION, adjacency, _cut, **parameters)
 
 
-def _pieces(adjacency: sp.csr_matrix, assignment: np.ndarray) -> int:
-    """Connected components of the graph without the edges between parts."""
-    edges = adjacency.tocoo()
-    inside = assignment[edges.row] == assignment[edges.col]
-    kept = ones_at(edges.row[inside], edges.col[inside], adjacency.shape)
-    return int(sp.csgraph.connected_components(kept, directed=False)[0])
-
-
-def _cut(adjacency: sp.csr_matrix, count: int, seed: int, recursive: bool, contiguous: bool) -> np.ndarray:
+def _cut(adjacency: sp.csr_matrix, count: int, seed: int, recursive: bool) -> np.ndarray:
     options = pymetis.Options(seed=seed)
-    if contiguous and not recursive:
-        options.contig = 1
     graph = pymetis.CSRAdjacency(adjacency.indptr.astype(np.int32), adjacency.indices.astype(np.int32))
     found = pymetis.part_graph(count, adjacency=graph, recursive=recursive, options=options)
     assignment = np.asarray(found.vertex_part, dtype=np.int64)

@@ -24,13 +24,11 @@ def partition(
     *,
     copies: Count = 5,
     share: PositiveShare = 0.5,
-    recursive: bool = False,
-    contiguous: bool = False,
 ) -> list[np.ndarray]:
     """K/copies METIS parts; `copies` clients per part, each a random `share` of the part's nodes.
 
-    Clients of one part follow each other. Every client holds ⌊share · part⌋ nodes, at least one; the
-    other options are METIS's. Returns the node ids of each client.
+    Clients of one part follow each other. Every client holds ⌊share · part⌋ nodes, at least one.
+    Returns the node ids of each client.
     Raises UserError if K is no multiple of `copies`.
     """
     if clients % copies:
@@ -39,7 +37,7 @@ def partition(
             f" ask for a multiple of {copies}"
         )
     count = clients // copies
-    found = metis.partition(dataset, count, seed, recursive=recursive, contiguous=contiguous)
+    found = metis.partition(dataset, count, seed)
     generator = stream(seed, "overlapping partition")
     return [
         generator.permutation(part)[: max(1, int(share * len(part)))]

@@ -106,19 +106,6 @@ def membership(partition: Partition, nodes: int) -> sp.csr_matrix:
     return ones_at(partition.origin, partition.client, (nodes, partition.clients))
 
 
-def client_edges(dataset: Dataset, partition: Partition) -> np.ndarray:
-    """Edges of the graph between every two clients, (K, K) int64, symmetric.
-
-    The diagonal holds each client's own edges. Where clients overlap, an edge counts once for each
-    pair of copies of its ends.
-    """
-    dataset = partition.completed(dataset)
-    member = membership(partition, dataset.nodes)
-    between = np.asarray((member.T @ dataset.adjacency() @ member).todense()).round().astype(np.int64)
-    np.fill_diagonal(between, between.diagonal() // 2)
-    return between
-
-
 def label_counts(dataset: Dataset, partition: Partition) -> np.ndarray:
     """Labelled nodes of every class in each client, (K, C) int64."""
     labels = dataset.labels.numpy()[partition.origin]

@@ -10,7 +10,7 @@ import numpy as np
 from fedsub.datasets.errors import UserError
 
 TRAIN, VALIDATION, TEST, UNUSED = range(4)
-Rounding = Literal["nearest", "floor", "cumulative"]
+Rounding = Literal["nearest", "floor"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,8 +56,6 @@ class Shares:
         `nearest`: each share is rounded, `least` nodes at the least are for training, and validation takes
         the rest where the shares cover all nodes; test does where validation has no share. `floor`: the
         shares for training and validation are rounded down, and test takes the rest (FedTAD's code).
-        `cumulative`: the sums of the first one, two and three shares are rounded down, and lie between the
-        roles (OpenFGL's code).
         """
         shares = (self.train, self.validation, self.test)
         whole = sum(shares) > 1 - 1e-9
@@ -68,12 +66,9 @@ class Shares:
                 test = nodes - train
             rest = nodes - train - test
             validation = rest if whole else min(round(nodes * self.validation), rest)
-        elif rounding == "floor":
+        else:
             train, validation, test = (int(share * nodes) for share in shares)
             test = nodes - train - validation if whole else test
-        else:
-            train, second = int(self.train * nodes), int((self.train + self.validation) * nodes)
-            validation, test = second - train, (nodes if whole else int(sum(shares) * nodes)) - second
         counts = [train, validation, test, nodes - train - validation - test]
         roles = np.repeat([TRAIN, VALIDATION, TEST, UNUSED], counts)
         shuffled = np.empty_like(roles)

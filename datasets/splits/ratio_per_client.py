@@ -1,8 +1,7 @@
 """`ratio-per-client`: shares of each client's nodes, of every class if stratified (FedSpray, OpenFGL).
 
-FedSpray rounds the shares and keeps at least one node to train on. Options of the code of others: OpenFGL
-`stratified=true,rounding=cumulative`; FedTAD `stratified=true,rounding=floor`; FedGTA and AdaFGL
-`rounding=floor`. Copies of a node may differ in their role.
+FedSpray rounds the shares and keeps at least one node to train on. Options of the code of others: FedTAD
+`stratified=true,rounding=floor`; FedGTA and AdaFGL `rounding=floor`. Copies of a node may differ in role.
 """
 
 from __future__ import annotations

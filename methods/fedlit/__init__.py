@@ -13,11 +13,11 @@ The server matches every client's types to its own by the best cosine left, aver
 and channels, these without the clients for which a channel is empty (no training node has an edge of
 the type), and P, c, W, b by training nodes.
 
-Departures from the public code: channels are summed after every layer, there after the last one;
-its second linear map, which no non-linearity parts from W_t, is left out; Â_t has self-loops
-(`self_loops=false` for the code's); the EM step is taken once a round, there in every epoch. The code also
-assigns types anew when it scores, and applies its match of centroids transposed; here a score reads the types
-of the last EM step, and each centroid goes to its own match. The paper's experiments use Adam with a learning
+Departures from the public code: channels are summed after every layer, there after the last one; its second
+linear map, which no non-linearity parts from W_t, is left out; Â_t has self-loops, there it has none; the EM
+step is taken once a round, there in every epoch. The code also assigns types anew when it scores, and applies
+its match of centroids transposed; here a score reads the types of the last EM step, and each centroid goes to
+its own match. The paper's experiments use Adam with a learning
 rate of 0.01 and weight decay 5e-4: the protocol's here.
 SGC and GraphSAGE (FedSpray's Table 2) replace relu(Â_t h W_t + b_t) by their own convolution.
 
@@ -35,9 +35,15 @@ from torch import Tensor
 
 from fedsub.methods.core.base import FederatedMethod, register, rows_read
 from fedsub.methods.core.channel import Message
-from fedsub.methods.fedlit.channels import channel_sum, linear_sum
 from fedsub.methods.fedlit.clustering import EdgeClustering, align, average_channels, regroup
-from fedsub.methods.fedlit.layers import Layer, Messages, channel_graph, layers_to_read
+from fedsub.methods.fedlit.layers import (
+    Layer,
+    Messages,
+    channel_graph,
+    channel_sum,
+    layers_to_read,
+    linear_sum,
+)
 from fedsub.methods.fedlit.options import FedLITOptions
 from fedsub.methods.stacked.activation import Dropout, add_bias, trains
 from fedsub.methods.stacked.mixing import for_clients
@@ -119,9 +125,7 @@ class FedLIT(FederatedMethod):
         self.server_channels = {name: value.detach()[0].clone() for name, value in channels.items()}
         linked = (self.clustering.edges > 0).nonzero().squeeze(1)
         self.linked = linked if len(linked) else torch.arange(self.federation.clients, device=self.device)
-        self.centroids, self.kind = self.clustering.k_means(
-            self.project().detach(), options.kmeans_steps, self.generator
-        )
+        self.centroids, self.kind = self.clustering.k_means(self.project().detach(), self.generator)
         self.heard = self.centroids
         if not self.channel.everyone:
             # So that the server can order the types of a client that it has not heard yet.
@@ -161,12 +165,11 @@ class FedLIT(FederatedMethod):
         """Spread the edges over the channels by their types, (m,)."""
         self.kind = self.typed = kind
         self.messages = {}
-        options, ends = self.options, (self.clustering.source, self.clustering.target)
-        near, far = ((options.types * end + kind).cpu() for end in ends)
+        types, ends = self.options.types, (self.clustering.source, self.clustering.target)
+        near, far = ((types * end + kind).cpu() for end in ends)
         mean = self.setting.architecture.backbone == "graphsage"
-        self.graph, weight = channel_graph(
-            near, far, options.types * self.federation.nodes, self.setting.kernel, mean, options.self_loops
-        )
+        nodes = types * self.federation.nodes
+        self.graph, weight = channel_graph(near, far, nodes, self.setting.kernel, mean)
         self.edge_weight = weight.to(self.device)
 
     def train_round(self) -> Tensor:

@@ -12,6 +12,9 @@ from torch import Tensor
 
 from fedsub.methods.stacked.segments import Segments, segment_product
 
+STEPS = 10
+"""Lloyd steps of the first clustering."""
+
 
 class EdgeClustering:
     """T centroids (K, T, 2·width) and a type for each of the m undirected edges, per client.
@@ -60,11 +63,11 @@ class EdgeClustering:
         mean = (total / count.clamp(min=1)).view_as(centroids)
         return torch.where(count.view(*centroids.shape[:2], 1) > 0, mean, centroids)
 
-    def k_means(self, x: Tensor, steps: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    def k_means(self, x: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Lloyd's algorithm from k-means++ seeds, all clients in step: centroids and types."""
         centroids = self._seeds(x, generator)
         kind = self.nearest(x, centroids)
-        for _ in range(steps):
+        for _ in range(STEPS):
             centroids = self.means(x, kind, centroids)
             kind = self.nearest(x, centroids)
         return centroids, kind

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -12,16 +13,12 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from fedsub.methods.stacked.activation import Dropout, activate, add_bias
 from fedsub.methods.stacked.features import as_feature_tensor
-from fedsub.methods.stacked.propagation import (
-    kernel_of,
-    mean_weight,
-    symmetric_weight,
-    use_kernel,
-    with_self_loops,
-)
+from fedsub.methods.stacked.parameters import Weights
+from fedsub.methods.stacked.propagation import kernel_of, mean_weight, normalised_edges, use_kernel
 from fedsub.methods.stacked.receptive_field import within
-from fedsub.methods.stacked.segments import Segments, ranks
+from fedsub.methods.stacked.segments import Segments, ranks, segment_product
 from fedsub.methods.stacked.sparse import sparse_product
 
 WORTH = 0.9
@@ -32,7 +29,7 @@ of two layers of all nodes, 0.87 and 0.81 where the first computes all (by hand 
 
 
 class Layer:
-    """The r nodes, of n, that a layer computes. They have T·r cells, in order of client, channel and node."""
+    """The r nodes, of n, that a layer computes. The cell of row v in channel t is t·r + v."""
 
     def __init__(self, every: Segments, types: int, rows: Tensor | None = None) -> None:
         """`every` are all nodes, `rows` (r,) ids ascending; None: all."""
@@ -40,29 +37,17 @@ class Layer:
         self.types, self.nodes = types, every.rows
         self.rows = None if rows is None else rows.to(device)
         self.segments = every if rows is None else every.among(rows)
-        self.channels = Segments(self.segments.sizes.repeat_interleave(types), device)
-        """K·T runs of cells, one a channel of a client."""
-        own, among = by_channel(self.segments.sizes, types), by_channel(every.sizes, types)[kept]
+        self.channels = Segments(self.segments.sizes.repeat(types), device)
+        """T·K runs of cells, one a channel of a client."""
         self.number = np.full(every.rows, -1, dtype=np.int32)
         """(n,) a node's place among the r, −1 where it has none."""
         # As an array: a tensor of one id would be taken for a number.
         self.number[kept.numpy()] = np.arange(len(kept))
         self.cell = np.full((every.rows, types), -1, dtype=np.int32)
         """(n, T) the cell of each node and channel, −1 where there is none."""
-        self.cell[kept.numpy()] = own
-        self.drawn = torch.empty(own.numel(), dtype=torch.int64).index_copy(0, own.flatten(), among.flatten())
+        self.cell[kept.numpy()] = np.arange(types * len(kept)).reshape(types, -1).T
+        self.drawn = draw_order(every.sizes, types)[kept].T.flatten().to(device)
         """(T·r,) places of the cells' dropout masks, which are drawn for the cells of all nodes."""
-        self.drawn = self.drawn.to(device)
-        self.by_node = own.flatten().to(device)
-        """(T·r,) the cells node after node."""
-
-    @cached_property
-    def runs(self) -> list[tuple[slice, slice]]:
-        """Of each channel of a client its cells, and its rows among the r."""
-        sizes, cells = self.channels.sizes, self.channels.sizes.cumsum(0)
-        rows = self.segments.sizes.cumsum(0).repeat_interleave(self.types)
-        ends = zip(cells.tolist(), rows.tolist(), sizes.tolist(), strict=True)
-        return [(slice(cell - size, cell), slice(row - size, row)) for cell, row, size in ends]
 
     def among_all(self, outputs: Tensor) -> Tensor:
         """Outputs (r, C) as (n, C), NaN where there are none."""
@@ -72,14 +57,14 @@ class Layer:
         return every.index_copy_(0, self.rows, outputs)
 
 
-def by_channel(sizes: Tensor, types: int) -> Tensor:
-    """Where node v in channel t stands once sorted by client, channel and node, (n, T); `sizes` (K,)."""
+def draw_order(sizes: Tensor, types: int) -> Tensor:
+    """When the mask of node v in channel t is drawn, by client, channel and node, (n, T); `sizes` (K,)."""
     first = (types * (sizes.cumsum(0) - sizes)).repeat_interleave(sizes) + ranks(sizes)
     return first.unsqueeze(1) + torch.arange(types) * sizes.repeat_interleave(sizes).unsqueeze(1)
 
 
 def channel_graph(
-    near: Tensor, far: Tensor, nodes: int, kernel: str, mean: bool, self_loops: bool
+    near: Tensor, far: Tensor, nodes: int, kernel: str, mean: bool
 ) -> tuple[dgl.DGLGraph, Tensor]:
     """The graph of all channels, of so many nodes, and the weights of Â_t, (edges,).
 
@@ -88,10 +73,7 @@ def channel_graph(
     """
     ends = torch.cat([near, far]), torch.cat([far, near])
     graph = use_kernel(dgl.graph(ends, num_nodes=nodes), kernel)
-    if mean:
-        return graph, mean_weight(graph)
-    graph = with_self_loops(graph) if self_loops else graph
-    return graph, symmetric_weight(graph)
+    return (graph, mean_weight(graph)) if mean else normalised_edges(graph)
 
 
 def layers_to_read(graph: dgl.DGLGraph, every: Layer, read: Tensor | None, count: int) -> list[Layer]:
@@ -178,3 +160,31 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         return sparse_product(ctx.transpose, gradient.contiguous()), None, None
+
+
+def channel_sum(read: Tensor, weight: Tensor, bias: Tensor, layer: Layer, dropout: Dropout | None) -> Tensor:
+    """Σ_t dropout(relu(read_t W_t + b_t)), (r, width).
+
+    `read` (T·r, in) has one row a cell; `weight` (K, T, in, width), `bias` (K, T, width). Masks are drawn for
+    the cells of all nodes, so that which are needed changes no draw; `dropout` None evaluates.
+    """
+    # By channel and client, as the cells are.
+    weight, bias = weight.transpose(0, 1).flatten(0, 1), bias.transpose(0, 1).flatten(0, 1)
+    if dropout is not None:
+        dropout = dropout.among(layer.drawn, layer.types * layer.nodes)
+    h = activate(segment_product(read, weight, layer.channels), bias, layer.channels, dropout)
+    return h.view(layer.types, -1, h.shape[1]).sum(dim=0)
+
+
+def linear_sum(
+    h: Tensor, parameters: Weights, segments: Segments, spread: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """SGC's (Σ_t Â_t^hops h W_t + b_t) W + b as Σ_t Â_t^hops h (W_t W) + (Σ_t b_t) W + b, (n, C): C columns
+    of each channel are propagated, not `width`. `spread` propagates (T·n, C)."""
+    head = parameters["head.weight"]
+    weight = parameters["channels.0.weight"] @ head.unsqueeze(1)
+    types, classes = weight.shape[1], weight.shape[3]
+    product = segment_product(h, weight.transpose(1, 2).flatten(2), segments)
+    summed = spread(product.view(-1, classes)).view(len(h), types, classes).sum(dim=1)
+    bias = (parameters["channels.0.bias"].sum(dim=1, keepdim=True) @ head).squeeze(1)
+    return add_bias(summed, bias + parameters["head.bias"], segments)

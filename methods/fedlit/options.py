@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fedsub.datasets.limits import Count, ShareBelowOne, Size
+from fedsub.datasets.limits import Count, ShareBelowOne
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import Options
 
@@ -22,12 +22,7 @@ class FedLITOptions(Options):
     """Width of the projection and of every layer."""
     dropout: ShareBelowOne = tunable(0.3, linear=(0, 0.8))
     """After every channel."""
-    kmeans_steps: Size = 10
-    """Lloyd steps of the first clustering."""
-    self_loops: bool = True
-    """Whether every node hears itself in every channel."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
-        """SGC has hops in place of layers; one type needs no clustering."""
-        idle = {"layers": "another backbone than sgc"} if backbone == "sgc" else {}
-        return idle if self.types > 1 else idle | {"kmeans_steps": "types above 1"}
+        """SGC has hops in place of layers."""
+        return {"layers": "another backbone than sgc"} if backbone == "sgc" else {}

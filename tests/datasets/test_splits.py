@@ -87,10 +87,7 @@ def test_stratified_shares_hold_inside_each_class(case, seed):
     for size, held in zip(np.bincount(labels), (found[labels == c] for c in range(4)), strict=False):
         assert (held == 0).sum() == round(0.2 * size)
     scheme = "ratio-per-client[train=0.2,validation=0.4,test=0.4,stratified=true,rounding={}]"
-    for rounding, counts in (
-        ("cumulative", lambda n: (int(0.2 * n), int((0.2 + 0.4) * n) - int(0.2 * n))),
-        ("floor", lambda n: (int(0.2 * n), int(0.4 * n))),
-    ):
+    for rounding, counts in (("floor", lambda n: (int(0.2 * n), int(0.4 * n))),):
         found = roles(make_split(labels, partition, scheme.format(rounding), seed, 4))
         assert (found < 3).all()
         for client, nodes in enumerate(partition.nodes):
@@ -99,7 +96,7 @@ def test_stratified_shares_hold_inside_each_class(case, seed):
                 assert ((own == 0).sum(), (own == 1).sum()) == counts(size)
 
 
-@pytest.mark.parametrize("rounding", ["nearest", "floor", "cumulative"])
+@pytest.mark.parametrize("rounding", ["nearest", "floor"])
 @pytest.mark.parametrize("shares", [(0.1, 0.2, 0.3), (0.33, 0.33, 0.33)])
 def test_shares_that_leave_nodes_unused_in_every_rounding(shares, rounding):
     """In clients of 1 to 40 nodes; of two nodes 0.33 is one, three times."""
@@ -114,7 +111,6 @@ def test_shares_that_leave_nodes_unused_in_every_rounding(shares, rounding):
         expected = {
             "nearest": [trained, min(round(validation * size), size - trained - tested), tested],
             "floor": [int(share * size) for share in shares],
-            "cumulative": np.diff([0, *(int(sum(shares[:count]) * size) for count in (1, 2, 3))]).tolist(),
         }[rounding]
         assert np.bincount(found[partition.client == client], minlength=4)[:3].tolist() == expected
 

@@ -35,12 +35,12 @@ def test_lists_split_at_commas_outside_brackets(items: list[str]) -> None:
 
 def test_filters_take_several_values_in_every_spelling() -> None:
     filters = ["--dataset", "cora,citeseer", "pubmed", "--clients", "5,10", "20", "--dataset", "acm"]
-    named = ["--method", "fedprox[mu=0.1,x=y],fedavg", "--partition", "metis[recursive=true,contiguous=true]"]
+    named = ["--method", "fedprox[mu=0.1,x=y],fedavg", "--partition", "kmeans[balanced=false,starts=10]"]
     request = parse([*filters, *named]).request
     assert request.dataset == ("cora", "citeseer", "pubmed", "acm")
     assert request.clients == (5, 10, 20)
     assert request.method == ("fedprox[mu=0.1,x=y]", "fedavg")
-    assert request.partition == ("metis[recursive=true,contiguous=true]",)
+    assert request.partition == ("kmeans[balanced=false,starts=10]",)
 
 
 @pytest.mark.parametrize("option", ["table", "dataset", "method", "clients", "backbone"])

@@ -80,15 +80,6 @@ def test_the_same_seed_gives_the_same_record_apart_from_times(method: str) -> No
     assert run(with_settings(cell, seed=1)).curve["test"] != run(cell).curve["test"]
 
 
-def test_damaged_data_have_the_clients_of_the_undamaged() -> None:
-    worse = with_settings(SMALL, label_noise=0.3, edges_removed=0.2, features_removed=0.1, labels_kept=0.5)
-    plain, first, again = run(SMALL), run(worse), run(worse)
-    assert first.key != plain.key
-    assert first.result.partition_statistics == plain.result.partition_statistics
-    assert {**first.curve, "seconds": None} == {**again.curve, "seconds": None}
-    assert first.curve["loss"] != plain.curve["loss"]
-
-
 def test_a_run_that_diverges_is_one_sentence_in_a_failed_record() -> None:
     record = attempt(with_settings(SMALL, learning_rate=1e30, rounds=10, dropout=0.0))
     assert record.status == "failed"

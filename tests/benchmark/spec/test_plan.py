@@ -207,8 +207,7 @@ def test_a_setting_given_twice_is_an_axis_of_the_grid() -> None:
         (["--set", "weight_decay=-1"], "must not be negative"),
         (["--set", "learning_rate=nan"], "'learning_rate' must be a finite number"),
         (["--set", "selection_metric=rocauc"], "did you mean roc_auc"),
-        (["--set", "label_noise=1.5"], r"label_noise must be in \[0, 1\]"),
-        (["--set", "labels_kept=0"], "labels_kept must be"),
+        (["--set", "class_edges_removed=1.5"], r"class_edges_removed must be in \[0, 1\]"),
         (["--method", "fedprox[mu=nan]"], "fedprox's mu must be a finite number"),
         (["--task", "regression"], "unknown task 'regression'"),
         (["--task", "link-prediction[widht=16]"], "option of link-prediction 'widht'.*width"),
@@ -346,7 +345,6 @@ def test_a_generated_graph_is_one_cell_under_every_spelling() -> None:
         ("hops=3", "--backbone gcn,sgc"),
         ("heads=4", "--backbone gcn,gat"),
         ("gpr_hops=3", "--backbone gcn,gprgnn"),
-        ("labels_stratified=true", "--set labels_kept=0.5"),
         ("privacy_delta=0.001", "--set privacy_noise=1 privacy_clip=1"),
     ],
 )

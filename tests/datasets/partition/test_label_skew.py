@@ -14,7 +14,6 @@ from fedsub.datasets.federation import federate
 from fedsub.datasets.graph import Dataset, build_dataset
 from fedsub.datasets.partition import partition
 from fedsub.datasets.partition.base import Drawn, Partition, as_partition
-from fedsub.datasets.partition.histograms import histograms
 from fedsub.datasets.partition.louvain_openfgl import place
 from fedsub.datasets.partition.statistics import describe
 from fedsub.datasets.registry import load
@@ -26,8 +25,6 @@ SCHEMES = (
     "dirichlet[alpha=0.1,least=1]",
     "louvain-openfgl[delta=0]",
     "louvain-openfgl[delta=2]",
-    "louvain-plus",
-    "metis-plus[parts=12]",
 )
 
 
@@ -124,40 +121,6 @@ def test_the_smaller_alpha_the_larger_the_skew():
     assert means[0] > means[1] > means[2] > means[3]
     assert means[0] > 0.4
     assert means[3] < 0.05
-
-
-def test_plus_schemes_skew_the_labels_more_than_the_communities_they_merge():
-    dataset = load("community[nodes=1500]")
-    for plus, plain in (("louvain-plus", "louvain"), ("metis-plus", "metis")):
-        mean = {
-            scheme: np.mean([skew(dataset, partition(dataset, scheme, 5, seed)) for seed in range(3)])
-            for scheme in (plus, plain)
-        }
-        assert mean[plus] > mean[plain]
-
-
-def cliques(classes: list[int], size: int = 6) -> Dataset:
-    """A clique for each entry, all of whose nodes have that class."""
-    one = np.array(np.triu_indices(size, k=1))
-    source, target = np.concatenate([one + size * block for block in range(len(classes))], axis=1)
-    labels = np.repeat(classes, size)
-    return build_dataset("cliques", source, target, np.ones((len(labels), 1)), labels, classes=3)
-
-
-def test_communities_of_one_class_become_one_client():
-    dataset = cliques([0, 1, 2, 0, 1, 0])
-    found = partition(dataset, "louvain-plus", 3, 0)
-    held = sorted(sorted(set((nodes // 6).tolist())) for nodes in found.nodes)
-    assert held == [[0, 3, 5], [1, 4], [2]]
-    with pytest.raises(UserError, match="6 communities in cliques, of 3 different label distributions"):
-        partition(dataset, "louvain-plus", 4, 0)
-
-
-def test_histograms_are_shares_of_labelled_nodes():
-    groups, labels = np.array([0, 0, 0, 0, 1, 2]), np.array([0, 0, 1, -1, 1, -1])
-    np.testing.assert_allclose(
-        histograms(groups, labels, 2), np.array([[2 / 3, 1 / 3], [0.0, 1.0], [0.0, 0.0]])
-    )
 
 
 @pytest.mark.parametrize(

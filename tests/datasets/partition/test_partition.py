@@ -6,13 +6,12 @@ import math
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsub.datasets import registry
 from fedsub.datasets.errors import UserError
-from fedsub.datasets.graph import Dataset, build_dataset, largest_component
+from fedsub.datasets.graph import Dataset, build_dataset
 from fedsub.datasets.partition import SCHEMES, partition
 from fedsub.datasets.partition.louvain import communities
 from fedsub.datasets.partition.metis import LARGEST
@@ -27,7 +26,6 @@ COMPLETE = [
     "kmeans[slack=0]",
     "kmeans[balanced=false]",
     "random",
-    "random[balanced=true]",
 ]
 """Schemes that give every node to exactly one client."""
 ALL = (
@@ -40,7 +38,7 @@ ALL = (
     "random",
 )
 
-SKEWED = ("dirichlet", "louvain-openfgl", "louvain-plus", "metis-plus")
+SKEWED = ("dirichlet", "louvain-openfgl")
 """Schemes that `test_label_skew.py` tests."""
 
 
@@ -71,8 +69,6 @@ def limit(scheme: str, nodes: int, clients: int) -> int:
     """The most nodes that a client may hold."""
     if scheme.startswith("metis"):
         return max(math.ceil(LARGEST * nodes / clients), 1)
-    if scheme == "random[balanced=true]":
-        return math.ceil(nodes / clients)
     if scheme in ("random", "kmeans[balanced=false]"):
         return nodes
     return math.ceil(nodes / clients) + (0 if "slack=0" in scheme else 20)
@@ -163,15 +159,6 @@ def test_imbalanced_says_how_many_clients_it_can_make(clients):
         partition(graph(400, 1600, 2), "metis-imbalanced", clients, 0)
 
 
-def test_contiguous_parts_are_connected(caplog):
-    dataset = largest_component(graph(300, 500, 3))
-    found = partition(dataset, "metis[contiguous=true]", 4, 0)
-    assert not caplog.text
-    adjacency = dataset.adjacency()
-    for nodes in found.nodes:
-        assert sp.csgraph.connected_components(adjacency[nodes][:, nodes], directed=False)[0] == 1
-
-
 def test_louvain_packs_communities_whole_where_they_fit():
     """Four cliques of 10 beside four pairs, for four clients: each keeps a clique and gets a pair."""
     cliques = [np.array(np.triu_indices(10, k=1)) + 10 * block for block in range(4)]
@@ -236,12 +223,9 @@ def test_planted_clients_are_those_of_the_generated_graph():
         ("louvain-largest[slack=1]", 2, "takes no options"),
         ("metis-overlapping", 7, "multiple of 5"),
         ("metis-overlapping[share=1.5]", 5, "share must be in"),
-        ("metis-imbalanced[merge=a+b]", 10, "5\\+3\\+2"),
-        ("metis-imbalanced[parts=30,merge=9+9]", 14, "fewer than 30 parts"),
         ("dirichlet[alpha=0]", 2, "dirichlet's alpha must be positive"),
         ("dirichlet[least=11]", 2, "lower least"),
         ("louvain-openfgl[delta=10]", 2, "below the 10 nodes"),
-        ("metis-plus", 2, "take from 2 to 20 parts"),
     ],
 )
 def test_bad_requests_are_one_clear_sentence(scheme, clients, message):

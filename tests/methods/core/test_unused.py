@@ -44,7 +44,6 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("fedspray", "gcn", {"proxies": False}),
     ("fedspray", "gcn", {"lambda1": 0.0}),
     ("fedlit", "sgc", {}),
-    ("fedlit", "gcn", {"types": 1}),
     ("fedala", "gcn", {"first_steps": 1}),
     ("fedala", "sgc", {"threshold": 0.0}),
     ("fedgta", "gcn", {"threshold": 1.0}),
@@ -114,7 +113,6 @@ def test_a_variant_that_uses_an_option_does_not_refuse_it() -> None:
         ("apfl", "gcn", {}, "alpha_rate"),
         ("fedspray", "gcn", {}, "targets"),
         ("fedlit", "gcn", {}, "layers"),
-        ("fedlit", "sgc", {}, "kmeans_steps"),
     ]
     for name, backbone, options, option in used:
         made: Options = registry.make_options(name, options)

@@ -27,7 +27,7 @@ def test_k_means_finds_planted_types():
     noise = torch.randn(segments.rows, 3, generator=torch.Generator().manual_seed(0))
     x = 10 * torch.eye(3)[planted] + 0.1 * noise
     clustering = EdgeClustering(nodes, nodes, segments, 3)
-    _, kind = clustering.k_means(x, 5, torch.Generator().manual_seed(0))
+    _, kind = clustering.k_means(x, torch.Generator().manual_seed(0))
     for k in range(3):
         mine = clustering.client == k
         for t in range(3):
