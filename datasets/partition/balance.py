@@ -17,6 +17,11 @@ def near_order(adjacency: sp.csr_matrix) -> np.ndarray:
     return sp.csgraph.reverse_cuthill_mckee(matrix, symmetric_mode=True).astype(np.int64)
 
 
+def even_sizes(nodes: int, clients: int) -> np.ndarray:
+    """n nodes over K clients, sizes differing by at most one, spread evenly; (K,) int64."""
+    return np.diff(np.arange(clients + 1) * nodes // clients)[::-1].astype(np.int64)
+
+
 def level(assignment: np.ndarray, capacity: np.ndarray, order: np.ndarray) -> np.ndarray:
     """Move nodes beyond a client's capacity to clients with room, emptiest first.
 

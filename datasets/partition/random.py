@@ -9,11 +9,15 @@ from fedsub.datasets.partition import balance
 from fedsub.datasets.seeding import stream
 
 
-def partition(dataset: Dataset, clients: int, seed: int) -> np.ndarray:
-    """A client per node, (n,) int64, drawn independently.
+def partition(dataset: Dataset, clients: int, seed: int, *, balanced: bool = False) -> np.ndarray:
+    """A client per node, (n,) int64, drawn independently, or with `balanced` in equal shares.
 
     A client that the draw leaves empty takes half of the largest one's nodes.
     """
     generator = stream(seed, "random partition")
+    if balanced:
+        return generator.permutation(
+            np.repeat(np.arange(clients), balance.even_sizes(dataset.nodes, clients))
+        )
     drawn = generator.integers(clients, size=dataset.nodes)
     return balance.fill_empty(drawn, clients, generator.permutation(dataset.nodes))

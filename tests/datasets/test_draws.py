@@ -23,7 +23,7 @@ CLIENTS = 10
 VARIANTS = {
     "kmeans": ["kmeans", "kmeans[balanced=false]"],
     "metis": ["metis", "metis[recursive=true]"],
-    "random": ["random"],
+    "random": ["random", "random[balanced=true]"],
 }
 """Options under which a scheme draws otherwise; of every other scheme the defaults are tested."""
 DRAWS_NOTHING = {

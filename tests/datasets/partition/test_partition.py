@@ -26,6 +26,7 @@ COMPLETE = [
     "kmeans[slack=0]",
     "kmeans[balanced=false]",
     "random",
+    "random[balanced=true]",
 ]
 """Schemes that give every node to exactly one client."""
 ALL = (
@@ -69,6 +70,8 @@ def limit(scheme: str, nodes: int, clients: int) -> int:
     """The most nodes that a client may hold."""
     if scheme.startswith("metis"):
         return max(math.ceil(LARGEST * nodes / clients), 1)
+    if scheme == "random[balanced=true]":
+        return math.ceil(nodes / clients)
     if scheme in ("random", "kmeans[balanced=false]"):
         return nodes
     return math.ceil(nodes / clients) + (0 if "slack=0" in scheme else 20)
