@@ -122,6 +122,24 @@ class Federation:
         return federation, position
 
 
+def repeated(federation: Federation, times: int) -> Federation:
+    """So many clients, each of which holds all nodes and edges of a federation of one client."""
+    source, target = (end.numpy() for end in federation.graph.edges())
+    nodes = federation.nodes
+    first = nodes * np.repeat(np.arange(times), len(source))
+    rows = torch.arange(nodes).repeat(times)
+    by_node = ("labels", "train", "validation", "test", "origin")
+    return replace(
+        federation,
+        graph=make_graph(np.tile(source, times) + first, np.tile(target, times) + first, times * nodes),
+        inter=make_graph(np.empty(0, np.int64), np.empty(0, np.int64), times * nodes),
+        features=select_features(federation.features, rows.numpy()),
+        client=torch.arange(times).repeat_interleave(nodes),
+        sizes=torch.full((times,), nodes),
+        **{name: getattr(federation, name)[rows] for name in by_node},
+    )
+
+
 def alone(dataset: Dataset) -> Federation:
     """A graph as the only client of a federation, with the roles of its first official split.
 

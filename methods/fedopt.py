@@ -1,6 +1,7 @@
-"""FedAdagrad and FedAdam: the server treats the clients' mean change as a gradient.
+"""FedOpt, FedAdagrad and FedAdam: the server treats the clients' mean change as a gradient.
 
-Reddi et al., Adaptive Federated Optimization, ICLR 2021, algorithm 2, Δ = Σ_k p_k (w_k − w_server):
+Reddi et al., Adaptive Federated Optimization, ICLR 2021, algorithms 1 and 2, Δ = Σ_k p_k (w_k − w_server):
+    w_server ← w_server + η Δ       (FedOpt with plain descent, as in FederatedScope; η = 1 is FedAvg)
     m ← β₁ m + (1 − β₁) Δ
     v ← v + Δ²                      (FedAdagrad)
     v ← β₂ v + (1 − β₂) Δ²          (FedAdam)
@@ -28,6 +29,14 @@ from fedsub.methods.stacked.parameters import Parameters
 
 
 @dataclass(frozen=True)
+class FedOptOptions(Options):
+    """Hyper-parameters of FedOpt."""
+
+    server_learning_rate: Positive = tunable(0.5, log=(0.05, 2))
+    """η; FederatedScope-GNN's script tries 0.5 and 0.1."""
+
+
+@dataclass(frozen=True)
 class FedAdagradOptions(Options):
     """Hyper-parameters of FedAdagrad."""
 
@@ -48,6 +57,20 @@ class FedAdamOptions(FedAdagradOptions):
     beta1: ShareBelowOne = 0.9
     beta2: ShareBelowOne = 0.99
     """Decay of its square."""
+
+
+class DescendingServer(ServerRule):
+    """Plain descent along the mean change."""
+
+    def __init__(self, learning_rate: float) -> None:
+        self.learning_rate = learning_rate
+
+    def step(self, sent: Mapping[str, Tensor], weights: Tensor, server: Mapping[str, Tensor]) -> Parameters:
+        """w ← w_server + η Δ."""
+        return {
+            name: server[name] + self.learning_rate * weighted_mean(value - server[name], weights)
+            for name, value in sent.items()
+        }
 
 
 class AdaptiveServer(ServerRule):
@@ -80,6 +103,17 @@ class AdaptiveServer(ServerRule):
                 self.first[name], self.second[name] = first, second
                 result[name] = server[name] + self.learning_rate * first / (second.sqrt() + self.tau)
         return result
+
+
+@register("fedopt", title="FedOpt", paper="Reddi et al. 2021", options=FedOptOptions, tasks=BOTH_TASKS)
+class FedOpt(ServedMethod):
+    """The server takes a plain step."""
+
+    labelled_outputs_only = True
+
+    def make_rule(self) -> ServerRule:
+        """The server of these options."""
+        return DescendingServer(self.options.server_learning_rate)
 
 
 @register(

@@ -48,6 +48,7 @@ _READ_WITH: Mapping[str, tuple[str, Callable[[Cell], bool]]] = {
     "heads": _network("gat"),
     "gpr_hops": _network("gprgnn"),
     "gpr_alpha": _network("gprgnn"),
+    "gpr_dropout": _network("gprgnn"),
     "privacy_delta": ("privacy_noise", lambda cell: cell.schedule.privacy_noise > 0),
 }
 """Setting → condition for it to have an effect, in words and as a test of a cell."""

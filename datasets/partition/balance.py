@@ -97,6 +97,30 @@ def pack(groups: np.ndarray, clients: int, slack: int) -> np.ndarray:
     return fill_empty(assignment, clients, np.arange(nodes))
 
 
+def deal(groups: np.ndarray, clients: int, slack: int) -> np.ndarray:
+    """Deal groups of nodes, (n,), out to K clients in turn (FederatedScope-GNN's `LouvainSplitter`).
+
+    Groups are cut at ⌊n/K⌋ − `slack` nodes. Each piece, largest first, goes to the next client in turn that
+    then holds at most ⌊n/K⌋ + `slack`; where none has room, to the emptiest (the code would never end).
+    Returns the client of each node, (n,) int64; the first K pieces go to one client each.
+    Raises UserError for a `slack` below 0, or of ⌊n/K⌋ or more.
+    """
+    share = len(groups) // clients
+    if not 0 <= slack < share:
+        raise UserError(f"slack={slack} must be at least 0 and below the {share} nodes of an average client")
+    piece_of, sizes = _pieces(groups, share - slack)
+    home = np.empty(len(sizes), dtype=np.int64)
+    held = np.zeros(clients, dtype=np.int64)
+    turn = 0
+    for piece in np.argsort(-sizes, kind="stable"):
+        order = (turn + np.arange(clients)) % clients
+        fits = held[order] + sizes[piece] <= share + slack
+        home[piece] = order[fits.argmax()] if fits.any() else held.argmin()
+        held[home[piece]] += sizes[piece]
+        turn = (home[piece] + 1) % clients
+    return home[piece_of]
+
+
 def _pieces(groups: np.ndarray, capacity: int) -> tuple[np.ndarray, np.ndarray]:
     """Cut groups at `capacity` nodes: the piece of each node, (n,), and the size of each piece."""
     order = np.argsort(groups, kind="stable")

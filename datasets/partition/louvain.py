@@ -2,7 +2,7 @@
 
 Blondel et al., Fast unfolding of communities in large networks, 2008; packing as in FedStruct
 (Appendix K.1, Tables 5 and 7), after FedSage; the random merge as FED-PUB (Appendix C.2, Table 6) describes
-that of FedSage (Zhang et al. 2021).
+that of FedSage (Zhang et al. 2021); that in turn as in FederatedScope-GNN's code (`LouvainSplitter`).
 """
 
 from __future__ import annotations
@@ -31,14 +31,16 @@ def partition(
     seed: int,
     *,
     slack: Size = SLACK,
-    merge: Literal["packed", "random"] = "packed",
+    merge: Literal["packed", "random", "in-turn"] = "packed",
 ) -> np.ndarray:
     """Louvain communities, cut at n/K + slack nodes and merged into K clients.
 
     `slack`: nodes that a client may hold beyond n/K; 0 in FedStruct's paper.
     `merge=random`: whole communities, as many to each client as to any other or one more, whatever their
     sizes; `slack` plays no part. Where there are fewer communities than clients, the largest are cut.
-    Returns a client per node, (n,) int64. Raises UserError for a `slack` that plays no part.
+    `merge=in-turn`: communities, cut at n/K − slack nodes, go to one client after another.
+    Returns a client per node, (n,) int64. Raises UserError for a `slack` that plays no part, and one of n/K
+    or more with `in-turn`.
     """
     if merge == "random" and slack != SLACK:
         raise UserError(f"louvain's slack={slack} has no effect with merge=random: leave it out")
@@ -46,6 +48,8 @@ def partition(
     found = communities(adjacency, seed)
     if merge == "packed":
         return balance.pack(found, clients, slack)
+    if merge == "in-turn":
+        return balance.deal(found, clients, slack)
     dealt = stream(seed, "merge of communities").permutation(int(found.max()) + 1) % clients
     return balance.fill_empty(dealt[found], clients, balance.near_order(adjacency))
 

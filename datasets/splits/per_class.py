@@ -1,4 +1,5 @@
 """`per-class`: fixed numbers of training nodes per class and of test nodes; the rest validates (FedCog).
+With a fixed number of validation nodes the rest tests (FederatedScope-GNN).
 Drawn before partitioning: copies of a node share its role.
 """
 
@@ -7,10 +8,12 @@ from __future__ import annotations
 import numpy as np
 
 from fedsub.datasets.errors import UserError
-from fedsub.datasets.limits import Count
+from fedsub.datasets.limits import Count, Size
 from fedsub.datasets.partition.base import Partition
 from fedsub.datasets.splits.base import TEST, TRAIN, VALIDATION
 
+TESTED = 1000
+"""Test nodes unless said."""
 VERSION = 2
 """2: drawn from seed and partition; before, all partitions of a graph shared their splits."""
 
@@ -21,12 +24,17 @@ def split(
     generator: np.random.Generator,
     *,
     train: Count = 30,
-    test: Count = 1000,
+    test: Count = TESTED,
+    validation: Size = 0,
 ) -> np.ndarray:
     """A role per copy, (Σ n_k,); a class with fewer than `train` nodes trains on all of them.
 
-    Raises UserError if fewer than `test` nodes are left.
+    `validation`: where it is not 0, so many nodes validate, all others test, and `test` plays no part.
+    Raises UserError if fewer than `test` nodes are left, or no more than `validation`, and for a `test`
+    that plays no part.
     """
+    if validation and test != TESTED:
+        raise UserError(f"per-class's test={test} has no effect with validation={validation}: leave it out")
     order = generator.permutation(len(labels))
     order = order[labels[order] >= 0]
     by_class = order[np.argsort(labels[order], kind="stable")]
@@ -35,10 +43,11 @@ def split(
     roles = np.full(len(labels), VALIDATION)
     roles[by_class[rank < train]] = TRAIN
     rest = order[roles[order] != TRAIN]
-    if test > len(rest):
+    name, fixed = ("validation", validation) if validation else ("test", test)
+    if fixed + bool(validation) > len(rest):
         raise UserError(
-            f"split per-class asks for {test} test nodes but {len(rest)} of {len(order)} are left"
-            " after training: lower test or train"
+            f"split per-class asks for {fixed} {name} nodes but {len(rest)} of {len(order)} are left"
+            f" after training: lower {name} or train"
         )
-    roles[rest[:test]] = TEST
+    roles[rest[validation:] if validation else rest[:test]] = TEST
     return roles[partition.origin]

@@ -13,7 +13,7 @@ from fedsub.datasets.ranges import tunable
 
 OPTIMISERS = ("adam", "sgd")
 WEIGHTINGS = ("training-nodes", "uniform", "nodes")
-MOMENTS = ("local", "received", "neighbour")
+MOMENTS = ("local", "received", "neighbour", "whole-graph")
 LAST = "last"
 """The rule that needs nothing to validate on."""
 RULES = (
@@ -47,7 +47,8 @@ class Schedule:
     evaluate: str = "local"
     """When clients are evaluated. `local`: after local training; `received`: after the exchange, on what
     they received; `neighbour`: after local training, but by the model of the client to which most edges are
-    missing (FED-PUB, Figure 9)."""
+    missing (FED-PUB, Figure 9); `whole-graph`: after the exchange, each client's model on all nodes and edges
+    of all clients (FederatedScope's `make_global_eval`)."""
     evaluate_dropout: bool = False
     """Whether dropout stays on in evaluation, as in public code that leaves its models in training mode
     (FedTAD's)."""

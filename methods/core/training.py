@@ -25,6 +25,7 @@ from fedsub.methods.core.schedule import LAST, SELECTED_BESIDES, Schedule
 from fedsub.methods.core.selection import Curve, History
 from fedsub.methods.core.state import Checkpoint, State, seed_draws
 from fedsub.methods.core.tasks.base import Evaluation, Task
+from fedsub.methods.core.whole_graph import WholeGraph
 from fedsub.methods.stacked.parameters import check_answer
 
 
@@ -105,7 +106,9 @@ def train(
     seed_draws(method.setting.seed)
     with watch("setup"):
         method.build()
-    task = method.setting.scoring
+    whole = WholeGraph(method) if schedule.evaluate == "whole-graph" else None
+    task = method.setting.scoring if whole is None else whole.task
+    exchanged = schedule.evaluate in ("received", "whole-graph")
     neighbour = schedule.evaluate == "neighbour"
     if neighbour and method.info.predicts_with:
         title, why = method.info.title, method.info.predicts_with
@@ -119,13 +122,13 @@ def train(
     for number in range(progress.done + 1, schedule.rounds + 1):
         with watch("train"):
             loss = start_round(method, number)
-            if schedule.evaluate == "received":
+            if exchanged:
                 end_round(method)
         evaluated = number % schedule.evaluate_every == 0 or number == schedule.rounds
         if evaluated:
             progress.losses.append(_finite(loss, method, number))
             with watch("evaluate"):
-                output = method.predict() if model is None else predict_by(method, model)
+                output = _outputs(method, whole, model)
                 if bool(output.isnan().any()):
                     raise _diverged(method, "it predicts what is no number", number)
                 progress.evaluations.append(task.evaluate(output))
@@ -134,12 +137,12 @@ def train(
             progress.rounds.append(number)
             progress.spent["bytes"].append(method.channel.total)
             progress.spent["seconds"].append(sum(progress.seconds.values()))
-        if schedule.evaluate != "received":
+        if not exchanged:
             with watch("train"):
                 end_round(method)
         if on_round is not None:
             last = progress.evaluations[-1] if evaluated else None
-            on_round(_round(method, number, loss, last, progress.seconds))
+            on_round(_round(method, task, number, loss, last, progress.seconds))
         progress.done = number
         if checkpoint is not None and state is not None and number < schedule.rounds:
             checkpoint.after_round(state)
@@ -147,6 +150,13 @@ def train(
     sizes = task.federation.sizes.numpy()
     history = History.of(progress.rounds, progress.evaluations, progress.losses, sizes)
     return outcome_of(method, task, history, progress)
+
+
+def _outputs(method: FederatedMethod, whole: WholeGraph | None, model: Tensor | None) -> Tensor:
+    """What is scored: outputs on the whole graph, by other clients' models, or by the clients' own."""
+    if whole is not None:
+        return whole.predict(method)
+    return method.predict() if model is None else predict_by(method, model)
 
 
 def start_round(method: FederatedMethod, number: int) -> Tensor:
@@ -216,9 +226,14 @@ def _averaging(metric: Metric, schedule: Schedule) -> str:
 
 
 def _round(
-    method: FederatedMethod, number: int, loss: Tensor, last: Evaluation | None, seconds: dict[str, float]
+    method: FederatedMethod,
+    scoring: Task,
+    number: int,
+    loss: Tensor,
+    last: Evaluation | None,
+    seconds: dict[str, float],
 ) -> Round:
-    scoring, channel = method.setting.scoring, method.channel
+    channel = method.channel
     kind, sizes = _averaging(scoring.metrics[0], method.schedule), scoring.federation.sizes.numpy()
     losses, scores = {"train": float(loss) / method.federation.clients}, {}
     if last is not None:

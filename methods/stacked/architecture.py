@@ -55,6 +55,8 @@ class Architecture:
     """Propagations of gprgnn."""
     gpr_alpha: float = 0.1
     """α from which gprgnn's weights of propagations start, α (1 − α)^k."""
+    gpr_dropout: bool = False
+    """Whether gprgnn also drops entries of its input and of what it propagates, as in its authors' code."""
 
     def __post_init__(self) -> None:
         """Raises UserError for a head that does not exist and for a number that cannot be."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,8 +12,9 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from fedsub.datasets.graph import as_feature_tensor, as_scipy
+from fedsub.datasets.graph import as_feature_tensor, as_scipy, csr_tensor
 from fedsub.methods.stacked import kernels
+from fedsub.methods.stacked.activation import Dropout
 from fedsub.methods.stacked.segments import Segments, segment_product
 from fedsub.methods.stacked.sparse import sparse_product
 
@@ -117,6 +120,32 @@ class Features:
         if weight.requires_grad and not torch.is_grad_enabled():
             self.known[weight] = product, product._version, weight._version
         return product
+
+    def dropped(self, dropout: Dropout) -> Features:
+        """X with entries dropped at random, for one step; masks are drawn for these rows alone."""
+        drop, other = copy(dropout), copy(self)
+        drop.among_rows = None
+        if self.dense is not None:
+            other.dense = drop(self.dense)
+            return other
+        values = drop(self.matrix.values())
+        back = values[self.transposed]
+        for name, kept in (("matrix", values), ("transpose", back)):
+            whole = getattr(self, name)
+            part = csr_tensor(whole.crow_indices(), whole.col_indices(), kept, tuple(whole.shape))
+            setattr(other, name, part)
+        other.known = WeakTensorKeyDictionary()
+        other.present = (*self.present[:2], back.cpu().numpy())
+        return other
+
+    @cached_property
+    def transposed(self) -> Tensor:
+        """(entries,) the place in the sparse form of each entry of its transpose."""
+        pointer, column = self.matrix.crow_indices().cpu(), self.matrix.col_indices().cpu()
+        places = np.arange(len(column))
+        shape = tuple(self.matrix.shape)
+        order = sp.csr_matrix((places, column.numpy(), pointer.numpy()), shape=shape).T.tocsr().data
+        return torch.from_numpy(order).to(self.matrix.device)
 
     def renew_gradients(self) -> None:
         """Declare that the gradients of earlier steps are no longer read: their memory may be reused."""

@@ -211,6 +211,23 @@ def test_per_class_takes_as_many_of_each_class_and_of_the_rest(case, train, seed
         make_split(labels, whole(len(labels)), f"per-class[train={train},test={rest + 1}]", seed, 4)
 
 
+@given(case=partitions(), train=st.integers(1, 30), seed=st.integers(0, 1000))
+@settings(max_examples=30)
+def test_per_class_validates_on_so_many_and_tests_on_the_rest(case, train, seed):
+    labels, _ = case
+    sizes = np.bincount(labels, minlength=4)
+    rest = int(np.maximum(sizes - train, 0).sum())
+    assume(rest > 1)
+    held = rest // 2
+    scheme = f"per-class[train={train},validation={held}]"
+    found = roles(make_split(labels, whole(len(labels)), scheme, seed, 4))
+    assert np.bincount(labels[found == 0], minlength=4).tolist() == np.minimum(sizes, train).tolist()
+    assert (found == 1).sum() == held
+    assert (found == 2).sum() == rest - held
+    with pytest.raises(UserError, match="lower validation"):
+        make_split(labels, whole(len(labels)), f"per-class[train={train},validation={rest}]", seed, 4)
+
+
 @pytest.mark.parametrize(
     ("scheme", "message"),
     [
@@ -221,6 +238,7 @@ def test_per_class_takes_as_many_of_each_class_and_of_the_rest(case, train, seed
         ("ratio[train=0.5,validation=0.5,test=0]", "leaves no node for test: raise test"),
         ("per-class[train=5,test=0]", "test must be at least 1"),
         ("per-class", "lower test"),
+        ("per-class[test=3,validation=2]", "test=3 has no effect with validation=2"),
         ("file[path=nowhere.npz]", "no split file at nowhere.npz"),
         ("ratio-per-client[rounding=up]", "choose from "),
     ],

@@ -127,5 +127,5 @@ def check(cell: Cell) -> None:
         raise UserError(f"{title} runs as a simulation only, because {reason}")
     if cell.task.name != tasks.NodeClassification.name:
         raise UserError(f"{cell.task} runs as a simulation only: its pairs are drawn over all clients")
-    if cell.schedule.evaluate == "neighbour":
-        raise UserError("evaluate=neighbour runs as a simulation only: it scores with others' models")
+    if (moment := cell.schedule.evaluate) in ("neighbour", "whole-graph"):
+        raise UserError(f"evaluate={moment} runs as a simulation only: it scores with others' data or models")

@@ -2,14 +2,20 @@
 
 The γ_k, k up to `gpr_hops`, are learned with the rest. They start at α (1 − α)^k, the last one at
 (1 − α)^hops, with α = `gpr_alpha`, and belong to the head. Departures, as for the other networks here:
-dropout after hidden layers alone, not of the input or before propagations; weight decay of the γ too.
+dropout after hidden layers alone, not of the input or before propagations unless `gpr_dropout` is set; weight
+decay of the γ too.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
+from fedsub.datasets.errors import UserError
+from fedsub.methods.stacked.activation import Dropout
+from fedsub.methods.stacked.features import Features
 from fedsub.methods.stacked.inputs import Inputs
 from fedsub.methods.stacked.networks.base import Backbone
 from fedsub.methods.stacked.networks.mlp import MLP
@@ -34,8 +40,21 @@ class GPRGNN(MLP):
         weights = start_of_hops(self.architecture.gpr_alpha, self.architecture.gpr_hops)
         return super().initial(width, classes, generator) | {"head.pagerank": weights}
 
+    def forward(self, inputs: Inputs, parameters: Weights, dropout: Dropout | None = None) -> Tensor:
+        if dropout is None or inputs.scored is not None or not self.architecture.gpr_dropout:
+            return super().forward(inputs, parameters, dropout)
+        if type(inputs.features) is not Features:
+            raise UserError("gpr_dropout drops entries of plain features alone: leave it out")
+        dropped = replace(inputs, features=inputs.features.dropped(dropout))
+        h = MLP.classify(self, inputs, self.embed(dropped, parameters, dropout), parameters)
+        logits = self._spread(inputs, dropout(h), parameters)
+        return logits if inputs.position is None else logits.index_select(0, inputs.position)
+
     def classify(self, inputs: Inputs, embedding: Tensor, parameters: Weights) -> Tensor:
-        h = super().classify(inputs, embedding, parameters)
+        return self._spread(inputs, super().classify(inputs, embedding, parameters), parameters)
+
+    def _spread(self, inputs: Inputs, h: Tensor, parameters: Weights) -> Tensor:
+        """Σ_k γ_k Â^k h, (n, C)."""
         weights = parameters["head.pagerank"].index_select(0, inputs.segments.client)
         out = weights[:, :1] * h
         for hop in range(1, self.hops + 1):

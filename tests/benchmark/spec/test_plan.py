@@ -345,6 +345,7 @@ def test_a_generated_graph_is_one_cell_under_every_spelling() -> None:
         ("hops=3", "--backbone gcn,sgc"),
         ("heads=4", "--backbone gcn,gat"),
         ("gpr_hops=3", "--backbone gcn,gprgnn"),
+        ("gpr_dropout=true", "--backbone gcn,gprgnn"),
         ("privacy_delta=0.001", "--set privacy_noise=1 privacy_clip=1"),
     ],
 )

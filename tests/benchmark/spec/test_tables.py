@@ -18,7 +18,7 @@ from fedsub.methods.core import registry
 
 def test_every_printed_figure_that_can_be_answered_has_a_cell() -> None:
     """A changed name of a graph, a scheme or a method leaves figures without one."""
-    assert sum(answerable(load_protocol(name)) for name in names()) == 1919
+    assert sum(answerable(load_protocol(name)) for name in names()) == 2111
 
 
 @pytest.mark.parametrize("name", names())
@@ -35,18 +35,19 @@ def test_every_protocol_can_be_planned_without_an_option_of_no_effect(name: str)
 def test_a_finished_clone_has_nothing_left_to_do() -> None:
     records = Records(Path(__file__).parents[3] / "results")
     plan = make_plan(parse(["--all"]).request)
-    # The records of `natural` are still to be made.
-    left = [cell for cell in plan.cells if cell.protocol != "natural" and not records.done(cell)]
+    # The records of these are still to be made.
+    unfinished = ("natural", "federatedscope")
+    left = [cell for cell in plan.cells if cell.protocol not in unfinished and not records.done(cell)]
     # Graphs whose files could not be had where the records are made.
     assert {cell.dataset.name for cell in left} <= {"ogbn_arxiv", "wikics", "flickr_saint"}
 
 
 def test_natural_clients_are_those_of_the_data(data_directory: Path) -> None:
-    """Every method, on as many clients as the attribute has values."""
+    """Every method but FedOpt, which one table prints, on as many clients as the attribute has values."""
     protocol = load_protocol("natural")
     cells = grid_cells(protocol)
     assert protocol.seeds == 10
-    assert {cell.method for cell in cells} == set(registry.names())
+    assert {cell.method for cell in cells} == set(registry.names()) - {"fedopt"}
     places = {(cell.dataset, cell.partition, cell.clients) for cell in cells}
     assert len(places) == 5
     for dataset, scheme, clients in places:
@@ -61,7 +62,7 @@ def test_published_figures_are_found() -> None:
     assert (figure.mean, figure.source) == (81.54, "FED-PUB, 2")
     assert published_figure(protocol, "accuracy", "cora", "louvain", 10, "fedpub", "gcn") is None
     assert published_figure(protocol, "accuracy", "cora", "metis", 10, "fedpub[tau=1]", "gcn") is None
-    assert sum(map(len, figures().values())) == 1773
+    assert sum(map(len, figures().values())) == 1899
 
 
 @pytest.mark.parametrize(

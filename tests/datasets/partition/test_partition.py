@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fedsub.datasets import registry
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.graph import Dataset, build_dataset
-from fedsub.datasets.partition import SCHEMES, partition
+from fedsub.datasets.partition import SCHEMES, balance, partition
 from fedsub.datasets.partition.louvain import communities
 from fedsub.datasets.partition.metis import LARGEST
 
@@ -197,6 +197,34 @@ def test_louvain_deals_whole_communities_at_random():
     assert np.array_equal(again.assignment(75), client)
 
 
+@pytest.mark.parametrize("slack", [3, 20])
+def test_dealt_pieces_go_to_the_next_client_in_turn_with_room(slack: int) -> None:
+    """Against a plain reading of the rule, on groups of random sizes."""
+    for seed in range(20):
+        generator = np.random.default_rng(seed)
+        groups = generator.choice(12, 150, p=generator.dirichlet(np.ones(12)))
+        share, limit = 150 // 5, 150 // 5 - slack
+        pieces = [
+            list(held[start : start + limit])
+            for group in np.unique(groups)
+            for held in [np.flatnonzero(groups == group)]
+            for start in range(0, len(held), limit)
+        ]
+        clients: list[list[int]] = [[] for _ in range(5)]
+        turn = 0
+        for piece in sorted(pieces, key=len, reverse=True):
+            for step in range(5):
+                if len(clients[(turn + step) % 5]) + len(piece) <= share + slack:
+                    turn = (turn + step) % 5
+                    break
+            else:
+                turn = min(range(5), key=lambda client: len(clients[client]))
+            clients[turn] += piece
+            turn = (turn + 1) % 5
+        found = balance.deal(groups, 5, slack)
+        assert [np.flatnonzero(found == client).tolist() for client in range(5)] == list(map(sorted, clients))
+
+
 def test_kmeans_finds_separate_clusters():
     centres = np.repeat(np.eye(3) * 10, 20, axis=0)
     features = centres + np.random.default_rng(0).normal(size=centres.shape) * 0.1
@@ -223,6 +251,7 @@ def test_planted_clients_are_those_of_the_generated_graph():
         ("metiss", 2, "did you mean metis"),
         ("metis[recursive=3]", 2, "true or false"),
         ("louvain[slack=-1]", 2, "negative"),
+        ("louvain[merge=in-turn,slack=10]", 2, "below the 10 nodes"),
         ("louvain-largest[slack=1]", 2, "takes no options"),
         ("metis-overlapping", 7, "multiple of 5"),
         ("metis-overlapping[share=1.5]", 5, "share must be in"),

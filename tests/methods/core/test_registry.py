@@ -49,6 +49,7 @@ OUTSIDE: dict[str, dict[str, float]] = {
     "fedgcn": {"hops": -1},
     "fedgnn": {"neighbours": -1},
     "fedgta": {"threshold": -9, "order": 0, "steps": -1, "spread": 1.1, "temperature": 0.0},
+    "fedopt": {"server_learning_rate": 0.0},
     "fediih": {"factors": 0, "scale": -1.0, "variational": -0.1},
     "fedlap": {"smoothing": -1.0, "structure_width": 0, "hops": -1},
     "fedlap+": {"rank": 0, "steps": 0},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import dgl
 import pytest
 import torch
@@ -9,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from fedsub.datasets.errors import UserError
+from fedsub.methods.stacked.activation import Dropout
 from fedsub.methods.stacked.architecture import HEADS, NORMS, Architecture
 from fedsub.methods.stacked.backbones import BACKBONES, make_backbone
 from fedsub.methods.stacked.parameters import Parameters
@@ -184,6 +188,32 @@ def test_attention_is_that_of_dgls_layer_client_by_client(kernel: str) -> None:
         of_dgl = (layer.fc.weight.grad.T, layer.attn_l.grad[0], layer.attn_r.grad[0], layer.bias.grad)
         for ours, theirs in zip(found, of_dgl, strict=True):
             assert_agree(ours[k], theirs)
+
+
+def test_pagerank_drops_entries_of_its_input_and_of_what_it_propagates() -> None:
+    """Of an identity without hops every output is an entry of the input, which passes three masks."""
+    architecture = Architecture("gprgnn", (20,), dropout=0.5, gpr_hops=0, gpr_dropout=True)
+    federation = small_federation(clients=3, nodes=600, features=20, classes=20)
+    network = make_backbone(architecture)
+    inputs = network.prepare(federation.graph, federation.features, federation.sizes, federation.classes)
+    identity, none = torch.eye(20).expand(3, -1, -1), torch.zeros(3, 20)
+    weights = {"layers.0.weight": identity, "layers.0.bias": none, "head.weight": identity, "head.bias": none}
+    weights["head.pagerank"] = torch.ones(3, 1)
+    usual = replace(architecture, gpr_dropout=False)
+    for network, masks in ((make_backbone(architecture), 3), (make_backbone(usual), 1)):
+        dense = federation.features.to_dense()
+        assert_agree(network.forward(inputs, weights), dense)
+        found = network.forward(inputs, weights, Dropout(0.5, seed=0))
+        assert float((found != 0).sum() / (dense != 0).sum()) == pytest.approx(0.5**masks, abs=0.05)
+        assert_agree(found[found != 0], (dense * 2**masks)[found != 0])
+
+
+def test_pagerank_drops_no_entries_of_normalised_features() -> None:
+    architecture = Architecture("gprgnn", (4,), input_norm=True, gpr_dropout=True)
+    federation, network = small_federation(), make_backbone(architecture)
+    inputs = network.prepare(federation.graph, federation.features, federation.sizes, federation.classes)
+    with pytest.raises(UserError, match="plain features alone"):
+        network.forward(inputs, {}, Dropout(0.5, seed=0))
 
 
 def test_pagerank_starts_at_the_papers_weights_which_sum_to_one() -> None:

@@ -141,6 +141,32 @@ def test_features_times_a_stacked_weight(kind, density):
         torch.testing.assert_close(got, wanted, atol=1e-3, rtol=1e-3)
 
 
+@pytest.mark.parametrize("density", [0.1, 0.9])
+@pytest.mark.parametrize("probability", [0.5, 0.3])
+def test_dropped_features_are_some_of_them_scaled_and_their_product_has_its_gradient(density, probability):
+    matrix = sp.random(40, 30, density=density, random_state=0, format="csr", dtype=np.float32)
+    segments = Segments(torch.tensor([15, 25]))
+    dense, dropout = torch.from_numpy(matrix.toarray()), Dropout(probability, seed=1)
+    features = Features(as_feature_tensor(matrix), segments)
+    identity = torch.eye(30).expand(2, 30, 30)
+    kept = []
+    for _ in range(2):
+        dropped = features.dropped(dropout.among(torch.arange(3), 40))
+        found = dropped.times(identity)
+        scaled = dense * dropout.scale
+        assert ((found == 0) | torch.isclose(found, scaled)).all()
+        share = float((found != 0).sum() / (dense != 0).sum())
+        assert share == pytest.approx(1 - probability, abs=0.15)
+        weight = torch.randn(2, 30, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
+        expected = torch.einsum("ni,nio->no", found, weight[segments.client])
+        got = torch.autograd.grad(dropped.times(weight).square().sum(), weight)
+        wanted = torch.autograd.grad(expected.square().sum(), weight)
+        torch.testing.assert_close(got, wanted, atol=1e-3, rtol=1e-3)
+        kept.append(found)
+    assert not torch.equal(*kept)
+    torch.testing.assert_close(features.times(identity), dense)
+
+
 @pytest.mark.parametrize("probability", [0.5, 0.3, 0.9])
 def test_dropout_keeps_its_share_and_the_expectation(probability):
     dropout = Dropout(probability, seed=0)
