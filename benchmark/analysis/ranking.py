@@ -68,7 +68,7 @@ class Interval(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Standing:
+class Rank:
     """One method among the others."""
 
     method: str
@@ -138,7 +138,7 @@ class Ranking:
         return found
 
     @cached_property
-    def standings(self) -> tuple[Standing, ...]:
+    def standings(self) -> tuple[Rank, ...]:
         """All ranked methods, the best first."""
         local = self.methods.index(LOCAL)
         means = self._scores.mean(axis=2)
@@ -149,7 +149,7 @@ class Ranking:
         over_fedavg = self._improvement(FEDAVG) if FEDAVG in self.methods else None
         best = np.isclose(self.by_graph, self.by_graph.min(axis=0))
         found = [
-            Standing(
+            Rank(
                 name,
                 ranks[place],
                 self._places_left_out[place],

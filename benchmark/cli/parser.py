@@ -45,11 +45,15 @@ OPTIONS: dict[str, _Option] = {
     "device": ("DEVICE", "cpu (default) or cuda", {}),
     "all": (None, "run every table on all data at hand", _FLAG),
     "shard": ("I/N", "the I-th of N parts of the cells, the same everywhere", {"type": values.shard}),
-    "trials": ("N", "points of a search, the defaults counted (default: 20)", {"type": values.positive}),
+    "trials": (
+        "N",
+        "points of a search, the defaults counted (default: %(default)s)",
+        {"type": values.positive, "default": Request.trials},
+    ),
     "cap": (
         "X",
-        "core-seconds of a search, in FedAvg's own (default: 30); 0: no cap",
-        {"type": float, "default": 30.0},
+        "core-seconds of a search, in those of FedAvg's defaults (default: %(default)g); 0: no cap",
+        {"type": float, "default": Request.cap},
     ),
     "workers": ("N", "processes (default: one a core; one on a GPU)", {"type": values.positive}),
     "threads": ("N", "threads per process", {"type": values.positive, "default": 1}),

@@ -10,23 +10,18 @@ from rich.markup import escape
 from rich.table import Table
 
 from fedsub.benchmark.analysis.trials import COLUMNS, SCORES, Outcome, Trials, importance, text
+from fedsub.benchmark.cli.commands import say
 from fedsub.benchmark.execution.engines import RunCell
 from fedsub.benchmark.execution.progress import console_for
 from fedsub.benchmark.execution.tuning import tune
 from fedsub.benchmark.records.search import block_of
 from fedsub.benchmark.spec.request import Request
-from fedsub.benchmark.spec.space import TRIALS
 
 
 def run_tune(request: Request, options: Namespace, work: RunCell | None) -> int:
     """Search as asked; returns the exit code."""
-
-    def say(sentence: str) -> None:
-        print(sentence, file=sys.stderr)
-
-    trials = options.trials or TRIALS
-    found = tune(request, trials, options.cap, work=work, warn=say, inform=say)
-    shown = Trials(tuple(map(Outcome, found.standings)))
+    found = tune(request, work=work, warn=say, inform=say)
+    shown = Trials(tuple(Outcome(each, found.records) for each in found.searches))
     if options.format == "json":
         print(shown.frame().to_json(orient="records", indent=1))
         return 0
@@ -34,10 +29,11 @@ def run_tune(request: Request, options: Namespace, work: RunCell | None) -> int:
     for outcome in shown.outcomes:
         console.print(_table(outcome))
         if outcome.left_out:
-            limit = found.caps[block_of(outcome.standing.search.base)]
+            limit = found.caps[block_of(outcome.search.base)]
             say(
-                f"{outcome.title}: {outcome.left_out} of {trials} trials did not fit into {limit:.0f} "
-                f"core-seconds ({options.cap:g} times what FedAvg takes by default); --cap raises it"
+                f"{outcome.title}: {len(outcome.left_out)} of {request.trials} trials did not fit into "
+                f"{limit:.0f} core-seconds ({request.cap:g} times what FedAvg takes by default); --cap "
+                "raises it"
             )
         for row in outcome.rows:
             if row["error"]:

@@ -160,9 +160,24 @@ def test_a_report_leaves_the_page_with_methods_of_a_users_own(log: Path, tmp_pat
     mine.write_text(MINE)
     _arena(tmp_path, "--dataset", GRAPHS[0], "--partition", "metis", "--method", str(mine))
     page = (tmp_path / "arena.md").read_bytes()
-    request = Request(dataset=GRAPHS[:1], settings=("rounds=9",), results=tmp_path)
-    assert write_arena(request, trials=3) == []
+    request = Request(dataset=GRAPHS[:1], settings=("rounds=9",), trials=3, results=tmp_path)
+    assert write_arena(request) == []
     assert (tmp_path / "arena.md").read_bytes() == page
     (tmp_path / "arena.json").unlink()
-    assert write_arena(request, trials=3) == [tmp_path / "arena.md", tmp_path / "arena.json"]
+    assert write_arena(request) == [tmp_path / "arena.md", tmp_path / "arena.json"]
     assert "| mine |" not in (tmp_path / "arena.md").read_text()
+
+
+def test_the_page_states_the_cap_under_which_each_search_ran(log: Path, tmp_path: Path) -> None:
+    given = ("--partition", "metis", "--method", "ditto")
+    _arena(tmp_path, "--dataset", GRAPHS[0], *given, "--cap", "8")
+    found = _arena(tmp_path, "--dataset", *GRAPHS, *given, "--cap", "5")
+    assert {each["dataset"]: each["cap"] for each in found["entries"]} == {GRAPHS[0]: 8.0, GRAPHS[1]: 5.0}
+    assert "3 trials within 5 to 8 times the core-seconds" in (tmp_path / "arena.md").read_text()
+    page = (tmp_path / "arena.md").read_bytes()
+    # A report knows no cap but that of the page before.
+    write_arena(Request(dataset=GRAPHS, settings=("rounds=9",), results=tmp_path))
+    assert (tmp_path / "arena.md").read_bytes() == page
+    (tmp_path / "arena.json").unlink()
+    write_arena(Request(dataset=GRAPHS, settings=("rounds=9",), trials=3, results=tmp_path))
+    assert "within a cap that is not on record" in (tmp_path / "arena.md").read_text()
