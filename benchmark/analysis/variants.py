@@ -27,15 +27,6 @@ class Trial:
     """Points above the printed table's baseline under the same settings, over the seeds that both have; None
     where they share none."""
 
-    def said(self, kind: str) -> str:
-        """Its result in words, for a `level` or a `gain`."""
-        seeds = f"{self.seeds} seeds" if self.seeds > 1 else "1 seed"
-        if kind == "gain":
-            gained = "no baseline" if self.gain is None else f"{self.gain:+.2f}, {seeds}"
-            return f"`{self.changed}`: {gained}"
-        moved = "" if self.level is None else f", {self.level:+.2f} on the same seeds"
-        return f"`{self.changed}`: {self.mean:.2f}{moved}, {seeds}"
-
 
 def trials_of(row: Row, others: Iterable[Row], metric: str, baseline: str) -> tuple[Trial, ...]:
     """What was run otherwise in the place of a row, of whose `metric` a paper prints a figure; nothing where

@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fedsub.benchmark.records.store import StoreError
 from fedsub.benchmark.report.tables import escape, markdown_table
-from fedsub.benchmark.report.wording import sentence_list
+from fedsub.benchmark.report.wording import sentence_list, title_of
 from fedsub.datasets.files import explained, write_atomically
 
 
@@ -42,7 +42,12 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"line": escape, "listed": sentence_list, "percent": "{:.0%}".format}
+    environment.filters |= {
+        "line": escape,
+        "listed": sentence_list,
+        "percent": "{:.0%}".format,
+        "title_of": title_of,
+    }
     environment.globals["table"] = markdown_table
     return environment
 

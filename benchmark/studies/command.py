@@ -62,7 +62,7 @@ def _authors(request: Request, options: argparse.Namespace, work: RunCell | None
     from fedsub.benchmark.analysis.public_records import load
     from fedsub.benchmark.records.folder import Records
     from fedsub.benchmark.report.pages import boards_of
-    from fedsub.benchmark.report.public_code import write_authors_page
+    from fedsub.benchmark.report.summaries import write_authors_page
     from fedsub.benchmark.spec.protocol import names
     from fedsub.benchmark.studies.authors.command import run_authors
 

@@ -22,7 +22,7 @@ from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.leases import Leases
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
-from fedsub.benchmark.report.public_code import markdown, write_authors_page
+from fedsub.benchmark.report.summaries import write_authors_page
 from fedsub.benchmark.spec.plan import grid_cells
 from fedsub.benchmark.spec.protocol import load_protocol
 from fedsub.benchmark.studies.authors.checkout import version_of
@@ -143,7 +143,7 @@ def test_torn_and_foreign_lines_are_passed_over_and_the_latest_run_counts(tmp_pa
         again.add(make_run(1, math.nan))
 
 
-def test_a_draw_counts_where_both_have_a_score() -> None:
+def test_a_draw_counts_where_both_have_a_score(tmp_path: Path) -> None:
     """Ours lacks one metric in the second draw, and never took another."""
     cells = [make_cell(seed=k) for k in range(2)]
     theirs = {"accuracy": 58.0, "minority_accuracy": 40.0, "roc_auc": 80.0}
@@ -158,7 +158,7 @@ def test_a_draw_counts_where_both_have_a_score() -> None:
     compared = compare(runs, [board_of("default", records)])
     found = {each.metric: each.differences for each in compared if each.place is None}
     assert found == {"accuracy": [2.0, 4.0], "minority_accuracy": [4.0]}
-    page = markdown(runs, compared)
+    page = write_authors_page(tmp_path, runs, compared).read_text()
     assert "| minority accuracy % | 1 | 44.00 | 40.00 | +4.00 |" in page
     assert "Without a record of ours" not in page
 
