@@ -39,9 +39,7 @@ def main(argv: Sequence[str], work: RunCell | None = None) -> int:
 
 
 def _peers(request: Request, options: argparse.Namespace, work: RunCell | None) -> int:
-    from fedsub.benchmark.studies.peers.compare import Limits, peer_python, timings
-    from fedsub.benchmark.studies.peers.grid import plan
-    from fedsub.benchmark.studies.peers.page import write_page
+    from fedsub.benchmark.studies.peers.compare import Limits, peer_python, plan, timings, write_page
 
     cells = plan(request.dataset, request.method, request.clients)
     if options.dry_run:

@@ -19,14 +19,12 @@ from fedsub.benchmark.analysis.public_records import AuthorsRuns, Run, load
 from fedsub.benchmark.analysis.scores import Leaderboard
 from fedsub.benchmark.cli.commands import main
 from fedsub.benchmark.cli.parser import parse
-from fedsub.benchmark.execution.leases import Leases
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.report.summaries import write_authors_page
 from fedsub.benchmark.spec.plan import grid_cells
 from fedsub.benchmark.spec.protocol import load_protocol
-from fedsub.benchmark.studies.authors.checkout import version_of
-from fedsub.benchmark.studies.authors.grid import plan
+from fedsub.benchmark.studies.authors.command import plan
 from fedsub.benchmark.studies.command import main as study
 from fedsub.datasets.errors import UserError
 from tests.benchmark.fakes import make_cell, make_record, quick_run
@@ -84,31 +82,6 @@ def test_runs_are_kept_not_repeated_and_shown_beside_ours(
     assert f"authors {sum(line['metrics']['accuracy'] for line in lines) / 2:.2f}" in page
     assert main(parse(["report", *results])) == 0
     assert (tmp_path / "authors.md").is_file()
-
-
-@pytest.mark.usefixtures("_small_graph")
-def test_what_another_process_runs_is_left_to_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As if the first run were held elsewhere and the second had been added since the plan."""
-    first, second = plan(CODES["fedpub"], parse([*CELLS]).request)
-    version = version_of(CHECKOUTS / "fedpub")
-    claim = Leases.claim
-
-    def claim_elsewhere(leases: Leases, work: str) -> bool:
-        if work.endswith(first.key):
-            return False
-        run = make_run(1, 50.0, key=second.key, commit=version)
-        AuthorsRuns(tmp_path, "fedpub").add(run)
-        return claim(leases, work)
-
-    monkeypatch.setattr(Leases, "claim", claim_elsewhere)
-    assert study([*PLAYED, *CELLS, "--results", str(tmp_path)]) == 0
-    said = capsys.readouterr().err
-    assert "2 of them to run" in said
-    assert said.count("left to the process that runs it now") == 1
-    assert [run.key for run in AuthorsRuns(tmp_path, "fedpub").runs()] == [second.key]
-    assert len((tmp_path / "authors" / "fedpub.jsonl").read_text().splitlines()) == 1
 
 
 @pytest.mark.parametrize("code", CODES.values(), ids=CODES.keys())
