@@ -6,19 +6,14 @@ import shlex
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import msgspec
-
 from fedsub.benchmark.analysis.agreement import CANNOT, DIFFERS, MATCHES, NOT_MEASURED, VANISHED, Verdict
-from fedsub.benchmark.analysis.causes import text_of
+from fedsub.benchmark.analysis.causes import text_of, unmeasured
 from fedsub.benchmark.analysis.judged import REFERENCE, gain_of, level_of
 from fedsub.benchmark.analysis.metrics import CHANGE, COMMUNICATION, GAIN, MODEL_SIZE, WHOLE_MODEL
-from fedsub.benchmark.analysis.public_code import Comparison, on_same_clients
-from fedsub.benchmark.analysis.public_records import Run
+from fedsub.benchmark.analysis.public_code import Comparison, Run, on_same_clients
 from fedsub.benchmark.analysis.published import (
     PLACE,
     Figure,
@@ -31,26 +26,12 @@ from fedsub.benchmark.analysis.published import (
 from fedsub.benchmark.analysis.scores import Leaderboard, Row
 from fedsub.benchmark.analysis.variants import Trial, trials_of
 from fedsub.benchmark.spec.protocol import AXES, Protocol, bare
-from fedsub.benchmark.spec.schema import read_as
 
 DECIMALS = 4
 """Decimals of numbers in `reproduction.json`."""
 NO_CELL = "no cell of any protocol answers it"
 Identity = tuple[Place, str]
 """Place and note of a printed figure."""
-
-
-class Unmeasured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the records in git cannot answer, and why (unmeasured.toml); records of it count."""
-
-    graph: dict[str, str]
-    method: dict[str, str]
-
-
-@cache
-def unmeasured() -> Unmeasured:
-    """By the printed names."""
-    return read_as(Path(__file__).with_name("unmeasured.toml"), Unmeasured)
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from functools import cache
 from typing import Any
 
 from fedsub.benchmark.analysis.agreement import CANNOT, is_in_points, survives
+from fedsub.benchmark.analysis.causes import unmeasured
 from fedsub.benchmark.analysis.claims import ON_AVERAGE, Claim, Column, Contrast, Side, load, load_claims
-from fedsub.benchmark.analysis.figures import unmeasured
 from fedsub.benchmark.analysis.judged import is_drawn_once
 from fedsub.benchmark.analysis.metrics import value_of
 from fedsub.benchmark.analysis.paired import (

@@ -14,8 +14,14 @@ from fedsub.benchmark.analysis.metrics import heading_of, with_spread
 from fedsub.benchmark.analysis.published import answerable, grid_points
 from fedsub.benchmark.analysis.scores import Leaderboard, Row, Score, metrics_of
 from fedsub.benchmark.records.record import OK
-from fedsub.benchmark.report.tables import escape
-from fedsub.benchmark.report.wording import block_title, graph_title, network_title, sentence_list, title_of
+from fedsub.benchmark.report.wording import (
+    block_title,
+    escape,
+    graph_title,
+    network_title,
+    sentence_list,
+    title_of,
+)
 from fedsub.benchmark.spec.plan import outdated_parts
 from fedsub.benchmark.spec.protocol import Protocol
 

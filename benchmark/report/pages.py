@@ -8,8 +8,7 @@ from pathlib import Path
 
 from fedsub.benchmark.analysis.figures import make_entries
 from fedsub.benchmark.analysis.findings import findings_of
-from fedsub.benchmark.analysis.public_code import compare
-from fedsub.benchmark.analysis.public_records import load
+from fedsub.benchmark.analysis.public_code import compare, load
 from fedsub.benchmark.analysis.scores import Leaderboard
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.verified import verified_by

@@ -11,19 +11,17 @@ from typing import Any
 from fedsub.benchmark.analysis import agreement
 from fedsub.benchmark.analysis.agreement import CANNOT, DIFFERS, GAINS, NEEDS_RUNS, NOT_MEASURED, VERDICTS
 from fedsub.benchmark.analysis.claims import ALL_BUT, EVERY, ON_AVERAGE, Contrast
-from fedsub.benchmark.analysis.codes import CODES
 from fedsub.benchmark.analysis.figures import Entry
 from fedsub.benchmark.analysis.findings import Finding
 from fedsub.benchmark.analysis.findings import discoveries as of_claims
-from fedsub.benchmark.analysis.headline import EVERY as EVERY_METHOD
-from fedsub.benchmark.analysis.headline import Headline
 from fedsub.benchmark.analysis.metrics import heading_of
 from fedsub.benchmark.analysis.paired import EQUAL, FAILS, HIGHER, HOLDS
-from fedsub.benchmark.analysis.public_code import TOLERANCE, Comparison
-from fedsub.benchmark.analysis.public_records import Run
+from fedsub.benchmark.analysis.public_code import CODES, TOLERANCE, Comparison, Run
 from fedsub.benchmark.analysis.sequential import LEVEL
+from fedsub.benchmark.analysis.summary import EVERY as EVERY_METHOD
 from fedsub.benchmark.analysis.summary import (
     Count,
+    Headline,
     by_authors,
     by_tolerance,
     count,
@@ -31,8 +29,7 @@ from fedsub.benchmark.analysis.summary import (
     discoveries,
 )
 from fedsub.benchmark.report.leaderboard import CHOSEN
-from fedsub.benchmark.report.tables import markdown_table
-from fedsub.benchmark.report.wording import block_title, network_title, title_of
+from fedsub.benchmark.report.wording import block_title, markdown_table, network_title, title_of
 from fedsub.benchmark.report.writing import write_list, write_template
 
 BY_CODE = "The authors' own code gives another figure on the same clients (results/authors.md)"

@@ -8,12 +8,10 @@ from types import MappingProxyType
 
 from fedsub.benchmark.analysis.judged import level_of
 from fedsub.benchmark.analysis.metrics import heading_of, with_spread
-from fedsub.benchmark.analysis.public_code import on_same_clients
-from fedsub.benchmark.analysis.public_records import Run
+from fedsub.benchmark.analysis.public_code import Run, on_same_clients
 from fedsub.benchmark.analysis.scores import Block, Leaderboard, Row, best_of, blocks_of, metrics_of
 from fedsub.benchmark.report.leaderboard import CHOSEN, remarks, row_name
-from fedsub.benchmark.report.tables import escape, markdown_table
-from fedsub.benchmark.report.wording import block_title, graph_title, scheme_title
+from fedsub.benchmark.report.wording import block_title, escape, graph_title, markdown_table, scheme_title
 from fedsub.benchmark.report.writing import write_page
 from fedsub.benchmark.spec.protocol import Protocol
 

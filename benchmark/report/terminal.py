@@ -13,8 +13,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from fedsub.benchmark.analysis.figures import measured_on
-from fedsub.benchmark.analysis.public_code import on_same_clients
-from fedsub.benchmark.analysis.public_records import Run
+from fedsub.benchmark.analysis.public_code import Run, on_same_clients
 from fedsub.benchmark.analysis.scores import Block, Leaderboard, blocks_of
 from fedsub.benchmark.report.leaderboard import (
     COSTS,

@@ -11,8 +11,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fedsub.benchmark.records.store import StoreError
-from fedsub.benchmark.report.tables import escape, markdown_table
-from fedsub.benchmark.report.wording import sentence_list, title_of
+from fedsub.benchmark.report.wording import escape, markdown_table, sentence_list, title_of
 from fedsub.datasets.files import explained, write_atomically
 
 

@@ -56,8 +56,7 @@ def _peers(request: Request, options: argparse.Namespace, work: RunCell | None) 
 
 
 def _authors(request: Request, options: argparse.Namespace, work: RunCell | None) -> int:
-    from fedsub.benchmark.analysis.public_code import compare
-    from fedsub.benchmark.analysis.public_records import load
+    from fedsub.benchmark.analysis.public_code import compare, load
     from fedsub.benchmark.records.folder import Records
     from fedsub.benchmark.report.pages import boards_of
     from fedsub.benchmark.report.summaries import write_authors_page

@@ -16,9 +16,9 @@ from markupsafe import Markup, escape
 
 from fedsub.benchmark.analysis import agreement, sequential
 from fedsub.benchmark.analysis.figures import Entry
-from fedsub.benchmark.analysis.headline import EVERY
 from fedsub.benchmark.analysis.metrics import heading_of, with_spread
 from fedsub.benchmark.analysis.public_code import TOLERANCE
+from fedsub.benchmark.analysis.summary import EVERY
 from fedsub.benchmark.machine import ROOT, commit, git
 from fedsub.benchmark.report.site import check, leaderboard, method, papers
 from fedsub.benchmark.report.site.charts import Line, lines, strip

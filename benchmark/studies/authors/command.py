@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from fedsub.benchmark.analysis.codes import CODES, PublicCode
-from fedsub.benchmark.analysis.public_records import AuthorsRuns, Run
+from fedsub.benchmark.analysis.public_code import CODES, AuthorsRuns, PublicCode, Run
 from fedsub.benchmark.execution.availability import keep_available
 from fedsub.benchmark.execution.runner import make_clients
 from fedsub.benchmark.machine import ROOT, git, processor

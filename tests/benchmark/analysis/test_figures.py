@@ -23,7 +23,7 @@ from fedsub.benchmark.analysis.agreement import (
     VANISHED,
 )
 from fedsub.benchmark.analysis.figures import Entry, make_entries
-from fedsub.benchmark.analysis.public_records import AuthorsRuns, Run, load
+from fedsub.benchmark.analysis.public_code import AuthorsRuns, Run, load
 from fedsub.benchmark.analysis.published import figures
 from fedsub.benchmark.analysis.scores import Leaderboard, make_rows
 from fedsub.benchmark.cli.parser import parse

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from fedsub.benchmark.analysis.frame import Results
 from fedsub.benchmark.analysis.scores import Leaderboard
 from fedsub.benchmark.execution.runner import failed
-from fedsub.benchmark.records.edit import forget
+from fedsub.benchmark.records.folder import forget
 from fedsub.benchmark.records.record import Record, cell_of
 from fedsub.benchmark.records.store import SHARED, Store, StoreError, graph_of
 from fedsub.benchmark.report.table_page import markdown

@@ -13,9 +13,15 @@ import msgspec
 import pytest
 
 from fedsub.benchmark.analysis.agreement import NEEDS_RUNS
-from fedsub.benchmark.analysis.codes import CODES, PublicCode
-from fedsub.benchmark.analysis.public_code import compare, on_same_clients
-from fedsub.benchmark.analysis.public_records import AuthorsRuns, Run, load
+from fedsub.benchmark.analysis.public_code import (
+    CODES,
+    AuthorsRuns,
+    PublicCode,
+    Run,
+    compare,
+    load,
+    on_same_clients,
+)
 from fedsub.benchmark.analysis.scores import Leaderboard
 from fedsub.benchmark.cli.commands import main
 from fedsub.benchmark.cli.parser import parse

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedsub.benchmark.analysis.codes import CODES
+from fedsub.benchmark.analysis.public_code import CODES
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.studies.authors.command import worker_of
 from fedsub.benchmark.studies.authors.fedpub_worker import reported
