@@ -306,7 +306,7 @@ def write_pages(request: Request, protocols: Mapping[str, Protocol], records: Re
     """Write the page of every table in the run; report errors, which cost no record."""
     from fedsub.benchmark.analysis.public_code import load
     from fedsub.benchmark.analysis.scores import Leaderboard
-    from fedsub.benchmark.report.table_page import write_table_page
+    from fedsub.benchmark.report.leaderboard import write_table_page
 
     theirs = load(request.results)
     try:

@@ -21,7 +21,6 @@ from fedsub.datasets.errors import UserError
 
 _SEVERAL: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
 _FLAG: dict[str, Any] = {"action": "store_true"}
-_SECONDS = values.above_zero("a number of seconds above 0")
 _INTERVAL: dict[str, Any] = {"type": values.interval, "default": 600.0}
 _TITLES: dict[str, Any] = {"type": values.title, **_SEVERAL}
 FILTERS = ("table", "dataset", "method", "partition", "clients", "backbone")
@@ -60,7 +59,11 @@ OPTIONS: dict[str, _Option] = {
     "engine": (None, "process (default), ray, slurm, flower, in-process (to debug)", {"default": "process"}),
     "slurm-config": ("FILE", "with --engine slurm: YAML of submitit's parameters", {"type": Path}),
     "timeout": ("T", "a cell that takes longer, 90s, 30m or 2h, has failed", {"type": values.duration}),
-    "max-seconds": ("S", "of records that took at most S seconds", {"type": _SECONDS, "default": math.inf}),
+    "max-seconds": (
+        "S",
+        "of records that took at most S seconds",
+        {"type": values.duration, "default": math.inf},
+    ),
     "by": ("NAME", "append records without a difference, with your name, to verified.jsonl", {}),
     "hours": (
         "H",

@@ -13,6 +13,7 @@ from fedsub.benchmark.analysis.scores import Leaderboard
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.verified import verified_by
 from fedsub.benchmark.report.arena import arena_of, write_arena
+from fedsub.benchmark.report.leaderboard import write_table_page
 from fedsub.benchmark.report.site.build import write_site
 from fedsub.benchmark.report.site.data import Facts
 from fedsub.benchmark.report.summaries import (
@@ -21,7 +22,6 @@ from fedsub.benchmark.report.summaries import (
     write_overview,
     write_reproduction,
 )
-from fedsub.benchmark.report.table_page import write_table_page
 from fedsub.benchmark.spec.plan import grid_cells
 from fedsub.benchmark.spec.protocol import load_protocol, names
 from fedsub.benchmark.spec.request import Request
