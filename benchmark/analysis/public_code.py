@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
+from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any
@@ -17,9 +18,8 @@ import msgspec
 
 from fedsub.benchmark.analysis.agreement import Verdict, judge_draws
 from fedsub.benchmark.analysis.scores import Leaderboard
-from fedsub.benchmark.records.jsonl import JsonLines
+from fedsub.benchmark.records.latest import Latest
 from fedsub.benchmark.records.record import ALONE, Record
-from fedsub.benchmark.records.store import explained_to_user
 from fedsub.benchmark.spec.schema import read_as
 from fedsub.datasets.errors import UserError
 
@@ -95,47 +95,19 @@ class Run(msgspec.Struct, frozen=True):
         return json.dumps(values, ensure_ascii=False, allow_nan=False)
 
 
-class AuthorsRuns:
+class AuthorsRuns(Latest[Run]):
     """The runs of one public code; of several of one cell and commit the latest counts."""
 
     def __init__(self, results: Path, code: str) -> None:
-        """Read what is there. Raises StoreError if it cannot be read."""
-        self.path = results / "authors" / f"{code}.jsonl"
-        self._found: dict[tuple[str, str], Run] = {}
-        self._lines = JsonLines(self.path, self._take, self._found.clear)
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Read what other processes have added. Raises StoreError if it cannot be read."""
-        with explained_to_user("read", self.path):
-            self._lines.refresh()
-
-    def runs(self) -> list[Run]:
-        """Every run that counts, the latest last."""
-        return list(self._found.values())
+        super().__init__(results / "authors" / f"{code}.jsonl", Run, attrgetter("key", "commit"))
 
     def done(self, key: str, commit: str) -> bool:
         """Whether our cell has been run by that commit of theirs."""
-        return (key, commit) in self._found
+        return any((run.key, run.commit) == (key, commit) for run in self.values())
 
     def add(self, run: Run) -> None:
-        """Append a run and sync it to disk.
-
-        Raises UserError for no result, StoreError if it cannot be written.
-        """
-        line = run.to_json()
-        with explained_to_user("write", self.path), self._lines.locked() as append:
-            append([line])
-
-    def _take(self, line: bytes) -> bool:
-        try:
-            run = msgspec.json.decode(line, type=Run)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return False
-        # The latest stands last, also where an earlier commit was run again.
-        self._found.pop((run.key, run.commit), None)
-        self._found[run.key, run.commit] = run
-        return True
+        """Append a run. Raises UserError for no result, StoreError if it cannot be written."""
+        self.append(run.to_json())
 
 
 def load(results: Path) -> dict[str, list[Run]]:
@@ -145,7 +117,7 @@ def load(results: Path) -> dict[str, list[Run]]:
     """
     found: dict[str, list[Run]] = {}
     for path in sorted((results / "authors").glob("*.jsonl")):
-        for run in AuthorsRuns(results, path.stem).runs():
+        for run in AuthorsRuns(results, path.stem).values():
             found.setdefault(run.key, []).append(run)
     return found
 

@@ -17,8 +17,8 @@ from fedsub.benchmark.execution.verify import CHANGED, SCORE_TOLERANCE, compare,
 from fedsub.benchmark.machine import processor
 from fedsub.benchmark.records.bundle import Places, unpack
 from fedsub.benchmark.records.folder import Records
+from fedsub.benchmark.records.latest import FILE, add_verified
 from fedsub.benchmark.records.record import Record
-from fedsub.benchmark.records.verified import FILE, add_verified
 from fedsub.benchmark.spec.custom import code_of
 from fedsub.benchmark.spec.request import Request
 

@@ -11,7 +11,7 @@ from fedsub.benchmark.analysis.findings import findings_of
 from fedsub.benchmark.analysis.public_code import compare, load
 from fedsub.benchmark.analysis.scores import Leaderboard
 from fedsub.benchmark.records.folder import Records
-from fedsub.benchmark.records.verified import verified_by
+from fedsub.benchmark.records.latest import verified_by
 from fedsub.benchmark.report.arena import arena_of, write_arena
 from fedsub.benchmark.report.leaderboard import write_table_page
 from fedsub.benchmark.report.site.build import write_site

@@ -31,16 +31,18 @@ def write_template(path: Path, template: str, /, **values: Any) -> Path:
     return path
 
 
+def templates(folder: str, **settings: Any) -> Environment:
+    """The templates in a folder of `report`; what is undefined in them is a fault."""
+    loader = PackageLoader("fedsub.benchmark.report", folder)
+    return Environment(
+        loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, **settings
+    )
+
+
 @cache
 def _environment() -> Environment:
-    """Templates of Markdown; what is undefined is a fault. Nothing is escaped unless by `line`."""
-    environment = Environment(
-        loader=PackageLoader("fedsub.benchmark.report", "templates"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    """Of Markdown: nothing is escaped unless by `line`."""
+    environment = templates("templates", keep_trailing_newline=True)
     environment.filters |= {
         "line": escape,
         "listed": sentence_list,

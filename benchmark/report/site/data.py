@@ -52,7 +52,7 @@ class Facts:
     comparisons: Sequence[Comparison]
     arena: Mapping[str, Any] | None = None
     verified: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Work of a cell → who ran it again (`records.verified`)."""
+    """Work of a cell → who ran it again (`records.latest`)."""
 
     @cached_property
     def tables(self) -> dict[str, dict[Block, list[Contender]]]:

@@ -24,9 +24,8 @@ import msgspec
 from scipy import stats
 
 from fedsub.benchmark.machine import ROOT, commit, environment
-from fedsub.benchmark.records.jsonl import JsonLines
+from fedsub.benchmark.records.latest import Latest
 from fedsub.benchmark.records.record import json_ready
-from fedsub.benchmark.records.store import explained_to_user
 from fedsub.benchmark.report.writing import write_template
 from fedsub.benchmark.studies.worker import Worker, WorkerError, available_memory, lacks
 from fedsub.datasets.errors import UserError, unknown
@@ -250,31 +249,17 @@ class Timing(msgspec.Struct, frozen=True):
         return [peer / ours for ours, peer in zip(timed.ours, timed.peer, strict=False)]
 
 
-class Measurements:
-    """The stored comparisons."""
+class Measurements(Latest[Timing]):
+    """The stored comparisons; of each machine the latest of a key counts."""
 
     def __init__(self, results: Path) -> None:
-        self._found: dict[tuple[str, str], Timing] = {}
-        self._lines = JsonLines(results / "performance" / "peers.jsonl", self._take, self._found.clear)
-
-    def _take(self, line: bytes) -> bool:
-        try:
-            record = msgspec.json.decode(line, type=Timing)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return False
-        self._found[str(record.made), record.key] = record
-        return True
-
-    def records(self) -> list[Timing]:
-        """The latest record of every key on every machine, in order of first appearance."""
-        with explained_to_user("read", self._lines.path):
-            self._lines.refresh()
-        return list(self._found.values())
+        path = results / "performance" / "peers.jsonl"
+        super().__init__(path, Timing, lambda each: (str(each.made), each.key))
 
     def lacks(self, key: str) -> bool:
         """Whether this machine has no record of the key, or that of a failure on this side."""
         here = msgspec.convert(environment("auto", "cpu"), Machine)
-        own = next((each for each in self.records() if (each.key, each.made) == (key, here)), None)
+        own = next((each for each in self.values() if (each.key, each.made) == (key, here)), None)
         return own is None or own.status == "ours failed"
 
     def add(self, key: str, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -286,8 +271,7 @@ class Measurements:
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
         }
         record = {"key": key, **json_ready(values), "made": made}
-        with explained_to_user("write", self._lines.path), self._lines.locked() as append:
-            append([json.dumps(record, allow_nan=False)])
+        self.append(json.dumps(record, allow_nan=False))
         return record
 
 
@@ -296,7 +280,7 @@ def write_page(results: Path) -> Path:
     # Timings beside another suite than openfgl-lib begin their keys with its name.
     found = [
         each
-        for each in Measurements(results).records()
+        for each in Measurements(results).values()
         if each.key.partition(" ")[0] == each.method in PAIRINGS
     ]
     machines = list(dict.fromkeys(str(each.made) for each in found))
