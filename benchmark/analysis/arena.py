@@ -28,8 +28,9 @@ from fedsub.benchmark.analysis.standing import megabytes_of, models_only
 from fedsub.benchmark.analysis.trials import Outcome, importance, text
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import OK, Record, json_ready
-from fedsub.benchmark.records.search import FINAL_SEEDS, Block, Search, block_of
+from fedsub.benchmark.records.search import FINAL_SEEDS, Search
 from fedsub.benchmark.spec import catalog
+from fedsub.benchmark.spec.cell import Block
 
 
 class Entry(Outcome):
@@ -37,7 +38,7 @@ class Entry(Outcome):
 
     def __init__(self, search: Search, records: Records) -> None:
         super().__init__(search, records)
-        self.block = block_of(search.base)
+        self.block = search.base.block
         self.tuned = tuple(map(records.get, search.final(self.chosen)))
         self.default = tuple(map(records.get, search.final(0)))
 

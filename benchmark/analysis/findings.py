@@ -255,7 +255,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 def _compare(contrast: Contrast, differences: Mapping[int, float], sound: bool) -> Comparison | None:
     """The comparison; it needs more runs where the differences are not `sound`."""
     found = compare([*differences.values()], contrast.direction, contrast.margin)
-    return found if found is None or sound else replace(found, holds=1.0, fails=1.0, is_sound=False)
+    return found if found is None or sound else replace(found, holds=1.0, fails=1.0)
 
 
 def _differences(ours: Side, theirs: Side, rows: Rows) -> tuple[dict[int, float], bool]:

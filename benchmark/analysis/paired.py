@@ -47,8 +47,6 @@ class Comparison:
     """p-value; 1 where the seeds tell no spread."""
     fails: float
     seeds: int
-    is_sound: bool = True
-    """Whether the seeds tell a spread."""
 
     @property
     def word(self) -> str:
@@ -89,7 +87,7 @@ def compare(differences: Sequence[float], direction: str, margin: float = 0.0) -
         return None
     mean, count = statistics.fmean(differences), len(differences)
     if count == 1:
-        return Comparison(mean, None, 1.0, 1.0, 1, is_sound=False)
+        return Comparison(mean, None, 1.0, 1.0, 1)
     spread = statistics.stdev(differences)
     if spread <= ROUNDING * max(map(abs, differences)):
         spread = 0.0

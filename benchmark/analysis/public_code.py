@@ -20,6 +20,7 @@ from fedsub.benchmark.analysis.agreement import Verdict, judge_draws
 from fedsub.benchmark.analysis.scores import Leaderboard
 from fedsub.benchmark.records.latest import Latest
 from fedsub.benchmark.records.record import ALONE, Record
+from fedsub.benchmark.spec.cell import Block
 from fedsub.benchmark.spec.schema import read_as
 from fedsub.datasets.errors import UserError
 
@@ -124,8 +125,6 @@ def load(results: Path) -> dict[str, list[Run]]:
 
 TOLERANCE = 1.0
 """Points that the 90 % interval of ours − theirs must lie within."""
-Place = tuple[str, str, int]
-"""Graph, partition, clients."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +148,7 @@ class Comparison:
     method: str
     backbone: str
     metric: str
-    place: Place | None = None
+    place: Block | None = None
     """None: over all."""
     deviations: str = ""
     """Where our cells deviate from their table, as `rounds=100`; empty if they do not."""
@@ -174,7 +173,7 @@ class Comparison:
     def samples(self) -> list[list[Pair]]:
         """The pairs of each place that has two draws or more; all as one sample where there are not two such
         places."""
-        by_place: dict[Place, list[Pair]] = {}
+        by_place: dict[Block, list[Pair]] = {}
         for pair in self.pairs:
             run = pair.run
             by_place.setdefault((run.dataset, run.partition, run.clients), []).append(pair)

@@ -26,7 +26,7 @@ from fedsub.benchmark.analysis.metrics import (
 from fedsub.benchmark.analysis.published import Figure, is_other_scheme, published_figure
 from fedsub.benchmark.records.record import DECIMALS, OK, Record
 from fedsub.benchmark.spec import catalog
-from fedsub.benchmark.spec.cell import FIELDS, Cell
+from fedsub.benchmark.spec.cell import FIELDS, Block, Cell
 from fedsub.benchmark.spec.plan import outdated_parts
 from fedsub.benchmark.spec.protocol import Protocol, bare
 from fedsub.benchmark.spec.settings import SETTINGS
@@ -36,9 +36,6 @@ from fedsub.datasets.options import format_value, parse_name
 POINTS = 25
 """Of a curve that is drawn, at most."""
 DEFAULTS = {name: FIELDS[name].default for name in SETTINGS}
-
-Block = tuple[str, str, int]
-"""dataset, partition, clients: the rows of one table."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +72,7 @@ class Row:
     @property
     def block(self) -> Block:
         """Dataset, partition and clients, which make a table."""
-        return str(self.cell.dataset), str(self.cell.partition), self.cell.clients
+        return self.cell.block
 
     @property
     def backbone(self) -> str:
@@ -90,14 +87,7 @@ class Row:
     @property
     def point(self) -> dict[str, Any]:
         """Its place on every axis of the protocol's grid."""
-        dataset, partition, clients = self.block
-        return {
-            "dataset": dataset,
-            "partition": partition,
-            "clients": clients,
-            "method": self.method,
-            "backbone": self.backbone,
-        }
+        return {**self.cell.point, "method": self.method}
 
     def mean(self, group: str, name: str) -> float:
         """Mean over seeds of one figure of `seconds` or `bytes`."""

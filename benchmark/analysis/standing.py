@@ -22,9 +22,10 @@ from fedsub.benchmark.analysis.metrics import more_is_better
 from fedsub.benchmark.analysis.paired import HIGHER, HOLDS, Comparison, compare, differences_of
 from fedsub.benchmark.analysis.public_code import Comparison as WithAuthors
 from fedsub.benchmark.analysis.public_code import Run, on_same_clients
-from fedsub.benchmark.analysis.scores import Block, Leaderboard, Row, Score, metrics_of
+from fedsub.benchmark.analysis.scores import Leaderboard, Row, Score, metrics_of
 from fedsub.benchmark.records.record import ALONE, Record
 from fedsub.benchmark.spec import catalog
+from fedsub.benchmark.spec.cell import Block
 
 LOCAL = "local"
 MEGABYTES = (10, 100, 1000)

@@ -26,8 +26,8 @@ from fedsub.benchmark.analysis.agreement import (
 from fedsub.benchmark.analysis.figures import Entry
 from fedsub.benchmark.analysis.findings import Finding
 from fedsub.benchmark.analysis.public_code import Comparison
-from fedsub.benchmark.analysis.scores import Block
 from fedsub.benchmark.analysis.standing import Contender, above_local
+from fedsub.benchmark.spec.cell import Block
 from fedsub.benchmark.spec.schema import read_as
 
 

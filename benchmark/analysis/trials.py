@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fedsub.benchmark.records.search import Standing, block_of
+from fedsub.benchmark.records.search import Standing
 from fedsub.benchmark.spec.space import changes, shared_dimensions
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.options import format_value
@@ -31,7 +31,7 @@ class Outcome(Standing):
     @property
     def place(self) -> dict[str, Any]:
         """Graph and clients."""
-        return dict(zip(BLOCK, block_of(self.search.base), strict=True))
+        return dict(zip(BLOCK, self.search.base.block, strict=True))
 
     @property
     def method(self) -> str:

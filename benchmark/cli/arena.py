@@ -13,8 +13,9 @@ from fedsub.benchmark.execution.engines import RunCell
 from fedsub.benchmark.execution.run import execute
 from fedsub.benchmark.execution.tuning import plan_searches, run_searches
 from fedsub.benchmark.records.folder import Records
-from fedsub.benchmark.records.search import Block, Search, Standing, block_of
+from fedsub.benchmark.records.search import Search, Standing
 from fedsub.benchmark.report.arena import write_arena
+from fedsub.benchmark.spec.cell import Block
 from fedsub.benchmark.spec.plan import Plan
 from fedsub.benchmark.spec.protocol import ARENA
 from fedsub.benchmark.spec.request import Request
@@ -36,8 +37,8 @@ def run_arena(request: Request, options: Namespace, work: RunCell | None) -> int
         ran.append(block)
         tuned = run_searches(
             request,
-            [search for search in searches if block_of(search.base) == block],
-            [cell for cell in references if block_of(cell) == block],
+            [search for search in searches if search.base.block == block],
+            [cell for cell in references if cell.block == block],
             work=work, until=until, warn=say, inform=say,
         )  # fmt: skip
         chosen = [(search, Standing(search, tuned.records).chosen) for search in tuned.searches]
@@ -55,12 +56,12 @@ def run_arena(request: Request, options: Namespace, work: RunCell | None) -> int
 def _blocks(request: Request, searches: Sequence[Search]) -> list[Block]:
     """The blocks to run, one of each graph first. Where methods are added, and no graph is named, those on
     which the arena has run."""
-    order = list(dict.fromkeys(block_of(search.base) for search in searches))
+    order = list(dict.fromkeys(search.base.block for search in searches))
     partitions = list(dict.fromkeys(partition for _, partition, _ in order))
     order.sort(key=lambda block: partitions.index(block[1]))
     if request.method and not request.dataset:
         records = Records(request.results)
         local = [search for search in searches if search.base.method == LOCAL]
-        had = {block_of(each.base) for each in local if all(map(records.done, each.final(0)))}
+        had = {each.base.block for each in local if all(map(records.done, each.final(0)))}
         order = [block for block in order if block in had] or order
     return order

@@ -14,7 +14,6 @@ from fedsub.benchmark.cli.commands import say
 from fedsub.benchmark.execution.engines import RunCell
 from fedsub.benchmark.execution.progress import console_for
 from fedsub.benchmark.execution.tuning import tune
-from fedsub.benchmark.records.search import block_of
 from fedsub.benchmark.spec.request import Request
 
 
@@ -29,7 +28,7 @@ def run_tune(request: Request, options: Namespace, work: RunCell | None) -> int:
     for outcome in shown.outcomes:
         console.print(_table(outcome))
         if outcome.left_out:
-            limit = found.caps[block_of(outcome.search.base)]
+            limit = found.caps[outcome.search.base.block]
             say(
                 f"{outcome.title}: {len(outcome.left_out)} of {request.trials} trials did not fit into "
                 f"{limit:.0f} core-seconds ({request.cap:g} times what FedAvg takes by default); --cap "

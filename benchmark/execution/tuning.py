@@ -11,8 +11,8 @@ from typing import Any
 from fedsub.benchmark.execution.queue import Wanted
 from fedsub.benchmark.execution.run import execute
 from fedsub.benchmark.records.folder import Records
-from fedsub.benchmark.records.search import Block, Search, Standing, block_of
-from fedsub.benchmark.spec.cell import Cell
+from fedsub.benchmark.records.search import Search, Standing
+from fedsub.benchmark.spec.cell import Block, Cell
 from fedsub.benchmark.spec.plan import Plan, Skip, make_plan
 from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.plugins import user_objects
@@ -42,9 +42,9 @@ def plan_searches(
     request = replace(request, seeds=(0,))
     plan = make_plan(request, digests)
     searches = [Search.asked(request, cell) for cell in plan.cells]
-    blocks = {block_of(cell) for cell in plan.cells}
+    blocks = {cell.block for cell in plan.cells}
     others = make_plan(replace(request, method=(REFERENCE,), backbone=()), digests).cells
-    references = {block_of(cell): Search.of(cell, 1).full(0)[0] for cell in others}
+    references = {cell.block: Search.of(cell, 1).full(0)[0] for cell in others}
     return searches, [cell for block, cell in references.items() if block in blocks], plan.skipped
 
 
@@ -70,10 +70,10 @@ def run_searches(
         return execute(request, plan=Plan(tuple(cells), ()), wanted=wanted, **how).stored
 
     records = run(references) if request.cap else Records(request.results)
-    caps = {block_of(search.base): math.inf for search in searches}
+    caps = {search.base.block: math.inf for search in searches}
     for cell in references:
         if request.cap and (record := records.get(cell)) is not None and record.core_seconds:
-            caps[block_of(cell)] = request.cap * sum(record.core_seconds.values())
+            caps[cell.block] = request.cap * sum(record.core_seconds.values())
 
     # Trial by trial, so that a run that is cut short has begun all searches alike.
     first = {cell.key: each for each in searches for cell in map(each.short, range(len(each.trials)))}
@@ -81,7 +81,7 @@ def run_searches(
     records = run(
         _in_turn(map(each.short, range(len(each.trials))) for each in searches),
         lambda cell, now: (
-            cell.key in always or Standing(first[cell.key], now).first_seconds < FIRST * caps[block_of(cell)]
+            cell.key in always or Standing(first[cell.key], now).first_seconds < FIRST * caps[cell.block]
         ),
     )
     going_on = [
@@ -92,7 +92,7 @@ def run_searches(
     if second:
         records = run(
             _in_turn(going_on),
-            lambda cell, now: Standing(second[cell.key], now).seconds < caps[block_of(cell)],
+            lambda cell, now: Standing(second[cell.key], now).seconds < caps[cell.block],
         )
     return Tuned(searches, records, caps)
 

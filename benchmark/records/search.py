@@ -27,9 +27,6 @@ FINAL_SEEDS = (0, 1, 2, 3, 4)
 RUNG = 3
 """One in so many rounds is run first, and one in so many trials goes on."""
 
-Block = tuple[str, str, int]
-"""dataset, partition, clients."""
-
 
 def kept(record: Record) -> Record:
     """A record as its table keeps it: of a trial nothing but scores, seconds and memory, of a final run
@@ -54,11 +51,6 @@ def kept(record: Record) -> Record:
         privacy=result.privacy,
     )
     return replace(record, outcome=few)
-
-
-def block_of(cell: Cell) -> Block:
-    """The graph and clients of a cell."""
-    return cell.dataset.text, cell.partition.text, cell.clients
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from typing import Any
 from fedsub.benchmark.analysis.arena import Arena, by_block, gains
 from fedsub.benchmark.analysis.ranking import FEDAVG, LEAST_COVERAGE, LEVEL, LOCAL
 from fedsub.benchmark.records.folder import Records
-from fedsub.benchmark.records.search import FINAL_SEEDS, RUNG, Block, Search, block_of
+from fedsub.benchmark.records.search import FINAL_SEEDS, RUNG, Search
 from fedsub.benchmark.report.leaderboard import PRIVACY
 from fedsub.benchmark.report.wording import block_title, sentence_list
 from fedsub.benchmark.report.writing import write_page, write_template
-from fedsub.benchmark.spec.cell import Cell
+from fedsub.benchmark.spec.cell import Block, Cell
 from fedsub.benchmark.spec.plan import make_plan
 from fedsub.benchmark.spec.protocol import ARENA, load_protocol
 from fedsub.benchmark.spec.request import Request
@@ -125,7 +125,10 @@ def _limit(caps: Collection[float | None]) -> str:
 
 def _missing(arena: Arena, whole: Sequence[Cell]) -> list[str]:
     """The blocks and methods that the whole arena has beside these, in words."""
-    blocks, methods = dict.fromkeys(map(block_of, whole)), dict.fromkeys(cell.method for cell in whole)
+    blocks, methods = (
+        dict.fromkeys(cell.block for cell in whole),
+        dict.fromkeys(cell.method for cell in whole),
+    )
     run = {name.partition("[")[0] for name in arena.methods}
     no_block = [f"{block[0]} {block[1]}" for block in blocks if block not in arena.blocks]
     no_method = [name for name in methods if name not in run]

@@ -12,7 +12,7 @@ from fedsub.benchmark.analysis.judged import level_of
 from fedsub.benchmark.analysis.metrics import heading_of, with_spread
 from fedsub.benchmark.analysis.public_code import Run, on_same_clients
 from fedsub.benchmark.analysis.published import answerable, grid_points
-from fedsub.benchmark.analysis.scores import Block, Leaderboard, Row, best_of, blocks_of, metrics_of
+from fedsub.benchmark.analysis.scores import Leaderboard, Row, best_of, blocks_of, metrics_of
 from fedsub.benchmark.records.record import OK
 from fedsub.benchmark.report.wording import (
     block_title,
@@ -25,6 +25,7 @@ from fedsub.benchmark.report.wording import (
     title_of,
 )
 from fedsub.benchmark.report.writing import write_page
+from fedsub.benchmark.spec.cell import Block
 from fedsub.benchmark.spec.plan import outdated_parts
 from fedsub.benchmark.spec.protocol import Protocol
 

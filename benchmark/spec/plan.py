@@ -129,7 +129,7 @@ def make_plan(request: Request, digests: Mapping[tuple[str, str], str] | None = 
                 if item.is_fault:
                     raise UserError(f"{item.what}: {item.reason}")
                 skipped[item] = None
-            elif seeds := request.seeds or range(protocol.seeds_for(**_point_of(item))):
+            elif seeds := request.seeds or range(protocol.seeds_for(**item.point)):
                 rows.append(identify(item))
                 for cell in map(rows[-1].with_seed, seeds):
                     cells.setdefault((cell.protocol, cell.key), cell)
@@ -144,17 +144,6 @@ def make_plan(request: Request, digests: Mapping[tuple[str, str], str] | None = 
         with user_objects(user_objects_of(cell)):
             _check_names_of(cell)
     return Plan(tuple(_in_shard(cells.values(), request.shard)), tuple(skipped))
-
-
-def _point_of(cell: Cell) -> dict[str, Any]:
-    """Its place on the axes of its table's grid."""
-    return {
-        "dataset": cell.dataset.text,
-        "partition": cell.partition.text,
-        "clients": cell.clients,
-        "method": cell.variant,
-        "backbone": cell.architecture.backbone,
-    }
 
 
 def _check_metrics(protocol: Protocol) -> None:

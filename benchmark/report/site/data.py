@@ -15,11 +15,12 @@ from fedsub.benchmark.analysis.figures import Entry
 from fedsub.benchmark.analysis.findings import Finding
 from fedsub.benchmark.analysis.public_code import Comparison, Run
 from fedsub.benchmark.analysis.published import Figure
-from fedsub.benchmark.analysis.scores import Block, Leaderboard, Row
+from fedsub.benchmark.analysis.scores import Leaderboard, Row
 from fedsub.benchmark.analysis.standing import Contender, standings
 from fedsub.benchmark.analysis.summary import EVERY, FIRST, Headline, headline
 from fedsub.benchmark.report.wording import graph_title, network_title, scheme_title, title_of
 from fedsub.benchmark.spec import catalog
+from fedsub.benchmark.spec.cell import Block
 
 
 @dataclass(frozen=True)

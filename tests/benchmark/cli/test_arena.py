@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fedsub.benchmark.records.record import Record
-from fedsub.benchmark.records.search import FINAL_SEEDS, SEARCH_SEEDS, block_of
+from fedsub.benchmark.records.search import FINAL_SEEDS, SEARCH_SEEDS
 from fedsub.benchmark.report.arena import write_arena
 from fedsub.benchmark.report.writing import write_list
 from fedsub.benchmark.spec.cell import Cell
@@ -120,7 +120,7 @@ def test_without_hours_the_page_is_made_of_the_records(
 def test_natural_clients_are_blocks_of_their_own() -> None:
     graphs = ("twitch", "libraries", "facebook_amherst41", "facebook_johns_hopkins55", "cora")
     plan = make_plan(Request(table=(str(ARENA),), dataset=graphs, method=("local",), seeds=(0,)))
-    assert {(*block_of(cell), cell.largest_component, cell.schedule.rounds) for cell in plan.cells} == {
+    assert {(*cell.block, cell.largest_component, cell.schedule.rounds) for cell in plan.cells} == {
         ("twitch", "attribute[key=language]", 7, False, 100),
         ("libraries", "attribute[key=library]", 3, False, 100),
         ("facebook_amherst41", "attribute[key=dorm]", 33, False, 100),
