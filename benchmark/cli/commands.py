@@ -245,7 +245,7 @@ _COMMANDS: Mapping[str, Callable[[Request, Namespace, RunCell | None], int] | st
     "list": _list,
     "check": _check,
     "tune": "fedsub.benchmark.cli.tuning:run_tune",
-    "arena": "fedsub.benchmark.cli.arena:run_arena",
+    "arena": "fedsub.benchmark.cli.tuning:run_arena",
     "show": _show_stored,
     "report": _report,
     "export": _export,
