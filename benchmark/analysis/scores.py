@@ -10,19 +10,7 @@ from itertools import groupby
 from operator import attrgetter, sub
 from typing import Any
 
-from fedsub.benchmark.analysis.metrics import (
-    CHANGE,
-    COMMUNICATION,
-    GAIN,
-    MODEL_SIZE,
-    WHOLE_MODEL,
-    bytes_sent,
-    model_sent,
-    more_is_better,
-    share_if_whole,
-    value_of,
-    was_fedavg,
-)
+from fedsub.benchmark.analysis import metrics
 from fedsub.benchmark.analysis.published import Figure, is_other_scheme, published_figure
 from fedsub.benchmark.records.record import DECIMALS, OK, Record
 from fedsub.benchmark.spec import catalog
@@ -143,7 +131,7 @@ def make_rows(protocol: Protocol, records: Iterable[Record]) -> list[Row]:
         method = min(record.cell.variant for record in by_seed)
         drafts.append(_draft(protocol, Row(by_seed[0].cell, method, "", by_seed)))
     shown = _without_replaced(drafts)
-    fedavg = {_setting(row): row for row in shown if row.method == WHOLE_MODEL}
+    fedavg = {_setting(row): row for row in shown if row.method == metrics.WHOLE_MODEL}
     rows = [
         replace(
             draft,
@@ -200,7 +188,7 @@ def metrics_of(protocol: Protocol, rows: Iterable[Row]) -> list[str]:
 
 def best_of(rows: Iterable[Row], metric: str) -> Row | None:
     """The winner among those that compete, if the metric is a contest."""
-    rivals = [row for row in rows if row.is_rival and metric in row.scores and more_is_better(metric)]
+    rivals = [row for row in rows if row.is_rival and metric in row.scores and metrics.more_is_better(metric)]
     return max(rivals, key=lambda row: round(row.scores[metric].mean, DECIMALS), default=None)
 
 
@@ -220,25 +208,27 @@ def _scores(protocol: Protocol, row: Row, others: Iterable[Row]) -> dict[str, Sc
 
 def _values(metric: str, row: Row, others: Iterable[Row]) -> list[float | None]:
     """The metric seed by seed."""
-    if metric.startswith(GAIN):
-        name = metric.removeprefix(GAIN)
+    if metric.startswith(metrics.GAIN):
+        name = metric.removeprefix(metrics.GAIN)
         if row.method == name:
             return []
         return _against("method", name, row, others, attrgetter("score"), sub)
-    if metric.startswith(CHANGE):
-        scheme = metric.removeprefix(CHANGE)
+    if metric.startswith(metrics.CHANGE):
+        scheme = metric.removeprefix(metrics.CHANGE)
         if bare(row.point["partition"]) == scheme:
             return []
         return _against("partition", scheme, row, others, attrgetter("score"), sub)
-    found = [value_of(record, metric) for record in row.records]
+    found = [metrics.value_of(record, metric) for record in row.records]
     if any(value is not None for value in found):
         return found
-    if metric.startswith(COMMUNICATION):
-        name = metric.removeprefix(COMMUNICATION)
-        return _against("method", name, row, others, bytes_sent, lambda own, base: 100 * own / base)
-    if metric == MODEL_SIZE:
+    if metric.startswith(metrics.COMMUNICATION):
+        name = metric.removeprefix(metrics.COMMUNICATION)
+        return _against("method", name, row, others, metrics.bytes_sent, lambda own, base: 100 * own / base)
+    if metric == metrics.MODEL_SIZE:
         # Methods without masks do not count it; what they send tells.
-        return _against("method", WHOLE_MODEL, row, others, model_sent, share_if_whole)
+        return _against(
+            "method", metrics.WHOLE_MODEL, row, others, metrics.model_sent, metrics.share_if_whole
+        )
     return found
 
 
@@ -249,10 +239,10 @@ def _setting(row: Row) -> tuple[Any, ...]:
 
 def _idle(row: Row, fedavg: Row | None) -> int:
     """How many runs did nothing beyond FedAvg; `fedavg` is FedAvg's row of the same setting."""
-    if row.cell.method == WHOLE_MODEL:
+    if row.cell.method == metrics.WHOLE_MODEL:
         return 0
     base = {record.cell.seed: record for record in (fedavg.records if fedavg else ())}
-    return sum(was_fedavg(record, base.get(record.cell.seed)) for record in row.records)
+    return sum(metrics.was_fedavg(record, base.get(record.cell.seed)) for record in row.records)
 
 
 def _against(

@@ -12,17 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from fedsub.benchmark.analysis.agreement import (
-    CANNOT,
-    DELTAS,
-    DIFFERS,
-    GAINS,
-    MATCHES,
-    UNSETTLED,
-    VERDICTS,
-    survives,
-    tolerance_of,
-)
+from fedsub.benchmark.analysis import agreement
 from fedsub.benchmark.analysis.figures import Entry
 from fedsub.benchmark.analysis.findings import Finding
 from fedsub.benchmark.analysis.public_code import Comparison
@@ -48,12 +38,12 @@ class Count:
     @property
     def measured(self) -> int:
         """How many have a verdict."""
-        return sum(self.levels[word] for word in VERDICTS)
+        return sum(self.levels[word] for word in agreement.VERDICTS)
 
     @property
     def gains_judged(self) -> int:
         """How many gains have a verdict."""
-        return sum(self.gains[word] for word in GAINS)
+        return sum(self.gains[word] for word in agreement.GAINS)
 
 
 def count(name: str, entries: Sequence[Entry]) -> Count:
@@ -62,7 +52,7 @@ def count(name: str, entries: Sequence[Entry]) -> Count:
     return Count(
         name,
         len(entries),
-        len(entries) - levels[CANNOT],
+        len(entries) - levels[agreement.CANNOT],
         levels,
         Counter(entry.answer[0] for entry in entries if entry.chosen),
         Counter(entry.gain.word for entry in entries if entry.gain is not None),
@@ -94,14 +84,14 @@ def table_name(table: str) -> str:
 def by_tolerance(entries: Iterable[Entry]) -> list[tuple[float, float, int, int, int]]:
     """For each of `DELTAS`: points, share, and how many measured levels match, differ and do neither, against
     print alone."""
-    judged = [entry for entry in entries if entry.level.word in VERDICTS]
+    judged = [entry for entry in entries if entry.level.word in agreement.VERDICTS]
     found = []
-    for points, share in DELTAS:
+    for points, share in agreement.DELTAS:
         words = Counter(
-            entry.level.decided(tolerance_of(entry.metric, entry.figure.mean, points, share))
+            entry.level.decided(agreement.tolerance_of(entry.metric, entry.figure.mean, points, share))
             for entry in judged
         )
-        found.append((points, share, words[MATCHES], words[DIFFERS], words[""]))
+        found.append((points, share, words[agreement.MATCHES], words[agreement.DIFFERS], words[""]))
     return found
 
 
@@ -110,8 +100,8 @@ def discoveries(entries: Iterable[Entry]) -> dict[str, tuple[int, int]]:
     controlled over all levels that have a p-value."""
     levels = [entry.level for entry in entries if entry.level.p_differs is not None]
     kept = {
-        MATCHES: survives(level.p_matches or 0.0 for level in levels),
-        DIFFERS: survives(level.p_differs or 0.0 for level in levels),
+        agreement.MATCHES: agreement.survives(level.p_matches or 0.0 for level in levels),
+        agreement.DIFFERS: agreement.survives(level.p_differs or 0.0 for level in levels),
     }
     return {
         word: (
@@ -126,10 +116,10 @@ def by_authors(entries: Iterable[Entry]) -> dict[str, Counter[str]]:
     """The verdicts of the authors' code on our clients: of all measured levels, and of those that cannot be
     settled from print."""
     run = [entry for entry in entries if entry.authors is not None]
-    unsettled = [entry for entry in run if entry.level.word == UNSETTLED]
+    unsettled = [entry for entry in run if entry.level.word == agreement.UNSETTLED]
     return {
         name: Counter(entry.authors.verdict.word for entry in listed if entry.authors is not None)
-        for name, listed in (("all", run), (UNSETTLED, unsettled))
+        for name, listed in (("all", run), (agreement.UNSETTLED, unsettled))
     }
 
 
