@@ -76,7 +76,8 @@ def run(
     A cell that fails does not stop the others: `Results.failures` holds it, and a warning names it. Raises
     UserError for an unknown name or setting, for a graph that cannot be had, and where every cell fails.
     """
-    _check_callbacks(callbacks)
+    if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
+        raise UserError(f"callbacks must be a list of functions of one round, not {callbacks!r}")
     if save and results is None:
         raise UserError("save needs results: give the folder for the files")
     given = Given()
@@ -171,12 +172,6 @@ def results(folder: str | Path = "results") -> Results:
     if not found.records:
         raise UserError(f"{folder} holds no records: give another results folder")
     return found
-
-
-def _check_callbacks(callbacks: Any) -> None:
-    """Raises UserError unless it is a list of functions."""
-    if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
-        raise UserError(f"callbacks must be a list of functions of one round, not {callbacks!r}")
 
 
 @contextmanager

@@ -207,7 +207,8 @@ def _find(contrast: Contrast, rows: Rows) -> Part:
     for column in contrast.columns:
         pairs = [_differences(column.ours, side, rows) for side in column.theirs]
         comparisons = tuple(_compare(contrast, *pair) for pair in pairs)
-        if not any(comparisons) and _is_away(column.ours):
+        graph = str(dict(column.ours.point)["dataset"])
+        if not any(comparisons) and _printed_names(graph) & unmeasured().graph.keys():
             away += 1
             continue
         printed = tuple(_printed(column.ours, side) for side in column.theirs)
@@ -290,11 +291,6 @@ def _printed_value(side: Side) -> float | None:
         return side.value
     figure = published_figure(load(side.table), side.metric, **dict(side.point))
     return None if figure is None else figure.mean
-
-
-def _is_away(side: Side) -> bool:
-    """Whether the graph is not available where the records are made."""
-    return not unmeasured().graph.keys().isdisjoint(_printed_names(str(dict(side.point)["dataset"])))
 
 
 @cache

@@ -298,14 +298,10 @@ def _order(protocol: Protocol, row: Row) -> tuple[Any, ...]:
     """By the grid's order on every axis, what the grid does not list last and by its name."""
     grid = protocol.grid_for(dataset=row.block[0])
     dataset, partition, backbone, method = (
-        (_rank(grid[axis], row.point[axis]), row.point[axis])
+        ([*grid[axis], row.point[axis]].index(row.point[axis]), row.point[axis])
         for axis in ("dataset", "partition", "backbone", "method")
     )
     return dataset, partition, row.cell.clients, backbone, method, row.deviations
-
-
-def _rank(values: tuple[Any, ...], value: Any) -> int:
-    return values.index(value) if value in values else len(values)
 
 
 def mean_curve(records: Sequence[Record]) -> list[tuple[int, float]]:

@@ -56,13 +56,9 @@ def row_name(row: Row, several_backbones: bool, whole: bool = True) -> str:
     files = f"files {row.cell.files[:8]}" if row.cell.files else ""
     marks = [mark for mark, holds in ((PRIVACY, row.privacy), (CHOSEN, whole and row.chosen)) if holds]
     network = network_title(row.backbone) if several_backbones else ""
-    parts = (network, row.deviations, files, _idle(row) if whole else "")
+    idle = f"did nothing beyond FedAvg in {row.same_as_fedavg} of {len(row.records)} runs"
+    parts = (network, row.deviations, files, idle * bool(whole and row.same_as_fedavg))
     return " · ".join(filter(None, (" ".join((title_of(row.method), *marks)), *parts)))
-
-
-def _idle(row: Row) -> str:
-    runs = len(row.records)
-    return f"did nothing beyond FedAvg in {row.same_as_fedavg} of {runs} runs" if row.same_as_fedavg else ""
 
 
 def _without_links(text: str) -> str:
@@ -175,16 +171,11 @@ def page_path(folder: Path, protocol: str) -> Path:
     return folder / "leaderboards" / f"{protocol}.md"
 
 
-def notes_path(folder: Path, protocol: str) -> Path:
-    """Where the notes on `protocol` lie in the results folder."""
-    return folder / "notes" / f"{protocol}.md"
-
-
 def write_table_page(folder: Path, leaderboard: Leaderboard, theirs: Mapping[str, Sequence[Run]]) -> Path:
     """Write the page of a protocol, with the runs of the authors' code by the work of our cell; returns its
     path."""
     name = leaderboard.protocol.name
-    page = markdown(leaderboard, theirs, notes_path(folder, name).is_file())
+    page = markdown(leaderboard, theirs, (folder / "notes" / f"{name}.md").is_file())
     write_page(page_path(folder, name), page.encode())
     return page_path(folder, name)
 

@@ -48,7 +48,8 @@ def print_leaderboard(
         table = _terminal_table(block, head, lines, kept)
         # Numbers are never cut: columns go, and long names are folded.
         for place in _dispensable(head):
-            if _width(table, console) <= console.width:
+            room = console.options.update(width=UNBOUNDED)
+            if Measurement.get(console, room, table).maximum <= console.width:
                 break
             missing[head[place]] = None
             kept.remove(place)
@@ -133,13 +134,10 @@ def _dispensable(head: Sequence[str]) -> list[int]:
     method and its main score."""
     *costs, seeds = COSTS
     order = [*costs[::-1], GAINS, seeds]
-    named = [place for name in order for place in range(len(head)) if _is(head[place], name)]
+    named = [
+        place for name in order for place in range(len(head)) if f"{head[place]}, ".startswith(f"{name}, ")
+    ]
     return [*named, *(place for place in range(len(head) - 1, 1, -1) if place not in named)]
-
-
-def _is(heading: str, name: str) -> bool:
-    """Whether a column has this name, alone or with a score."""
-    return heading == name or heading.startswith(f"{name}, ")
 
 
 def _terminal_table(
@@ -158,8 +156,3 @@ def _terminal_table(
     for cells in lines:
         table.add_row(*(escape_markup(cells[place]) for place in kept))
     return table
-
-
-def _width(table: Table, console: Console) -> int:
-    """Columns of a terminal that the table needs."""
-    return Measurement.get(console, console.options.update(width=UNBOUNDED), table).maximum

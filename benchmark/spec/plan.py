@@ -328,7 +328,7 @@ def _versioned(cell: Cell) -> Iterator[tuple[str, str, Callable[[str], int]]]:
 def _expand(protocol: Protocol, request: Request, replaced: Mapping[str, Any]) -> Iterator[Cell | Skip]:
     for dataset in _spelt(request.dataset, protocol.grid["dataset"], partial(known.plain, "dataset")):
         for variant in _variants(protocol, dataset, request.method):
-            if not variant.in_grid or _registered(variant.name):
+            if not variant.in_grid or variant.name.endswith(PLUGIN) or variant.name in known.methods():
                 yield from _cells(protocol, dataset, variant, request, replaced)
             else:
                 reason = unknown("method", variant.name, known.methods(), f" in table {protocol.name}")
@@ -342,10 +342,6 @@ def _spelt(asked: Sequence[str], listed: Sequence[str], plain: Callable[[str], s
         return listed
     by_meaning = {plain(text): text for text in listed if "[" in text}
     return [text if text in listed else by_meaning.get(plain(text), plain(text)) for text in asked]
-
-
-def _registered(name: str) -> bool:
-    return name.endswith(PLUGIN) or name in known.methods()
 
 
 def _variants(protocol: Protocol, dataset: str, asked: Iterable[str]) -> list[_Variant]:
