@@ -18,12 +18,10 @@ from fedsub.benchmark.analysis.trials import Outcome, Trials
 from fedsub.benchmark.execution.callbacks.base import Callback
 from fedsub.benchmark.execution.callbacks.loggers import CellLogger
 from fedsub.benchmark.execution.run import execute
-from fedsub.benchmark.execution.tuning import CAP
 from fedsub.benchmark.execution.tuning import tune as search
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.spec.given import Given
 from fedsub.benchmark.spec.request import Request
-from fedsub.benchmark.spec.space import TRIALS
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.plugins import running_only
 
@@ -78,7 +76,8 @@ def run(
     A cell that fails does not stop the others: `Results.failures` holds it, and a warning names it. Raises
     UserError for an unknown name or setting, for a graph that cannot be had, and where every cell fails.
     """
-    _check_callbacks(callbacks)
+    if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
+        raise UserError(f"callbacks must be a list of functions of one round, not {callbacks!r}")
     if save and results is None:
         raise UserError("save needs results: give the folder for the files")
     given = Given()
@@ -117,8 +116,8 @@ def tune(
     *,
     table: str | Sequence[str] = (),
     backbone: Any = (),
-    trials: int = TRIALS,
-    cap: float = CAP,
+    trials: int = Request.trials,
+    cap: float = Request.cap,
     results: str | Path | None = None,
     workers: int = 1,
     threads: int = 1,
@@ -149,20 +148,18 @@ def tune(
         request = given.request(
             folder, settings, dataset=dataset, partition=partition, clients=clients, method=method,
             table=table, backbone=backbone, workers=workers, threads=threads,
-            checkpoint=Request.checkpoint if results else 0.0,
+            checkpoint=Request.checkpoint if results else 0.0, trials=trials, cap=cap,
         )  # fmt: skip
         with nullcontext() if trust else running_only(request.files):
             found = search(
                 request,
-                trials,
-                cap,
                 given.digests,
                 objects=given.objects,
                 warn=partial(warnings.warn, stacklevel=3),
                 inform=lambda sentence: None,
                 quiet=not progress,
             )
-        return Trials(tuple(map(Outcome, found.standings)))
+        return Trials(tuple(Outcome(each, found.records) for each in found.searches))
 
 
 def results(folder: str | Path = "results") -> Results:
@@ -175,12 +172,6 @@ def results(folder: str | Path = "results") -> Results:
     if not found.records:
         raise UserError(f"{folder} holds no records: give another results folder")
     return found
-
-
-def _check_callbacks(callbacks: Any) -> None:
-    """Raises UserError unless it is a list of functions."""
-    if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
-        raise UserError(f"callbacks must be a list of functions of one round, not {callbacks!r}")
 
 
 @contextmanager

@@ -31,12 +31,13 @@ def environment(kernel: str, device: str) -> dict[str, Any]:
     """Versions, processor, threads and machine of this process, JSON-ready."""
     import torch
 
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     described: dict[str, Any] = {
         "python": platform.python_version(),
         **{name: _version(name) for name in PACKAGES},
         "cpu": processor(),
         "threads": torch.get_num_threads(),
-        "machine": _machine(),
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, {memory:.0f} GiB",
         "kernel": kernel,
         "device": device,
     }
@@ -65,26 +66,17 @@ def processor() -> str:
 
 
 @cache
-def _machine() -> str:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, {memory:.0f} GiB"
-
-
-@cache
 def commit() -> str:
     """Hash of the checked-out commit, with `-dirty` if a source file differs; without a checkout the
     installed version."""
-    head = git(ROOT, "rev-parse", "HEAD") if _is_checkout() else None
+    # A repository that happens to hold site-packages is not ours.
+    is_checkout = git(ROOT, "rev-parse", "--show-toplevel") == str(ROOT)
+    head = git(ROOT, "rev-parse", "HEAD") if is_checkout else None
     if head is None:
         found = _version("fedsub-bench")
         return "unknown" if found == "not installed" else f"v{found}"
     # Without an answer nothing says that the sources are those of the commit.
     return head if git(ROOT, "status", "--porcelain", "--", *SOURCES) == "" else f"{head}-dirty"
-
-
-def _is_checkout() -> bool:
-    """A repository that happens to hold site-packages is not ours."""
-    return git(ROOT, "rev-parse", "--show-toplevel") == str(ROOT)
 
 
 @cache

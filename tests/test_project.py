@@ -147,7 +147,7 @@ def test_imports_point_one_way() -> None:
     ("path", "line"),
     [
         ("methods/planted.py", "import fedsub.benchmark.spec.cell"),
-        ("benchmark/analysis/planted.py", "import fedsub.benchmark.report.tables"),
+        ("benchmark/analysis/planted.py", "import fedsub.benchmark.report.wording"),
     ],
 )
 def test_an_import_that_points_back_is_found(tmp_path: Path, path: str, line: str) -> None:

@@ -215,7 +215,7 @@ def _judge(
     bare = Verdict(NEEDS_RUNS, compared, mean - printed.mean, None, tolerance, count=count)
     if reason := _unsound(values, may_repeat):
         return replace(bare, reason=reason)
-    found = _Difference(mean - printed.mean, tolerance, _spread(values), printed)
+    found = _Difference(mean - printed.mean, tolerance, spread_of(values), printed)
     error, freedom = (float(each[0]) for each in found.errors(np.array([count])))
     half = float(half_width(error, freedom, count))
     bare = replace(bare, interval=(found.mean - half, found.mean + half))
@@ -239,7 +239,7 @@ def judge_gain(
     if not values:
         return Verdict(NOT_MEASURED)
     # A gain of nothing has no sign.
-    count, mean, spread = len(values), round(statistics.fmean(values), DECIMALS) + 0.0, _spread(values)
+    count, mean, spread = len(values), round(statistics.fmean(values), DECIMALS) + 0.0, spread_of(values)
     bare = Verdict(OPEN, (mean, printed), mean - printed, count=count)
     if reason := _unsound(values, may_repeat):
         return replace(bare, reason=reason)
@@ -271,7 +271,7 @@ def _gain_word(mean: float, half: float, printed: float) -> str:
     return VANISHED if abs(mean) + half <= NOTHING or (side and high < 0) else OPEN
 
 
-def _spread(values: Sequence[float]) -> float:
+def spread_of(values: Sequence[float]) -> float:
     """Standard deviation of the values; 0 where they differ by rounding alone, or there is one."""
     spread = statistics.stdev(values) if len(values) > 1 else 0.0
     return 0.0 if spread <= ROUNDING * max(map(abs, values)) else spread
@@ -281,7 +281,7 @@ def _unsound(values: Sequence[float], may_repeat: bool) -> str:
     """Why the values have no usable spread; empty if they have one."""
     if len(values) == 1:
         return "one seed has no spread"
-    return _ALIKE if not _spread(values) and not may_repeat else ""
+    return _ALIKE if not spread_of(values) and not may_repeat else ""
 
 
 def judge_draws(groups: Sequence[Sequence[float]], tolerance: float) -> Verdict:

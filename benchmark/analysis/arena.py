@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from statistics import fmean
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -17,38 +18,35 @@ from fedsub.benchmark.analysis.ranking import (
     LOCAL,
     RESAMPLES,
     Field,
+    Rank,
     Ranking,
     front,
     selection_luck,
 )
-from fedsub.benchmark.analysis.ranking import Standing as Rank
 from fedsub.benchmark.analysis.scores import Score
-from fedsub.benchmark.analysis.standing import megabytes_of
-from fedsub.benchmark.analysis.trials import Outcome, importance
+from fedsub.benchmark.analysis.standing import megabytes_of, models_only
+from fedsub.benchmark.analysis.trials import Outcome, importance, text
 from fedsub.benchmark.records.folder import Records
-from fedsub.benchmark.records.record import OK, Record
-from fedsub.benchmark.records.search import FINAL_SEEDS, Block, Search, Standing, block_of
+from fedsub.benchmark.records.record import OK, Record, json_ready
+from fedsub.benchmark.records.search import FINAL_SEEDS, Search
+from fedsub.benchmark.spec import catalog
+from fedsub.benchmark.spec.cell import Block
 
-if TYPE_CHECKING:
-    import pandas
 
-
-class Entry:
+class Entry(Outcome):
     """One method on one block: its search, and the final runs of what was found and of the defaults."""
 
     def __init__(self, search: Search, records: Records) -> None:
-        self.standing = Standing(search, records)
-        self.outcome = Outcome(self.standing)
-        self.method = self.outcome.method
-        self.block = block_of(search.base)
-        self.tuned = tuple(map(records.get, search.final(self.standing.best)))
+        super().__init__(search, records)
+        self.block = search.base.block
+        self.tuned = tuple(map(records.get, search.final(self.chosen)))
         self.default = tuple(map(records.get, search.final(0)))
 
     @property
     def is_run(self) -> bool:
         """Whether there was a search, and every final run has a record, of a success or a failure."""
         # Defaults alone may have been run for another table.
-        return bool(self.standing.short) and None not in (*self.tuned, *self.default)
+        return bool(self.short) and None not in (*self.tuned, *self.default)
 
     @property
     def successes(self) -> list[Record]:
@@ -57,29 +55,36 @@ class Entry:
 
     def luck(self, generator: np.random.Generator) -> np.ndarray:
         """(RESAMPLES,), see `selection_luck`."""
-        numbers = range(len(self.standing.search.trials))
-        validation = [self.standing.validation.get(number, -math.inf) for number in numbers]
-        test = [self.standing.test.get(number, math.nan) for number in numbers]
+        numbers = range(len(self.search.trials))
+        validation = [self.validation.get(number, -math.inf) for number in numbers]
+        test = [self.test.get(number, math.nan) for number in numbers]
         return np.nan_to_num(selection_luck(validation, test, generator, RESAMPLES), nan=0.0)
 
+    def figures(self) -> dict[str, float]:
+        """Points that tuning gained, megabytes and core-seconds that a client takes; NaN for what is not
+        known."""
+        runs, clients = self.successes, self.search.base.clients
+        spent = [sum(record.core_seconds.values()) / clients for record in runs]
+        return {
+            "tuning": float(np.mean(_scores(self.tuned)) - np.mean(_scores(self.default))),
+            "megabytes": megabytes_of(runs, clients) if runs else math.nan,
+            "seconds": fmean(spent) if runs else math.nan,
+        }
 
-@dataclass(frozen=True)
-class Row:
-    """A method of the ranking with its costs."""
-
-    rank: Rank
-    default_rank: float | None
-    """Its mean rank where all methods have their defaults; None where that has too few scores."""
-    tuning: float
-    """Points that tuning gained, the mean over graphs without a failure."""
-    megabytes: float
-    """A client sends and receives in a run, the mean over graphs."""
-    seconds: float
-    """Core-seconds a client in a run of the stacked simulation, the mean over graphs."""
-    left_out: int
-    """Trials that did not fit into the cap, over all blocks."""
-    privacy: str
-    """Why it breaks privacy; empty if it does not."""
+    def to_dict(self, cap: float | None) -> dict[str, Any]:
+        """The settings found and all scores. `cap` is that of the search, None where it is not known."""
+        best = self.best
+        return {
+            **self.place,
+            "chosen": best.pop("method"),
+            "settings": {name: text(value) for name, value in best.items()},
+            "method": self.method,
+            "tuned": [record and record.score for record in self.tuned],
+            "default": [record and record.score for record in self.default],
+            "trials_left_out": len(self.left_out),
+            "search_seconds": round(self.seconds, 1),
+            "cap": cap,
+        }
 
 
 class Arena:
@@ -91,145 +96,165 @@ class Arena:
 
     def __init__(self, searches: Iterable[Search], records: Records) -> None:
         """From the records of these searches. Raises ValueError where no block is finished."""
-        found = [Entry(search, records) for search in searches]
-        ran = [entry for entry in found if entry.is_run]
+        ran = [entry for search in searches if (entry := Entry(search, records)).is_run]
         self.methods = tuple(dict.fromkeys(entry.method for entry in ran))
-        scored = [
-            each.block for each in ran if each.method == LOCAL and len(each.successes) == len(FINAL_SEEDS)
-        ]
+        methods_on = Counter(entry.block for entry in ran)
         self.blocks = tuple(
-            block
-            for block in scored
-            if sum(entry.block == block for entry in ran) >= LEAST_COVERAGE * len(self.methods)
+            entry.block
+            for entry in ran
+            if entry.method == LOCAL
+            and len(entry.successes) == len(FINAL_SEEDS)
+            and methods_on[entry.block] >= LEAST_COVERAGE * len(self.methods)
         )
         if not self.blocks:
             raise ValueError("no block is finished: every method must have its final runs there")
-        self.entries: Mapping[tuple[str, Block], Entry] = {
-            (each.method, each.block): each for each in ran if each.block in self.blocks
+        self.entries = [entry for entry in ran if entry.block in self.blocks]
+        self.privacy = {
+            entry.method: record.privacy
+            for entry in self.entries
+            for record in entry.successes
+            if record.privacy
         }
+        """Method → why it breaks privacy, as its records say."""
 
-    @property
-    def graphs(self) -> tuple[str, ...]:
-        """Of each block."""
-        return tuple(dataset for dataset, _, _ in self.blocks)
-
-    def privacy(self, method: str) -> str:
-        """Why a method breaks privacy, as its records say; empty if it does not."""
-        records = (record for each in self.entries_of(method) for record in each.successes)
-        return next((record.privacy for record in records if record.privacy), "")
-
-    def entries_of(self, method: str) -> list[Entry]:
-        """Of the blocks on which a method ran."""
-        return [entry for (name, _), entry in self.entries.items() if name == method]
-
-    @cached_property
-    def ranking(self) -> Ranking:
-        """Of the methods that keep privacy, as tuned."""
-        return Ranking(self.field.only(self._private))
-
-    @cached_property
-    def rows(self) -> list[Row]:
-        """The methods that keep privacy, the best first."""
-        default = Ranking(self.default_field.only(self._private))
-        ranks = dict(zip(default.methods, default.mean_ranks.tolist(), strict=True))
-        return [self._row(rank, ranks.get(rank.method)) for rank in self.ranking.standings]
-
-    @cached_property
-    def others(self) -> list[Row]:
-        """The methods that break privacy, each ranked among those that keep it and these."""
-        if len(self._private) == len(self.methods):
-            return []
-        found = Ranking(self.field).standings
-        return [self._row(rank, None) for rank in found if rank.method not in self._private]
+    def to_dict(self, caps: Mapping[Block, float]) -> dict[str, Any]:
+        """Everything that is judged, JSON-ready, with every score and every setting found. `caps` are those
+        of the searches, as far as they are known."""
+        rows = self.rows
+        ranked = [row for row in rows if not row["privacy"]]
+        pairs = [
+            (row["rank"].value, row["default_rank"]) for row in ranked if row["default_rank"] is not None
+        ]
+        tau = stats.kendalltau(*zip(*pairs, strict=True)).statistic if len(pairs) > 2 else math.nan
+        shares = importance(self.entries)
+        best, *others = (row["method"] for row in ranked)
+        found = {
+            "graphs": len(self._ranking.graphs),
+            "friedman_p": self._ranking.friedman,
+            "critical_difference": self._ranking.critical_difference,
+            "apart": [name for name in others if self._ranking.separated(best, name)],
+            "kendall_default_tuned": float(tau),
+            "fronts": {
+                cost: front({row["method"]: (row[cost], row["gain"].value) for row in ranked})
+                for cost in ("megabytes", "seconds")
+            },
+            # Of what all methods share.
+            "importance": {name: share for name, share in shares.items() if "." not in str(name)},
+            "ranking": rows,
+            "unranked": self.unranked,
+            "entries": [entry.to_dict(caps.get(entry.block)) for entry in self.entries],
+        }
+        ready: dict[str, Any] = json_ready(found)
+        return ready
 
     @cached_property
-    def unranked(self) -> dict[str, float]:
-        """Method → coverage, of those with too few scores."""
-        covered = zip(self.field.methods, self.field.coverage.tolist(), strict=True)
-        return {name: share for name, share in covered if share < LEAST_COVERAGE}
+    def rows(self) -> list[dict[str, Any]]:
+        """The fields of `Rank` of each method with its mean rank where all have their defaults (None where
+        that has too few scores), its figures (`Entry.figures`, means over graphs), trials that were left out
+        over all blocks, why it breaks privacy, and what leaves a client.
 
-    @property
-    def correlation(self) -> float | None:
-        """Kendall's τ between mean ranks as tuned and by default; None with fewer than three methods."""
-        pairs = [(row.rank.rank.value, row.default_rank) for row in self.rows if row.default_rank is not None]
-        found = stats.kendalltau(*zip(*pairs, strict=True)).statistic if len(pairs) > 2 else math.nan
-        return None if math.isnan(found) else float(found)
-
-    @cached_property
-    def importance(self) -> pandas.Series:
-        """See `importance`, of what all methods share."""
-        shares = importance(each.outcome for each in self.entries.values())
-        return shares[[name for name in shares.index if "." not in name]]
-
-    def fronts(self) -> tuple[list[str], list[str]]:
-        """The methods that keep privacy and that none beats in gain and bytes; in gain and seconds."""
-        return (
-            front({row.rank.method: (row.megabytes, row.rank.gain.value) for row in self.rows}),
-            front({row.rank.method: (row.seconds, row.rank.gain.value) for row in self.rows}),
-        )
-
-    @cached_property
-    def field(self) -> Field:
-        """The scores of what was found by tuning."""
-        luck = np.zeros((RESAMPLES, len(self.methods), len(self.blocks)))
-        generator = np.random.default_rng(0)
-        for (method, block), entry in self.entries.items():
-            luck[:, self.methods.index(method), self.blocks.index(block)] = entry.luck(generator)
-        return Field(self.methods, self.graphs, self._scores("tuned"), luck)
-
-    @cached_property
-    def default_field(self) -> Field:
-        """The scores of the defaults."""
-        return Field(self.methods, self.graphs, self._scores("default"))
-
-    @cached_property
-    def _private(self) -> list[str]:
-        return [method for method in self.methods if not self.privacy(method)]
-
-    def _scores(self, which: str) -> np.ndarray:
-        found = np.full((len(self.methods), len(self.blocks), len(FINAL_SEEDS)), math.nan)
-        for (method, block), entry in self.entries.items():
-            place = self.methods.index(method), self.blocks.index(block)
-            found[place] = [*map(_score, getattr(entry, which))]
-        return found
-
-    @cached_property
-    def _figures(self) -> pandas.DataFrame:
-        """Method → points that tuning gained, megabytes and core-seconds a client: means over graphs of the
-        means over their blocks."""
+        First the methods that keep privacy, ranked among themselves; then those that break it, ranked among
+        all.
+        """
         import pandas
 
-        rows = []
-        for (method, (graph, _, clients)), entry in self.entries.items():
-            runs = entry.successes
-            spent = [sum(record.core_seconds.values()) / clients for record in runs]
-            figures = {
-                "tuning": _mean(entry.tuned) - _mean(entry.default),
-                "megabytes": megabytes_of(runs, clients) if runs else math.nan,
-                "seconds": np.mean(spent) if runs else math.nan,
+        figures = [
+            {"method": each.method, "graph": each.block[0], **each.figures(), "left_out": len(each.left_out)}
+            for each in self.entries
+        ]
+        by_graph = pandas.DataFrame(figures).groupby(["method", "graph"])
+        means = by_graph.mean().groupby("method").mean().drop(columns="left_out")
+        left_out = by_graph["left_out"].sum().groupby("method").sum()
+        default = Ranking(self._field("default").only(self._private))
+        by_default = dict(zip(default.methods, default.mean_ranks.tolist(), strict=True))
+
+        def row(rank: Rank) -> dict[str, Any]:
+            name = rank.method
+            return {
+                **vars(rank),
+                "default_rank": by_default.get(name),
+                **means.loc[name].to_dict(),
+                "left_out": int(left_out[name]),
+                "privacy": self.privacy.get(name, ""),
+                "leaves": _leaves(name.partition("[")[0]),
             }
-            rows.append({"method": method, "graph": graph, **figures})
-        by_graph = pandas.DataFrame(rows).groupby(["method", "graph"]).mean()
-        return by_graph.groupby("method").mean()
 
-    def _row(self, rank: Rank, default_rank: float | None) -> Row:
-        left_out = sum(len(each.standing.left_out) for each in self.entries_of(rank.method))
-        figures = self._figures.loc[rank.method].to_dict()
-        return Row(rank, default_rank, left_out=left_out, privacy=self.privacy(rank.method), **figures)
+        others = Ranking(self._tuned).standings if self.privacy else ()
+        ranked = [*self._ranking.standings, *(each for each in others if each.method in self.privacy)]
+        return [row(each) for each in ranked]
+
+    @property
+    def unranked(self) -> dict[str, float]:
+        """Method → coverage, of those with too few scores."""
+        covered = zip(self.methods, self._tuned.coverage.tolist(), strict=True)
+        return {name: share for name, share in covered if share < LEAST_COVERAGE}
+
+    @cached_property
+    def _ranking(self) -> Ranking:
+        return Ranking(self._tuned.only(self._private))
+
+    @cached_property
+    def _tuned(self) -> Field:
+        luck = np.zeros((RESAMPLES, len(self.methods), len(self.blocks)))
+        generator = np.random.default_rng(0)
+        for entry in self.entries:
+            luck[:, *self._place(entry)] = entry.luck(generator)
+        return self._field("tuned", luck)
+
+    @property
+    def _private(self) -> list[str]:
+        return [method for method in self.methods if method not in self.privacy]
+
+    def _place(self, entry: Entry) -> tuple[int, int]:
+        return self.methods.index(entry.method), self.blocks.index(entry.block)
+
+    def _field(self, which: str, luck: np.ndarray | None = None) -> Field:
+        found = np.full((len(self.methods), len(self.blocks), len(FINAL_SEEDS)), math.nan)
+        for entry in self.entries:
+            found[self._place(entry)] = _scores(getattr(entry, which))
+        return Field(self.methods, tuple(graph for graph, _, _ in self.blocks), found, luck)
 
 
-def _mean(records: Sequence[Record | None]) -> float:
-    """Mean score; NaN if one is missing."""
-    return float(np.mean([_score(record) for record in records]))
+def _scores(records: Sequence[Record | None]) -> np.ndarray:
+    """(draws,), NaN where there is no score."""
+    return np.array([math.nan if each is None or each.score is None else each.score for each in records])
 
 
-def _score(record: Record | None) -> float:
-    return math.nan if record is None or record.score is None else record.score
+def _leaves(method: str) -> str:
+    """What leaves a client, in a word; a dash for a method that is not built in."""
+    if method not in catalog.methods():
+        return "–"
+    return "models" if models_only(catalog.describe(method).exchanges) else "statistics"
+
+
+def gains(figures: Iterable[Mapping[str, Any]], rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """For each method that a paper here introduces and its paper's rival: the gain as printed and as measured
+    under the paper's protocol, means over the `figures` of both (`Entry.to_dict` of `analysis.figures`), and
+    when all are tuned (`Arena.rows`), None where that was not measured."""
+    found = defaultdict(list)
+    for figure in figures:
+        # What has no value is left out there.
+        gain, own = figure.get("gain", {}), figure["method"].partition(" (")[0] == figure["paper"]
+        if own and {"printed", "measured"} <= gain.keys() and not gain.get("is_ratio"):
+            found[figure["paper"], gain["over"]].append((gain["printed"], gain["measured"]))
+    titles = {name: catalog.describe(name).title for name in catalog.methods()}
+    tuned = {titles.get(row["method"], row["method"]): row["gain"].value for row in rows}
+    return [
+        {
+            "method": paper,
+            "over": titles[rival],
+            "printed": fmean(printed for printed, _ in both),
+            "reproduced": fmean(measured for _, measured in both),
+            "tuned": tuned[paper] - tuned[titles[rival]] if {paper, titles[rival]} <= tuned.keys() else None,
+        }
+        for (paper, rival), both in found.items()
+        if rival in titles and titles[rival] != paper
+    ]
 
 
 def by_block(found: Mapping[str, Any]) -> dict[Block, list[dict[str, Any]]]:
-    """Block → its methods in what `report.arena.to_dict` gives, the best tuned mean first, each
-    with the score of its successful draws by `default` and as `tuned`; None without any."""
+    """Block → its methods in what `Arena.to_dict` gives, the best tuned mean first, each with the score of
+    its successful draws by `default` and as `tuned`; None without any."""
     blocks: dict[Block, list[dict[str, Any]]] = {}
     for entry in found["entries"]:
         line = {**entry, **{name: _score_over(entry[name]) for name in ("default", "tuned")}}
@@ -242,4 +267,4 @@ def by_block(found: Mapping[str, Any]) -> dict[Block, list[dict[str, Any]]]:
 def _score_over(scores: Iterable[float | None]) -> Score | None:
     known = {draw: score for draw, score in enumerate(scores) if score is not None}
     std = statistics.stdev(known.values()) if len(known) > 1 else None
-    return Score(statistics.fmean(known.values()), std, None, known) if known else None
+    return Score(fmean(known.values()), std, None, known) if known else None

@@ -1,4 +1,8 @@
-"""Causes of differing figures and vanished gains (causes.toml)."""
+"""What is known of printed figures beside the records.
+
+Causes of differences (causes.toml), settings that papers and their public code state (stated.toml), and what
+cannot be measured (unmeasured.toml).
+"""
 
 from __future__ import annotations
 
@@ -78,3 +82,29 @@ def text_of(place: Place, kind: str) -> str:
     """The page's sentence on a differing level or a vanished gain."""
     found = cause_of(place, kind)
     return NO_CAUSE if found is None else found.text
+
+
+class Stated(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One setting; empty where a source does not state it, or was not read."""
+
+    paper: str = ""
+    code: str = ""
+
+
+@cache
+def stated() -> Mapping[str, Mapping[str, Stated]]:
+    """Paper → setting, or `method: option`, → what is stated of it."""
+    return read_as(Path(__file__).with_name("stated.toml"), dict[str, dict[str, Stated]])
+
+
+class Unmeasured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the records in git cannot answer, and why (unmeasured.toml); records of it count."""
+
+    graph: dict[str, str]
+    method: dict[str, str]
+
+
+@cache
+def unmeasured() -> Unmeasured:
+    """By the printed names."""
+    return read_as(Path(__file__).with_name("unmeasured.toml"), Unmeasured)

@@ -89,16 +89,22 @@ class Contrast(
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
-        """Every column, in the order of the grid. Raises UserError if one side is no cell of its table."""
+        """Every column, in the order of the grid. Raises UserError if one side is no cell of its table, or
+        that has not its metric."""
         found = [
-            Column(Side(table, tuple(point.items()), metric), self._against(table, point, metric))
+            Column(
+                Side(table, tuple(point.items()), metric),
+                tuple(self._side(change, table, point, metric) for change in self.against),
+            )
             for table in self.table
             for point in self._points(table)
             for metric in self.metric
         ]
         for column in found:
             for side in (column.ours, *column.theirs):
-                _check_side(side)
+                known = {bare_metric(metric) for metric in load(side.table).scores} if side.table else set()
+                if side.value is None and bare_metric(side.metric) not in known:
+                    raise unknown(f"metric in {side.table}", side.metric, known)
         return tuple(found)
 
     @cached_property
@@ -130,9 +136,6 @@ class Contrast(
             )
             if wanted and not any(_is_at(point, place) for place in self.without):
                 yield point
-
-    def _against(self, table: str, point: Mapping[str, Any], metric: str) -> tuple[Side, ...]:
-        return tuple(self._side(change, table, point, metric) for change in self.against)
 
     @staticmethod
     def _side(change: Mapping[str, Any], table: str, point: Mapping[str, Any], metric: str) -> Side:
@@ -178,14 +181,6 @@ class Claim(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True):
 
 def _is_at(point: Mapping[str, Any], place: Mapping[str, Any]) -> bool:
     return all(value in (point[axis], bare(point[axis])) for axis, value in place.items())
-
-
-def _check_side(side: Side) -> None:
-    """Raises UserError if the table does not have the metric."""
-    if side.value is None:
-        metrics = {bare_metric(metric) for metric in load(side.table).scores}
-        if bare_metric(side.metric) not in metrics:
-            raise unknown(f"metric in {side.table}", side.metric, metrics)
 
 
 @cache

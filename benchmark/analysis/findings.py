@@ -8,25 +8,12 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+from fedsub.benchmark.analysis import paired
 from fedsub.benchmark.analysis.agreement import CANNOT, is_in_points, survives
+from fedsub.benchmark.analysis.causes import unmeasured
 from fedsub.benchmark.analysis.claims import ON_AVERAGE, Claim, Column, Contrast, Side, load, load_claims
-from fedsub.benchmark.analysis.figures import unmeasured
 from fedsub.benchmark.analysis.judged import is_drawn_once
 from fedsub.benchmark.analysis.metrics import value_of
-from fedsub.benchmark.analysis.paired import (
-    EQUAL,
-    FAILS,
-    HIGHER,
-    HOLDS,
-    Comparison,
-    compare,
-    differences_of,
-    judge,
-    mean_over_columns,
-    p_values,
-    varies,
-    word_of_column,
-)
 from fedsub.benchmark.analysis.published import published_figure
 from fedsub.benchmark.analysis.scores import Leaderboard, Row
 from fedsub.benchmark.spec.protocol import names
@@ -40,7 +27,7 @@ class Measured:
     """A column, or the mean of several, with its measured differences."""
 
     columns: tuple[Column, ...]
-    comparisons: tuple[Comparison | None, ...]
+    comparisons: tuple[paired.Comparison | None, ...]
     """One for each of `theirs`; None where one side has no records."""
     printed: tuple[float | None, ...]
     """The printed difference to each of `theirs`."""
@@ -48,7 +35,7 @@ class Measured:
     @property
     def word(self) -> str:
         """The verdict on the column."""
-        return word_of_column(self.comparisons)
+        return paired.word_of_column(self.comparisons)
 
     @property
     def hardest(self) -> int | None:
@@ -92,9 +79,9 @@ class Part:
         return [self._hardest(values) for values in printed if values]
 
     def _hardest(self, printed: Sequence[float]) -> float:
-        if self.contrast.direction == EQUAL:
+        if self.contrast.direction == paired.EQUAL:
             return max(printed, key=abs)
-        return min(printed) if self.contrast.direction == HIGHER else max(printed)
+        return min(printed) if self.contrast.direction == paired.HIGHER else max(printed)
 
 
 @dataclass(frozen=True)
@@ -115,7 +102,7 @@ class Finding:
         """The verdict."""
         if self.claim.cannot or not self.columns:
             return CANNOT
-        return judge(self._contrasts)
+        return paired.judge(self._contrasts)
 
     @property
     def words(self) -> Counter[str]:
@@ -171,15 +158,15 @@ class Finding:
     @property
     def p_values(self) -> tuple[float, float] | None:
         """Of holding and of failing; None where nothing is measured."""
-        return p_values(self._contrasts)
+        return paired.p_values(self._contrasts)
 
     @property
-    def _contrasts(self) -> list[tuple[list[Sequence[Comparison | None]], int]]:
+    def _contrasts(self) -> list[tuple[list[Sequence[paired.Comparison | None]], int]]:
         shown = [part for part in self.parts if part.columns]
         return [([each.comparisons for each in part.judged_by], part.needed) for part in shown]
 
 
-def _compared(side: dict[str, Any], printed: float | None, found: Comparison | None) -> dict[str, Any]:
+def _compared(side: dict[str, Any], printed: float | None, found: paired.Comparison | None) -> dict[str, Any]:
     """One comparison, JSON-ready."""
     measured: dict[str, Any] = {}
     if found is not None:
@@ -206,7 +193,7 @@ def discoveries(findings: Iterable[Finding]) -> dict[str, tuple[int, int]]:
     listed = [(each.word, each.p_values) for each in findings if each.word != CANNOT]
     measured = [(word, found) for word, found in listed if found is not None]
     kept = {}
-    for place, word in enumerate((HOLDS, FAILS)):
+    for place, word in enumerate((paired.HOLDS, paired.FAILS)):
         stay = survives(found[place] for _, found in measured)
         words = [(each == word, stays) for (each, _), stays in zip(measured, stay, strict=True)]
         kept[word] = sum(each for each, _ in words), sum(each and stays for each, stays in words)
@@ -220,7 +207,8 @@ def _find(contrast: Contrast, rows: Rows) -> Part:
     for column in contrast.columns:
         pairs = [_differences(column.ours, side, rows) for side in column.theirs]
         comparisons = tuple(_compare(contrast, *pair) for pair in pairs)
-        if not any(comparisons) and _is_away(column.ours):
+        graph = str(dict(column.ours.point)["dataset"])
+        if not any(comparisons) and _printed_names(graph) & unmeasured().graph.keys():
             away += 1
             continue
         printed = tuple(_printed(column.ours, side) for side in column.theirs)
@@ -237,11 +225,11 @@ def _average(
 ) -> Measured:
     """The comparisons of the means over the columns; they need more runs while one is not measured."""
     places = range(len(contrast.against))
-    comparisons: list[Comparison | None] = []
+    comparisons: list[paired.Comparison | None] = []
     for place in places:
         pairs = [column[place] for column in differences if column[place][0]]
         sound = len(pairs) == len(columns) and all(sound for _, sound in pairs)
-        comparisons.append(_compare(contrast, mean_over_columns([found for found, _ in pairs]), sound))
+        comparisons.append(_compare(contrast, paired.mean_over_columns([found for found, _ in pairs]), sound))
     printed = tuple(_mean([column.printed[place] for column in columns]) for place in places)
     stands_on = tuple(column for measured in columns for column in measured.columns)
     return Measured(stands_on, tuple(comparisons), printed)
@@ -252,10 +240,10 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return sum(found) / len(found) if found and len(found) == len(values) else None
 
 
-def _compare(contrast: Contrast, differences: Mapping[int, float], sound: bool) -> Comparison | None:
+def _compare(contrast: Contrast, differences: Mapping[int, float], sound: bool) -> paired.Comparison | None:
     """The comparison; it needs more runs where the differences are not `sound`."""
-    found = compare([*differences.values()], contrast.direction, contrast.margin)
-    return found if found is None or sound else replace(found, holds=1.0, fails=1.0, is_sound=False)
+    found = paired.compare([*differences.values()], contrast.direction, contrast.margin)
+    return found if found is None or sound else replace(found, holds=1.0, fails=1.0)
 
 
 def _differences(ours: Side, theirs: Side, rows: Rows) -> tuple[dict[int, float], bool]:
@@ -265,10 +253,10 @@ def _differences(ours: Side, theirs: Side, rows: Rows) -> tuple[dict[int, float]
     if theirs.value is not None:
         other = dict.fromkeys(own, theirs.value)
     sides = [own] if theirs.value is not None else [own, other]
-    sound = not is_in_points(ours.metric) or all(map(varies, sides))
+    sound = not is_in_points(ours.metric) or all(map(paired.varies, sides))
     # Seeds that share one draw tell nothing of another.
     drawn = not any(row is not None and is_drawn_once(row) for row in found)
-    return differences_of(own, other), sound and drawn
+    return paired.differences_of(own, other), sound and drawn
 
 
 def _row(side: Side, rows: Rows) -> Row | None:
@@ -303,11 +291,6 @@ def _printed_value(side: Side) -> float | None:
         return side.value
     figure = published_figure(load(side.table), side.metric, **dict(side.point))
     return None if figure is None else figure.mean
-
-
-def _is_away(side: Side) -> bool:
-    """Whether the graph is not available where the records are made."""
-    return not unmeasured().graph.keys().isdisjoint(_printed_names(str(dict(side.point)["dataset"])))
 
 
 @cache

@@ -198,16 +198,7 @@ def select(records: Results, request: Request) -> Results:
 
 def _place(record: Record) -> dict[str, Any]:
     cell = record.cell
-    return {
-        "key": record.key,
-        "protocol": cell.protocol,
-        "dataset": str(cell.dataset),
-        "partition": str(cell.partition),
-        "clients": cell.clients,
-        "method": cell.variant,
-        "backbone": record.backbone,
-        "seed": cell.seed,
-    }
+    return {"key": record.key, "protocol": cell.protocol, **cell.point, "seed": cell.seed}
 
 
 def _row(record: Record) -> dict[str, Any]:

@@ -4,18 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fedsub.benchmark.analysis.agreement import (
-    CANNOT,
-    NOT_MEASURED,
-    Printed,
-    Verdict,
-    is_in_points,
-    is_seconds,
-    judge,
-    judge_gain,
-    judge_seconds,
-    tolerance_of,
-)
+from fedsub.benchmark.analysis import agreement
+from fedsub.benchmark.analysis.agreement import CANNOT, NOT_MEASURED, Verdict
 from fedsub.benchmark.analysis.metrics import CHANGE, GAIN
 from fedsub.benchmark.analysis.paired import differences_of, varies
 from fedsub.benchmark.analysis.published import Figure, answered_figures, published_figure
@@ -33,14 +23,14 @@ def level_of(protocol: Protocol, row: Row, metric: str, figure: Figure) -> Verdi
         return Verdict(CANNOT, reason=figure.cannot)
     if score is None:
         return Verdict(NOT_MEASURED)
-    if is_seconds(metric):
+    if agreement.is_seconds(metric):
         return _level_of_seconds(protocol, row, metric, figure)
-    return judge(
+    return agreement.judge(
         [*score.by_seed.values()],
-        Printed(figure.mean, figure.std, figure.runs, figure.drawn_once),
-        tolerance_of(metric, figure.mean),
+        agreement.Printed(figure.mean, figure.std, figure.runs, figure.drawn_once),
+        agreement.tolerance_of(metric, figure.mean),
         one_draw_here=is_drawn_once(row),
-        may_repeat=not is_in_points(metric),
+        may_repeat=not agreement.is_in_points(metric),
     )
 
 
@@ -51,7 +41,11 @@ def gain_of(
 
     None for the baseline itself, where no baseline is printed, and for scores that are no accuracies.
     """
-    if not is_in_points(metric) or metric.startswith((GAIN, CHANGE)) or row.method == figure.baseline:
+    if (
+        not agreement.is_in_points(metric)
+        or metric.startswith((GAIN, CHANGE))
+        or row.method == figure.baseline
+    ):
         return None
     place = {**row.point, "method": figure.baseline}
     printed = [*answered_figures(protocol, metric, **place)]
@@ -70,7 +64,7 @@ def gain_of(
         return Verdict(NOT_MEASURED, reason=f"no {figure.baseline} on the same clients")
     own, theirs = row.scores[metric].by_seed, base.scores[metric].by_seed
     differences = [*differences_of(own, theirs).values()]
-    return judge_gain(
+    return agreement.judge_gain(
         differences,
         figure.mean - of_table[0].mean,
         one_draw_here=is_drawn_once(row),
@@ -82,7 +76,7 @@ def gain_of(
 def _level_of_seconds(protocol: Protocol, row: Row, metric: str, figure: Figure) -> Verdict:
     own = row.scores[metric].by_seed
     if "ratio" in metric.split("_"):
-        return judge_seconds([*own.values()], figure.mean, figure.runs)
+        return agreement.judge_seconds([*own.values()], figure.mean, figure.runs)
     if metric == figure.reference:
         return Verdict(CANNOT, reason=REFERENCE)
     printed = published_figure(protocol, figure.reference, **row.point)
@@ -90,7 +84,7 @@ def _level_of_seconds(protocol: Protocol, row: Row, metric: str, figure: Figure)
         return Verdict(CANNOT, reason="seconds of another machine, with none to divide them by")
     theirs = row.scores[figure.reference].by_seed
     ratios = [own[seed] / theirs[seed] for seed in own if theirs.get(seed)]
-    return judge_seconds(ratios, figure.mean / printed.mean, figure.runs)
+    return agreement.judge_seconds(ratios, figure.mean / printed.mean, figure.runs)
 
 
 NOT_DRAWN = ("attribute", "file", "planted")

@@ -62,16 +62,11 @@ def more_is_better(metric: str) -> bool:
     return metric.startswith(_MORE_IS_BETTER)
 
 
-def tells_seconds(record: Record) -> bool:
-    """Whether the run had a core of its own, so that its seconds are valid."""
-    return (record.result.core_share or ALONE) >= ALONE
-
-
 def value_of(record: Record, metric: str) -> float | None:
     """One score of a record, in percent, or a number of its extras or its partition's statistics;
     `NAME@roundR` is read off the test curve, or off the extras of every round, `NAME@clientsA-B` off
     the clients' test scores. Seconds of a run that shared its core say nothing: None."""
-    if is_seconds(metric) and not tells_seconds(record):
+    if is_seconds(metric) and (record.result.core_share or ALONE) < ALONE:
         return None
     name, at, span = metric.partition(AT_CLIENTS)
     if at:

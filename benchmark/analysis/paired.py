@@ -27,7 +27,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fedsub.benchmark.analysis.agreement import LEAST, NEEDS_RUNS, NOT_MEASURED, ROUNDING
+from fedsub.benchmark.analysis.agreement import LEAST, NEEDS_RUNS, NOT_MEASURED, ROUNDING, spread_of
 from fedsub.benchmark.analysis.sequential import ALPHA, half_width, p_value
 
 HOLDS, FAILS = "holds", "fails"
@@ -47,8 +47,6 @@ class Comparison:
     """p-value; 1 where the seeds tell no spread."""
     fails: float
     seeds: int
-    is_sound: bool = True
-    """Whether the seeds tell a spread."""
 
     @property
     def word(self) -> str:
@@ -69,15 +67,7 @@ def mean_over_columns(columns: Sequence[Mapping[int, float]]) -> dict[int, float
 
 def varies(values: Mapping[int, float]) -> bool:
     """Whether the value varies between seeds; without spread it has no interval."""
-    found = [*values.values()]
-    return len(found) > 1 and statistics.stdev(found) > ROUNDING * max(map(abs, found))
-
-
-def interval_of(differences: Sequence[float]) -> tuple[float, float]:
-    """The 90 % interval of the mean of two differences or more."""
-    mean, count = statistics.fmean(differences), len(differences)
-    half = float(half_width(statistics.stdev(differences) / math.sqrt(count), count - 1, count))
-    return mean - half, mean + half
+    return bool(values) and spread_of([*values.values()]) > 0
 
 
 def compare(differences: Sequence[float], direction: str, margin: float = 0.0) -> Comparison | None:
@@ -89,14 +79,13 @@ def compare(differences: Sequence[float], direction: str, margin: float = 0.0) -
         return None
     mean, count = statistics.fmean(differences), len(differences)
     if count == 1:
-        return Comparison(mean, None, 1.0, 1.0, 1, is_sound=False)
-    spread = statistics.stdev(differences)
-    if spread <= ROUNDING * max(map(abs, differences)):
-        spread = 0.0
+        return Comparison(mean, None, 1.0, 1.0, 1)
+    spread = spread_of(differences)
+    half = float(half_width(spread / math.sqrt(count), count - 1, count))
     holds, fails = _p_values(mean, spread, count, direction, margin)
     if spread and count < LEAST:
         holds = fails = 1.0
-    return Comparison(mean, interval_of(differences), holds, fails, count)
+    return Comparison(mean, (mean - half, mean + half), holds, fails, count)
 
 
 def _p_values(mean: float, spread: float, count: int, direction: str, margin: float) -> tuple[float, float]:

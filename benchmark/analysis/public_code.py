@@ -1,22 +1,130 @@
-"""Comparison with the authors' code: ours − theirs, paired by draw."""
+"""The public code of papers on our clients: which there are (codes.toml), their runs on disk
+(`results/authors/NAME.jsonl`, one line a run), and ours − theirs, paired by draw.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
+from operator import attrgetter
+from pathlib import Path
 from statistics import fmean
+from typing import Annotated, Any
+
+import msgspec
 
 from fedsub.benchmark.analysis.agreement import Verdict, judge_draws
-from fedsub.benchmark.analysis.codes import CODES
-from fedsub.benchmark.analysis.public_records import Run
 from fedsub.benchmark.analysis.scores import Leaderboard
+from fedsub.benchmark.records.latest import Latest
 from fedsub.benchmark.records.record import ALONE, Record
+from fedsub.benchmark.spec.cell import Block
+from fedsub.benchmark.spec.schema import read_as
+from fedsub.datasets.errors import UserError
+
+
+class PublicCode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The public code of a paper."""
+
+    name: str
+    """Name on the command line and in records."""
+    title: str
+    repository: str
+    """Its address on GitHub."""
+    entry: str
+    """A file that every checkout has."""
+    methods: tuple[str, ...]
+    """As the tables spell them."""
+    datasets: tuple[str, ...]
+    tables: dict[str, tuple[int, ...]]
+    """Each with the numbers of clients that are run, all that it lists if empty."""
+    lacks: str = ""
+    """Parts of its paper's tables that it cannot run here, and why."""
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    code: tuple[PublicCode, ...]
+
+
+CODES = {code.name: code for code in read_as(Path(__file__).with_name("codes.toml"), _File).code}
+"""By name."""
+
+
+class Run(msgspec.Struct, frozen=True):
+    """One run of the authors' code on the clients of one of our cells."""
+
+    code: str
+    """Name of the code: fedpub, fedspray or fedstruct."""
+    commit: str
+    """Of the checkout."""
+    key: str
+    """Content key of our cell."""
+    protocol: str
+    dataset: str
+    partition: str
+    clients: int
+    method: str
+    """As our table spells it."""
+    backbone: str
+    seed: int
+    data_seed: int
+    metrics: dict[str, float]
+    """In percent, by our names, at the round that the code reports."""
+    rounds: Annotated[int, msgspec.Meta(ge=1)]
+    seconds: float
+    """Training and evaluation, without loading and set-up."""
+    core_share: float
+    """Processor seconds over wall-clock seconds: well below 1 for a run that shared its core."""
+    environment: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Versions there, processor, threads."""
+
+    @property
+    def seconds_per_round(self) -> float:
+        """`seconds` over `rounds`."""
+        return self.seconds / self.rounds
+
+    def to_json(self) -> str:
+        """One line. Raises UserError for a score that is no finite number."""
+        if not all(math.isfinite(value) for value in (*self.metrics.values(), self.seconds)):
+            raise UserError(f"the authors' code returned {self.metrics}, not numbers")
+        values = {**msgspec.structs.asdict(self), "seconds_per_round": round(self.seconds_per_round, 6)}
+        return json.dumps(values, ensure_ascii=False, allow_nan=False)
+
+
+class AuthorsRuns(Latest[Run]):
+    """The runs of one public code; of several of one cell and commit the latest counts."""
+
+    def __init__(self, results: Path, code: str) -> None:
+        super().__init__(results / "authors" / f"{code}.jsonl", Run, attrgetter("key", "commit"))
+
+    def done(self, key: str, commit: str) -> bool:
+        """Whether our cell has been run by that commit of theirs."""
+        return any((run.key, run.commit) == (key, commit) for run in self.values())
+
+    def add(self, run: Run) -> None:
+        """Append a run. Raises UserError for no result, StoreError if it cannot be written."""
+        self.append(run.to_json())
+
+
+def load(results: Path) -> dict[str, list[Run]]:
+    """Key of our cell → the runs of the authors' code on its clients, the latest last; empty without records.
+
+    Raises StoreError if a file cannot be read.
+    """
+    found: dict[str, list[Run]] = {}
+    for path in sorted((results / "authors").glob("*.jsonl")):
+        for run in AuthorsRuns(results, path.stem).values():
+            found.setdefault(run.key, []).append(run)
+    return found
+
 
 TOLERANCE = 1.0
 """Points that the 90 % interval of ours − theirs must lie within."""
-Place = tuple[str, str, int]
-"""Graph, partition, clients."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +148,7 @@ class Comparison:
     method: str
     backbone: str
     metric: str
-    place: Place | None = None
+    place: Block | None = None
     """None: over all."""
     deviations: str = ""
     """Where our cells deviate from their table, as `rounds=100`; empty if they do not."""
@@ -65,7 +173,7 @@ class Comparison:
     def samples(self) -> list[list[Pair]]:
         """The pairs of each place that has two draws or more; all as one sample where there are not two such
         places."""
-        by_place: dict[Place, list[Pair]] = {}
+        by_place: dict[Block, list[Pair]] = {}
         for pair in self.pairs:
             run = pair.run
             by_place.setdefault((run.dataset, run.partition, run.clients), []).append(pair)

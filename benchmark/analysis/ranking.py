@@ -48,8 +48,7 @@ class Field:
     @property
     def coverage(self) -> np.ndarray:
         """(methods,), the share of draws with a score."""
-        found: np.ndarray = np.isfinite(self.scores).mean(axis=(1, 2))
-        return found
+        return np.asarray(np.isfinite(self.scores).mean(axis=(1, 2)))
 
     def only(self, methods: Iterable[str]) -> Field:
         """The field of these methods, in their present order."""
@@ -68,7 +67,7 @@ class Interval(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Standing:
+class Rank:
     """One method among the others."""
 
     method: str
@@ -128,17 +127,15 @@ class Ranking:
     @cached_property
     def by_graph(self) -> np.ndarray:
         """(methods, graphs), mean ranks over the blocks of a graph."""
-        found: np.ndarray = _ranks(self._scores.mean(axis=2)) @ self._over_blocks
-        return found
+        return np.asarray(_ranks(self._scores.mean(axis=2)) @ self._over_blocks)
 
     @cached_property
     def mean_ranks(self) -> np.ndarray:
         """(methods,)."""
-        found: np.ndarray = self.by_graph.mean(axis=1)
-        return found
+        return np.asarray(self.by_graph.mean(axis=1))
 
     @cached_property
-    def standings(self) -> tuple[Standing, ...]:
+    def standings(self) -> tuple[Rank, ...]:
         """All ranked methods, the best first."""
         local = self.methods.index(LOCAL)
         means = self._scores.mean(axis=2)
@@ -149,7 +146,7 @@ class Ranking:
         over_fedavg = self._improvement(FEDAVG) if FEDAVG in self.methods else None
         best = np.isclose(self.by_graph, self.by_graph.min(axis=0))
         found = [
-            Standing(
+            Rank(
                 name,
                 ranks[place],
                 self._places_left_out[place],
@@ -219,8 +216,7 @@ class Ranking:
 
 def _ranks(scores: np.ndarray) -> np.ndarray:
     """Ranks among the methods, 1 for the highest, ties averaged; (…, methods, blocks)."""
-    found: np.ndarray = stats.rankdata(-np.round(scores, DIGITS), axis=-2)
-    return found
+    return np.asarray(stats.rankdata(-np.round(scores, DIGITS), axis=-2))
 
 
 def selection_luck(
@@ -240,8 +236,7 @@ def selection_luck(
     tests = np.asarray(test, dtype=float)
     # A resample without any trial that was carried on keeps the selection.
     chosen = order[np.where(drawn < len(order), drawn, 0)]
-    found: np.ndarray = tests[chosen] - tests[order[0]]
-    return found
+    return np.asarray(tests[chosen] - tests[order[0]])
 
 
 def front(points: Mapping[str, tuple[float, float]]) -> list[str]:

@@ -10,33 +10,20 @@ from itertools import groupby
 from operator import attrgetter, sub
 from typing import Any
 
-from fedsub.benchmark.analysis.metrics import (
-    CHANGE,
-    COMMUNICATION,
-    GAIN,
-    MODEL_SIZE,
-    WHOLE_MODEL,
-    bytes_sent,
-    model_sent,
-    more_is_better,
-    share_if_whole,
-    value_of,
-    was_fedavg,
-)
+from fedsub.benchmark.analysis import metrics
 from fedsub.benchmark.analysis.published import Figure, is_other_scheme, published_figure
 from fedsub.benchmark.records.record import DECIMALS, OK, Record
 from fedsub.benchmark.spec import catalog
-from fedsub.benchmark.spec.cell import FIELDS, Cell
+from fedsub.benchmark.spec.cell import FIELDS, Block, Cell
 from fedsub.benchmark.spec.plan import outdated_parts
 from fedsub.benchmark.spec.protocol import Protocol, bare
 from fedsub.benchmark.spec.settings import SETTINGS
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.options import format_value, parse_name
 
+POINTS = 25
+"""Of a curve that is drawn, at most."""
 DEFAULTS = {name: FIELDS[name].default for name in SETTINGS}
-
-Block = tuple[str, str, int]
-"""dataset, partition, clients: the rows of one table."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +60,7 @@ class Row:
     @property
     def block(self) -> Block:
         """Dataset, partition and clients, which make a table."""
-        return str(self.cell.dataset), str(self.cell.partition), self.cell.clients
+        return self.cell.block
 
     @property
     def backbone(self) -> str:
@@ -88,14 +75,7 @@ class Row:
     @property
     def point(self) -> dict[str, Any]:
         """Its place on every axis of the protocol's grid."""
-        dataset, partition, clients = self.block
-        return {
-            "dataset": dataset,
-            "partition": partition,
-            "clients": clients,
-            "method": self.method,
-            "backbone": self.backbone,
-        }
+        return {**self.cell.point, "method": self.method}
 
     def mean(self, group: str, name: str) -> float:
         """Mean over seeds of one figure of `seconds` or `bytes`."""
@@ -151,7 +131,7 @@ def make_rows(protocol: Protocol, records: Iterable[Record]) -> list[Row]:
         method = min(record.cell.variant for record in by_seed)
         drafts.append(_draft(protocol, Row(by_seed[0].cell, method, "", by_seed)))
     shown = _without_replaced(drafts)
-    fedavg = {_setting(row): row for row in shown if row.method == WHOLE_MODEL}
+    fedavg = {_setting(row): row for row in shown if row.method == metrics.WHOLE_MODEL}
     rows = [
         replace(
             draft,
@@ -208,7 +188,7 @@ def metrics_of(protocol: Protocol, rows: Iterable[Row]) -> list[str]:
 
 def best_of(rows: Iterable[Row], metric: str) -> Row | None:
     """The winner among those that compete, if the metric is a contest."""
-    rivals = [row for row in rows if row.is_rival and metric in row.scores and more_is_better(metric)]
+    rivals = [row for row in rows if row.is_rival and metric in row.scores and metrics.more_is_better(metric)]
     return max(rivals, key=lambda row: round(row.scores[metric].mean, DECIMALS), default=None)
 
 
@@ -228,25 +208,27 @@ def _scores(protocol: Protocol, row: Row, others: Iterable[Row]) -> dict[str, Sc
 
 def _values(metric: str, row: Row, others: Iterable[Row]) -> list[float | None]:
     """The metric seed by seed."""
-    if metric.startswith(GAIN):
-        name = metric.removeprefix(GAIN)
+    if metric.startswith(metrics.GAIN):
+        name = metric.removeprefix(metrics.GAIN)
         if row.method == name:
             return []
         return _against("method", name, row, others, attrgetter("score"), sub)
-    if metric.startswith(CHANGE):
-        scheme = metric.removeprefix(CHANGE)
+    if metric.startswith(metrics.CHANGE):
+        scheme = metric.removeprefix(metrics.CHANGE)
         if bare(row.point["partition"]) == scheme:
             return []
         return _against("partition", scheme, row, others, attrgetter("score"), sub)
-    found = [value_of(record, metric) for record in row.records]
+    found = [metrics.value_of(record, metric) for record in row.records]
     if any(value is not None for value in found):
         return found
-    if metric.startswith(COMMUNICATION):
-        name = metric.removeprefix(COMMUNICATION)
-        return _against("method", name, row, others, bytes_sent, lambda own, base: 100 * own / base)
-    if metric == MODEL_SIZE:
+    if metric.startswith(metrics.COMMUNICATION):
+        name = metric.removeprefix(metrics.COMMUNICATION)
+        return _against("method", name, row, others, metrics.bytes_sent, lambda own, base: 100 * own / base)
+    if metric == metrics.MODEL_SIZE:
         # Methods without masks do not count it; what they send tells.
-        return _against("method", WHOLE_MODEL, row, others, model_sent, share_if_whole)
+        return _against(
+            "method", metrics.WHOLE_MODEL, row, others, metrics.model_sent, metrics.share_if_whole
+        )
     return found
 
 
@@ -257,10 +239,10 @@ def _setting(row: Row) -> tuple[Any, ...]:
 
 def _idle(row: Row, fedavg: Row | None) -> int:
     """How many runs did nothing beyond FedAvg; `fedavg` is FedAvg's row of the same setting."""
-    if row.cell.method == WHOLE_MODEL:
+    if row.cell.method == metrics.WHOLE_MODEL:
         return 0
     base = {record.cell.seed: record for record in (fedavg.records if fedavg else ())}
-    return sum(was_fedavg(record, base.get(record.cell.seed)) for record in row.records)
+    return sum(metrics.was_fedavg(record, base.get(record.cell.seed)) for record in row.records)
 
 
 def _against(
@@ -316,11 +298,38 @@ def _order(protocol: Protocol, row: Row) -> tuple[Any, ...]:
     """By the grid's order on every axis, what the grid does not list last and by its name."""
     grid = protocol.grid_for(dataset=row.block[0])
     dataset, partition, backbone, method = (
-        (_rank(grid[axis], row.point[axis]), row.point[axis])
+        ([*grid[axis], row.point[axis]].index(row.point[axis]), row.point[axis])
         for axis in ("dataset", "partition", "backbone", "method")
     )
     return dataset, partition, row.cell.clients, backbone, method, row.deviations
 
 
-def _rank(values: tuple[Any, ...], value: Any) -> int:
-    return values.index(value) if value in values else len(values)
+def mean_curve(records: Sequence[Record]) -> list[tuple[int, float]]:
+    """Round and test score in percent, the mean over the records that have the same rounds as the first; at
+    most `POINTS`, the last round among them; empty where no curve is on record."""
+    rounds = records[0].curve.get("round", []) if records else []
+    curves = [each.curve.get("test", []) for each in records if each.curve.get("round", []) == rounds]
+    kept = sorted({round(place * (len(rounds) - 1) / (POINTS - 1)) for place in range(POINTS)})
+    found = []
+    for place in kept if rounds else ():
+        values = [curve[place] for curve in curves if curve[place] is not None]
+        if values:
+            found.append((int(rounds[place]), statistics.fmean(values)))
+    return found
+
+
+def clients_of(rows: Iterable[Row]) -> dict[Block, dict[str, float]]:
+    """Block → statistics of its clients (`datasets.partition.statistics`), the mean over the draws of its
+    first row that has them."""
+    found: dict[Block, dict[str, float]] = {}
+    for row in rows:
+        drawn = [record.result.partition_statistics for record in row.records]
+        if row.block in found or not all(drawn):
+            continue
+        names = [name for name, value in drawn[0].items() if isinstance(value, (int, float))]
+        found[row.block] = {
+            name: statistics.fmean(values)
+            for name in names
+            if len(values := [value for each in drawn if (value := each.get(name)) is not None]) == len(drawn)
+        }
+    return found

@@ -21,11 +21,11 @@ from fedsub.benchmark.analysis import ranking
 from fedsub.benchmark.analysis.metrics import more_is_better
 from fedsub.benchmark.analysis.paired import HIGHER, HOLDS, Comparison, compare, differences_of
 from fedsub.benchmark.analysis.public_code import Comparison as WithAuthors
-from fedsub.benchmark.analysis.public_code import on_same_clients
-from fedsub.benchmark.analysis.public_records import Run
-from fedsub.benchmark.analysis.scores import Block, Leaderboard, Row, Score, metrics_of
+from fedsub.benchmark.analysis.public_code import Run, on_same_clients
+from fedsub.benchmark.analysis.scores import Leaderboard, Row, Score, metrics_of
 from fedsub.benchmark.records.record import ALONE, Record
 from fedsub.benchmark.spec import catalog
+from fedsub.benchmark.spec.cell import Block
 
 LOCAL = "local"
 MEGABYTES = (10, 100, 1000)
@@ -82,12 +82,6 @@ def megabytes_of(records: Sequence[Record], clients: int) -> float:
     return statistics.fmean(sent) / clients / 1e6
 
 
-def seconds_of(records: Iterable[Record], clients: int) -> float | None:
-    """Seconds of one core for a client's run; None where no run had its core for itself."""
-    alone = [record for record in records if (record.result.core_share or 0.0) >= ALONE]
-    return statistics.fmean(sum(record.seconds.values()) for record in alone) / clients if alone else None
-
-
 def standings(
     board: Leaderboard, theirs: Mapping[str, Sequence[Run]] = MappingProxyType({})
 ) -> dict[Block, list[Contender]]:
@@ -128,7 +122,9 @@ def _ordered(rows: Sequence[Row], metric: str, theirs: Mapping[str, Sequence[Run
     ):
         local = base.get(row.backbone) or next(iter(base.values()), None)
         gain = None if local is None or row.method == LOCAL else _paired(row, local, metric)
-        seconds = seconds_of(row.records, row.cell.clients)
+        alone = [each for each in row.records if (each.result.core_share or 0.0) >= ALONE]
+        whole = [sum(each.seconds.values()) for each in alone]
+        seconds = statistics.fmean(whole) / row.cell.clients if whole else None
         authors = on_same_clients(row.records, metric, theirs)
         score = row.scores[metric]
         found.append(Contender(row, metric, score, leaves, own, beats, gain, megabytes, seconds, authors))

@@ -1,24 +1,24 @@
-"""Counts of verdicts by table, by tolerance, and with false discoveries controlled."""
+"""Counts of verdicts: by table, by tolerance, with false discoveries controlled, and those that come first on
+the site and in `results/README.md`.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 
-from fedsub.benchmark.analysis.agreement import (
-    CANNOT,
-    DELTAS,
-    DIFFERS,
-    GAINS,
-    MATCHES,
-    UNSETTLED,
-    VERDICTS,
-    survives,
-    tolerance_of,
-)
+import msgspec
+
+from fedsub.benchmark.analysis import agreement
 from fedsub.benchmark.analysis.figures import Entry
+from fedsub.benchmark.analysis.findings import Finding
+from fedsub.benchmark.analysis.public_code import Comparison
+from fedsub.benchmark.analysis.standing import Contender, above_local
+from fedsub.benchmark.spec.cell import Block
+from fedsub.benchmark.spec.schema import read_as
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class Count:
     @property
     def measured(self) -> int:
         """How many have a verdict."""
-        return sum(self.levels[word] for word in VERDICTS)
+        return sum(self.levels[word] for word in agreement.VERDICTS)
 
     @property
     def gains_judged(self) -> int:
         """How many gains have a verdict."""
-        return sum(self.gains[word] for word in GAINS)
+        return sum(self.gains[word] for word in agreement.GAINS)
 
 
 def count(name: str, entries: Sequence[Entry]) -> Count:
@@ -52,7 +52,7 @@ def count(name: str, entries: Sequence[Entry]) -> Count:
     return Count(
         name,
         len(entries),
-        len(entries) - levels[CANNOT],
+        len(entries) - levels[agreement.CANNOT],
         levels,
         Counter(entry.answer[0] for entry in entries if entry.chosen),
         Counter(entry.gain.word for entry in entries if entry.gain is not None),
@@ -84,14 +84,14 @@ def table_name(table: str) -> str:
 def by_tolerance(entries: Iterable[Entry]) -> list[tuple[float, float, int, int, int]]:
     """For each of `DELTAS`: points, share, and how many measured levels match, differ and do neither, against
     print alone."""
-    judged = [entry for entry in entries if entry.level.word in VERDICTS]
+    judged = [entry for entry in entries if entry.level.word in agreement.VERDICTS]
     found = []
-    for points, share in DELTAS:
+    for points, share in agreement.DELTAS:
         words = Counter(
-            entry.level.decided(tolerance_of(entry.metric, entry.figure.mean, points, share))
+            entry.level.decided(agreement.tolerance_of(entry.metric, entry.figure.mean, points, share))
             for entry in judged
         )
-        found.append((points, share, words[MATCHES], words[DIFFERS], words[""]))
+        found.append((points, share, words[agreement.MATCHES], words[agreement.DIFFERS], words[""]))
     return found
 
 
@@ -100,8 +100,8 @@ def discoveries(entries: Iterable[Entry]) -> dict[str, tuple[int, int]]:
     controlled over all levels that have a p-value."""
     levels = [entry.level for entry in entries if entry.level.p_differs is not None]
     kept = {
-        MATCHES: survives(level.p_matches or 0.0 for level in levels),
-        DIFFERS: survives(level.p_differs or 0.0 for level in levels),
+        agreement.MATCHES: agreement.survives(level.p_matches or 0.0 for level in levels),
+        agreement.DIFFERS: agreement.survives(level.p_differs or 0.0 for level in levels),
     }
     return {
         word: (
@@ -116,8 +116,63 @@ def by_authors(entries: Iterable[Entry]) -> dict[str, Counter[str]]:
     """The verdicts of the authors' code on our clients: of all measured levels, and of those that cannot be
     settled from print."""
     run = [entry for entry in entries if entry.authors is not None]
-    unsettled = [entry for entry in run if entry.level.word == UNSETTLED]
+    unsettled = [entry for entry in run if entry.level.word == agreement.UNSETTLED]
     return {
         name: Counter(entry.authors.verdict.word for entry in listed if entry.authors is not None)
-        for name, listed in (("all", run), (UNSETTLED, unsettled))
+        for name, listed in (("all", run), (agreement.UNSETTLED, unsettled))
     }
+
+
+class _Shown(msgspec.Struct, forbid_unknown_fields=True):
+    """What headline.toml chooses."""
+
+    table: str
+    block: Block
+    costs: tuple[str, ...]
+
+
+_SHOWN = read_as(Path(__file__).with_name("headline.toml"), _Shown)
+EVERY = _SHOWN.table
+"""The table that has every method."""
+FIRST = _SHOWN.block
+"""The block that stands for the others where one is shown."""
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The numbers of the four findings; what records do not give is empty."""
+
+    above: Mapping[str, tuple[int, int]]
+    """Method → blocks of `EVERY` on which it is surely above Local, and blocks where both were run."""
+    authors: Comparison | None
+    """A method of a paper and its authors' own code: the one over most draws."""
+    claims: Counter[str]
+    """Verdict → claims of the papers."""
+    levels: Counter[str]
+    """Verdict → printed figures."""
+    costs: Sequence[Contender]
+    """Methods whose bytes are compared, on `FIRST` of `EVERY`."""
+
+
+def headline(
+    tables: Mapping[str, Mapping[Block, Sequence[Contender]]],
+    comparisons: Sequence[Comparison],
+    findings: Iterable[Finding],
+    words: Iterable[str],
+) -> Headline:
+    """The headline of all tables' standings, the comparisons with the authors' code, the papers' claims and
+    the `words` of all printed figures."""
+    every = tables.get(EVERY, {})
+    first = {each.row.method: each for each in every.get(FIRST, ())}
+    overall = [
+        each
+        for each in comparisons
+        if each.place is None and not each.deviations and each.method.partition("[")[0] == each.code
+    ]
+    return Headline(
+        above_local(every.values()),
+        max(overall, key=lambda each: len(each.pairs), default=None),
+        Counter(finding.word for finding in findings),
+        Counter(words),
+        [first[name] for name in _SHOWN.costs if name in first],
+    )

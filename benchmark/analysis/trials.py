@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fedsub.benchmark.records.search import Standing, block_of
+from fedsub.benchmark.records.search import Standing
 from fedsub.benchmark.spec.space import changes, shared_dimensions
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.options import format_value
@@ -25,21 +25,18 @@ GAIN = "gain"
 """Validation score of a trial's first rung, less the mean of its search."""
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(Standing):
     """A search that was run."""
-
-    standing: Standing
 
     @property
     def place(self) -> dict[str, Any]:
         """Graph and clients."""
-        return dict(zip(BLOCK, block_of(self.standing.search.base), strict=True))
+        return dict(zip(BLOCK, self.search.base.block, strict=True))
 
     @property
     def method(self) -> str:
         """The method with the options that were not tuned."""
-        return self.standing.search.base.variant
+        return self.search.base.variant
 
     @property
     def title(self) -> str:
@@ -47,15 +44,9 @@ class Outcome:
         return "{} on {dataset}, {partition}, {clients} clients".format(self.method, **self.place)
 
     @property
-    def left_out(self) -> int:
-        """Trials that did not fit into the cap."""
-        return len(self.standing.left_out)
-
-    @property
     def best(self) -> dict[str, Any]:
         """Keywords of `run` for the best trial: `method` with its options, and the settings found."""
-        search = self.standing.search
-        method, settings = changes(search.base, search.trials[self.standing.best])
+        method, settings = changes(self.search.base, self.search.trials[self.chosen])
         return {"method": method, **settings}
 
     def command(self, settings: Sequence[str] = ()) -> str:
@@ -73,9 +64,9 @@ class Outcome:
         import pandas
 
         shared = {each.name: each.part for each in shared_dimensions()}
-        own = {name for cell in self.standing.search.trials for name, _ in cell.options}
+        own = sorted({name for cell in self.search.trials for name, _ in cell.options})
         found = []
-        for record in self.standing.short.values():
+        for record in self.short.values():
             values = {name: getattr(getattr(record.cell, part), name) for name, part in shared.items()}
             values |= {f"{self.method}.{name}": record.options.get(name) for name in own}
             widths = values.pop("hidden")
@@ -88,14 +79,14 @@ class Outcome:
         """One row a trial: the method with its options as `--method` takes it; the settings that differ from
         the defaults; validation score of the first rung and mean validation and test scores of all rounds,
         in percent, None where it did not get so far; whether it is the best; why it failed."""
-        standing, search, found = self.standing, self.standing.search, []
-        for number, cell in enumerate(search.trials):
-            method, settings = changes(search.base, cell)
-            first = standing.short.get(number)
-            scores = (first and first.validation, standing.validation.get(number), standing.test.get(number))
+        found = []
+        for number, cell in enumerate(self.search.trials):
+            method, settings = changes(self.search.base, cell)
+            first = self.short.get(number)
+            scores = (first and first.validation, self.validation.get(number), self.test.get(number))
             row = {**self.place, "trial": number, "method": method, **settings}
             row |= dict(zip(SCORES, scores, strict=True))
-            found.append({**row, "best": number == standing.best, "error": (first and first.error) or ""})
+            found.append({**row, "best": number == self.chosen, "error": (first and first.error) or ""})
         return found
 
 
@@ -110,15 +101,10 @@ class Trials:
 
         Raises UserError unless the arguments, of which each may be left out, name exactly one search.
         """
-        wanted = {"method": method, "dataset": dataset, "partition": partition}
+        given = {"method": method, "dataset": dataset, "partition": partition}
+        wanted = {name: value for name, value in given.items() if value}
         found = [
-            each
-            for each in self.outcomes
-            if all(
-                {"method": each.method, **each.place}[name] == value
-                for name, value in wanted.items()
-                if value
-            )
+            each for each in self.outcomes if wanted.items() <= {"method": each.method, **each.place}.items()
         ]
         if len(found) != 1:
             raise UserError(

@@ -221,7 +221,7 @@ def _flower(request: Request, options: Namespace, work: RunCell | None) -> int:
 
 def _edit(request: Request, options: Namespace, work: RunCell | None) -> int:
     from fedsub.benchmark.execution import artifacts
-    from fedsub.benchmark.records.edit import forget
+    from fedsub.benchmark.records.folder import forget
 
     if (options.edit == "forget") != bool(options.key):
         raise UserError("records forget needs the keys of records, and records pack has none")
@@ -245,7 +245,7 @@ _COMMANDS: Mapping[str, Callable[[Request, Namespace, RunCell | None], int] | st
     "list": _list,
     "check": _check,
     "tune": "fedsub.benchmark.cli.tuning:run_tune",
-    "arena": "fedsub.benchmark.cli.arena:run_arena",
+    "arena": "fedsub.benchmark.cli.tuning:run_arena",
     "show": _show_stored,
     "report": _report,
     "export": _export,
@@ -304,9 +304,9 @@ def _of_all_seeds(plan: Plan, tables: Iterable[str], records: Records) -> list[R
 
 def write_pages(request: Request, protocols: Mapping[str, Protocol], records: Records) -> None:
     """Write the page of every table in the run; report errors, which cost no record."""
-    from fedsub.benchmark.analysis.public_records import load
+    from fedsub.benchmark.analysis.public_code import load
     from fedsub.benchmark.analysis.scores import Leaderboard
-    from fedsub.benchmark.report.table_page import write_table_page
+    from fedsub.benchmark.report.leaderboard import write_table_page
 
     theirs = load(request.results)
     try:
@@ -324,7 +324,7 @@ def _protocol_of(request: Request, name: str) -> Protocol:
 def _show(
     folder: Path, options: Namespace, protocols: Mapping[str, Protocol], selected: Sequence[Record]
 ) -> None:
-    from fedsub.benchmark.analysis.public_records import load
+    from fedsub.benchmark.analysis.public_code import load
     from fedsub.benchmark.analysis.scores import Leaderboard
     from fedsub.benchmark.report.terminal import print_leaderboard
 

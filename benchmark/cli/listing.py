@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from dataclasses import fields
 
 from rich import box
 from rich.console import Console
@@ -13,10 +12,8 @@ from rich.table import Table
 
 from fedsub.benchmark.spec import catalog as known
 from fedsub.benchmark.spec import protocol as protocols
-from fedsub.benchmark.spec.documented import field_docs
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.files import locate
-from fedsub.datasets.options import format_value
 
 
 def print_listing(console: Console) -> None:
@@ -28,14 +25,14 @@ def print_listing(console: Console) -> None:
         ("name", "paper", "tasks", "backbones", "what leaves a client", "breaks privacy"),
         [_method_row(name) for name in known.methods()],
     )
-    _table(console, "Options of methods", ("name", "options"), known.options_of_methods())
+    _table(console, "Options of methods", ("name", "options"), known.listed("method"))
     _table(
         console,
         "Graphs",
         ("name", "nodes", "edges", "features", "classes", "at hand"),
         [_graph_row(*graph) for graph in known.graphs()],
     )
-    _table(console, "Options of generated graphs", ("name", "options"), known.options_of_graphs())
+    _table(console, "Options of generated graphs", ("name", "options"), known.listed("dataset"))
     for title, kind in (("Backbones", "backbone"), ("Partition schemes", "partition"), ("Splits", "split")):
         _table(console, title, ("name", "options", "what it does"), known.listed(kind))
     loaded = [protocols.load_protocol(name) for name in protocols.names()]
@@ -58,15 +55,10 @@ def print_method(name: str, console: Console) -> None:
     console.print(f"{info.title} ({info.name}), {info.paper}", markup=False, highlight=False)
     module = inspect.getdoc(inspect.getmodule(method)) or ""
     console.print(f"\n{module}\n\n{inspect.getdoc(method) or ''}\n", markup=False, highlight=False)
-    docs, tuned = field_docs(info.options), {each.name: str(each.range) for each in own_dimensions(name)}
+    tuned = {each.name: str(each.range) for each in own_dimensions(name)}
     options = [
-        (
-            item.name,
-            format_value(getattr(item, "default", "")),
-            tuned.get(item.name, ""),
-            " ".join(docs.get(item.name, "").split()),
-        )
-        for item in fields(info.options)
+        (option, default, tuned.get(option, ""), what)
+        for option, default, what in known.explain(name)["options"]
     ]
     _table(console, "Options", ("name", "default", "tuned over", "what it is"), options)
     shared = [(each.name, str(each.range)) for each in shared_dimensions()]

@@ -21,7 +21,6 @@ from fedsub.datasets.errors import UserError
 
 _SEVERAL: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
 _FLAG: dict[str, Any] = {"action": "store_true"}
-_SECONDS = values.above_zero("a number of seconds above 0")
 _INTERVAL: dict[str, Any] = {"type": values.interval, "default": 600.0}
 _TITLES: dict[str, Any] = {"type": values.title, **_SEVERAL}
 FILTERS = ("table", "dataset", "method", "partition", "clients", "backbone")
@@ -45,18 +44,26 @@ OPTIONS: dict[str, _Option] = {
     "device": ("DEVICE", "cpu (default) or cuda", {}),
     "all": (None, "run every table on all data at hand", _FLAG),
     "shard": ("I/N", "the I-th of N parts of the cells, the same everywhere", {"type": values.shard}),
-    "trials": ("N", "points of a search, the defaults counted (default: 20)", {"type": values.positive}),
+    "trials": (
+        "N",
+        "points of a search, the defaults counted (default: %(default)s)",
+        {"type": values.positive, "default": Request.trials},
+    ),
     "cap": (
         "X",
-        "core-seconds of a search, in FedAvg's own (default: 30); 0: no cap",
-        {"type": float, "default": 30.0},
+        "core-seconds of a search, in those of FedAvg's defaults (default: %(default)g); 0: no cap",
+        {"type": float, "default": Request.cap},
     ),
     "workers": ("N", "processes (default: one a core; one on a GPU)", {"type": values.positive}),
     "threads": ("N", "threads per process", {"type": values.positive, "default": 1}),
     "engine": (None, "process (default), ray, slurm, flower, in-process (to debug)", {"default": "process"}),
     "slurm-config": ("FILE", "with --engine slurm: YAML of submitit's parameters", {"type": Path}),
     "timeout": ("T", "a cell that takes longer, 90s, 30m or 2h, has failed", {"type": values.duration}),
-    "max-seconds": ("S", "of records that took at most S seconds", {"type": _SECONDS, "default": math.inf}),
+    "max-seconds": (
+        "S",
+        "of records that took at most S seconds",
+        {"type": values.duration, "default": math.inf},
+    ),
     "by": ("NAME", "append records without a difference, with your name, to verified.jsonl", {}),
     "hours": (
         "H",

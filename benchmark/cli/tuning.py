@@ -1,32 +1,40 @@
-"""`fedsub tune`: search, then show the trials and the command that runs the best one."""
+"""`fedsub tune`: search for settings, show the trials and the command of the best. `fedsub arena`: tune every
+method on every block, compare on fresh draws, write the page.
+"""
 
 from __future__ import annotations
 
 import sys
+import time
 from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from rich import box
 from rich.markup import escape
 from rich.table import Table
 
+from fedsub.benchmark.analysis.ranking import FEDAVG, LOCAL
 from fedsub.benchmark.analysis.trials import COLUMNS, SCORES, Outcome, Trials, importance, text
+from fedsub.benchmark.cli.commands import say
 from fedsub.benchmark.execution.engines import RunCell
 from fedsub.benchmark.execution.progress import console_for
-from fedsub.benchmark.execution.tuning import tune
-from fedsub.benchmark.records.search import block_of
+from fedsub.benchmark.execution.run import execute
+from fedsub.benchmark.execution.tuning import plan_searches, run_searches, tune
+from fedsub.benchmark.records.folder import Records
+from fedsub.benchmark.records.search import Search, Standing
+from fedsub.benchmark.report.arena import write_arena
+from fedsub.benchmark.spec.cell import Block
+from fedsub.benchmark.spec.plan import Plan
+from fedsub.benchmark.spec.protocol import ARENA
 from fedsub.benchmark.spec.request import Request
-from fedsub.benchmark.spec.space import TRIALS
+from fedsub.datasets.errors import UserError
 
 
 def run_tune(request: Request, options: Namespace, work: RunCell | None) -> int:
     """Search as asked; returns the exit code."""
-
-    def say(sentence: str) -> None:
-        print(sentence, file=sys.stderr)
-
-    trials = options.trials or TRIALS
-    found = tune(request, trials, options.cap, work=work, warn=say, inform=say)
-    shown = Trials(tuple(map(Outcome, found.standings)))
+    found = tune(request, work=work, warn=say, inform=say)
+    shown = Trials(tuple(Outcome(each, found.records) for each in found.searches))
     if options.format == "json":
         print(shown.frame().to_json(orient="records", indent=1))
         return 0
@@ -34,10 +42,11 @@ def run_tune(request: Request, options: Namespace, work: RunCell | None) -> int:
     for outcome in shown.outcomes:
         console.print(_table(outcome))
         if outcome.left_out:
-            limit = found.caps[block_of(outcome.standing.search.base)]
+            limit = found.caps[outcome.search.base.block]
             say(
-                f"{outcome.title}: {outcome.left_out} of {trials} trials did not fit into {limit:.0f} "
-                f"core-seconds ({options.cap:g} times what FedAvg takes by default); --cap raises it"
+                f"{outcome.title}: {len(outcome.left_out)} of {request.trials} trials did not fit into "
+                f"{limit:.0f} core-seconds ({request.cap:g} times what FedAvg takes by default); --cap "
+                "raises it"
             )
         for row in outcome.rows:
             if row["error"]:
@@ -59,3 +68,48 @@ def _table(outcome: Outcome) -> Table:
         style = "bold" if row["best"] else ""
         table.add_row(str(row["trial"]), escape(" ".join(said) or "defaults"), *scores, style=style)
     return table
+
+
+def run_arena(request: Request, options: Namespace, work: RunCell | None) -> int:
+    """Run what is missing, for as long as asked, and write the pages; returns the exit code."""
+    request = replace(request, table=(str(ARENA),))
+    asked = tuple(dict.fromkeys((LOCAL, FEDAVG, *request.method))) if request.method else ()
+    searches, references, skipped = plan_searches(replace(request, method=asked))
+    for skip in skipped:
+        say(f"skipped {skip.what}: {skip.reason}")
+    until = time.monotonic() + 3600 * options.hours
+    ran = []
+    for block in _blocks(request, searches):
+        if time.monotonic() >= until:
+            break
+        ran.append(block)
+        tuned = run_searches(
+            request,
+            [search for search in searches if search.base.block == block],
+            [cell for cell in references if cell.block == block],
+            work=work, until=until, warn=say, inform=say,
+        )  # fmt: skip
+        chosen = [(search, Standing(search, tuned.records).chosen) for search in tuned.searches]
+        finals = [
+            cell for search, best in chosen for n in dict.fromkeys((best, 0)) for cell in search.final(n)
+        ]
+        if time.monotonic() < until:
+            execute(request, work, plan=Plan(tuple(finals), ()), until=until, warn=say, inform=say)
+    if not (pages := write_arena(request, searches, asked, ran)):
+        raise UserError("no block is finished: give the arena more --hours")
+    print(*pages, sep="\n")
+    return 0
+
+
+def _blocks(request: Request, searches: Sequence[Search]) -> list[Block]:
+    """The blocks to run, one of each graph first. Where methods are added, and no graph is named, those on
+    which the arena has run."""
+    order = list(dict.fromkeys(search.base.block for search in searches))
+    partitions = list(dict.fromkeys(partition for _, partition, _ in order))
+    order.sort(key=lambda block: partitions.index(block[1]))
+    if request.method and not request.dataset:
+        records = Records(request.results)
+        local = [search for search in searches if search.base.method == LOCAL]
+        had = {each.base.block for each in local if all(map(records.done, each.final(0)))}
+        order = [block for block in order if block in had] or order
+    return order

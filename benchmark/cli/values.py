@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from fedsub.benchmark.spec.request import LARGEST_SEED, MOST_SEEDS
@@ -64,19 +64,16 @@ def bundle(text: str) -> int | Path:
     return Path(text) if text.endswith(".zip") else positive(text)
 
 
-def above_zero(what: str) -> Callable[[str], float]:
-    """A parser of a number above 0, called `what` in its error."""
-
-    def read(text: str) -> float:
-        return _above_zero(text, text, what)
-
-    return read
-
-
 def duration(text: str) -> float:
     """Seconds, of `90s`, `30m` or `2h`."""
     number, unit = (text[:-1], text[-1]) if text[-1:] in _UNITS else (text, "s")
-    return _UNITS[unit] * _above_zero(text, number, "a time such as 90s, 30m or 2h")
+    try:
+        value = float(number)
+    except ValueError:
+        value = math.nan
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"expected a time such as 90s, 30m or 2h, not {text!r}")
+    return _UNITS[unit] * value
 
 
 def interval(text: str) -> float:
@@ -101,13 +98,3 @@ def title(text: str) -> tuple[str, str]:
     if not (equals and (text[:end] + name).strip() and given.strip()):
         raise argparse.ArgumentTypeError(f"expected NAME=TITLE, not {text!r}")
     return (text[:end] + name).strip(), given.strip()
-
-
-def _above_zero(text: str, number: str, wanted: str) -> float:
-    try:
-        value = float(number)
-    except ValueError:
-        value = math.nan
-    if not value > 0:
-        raise argparse.ArgumentTypeError(f"expected {wanted}, not {text!r}")
-    return value

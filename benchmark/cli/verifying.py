@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fedsub.benchmark.analysis.frame import Results, select
+from fedsub.benchmark.cli.commands import say
 from fedsub.benchmark.execution.engines import RunCell
 from fedsub.benchmark.execution.runner import attempt
 from fedsub.benchmark.execution.scheduler import engine_for
@@ -17,44 +18,37 @@ from fedsub.benchmark.execution.verify import CHANGED, SCORE_TOLERANCE, compare,
 from fedsub.benchmark.machine import processor
 from fedsub.benchmark.records.bundle import Places, unpack
 from fedsub.benchmark.records.folder import Records
+from fedsub.benchmark.records.latest import FILE, add_verified
 from fedsub.benchmark.records.record import Record
-from fedsub.benchmark.records.verified import FILE, add_verified
 from fedsub.benchmark.spec.custom import code_of
 from fedsub.benchmark.spec.request import Request
 
 
 def run_verify(request: Request, options: Namespace, work: RunCell | None) -> int:
-    """Run stored records, or those of a bundle, again; returns the exit code."""
-    checked: list[Record] = []
-    if isinstance(options.count, int):
-        code = _run_again(request, options, work, options.count, {}, checked)
-    else:
-        code = _run_bundle(request, options, work, checked)
+    """Run stored records, or those of a bundle, again; prints one line for each difference and returns the
+    exit code."""
+    results = request.results
+    with TemporaryDirectory() as folder:
+        places: Places = {}
+        count = options.count
+        if not isinstance(count, int):
+            places, count = unpack(count, Path(folder)), sys.maxsize
+            request = replace(request, results=Path(folder) / "results")
+            if options.trust:
+                # Code there may import modules beside it, in workers too.
+                sys.path += sorted({str(path.parent) for found in places.values() for path in found.values()})
+        code, checked = _run_again(request, options, work, count, places)
     if options.by and checked:
-        add_verified(request.results, options.by, checked)
-        _say(f"{request.results / FILE}: {len(checked)} records verified by {options.by}")
+        add_verified(results, options.by, checked)
+        say(f"{results / FILE}: {len(checked)} records verified by {options.by}")
     return code
 
 
-def _run_bundle(request: Request, options: Namespace, work: RunCell | None, checked: list[Record]) -> int:
-    with TemporaryDirectory() as folder:
-        places = unpack(options.count, Path(folder))
-        if options.trust:
-            # Code there may import modules beside it, in workers too.
-            sys.path += sorted({str(path.parent) for found in places.values() for path in found.values()})
-        results = Path(folder) / "results"
-        return _run_again(replace(request, results=results), options, work, sys.maxsize, places, checked)
-
-
 def _run_again(
-    request: Request,
-    options: Namespace,
-    work: RunCell | None,
-    count: int,
-    places: Places,
-    checked: list[Record],
-) -> int:
-    """Prints one line for each difference; adds records without any to `checked`."""
+    request: Request, options: Namespace, work: RunCell | None, count: int, places: Places
+) -> tuple[int, list[Record]]:
+    """The exit code, and the records without a difference."""
+    checked: list[Record] = []
     passed_over: Counter[str] = Counter()
     stored = Records(request.results)
     records = draw(
@@ -68,11 +62,11 @@ def _run_again(
         chosen=lambda every: select(Results(tuple(every)), replace(request, table=())),
     )
     for sentence in stored.warnings():
-        _say(sentence)
+        say(sentence)
     if options.dry_run:
         for record in records:
             print(f"{record.key}  {record.cell.protocol}: {record.cell.title}", *code_of(record.cell))
-        return 0
+        return 0, []
     taken = {record.key: record.result.peak_memory_mb for record in records}
     engine = engine_for(request, len(records), lambda cell: taken[cell.key])
     found = exact = unlike = 0
@@ -89,11 +83,7 @@ def _run_again(
         summary += (
             f"; of {unlike} made elsewhere or by earlier code scores may move {SCORE_TOLERANCE:g} points"
         )
-    _say(f"{summary}; here on {processor()}")
+    say(f"{summary}; here on {processor()}")
     for reason, many in (+passed_over).items():
-        _say(f"passed over: {many} {reason}")
-    return int(bool(found or passed_over[CHANGED]))
-
-
-def _say(sentence: str) -> None:
-    print(sentence, file=sys.stderr)
+        say(f"passed over: {many} {reason}")
+    return int(bool(found or passed_over[CHANGED])), checked

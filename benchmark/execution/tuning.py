@@ -11,17 +11,12 @@ from typing import Any
 from fedsub.benchmark.execution.queue import Wanted
 from fedsub.benchmark.execution.run import execute
 from fedsub.benchmark.records.folder import Records
-from fedsub.benchmark.records.search import Block, Search, Standing, block_of
-from fedsub.benchmark.spec.cell import Cell
+from fedsub.benchmark.records.search import Search, Standing
+from fedsub.benchmark.spec.cell import Block, Cell
 from fedsub.benchmark.spec.plan import Plan, Skip, make_plan
 from fedsub.benchmark.spec.request import Request
-from fedsub.benchmark.spec.space import TRIALS
 from fedsub.datasets.plugins import user_objects
 
-CAP = 30.0
-"""Core-seconds that a method has for its search on a block, in those of FedAvg's defaults there. With it the
-whole arena takes some 60 core-hours. FedAvg's own search on Chameleon-filtered takes 23 in the first rung and
-about 50 in the second: its trials are deeper and have more epochs."""
 FIRST = 0.5
 """Share of the cap that the first rung may take."""
 REFERENCE = "fedavg"
@@ -29,15 +24,16 @@ REFERENCE = "fedavg"
 
 @dataclass(frozen=True)
 class Tuned:
-    """Searches that were run, and what limited them."""
+    """Searches that were run, with their records."""
 
-    standings: tuple[Standing, ...]
+    searches: Sequence[Search]
+    records: Records
     caps: Mapping[Block, float]
     """Core-seconds of a method's search; infinite without a cap."""
 
 
 def plan_searches(
-    request: Request, trials: int = TRIALS, digests: Mapping[tuple[str, str], str] | None = None
+    request: Request, digests: Mapping[tuple[str, str], str] | None = None
 ) -> tuple[list[Search], list[Cell], tuple[Skip, ...]]:
     """The searches that a request asks for, the reference's cell on each block, and what cannot be run.
 
@@ -45,39 +41,39 @@ def plan_searches(
     """
     request = replace(request, seeds=(0,))
     plan = make_plan(request, digests)
-    searches = [Search.asked(request, cell, trials) for cell in plan.cells]
-    blocks = {block_of(cell) for cell in plan.cells}
+    searches = [Search.asked(request, cell) for cell in plan.cells]
+    blocks = {cell.block for cell in plan.cells}
     others = make_plan(replace(request, method=(REFERENCE,), backbone=()), digests).cells
-    references = {block_of(cell): Search.of(cell, 1).full(0)[0] for cell in others}
+    references = {cell.block: Search.of(cell, 1).full(0)[0] for cell in others}
     return searches, [cell for block, cell in references.items() if block in blocks], plan.skipped
 
 
-def tune(request: Request, trials: int = TRIALS, cap: float = CAP, digests: Any = None, **how: Any) -> Tuned:
-    """Run the searches that a request asks for. `cap` 0 sets none; `how` are further arguments of `execute`.
+def tune(request: Request, digests: Any = None, **how: Any) -> Tuned:
+    """Run the searches that a request asks for. `how` are further arguments of `execute`.
 
     A trial begins as long as its method has core-seconds left on the block: half of the cap in the first
     rung, all of it in the second. Trial 0 always runs in the first. Raises UserError as `execute` does.
     """
     with user_objects(how.get("objects") or {}):
-        searches, references, skipped = plan_searches(request, trials, digests)
+        searches, references, skipped = plan_searches(request, digests)
     for skip in skipped:
         how["warn"](f"skipped {skip.what}: {skip.reason}")
-    return run_searches(request, searches, references, cap, **how)
+    return run_searches(request, searches, references, **how)
 
 
 def run_searches(
-    request: Request, searches: Sequence[Search], references: Sequence[Cell], cap: float, **how: Any
+    request: Request, searches: Sequence[Search], references: Sequence[Cell], **how: Any
 ) -> Tuned:
     """Run these searches. See `tune`."""
 
     def run(cells: Iterable[Cell], wanted: Wanted | None = None) -> Records:
         return execute(request, plan=Plan(tuple(cells), ()), wanted=wanted, **how).stored
 
-    records = run(references) if cap else Records(request.results)
-    caps = {block_of(search.base): math.inf for search in searches}
+    records = run(references) if request.cap else Records(request.results)
+    caps = {search.base.block: math.inf for search in searches}
     for cell in references:
-        if cap and (record := records.get(cell)) is not None and record.core_seconds:
-            caps[block_of(cell)] = cap * sum(record.core_seconds.values())
+        if request.cap and (record := records.get(cell)) is not None and record.core_seconds:
+            caps[cell.block] = request.cap * sum(record.core_seconds.values())
 
     # Trial by trial, so that a run that is cut short has begun all searches alike.
     first = {cell.key: each for each in searches for cell in map(each.short, range(len(each.trials)))}
@@ -85,7 +81,7 @@ def run_searches(
     records = run(
         _in_turn(map(each.short, range(len(each.trials))) for each in searches),
         lambda cell, now: (
-            cell.key in always or Standing(first[cell.key], now).first_seconds < FIRST * caps[block_of(cell)]
+            cell.key in always or Standing(first[cell.key], now).first_seconds < FIRST * caps[cell.block]
         ),
     )
     going_on = [
@@ -96,9 +92,9 @@ def run_searches(
     if second:
         records = run(
             _in_turn(going_on),
-            lambda cell, now: Standing(second[cell.key], now).seconds < caps[block_of(cell)],
+            lambda cell, now: Standing(second[cell.key], now).seconds < caps[cell.block],
         )
-    return Tuned(tuple(Standing(each, records) for each in searches), caps)
+    return Tuned(searches, records, caps)
 
 
 def _in_turn(lists: Iterable[Iterable[Cell]]) -> Iterator[Cell]:

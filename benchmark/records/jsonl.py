@@ -82,7 +82,8 @@ class JsonLines:
         found = os.fstat(descriptor)
         size, identity = found.st_size, (found.st_dev, found.st_ino)
         # A new file may have the number of the one that it replaced: the bytes tell.
-        if identity != self._identity or _read(descriptor, *self._place_before()) != self._before:
+        before = _read(descriptor, self._read_to - len(self._before), self._read_to)
+        if identity != self._identity or before != self._before:
             if self._identity is not None:
                 self._forget()
             self._identity, self._before = identity, b""
@@ -103,9 +104,6 @@ class JsonLines:
             # A line that lacks only its line end is whole; it is read again with it.
             self.line = self._complete + 1
             self._take(tail)
-
-    def _place_before(self) -> tuple[int, int]:
-        return self._read_to - len(self._before), self._read_to
 
 
 def _repair_tail(descriptor: int) -> None:

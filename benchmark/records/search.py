@@ -16,7 +16,7 @@ from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import VALIDATION, Failure, Record, Result
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.request import Request
-from fedsub.benchmark.spec.space import TRIALS, trial_cells
+from fedsub.benchmark.spec.space import trial_cells
 from fedsub.datasets.options import Spec
 
 TABLE = "trials"
@@ -26,9 +26,6 @@ SEARCH_SEEDS = (1000, 1001)
 FINAL_SEEDS = (0, 1, 2, 3, 4)
 RUNG = 3
 """One in so many rounds is run first, and one in so many trials goes on."""
-
-Block = tuple[str, str, int]
-"""dataset, partition, clients."""
 
 
 def kept(record: Record) -> Record:
@@ -56,11 +53,6 @@ def kept(record: Record) -> Record:
     return replace(record, outcome=few)
 
 
-def block_of(cell: Cell) -> Block:
-    """The graph and clients of a cell."""
-    return cell.dataset.text, cell.partition.text, cell.clients
-
-
 @dataclass(frozen=True)
 class Search:
     """The trials of a method on a block; trial 0 has the defaults."""
@@ -68,16 +60,16 @@ class Search:
     trials: tuple[Cell, ...]
 
     @classmethod
-    def of(cls, base: Cell, count: int = TRIALS, fixed: Collection[str] = ()) -> Search:
+    def of(cls, base: Cell, count: int, fixed: Collection[str] = ()) -> Search:
         """The search that begins at `base`, whose settings named in `fixed` stay. Raises UserError for a
         method of too many tunable options."""
         return cls(tuple(trial_cells(replace(base, protocol=TABLE), count, fixed)))
 
     @classmethod
-    def asked(cls, request: Request, cell: Cell, count: int = TRIALS) -> Search:
+    def asked(cls, request: Request, cell: Cell) -> Search:
         """The search from a cell of a request, whose settings, and options in a method's brackets, stay."""
         named = {text.partition("=")[0].strip() for text in request.settings}
-        return cls.of(cell, count, {*named, *Spec(cell.variant).options})
+        return cls.of(cell, request.trials, {*named, *Spec(cell.variant).options})
 
     @property
     def base(self) -> Cell:
@@ -86,34 +78,31 @@ class Search:
 
     def short(self, number: int) -> Cell:
         """The cell of a trial in the first rung."""
-        cell = self._drawn(number)[0]
+        cell = self.full(number)[0]
         rounds = math.ceil(cell.schedule.rounds / RUNG)
         return replace(cell, schedule=replace(cell.schedule, rounds=rounds))
 
     def full(self, number: int) -> tuple[Cell, ...]:
         """The cells of a trial that goes on, one a draw."""
-        return self._drawn(number)
+        # A table that draws its clients once would have the final runs' draw searched.
+        return tuple(replace(self.trials[number], seed=seed, data_seed=-1) for seed in SEARCH_SEEDS)
 
     def final(self, number: int) -> tuple[Cell, ...]:
         """The cells by which a trial is compared in the end."""
         return tuple(replace(self.trials[number], seed=seed) for seed in FINAL_SEEDS)
-
-    def _drawn(self, number: int) -> tuple[Cell, ...]:
-        # A table that draws its clients once would have the final runs' draw searched.
-        return tuple(replace(self.trials[number], seed=seed, data_seed=-1) for seed in SEARCH_SEEDS)
 
 
 class Standing:
     """How far a search is, by the records at hand."""
 
     def __init__(self, search: Search, records: Records) -> None:
-        self.search = search
-        self._records = records
+        self.search, self.records = search, records
+        self._numbers = range(len(search.trials))
 
     @cached_property
     def short(self) -> dict[int, Record]:
         """Trial → its record of the first rung, a failure too."""
-        found = ((number, self._records.get(self.search.short(number))) for number in self._numbers)
+        found = ((number, self.records.get(self.search.short(number))) for number in self._numbers)
         return {number: record for number, record in found if record is not None}
 
     @cached_property
@@ -130,7 +119,7 @@ class Standing:
         """Promoted trial → its records of all rounds, of those that have scores on every draw."""
         found = {}
         for number in self.promoted:
-            records = [record for cell in self.search.full(number) if (record := self._records.get(cell))]
+            records = [record for cell in self.search.full(number) if (record := self.records.get(cell))]
             scored = [record for record in records if None not in (record.validation, record.score)]
             if len(scored) == len(SEARCH_SEEDS):
                 found[number] = scored
@@ -149,7 +138,7 @@ class Standing:
         return {number: fmean(each.score or 0.0 for each in found) for number, found in self.full.items()}
 
     @property
-    def best(self) -> int:
+    def chosen(self) -> int:
         """The trial chosen; the defaults where none was run to the end."""
         return max(self.validation, key=lambda number: (self.validation[number], -number), default=0)
 
@@ -167,9 +156,5 @@ class Standing:
     def seconds(self) -> float:
         """Core-seconds of both rungs so far."""
         cells = (cell for number in self.promoted for cell in self.search.full(number))
-        second = (record for cell in cells if (record := self._records.get(cell)) is not None)
+        second = (record for cell in cells if (record := self.records.get(cell)) is not None)
         return self.first_seconds + sum(sum(record.core_seconds.values()) for record in second)
-
-    @property
-    def _numbers(self) -> range:
-        return range(len(self.search.trials))

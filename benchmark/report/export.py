@@ -23,8 +23,7 @@ from fedsub.benchmark.analysis.frame import MAIN, Results, averaged, axes, compe
 from fedsub.benchmark.analysis.metrics import more_is_better
 from fedsub.benchmark.analysis.plots import KINDS
 from fedsub.benchmark.records.folder import Records
-from fedsub.benchmark.report.tables import markdown_table
-from fedsub.benchmark.report.wording import title_of
+from fedsub.benchmark.report.wording import markdown_table, title_of
 from fedsub.benchmark.spec.plan import outdated_parts
 from fedsub.benchmark.spec.protocol import bare
 from fedsub.benchmark.spec.request import Request

@@ -1,21 +1,31 @@
-"""Leaderboards of a protocol: measured and printed figures, footnotes."""
+"""The page of a protocol, methods by places, each figure with the printed one; and the notes that a terminal
+shows too."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
 
-from fedsub.benchmark.analysis.agreement import (
-    MATCHES,
-    VERDICTS,
-    Verdict,
-)
-from fedsub.benchmark.analysis.judged import gain_of, level_of
+from fedsub.benchmark.analysis.agreement import MATCHES, VERDICTS
+from fedsub.benchmark.analysis.judged import level_of
 from fedsub.benchmark.analysis.metrics import heading_of, with_spread
+from fedsub.benchmark.analysis.public_code import Run, on_same_clients
 from fedsub.benchmark.analysis.published import answerable, grid_points
-from fedsub.benchmark.analysis.scores import Leaderboard, Row, Score, metrics_of
+from fedsub.benchmark.analysis.scores import Leaderboard, Row, best_of, blocks_of, metrics_of
 from fedsub.benchmark.records.record import OK
-from fedsub.benchmark.report.tables import escape
-from fedsub.benchmark.report.wording import block_title, graph_title, network_title, sentence_list, title_of
+from fedsub.benchmark.report.wording import (
+    block_title,
+    escape,
+    graph_title,
+    markdown_table,
+    network_title,
+    scheme_title,
+    sentence_list,
+    title_of,
+)
+from fedsub.benchmark.report.writing import write_page
+from fedsub.benchmark.spec.cell import Block
 from fedsub.benchmark.spec.plan import outdated_parts
 from fedsub.benchmark.spec.protocol import Protocol
 
@@ -24,9 +34,6 @@ PRIVACY = "†"
 CHOSEN = "‡"
 """Mark of a method with settings chosen on the table itself."""
 NONE_PUBLISHED = "No published figure answers these cells."
-COSTS = ("s/round", "s total", "MB up/round", "MB down/round", "MB once", "seeds")
-"""The last columns of every table."""
-GAINS = "gain of printed"
 
 
 def remarks(leaderboard: Leaderboard) -> list[str]:
@@ -42,31 +49,6 @@ def remarks(leaderboard: Leaderboard) -> list[str]:
     return said
 
 
-def table_of(protocol: Protocol, rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    """Heading and cells of a block's table, as text."""
-    several = len({row.backbone for row in rows}) > 1
-    columns = [["method", *(row_name(row, several) for row in rows)]]
-    compared = [
-        metric
-        for metric in metrics_of(protocol, rows)
-        if any(metric in row.scores and row.scores[metric].published is not None for row in rows)
-    ]
-    for metric in metrics_of(protocol, rows):
-        scores = [row.scores.get(metric) for row in rows]
-        columns.append([heading_of(metric), *map(_measured, scores)])
-        # Where several scores are in print, a heading says of which it is.
-        of = f", {heading_of(metric)}" if len(compared) > 1 else ""
-        if metric in compared:
-            columns.append([f"published{of}", *map(_published, scores)])
-            levels = [_level(protocol, row, metric) for row in rows]
-            gains = [_gain(protocol, row, rows, metric) for row in rows]
-            columns.append([f"difference{of}", *map(_verdict, levels)])
-            if any(gain is not None for gain in gains):
-                columns.append([f"{GAINS}{of}", *map(_gained, gains, scores)])
-    head, *cells = (list(line) for line in zip(*columns, strict=True))
-    return [*head, *COSTS], [[*line, *_costs(row)] for line, row in zip(cells, rows, strict=True)]
-
-
 def row_name(row: Row, several_backbones: bool, whole: bool = True) -> str:
     """A row's name with its marks and deviating settings; unless `whole` without what holds for one block
     alone: that settings were chosen, and how many of its runs did nothing beyond FedAvg."""
@@ -74,48 +56,9 @@ def row_name(row: Row, several_backbones: bool, whole: bool = True) -> str:
     files = f"files {row.cell.files[:8]}" if row.cell.files else ""
     marks = [mark for mark, holds in ((PRIVACY, row.privacy), (CHOSEN, whole and row.chosen)) if holds]
     network = network_title(row.backbone) if several_backbones else ""
-    parts = (network, row.deviations, files, _idle(row) if whole else "")
+    idle = f"did nothing beyond FedAvg in {row.same_as_fedavg} of {len(row.records)} runs"
+    parts = (network, row.deviations, files, idle * bool(whole and row.same_as_fedavg))
     return " · ".join(filter(None, (" ".join((title_of(row.method), *marks)), *parts)))
-
-
-def _idle(row: Row) -> str:
-    runs = len(row.records)
-    return f"did nothing beyond FedAvg in {row.same_as_fedavg} of {runs} runs" if row.same_as_fedavg else ""
-
-
-def _costs(row: Row) -> list[str]:
-    megabytes = [f"{row.mean('bytes', kind) / 1e6:.3f}" for kind in ("up", "down", "once")]
-    return [f"{row.seconds_per_round:.4f}", f"{row.seconds:.1f}", *megabytes, str(len(row.records))]
-
-
-def _measured(score: Score | None) -> str:
-    return "–" if score is None else with_spread(score.mean, score.std)
-
-
-def _published(score: Score | None) -> str:
-    figure = None if score is None else score.published
-    return "–" if figure is None else with_spread(figure.mean, figure.std)
-
-
-def _level(protocol: Protocol, row: Row, metric: str) -> Verdict | None:
-    figure = row.scores[metric].published if metric in row.scores else None
-    return None if figure is None else level_of(protocol, row, metric, figure)
-
-
-def _gain(protocol: Protocol, row: Row, rows: Iterable[Row], metric: str) -> Verdict | None:
-    figure = row.scores[metric].published if metric in row.scores else None
-    return None if figure is None else gain_of(protocol, row, rows, metric, figure)
-
-
-def _verdict(verdict: Verdict | None) -> str:
-    return "–" if verdict is None or verdict.difference is None else f"{verdict.shown} {verdict.word}"
-
-
-def _gained(gain: Verdict | None, score: Score | None) -> str:
-    """The gain and the word, with how many pairs of seeds were compared where `score` has another number."""
-    if gain is None or score is None or not gain.shown_gain:
-        return "–"
-    return f"{gain.shown_gain} {gain.word}{f' ({gain.count})' * (gain.count != len(score.by_seed))}"
 
 
 def _without_links(text: str) -> str:
@@ -177,10 +120,11 @@ def verdicts_in_words(protocol: Protocol, rows: Sequence[Row]) -> str:
     """One sentence: the verdicts on the published figures measured here, and how many of those that agree
     are not by the method with the paper's own settings."""
     judged = [
-        (row, metric, verdict.word)
+        (row, score.published, verdict.word)
         for row in rows
-        for metric in row.scores
-        if (verdict := _level(protocol, row, metric)) is not None and verdict.difference is not None
+        for metric, score in row.scores.items()
+        if score.published is not None
+        if (verdict := level_of(protocol, row, metric, score.published)).difference is not None
     ]
     if not judged:
         return NONE_PUBLISHED
@@ -193,7 +137,7 @@ def verdicts_in_words(protocol: Protocol, rows: Sequence[Row]) -> str:
         ),
     }
     notes = "; ".join(f"{count} {what}" for what, count in counts.items() if count)
-    own = [word for row, metric, word in judged if _source(row, metric) == protocol.own_table]
+    own = [word for _, figure, word in judged if figure.source == protocol.own_table]
     theirs = f"; {len(own)} are the table's own: {_counted(own)}" if 0 < len(own) < len(judged) else ""
     counted = f"Against print alone, of the {len(judged)} figure{'s' * (len(judged) > 1)} measured here "
     grid = {*grid_points(protocol)}
@@ -211,7 +155,105 @@ def _counted(words: Sequence[str], notes: str = "") -> str:
     return ", ".join([f"{found[0]}{f' ({notes})' if notes else ''}", *found[1:]])
 
 
-def _source(row: Row, metric: str) -> str:
-    """The printed table that a score is compared with."""
-    figure = row.scores[metric].published
-    return "" if figure is None else figure.source
+FEW = 3
+"""Number of methods up to which one table holds all partition schemes."""
+LEGEND = (
+    "A cell: measured mean ± standard deviation over seeds (the best in bold), then the authors' code on the "
+    "same clients and the printed figure, each with its verdict. = marks runs that did nothing beyond "
+    "FedAvg, all or some of them. How it is judged: "
+    "[reproduction.md](../reproduction.md). Costs, gains and what was run with other settings: `fedsub show` "
+    "and [reproduction.json](../reproduction.json)."
+)
+
+
+def page_path(folder: Path, protocol: str) -> Path:
+    """Where the page of `protocol` lies in the results folder."""
+    return folder / "leaderboards" / f"{protocol}.md"
+
+
+def write_table_page(folder: Path, leaderboard: Leaderboard, theirs: Mapping[str, Sequence[Run]]) -> Path:
+    """Write the page of a protocol, with the runs of the authors' code by the work of our cell; returns its
+    path."""
+    name = leaderboard.protocol.name
+    page = markdown(leaderboard, theirs, (folder / "notes" / f"{name}.md").is_file())
+    write_page(page_path(folder, name), page.encode())
+    return page_path(folder, name)
+
+
+def markdown(
+    leaderboard: Leaderboard,
+    theirs: Mapping[str, Sequence[Run]] = MappingProxyType({}),
+    has_notes: bool = False,
+) -> str:
+    """The page; the same input gives the same bytes."""
+    protocol = leaderboard.protocol
+    rows = [row for row in leaderboard.rows if not (row.deviations and protocol.published)]
+    parts = [f"# {protocol.title}", " ".join(protocol.description.split()), LEGEND]
+    for metric, listed in _shown(protocol, rows).items():
+        for title, shown in _tables(listed, metric):
+            parts += [f"## {escape(title)}", _table(protocol, shown, metric, theirs)]
+    said = remarks(leaderboard)
+    if aside := len(leaderboard.rows) - len(rows):
+        said.append(f"{aside} rows with other settings stand beside these.")
+    if has_notes:
+        said.append(f"[Notes](../notes/{protocol.name}.md)")
+    return "\n\n".join([*filter(None, parts), "\n".join(f"- {each}" for each in said)]) + "\n"
+
+
+def _shown(protocol: Protocol, rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Scores with their rows: those that are in print, or of each row the one that selects its round."""
+    held = metrics_of(protocol, rows)
+    printed = {name for row in rows for name, score in row.scores.items() if score.published is not None}
+    if printed:
+        return {metric: [*rows] for metric in held if metric in printed}
+    found: dict[str, list[Row]] = {metric: [] for metric in held}
+    for row in rows:
+        named = row.cell.schedule.selection_metric
+        found[named if named in row.scores else held[0]].append(row)
+    return {metric: listed for metric, listed in found.items() if listed}
+
+
+def _tables(rows: Sequence[Row], metric: str) -> Iterator[tuple[str, list[Row]]]:
+    """Title and rows of a table for each partition scheme; of few methods all schemes are in one."""
+    shown = [row for row in rows if metric in row.scores]
+    schemes = dict.fromkeys(row.block[1] for row in shown)
+    if len({row.method for row in shown}) <= FEW:
+        schemes = dict.fromkeys(["+".join(schemes)])
+    for scheme in schemes:
+        own = [row for row in shown if row.block[1] == scheme] or shown
+        name = scheme_title(scheme) if own is not shown else "by partition"
+        yield f"{heading_of(metric)}, {name}", own
+
+
+def _table(protocol: Protocol, rows: Sequence[Row], metric: str, theirs: Mapping[str, Sequence[Run]]) -> str:
+    several = len({row.backbone for row in rows}) > 1
+    several_schemes = len({row.block[1] for row in rows}) > 1
+    titled = block_title if several_schemes else _short_title
+    cells: dict[str, dict[str, str]] = {}
+    blocks = blocks_of(rows)
+    for block, listed in blocks:
+        best = best_of(listed, metric)
+        for row in listed:
+            text = _cell(protocol, row, metric, theirs, "**" if row is best else "")
+            cells.setdefault(row_name(row, several, whole=False), {})[titled(block)] = text
+    places = [titled(block) for block, _ in blocks]
+    lines = [[name, *(found.get(place, "–") for place in places)] for name, found in cells.items()]
+    return markdown_table(["method", *places], lines)
+
+
+def _short_title(block: Block) -> str:
+    return f"{graph_title(block[0])}, {block[2]}"
+
+
+def _cell(protocol: Protocol, row: Row, metric: str, theirs: Mapping[str, Sequence[Run]], bold: str) -> str:
+    score = row.scores[metric]
+    marks = f" {CHOSEN}" * bool(row.chosen) + " =" * bool(row.same_as_fedavg)
+    parts = [f"{bold}{with_spread(score.mean, score.std)}{bold}{marks}"]
+    authors = on_same_clients(row.records, metric, theirs)
+    if authors is not None:
+        parts.append(f"authors {authors.means[1]:.2f} {authors.verdict.word}")
+    if score.published is not None:
+        level = level_of(protocol, row, metric, score.published)
+        verdict = f" {level.word}" if level.difference is not None else ""
+        parts.append(f"print {score.published.mean:.2f}{verdict}")
+    return "; ".join(parts)

@@ -8,19 +8,20 @@ from pathlib import Path
 
 from fedsub.benchmark.analysis.figures import make_entries
 from fedsub.benchmark.analysis.findings import findings_of
-from fedsub.benchmark.analysis.public_code import compare
-from fedsub.benchmark.analysis.public_records import load
+from fedsub.benchmark.analysis.public_code import compare, load
 from fedsub.benchmark.analysis.scores import Leaderboard
 from fedsub.benchmark.records.folder import Records
-from fedsub.benchmark.records.verified import verified_by
+from fedsub.benchmark.records.latest import verified_by
 from fedsub.benchmark.report.arena import arena_of, write_arena
-from fedsub.benchmark.report.claims import write_claims
-from fedsub.benchmark.report.overview import write_overview
-from fedsub.benchmark.report.public_code import write_authors_page
-from fedsub.benchmark.report.reproduction import write_reproduction
+from fedsub.benchmark.report.leaderboard import write_table_page
 from fedsub.benchmark.report.site.build import write_site
 from fedsub.benchmark.report.site.data import Facts
-from fedsub.benchmark.report.table_page import write_table_page
+from fedsub.benchmark.report.summaries import (
+    write_authors_page,
+    write_claims,
+    write_overview,
+    write_reproduction,
+)
 from fedsub.benchmark.spec.plan import grid_cells
 from fedsub.benchmark.spec.protocol import load_protocol, names
 from fedsub.benchmark.spec.request import Request

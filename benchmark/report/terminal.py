@@ -13,18 +13,18 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from fedsub.benchmark.analysis.figures import measured_on
-from fedsub.benchmark.analysis.public_code import on_same_clients
-from fedsub.benchmark.analysis.public_records import Run
-from fedsub.benchmark.analysis.scores import Block, Leaderboard, blocks_of
-from fedsub.benchmark.report.leaderboard import (
-    COSTS,
-    GAINS,
-    footnotes,
-    table_of,
-    verdicts_in_words,
-)
+from fedsub.benchmark.analysis.judged import gain_of, level_of
+from fedsub.benchmark.analysis.metrics import heading_of, with_spread
+from fedsub.benchmark.analysis.public_code import Run, on_same_clients
+from fedsub.benchmark.analysis.scores import Leaderboard, Row, blocks_of, metrics_of
+from fedsub.benchmark.report.leaderboard import footnotes, row_name, verdicts_in_words
 from fedsub.benchmark.report.wording import block_title, title_of
+from fedsub.benchmark.spec.cell import Block
+from fedsub.benchmark.spec.protocol import Protocol
 
+COSTS = ("s/round", "s total", "MB up/round", "MB down/round", "MB once", "seeds")
+"""The last columns of every table."""
+GAINS = "gain of printed"
 LONGEST_NAME = 24
 """Letters in a line of a method's name where a terminal has no room for all columns."""
 UNBOUNDED = 10_000
@@ -48,7 +48,8 @@ def print_leaderboard(
         table = _terminal_table(block, head, lines, kept)
         # Numbers are never cut: columns go, and long names are folded.
         for place in _dispensable(head):
-            if _width(table, console) <= console.width:
+            room = console.options.update(width=UNBOUNDED)
+            if Measurement.get(console, room, table).maximum <= console.width:
                 break
             missing[head[place]] = None
             kept.remove(place)
@@ -59,6 +60,51 @@ def print_leaderboard(
     first = _by_authors(leaderboard, theirs)
     for line in (*first, *footnotes(rows), *_causes(leaderboard), verdicts_in_words(protocol, rows)):
         console.print(line, markup=False, highlight=False)
+
+
+def table_of(protocol: Protocol, rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Heading and cells of a block's table, as text."""
+    several = len({row.backbone for row in rows}) > 1
+    columns = [["method", *(row_name(row, several) for row in rows)]]
+    compared = {metric for row in rows for metric, score in row.scores.items() if score.published is not None}
+    for metric in metrics_of(protocol, rows):
+        measured, published, levels, gains = zip(
+            *(_cells(protocol, row, rows, metric) for row in rows), strict=True
+        )
+        columns.append([heading_of(metric), *measured])
+        # Where several scores are in print, a heading says of which it is.
+        of = f", {heading_of(metric)}" if len(compared) > 1 else ""
+        if metric in compared:
+            columns += [[f"published{of}", *published], [f"difference{of}", *levels]]
+            if any(gains):
+                columns.append([f"{GAINS}{of}", *(gain or "–" for gain in gains)])
+    head, *cells = (list(line) for line in zip(*columns, strict=True))
+    return [*head, *COSTS], [[*line, *_costs(row)] for line, row in zip(cells, rows, strict=True)]
+
+
+def _cells(protocol: Protocol, row: Row, rows: Sequence[Row], metric: str) -> tuple[str, str, str, str]:
+    """Measured and printed score, the verdict on it and on its gain; the last empty where none is judged."""
+    score = row.scores.get(metric)
+    figure = None if score is None else score.published
+    if score is None or figure is None:
+        return "–" if score is None else with_spread(score.mean, score.std), "–", "–", ""
+    level, gain = level_of(protocol, row, metric, figure), gain_of(protocol, row, rows, metric, figure)
+    said = "" if gain is None else "–"
+    if gain is not None and gain.shown_gain:
+        # How many pairs of seeds were compared, where the score has another number.
+        pairs = f" ({gain.count})" * (gain.count != len(score.by_seed))
+        said = f"{gain.shown_gain} {gain.word}{pairs}"
+    return (
+        with_spread(score.mean, score.std),
+        with_spread(figure.mean, figure.std),
+        "–" if level.difference is None else f"{level.shown} {level.word}",
+        said,
+    )
+
+
+def _costs(row: Row) -> list[str]:
+    megabytes = [f"{row.mean('bytes', kind) / 1e6:.3f}" for kind in ("up", "down", "once")]
+    return [f"{row.seconds_per_round:.4f}", f"{row.seconds:.1f}", *megabytes, str(len(row.records))]
 
 
 def _by_authors(leaderboard: Leaderboard, theirs: Mapping[str, Sequence[Run]]) -> Iterator[str]:
@@ -88,13 +134,10 @@ def _dispensable(head: Sequence[str]) -> list[int]:
     method and its main score."""
     *costs, seeds = COSTS
     order = [*costs[::-1], GAINS, seeds]
-    named = [place for name in order for place in range(len(head)) if _is(head[place], name)]
+    named = [
+        place for name in order for place in range(len(head)) if f"{head[place]}, ".startswith(f"{name}, ")
+    ]
     return [*named, *(place for place in range(len(head) - 1, 1, -1) if place not in named)]
-
-
-def _is(heading: str, name: str) -> bool:
-    """Whether a column has this name, alone or with a score."""
-    return heading == name or heading.startswith(f"{name}, ")
 
 
 def _terminal_table(
@@ -113,8 +156,3 @@ def _terminal_table(
     for cells in lines:
         table.add_row(*(escape_markup(cells[place]) for place in kept))
     return table
-
-
-def _width(table: Table, console: Console) -> int:
-    """Columns of a terminal that the table needs."""
-    return Measurement.get(console, console.options.update(width=UNBOUNDED), table).maximum

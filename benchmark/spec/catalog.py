@@ -6,16 +6,20 @@ an answer is taken from the last command, as long as no source file has changed 
 
 from __future__ import annotations
 
+import ast
 import hashlib
+import inspect
 import json
 import logging
+import textwrap
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import wraps
 from importlib.metadata import entry_points
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -23,13 +27,22 @@ from fedsub.benchmark.machine import ROOT, digest_of_sources
 from fedsub.benchmark.spec.schema import parse_line
 from fedsub.datasets.errors import UserError, check_choice
 from fedsub.datasets.files import user_cache, write_atomically
-from fedsub.datasets.options import OptionValue, Spec, defaults_in_words, defaults_of, format_name
+from fedsub.datasets.options import (
+    OptionValue,
+    Spec,
+    defaults_in_words,
+    defaults_of,
+    format_name,
+    format_value,
+)
 from fedsub.datasets.paths import PLUGIN
 from fedsub.datasets.plugins import has_user_objects
 
 logger = logging.getLogger(__name__)
 MESSAGES = Path(__file__).parent / "messages.toml"
 """What the channel sees leave a client of a small graph (`tests/methods/test_messages.py`)."""
+DEPARTURES = "Departures"
+"""Begins the paragraph on what a method does otherwise than its paper."""
 Question = ParamSpec("Question")
 Answer = TypeVar("Answer")
 
@@ -168,10 +181,37 @@ def _in_words(sent: Mapping[str, int]) -> str:
 
 @_remembered
 def explain(method: str) -> dict[str, Any]:
-    """See `documented.explain`."""
-    from fedsub.benchmark.spec import documented
+    """What the sources say of a method in words: `summary`, one sentence; `text`, all paragraphs of its
+    module; `departures`, that on what differs from the paper; `options`, name, default and meaning of each.
+    Raises UserError for an unknown method."""
+    from fedsub.methods.core import registry
 
-    return documented.explain(method)
+    head, *paragraphs = (inspect.getdoc(inspect.getmodule(registry.find(method))) or "").split("\n\n")
+    options = registry.describe(method).options
+    docs = _field_docs(options)
+    departures = (
+        each.removeprefix(DEPARTURES).lstrip(".:") for each in paragraphs if each.startswith(DEPARTURES)
+    )
+    return {
+        "summary": " ".join(head.split()),
+        "text": paragraphs,
+        "departures": " ".join(" ".join(departures).split()),
+        "options": [
+            [item.name, format_value(getattr(item, "default", "")), " ".join(docs.get(item.name, "").split())]
+            for item in fields(options)
+        ],
+    }
+
+
+def _field_docs(options: type) -> dict[str, str]:
+    """The docstring below each field of a dataclass and its bases."""
+    found: dict[str, str] = {}
+    for kind in reversed(options.__mro__[:-1]):
+        body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0].body  # type: ignore[attr-defined]
+        for item, after in pairwise(body):
+            if isinstance(item, ast.AnnAssign) and isinstance(after, ast.Expr):
+                found[ast.unparse(item.target)] = str(getattr(after.value, "value", ""))
+    return found
 
 
 @_remembered
@@ -195,12 +235,68 @@ def unused_options(method: str, options: Mapping[str, OptionValue], backbone: st
     return dict(registry.make_options(method, options).unused(backbone))
 
 
-@_remembered
-def check_dataset(graph: str) -> None:
-    """Raises UserError for an unknown graph and options that it cannot take."""
-    from fedsub.datasets import registry
+def _kinds() -> dict[str, Any]:
+    """The functions that are called by name, by what a cell calls them."""
+    from fedsub.datasets import partition, splits
+    from fedsub.methods.stacked import backbones
 
-    registry.check(graph)
+    return {"partition": partition.SCHEMES, "split": splits.SCHEMES, "backbone": backbones.BACKBONES}
+
+
+@_remembered
+def check(part: str, text: str) -> None:
+    """Raises UserError for an unknown `dataset`, `partition`, `split`, `backbone`, `task` or `kernel`, and
+    for options that it cannot take."""
+    if part == "dataset":
+        from fedsub.datasets import registry
+
+        registry.check(text)
+    elif part == "task":
+        from fedsub.methods.core import tasks
+
+        tasks.check(text)
+    elif part == "kernel":
+        from fedsub.methods.stacked.propagation import KERNELS
+
+        check_choice("kernel", text, KERNELS)
+    else:
+        _kinds()[part].check(text)
+
+
+@_remembered
+def check_metric(task: str, metric: str) -> None:
+    """Raises UserError for a metric that does not exist or scores another task."""
+    from fedsub.methods.core import tasks
+
+    tasks.check_metric(task, metric)
+
+
+@_remembered
+def plain(part: str, text: str) -> str:
+    """The name of a generated graph or a partition scheme with the options that differ from its defaults, in
+    alphabetical order; that of another graph as it is. Raises UserError as `check` does."""
+    from fedsub.datasets import registry
+    from fedsub.datasets.synthetic import GENERATORS
+
+    name = Spec(text).name
+    if part == "partition":
+        schemes = _kinds()[part]
+        options, defaults = schemes.check(text), schemes.options_of(name)
+    else:
+        options = registry.check(text)
+        if name not in GENERATORS:
+            return text
+        defaults = defaults_of(GENERATORS[name].options)
+    return format_name(name, {key: value for key, value in options.items() if value != defaults.get(key)})
+
+
+@_remembered
+def version(part: str, name: str) -> int:
+    """The version of a `partition` scheme, `split` or `task`. Raises UserError for an unknown one."""
+    from fedsub.methods.core import tasks
+
+    found: int = tasks.find(name).version if part == "task" else _kinds()[part].version(name)
+    return found
 
 
 @_remembered
@@ -232,72 +328,6 @@ def metric_of(graph: str) -> str:
 
 
 @_remembered
-def check_partition(scheme: str) -> None:
-    """Raises UserError for an unknown partition scheme and options that it cannot take."""
-    from fedsub.datasets.partition import SCHEMES
-
-    SCHEMES.check(scheme)
-
-
-@_remembered
-def plain_dataset(graph: str) -> str:
-    """A generated graph's name with the options that differ from its defaults, in alphabetical order; the
-    name of any other as it is. Raises UserError as `check_dataset` does."""
-    from fedsub.datasets import registry
-    from fedsub.datasets.synthetic import GENERATORS
-
-    checked = registry.check(graph)
-    name = Spec(graph).name
-    return _plain(name, checked, defaults_of(GENERATORS[name].options)) if name in GENERATORS else graph
-
-
-@_remembered
-def plain_partition(scheme: str) -> str:
-    """A partition scheme's name with the options that differ from its defaults, in alphabetical order.
-
-    Raises UserError as `check_partition` does."""
-    from fedsub.datasets.partition import SCHEMES
-
-    name = Spec(scheme).name
-    return _plain(name, SCHEMES.check(scheme), SCHEMES.options_of(name))
-
-
-def _plain(name: str, options: Mapping[str, OptionValue], defaults: Mapping[str, OptionValue]) -> str:
-    return format_name(name, {key: value for key, value in options.items() if value != defaults.get(key)})
-
-
-@_remembered
-def check_task(task: str) -> None:
-    """Raises UserError for an unknown task and options that it cannot take."""
-    from fedsub.methods.core import tasks
-
-    tasks.check(Spec(task))
-
-
-@_remembered
-def check_backbone(name: str) -> None:
-    """Raises UserError with the nearest names if there is no backbone of this name."""
-    from fedsub.methods.stacked.backbones import BACKBONES
-
-    BACKBONES.find(name)
-
-
-@_remembered
-def check_names(split: str, kernel: str, task: str, selection_metric: str) -> None:
-    """Raises UserError for a split, kernel, task or metric to select by that is not, and options that it
-    cannot take."""
-    from fedsub.datasets.splits import SCHEMES
-    from fedsub.methods.core import tasks
-    from fedsub.methods.stacked.propagation import KERNELS
-
-    SCHEMES.check(Spec(split))
-    check_choice("kernel", kernel, KERNELS)
-    tasks.check(Spec(task))
-    if selection_metric:
-        tasks.check_metric(Spec(task), selection_metric)
-
-
-@_remembered
 def metrics() -> list[str]:
     """Names of all metrics."""
     from fedsub.methods.core import metrics
@@ -314,22 +344,6 @@ def further_metrics(task: str, wanted: Sequence[str]) -> list[str]:
 
 
 @_remembered
-def version_of_partition(scheme: str) -> int:
-    """The version of a partition scheme. Raises UserError if there is none of this name."""
-    from fedsub.datasets.partition import SCHEMES
-
-    return SCHEMES.version(scheme)
-
-
-@_remembered
-def version_of_split(split: str) -> int:
-    """The version of a split. Raises UserError if there is none of this name."""
-    from fedsub.datasets.splits import SCHEMES
-
-    return SCHEMES.version(split)
-
-
-@_remembered
 def score_of_task(task: str) -> str:
     """The score whose curve and clients' test scores a record keeps, unless its cell names another."""
     from fedsub.methods.core import tasks
@@ -338,55 +352,29 @@ def score_of_task(task: str) -> str:
 
 
 @_remembered
-def version_of_task(task: str) -> int:
-    """The version of a task. Raises UserError if there is none of this name."""
-    from fedsub.methods.core import tasks
-
-    return tasks.find(task).version
-
-
-@_remembered
-def listed(kind: str) -> list[list[str]]:
-    """Name, options and one line on every `partition` scheme, `split` or `backbone`; of one that cannot be
-    used, why."""
-    from fedsub.datasets.partition import SCHEMES as PARTITIONS
-    from fedsub.datasets.splits import SCHEMES as SPLITS
-    from fedsub.methods.stacked.backbones import BACKBONES
-
-    schemes = {"backbone": BACKBONES, "partition": PARTITIONS, "split": SPLITS}[kind]
-    found = []
-    for name in schemes.names():
-        try:
-            found.append([name, defaults_in_words(schemes.options_of(name)), schemes.summary(name)])
-        except UserError as error:
-            found.append([name, "", str(error)])
-    return found
-
-
-@_remembered
-def options_of_methods() -> list[list[str]]:
-    """Name and options, with their defaults, of every method that has any."""
+def listed(part: str) -> list[list[str]]:
+    """Name, options with their defaults and one line on every `partition` scheme, `split` or `backbone`; name
+    and options of every `method` or generated `dataset` that has any. What cannot be used says why."""
+    from fedsub.datasets.synthetic import GENERATORS
     from fedsub.methods.core import registry
 
-    usable = {}
-    for name in registry.names():
-        # One that cannot be used has no options; the list of methods says why.
-        with suppress(UserError):
-            usable[name] = registry.describe(name).options
-    return _with_options(usable)
-
-
-@_remembered
-def options_of_graphs() -> list[list[str]]:
-    """Name and options, with their defaults, of every generated graph."""
-    from fedsub.datasets.synthetic import GENERATORS
-
-    return _with_options({name: generator.options for name, generator in GENERATORS.items()})
-
-
-def _with_options(classes: Mapping[str, Callable[..., Any]]) -> list[list[str]]:
-    found = {name: defaults_in_words(defaults_of(options)) for name, options in classes.items()}
-    return [[name, options] for name, options in found.items() if options]
+    if part == "dataset":
+        options = {name: defaults_of(generator.options) for name, generator in GENERATORS.items()}
+    elif part == "method":
+        options = {}
+        for name in registry.names():
+            # One that cannot be used has no options; the list of methods says why.
+            with suppress(UserError):
+                options[name] = defaults_of(registry.describe(name).options)
+    else:
+        found, schemes = [], _kinds()[part]
+        for name in schemes.names():
+            try:
+                found.append([name, defaults_in_words(schemes.options_of(name)), schemes.summary(name)])
+            except UserError as error:
+                found.append([name, "", str(error)])
+        return found
+    return [[name, defaults_in_words(each)] for name, each in options.items() if each]
 
 
 @_remembered

@@ -20,6 +20,8 @@ from fedsub.datasets.options import OptionValue, Spec, format_name
 from fedsub.methods.core.schedule import Schedule
 from fedsub.methods.stacked.architecture import Architecture
 
+Block = tuple[str, str, int]
+"""Dataset, partition, clients."""
 GROUP_LENGTH = 12
 OUTSIDE_KEY = ("protocol", "label", "paths", "further_metrics")
 """Settings that change no result: equal work has one key, whichever table asks for it."""
@@ -139,6 +141,22 @@ class Cell:
     def drawn_with(self) -> int:
         """The seed of partition and split."""
         return self.seed if self.data_seed < 0 else self.data_seed
+
+    @property
+    def block(self) -> Block:
+        """Its graph and clients."""
+        return self.dataset.text, self.partition.text, self.clients
+
+    @property
+    def point(self) -> dict[str, Any]:
+        """Its place on every axis of its table's grid."""
+        return {
+            "dataset": self.dataset.text,
+            "partition": self.partition.text,
+            "clients": self.clients,
+            "method": self.variant,
+            "backbone": self.architecture.backbone,
+        }
 
     @property
     def variant(self) -> str:

@@ -185,12 +185,12 @@ def _code(tree: ast.Module) -> bytes:
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and body:
-            node.body = [each for each in body if not _is_text(each)]
+            node.body = [
+                each
+                for each in body
+                if not (isinstance(each, ast.Expr) and isinstance(getattr(each.value, "value", None), str))
+            ]
     return ast.dump(tree).encode()
-
-
-def _is_text(node: ast.AST) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(getattr(node.value, "value", None), str)
 
 
 def _imported(tree: ast.Module, folder: Path, top: Path) -> Iterator[Path]:

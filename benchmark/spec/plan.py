@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -128,7 +129,7 @@ def make_plan(request: Request, digests: Mapping[tuple[str, str], str] | None = 
                 if item.is_fault:
                     raise UserError(f"{item.what}: {item.reason}")
                 skipped[item] = None
-            elif seeds := request.seeds or range(protocol.seeds_for(**_point_of(item))):
+            elif seeds := request.seeds or range(protocol.seeds_for(**item.point)):
                 rows.append(identify(item))
                 for cell in map(rows[-1].with_seed, seeds):
                     cells.setdefault((cell.protocol, cell.key), cell)
@@ -145,17 +146,6 @@ def make_plan(request: Request, digests: Mapping[tuple[str, str], str] | None = 
     return Plan(tuple(_in_shard(cells.values(), request.shard)), tuple(skipped))
 
 
-def _point_of(cell: Cell) -> dict[str, Any]:
-    """Its place on the axes of its table's grid."""
-    return {
-        "dataset": cell.dataset.text,
-        "partition": cell.partition.text,
-        "clients": cell.clients,
-        "method": cell.variant,
-        "backbone": cell.architecture.backbone,
-    }
-
-
 def _check_metrics(protocol: Protocol) -> None:
     """Raises UserError for a metric that is spelt nearly as one that there is. Methods may report scores that
     no list holds, so that any other name may be right."""
@@ -168,21 +158,19 @@ def _check_metrics(protocol: Protocol) -> None:
 def _check_overrides(protocol: Protocol, request: Request) -> None:
     """Raises UserError for a condition of an override that no cell can meet: a name that the grid has not
     and nobody can ask for."""
-    checks = {
-        "dataset": known.check_dataset,
-        "method": lambda text: differing_options(*parse_name(text)),
-        "partition": known.check_partition,
-        "backbone": known.check_backbone,
-    }
-    for axis, check in checks.items():
+    for axis in ("dataset", "method", "partition", "backbone"):
         grids = (protocol.grid, *(override.grid for override in protocol.overrides))
         listed = {text for grid in grids for text in grid.get(axis, ())} | {*getattr(request, axis)}
         in_files = {bare(name) for text in listed if (name := by_name(axis, text)) != text}
         wanted = {name for override in protocol.overrides for name in override.when.get(axis, ())}
         for name in sorted(wanted - listed):
             try:
-                if bare(by_name(axis, name)) not in in_files:
-                    check(name)
+                if bare(by_name(axis, name)) in in_files:
+                    continue
+                if axis == "method":
+                    differing_options(*parse_name(name))
+                else:
+                    known.check(axis, name)
             except UserError as error:
                 raise UserError(f"{protocol.name}: an override matches nothing: {error}") from error
 
@@ -196,7 +184,7 @@ def settings_grid(texts: Iterable[str]) -> list[dict[str, Any]]:
     for name, value in map(setting_from_text, texts):
         found.setdefault(name, {})[repr(value)] = value
     for task in found.get("task", {}).values():
-        known.check_task(task)
+        known.check("task", task)
     return [
         dict(zip(found, values, strict=True))
         for values in product(*(each.values() for each in found.values()))
@@ -261,12 +249,11 @@ def _check_names(request: Request) -> None:
     for text in request.dataset:
         _check_graph(text)
     for text in request.partition:
-        known.check_partition(text)
+        known.check("partition", text)
     for text in request.method:
-        name, options = parse_name(text)
-        differing_options(name, options)
+        differing_options(*parse_name(text))
     for name in request.backbone:
-        known.check_backbone(name)
+        known.check("backbone", name)
 
 
 def _located(text: str) -> str:
@@ -282,7 +269,7 @@ def _check_graph(text: str) -> None:
     name, _ = parse_name(text)
     if is_path(name) and not Path(name).expanduser().exists():
         raise UserError(f"there is no graph at {name}: check the path")
-    known.check_dataset(text)
+    known.check("dataset", text)
 
 
 def _named(cell: Cell) -> tuple[str, ...]:
@@ -292,13 +279,14 @@ def _named(cell: Cell) -> tuple[str, ...]:
 
 def _check_names_of(cell: Cell) -> None:
     """Check names and values that would make every run fail."""
-    if "dataset" in paths_of(cell):
-        known.check_dataset(cell.dataset.text)
-    else:
+    if "dataset" not in paths_of(cell):
         _check_graph(cell.dataset.text)
-    known.check_partition(cell.partition.text)
-    known.check_backbone(cell.architecture.backbone)
-    known.check_names(cell.split.text, cell.kernel, cell.task.text, cell.schedule.selection_metric)
+    for part in ("dataset", "partition", "split", "task"):
+        known.check(part, getattr(cell, part).text)
+    known.check("backbone", cell.architecture.backbone)
+    known.check("kernel", cell.kernel)
+    if cell.schedule.selection_metric:
+        known.check_metric(cell.task.text, cell.schedule.selection_metric)
     check_device(cell.device, cell.kernel)
 
 
@@ -328,9 +316,9 @@ def _versioned(cell: Cell) -> Iterator[tuple[str, str, Callable[[str], int]]]:
     scheme, split = cell.partition.name, cell.split.name
     candidates = {
         "method": (cell.method, cell.method, lambda name: known.describe(name).version),
-        "partition": (scheme, scheme, known.version_of_partition),
-        "split": ("split", split, known.version_of_split),
-        "task": ("task", cell.task.name, known.version_of_task),
+        "partition": (scheme, scheme, lambda name: known.version("partition", name)),
+        "split": ("split", split, lambda name: known.version("split", name)),
+        "task": ("task", cell.task.name, lambda name: known.version("task", name)),
     }
     for part, (known_as, name, version) in candidates.items():
         if part not in paths_of(cell) and not name.endswith(PLUGIN):
@@ -338,9 +326,9 @@ def _versioned(cell: Cell) -> Iterator[tuple[str, str, Callable[[str], int]]]:
 
 
 def _expand(protocol: Protocol, request: Request, replaced: Mapping[str, Any]) -> Iterator[Cell | Skip]:
-    for dataset in _spelt(request.dataset, protocol.grid["dataset"], known.plain_dataset):
+    for dataset in _spelt(request.dataset, protocol.grid["dataset"], partial(known.plain, "dataset")):
         for variant in _variants(protocol, dataset, request.method):
-            if not variant.in_grid or _registered(variant.name):
+            if not variant.in_grid or variant.name.endswith(PLUGIN) or variant.name in known.methods():
                 yield from _cells(protocol, dataset, variant, request, replaced)
             else:
                 reason = unknown("method", variant.name, known.methods(), f" in table {protocol.name}")
@@ -354,10 +342,6 @@ def _spelt(asked: Sequence[str], listed: Sequence[str], plain: Callable[[str], s
         return listed
     by_meaning = {plain(text): text for text in listed if "[" in text}
     return [text if text in listed else by_meaning.get(plain(text), plain(text)) for text in asked]
-
-
-def _registered(name: str) -> bool:
-    return name.endswith(PLUGIN) or name in known.methods()
 
 
 def _variants(protocol: Protocol, dataset: str, asked: Iterable[str]) -> list[_Variant]:
@@ -389,7 +373,9 @@ def _cells(
     replaced: Mapping[str, Any],
 ) -> Iterator[Cell | Skip]:
     schemes = protocol.grid_for(dataset=dataset, method=variant.text)["partition"]
-    partitions = _spelt(request.partition, schemes, known.plain_partition) if request.partition else ()
+    partitions = (
+        _spelt(request.partition, schemes, partial(known.plain, "partition")) if request.partition else ()
+    )
     axes = (partitions, request.clients, request.backbone)
     for scheme, clients, backbone in protocol.points(dataset, variant.text, *axes):
         if scheme in request.partition and not request.clients:

@@ -51,10 +51,16 @@ class Request:
     """Files to save for each cell (`benchmark.execution.artifacts`)."""
     pdb: bool = False
     """Whether the debugger opens where a cell raises."""
+    trials: int = 20
+    """Points of a search for settings, the defaults counted."""
+    cap: float = 30.0
+    """Core-seconds that a method has for its search on a block, in those of FedAvg's defaults there; 0: no
+    cap. With 30 the whole arena takes some 60 core-hours. FedAvg's own search on Chameleon-filtered takes 23
+    in the first rung and about 50 in the second: its trials are deeper and have more epochs."""
 
     def __post_init__(self) -> None:
         """Raises UserError for impossible values and contradicting fields."""
-        counts = [("workers", self.workers), ("threads", self.threads)]
+        counts = [("workers", self.workers), ("threads", self.threads), ("trials", self.trials)]
         for name, count in (*counts, *(("clients", each) for each in self.clients)):
             if not isinstance(count, Integral) or count < 1:
                 raise UserError(f"{name} must be a whole number of at least 1, not {count!r}")
@@ -62,6 +68,8 @@ class Request:
             raise UserError(f"seeds must be at most {MOST_SEEDS} numbers from 0 to {LARGEST_SEED}")
         if not isinstance(self.checkpoint, Real) or not self.checkpoint >= 0:
             raise UserError(f"checkpoint must be a number of seconds, or 0 for none, not {self.checkpoint!r}")
+        if not isinstance(self.cap, Real) or not self.cap >= 0:
+            raise UserError(f"cap must be a number of FedAvg's searches, or 0 for none, not {self.cap!r}")
         check_choice("engine", self.engine, ENGINES)
         for kind in self.save:
             check_choice("thing to save", kind, KINDS)

@@ -16,6 +16,7 @@ import numpy as np
 from fedsub.benchmark.spec.catalog import describe, differing_options, unused_options
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.custom import user_objects_of
+from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.options import format_name
 from fedsub.datasets.plugins import user_objects
@@ -25,8 +26,6 @@ from fedsub.methods.stacked.architecture import Architecture
 
 MOST_OWN = 3
 """Options of its own that a method may have tuned: more would spread the same trials thinner."""
-TRIALS = 20
-"""Points of a search, the defaults counted."""
 SEED = 0
 """Of the scrambling: every search has the same points."""
 
@@ -60,13 +59,8 @@ def own_dimensions(method: str) -> tuple[Dimension, ...]:
     return found
 
 
-def space_of(method: str) -> tuple[Dimension, ...]:
-    """All dimensions of a method, the shared ones first. Its trials keep the default of those it lacks."""
-    return (*shared_dimensions(), *own_dimensions(method))
-
-
 @cache
-def points(count: int = TRIALS) -> np.ndarray:
+def points(count: int = Request.trials) -> np.ndarray:
     """(count − 1, shared dimensions + MOST_OWN) in [0, 1): the points after the defaults, a scrambled Sobol
     sequence. A method of fewer options reads fewer columns, so that the shared ones are those of all."""
     from scipy.stats import qmc
@@ -76,11 +70,11 @@ def points(count: int = TRIALS) -> np.ndarray:
     return np.asarray(found)
 
 
-def trial_cells(base: Cell, count: int = TRIALS, fixed: Collection[str] = ()) -> list[Cell]:
+def trial_cells(base: Cell, count: int = Request.trials, fixed: Collection[str] = ()) -> list[Cell]:
     """The trials of a search: `base`, then `base` at each point, but for settings and options named in
     `fixed`. Raises UserError as `own_dimensions`."""
     with user_objects(user_objects_of(base)):
-        space = space_of(base.method)
+        space = (*shared_dimensions(), *own_dimensions(base.method))
         return [base, *(_at(base, space, point, fixed) for point in points(count))]
 
 

@@ -39,9 +39,7 @@ def main(argv: Sequence[str], work: RunCell | None = None) -> int:
 
 
 def _peers(request: Request, options: argparse.Namespace, work: RunCell | None) -> int:
-    from fedsub.benchmark.studies.peers.compare import Limits, peer_python, timings
-    from fedsub.benchmark.studies.peers.grid import plan
-    from fedsub.benchmark.studies.peers.page import write_page
+    from fedsub.benchmark.studies.peers.compare import Limits, peer_python, plan, timings, write_page
 
     cells = plan(request.dataset, request.method, request.clients)
     if options.dry_run:
@@ -58,11 +56,10 @@ def _peers(request: Request, options: argparse.Namespace, work: RunCell | None) 
 
 
 def _authors(request: Request, options: argparse.Namespace, work: RunCell | None) -> int:
-    from fedsub.benchmark.analysis.public_code import compare
-    from fedsub.benchmark.analysis.public_records import load
+    from fedsub.benchmark.analysis.public_code import compare, load
     from fedsub.benchmark.records.folder import Records
     from fedsub.benchmark.report.pages import boards_of
-    from fedsub.benchmark.report.public_code import write_authors_page
+    from fedsub.benchmark.report.summaries import write_authors_page
     from fedsub.benchmark.spec.protocol import names
     from fedsub.benchmark.studies.authors.command import run_authors
 

@@ -1,4 +1,4 @@
-"""A worker process commanded through a pipe; the other end is `studies.pipe`."""
+"""A worker process commanded through a pipe; the other end is `studies.handover`."""
 
 from __future__ import annotations
 

@@ -11,20 +11,20 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup, escape
 
 from fedsub.benchmark.analysis import agreement, sequential
 from fedsub.benchmark.analysis.figures import Entry
-from fedsub.benchmark.analysis.headline import EVERY
 from fedsub.benchmark.analysis.metrics import heading_of, with_spread
 from fedsub.benchmark.analysis.public_code import TOLERANCE
+from fedsub.benchmark.analysis.summary import EVERY
 from fedsub.benchmark.machine import ROOT, commit, git
 from fedsub.benchmark.report.site import check, leaderboard, method, papers
 from fedsub.benchmark.report.site.charts import Line, lines, strip
 from fedsub.benchmark.report.site.data import Facts, Page, block_address, method_address, method_name, slug
 from fedsub.benchmark.report.wording import block_title, graph_title
-from fedsub.benchmark.report.writing import write_page
+from fedsub.benchmark.report.writing import templates, write_page
 from fedsub.benchmark.spec import catalog
 
 FOLDER = "site"
@@ -153,14 +153,8 @@ def _guides(folder: Path) -> Iterator[list[str]]:
 
 
 def _environment() -> Environment:
-    """Templates whose inserts are escaped; what is undefined is a fault."""
-    environment = Environment(
-        loader=PackageLoader("fedsub.benchmark.report.site", "assets"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    """Templates whose inserts are escaped."""
+    environment = templates("site/assets", autoescape=True)
     environment.filters |= {
         "code": _code,
         "ends": lambda interval: f"{interval[0]:+.2f} to {interval[1]:+.2f}" if interval else "",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from fedsub.benchmark.analysis.causes import Stated, stated
 from fedsub.benchmark.analysis.figures import Entry
 from fedsub.benchmark.analysis.metrics import heading_of, unit_of, with_spread
 from fedsub.benchmark.analysis.published import PLACE
 from fedsub.benchmark.analysis.scores import DEFAULTS
-from fedsub.benchmark.analysis.stated import Stated, stated
 from fedsub.benchmark.analysis.summary import Count, count_tables, table_name
 from fedsub.benchmark.records.store import graph_of
 from fedsub.benchmark.report.site.data import Facts, Page, slug

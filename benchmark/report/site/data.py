@@ -13,14 +13,14 @@ from typing import Any
 from fedsub.benchmark.analysis.arena import by_block
 from fedsub.benchmark.analysis.figures import Entry
 from fedsub.benchmark.analysis.findings import Finding
-from fedsub.benchmark.analysis.headline import EVERY, FIRST, Headline, headline
-from fedsub.benchmark.analysis.public_code import Comparison
-from fedsub.benchmark.analysis.public_records import Run
+from fedsub.benchmark.analysis.public_code import Comparison, Run
 from fedsub.benchmark.analysis.published import Figure
-from fedsub.benchmark.analysis.scores import Block, Leaderboard, Row
+from fedsub.benchmark.analysis.scores import Leaderboard, Row
 from fedsub.benchmark.analysis.standing import Contender, standings
+from fedsub.benchmark.analysis.summary import EVERY, FIRST, Headline, headline
 from fedsub.benchmark.report.wording import graph_title, network_title, scheme_title, title_of
 from fedsub.benchmark.spec import catalog
+from fedsub.benchmark.spec.cell import Block
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Facts:
     comparisons: Sequence[Comparison]
     arena: Mapping[str, Any] | None = None
     verified: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Work of a cell → who ran it again (`records.verified`)."""
+    """Work of a cell → who ran it again (`records.latest`)."""
 
     @cached_property
     def tables(self) -> dict[str, dict[Block, list[Contender]]]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fedsub.benchmark.analysis.curves import clients_of, mean_curve
-from fedsub.benchmark.analysis.headline import EVERY
+from fedsub.benchmark.analysis.scores import clients_of, mean_curve
 from fedsub.benchmark.analysis.standing import LOCAL
+from fedsub.benchmark.analysis.summary import EVERY
 from fedsub.benchmark.report.site.charts import Line, lines
 from fedsub.benchmark.report.site.data import Facts, Page, block_address, method_name, slug
 from fedsub.benchmark.report.wording import block_title, graph_title, scheme_title

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fedsub.benchmark.analysis.agreement import CANNOT, DIFFERS, NEEDS_RUNS, NOT_MEASURED, VERDICTS
-from fedsub.benchmark.analysis.codes import CODES
 from fedsub.benchmark.analysis.figures import Entry
 from fedsub.benchmark.analysis.metrics import heading_of
 from fedsub.benchmark.analysis.paired import FAILS, HOLDS
+from fedsub.benchmark.analysis.public_code import CODES
 from fedsub.benchmark.analysis.summary import count_tables
-from fedsub.benchmark.report.claims import contrast_in_words, span_of
 from fedsub.benchmark.report.site.check import figure_title, table_address
 from fedsub.benchmark.report.site.data import Facts, Page, slug
+from fedsub.benchmark.report.summaries import contrast_in_words, span_of
 from fedsub.benchmark.report.wording import sentence_list
 
 CLAIMS = (HOLDS, FAILS, NEEDS_RUNS, NOT_MEASURED, CANNOT)

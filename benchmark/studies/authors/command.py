@@ -2,63 +2,66 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from fedsub.benchmark.analysis.codes import PublicCode
-from fedsub.benchmark.analysis.public_records import AuthorsRuns, Run
+from fedsub.benchmark.analysis.public_code import CODES, AuthorsRuns, PublicCode, Run
 from fedsub.benchmark.execution.availability import keep_available
-from fedsub.benchmark.execution.leases import Leases
 from fedsub.benchmark.execution.runner import make_clients
-from fedsub.benchmark.machine import processor
+from fedsub.benchmark.machine import ROOT, git, processor
 from fedsub.benchmark.records.store import StoreError
 from fedsub.benchmark.spec.cell import Cell
+from fedsub.benchmark.spec.plan import grid_cells, is_chosen, make_plan
+from fedsub.benchmark.spec.protocol import load_protocol
 from fedsub.benchmark.spec.request import Request
-from fedsub.benchmark.studies.authors.checkout import (
-    FOLDER,
-    INSTALL,
-    VARIABLE,
-    check_python,
-    chosen,
-    version_of,
-)
-from fedsub.benchmark.studies.authors.grid import plan, worker_of
-from fedsub.benchmark.studies.authors.handover import KEPT
+from fedsub.benchmark.studies.authors.training import KEPT
 from fedsub.benchmark.studies.clients import write_clients
-from fedsub.benchmark.studies.worker import Worker, WorkerError, available_memory
+from fedsub.benchmark.studies.worker import Worker, WorkerError, available_memory, lacks
 from fedsub.datasets.cache import cached, keep
-from fedsub.datasets.errors import UserError
+from fedsub.datasets.errors import UserError, unknown
+from fedsub.datasets.options import parse_name
 from fedsub.methods.core import registry
 from fedsub.methods.structure.graphlets import graphlet_degrees, standardised
 
+PYTHON = ROOT / ".venv-authors" / "bin" / "python"
+"""Default interpreter."""
+VARIABLE = "FEDSUB_AUTHORS_PYTHON"
+INSTALL = (
+    "make an environment with python3 -m venv .venv-authors and "
+    ".venv-authors/bin/pip install -r benchmark/studies/authors/requirements.txt"
+)
 LONGEST = 6 * 3600.0
 """Seconds after which a run is given up."""
 MISSING = "ModuleNotFoundError"
 ROOM = "authors"
 """Subfolder of the user's cache for files that a code reuses between runs."""
+DRAWS = 5
+"""Seeds of a cell, each a draw of clients and split."""
 
 
 def run_authors(request: Request, named: Sequence[str], python: Path | None, dry_run: bool) -> int:
     """Run the public codes `named`, each `NAME=PATH`, on the cells that the filters leave; counts failures.
 
-    What has a record of this commit is not run again, unless `--rerun`, and what another process on the same
-    results folder is running is left to it. Raises UserError for a checkout, an interpreter or a filter that
-    does not fit.
+    What has a record of this commit is not run again, unless `--rerun`. Raises UserError for a checkout, an
+    interpreter or a filter that does not fit.
     """
     codes = chosen(named)
     plans = {code: plan(code, request) for code in codes}
-    python = python or Path(os.environ.get(VARIABLE) or FOLDER / "bin" / "python")
-    if not dry_run:
-        check_python(python)
+    python = python or Path(os.environ.get(VARIABLE) or PYTHON)
+    if not dry_run and (reason := lacks(python, "import torch, numpy, scipy")):
+        raise UserError(
+            f"{python} cannot run the authors' code ({reason}): {INSTALL}, or name an interpreter with "
+            f"--python or {VARIABLE}"
+        )
     failures = 0
     for code, checkout in codes.items():
         version = version_of(checkout)
@@ -72,41 +75,98 @@ def run_authors(request: Request, named: Sequence[str], python: Path | None, dry
         ready, missing = keep_available(waiting, download=True)
         for skip in missing:
             print(f"skipped {skip.what}: {skip.reason}", file=sys.stderr)
-        with Leases(request.results) as leases:
-            for number, cell in enumerate(ready, start=1):
-                print(f"{code.name} {number}/{len(ready)}: {cell.title}", file=sys.stderr, flush=True)
-                work = f"authors-{code.name}-{version.replace(':', '-')}-{cell.key}"
-                if not leases.claim(work):
-                    print("  left to the process that runs it now", file=sys.stderr)
-                    continue
-                kept.refresh()
-                if request.rerun or not kept.done(cell.key, version):
-                    failures += not _kept_run(code, checkout, version, cell, python, kept)
-                leases.give_back(work)
+        for number, cell in enumerate(ready, start=1):
+            print(f"{code.name} {number}/{len(ready)}: {cell.title}", file=sys.stderr, flush=True)
+            try:
+                run = run_one(code, checkout, version, cell, python)
+                kept.add(run)
+            except StoreError:
+                raise
+            except (WorkerError, UserError) as error:
+                reason = error.reason if isinstance(error, WorkerError) else str(error)
+                if reason.startswith(MISSING):
+                    raise UserError(f"{python} lacks a package ({reason}): {INSTALL}") from error
+                print(f"  failed: {reason}", file=sys.stderr)
+                failures += 1
+                continue
+            scores = ", ".join(f"{name} {value:.2f}" for name, value in run.metrics.items())
+            print(f"  {scores} in {run.seconds:.0f} s", file=sys.stderr, flush=True)
     return failures
 
 
-def _kept_run(
-    code: PublicCode, checkout: Path, version: str, cell: Cell, python: Path, kept: AuthorsRuns
-) -> bool:
-    """Run one cell and store the result; returns success. Raises UserError if no run can work."""
-    try:
-        run = run_one(code, checkout, version, cell, python)
-        kept.add(run)
-    except WorkerError as error:
-        if error.reason.startswith(MISSING):
-            raise UserError(f"{python} lacks a package ({error.reason}): {INSTALL}") from error
-        print(f"  failed: {error.reason}", file=sys.stderr)
-        return False
-    except StoreError:
-        raise
-    except UserError as error:
-        # Its clients cannot be made, or a score is no number: those of others may be.
-        print(f"  failed: {error}", file=sys.stderr)
-        return False
-    scores = ", ".join(f"{name} {value:.2f}" for name, value in run.metrics.items())
-    print(f"  {scores} in {run.seconds:.0f} s", file=sys.stderr, flush=True)
-    return True
+def chosen(given: Sequence[str]) -> dict[PublicCode, Path]:
+    """Public codes and their folders, from `NAME=PATH` arguments.
+
+    Raises UserError for an unknown name and for a path that holds another code.
+    """
+    found: dict[PublicCode, Path] = {}
+    for text in given:
+        name, equals, path = text.partition("=")
+        if name not in CODES:
+            raise unknown("public code", name, CODES)
+        code = CODES[name]
+        if not equals or not (Path(path) / code.entry).is_file():
+            raise UserError(
+                f"{text} names no checkout of {code.title}'s code: write {name}=PATH, the path of a clone of "
+                f"https://github.com/{code.repository}, which has {code.entry}"
+            )
+        found[code] = Path(path).resolve()
+    return found
+
+
+def version_of(checkout: Path) -> str:
+    """The commit, with `-dirty` if a file of it was changed; of a folder without git a digest of its code."""
+    if git(checkout, "rev-parse", "--show-toplevel") == str(checkout):
+        changed = git(checkout, "status", "--porcelain", "--untracked-files=no")
+        return f"{git(checkout, 'rev-parse', 'HEAD')}{'' if changed == '' else '-dirty'}"
+    digest = hashlib.sha256()
+    for path in sorted(checkout.rglob("*.py")):
+        digest.update(f"{path.relative_to(checkout)}\0".encode() + path.read_bytes())
+    return f"sha256:{digest.hexdigest()[:40]}"
+
+
+def plan(code: PublicCode, request: Request) -> list[Cell]:
+    """Our cells that the code can run, restricted by the request's filters.
+
+    A variant of a method that the code has may be named though its tables do not list it: what the code has
+    no name for changes our cell alone, so that one run of theirs is compared with several readings of ours.
+    Raises UserError if none is left.
+    """
+    own = [
+        name for name in code.methods if not request.method or {name, parse_name(name)[0]} & {*request.method}
+    ]
+    known = {parse_name(name)[0] for name in code.methods}
+    variants = [name for name in request.method if "[" in name and parse_name(name)[0] in known]
+    methods = tuple(dict.fromkeys((*own, *variants)))
+    cells: dict[str, Cell] = {}
+    for table, clients in code.tables.items() if methods else ():
+        present = {cell.dataset.text for cell in grid_cells(load_protocol(table))}
+        asked = replace(
+            request,
+            table=(table,),
+            dataset=tuple(name for name in code.datasets if name in present),
+            method=methods,
+            partition=(),
+            backbone=(),
+            clients=(),
+            seeds=request.seeds or tuple(range(DRAWS)),
+        )
+        cells |= {
+            cell.key: cell
+            for cell in make_plan(asked).cells
+            if is_chosen(cell, replace(request, method=())) and (not clients or cell.clients in clients)
+        }
+    if not cells:
+        raise UserError(
+            f"{code.title}'s code runs none of these cells: it has {', '.join(code.methods)} on "
+            f"{', '.join(code.datasets)} in the tables {', '.join(code.tables)}"
+        )
+    return list(cells.values())
+
+
+def worker_of(code: PublicCode) -> str:
+    """The module that runs the code."""
+    return f"fedsub.benchmark.studies.authors.{code.name}_worker"
 
 
 def run_one(code: PublicCode, checkout: Path, version: str, cell: Cell, python: Path) -> Run:
@@ -122,6 +182,7 @@ def run_one(code: PublicCode, checkout: Path, version: str, cell: Cell, python: 
             _keep_counts(kept, adjacency)
         task = {
             "cell": {**cell.to_dict(), "options": options},
+            "seed": cell.seed,
             "checkout": str(checkout),
             "exchange": str(exchange),
             "folder": folder,
@@ -134,21 +195,6 @@ def run_one(code: PublicCode, checkout: Path, version: str, cell: Cell, python: 
             keep(kept, found.read_bytes())
     if answer["counts"] != written:
         raise WorkerError(code.name, f"it read {answer['counts']}, but {written} was written")
-    return _run(code, version, cell, answer)
-
-
-def _keep_counts(kept: Path, adjacency: sp.csr_matrix) -> None:
-    """Leave our graphlet counts where FedStruct's code finds what an earlier run has counted.
-
-    They are the same integers, and take seconds where the code's loops take hours (docs/authors.md).
-    """
-    if not kept.exists():
-        content = io.BytesIO()
-        np.savez_compressed(content, values=standardised(graphlet_degrees(adjacency)))
-        keep(kept, content.getvalue())
-
-
-def _run(code: PublicCode, version: str, cell: Cell, answer: dict[str, Any]) -> Run:
     return Run(
         code=code.name,
         commit=version,
@@ -165,5 +211,16 @@ def _run(code: PublicCode, version: str, cell: Cell, answer: dict[str, Any]) -> 
         rounds=cell.schedule.rounds,
         seconds=round(answer["seconds"], 3),
         core_share=round(answer["core_share"], 3),
-        environment={**answer["environment"], "cpu": processor()},
+        environment={**answer["versions"], "threads": 1, "cpu": processor()},
     )
+
+
+def _keep_counts(kept: Path, adjacency: sp.csr_matrix) -> None:
+    """Leave our graphlet counts where FedStruct's code finds what an earlier run has counted.
+
+    They are the same integers, and take seconds where the code's loops take hours (docs/authors.md).
+    """
+    if not kept.exists():
+        content = io.BytesIO()
+        np.savez_compressed(content, values=standardised(graphlet_degrees(adjacency)))
+        keep(kept, content.getvalue())

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from fedsub.benchmark.studies.authors.handover import Timer, run
+from fedsub.benchmark.studies.authors.training import Timer, run
 from fedsub.benchmark.studies.clients import WrittenClients
 
 NETWORKS = {"gcn": "GCN", "sgc": "SGC", "graphsage": "SAGE"}

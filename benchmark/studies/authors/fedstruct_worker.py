@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedsub.benchmark.studies.authors.handover import KEPT, Timer, run
+from fedsub.benchmark.studies.authors.training import KEPT, Timer, run
 from fedsub.benchmark.studies.clients import WrittenClients
-from fedsub.benchmark.studies.stand_ins import stand_in_for_missing_extensions
+from fedsub.benchmark.studies.handover import stand_in_for_missing_extensions
 
 FILES = {"cora": "Cora", "citeseer": "CiteSeer", "chameleon": "chameleon"}
 """Our graph → the code's configuration file and name."""

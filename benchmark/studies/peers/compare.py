@@ -1,29 +1,105 @@
-"""Timing of both suites in worker processes on the same clients, in alternation: A B A B …"""
+"""This suite and openfgl-lib timed on the same clients, in alternation (A B A B …), and the page on it.
+
+Timings lie in `results/performance/peers.jsonl`, appended to: on each machine the latest of a key counts.
+`results/performance.md` is made of them.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
-from statistics import fmean
-from typing import Any
+from statistics import fmean, median, stdev
+from typing import Annotated, Any
 
-from fedsub.benchmark.machine import ROOT
-from fedsub.benchmark.studies.measurements import Measurements
-from fedsub.benchmark.studies.peers.grid import SCHEDULE, PeerCell
+import msgspec
+from scipy import stats
+
+from fedsub.benchmark.machine import ROOT, commit, environment
+from fedsub.benchmark.records.latest import Latest
+from fedsub.benchmark.records.record import json_ready
+from fedsub.benchmark.report.writing import write_template
 from fedsub.benchmark.studies.worker import Worker, WorkerError, available_memory, lacks
-from fedsub.datasets.errors import UserError
+from fedsub.datasets.errors import UserError, unknown
+from fedsub.datasets.options import OptionValue
+from fedsub.methods.core import registry
 
-FOLDER = ROOT / ".venv-peers"
-"""Where `make peers` installs openfgl-lib."""
+PYTHON = ROOT / ".venv-peers" / "bin" / "python"
+"""Of the environment in which `make peers` installs openfgl-lib."""
 VARIABLE = "FEDSUB_PEER_PYTHON"
 IMPORTS = "import openfgl.config, openfgl.flcore.trainer, openfgl.task.node_cls, openfgl.data.simulation"
 OURS, PEER = "fedsub.benchmark.studies.peers.our_worker", "fedsub.benchmark.studies.peers.openfgl_worker"
 SLOW = 30.0
 """Seconds of a peer's round above which one warm-up round is enough."""
+FEW = 4
+"""Number of values below which the minimum is shown instead of an interval."""
+DATASETS = ("cora", "citeseer", "pubmed", "amazon_photo", "amazon_computers")
+CLIENTS = (5, 10, 20, 50, 100)
+SCHEDULE: dict[str, Any] = {
+    "local_epochs": 1,
+    "learning_rate": 0.01,
+    "weight_decay": 1e-6,
+    # The peer weighs clients by their nodes.
+    "weighting": "nodes",
+}
+"""The same for both; both evaluate every client in every round."""
+PLAIN: dict[str, Any] = {"backbone": "gcn", "hidden": (128,), "head": "convolution", "dropout": 0.5}
+"""The peer's GCN of two layers: the second convolution is the classifier."""
+MASKED: dict[str, Any] = {"backbone": "gcn", "hidden": (128, 128), "head": "linear", "dropout": 0.5}
+"""The network of the peer's FED-PUB."""
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """One method in both suites."""
+
+    method: str
+    """Its name here."""
+    algorithm: str
+    """Its name there."""
+    architecture: dict[str, Any]
+    options: dict[str, OptionValue] = field(default_factory=dict)
+    """The peer's variants and hyper-parameters, as options here."""
+
+
+PAIRINGS = {
+    pairing.method: pairing
+    for pairing in (
+        Pairing("fedavg", "fedavg", PLAIN),
+        Pairing("fedprox", "fedprox", PLAIN, {"mu": 0.001}),
+        Pairing("local", "isolate", PLAIN),
+        Pairing("fedpub", "fedpub", MASKED, {"tau": 10.0, "lambda1": 0.001, "lambda2": 0.001}),
+        Pairing("scaffold", "scaffold", PLAIN, {"control_weights": "uniform"}),
+        Pairing("moon", "moon", PLAIN),
+        Pairing("feddc", "feddc", PLAIN, {"variant": "openfgl"}),
+        Pairing("fedproto", "fedproto", PLAIN, {"distance": "classes", "average": "openfgl"}),
+        Pairing("fedgta", "fedgta", PLAIN, {"propagation": "openfgl", "order": 10}),
+        Pairing("fedtad", "fedtad", PLAIN, {"shared_over": "classes", "divergence": "l1"}),
+    )
+}
+"""By the method's name here."""
+
+
+@dataclass(frozen=True)
+class PeerCell:
+    """One comparison."""
+
+    pairing: Pairing
+    dataset: str
+    clients: int
+
+    @property
+    def key(self) -> str:
+        """Key of its record."""
+        return f"{self.pairing.method} {self.dataset} {self.clients}"
 
 
 @dataclass(frozen=True)
@@ -40,12 +116,30 @@ class Limits:
     """Seconds after which a worker is given up."""
 
 
+def plan(datasets: Sequence[str], methods: Sequence[str], clients: Sequence[int]) -> list[PeerCell]:
+    """The comparisons that the filters leave; an empty filter leaves all.
+
+    Raises UserError for a method that is not shared, an unknown graph and a number of clients not compared.
+    """
+    asked = (
+        ("method", methods, PAIRINGS),
+        ("graph", datasets, DATASETS),
+        ("number of clients", clients, CLIENTS),
+    )
+    for kind, chosen, choices in asked:
+        for name in chosen:
+            if name not in choices:
+                raise unknown(f"{kind} of the comparison", str(name), map(str, choices))
+    points = product(methods or PAIRINGS, datasets or DATASETS, clients or CLIENTS)
+    return [PeerCell(PAIRINGS[method], dataset, count) for method, dataset, count in points]
+
+
 def peer_python(given: Path | None) -> Path:
     """The interpreter that has the peer: `given`, else FEDSUB_PEER_PYTHON, else that of `make peers`.
 
     Raises UserError if it lacks the peer.
     """
-    python = given or Path(os.environ.get(VARIABLE) or FOLDER / "bin" / "python")
+    python = given or Path(os.environ.get(VARIABLE) or PYTHON)
     if reason := lacks(python, IMPORTS):
         raise UserError(
             f"{python} has no openfgl-lib ({reason}): run make peers, which installs it, "
@@ -58,7 +152,7 @@ def timings(
     results: Path, cells: Sequence[PeerCell], python: Path, limits: Limits, rerun: bool
 ) -> Iterator[dict[str, Any]]:
     """The records of the comparisons that this machine lacks, as they are made; of all with `rerun`."""
-    kept = Measurements(results, "peers")
+    kept = Measurements(results)
     for number, cell in enumerate(cells, start=1):
         if rerun or kept.lacks(cell.key):
             print(f"{number}/{len(cells)}: {cell.key}", file=sys.stderr)
@@ -117,3 +211,102 @@ def _interleave(workers: tuple[Worker, Worker], limits: Limits) -> dict[str, Any
         "rounds": rounds,
         **{each.name: [fmean(block[each.name]) for block in blocks] for each in workers},
     }
+
+
+Seconds = Annotated[float, msgspec.Meta(ge=1e-9, le=1e9)]
+
+
+class Phase(msgspec.Struct, frozen=True):
+    """Mean seconds of a round in every block of either worker."""
+
+    ours: list[Seconds] = []
+    peer: list[Seconds] = []
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """Where it was made."""
+
+    cpu: str
+    machine: str
+
+    def __str__(self) -> str:
+        return f"{self.cpu}; {self.machine}"
+
+
+class Timing(msgspec.Struct, frozen=True):
+    """A comparison, as far as anything reads it."""
+
+    key: str
+    made: Machine
+    method: str = ""
+    status: str = ""
+    phases: dict[str, Phase] = {}
+
+    @property
+    def ratios(self) -> list[float]:
+        """The peer's seconds over ours in every pair of blocks; empty if there is none."""
+        timed = self.phases.get("round", Phase())
+        return [peer / ours for ours, peer in zip(timed.ours, timed.peer, strict=False)]
+
+
+class Measurements(Latest[Timing]):
+    """The stored comparisons; of each machine the latest of a key counts."""
+
+    def __init__(self, results: Path) -> None:
+        path = results / "performance" / "peers.jsonl"
+        super().__init__(path, Timing, lambda each: (str(each.made), each.key))
+
+    def lacks(self, key: str) -> bool:
+        """Whether this machine has no record of the key, or that of a failure on this side."""
+        here = msgspec.convert(environment("auto", "cpu"), Machine)
+        own = next((each for each in self.values() if (each.key, each.made) == (key, here)), None)
+        return own is None or own.status == "ours failed"
+
+    def add(self, key: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Append a record of `values` with the machine, the commit and the moment; returns it."""
+        made = {
+            **environment("auto", "cpu"),
+            "commit": commit(),
+            "load": round(os.getloadavg()[0], 2),
+            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+        record = {"key": key, **json_ready(values), "made": made}
+        self.append(json.dumps(record, allow_nan=False))
+        return record
+
+
+def write_page(results: Path) -> Path:
+    """Write `performance.md` from the records in the results folder; returns its path."""
+    # Timings beside another suite than openfgl-lib begin their keys with its name.
+    found = [
+        each
+        for each in Measurements(results).values()
+        if each.key.partition(" ")[0] == each.method in PAIRINGS
+    ]
+    machines = list(dict.fromkeys(str(each.made) for each in found))
+    speeds: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for each in found:
+        for name in (each.method, "") if each.ratios else ():
+            speeds[name, str(each.made)].append(median(each.ratios))
+    names = {"": "all methods", **{name: registry.describe(name).title for name in PAIRINGS}}
+    rows = [
+        [title, *(_speed(speeds[name, machine]) for machine in machines)] for name, title in names.items()
+    ]
+    path = results / "performance.md"
+    return write_template(path, "performance.md", head=["method", *machines], rows=rows)
+
+
+def geometric_mean(values: Sequence[float]) -> tuple[float, float, float]:
+    """The mean between the ends of its 95 % interval."""
+    logs = [math.log(value) for value in values]
+    mean, half = fmean(logs), 0.0
+    if len(logs) > 1:
+        half = float(stats.t.ppf(0.975, len(logs) - 1)) * stdev(logs) / math.sqrt(len(logs))
+    return math.exp(mean - half), math.exp(mean), math.exp(mean + half)
+
+
+def _speed(values: Sequence[float]) -> str:
+    if len(values) < FEW:
+        return f"least {min(values):.1f}×" if values else ""
+    low, mean, high = geometric_mean(values)
+    return f"{mean:.1f}× ({low:.1f}–{high:.1f}), least {min(values):.1f}×"

@@ -8,9 +8,7 @@ written beside the file of clients.
 
 from __future__ import annotations
 
-import importlib.metadata
 import pickle
-import random
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -19,23 +17,16 @@ import numpy as np
 import torch
 
 from fedsub.benchmark.studies.clients import WrittenClients
-from fedsub.benchmark.studies.pipe import PACKAGES, Run, serve, timed
-from fedsub.benchmark.studies.stand_ins import stand_in_for_missing_extensions
+from fedsub.benchmark.studies.handover import Run, serve, stand_in_for_missing_extensions, timed
 
 
 def prepare(task: dict[str, Any]) -> tuple[dict[str, Any], Run]:
     """Build the trainer on the clients that the file holds."""
-    torch.set_num_threads(1)
-    torch.manual_seed(task["seed"])
-    np.random.seed(task["seed"])  # noqa: NPY002
-    random.seed(task["seed"])
     stand_in_for_missing_extensions()
     exchange = Path(task["exchange"])
     clients = Clients(exchange, exchange.parent)
     loop = Loop(make_trainer(clients, task))
-    versions = {name: importlib.metadata.version(name) for name in ("openfgl-lib", *PACKAGES)}
-    answer = {"counts": clients.counts, "versions": versions}
-    return answer, lambda command: {"seconds": timed(loop.run, command["rounds"])}
+    return {"counts": clients.counts}, lambda command: {"seconds": timed(loop.run, command["rounds"])}
 
 
 class Clients:

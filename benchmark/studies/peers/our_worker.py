@@ -8,10 +8,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from fedsub.benchmark.studies.clients import write_clients
-from fedsub.benchmark.studies.pipe import Run, serve, timed
+from fedsub.benchmark.studies.handover import Run, serve, timed
 from fedsub.datasets.federation import Federation, federate
 from fedsub.datasets.graph import BETA_NOTICE, largest_component, row_normalised
 from fedsub.datasets.options import OptionValue
@@ -69,9 +67,8 @@ def one_round(method: FederatedMethod) -> Callable[[], Evaluation]:
 
 def prepare(task: dict[str, Any]) -> tuple[dict[str, Any], Run]:
     """Make the clients and hand them to the peer through a file; build the method."""
-    # As the runner does: one thread, freed memory kept.
     warnings.filterwarnings("ignore", message=BETA_NOTICE, category=UserWarning)
-    torch.set_num_threads(1)
+    # As the runner does.
     keep_freed_memory()
     federation = make_federation(task["dataset"], task["clients"])
     architecture, schedule = Architecture(**task["architecture"]), Schedule(**task["schedule"])

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedsub.benchmark.analysis.causes import KINDS, NO_CAUSE, cause_of, load_causes, text_of
-from fedsub.benchmark.analysis.codes import CODES
-from fedsub.benchmark.analysis.public_code import compare
-from fedsub.benchmark.analysis.public_records import load
+from fedsub.benchmark.analysis.public_code import CODES, compare, load
 from fedsub.benchmark.analysis.published import figures
 from fedsub.benchmark.analysis.scores import Leaderboard
 from fedsub.benchmark.cli.parser import parse

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedsub.benchmark.analysis.curves import POINTS, clients_of, mean_curve
-from fedsub.benchmark.analysis.scores import make_rows
+from fedsub.benchmark.analysis.scores import POINTS, clients_of, make_rows, mean_curve
 from fedsub.benchmark.spec.protocol import parse_protocol
 from tests.benchmark.fakes import make_cell, make_record
 from tests.benchmark.report.test_leaderboard import current_cell

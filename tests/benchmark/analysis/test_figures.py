@@ -23,13 +23,13 @@ from fedsub.benchmark.analysis.agreement import (
     VANISHED,
 )
 from fedsub.benchmark.analysis.figures import Entry, make_entries
-from fedsub.benchmark.analysis.public_records import AuthorsRuns, Run, load
+from fedsub.benchmark.analysis.public_code import AuthorsRuns, Run, load
 from fedsub.benchmark.analysis.published import figures
 from fedsub.benchmark.analysis.scores import Leaderboard, make_rows
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.report.leaderboard import verdicts_in_words
-from fedsub.benchmark.report.reproduction import markdown, write_reproduction
+from fedsub.benchmark.report.summaries import write_reproduction
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.plan import make_plan
 from fedsub.benchmark.spec.protocol import AXES, load_protocol, names
@@ -185,7 +185,8 @@ def test_the_authors_code_stands_beside_our_figures(tmp_path: Path) -> None:
     assert found["interval"] == pytest.approx([-2.3912, 3.2912], abs=1e-4)
     assert found["verdict"] == NEEDS_RUNS
     assert entry_of(entries, *TABLE_2, "FedAvg").authors is None
-    assert f"ran on the clients of 1 levels (1 {NEEDS_RUNS})" in markdown(entries)
+    page = write_reproduction(tmp_path, entries)[1].read_text()
+    assert f"ran on the clients of 1 levels (1 {NEEDS_RUNS})" in page
 
 
 def test_levels_and_gains_are_judged(entries: list[Entry]) -> None:

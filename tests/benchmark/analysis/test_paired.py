@@ -17,7 +17,6 @@ from fedsub.benchmark.analysis.paired import (
     Comparison,
     compare,
     differences_of,
-    interval_of,
     judge,
     mean_over_columns,
     varies,
@@ -46,7 +45,9 @@ def word(differences: list[float], direction: str, margin: float = 0.0) -> str:
 
 def test_the_interval_by_hand() -> None:
     # t(2) at 1 − 0.05/1.5 is 3.6766, times √(10/3)/√3: half-width 3.8754.
-    assert interval_of(DIFFERENCES) == pytest.approx((-1.8754, 5.8754), abs=1e-4)
+    found = compare(DIFFERENCES, HIGHER)
+    assert found is not None
+    assert found.interval == pytest.approx((-1.8754, 5.8754), abs=1e-4)
 
 
 @pytest.mark.parametrize(

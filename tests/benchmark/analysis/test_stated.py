@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from fedsub.benchmark.analysis.causes import Stated, stated
 from fedsub.benchmark.analysis.published import figures
-from fedsub.benchmark.analysis.stated import Stated, stated
 from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec.settings import SETTINGS
 

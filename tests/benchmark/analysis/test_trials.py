@@ -12,10 +12,16 @@ from tests.benchmark.fakes import tuned_run
 def _trials(folder: Path, count: int) -> Trials:
     """Searches of two methods whose score depends on the learning rate alone."""
     request = Request(
-        dataset=("community",), clients=(3,), method=("fedprox", "ditto"), results=folder, engine="in-process"
+        dataset=("community",),
+        clients=(3,),
+        method=("fedprox", "ditto"),
+        results=folder,
+        engine="in-process",
+        trials=count,
+        cap=0,
     )
-    found = tune(request, count, 0, work=tuned_run, warn=pytest.fail, inform=lambda text: None, quiet=True)
-    return Trials(tuple(map(Outcome, found.standings)))
+    found = tune(request, work=tuned_run, warn=pytest.fail, inform=lambda text: None, quiet=True)
+    return Trials(tuple(Outcome(each, found.records) for each in found.searches))
 
 
 def test_the_setting_that_decides_is_the_important_one(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fedsub.benchmark.records.record import Record
-from fedsub.benchmark.records.search import FINAL_SEEDS, SEARCH_SEEDS, block_of
+from fedsub.benchmark.records.search import FINAL_SEEDS, SEARCH_SEEDS
 from fedsub.benchmark.report.arena import write_arena
 from fedsub.benchmark.report.writing import write_list
 from fedsub.benchmark.spec.cell import Cell
@@ -120,7 +120,7 @@ def test_without_hours_the_page_is_made_of_the_records(
 def test_natural_clients_are_blocks_of_their_own() -> None:
     graphs = ("twitch", "libraries", "facebook_amherst41", "facebook_johns_hopkins55", "cora")
     plan = make_plan(Request(table=(str(ARENA),), dataset=graphs, method=("local",), seeds=(0,)))
-    assert {(*block_of(cell), cell.largest_component, cell.schedule.rounds) for cell in plan.cells} == {
+    assert {(*cell.block, cell.largest_component, cell.schedule.rounds) for cell in plan.cells} == {
         ("twitch", "attribute[key=language]", 7, False, 100),
         ("libraries", "attribute[key=library]", 3, False, 100),
         ("facebook_amherst41", "attribute[key=dorm]", 33, False, 100),
@@ -160,9 +160,24 @@ def test_a_report_leaves_the_page_with_methods_of_a_users_own(log: Path, tmp_pat
     mine.write_text(MINE)
     _arena(tmp_path, "--dataset", GRAPHS[0], "--partition", "metis", "--method", str(mine))
     page = (tmp_path / "arena.md").read_bytes()
-    request = Request(dataset=GRAPHS[:1], settings=("rounds=9",), results=tmp_path)
-    assert write_arena(request, trials=3) == []
+    request = Request(dataset=GRAPHS[:1], settings=("rounds=9",), trials=3, results=tmp_path)
+    assert write_arena(request) == []
     assert (tmp_path / "arena.md").read_bytes() == page
     (tmp_path / "arena.json").unlink()
-    assert write_arena(request, trials=3) == [tmp_path / "arena.md", tmp_path / "arena.json"]
+    assert write_arena(request) == [tmp_path / "arena.md", tmp_path / "arena.json"]
     assert "| mine |" not in (tmp_path / "arena.md").read_text()
+
+
+def test_the_page_states_the_cap_under_which_each_search_ran(log: Path, tmp_path: Path) -> None:
+    given = ("--partition", "metis", "--method", "ditto")
+    _arena(tmp_path, "--dataset", GRAPHS[0], *given, "--cap", "8")
+    found = _arena(tmp_path, "--dataset", *GRAPHS, *given, "--cap", "5")
+    assert {each["dataset"]: each["cap"] for each in found["entries"]} == {GRAPHS[0]: 8.0, GRAPHS[1]: 5.0}
+    assert "3 trials within 5 to 8 times the core-seconds" in (tmp_path / "arena.md").read_text()
+    page = (tmp_path / "arena.md").read_bytes()
+    # A report knows no cap but that of the page before.
+    write_arena(Request(dataset=GRAPHS, settings=("rounds=9",), results=tmp_path))
+    assert (tmp_path / "arena.md").read_bytes() == page
+    (tmp_path / "arena.json").unlink()
+    write_arena(Request(dataset=GRAPHS, settings=("rounds=9",), trials=3, results=tmp_path))
+    assert "within a cap that is not on record" in (tmp_path / "arena.md").read_text()

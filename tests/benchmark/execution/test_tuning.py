@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedsub.benchmark.execution.runner import make_clients
-from fedsub.benchmark.execution.tuning import tune
+from fedsub.benchmark.execution.tuning import Tuned, tune
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.records.search import FINAL_SEEDS, SEARCH_SEEDS, Search, Standing, kept
 from fedsub.benchmark.spec.cell import Cell
@@ -46,9 +46,13 @@ def _request(folder: Path, *methods: str, settings: tuple[str, ...] = ()) -> Req
     )
 
 
-def _tune(request: Request, work: Work, **how: Any) -> Standing:
-    found = tune(request, **how, work=work, warn=pytest.fail, inform=lambda text: None, quiet=True)
-    return found.standings[0]
+def _tune(request: Request, work: Work, **limits: Any) -> Standing:
+    found = _tuned(replace(request, **limits), work)
+    return Standing(found.searches[0], found.records)
+
+
+def _tuned(request: Request, work: Work) -> Tuned:
+    return tune(request, work=work, warn=pytest.fail, inform=lambda text: None, quiet=True)
 
 
 def test_the_best_third_of_all_trials_goes_on_to_all_rounds_and_two_draws(tmp_path: Path) -> None:
@@ -63,7 +67,7 @@ def test_the_best_third_of_all_trials_goes_on_to_all_rounds_and_two_draws(tmp_pa
     assert rates[0] == 0.01
     nearest = sorted(range(6), key=lambda number: abs(np.log(rates[number] / 0.02)))
     assert standing.promoted == nearest[:2]
-    assert standing.best == nearest[0]
+    assert standing.chosen == nearest[0]
     assert {cell.schedule.learning_rate for cell in second} == {rates[number] for number in nearest[:2]}
 
 
@@ -82,7 +86,7 @@ def test_an_interrupted_search_goes_on_and_a_finished_one_runs_nothing(tmp_path:
     second = Work()
     rest = _tune(_request(tmp_path / "cut"), second, trials=6)
     assert not {cell.key for cell in first.cells} & {cell.key for cell in second.cells}
-    assert (rest.best, rest.validation) == (whole.best, whole.validation)
+    assert (rest.chosen, rest.validation) == (whole.chosen, whole.validation)
     again = Work()
     _tune(_request(tmp_path / "cut"), again, trials=6)
     assert again.cells == []
@@ -102,7 +106,7 @@ def test_a_search_that_costs_more_than_its_cap_leaves_trials_out(tmp_path: Path)
 def test_the_defaults_are_tried_whatever_they_cost(tmp_path: Path) -> None:
     standing = _tune(_request(tmp_path), Work(), trials=20, cap=1e-6)
     assert [*standing.short] == [0]
-    assert standing.best == 0
+    assert standing.chosen == 0
 
 
 def test_all_methods_have_the_same_cap(tmp_path: Path) -> None:
@@ -111,15 +115,8 @@ def test_all_methods_have_the_same_cap(tmp_path: Path) -> None:
             self.seconds = 4.0 if cell.method == "ditto" else 1.0
             return super().__call__(cell, **beside)
 
-    found = tune(
-        _request(tmp_path, "fedavg", "ditto"),
-        cap=11.9,
-        work=Dear(),
-        warn=pytest.fail,
-        inform=lambda text: None,
-        quiet=True,
-    )
-    fedavg, ditto = found.standings
+    found = _tuned(replace(_request(tmp_path, "fedavg", "ditto"), cap=11.9), Dear())
+    fedavg, ditto = (Standing(each, found.records) for each in found.searches)
     assert {*found.caps.values()} == {11.9}
     assert (len(fedavg.short), len(ditto.short)) == (18, 5)
     assert fedavg.seconds <= 12 + 1
@@ -127,14 +124,14 @@ def test_all_methods_have_the_same_cap(tmp_path: Path) -> None:
 
 
 def test_a_failed_trial_is_not_chosen(tmp_path: Path) -> None:
-    best = _tune(_request(tmp_path / "a"), Work(), trials=6).best
+    best = _tune(_request(tmp_path / "a"), Work(), trials=6).chosen
     work = Work(broken=lambda cell: cell.schedule.learning_rate == rate)
     request = _request(tmp_path / "b")
     rate = Search.of(make_cell(method="fedprox"), 6).trials[best].schedule.learning_rate
     standing = _tune(request, work, trials=6)
     assert standing.short[best].status == "failed"
     assert best not in standing.promoted
-    assert standing.best != best
+    assert standing.chosen != best
 
 
 def test_what_is_given_is_not_tuned(tmp_path: Path) -> None:

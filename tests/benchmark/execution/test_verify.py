@@ -17,8 +17,8 @@ from fedsub.benchmark.execution import verify
 from fedsub.benchmark.execution.runner import failed
 from fedsub.benchmark.execution.verify import FEW_TOLERANCE, SCORE_TOLERANCE, START_TOLERANCE, draw
 from fedsub.benchmark.records.folder import Records
+from fedsub.benchmark.records.latest import verified_by
 from fedsub.benchmark.records.record import Record, cell_of
-from fedsub.benchmark.records.verified import verified_by
 from fedsub.benchmark.spec.plan import make_plan
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.options import Spec

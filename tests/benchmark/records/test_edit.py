@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsub.benchmark.records.edit import forget
+from fedsub.benchmark.records.folder import forget
 from fedsub.benchmark.records.store import Store
 from fedsub.datasets.errors import UserError
 from tests.benchmark.fakes import make_cell, make_record
@@ -51,7 +51,7 @@ def test_a_beginning_that_two_records_share_forgets_neither(
     for seed in range(3, 20):
         store.append(make_record(make_cell(seed=seed)))
     first = [record.key[0] for record in store.records()]
-    monkeypatch.setattr("fedsub.benchmark.records.edit.LEAST", 1)
+    monkeypatch.setattr("fedsub.benchmark.records.folder.LEAST", 1)
     shared = next(letter for letter in first if first.count(letter) > 1)
     with pytest.raises(UserError, match=f"^{first.count(shared)} records in .* begins with '{shared}'"):
         forget(folder, [shared])

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from fedsub.benchmark.analysis.frame import Results
 from fedsub.benchmark.analysis.scores import Leaderboard
 from fedsub.benchmark.execution.runner import failed
-from fedsub.benchmark.records.edit import forget
+from fedsub.benchmark.records.folder import forget
 from fedsub.benchmark.records.record import Record, cell_of
 from fedsub.benchmark.records.store import SHARED, Store, StoreError, graph_of
-from fedsub.benchmark.report.table_page import markdown
+from fedsub.benchmark.report.leaderboard import markdown
 from fedsub.benchmark.spec.protocol import load_protocol
 from fedsub.benchmark.spec.schema import parse_line
 from fedsub.datasets.errors import UserError

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fedsub.benchmark.analysis.scores import Leaderboard, blocks_of
-from fedsub.benchmark.report.leaderboard import remarks, table_of
-from fedsub.benchmark.report.tables import escape, markdown_table
-from fedsub.benchmark.report.wording import block_title
+from fedsub.benchmark.report.leaderboard import remarks
+from fedsub.benchmark.report.terminal import table_of
+from fedsub.benchmark.report.wording import block_title, escape, markdown_table
 
 
 def tables_of(leaderboard: Leaderboard) -> str:

@@ -10,7 +10,7 @@ from fedsub.benchmark.analysis.claims import Claim, load_claims
 from fedsub.benchmark.analysis.findings import Finding, discoveries, find
 from fedsub.benchmark.analysis.paired import FAILS, HOLDS
 from fedsub.benchmark.analysis.scores import make_rows
-from fedsub.benchmark.report.claims import markdown
+from fedsub.benchmark.report.summaries import write_claims
 from fedsub.benchmark.spec.protocol import load_protocol
 from tests.benchmark.analysis.test_figures import records_of
 
@@ -119,7 +119,9 @@ def test_the_page_says_what_was_tested_and_shows_the_hardest_rival(tmp_path: Pat
     finding = found(claim_of(tmp_path, ONE), {**SCORES, "fedavg": (60.0, 65.1, 70.1)}, *PLACE)
     assert discoveries([finding]) == {HOLDS: (1, 1), FAILS: (0, 0)}
     # 81.54 − 79.94 is printed.
-    assert "| +1.60 | +1.10 | holds in 1 | 3 | **holds** |" in markdown([finding])
+    assert (
+        "| +1.60 | +1.10 | holds in 1 | 3 | **holds** |" in write_claims(tmp_path, [finding])[1].read_text()
+    )
     (column,) = finding.to_dict()["columns"]
     assert (column["dataset"], column["clients"], column["verdict"]) == ("cora", 10, HOLDS)
     local = {"method": "local", "printed": 1.6, "measured": 1.1, "interval": [0.7125, 1.4875], "seeds": 3}

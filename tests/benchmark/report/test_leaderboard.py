@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from fedsub.benchmark.analysis.public_records import Run
+from fedsub.benchmark.analysis.public_code import Run
 from fedsub.benchmark.analysis.scores import Leaderboard, make_rows
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.runner import failed
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
+from fedsub.benchmark.report.leaderboard import markdown, write_table_page
 from fedsub.benchmark.report.pages import write_report
-from fedsub.benchmark.report.table_page import markdown, write_table_page
 from fedsub.benchmark.report.terminal import print_leaderboard
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.plan import make_plan, versions_of

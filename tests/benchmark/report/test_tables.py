@@ -5,7 +5,7 @@ import html
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fedsub.benchmark.report.tables import markdown_table
+from fedsub.benchmark.report.wording import markdown_table
 
 TABLES = st.integers(1, 4).flatmap(
     lambda width: st.lists(st.lists(st.text(), min_size=width, max_size=width), min_size=1, max_size=5)

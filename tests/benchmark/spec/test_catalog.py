@@ -78,7 +78,7 @@ def test_a_file_of_ones_own_is_asked_every_time(tmp_path: Path) -> None:
     for version in (2, 3):
         path.write_text(f"VERSION = {version}\ndef partition(dataset, clients, seed):\n    return []\n")
         with known.remembering():
-            assert known.version_of_partition(str(path)) == version
+            assert known.version("partition", str(path)) == version
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"sources": 1}', "\x00\xff"])
@@ -98,7 +98,7 @@ def test_a_flipped_bit_changes_no_answer(place: float, bit: int) -> None:
     def answers() -> str:
         with known.remembering():
             facts = vars(known.describe("fedpub"))
-            return json.dumps([known.methods(), facts, known.version_of_partition("metis")])
+            return json.dumps([known.methods(), facts, known.version("partition", "metis")])
 
     expected = answers()
     (path,) = known.user_cache().glob("known-*.json")
@@ -110,6 +110,6 @@ def test_a_flipped_bit_changes_no_answer(place: float, bit: int) -> None:
 
 def test_a_name_that_only_a_file_has_is_not_remembered() -> None:
     with known.remembering(), user_objects({("dataset", "ring"): "ring.npz"}):
-        known.check_dataset("ring")
+        known.check("dataset", "ring")
     with known.remembering(), pytest.raises(UserError, match="unknown dataset 'ring'"):
-        known.check_dataset("ring")
+        known.check("dataset", "ring")

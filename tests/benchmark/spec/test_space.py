@@ -5,6 +5,7 @@ import pytest
 
 from fedsub.benchmark.spec import space
 from fedsub.benchmark.spec.cell import Cell
+from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.plugins import user_objects
 from fedsub.datasets.ranges import tunable
@@ -21,7 +22,7 @@ def test_every_method_runs_at_every_point_of_its_space(method: str) -> None:
     cells = space.trial_cells(base)
     assert len(space.own_dimensions(method)) <= space.MOST_OWN
     assert cells[0] == base
-    assert len({cell.key for cell in cells}) == space.TRIALS
+    assert len({cell.key for cell in cells}) == Request.trials
     for cell in cells:
         registry.make_options(method, dict(cell.options))
 
@@ -37,18 +38,18 @@ def test_all_methods_have_the_same_points_in_the_shared_dimensions() -> None:
 
 def test_the_points_spread_over_every_dimension() -> None:
     found = space.points()
-    assert found.shape == (space.TRIALS - 1, len(space.shared_dimensions()) + space.MOST_OWN)
+    assert found.shape == (Request.trials - 1, len(space.shared_dimensions()) + space.MOST_OWN)
     quarters = [np.unique((4 * column).astype(int)) for column in found.T]
     assert all(len(each) == 4 for each in quarters)
     np.testing.assert_array_equal(space.points(8), found[:7])
 
 
 def test_an_option_that_cannot_act_keeps_its_default() -> None:
-    base, dimensions = make_cell(method="fedcog"), space.space_of("fedcog")
+    base = make_cell(method="fedcog")
     cells = {dict(cell.options).get("convolution", "backbone"): cell for cell in space.trial_cells(base)}
     assert "restart" not in dict(cells["backbone"].options)
     assert "restart" in dict(cells["appnp"].options)
-    assert len(dimensions) == len(space.shared_dimensions()) + 3
+    assert len(space.own_dimensions("fedcog")) == 3
 
 
 def test_what_a_trial_changes_is_told_apart_from_its_options() -> None:

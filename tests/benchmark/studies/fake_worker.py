@@ -12,7 +12,7 @@ import tempfile
 import time
 from typing import Any
 
-from fedsub.benchmark.studies.pipe import Run, serve
+from fedsub.benchmark.studies.handover import Run, serve
 
 
 def prepare(task: dict[str, Any]) -> tuple[dict[str, Any], Run]:
@@ -36,7 +36,7 @@ def prepare(task: dict[str, Any]) -> tuple[dict[str, Any], Run]:
                 file.write(f"{command['rounds']}\n")
         return {"seconds": [0.5] * command["rounds"]}
 
-    return {"counts": {"nodes": 1}, "versions": {"fake": "1"}}, run
+    return {"counts": {"nodes": 1}}, run
 
 
 if __name__ == "__main__":

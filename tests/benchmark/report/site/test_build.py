@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fedsub.benchmark.records.folder import Records
-from fedsub.benchmark.records.verified import add_verified
+from fedsub.benchmark.records.latest import add_verified
 from fedsub.benchmark.report.pages import write_report
 from fedsub.benchmark.report.site.charts import Line, Point, lines, scatter, strip
 from fedsub.benchmark.report.site.data import slug

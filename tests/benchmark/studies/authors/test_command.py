@@ -13,20 +13,24 @@ import msgspec
 import pytest
 
 from fedsub.benchmark.analysis.agreement import NEEDS_RUNS
-from fedsub.benchmark.analysis.codes import CODES, PublicCode
-from fedsub.benchmark.analysis.public_code import compare, on_same_clients
-from fedsub.benchmark.analysis.public_records import AuthorsRuns, Run, load
+from fedsub.benchmark.analysis.public_code import (
+    CODES,
+    AuthorsRuns,
+    PublicCode,
+    Run,
+    compare,
+    load,
+    on_same_clients,
+)
 from fedsub.benchmark.analysis.scores import Leaderboard
 from fedsub.benchmark.cli.commands import main
 from fedsub.benchmark.cli.parser import parse
-from fedsub.benchmark.execution.leases import Leases
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
-from fedsub.benchmark.report.public_code import markdown, write_authors_page
+from fedsub.benchmark.report.summaries import write_authors_page
 from fedsub.benchmark.spec.plan import grid_cells
 from fedsub.benchmark.spec.protocol import load_protocol
-from fedsub.benchmark.studies.authors.checkout import version_of
-from fedsub.benchmark.studies.authors.grid import plan
+from fedsub.benchmark.studies.authors.command import plan
 from fedsub.benchmark.studies.command import main as study
 from fedsub.datasets.errors import UserError
 from tests.benchmark.fakes import make_cell, make_record, quick_run
@@ -86,31 +90,6 @@ def test_runs_are_kept_not_repeated_and_shown_beside_ours(
     assert (tmp_path / "authors.md").is_file()
 
 
-@pytest.mark.usefixtures("_small_graph")
-def test_what_another_process_runs_is_left_to_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As if the first run were held elsewhere and the second had been added since the plan."""
-    first, second = plan(CODES["fedpub"], parse([*CELLS]).request)
-    version = version_of(CHECKOUTS / "fedpub")
-    claim = Leases.claim
-
-    def claim_elsewhere(leases: Leases, work: str) -> bool:
-        if work.endswith(first.key):
-            return False
-        run = make_run(1, 50.0, key=second.key, commit=version)
-        AuthorsRuns(tmp_path, "fedpub").add(run)
-        return claim(leases, work)
-
-    monkeypatch.setattr(Leases, "claim", claim_elsewhere)
-    assert study([*PLAYED, *CELLS, "--results", str(tmp_path)]) == 0
-    said = capsys.readouterr().err
-    assert "2 of them to run" in said
-    assert said.count("left to the process that runs it now") == 1
-    assert [run.key for run in AuthorsRuns(tmp_path, "fedpub").runs()] == [second.key]
-    assert len((tmp_path / "authors" / "fedpub.jsonl").read_text().splitlines()) == 1
-
-
 @pytest.mark.parametrize("code", CODES.values(), ids=CODES.keys())
 def test_only_cells_that_its_tables_have_are_run(code: PublicCode) -> None:
     """A graph that a table does not have gives no record of ours to compare with."""
@@ -143,7 +122,7 @@ def test_torn_and_foreign_lines_are_passed_over_and_the_latest_run_counts(tmp_pa
         again.add(make_run(1, math.nan))
 
 
-def test_a_draw_counts_where_both_have_a_score() -> None:
+def test_a_draw_counts_where_both_have_a_score(tmp_path: Path) -> None:
     """Ours lacks one metric in the second draw, and never took another."""
     cells = [make_cell(seed=k) for k in range(2)]
     theirs = {"accuracy": 58.0, "minority_accuracy": 40.0, "roc_auc": 80.0}
@@ -158,7 +137,7 @@ def test_a_draw_counts_where_both_have_a_score() -> None:
     compared = compare(runs, [board_of("default", records)])
     found = {each.metric: each.differences for each in compared if each.place is None}
     assert found == {"accuracy": [2.0, 4.0], "minority_accuracy": [4.0]}
-    page = markdown(runs, compared)
+    page = write_authors_page(tmp_path, runs, compared).read_text()
     assert "| minority accuracy % | 1 | 44.00 | 40.00 | +4.00 |" in page
     assert "Without a record of ours" not in page
 

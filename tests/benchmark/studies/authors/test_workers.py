@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 import torch
 
-from fedsub.benchmark.analysis.codes import CODES
+from fedsub.benchmark.analysis.public_code import CODES
 from fedsub.benchmark.spec.cell import Cell
+from fedsub.benchmark.studies.authors.command import worker_of
 from fedsub.benchmark.studies.authors.fedpub_worker import reported
-from fedsub.benchmark.studies.authors.grid import worker_of
-from fedsub.benchmark.studies.authors.handover import KEPT
+from fedsub.benchmark.studies.authors.training import KEPT
 from fedsub.benchmark.studies.clients import write_clients
 from fedsub.benchmark.studies.worker import Worker
 from fedsub.datasets.federation import Federation
@@ -55,6 +55,7 @@ def answer(
     options = asdict(registry.make_options(method, dict(cell.options)))
     task = {
         "cell": {**cell.to_dict(), "options": options},
+        "seed": cell.seed,
         "checkout": str(CHECKOUTS / code),
         "exchange": str(folder / "clients.npz"),
         "folder": str(folder),
@@ -106,7 +107,7 @@ def test_fedpubs_round_of_the_best_mean_validation_is_reported(
     test = [np.mean(shares(federation, guesses, "test")) for guesses in choices]
     assert found["metrics"]["accuracy"] == pytest.approx(100 * test[int(np.argmax(validation))])
     versions = {name: version(name) for name in ("torch", "torch-geometric", "numpy")}
-    assert found["environment"].items() >= versions.items()
+    assert found["versions"].items() >= versions.items()
 
 
 def test_fedpubs_best_round_is_the_first_to_a_hundredth_of_a_percent() -> None:

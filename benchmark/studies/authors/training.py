@@ -1,22 +1,16 @@
-"""Start and end of every worker; runs in the environment of the authors' code."""
+"""One run of the authors' code, in its environment: our clients in, scores and seconds out."""
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
-import platform
-import random
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
 from fedsub.benchmark.studies.clients import WrittenClients
-from fedsub.benchmark.studies.pipe import PACKAGES, Run, serve
+from fedsub.benchmark.studies.handover import Run, serve
 
 KEPT = "kept.npz"
 """Files that a worker leaves for later runs on the same graph."""
@@ -44,14 +38,9 @@ Train = Callable[[WrittenClients, dict[str, Any], Timer], dict[str, float]]
 
 
 def run(train: Train) -> None:
-    """Serve one task with `train`: in a folder of its own, with one thread, seeded by the cell."""
+    """Serve one task with `train`, in a folder of its own."""
 
     def prepare(task: dict[str, Any]) -> tuple[dict[str, Any], Run]:
-        torch.set_num_threads(1)
-        seed = task["cell"]["seed"]
-        torch.manual_seed(seed)
-        np.random.seed(seed)  # noqa: NPY002
-        random.seed(seed)
         clients = WrittenClients.read(Path(task["exchange"]))
         # The checkout is the user's: nothing is written into it.
         sys.dont_write_bytecode = True
@@ -64,24 +53,7 @@ def run(train: Train) -> None:
             "metrics": metrics,
             "seconds": timer.seconds,
             "core_share": timer.core_share,
-            "environment": {"python": platform.python_version(), **_versions(), "threads": 1},
         }
         return answer, lambda command: {}
 
     serve(prepare)
-
-
-def without_cuda() -> None:
-    """Make `.cuda()` of tensors and modules leave them where they are."""
-    for kind in (torch.Tensor, torch.nn.Module):
-        kind.cuda = lambda self, *_, **__: self  # type: ignore[method-assign]
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            found[name] = "not installed"
-    return found

@@ -1,0 +1,236 @@
+"""Pages over all records: `README.md`, `reproduction.md`, `claims.md` and `authors.md`, with their data."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from fedsub.benchmark.analysis import agreement
+from fedsub.benchmark.analysis.agreement import CANNOT, DIFFERS, GAINS, NEEDS_RUNS, NOT_MEASURED, VERDICTS
+from fedsub.benchmark.analysis.claims import ALL_BUT, EVERY, ON_AVERAGE, Contrast
+from fedsub.benchmark.analysis.figures import Entry
+from fedsub.benchmark.analysis.findings import Finding
+from fedsub.benchmark.analysis.findings import discoveries as of_claims
+from fedsub.benchmark.analysis.metrics import heading_of
+from fedsub.benchmark.analysis.paired import EQUAL, FAILS, HIGHER, HOLDS
+from fedsub.benchmark.analysis.public_code import CODES, TOLERANCE, Comparison, Run
+from fedsub.benchmark.analysis.sequential import LEVEL
+from fedsub.benchmark.analysis.summary import EVERY as EVERY_METHOD
+from fedsub.benchmark.analysis.summary import (
+    Count,
+    Headline,
+    by_authors,
+    by_tolerance,
+    count,
+    count_tables,
+    discoveries,
+)
+from fedsub.benchmark.report.leaderboard import CHOSEN
+from fedsub.benchmark.report.wording import block_title, markdown_table, network_title, title_of
+from fedsub.benchmark.report.writing import write_list, write_template
+
+BY_CODE = "The authors' own code gives another figure on the same clients (results/authors.md)"
+
+
+def write_overview(results: Path, found: Headline, arena: Mapping[str, Any] | None) -> Path:
+    """Write `README.md`: the findings on one screen, without what records do not give."""
+    return write_template(results / "README.md", "README.md", found=found, arena=arena, every=EVERY_METHOD)
+
+
+def write_reproduction(results: Path, entries: Sequence[Entry]) -> list[Path]:
+    """Write `reproduction.json` and `reproduction.md`: a line a table, then what differs and which gains
+    vanished, grouped by cause."""
+    tables = [
+        (f"{paper}, {each.table}", each) for paper, counts in count_tables(entries).items() for each in counts
+    ]
+    whole = count("all", entries)
+    tolerances = []
+    for points, share, *words in by_tolerance(entries):
+        rule = " (the rule)" if (points, share) == (agreement.POINTS, agreement.SHARE) else ""
+        tolerances.append([f"{points:g} points, {share:.0%}{rule}", *map(str, words)])
+    data, page = results / "reproduction.json", results / "reproduction.md"
+    write_list(data, (entry.to_dict() for entry in entries))
+    write_template(
+        page,
+        "reproduction.md",
+        rule=agreement,
+        level=LEVEL,
+        chosen=CHOSEN,
+        head=("table", "printed", "measurable", "measured", *VERDICTS, "gains", *GAINS),
+        lines=[[name, *_numbers(each)] for name, each in (*tables, ("all", whole))],
+        tolerances=tolerances,
+        discoveries=discoveries(entries),
+        whole=whole,
+        authors=by_authors(entries),
+        differing=_grouped((entry, *_difference(entry)) for entry in entries if entry.answer[0] == DIFFERS),
+        vanished=_grouped((entry, entry.gain_cause, _gain(entry)) for entry in entries if entry.gain_cause),
+        not_measured=_reasons(entries, NOT_MEASURED),
+        cannot=_reasons(entries, CANNOT),
+    )
+    return [data, page]
+
+
+def _numbers(found: Count) -> list[str]:
+    def level(word: str) -> str:
+        chosen = found.chosen[word]
+        return f"{found.levels[word]} ({chosen} {CHOSEN})" if chosen else str(found.levels[word])
+
+    before = map(str, (found.printed, found.measurable, found.measured))
+    gains = (str(found.gains[word]) for word in GAINS)
+    return [*before, *map(level, VERDICTS), str(found.gains_judged), *gains]
+
+
+def _grouped(listed: Iterable[tuple[Entry, str, str]]) -> str:
+    """A paragraph for each cause: the cause, and the figures by table."""
+    groups: dict[str, dict[str, list[str]]] = {}
+    for entry, cause, shown in listed:
+        _, _, dataset, partition, clients, method, backbone, _ = entry.figure.place
+        heading = "" if entry.metric == "accuracy" else heading_of(entry.metric)
+        named = (dataset, partition, clients, method, backbone, heading, CHOSEN if entry.chosen else "")
+        name = f"{' '.join(filter(None, named))} ({shown})"
+        groups.setdefault(cause, {}).setdefault(entry.table, []).append(name)
+    lines = []
+    for cause, tables in groups.items():
+        named_tables = (f"**{table}**: {', '.join(names)}" for table, names in tables.items())
+        lines.append(f"- {cause}. {'; '.join(named_tables)}.")
+    return "\n".join(lines) or "None."
+
+
+def _difference(entry: Entry) -> tuple[str, str]:
+    """Cause and size of a difference: from the authors' code where that decides, else from print."""
+    if entry.authors is not None and entry.answer[1]:
+        return entry.cause or BY_CODE, f"{entry.authors.verdict.shown} from the code"
+    return entry.cause, entry.level.shown
+
+
+def _gain(entry: Entry) -> str:
+    if entry.gain is None or entry.gain.compared is None:
+        return ""
+    return "{:+.2f}, {:+.2f}".format(*entry.gain.compared)
+
+
+def _reasons(entries: Sequence[Entry], word: str) -> str:
+    """Reason → number of figures by table."""
+    found: dict[str, Counter[str]] = {}
+    for entry in entries:
+        if entry.level.word == word:
+            found.setdefault(entry.level.reason or "no record", Counter())[entry.table] += 1
+    lines = [
+        [reason, str(tables.total()), "; ".join(f"{table}: {many}" for table, many in tables.items())]
+        for reason, tables in found.items()
+    ]
+    return markdown_table(["reason", "figures", "tables"], lines) if lines else "None."
+
+
+def write_claims(results: Path, findings: Sequence[Finding]) -> list[Path]:
+    """Write `claims.json` and `claims.md`: the rule, the counts, and the claims of each paper."""
+    data, page = results / "claims.json", results / "claims.md"
+    words = Counter(finding.word for finding in findings)
+    papers = []
+    for paper, group in groupby(findings, key=lambda finding: finding.claim.paper):
+        listed = [*enumerate(group, start=1)]
+        notes = [(number, found.claim.cannot or found.claim.note) for number, found in listed]
+        papers.append((paper, [_line(*each) for each in listed], [each for each in notes if each[1]]))
+    write_list(data, (finding.to_dict() for finding in findings))
+    write_template(
+        page,
+        "claims.md",
+        level=LEVEL,
+        discovery_rate=agreement.FALSE_DISCOVERIES,
+        findings=findings,
+        counted=", ".join(
+            f"{words[word]} {word}"
+            for word in (HOLDS, FAILS, NEEDS_RUNS, NOT_MEASURED, CANNOT)
+            if words[word]
+        ),
+        discoveries=of_claims(findings),
+        papers=papers,
+    )
+    return [data, page]
+
+
+def _line(number: int, finding: Finding) -> list[str]:
+    claim, words, away = finding.claim, finding.words, finding.away
+    counted = [f"{word} in {words[word]}" for word in (HOLDS, FAILS, NEEDS_RUNS, NOT_MEASURED) if words[word]]
+    return [
+        f"{number}. {claim.says}",
+        claim.place,
+        "; and ".join(map(contrast_in_words, claim.contrasts)),
+        span_of(finding.printed),
+        span_of(finding.differences),
+        ", ".join([*counted, *([f"{away} without the graph"] if away else [])]),
+        " to ".join(map(str, finding.seeds)) or "–",
+        f"**{finding.word}**",
+    ]
+
+
+def contrast_in_words(contrast: Contrast) -> str:
+    """The contrast in words."""
+    margin = f"{abs(contrast.margin):g}"
+    above, below = ("above", "below") if contrast.direction == HIGHER else ("below", "above")
+    if contrast.direction == EQUAL:
+        relation = f"within {margin} of"
+    elif contrast.margin < 0:
+        relation = f"no more than {margin} {below}"
+    else:
+        relation = f"more than {margin} {above}" if contrast.margin else above
+    rule = {EVERY: "in every column", ON_AVERAGE: "on average"}
+    columns = rule.get(contrast.rule, f"in all but {contrast.rule.removeprefix(ALL_BUT)} columns")
+    for axis, values in contrast.only.items():
+        columns += f"; {axis} {', '.join(map(str, values))}"
+    sides = ", ".join(map(_side, contrast.against))
+    return f"{', '.join(contrast.metric)}: {', '.join(contrast.method)} {relation} {sides}, {columns}"
+
+
+def _side(change: Mapping[str, Any]) -> str:
+    if "value" in change:
+        return f"{change['value']:g}"
+    own = str(change.get("method", ""))
+    rest = ", ".join(f"{key} {value}" for key, value in change.items() if key != "method")
+    return f"{own} ({rest})" if own and rest else own or f"the same with {rest}"
+
+
+def span_of(values: Sequence[float]) -> str:
+    """The ends of some differences; a dash of none."""
+    if not values:
+        return "–"
+    return " to ".join(dict.fromkeys((f"{min(values):+.2f}", f"{max(values):+.2f}")))
+
+
+def write_authors_page(
+    results: Path, runs: Mapping[str, Sequence[Run]], comparisons: Sequence[Comparison]
+) -> Path:
+    """Write `authors.md`: the authors' code on our clients, ours − theirs, paired by draw."""
+    recorded = {pair.record.key for each in comparisons for pair in each.pairs}
+    codes = []
+    for code in CODES.values():
+        own = [run for found in runs.values() for run in found if run.code == code.name]
+        waiting = [
+            f"{run.method} on {block_title((run.dataset, run.partition, run.clients))}, seed {run.seed}"
+            for run in own
+            if run.key not in recorded
+        ]
+        overall = [each for each in comparisons if each.code == code.name and each.place is None]
+        if own:
+            codes.append((code, own, waiting, [_compared(each) for each in overall]))
+    return write_template(results / "authors.md", "authors.md", level=LEVEL, tolerance=TOLERANCE, codes=codes)
+
+
+def _compared(comparison: Comparison) -> list[str]:
+    verdict, (ours, theirs) = comparison.verdict, comparison.means
+    name = f"{title_of(comparison.method)} · {network_title(comparison.backbone)}"
+    return [
+        ", ".join(filter(None, (name, comparison.deviations))),
+        heading_of(comparison.metric),
+        str(verdict.count),
+        f"{ours:.2f}",
+        f"{theirs:.2f}",
+        verdict.shown,
+        verdict.shown_interval or "–",
+        verdict.word,
+        f"{comparison.seconds_per_round:.2f}",
+        "–" if comparison.speed is None else f"{comparison.speed:.1f}×",
+    ]
