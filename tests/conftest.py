@@ -12,7 +12,7 @@ from hypothesis import settings
 # Several processes whose threads outnumber the cores take ten times as long. Read when torch is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # The first example of a test may compile a kernel, and machines differ: timings are for benchmarks.
-settings.register_profile("suite", deadline=None)
+settings.register_profile("suite", deadline=None, max_examples=50)
 settings.load_profile("suite")
 
 NO_BROWSER = "no Chromium is installed"

@@ -21,22 +21,22 @@ FENCED = re.compile(
 )
 
 RUN = """
-import json, os, runpy, shlex, sys
+import json, runpy, shlex, sys
 
-if __name__ == "__main__":
-    # on one core there is one worker, which is this process
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    sys.path[0] = ""
-    for line in json.load(sys.stdin):
-        python, option, module, *arguments = shlex.split(line)
-        assert (python, option) == ("python", "-m"), line
-        sys.argv = [module, *arguments]
-        try:
-            runpy.run_module(module, run_name="__main__", alter_sys=True)
-        except SystemExit as end:
-            if end.code:
-                sys.exit(f"{line}: {end.code}")
-        print("done:", line, flush=True)
+sys.path[0] = ""
+from fedsub.benchmark.execution import engines
+
+engines.ProcessPool = lambda workers, threads, timeout: engines.InProcess(threads)
+for line in json.load(sys.stdin):
+    python, option, module, *arguments = shlex.split(line)
+    assert (python, option) == ("python", "-m"), line
+    sys.argv = [module, *arguments]
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        if end.code:
+            sys.exit(f"{line}: {end.code}")
+    print("done:", line, flush=True)
 """
 """Runs each command as `python -m` does, all in one process: importing takes longer than they do."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 import configparser
 import re
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -128,37 +126,6 @@ def test_ci_workflow_runs_every_tox_environment() -> None:
     matrix = re.search(r"environment: \[(.*)\]", workflow)
     assert matrix is not None
     assert {name.strip() for name in matrix[1].split(",")} == environments
-
-
-def lint_imports(root: Path) -> subprocess.CompletedProcess[str]:
-    """What import-linter says of the packages in `root`."""
-    command = "from importlinter.cli import lint_imports_command as run; run()"
-    return subprocess.run(
-        [sys.executable, "-c", command, "--no-cache"], cwd=root, capture_output=True, text=True, check=False
-    )
-
-
-def test_imports_point_one_way() -> None:
-    done = lint_imports(ROOT)
-    assert done.returncode == 0, done.stdout
-
-
-@pytest.mark.parametrize(
-    ("path", "line"),
-    [
-        ("methods/planted.py", "import fedsub.benchmark.spec.cell"),
-        ("benchmark/analysis/planted.py", "import fedsub.benchmark.report.wording"),
-    ],
-)
-def test_an_import_that_points_back_is_found(tmp_path: Path, path: str, line: str) -> None:
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    shutil.copytree(ROOT / "fedsub", tmp_path / "fedsub", symlinks=True)
-    for package in PACKAGES:
-        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / path).write_text(f"{line}\n", encoding="utf-8")
-    done = lint_imports(tmp_path)
-    assert done.returncode == 1
-    assert " BROKEN" in done.stdout
 
 
 def test_every_action_is_named_by_its_commit() -> None:

@@ -124,7 +124,7 @@ def deadly_run(cell: Cell) -> Record:
     return quick_run(cell)
 
 
-def torn_serve(channel: Connection, work: RunCell, threads: int) -> None:
+def torn_serve(channel: Connection, work: RunCell) -> None:
     """Body of a worker process that is killed when half of its answer is sent."""
     channel.recv()
     channel.send(None)

@@ -55,7 +55,7 @@ class TestCache:
         assert "unreadable" in caplog.text
         assert remember("structure", "x", self.graph, {}, lambda: np.zeros((6, 2))).all()
 
-    @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
     def test_a_flipped_bit_changes_no_answer(self, place: float, bit: int) -> None:
         expected = np.arange(12.0).reshape(6, 2)

@@ -1,11 +1,10 @@
-"""GCFL and GCFL+: what is split, and by which cut and distance."""
+"""GCFL: what is split, and by which weights."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 
 from fedsub.datasets.federation import Federation, federate
@@ -15,7 +14,7 @@ from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import train
-from fedsub.methods.gcfl import GCFL, minimum_cut, time_warping_distances
+from fedsub.methods.gcfl import GCFL, minimum_cut
 from tests.methods.federations import SPLIT, small_dataset, small_federation
 
 ARCHITECTURE = Architecture(hidden=(8, 6), dropout=0.5)
@@ -61,40 +60,3 @@ def test_shifted_cosines_peel_off_one_client_where_positive_ones_find_the_halves
         side = minimum_cut(method.edge_weights(products, torch.arange(6)))
         sizes[weights] = sorted((int(side.sum()), int((~side).sum())))
     assert sizes == {"shifted": [1, 5], "positive": [3, 3]}
-
-
-def test_the_minimum_cut_is_the_cheapest_of_all():
-    generator = np.random.default_rng(0)
-    for _ in range(10):
-        weights = generator.random((6, 6))
-        weights = weights + weights.T
-        weights[generator.random((6, 6)) < 0.3] = 0
-        weights = np.minimum(weights, weights.T)
-        np.fill_diagonal(weights, 1.0)
-        sides = [np.array([bool(code >> i & 1) for i in range(6)]) for code in range(1, 63)]
-        costs = [weights[side][:, ~side].sum() for side in sides]
-        side = minimum_cut(weights)
-        assert side.any()
-        assert not side.all()
-        assert weights[side][:, ~side].sum() == pytest.approx(min(costs))
-
-
-def test_time_warping_equals_the_recursion():
-    def warp(first, second):
-        if len(first) == 1 and len(second) == 1:
-            return (first[0] - second[0]) ** 2
-        ways = []
-        if len(first) > 1:
-            ways.append(warp(first[:-1], second))
-        if len(second) > 1:
-            ways.append(warp(first, second[:-1]))
-        if len(first) > 1 and len(second) > 1:
-            ways.append(warp(first[:-1], second[:-1]))
-        return min(ways) + (first[-1] - second[-1]) ** 2
-
-    sequences = np.random.default_rng(1).random((3, 5))
-    distances = time_warping_distances(sequences)
-    expected = [[np.sqrt(warp(list(a), list(b))) for b in sequences] for a in sequences]
-    np.testing.assert_allclose(distances, expected)
-    shifted = time_warping_distances(np.array([[0.0, 0, 1, 2], [0.0, 1, 2, 2]]))
-    assert shifted[0, 1] == 0

@@ -8,7 +8,7 @@ from fedsub.methods.core import registry
 
 SMALL_STRUCTURE = {"structure_width": 8, "structure_hidden": "16", "feature_hidden": "8"}
 VARIANTS: dict[str, list[dict[str, Any]]] = {
-    "adafgl": [{}, {"federated": 0.4}],
+    "adafgl": [{"width": 8, "epochs": 2}, {"width": 8, "epochs": 2, "federated": 0.4}],
     "fedaux": [{}, {"masks": False}],
     "fedcog": [
         {},
@@ -25,6 +25,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "fedsage-true": [{}, {"average": "gradients"}],
     "fedspray": [{}, {"targets": "aligned", "projector": "classifier"}],
     "fedstruct": [SMALL_STRUCTURE, SMALL_STRUCTURE | {"version": "b", "transform": "none"}],
+    "fedtad": [{"server_rounds": 1, "nodes": 20}],
     "gcfl": [{}, {"first_round": 1, "epsilon1": 1e6, "epsilon2": 0.0}],
     "gcfl+": [{}, {"first_round": 0, "epsilon1": 1e6, "epsilon2": 0.0, "sequence": 2}],
     "moon": [{}, {"projection": True}],

@@ -13,7 +13,7 @@ from multiprocessing import connection, get_context, parent_process, resource_tr
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 
-from fedsub.benchmark.execution.engines.base import MakeFailure, RunCell, lacked_memory, limit_threads
+from fedsub.benchmark.execution.engines.base import MakeFailure, RunCell, lacked_memory
 from fedsub.benchmark.machine import thread_variables
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.spec.cell import Cell
@@ -135,9 +135,7 @@ class _Worker:
         self.channel, far_end = context.Pipe()
         self.cell: Cell | None = None
         self._begun: float | None = None
-        self._process: SpawnProcess = context.Process(
-            target=_serve, args=(far_end, work, threads), daemon=True
-        )
+        self._process: SpawnProcess = context.Process(target=_serve, args=(far_end, work), daemon=True)
         # Its first use would let interrupts through again, in mid-start.
         resource_tracker.ensure_running()
         # Numerical libraries read these once, when the new process imports them.
@@ -192,12 +190,11 @@ class _Worker:
         self.channel.close()
 
 
-def _serve(channel: Connection, work: RunCell, threads: int) -> None:
+def _serve(channel: Connection, work: RunCell) -> None:
     """Body of a worker process: one cell in, one record out, until the channel closes."""
     # Ctrl-C reaches the whole process group; only the parent answers it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_follow_parent, daemon=True).start()
-    limit_threads(threads)
     while True:
         try:
             cell = channel.recv()

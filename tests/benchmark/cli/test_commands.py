@@ -226,7 +226,7 @@ def test_a_metric_of_ones_own_is_a_file(
     (tmp_path / "mine.toml").write_text(
         f'extends = "default"\nmetrics = ["accuracy", "./share_right.py"]\n{grid}'
     )
-    argv = ["--table", "mine.toml", "--rounds", "2", "--seeds", "2", "--workers", "1", "--trust"]
+    argv = ["--table", "mine.toml", "--rounds", "2", "--seeds", "2", "--engine", "in-process", "--trust"]
     assert main(parse([*argv, "--format", "json"])) == 0
     for record in json.loads(capsys.readouterr().out):
         assert record["metrics"]["share_right"] == record["metrics"]["accuracy"]

@@ -140,12 +140,3 @@ def test_per_client_scores_and_macro_f1_are_in_every_record() -> None:
     wanted = np.quantile(scores, (0, 0.25, 0.5, 0.75))
     assert [found[f"accuracy_{name}"] for name in names] == pytest.approx(wanted.tolist(), abs=1e-3)
     assert found["macro_f1"] is not None
-
-
-def test_rounds_of_workers_reach_this_process() -> None:
-    seen: list[Round] = []
-    table = run(**{**TINY, "evaluate_every": 1}, seeds=2, workers=2, callbacks=[seen.append])
-    told = {(each.cell.seed, each.round): each.scores["test"] for each in seen}
-    assert sorted(told) == [(seed, number) for seed in (0, 1) for number in (1, 2, 3)]
-    curve = table.records[0].curve
-    assert [told[0, number] for number in (1, 2, 3)] == pytest.approx(curve["test"], abs=1e-3)

@@ -159,12 +159,6 @@ def test_a_cell_killed_within_its_time_is_tried_once_more_in_ray(monkeypatch: py
     assert (records[0].error, [seed for seed, _ in ray.asked]) == (None, [0, 1, 1])
 
 
-def test_ray_that_is_not_installed_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(UserError, match=r"pip install -e '\.\[ray\]'"):
-        list(RayEngine(2).map(quick_run, cells(1), failed))
-
-
 def test_slurm_gives_one_record_per_cell(tmp_path: Path) -> None:
     before = os.environ.get("OMP_NUM_THREADS")
     engine = SlurmEngine(tmp_path, cluster="debug", memory=lambda cell: 800.0)
@@ -241,11 +235,3 @@ def test_a_config_that_is_none_is_one_sentence(tmp_path: Path, content: str) -> 
     path.write_text(content)
     with pytest.raises(UserError, match=r"config\.yml"):
         read_config(path)
-
-
-def test_submitit_that_is_not_installed_names_its_extra(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "submitit", None)
-    with pytest.raises(UserError, match=r"pip install -e '\.\[slurm\]'"):
-        list(SlurmEngine(tmp_path).map(quick_run, cells(1), failed))

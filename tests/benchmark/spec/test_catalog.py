@@ -92,7 +92,7 @@ def test_a_spoiled_file_is_none(content: str, caplog: pytest.LogCaptureFixture) 
     assert caplog.text.count("is unreadable") == 1
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
 def test_a_flipped_bit_changes_no_answer(place: float, bit: int) -> None:
     def answers() -> str:

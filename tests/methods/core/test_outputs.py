@@ -1,4 +1,4 @@
-"""`outputs = "probabilities"`: every method trains on and is scored by the softmax of its logits."""
+"""Every method trains on and is scored by the softmax of its logits, and keeps its state in its class."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
 from fedsub.methods.core.participation import begin_round
 from fedsub.methods.core.setting import make_setting
-from fedsub.methods.core.training import start_round
+from fedsub.methods.core.training import end_round, start_round
 from tests.methods.federations import community_federation
 from tests.methods.rounding import agree
 from tests.methods.variants import CASES
@@ -43,3 +43,7 @@ def test_outputs_are_the_softmax_and_every_part_learns_from_them(name: str, opti
     assert moved
     same = [key for key in moved if agree(found.parameters[key], plain.parameters[key])]
     assert same == []
+    # A reader finds all attributes that a method ever sets in its class.
+    end_round(plain)
+    declared = {key for kind in type(plain).__mro__ for key in getattr(kind, "__annotations__", {})}
+    assert set(vars(plain)) <= declared

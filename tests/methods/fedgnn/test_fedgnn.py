@@ -1,9 +1,8 @@
-"""FedGNN's arrivals on a toy graph, and what they cost."""
+"""FedGNN without an edge between clients, and what arrivals cost."""
 
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import scipy.sparse as sp
 
 from fedsub.datasets.federation import Federation, federate
@@ -14,8 +13,7 @@ from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.setting import Setting, make_setting
 from fedsub.methods.core.training import train
-from fedsub.methods.fedgnn import augmentation as fedgnn_augmentation
-from fedsub.methods.fedgnn.augmentation import Augmentation, by_neighbourhood, by_similarity
+from fedsub.methods.fedgnn.augmentation import by_neighbourhood
 
 
 def _toy(
@@ -29,32 +27,6 @@ def _toy(
     copies = len(partition.origin)
     roles = np.arange(copies) % 2 == 0
     return federate(dataset, partition, Split("toy", roles, ~roles, ~roles))
-
-
-def _pairs(found: Augmentation) -> set[tuple[int, int, int]]:
-    """(receiving client, node copied, local end) of every edge."""
-    return {
-        (int(found.client[a]), int(found.node[a]), int(v))
-        for a, v in zip(found.arrival, found.local, strict=True)
-    }
-
-
-FEATURES = np.array([[1, 0, 0], [1, 1, 0], [0, 0, 0], [2, 0, 0], [0, 1, 0], [0, 0, 1]], dtype=np.float32)
-
-
-@pytest.mark.parametrize("sparse", [True, False])
-@pytest.mark.parametrize("chunk", [6, 2**24])
-def test_similar_nodes_arrive(sparse: bool, chunk: int, monkeypatch: pytest.MonkeyPatch):
-    """Nodes 0, 1, 2 at one client, 3, 4, 5 at the other: 3 is like 0 and 1, 4 is like 1."""
-    monkeypatch.setattr(fedgnn_augmentation, "CHUNK_ENTRIES", chunk)
-    federation = _toy([(0, 1), (3, 4)], [[0, 1, 2], [3, 4, 5]], FEATURES, sparse)
-    found = by_similarity(federation, 0.5, 0)
-    assert _pairs(found) == {(0, 3, 0), (0, 3, 1), (0, 4, 1), (1, 0, 3), (1, 1, 3), (1, 1, 4)}
-    assert list(zip(found.client, found.node, strict=True)) == [(0, 3), (0, 4), (1, 0), (1, 1)]
-    assert _pairs(by_similarity(federation, 0.8, 0)) == {(0, 3, 0), (1, 0, 3)}
-    limited = _pairs(by_similarity(federation, 0.5, 1))
-    assert {edge for edge in limited if edge[2] in (0, 3, 4)} == {(0, 3, 0), (1, 0, 3), (1, 1, 4)}
-    assert len(limited) == 4
 
 
 def test_neighbourhood_without_edges():

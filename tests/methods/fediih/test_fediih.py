@@ -1,4 +1,4 @@
-"""FedIIH's compiled routing, its sums over pairs and its mixing in the limits."""
+"""FedIIH's compiled routing and its sums over pairs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from fedsub.datasets.errors import UserError
 from fedsub.methods.core.base import Schedule
-from fedsub.methods.fediih import mix_factors, mixing_matrices
+from fedsub.methods.fediih import mixing_matrices
 from fedsub.methods.fediih.pairs import pairwise_softplus
 from fedsub.methods.fediih.routing import Routing, _exponential
 from fedsub.methods.stacked import kernels
@@ -25,29 +25,6 @@ from tests.methods.loops import Clients
 
 SCHEDULE = Schedule(rounds=2, local_epochs=2, learning_rate=0.2, weight_decay=1e-3, optimiser="sgd")
 SMALL = {"factors": 2, "width": 3, "iterations": 2}
-
-
-def test_clients_with_equal_statistics_and_a_scale_of_zero_give_the_plain_mean():
-    generator = torch.Generator().manual_seed(0)
-    alike = torch.randn(2, 4, generator=generator).expand(3, 2, 4)
-    uniform, everyone = torch.full((2, 3, 3), 1 / 3), torch.ones(3, dtype=torch.bool)
-    torch.testing.assert_close(mixing_matrices(alike, -alike, 10.0, everyone), uniform)
-    apart = torch.randn(3, 2, 4, generator=generator)
-    torch.testing.assert_close(mixing_matrices(apart, -apart, 0.0, everyone), uniform)
-    assert (mixing_matrices(apart, -apart, 10.0, everyone).diagonal(dim1=1, dim2=2) > 0.5).all()
-    value = torch.randn(3, 5, 6, generator=generator)
-    torch.testing.assert_close(mix_factors(uniform, value, -1), value.mean(0).expand(3, 5, 6))
-
-
-def test_a_single_factor_takes_all_of_every_neighbour_and_a_node_without_any_keeps_its_own():
-    generator = torch.Generator().manual_seed(1)
-    x = torch.randn(4, 1, 5, generator=generator)
-    graph = dgl.graph(([0, 1, 1, 2], [1, 0, 2, 1]), num_nodes=4)
-    unit = functional.normalize(x, dim=2)
-    expected = functional.normalize(unit[1] + unit[0] + unit[2], dim=1)
-    found = Routing(graph, torch.device("cpu"))(x, 4)
-    torch.testing.assert_close(found[1], expected)
-    torch.testing.assert_close(found[3], unit[3])
 
 
 @drawn(

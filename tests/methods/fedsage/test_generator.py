@@ -1,4 +1,4 @@
-"""The generator: searches, chunks, slots and draws."""
+"""The generator: searches, chunks and draws."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedsub.methods.fedsage import matching as fedsage_matching
 from fedsub.methods.fedsage import training as fedsage_training
 from fedsub.methods.fedsage.generator import Generated
 from fedsub.methods.fedsage.impair import choose_hidden
-from fedsub.methods.fedsage.matching import OtherClients, nearest_by_torch, nearest_hidden
+from fedsub.methods.fedsage.matching import nearest_by_torch, nearest_hidden
 from fedsub.methods.fedsage.training import GeneratorTraining, client_chunks
 from tests.methods.federations import small_federation
 
@@ -74,22 +74,6 @@ def test_chunks_and_sparse_features_change_no_gradient(monkeypatch: pytest.Monke
     assert all(gradient.any() for gradient in found[0])
 
 
-def test_equally_near_nodes_share_a_gradient():
-    features = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 0.5]])
-    others = OtherClients(features, torch.tensor([0, 0, 1]), 2)
-    found = others.gradient(torch.tensor([[0.0, 1.0]]), torch.tensor([1]))
-    assert torch.allclose(found, torch.tensor([[0.0, 2.0]]))
-
-
-@pytest.mark.parametrize("search", [nearest_hidden, nearest_by_torch])
-def test_nearest_hidden_takes_the_earliest_of_equals(search):
-    features = torch.tensor([[1.0], [3.0], [1.0]])
-    nearest = search(
-        torch.tensor([[2.0], [0.0]]), torch.tensor([0, 1]), torch.tensor([3, 2]), torch.arange(3), features
-    )
-    assert nearest.tolist() == [0, 2]
-
-
 @settings(max_examples=30)
 @given(rows=st.integers(1, 20), width=st.integers(1, 9), seed=st.integers(0, 99))
 def test_nearest_hidden_by_either_search(rows, width, seed):
@@ -102,23 +86,6 @@ def test_nearest_hidden_by_either_search(rows, width, seed):
     count = torch.randint(1, 11, (rows,), generator=generator)
     searched = (generated, first, count, neighbour, features)
     assert nearest_hidden(*searched).tolist() == nearest_by_torch(*searched).tolist()
-
-
-def test_counts_and_slots():
-    training = _training()
-    generator = training.generator
-    predicted = torch.tensor([0.0, 0.4, 0.6, 1.4, 4.6, 17.0])
-    assert generator.counts(predicted).tolist() == [0, 0, 1, 1, 5, 5]
-    nodes = training.nodes
-    counts = torch.zeros(nodes, dtype=torch.int64)
-    latent = torch.rand(nodes, 6)
-    assert generator.generate(latent, counts, training.client, None) is None
-    counts[[2, nodes - 1]] = torch.tensor([2, 1])
-    generated = generator.generate(latent, counts, training.client, None)
-    assert generated is not None
-    assert generated.owner.tolist() == [2, 2, nodes - 1]
-    assert generated.features.shape == (3, 12)
-    assert len(generator.slots) == 2
 
 
 def test_clients_learn_alone_and_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch):
@@ -153,21 +120,6 @@ def test_every_chunk_draws_noise_of_its_own_and_starts_alike():
     masks = [each.dropout.mask((8, 8)) for each in (first, second, again)]
     assert not torch.equal(masks[0], masks[1])
     assert torch.equal(masks[1], masks[2])
-
-
-def test_slots_made_late_equal_slots_made_at_the_start():
-    found = []
-    for early in (False, True):
-        training = _training({"generator_learning_rate": 0.02}, nodes=80)
-        if early:
-            training.generator._slot(4)
-        for _ in range(25):
-            training.epoch()
-        found.append([slot["slot.weight"].detach() for slot in training.generator.slots])
-    late, early_ones = found
-    assert 0 < len(late) < len(early_ones)
-    for one, other in zip(late, early_ones, strict=False):
-        assert torch.allclose(one, other, atol=1e-6)
 
 
 def test_divergence_is_named():

@@ -275,20 +275,6 @@ def test_kept_gradient_buffers_give_the_same_gradients():
     torch.testing.assert_close(weight.grad, 5 * wanted, atol=1e-3, rtol=1e-4)
 
 
-def test_a_kept_gradient_buffer_is_used_again():
-    features, _ = _absent_features()
-    weight = torch.randn(3, 40, 5).requires_grad_()
-    address = _gradients(features, weight, 1).data_ptr()
-    assert _gradients(features, weight, 1).data_ptr() == address
-
-
-def test_without_renewal_gradients_do_not_share_memory():
-    features, _ = _absent_features()
-    weight = torch.randn(3, 40, 5).requires_grad_()
-    first, second = (torch.autograd.grad(features.times(weight).sum(), weight)[0] for _ in range(2))
-    assert first.data_ptr() != second.data_ptr()
-
-
 @pytest.mark.parametrize(
     "make",
     [

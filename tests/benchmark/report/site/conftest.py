@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 from playwright.sync_api import sync_playwright
 
 from fedsub.benchmark.report.pages import write_report
@@ -20,12 +22,18 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 
 @pytest.fixture(scope="session")
 def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`index.html` of the records in git."""
-    folder = tmp_path_factory.mktemp("results")
-    for name in ("runs", "curves", "authors", "notes"):
-        (folder / name).symlink_to(RESULTS / name)
-    with remembering():
-        return write_report(folder)[-1]
+    """`index.html` of the records in git, made by the first of all test processes that asks for it."""
+    place = tmp_path_factory.getbasetemp()
+    folder = (place.parent if "PYTEST_XDIST_WORKER" in os.environ else place) / "site-of-records"
+    with FileLock(folder.with_suffix(".lock")):
+        if not folder.exists():
+            made = tmp_path_factory.mktemp("results")
+            for name in ("runs", "curves", "authors", "notes"):
+                (made / name).symlink_to(RESULTS / name)
+            with remembering():
+                write_report(made)
+            made.rename(folder)
+    return folder / "site" / "index.html"
 
 
 @pytest.fixture(scope="session")
