@@ -24,9 +24,6 @@ TOGETHER = 4
 LANES_TOGETHER = (32, 16, 4, 1)
 """Columns of each of them, so few that their sums have room in the registers."""
 
-LINE = 16
-"""Numbers in a line of the caches."""
-
 WIDEST = 16
 """Numbers in the widest registers."""
 
@@ -90,14 +87,6 @@ class _Rows:
 
     def store(self, numbers: Any, array: Any, entry: Any) -> None:
         self.builder.store(numbers, self.place(array, entry, numbers.type.count), align=_ALIGNED)
-
-    def fetch(self, array: Any, entry: Any) -> None:
-        """Ask for the line of an array's number, for reading, to be kept as near as can be."""
-        byte, whole = ir.IntType(8).as_pointer(), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [byte, whole, whole, whole])
-        ask = self.builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
-        place = self.builder.bitcast(self.builder.gep(array.data, [entry]), byte)
-        self.builder.call(ask, [place, whole(0), whole(3), whole(1)])
 
     def add_product(self, total: Any, value: Any, entry: Any, numbers: Any) -> None:
         """A number of an array times the vector, added to the vector at the address `total`."""
@@ -222,25 +211,6 @@ def _emit_spread(
     return types.void(start, end, column, value, h, first, out), generate
 
 
-def _emit_fetch(_typing: Any, start: Any, end: Any, column: Any, h: Any) -> _Emitted:
-    """Ask for the rows h[column[e]], e from start to end, to be brought into the cache; h (…, width)."""
-    if not _fit((h,), column):
-        return None
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        rows = _Rows(context, builder, signature, arguments)
-        start, end, column, h = rows.values
-        width = rows.shape(h)[-1]
-        for _, entry in rows.blocks(start, end, (1,)):
-            index = rows.multiply(rows.index(column, signature.args[2], entry), width)
-            for _, offset in rows.blocks(width.type(0), width, (LINE,)):
-                rows.fetch(h, rows.add(index, offset))
-        return context.get_dummy_value()
-
-    return types.void(start, end, column, h), generate
-
-
 sum_rows: Any = intrinsic(_emit_sum)
 multiply_rows: Any = intrinsic(_emit_products)
 spread_rows: Any = intrinsic(_emit_spread)
-fetch_rows: Any = intrinsic(_emit_fetch)

@@ -18,7 +18,7 @@ from numba import njit
 
 from fedsub.datasets import cache
 from fedsub.methods.compiled.passes import compile_pass
-from fedsub.methods.compiled.rows import TOGETHER, fetch_rows, multiply_rows, spread_rows
+from fedsub.methods.compiled.rows import TOGETHER, multiply_rows, spread_rows
 
 VERSION = 2
 """Raise when the vectors of a seed change."""
@@ -163,9 +163,6 @@ def _add_gradient(walks, context, table, gradient):  # type: ignore[no-untyped-d
     slopes = np.zeros((length, length), dtype=np.float32)
     for index in range(len(each)):
         walk = each[index]
-        if index + 1 < len(each):
-            fetch_rows(0, length, each[index + 1], table)
-            fetch_rows(0, length, each[index + 1], gradient)
         for position in range(np.uint64(length)):
             node = np.uint64(walk[position])
             for item in range(width):
