@@ -133,11 +133,8 @@ class Features:
         return out
 
 
-class CopiedFeatures:
-    """Rows of which many are copies of one, read by one model: their product is computed once.
-
-    Stands where `Features` stands.
-    """
+class CopiedFeatures(Features):
+    """Rows of which many are copies of one, read by one model: their product is computed once."""
 
     def __init__(self, distinct: Features, copied: Tensor) -> None:
         """Row i is row `copied[i]`, (n,), of `distinct`."""
@@ -149,7 +146,6 @@ class CopiedFeatures:
         return self.distinct.times(weight).index_select(0, self.copied)
 
     def renew_gradients(self) -> None:
-        """As `Features.renew_gradients`."""
         self.distinct.renew_gradients()
 
     def among(self, rows: Tensor) -> CopiedFeatures:

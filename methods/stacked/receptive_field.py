@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from typing import Protocol, cast
+from typing import TYPE_CHECKING
 
 import dgl
 import torch
@@ -15,8 +15,11 @@ from torch import Tensor
 
 from fedsub.datasets.graph import select_features
 from fedsub.methods.stacked.features import CopiedFeatures, Features
-from fedsub.methods.stacked.inputs import Convolution, Inputs, Level, ReceptiveField
+from fedsub.methods.stacked.inputs import Inputs, Level, ReceptiveField
 from fedsub.methods.stacked.propagation import kernel_of, propagate, use_kernel
+
+if TYPE_CHECKING:
+    from fedsub.methods.stacked.networks.base import Backbone
 
 WORTH = 0.7
 """Up to this share of all nodes what a loss depends on is computed by itself."""
@@ -25,25 +28,6 @@ LEFT_OUT = 5_000
 alone. Of the processor time of 20 to 60 rounds FedSage-true on Amazon Photo (some 98,000 left out) then takes
 a third, FedAvg on PubMed (10 clients of METIS) 0.71, Local on Photo (5,800) 0.77; on Cora nothing is won (by
 hand at a0699e7, `LEFT_OUT` of 0 and of 10⁹ in turn)."""
-
-
-class Network(Protocol):
-    """What is asked of a backbone here; `methods.stacked.backbones.Backbone` says what each is."""
-
-    @property
-    def hops(self) -> int: ...
-
-    @property
-    def layered(self) -> bool: ...
-
-    @property
-    def itself(self) -> bool: ...
-
-    def messages(self, graph: dgl.DGLGraph) -> tuple[dgl.DGLGraph, Tensor]: ...
-
-    def convolution(
-        self, graph: dgl.DGLGraph, device: torch.device | str, rows: Tensor | None = None
-    ) -> Convolution: ...
 
 
 def within(graph: dgl.DGLGraph, read: Tensor, hops: int) -> Tensor:
@@ -87,7 +71,7 @@ def narrowed(
 
 
 def receptive_field(
-    backbone: Network,
+    backbone: Backbone,
     graph: dgl.DGLGraph,
     features: Tensor,
     spread: Tensor | None,
@@ -124,14 +108,14 @@ def _of_rows(inputs: Inputs, features: Tensor, rows: Tensor) -> Inputs:
     device = inputs.segments.client.device
     segments = inputs.segments.among(rows)
     if isinstance(inputs.features, CopiedFeatures):
-        own = cast(Features, inputs.features.among(rows.to(device)))
+        own: Features = inputs.features.among(rows.to(device))
     else:
         own = type(inputs.features)(select_features(features, rows.numpy()), segments, device)
     return replace(inputs, segments=segments, features=own)
 
 
 def _levels(
-    backbone: Network, graph: dgl.DGLGraph, features: Tensor, inputs: Inputs, needed: list[Tensor]
+    backbone: Backbone, graph: dgl.DGLGraph, features: Tensor, inputs: Inputs, needed: list[Tensor]
 ) -> tuple[Level, ...]:
     """What each layer computes; `needed` are the rows that the first reads and those that each leaves to the
     next, ascending."""
