@@ -95,9 +95,9 @@ class Task(ABC):
     def client_loss(self, output: Tensor) -> Tensor:
         """Each client's mean training loss, (K,); output (n, width)."""
 
-    @abstractmethod
     def loss(self, output: Tensor) -> Tensor:
         """Sum over clients of each client's mean training loss, (); output (n, width)."""
+        return self.client_loss(output).sum()
 
     @abstractmethod
     def evaluate(self, output: Tensor) -> Evaluation:

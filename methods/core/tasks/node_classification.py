@@ -25,7 +25,6 @@ class NodeClassification(Task):
     def __init__(
         self, data: Federation, further: Iterable[str] = (), seed: int = 0, device: torch.device | str = "cpu"
     ) -> None:
-        """See `Task`; nothing is drawn."""
         self.federation = federation = data
         self.metrics = self.metrics_with(further)
         self.width = federation.classes
@@ -54,19 +53,16 @@ class NodeClassification(Task):
 
     @classmethod
     def check(cls, spec: Spec) -> None:
-        """There are no options."""
         if spec.options:
             raise UserError(f"{cls.name} takes no options: leave the brackets of {str(spec)!r} out")
 
     @classmethod
     def hold_out(cls, federation: Federation, spec: Spec, seed: int) -> Federation:
-        """The split says it all."""
         cls.check(spec)
         return federation
 
     @classmethod
     def merge(cls, data: Federation, seed: int) -> tuple[Federation, Tensor]:
-        """See `Federation.merged`."""
         return data.merged()
 
     def class_means(self, values: Tensor) -> Tensor:
