@@ -36,7 +36,7 @@ class Draws:
     def _drawn(self, kind: str, like: Tensor) -> Tensor:
         number, draw = self.place
         self.place = number, draw + 1
-        secret = self.seed is None
-        generator = np.random.default_rng() if secret else stream(self.seed, f"uplink {number} {draw}")
+        purpose = f"uplink {number} {draw}"
+        generator = np.random.default_rng() if self.seed is None else stream(self.seed, purpose)
         drawn = getattr(generator, kind)((self.client + len(like), like.shape[1]), np.float32)
         return torch.from_numpy(drawn[self.client :]).to(like.device)

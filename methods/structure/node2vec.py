@@ -89,14 +89,9 @@ def _train(adjacency: sp.csr_matrix, settings: Node2VecSettings, seed: int) -> n
 @njit(cache=True)
 def _joined(pointer, column, source, target):  # type: ignore[no-untyped-def]
     """Whether an edge joins the two nodes, by bisection."""
-    low, high = pointer[source], pointer[source + 1]
-    while low < high:
-        middle = (low + high) // 2
-        if column[middle] < target:
-            low = middle + 1
-        else:
-            high = middle
-    return low < pointer[source + 1] and column[low] == target
+    near = column[pointer[source] : pointer[source + 1]]
+    place = np.searchsorted(near, target)
+    return place < len(near) and near[place] == target
 
 
 @njit(cache=True)

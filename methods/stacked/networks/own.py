@@ -239,24 +239,14 @@ class Own(Backbone):
 
     # ------------------------------------------------------------- what is not shown
 
-    def _closed(self) -> UserError:
-        return UserError(f"{self.name} shows its outputs alone, and its hidden layers are asked for")
-
     @property
     def head(self) -> tuple[str, ...]:
         """The parameters of the last submodule that has any."""
         last = self.names[-1].rpartition(".")[0]
         return tuple(name for name in self.names if name.rpartition(".")[0] == last)
 
-    @property
-    def hops(self) -> int:
-        raise self._closed()
+    def _closed(self, *_: Any, **__: Any) -> Any:
+        raise UserError(f"{self.name} shows its outputs alone, and its hidden layers are asked for")
 
-    def embed(self, inputs: Inputs, parameters: Weights, dropout: Dropout | None) -> Tensor:
-        raise self._closed()
-
-    def embed_linear(self, inputs: Inputs, parameters: Weights) -> Tensor:
-        raise self._closed()
-
-    def classify(self, inputs: Inputs, embedding: Tensor, parameters: Weights) -> Tensor:
-        raise self._closed()
+    hops = property(_closed)
+    embed = embed_linear = classify = _closed
