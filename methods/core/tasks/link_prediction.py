@@ -7,7 +7,6 @@ edges are held out is told in `datasets.links`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from copy import copy
 
 import torch
@@ -33,11 +32,9 @@ class LinkPrediction(Task):
     version = 2
     state = ("sampler",)
 
-    def __init__(
-        self, data: Links, further: Iterable[str] = (), seed: int = 0, device: torch.device | str = "cpu"
-    ) -> None:
+    def __init__(self, data: Links, seed: int = 0, device: torch.device | str = "cpu") -> None:
         self.federation, links = data.federation, data
-        self.metrics = self.metrics_with(further)
+        self.metrics = self.metrics_with()
         self.links, self.seed, self.device = links, seed, device
         self.width = links.options.width
         self.clients = links.federation.clients

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import torch
 import torch.nn.functional as functional
 from torch import Tensor
@@ -22,11 +20,9 @@ class NodeClassification(Task):
     name = "node-classification"
     default = ("accuracy", "minority_accuracy")
 
-    def __init__(
-        self, data: Federation, further: Iterable[str] = (), seed: int = 0, device: torch.device | str = "cpu"
-    ) -> None:
+    def __init__(self, data: Federation, seed: int = 0, device: torch.device | str = "cpu") -> None:
         self.federation = federation = data
-        self.metrics = self.metrics_with(further)
+        self.metrics = self.metrics_with()
         self.width = federation.classes
         self.clients = federation.clients
         self.train_count = federation.count(federation.train)

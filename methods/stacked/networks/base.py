@@ -60,6 +60,7 @@ class Backbone(ABC):
         sizes: Tensor,
         classes: int,
         device: torch.device | str = "cpu",
+        *,
         convolution: Convolution | None = None,
         position: Tensor | None = None,
         read: Tensor | None = None,

@@ -202,7 +202,7 @@ def test_a_setting_given_twice_is_an_axis_of_the_grid() -> None:
         (["--set", "optimiser=adma"], "unknown optimiser 'adma'.*adam"),
         (["--set", "head=liner"], "unknown head 'liner'.*linear"),
         (["--set", "kernel=cuda"], "unknown kernel 'cuda'.*torch"),
-        (["--set", "dropout=1"], "dropout must be at least 0 and less than 1, not 1.0"),
+        (["--set", "dropout=1"], r"dropout must be in \[0, 1\), and finite; it is 1.0"),
         (["--set", "hidden=0"], "at least 1"),
         (["--set", "weight_decay=-1"], "must not be negative"),
         (["--set", "learning_rate=nan"], "'learning_rate' must be a finite number"),
