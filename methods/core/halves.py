@@ -43,7 +43,6 @@ class ClientHalf:
         """What it holds after a message."""
 
     def receive(self, answer: Message) -> None:
-        """Go on from the server's answer."""
         with torch.no_grad():
             remember(self.method, answer)
             self.method.receive(answer)
@@ -57,7 +56,6 @@ class ClientHalf:
         return self.method.train_round()
 
     def send(self) -> Message:
-        """What leaves the client."""
         method = self.method
         with torch.no_grad():
             return method.channel.leave(method.send(), method.received, method.channel.sending)

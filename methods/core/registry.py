@@ -74,7 +74,6 @@ def _from_file(path: Path) -> type[FederatedMethod]:
 
 
 def names() -> list[str]:
-    """Names of all methods."""
     return [*_built_in(), *_plugged_in(), *plugins.user_object_names(NOUN)]
 
 
@@ -97,7 +96,6 @@ def find(name: str) -> type[FederatedMethod]:
 
 
 def describe(name: str) -> MethodInfo:
-    """What is known of a method."""
     return find(name).info
 
 

@@ -46,12 +46,7 @@ def restricted(graph: dgl.DGLGraph, weight: Tensor, rows: Tensor) -> tuple[dgl.D
 
     What a node receives is whole where all its neighbours are among the rows.
     """
-    place = torch.full((graph.num_nodes(),), -1, dtype=torch.int64)
-    place[rows] = torch.arange(len(rows))
-    source, target = (place[end.long()] for end in graph.edges())
-    kept = (source >= 0) & (target >= 0)
-    part = dgl.graph((source[kept], target[kept]), num_nodes=len(rows))
-    return use_kernel(part, kernel_of(graph)), weight[kept]
+    return narrowed(graph, weight, _places(rows, graph.num_nodes()), len(rows), rows)
 
 
 def narrowed(
@@ -59,15 +54,19 @@ def narrowed(
 ) -> tuple[dgl.DGLGraph, Tensor]:
     """The edges to `targets`, (r,) ascending ids, as a block, and their weights.
 
-    `sources`, (n,), are the rows, of `count`, that the nodes are read from.
+    `sources`, (n,), are the rows, of `count`, that the nodes are read from; −1 for nodes that are not read.
     """
-    place = torch.full((graph.num_nodes(),), -1, dtype=torch.int64)
-    place[targets] = torch.arange(len(targets))
     source, target = (end.long() for end in graph.edges())
-    kept = place[target] >= 0
-    ends = sources[source[kept]], place[target[kept]]
+    source, target = sources[source], _places(targets, graph.num_nodes())[target]
+    kept = (source >= 0) & (target >= 0)
+    ends = source[kept], target[kept]
     block = dgl.create_block(ends, num_src_nodes=count, num_dst_nodes=len(targets))
     return use_kernel(block, kernel_of(graph)), weight[kept]
+
+
+def _places(rows: Tensor, count: int) -> Tensor:
+    """(count,) where each node stands among `rows`, −1 for others."""
+    return torch.full((count,), -1).index_copy(0, rows, torch.arange(len(rows)))
 
 
 def receptive_field(
@@ -128,8 +127,7 @@ def _levels(
     levels: list[Level] = []
     for before, after in pairwise(needed):
         own = heard = None
-        sources, source = len(before), torch.zeros(count, dtype=torch.int64)
-        source[before] = torch.arange(len(before))
+        sources, source = len(before), _places(before, count)
         if not levels and not folded:
             if backbone.itself:
                 own = _of_rows(inputs, features, after)

@@ -50,7 +50,6 @@ class Tree:
 
     @property
     def trees(self) -> tuple[Key, ...]:
-        """All of them."""
         return self.others if self.own is None else (self.own, *self.others)
 
     @property

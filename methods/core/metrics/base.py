@@ -84,7 +84,6 @@ class Metric:
     """How clients are averaged, `client-mean` or `pooled`; None: as the protocol says."""
 
     def __call__(self, output: Tensor, items: Items) -> Score:
-        """Every client's score."""
         return self.score(output, items)
 
 
