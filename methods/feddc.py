@@ -69,7 +69,6 @@ class FedDC(CorrectedMethod):
     options: FedDCOptions
     client_state = ("drift", "update", "gradient", "correction")
     server_state = ("heard",)
-    transient = ("target",)
     drift: Parameters
     """h_k, name → (K, …)."""
     update: Parameters

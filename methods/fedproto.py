@@ -82,7 +82,6 @@ class FedProto(FederatedMethod):
 
     options: FedProtoOptions
     client_state = ("prototypes", "known")
-    transient = ("hidden",)
     task: NodeClassification
     count: Tensor
     """m_kc, (K, C)."""

@@ -141,7 +141,6 @@ class FedSpray(FederatedMethod):
         "shares_sent",
     )
     server_state = ("class_shares",)
-    transient = ("targets",)
 
     task: NodeClassification
     train_segments: Segments

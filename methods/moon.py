@@ -78,7 +78,6 @@ class Moon(FedAvg):
     """FedAvg with a contrast between models in the local objective."""
 
     client_state = ("previous", "received_hidden")
-    transient = ("hidden",)
     labelled_outputs_only = False
     options: MoonOptions
     hidden: Tensor

@@ -69,7 +69,6 @@ class Scaffold(CorrectedMethod):
     options: ScaffoldOptions
     client_state = ("control", "server_control")
     server_state = ("heard",)
-    transient = ("gradient",)
     control: Parameters
     """c_k, name → (K, …)."""
     server_control: Parameters

@@ -109,7 +109,6 @@ class AdaFGL(FederatedMethod):
     options: AdaFGLOptions
     client_state = ("score", "prior", "homophily")
     server_state = ("best", "kept")
-    transient = ("heads", "networks")
     unshared = (PREFIX,)
     task: NodeClassification
     federated_rounds: int

@@ -54,10 +54,10 @@ def apart(subject: Subject) -> None:
 def gone_on(client: ClientHalf, method: FederatedMethod) -> ClientHalf:
     """A client in another process, from what this one keeps in a file."""
     file = io.BytesIO()
-    torch.save(client.save(), file)
+    torch.save(client.state.save(), file)
     file.seek(0)
     other = ClientHalf(method)
-    other.load(torch.load(file, weights_only=True))
+    other.state.load(torch.load(file, weights_only=True))
     return other
 
 

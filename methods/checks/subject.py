@@ -63,17 +63,14 @@ class Subject:
 
     @property
     def info(self) -> MethodInfo:
-        """What the method says of itself."""
         return self.kind.info
 
     @property
     def name(self) -> str:
-        """The method's name."""
         return self.info.name
 
     @property
     def networks(self) -> list[str]:
-        """Networks by name that it runs with."""
         return [name for name in self.info.backbones if name != OWN]
 
     def setting(
@@ -98,11 +95,9 @@ class Subject:
         )
 
     def make(self, setting: Setting) -> FederatedMethod:
-        """The method, not yet built."""
         return self.kind(self.options, setting)
 
     def fail(self, sentence: str) -> CheckError:
-        """The error of a check, which names the method."""
         return CheckError(f"{self.name}: {sentence}")
 
 

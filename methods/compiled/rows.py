@@ -6,6 +6,7 @@ takes twice the time.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,9 +25,6 @@ TOGETHER = 4
 LANES_TOGETHER = (32, 16, 4, 1)
 """Columns of each of them, so few that their sums have room in the registers."""
 
-LINE = 16
-"""Numbers in a line of the caches."""
-
 WIDEST = 16
 """Numbers in the widest registers."""
 
@@ -35,11 +33,7 @@ _ALIGNED = types.float32.bitwidth // 8
 _FUSED = ("contract",)
 """A product and a sum in one where the processor can, all in the order written."""
 
-
-def _fit(numbers: tuple[Any, ...], whole: Any) -> bool:
-    """Whether the arrays are contiguous, and those of numbers float32."""
-    contiguous = all(array.layout == "C" for array in (*numbers, whole))
-    return contiguous and all(array.dtype == types.float32 for array in numbers)
+_NUMBERS = (types.float32, types.int32, types.int64)
 
 
 class _Rows:
@@ -54,6 +48,8 @@ class _Rows:
             for kind, value in zip(signature.args, arguments, strict=True)
         ]
         """The arguments, whole numbers as wide as addresses."""
+        self.places = signature.args[2].dtype
+        """Type of the third argument's numbers, `column`."""
 
     def shape(self, array: Any) -> Any:
         return cgutils.unpack_tuple(self.builder, array.shape)
@@ -75,10 +71,10 @@ class _Rows:
                 yield size, self.add(start, self.multiply(block.index, size))
             start = self.add(start, self.multiply(count, size))
 
-    def index(self, column: Any, kind: Any, entry: Any) -> Any:
-        """A whole number of an array."""
+    def index(self, column: Any, entry: Any) -> Any:
+        """A number of `column`."""
         value = self.builder.load(self.builder.gep(column.data, [entry]))
-        return self.context.cast(self.builder, value, kind.dtype, types.intp)
+        return self.context.cast(self.builder, value, self.places, types.intp)
 
     def place(self, array: Any, entry: Any, lanes: int) -> Any:
         """Where so many numbers of an array stand."""
@@ -90,14 +86,6 @@ class _Rows:
 
     def store(self, numbers: Any, array: Any, entry: Any) -> None:
         self.builder.store(numbers, self.place(array, entry, numbers.type.count), align=_ALIGNED)
-
-    def fetch(self, array: Any, entry: Any) -> None:
-        """Ask for the line of an array's number, for reading, to be kept as near as can be."""
-        byte, whole = ir.IntType(8).as_pointer(), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [byte, whole, whole, whole])
-        ask = self.builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
-        place = self.builder.bitcast(self.builder.gep(array.data, [entry]), byte)
-        self.builder.call(ask, [place, whole(0), whole(3), whole(1)])
 
     def add_product(self, total: Any, value: Any, entry: Any, numbers: Any) -> None:
         """A number of an array times the vector, added to the vector at the address `total`."""
@@ -122,125 +110,87 @@ class _Rows:
         return numbers
 
 
-_Emitted = tuple[Any, Callable[..., Any]] | None
+def _loop(write: Callable[..., None]) -> Any:
+    """An intrinsic whose instructions `write` gives, of which arrays are contiguous and numbers float32."""
+    _, *names = inspect.signature(write).parameters.values()
+
+    def emit(_typing: Any, *kinds: Any) -> tuple[Any, Callable[..., Any]] | None:
+        arrays = [kind for kind in kinds if isinstance(kind, types.Array)]
+        if not all(each.layout == "C" and each.dtype in _NUMBERS for each in arrays):
+            return None
+
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            rows = _Rows(context, builder, signature, arguments)
+            write(rows, *rows.values)
+            return context.get_dummy_value()
+
+        return types.void(*kinds), generate
+
+    first = inspect.Parameter("typing", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    emit.__signature__ = inspect.Signature([first, *names])  # type: ignore[attr-defined]
+    emit.__name__, emit.__qualname__ = write.__name__, write.__qualname__
+    return intrinsic(emit)
 
 
-def _emit_sum(
-    _typing: Any, start: Any, end: Any, column: Any, value: Any, h: Any, out: Any, row: Any
-) -> _Emitted:
+@_loop
+def sum_rows(rows: Any, start: Any, end: Any, column: Any, value: Any, h: Any, out: Any, row: Any) -> None:
     """out[row] = Σ value[e] · h[column[e]] over the entries e from start to end; h and out (…, width).
 
-    Here as below numbers are float32 and arrays contiguous; the rows and entries of one with more dimensions
-    are counted on through them.
+    Here as below the rows and entries of an array with more dimensions are counted on through them.
     """
-    if not _fit((value, h, out), column):
-        return None
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        rows = _Rows(context, builder, signature, arguments)
-        start, end, column, value, h, out, row = rows.values
-        width = rows.shape(h)[-1]
-        for lanes, offset in rows.blocks(width.type(0), width, LANES):
-            total = cgutils.alloca_once_value(builder, ir.VectorType(ir.FloatType(), lanes)(None))
-            for _, entry in rows.blocks(start, end, (1,)):
-                index = rows.multiply(rows.index(column, signature.args[2], entry), width)
-                rows.add_product(total, value, entry, rows.load(h, rows.add(index, offset), lanes))
-            rows.store(builder.load(total), out, rows.add(rows.multiply(row, width), offset))
-        return context.get_dummy_value()
-
-    return types.void(start, end, column, value, h, out, row), generate
+    width = rows.shape(h)[-1]
+    for lanes, offset in rows.blocks(width.type(0), width, LANES):
+        total = cgutils.alloca_once_value(rows.builder, ir.VectorType(ir.FloatType(), lanes)(None))
+        for _, entry in rows.blocks(start, end, (1,)):
+            index = rows.multiply(rows.index(column, entry), width)
+            rows.add_product(total, value, entry, rows.load(h, rows.add(index, offset), lanes))
+        rows.store(rows.builder.load(total), out, rows.add(rows.multiply(row, width), offset))
 
 
-def _emit_products(
-    _typing: Any, start: Any, end: Any, column: Any, h: Any, own: Any, row: Any, out: Any
-) -> _Emitted:
+@_loop
+def multiply_rows(rows: Any, start: Any, end: Any, column: Any, h: Any, own: Any, row: Any, out: Any) -> None:
     """out[e] = ⟨h[column[e]], own[row]⟩ for the entries e from start to end, own[row] read once; h and own
     (…, width)."""
-    if not _fit((h, own, out), column):
-        return None
+    builder, width = rows.builder, rows.shape(h)[-1]
+    for _, entry in rows.blocks(start, end, (1,)):
+        rows.store(ir.VectorType(ir.FloatType(), 1)(None), out, entry)
+    for lanes, offset in rows.blocks(width.type(0), width, LANES):
+        # Parts as wide as the widest registers: they are added up before the numbers of one are.
+        size = min(lanes, WIDEST)
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        rows = _Rows(context, builder, signature, arguments)
-        start, end, column, h, own, row, out = rows.values
-        width = rows.shape(h)[-1]
+        def parts(array: Any, index: Any, lanes: int = lanes, offset: Any = offset, size: int = size) -> Any:
+            first = rows.add(rows.multiply(index, width), offset)
+            return [rows.load(array, rows.add(first, place), size) for place in range(0, lanes, size)]
+
+        known = parts(own, row)
         for _, entry in rows.blocks(start, end, (1,)):
-            rows.store(ir.VectorType(ir.FloatType(), 1)(None), out, entry)
-        for lanes, offset in rows.blocks(width.type(0), width, LANES):
-            # Parts as wide as the widest registers: they are added up before the numbers of one are.
-            size = min(lanes, WIDEST)
-
-            def parts(
-                array: Any, index: Any, lanes: int = lanes, offset: Any = offset, size: int = size
-            ) -> Any:
-                first = rows.add(rows.multiply(index, width), offset)
-                return [rows.load(array, rows.add(first, place), size) for place in range(0, lanes, size)]
-
-            known = parts(own, row)
-            for _, entry in rows.blocks(start, end, (1,)):
-                message = parts(h, rows.index(column, signature.args[2], entry))
-                total = builder.fmul(message[0], known[0], flags=_FUSED)
-                for left, right in zip(message[1:], known[1:], strict=True):
-                    product = builder.fmul(left, right, flags=_FUSED)
-                    total = builder.fadd(total, product, flags=_FUSED)
-                before = rows.load(out, entry, 1)
-                rows.store(builder.fadd(before, rows.sum(total), flags=_FUSED), out, entry)
-        return context.get_dummy_value()
-
-    return types.void(start, end, column, h, own, row, out), generate
+            message = parts(h, rows.index(column, entry))
+            total = builder.fmul(message[0], known[0], flags=_FUSED)
+            for left, right in zip(message[1:], known[1:], strict=True):
+                total = builder.fadd(total, builder.fmul(left, right, flags=_FUSED), flags=_FUSED)
+            rows.store(builder.fadd(rows.load(out, entry, 1), rows.sum(total), flags=_FUSED), out, entry)
 
 
-def _emit_spread(
-    _typing: Any, start: Any, end: Any, column: Any, value: Any, h: Any, first: Any, out: Any
-) -> _Emitted:
+@_loop
+def spread_rows(
+    rows: Any, start: Any, end: Any, column: Any, value: Any, h: Any, first: Any, out: Any
+) -> None:
     """out[column[e]] += Σ_j value[first + j, e] · h[first + j] for the entries e from start to end; value
     (…, steps, entries), j below its steps, h and out (…, width)."""
-    if not _fit((value, h, out), column):
-        return None
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        rows = _Rows(context, builder, signature, arguments)
-        start, end, column, value, h, first, out = rows.values
-        *_, steps, entries = rows.shape(value)
-        width = rows.shape(h)[-1]
-        for size, entry in rows.blocks(start, end, (TOGETHER, 1)):
-            group = [rows.add(entry, place) for place in range(size)]
-            targets = [rows.multiply(rows.index(column, signature.args[2], each), width) for each in group]
-            for lanes, offset in rows.blocks(width.type(0), width, LANES_TOGETHER):
-                zero = ir.VectorType(ir.FloatType(), lanes)(None)
-                totals = [cgutils.alloca_once_value(builder, zero) for _ in group]
-                for _, step in rows.blocks(first, rows.add(first, steps), (1,)):
-                    numbers = rows.load(h, rows.add(rows.multiply(step, width), offset), lanes)
-                    for each, total in zip(group, totals, strict=True):
-                        rows.add_product(total, value, rows.add(rows.multiply(step, entries), each), numbers)
-                # One after the other: two entries may have one row.
-                for target, total in zip(targets, totals, strict=True):
-                    place = rows.add(target, offset)
-                    before = rows.load(out, place, lanes)
-                    rows.store(builder.fadd(before, builder.load(total), flags=_FUSED), out, place)
-        return context.get_dummy_value()
-
-    return types.void(start, end, column, value, h, first, out), generate
-
-
-def _emit_fetch(_typing: Any, start: Any, end: Any, column: Any, h: Any) -> _Emitted:
-    """Ask for the rows h[column[e]], e from start to end, to be brought into the cache; h (…, width)."""
-    if not _fit((h,), column):
-        return None
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        rows = _Rows(context, builder, signature, arguments)
-        start, end, column, h = rows.values
-        width = rows.shape(h)[-1]
-        for _, entry in rows.blocks(start, end, (1,)):
-            index = rows.multiply(rows.index(column, signature.args[2], entry), width)
-            for _, offset in rows.blocks(width.type(0), width, (LINE,)):
-                rows.fetch(h, rows.add(index, offset))
-        return context.get_dummy_value()
-
-    return types.void(start, end, column, h), generate
-
-
-sum_rows: Any = intrinsic(_emit_sum)
-multiply_rows: Any = intrinsic(_emit_products)
-spread_rows: Any = intrinsic(_emit_spread)
-fetch_rows: Any = intrinsic(_emit_fetch)
+    *_, steps, entries = rows.shape(value)
+    width = rows.shape(h)[-1]
+    for size, entry in rows.blocks(start, end, (TOGETHER, 1)):
+        group = [rows.add(entry, place) for place in range(size)]
+        targets = [rows.multiply(rows.index(column, each), width) for each in group]
+        for lanes, offset in rows.blocks(width.type(0), width, LANES_TOGETHER):
+            zero = ir.VectorType(ir.FloatType(), lanes)(None)
+            totals = [cgutils.alloca_once_value(rows.builder, zero) for _ in group]
+            for _, step in rows.blocks(first, rows.add(first, steps), (1,)):
+                numbers = rows.load(h, rows.add(rows.multiply(step, width), offset), lanes)
+                for each, total in zip(group, totals, strict=True):
+                    rows.add_product(total, value, rows.add(rows.multiply(step, entries), each), numbers)
+            # One after the other: two entries may have one row.
+            for target, total in zip(targets, totals, strict=True):
+                place = rows.add(target, offset)
+                sums = rows.builder.fadd(rows.load(out, place, lanes), rows.builder.load(total), flags=_FUSED)
+                rows.store(sums, out, place)

@@ -85,16 +85,6 @@ class FederatedMethod:
     classes above name."""
     server_state: ClassVar[tuple[str, ...]] = ("channel", "extras", "by_round")
     """The same of the server."""
-    transient: ClassVar[tuple[str, ...]] = (
-        "round_number",
-        "seconds",
-        "epochs",
-        "present",
-        "receiving",
-        "working",
-        "weights",
-    )
-    """Names of the attributes that every round makes anew."""
     labelled_outputs_only: ClassVar[bool] = False
     """Whether training reads `logits` for the task's loss alone: what that does not depend on may then be
     left out (`Inputs.receptive_field`)."""
@@ -308,10 +298,7 @@ def rows_read(method: FederatedMethod) -> Tensor | None:
 
 def _shares(method: FederatedMethod) -> Tensor:
     """p_k, (K,), sum 1, by the schedule's weighting."""
-    if method.schedule.weighting == "uniform":
-        share = torch.ones(method.federation.clients)
-    elif method.schedule.weighting == "nodes":
-        share = method.federation.sizes.float()
-    else:
-        share = method.task.train_count.float()
+    sizes = method.federation.sizes
+    counts = {"uniform": torch.ones(len(sizes)), "nodes": sizes, "training-nodes": method.task.train_count}
+    share = counts[method.schedule.weighting].float()
     return share / share.sum()

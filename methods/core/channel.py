@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from fedsub.datasets.errors import UserError
 from fedsub.methods.core.sizes import FLOAT, INDEX, size_of, slice_size
@@ -20,8 +21,6 @@ from fedsub.methods.stacked.mixing import for_clients
 
 KEPT = "kept."
 """Prefix of masks in a message."""
-MASKS = 32
-"""Counts of masks that are remembered."""
 
 Message = Mapping[str, Tensor]
 """Name → (K, …), or (1, …) where it is the same for all clients."""
@@ -47,8 +46,7 @@ class Channel:
         """Names of the parameters that are shared."""
         self.encoded_rounds = 0
         """Messages in which the uplink had models to change."""
-        # Masks do not outlive a message.
-        self._counted: dict[int, tuple[Tensor, Tensor]] = {}
+        self._counted = WeakTensorKeyDictionary()
 
     @property
     def total(self) -> int:
@@ -58,7 +56,7 @@ class Channel:
     @property
     def private(self) -> bool:
         """Whether nothing may be sent but models that the uplink has made private."""
-        return self.uplink is not None and self.uplink.privacy is not None
+        return self.uplink is not None and self.uplink.clip > 0
 
     def up(self, message: Message, known: Message | None = None, who: Tensor | None = None) -> Message:
         """The clients of `who`, (K,) bool (None: those present), send; returns what arrives.
@@ -129,13 +127,10 @@ class Channel:
 
     def count(self, mask: Tensor) -> Tensor:
         """What each client keeps of a mask, (K, …) → (K,); of one mask counted once."""
-        found = self._counted.get(id(mask))
-        if found is None or found[0] is not mask:
-            self._counted = {key: each for key, each in self._counted.items() if each[0] is not mask}
-            if len(self._counted) > MASKS:
-                self._counted.clear()
-            found = self._counted[id(mask)] = mask, mask.flatten(1).sum(dim=1)
-        return found[1]
+        if mask not in self._counted:
+            self._counted[mask] = mask.flatten(1).sum(dim=1)
+        found: Tensor = self._counted[mask]
+        return found
 
     def refuse(self, refused: bool) -> None:
         """Raises UserError if what the uplink is to do cannot be done to the method's messages."""

@@ -66,12 +66,11 @@ class Compression:
     def size(self, values: int) -> int:
         """Bytes of one client's message that stands for so many values."""
         kept = count_kept(values, self.share)
-        return self._packed(kept) + INDEX * kept if self._listed(values) else self._packed(values)
+        return min(self._packed(kept) + INDEX * kept, self._packed(values))
 
     def _listed(self, values: int) -> bool:
         """Whether the values that are sent come with their places, which is the shorter way."""
-        kept = count_kept(values, self.share)
-        return self._packed(kept) + INDEX * kept < self._packed(values)
+        return self.size(values) < self._packed(values)
 
     def _packed(self, values: int) -> int:
         return -(-values * self.bits // 8) + FLOAT if self.bits else FLOAT * values

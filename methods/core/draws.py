@@ -27,21 +27,16 @@ class Draws:
 
     def normal(self, like: Tensor) -> Tensor:
         """Standard normal numbers in the shape, (K, P), and on the device of a tensor."""
-        return self._own(like, self._stream().standard_normal(self._rows(like), np.float32))
+        return self._drawn("standard_normal", like)
 
     def uniform(self, like: Tensor) -> Tensor:
         """The same of U[0, 1)."""
-        return self._own(like, self._stream().random(self._rows(like), np.float32))
+        return self._drawn("random", like)
 
-    def _stream(self) -> np.random.Generator:
+    def _drawn(self, kind: str, like: Tensor) -> Tensor:
         number, draw = self.place
         self.place = number, draw + 1
-        if self.seed is None:
-            return np.random.default_rng()
-        return stream(self.seed, f"uplink {number} {draw}")
-
-    def _rows(self, like: Tensor) -> tuple[int, int]:
-        return self.client + len(like), like.shape[1]
-
-    def _own(self, like: Tensor, drawn: np.ndarray) -> Tensor:
+        purpose = f"uplink {number} {draw}"
+        generator = np.random.default_rng() if self.seed is None else stream(self.seed, purpose)
+        drawn = getattr(generator, kind)((self.client + len(like), like.shape[1]), np.float32)
         return torch.from_numpy(drawn[self.client :]).to(like.device)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -40,18 +39,10 @@ class ClientHalf:
         self.method = method
         if method.channel.uplink is not None:
             method.channel.uplink = replace(method.channel.uplink, draws=draws or Draws(None))
-        self._state = State(method=method)
-
-    def save(self) -> dict[str, Any]:
-        """What the client holds after a message, for `torch.save`."""
-        return self._state.save()
-
-    def load(self, saved: Any) -> None:
-        """Go on from there. Raises CheckpointError for what is not of such a client."""
-        self._state.load(saved)
+        self.state = State(method=method)
+        """What it holds after a message."""
 
     def receive(self, answer: Message) -> None:
-        """Go on from the server's answer."""
         with torch.no_grad():
             remember(self.method, answer)
             self.method.receive(answer)
@@ -65,7 +56,6 @@ class ClientHalf:
         return self.method.train_round()
 
     def send(self) -> Message:
-        """What leaves the client."""
         method = self.method
         with torch.no_grad():
             return method.channel.leave(method.send(), method.received, method.channel.sending)
@@ -138,7 +128,7 @@ def check_apart(method: FederatedMethod) -> None:
 def of_client(setting: Setting, federation: Federation) -> Setting:
     """The setting of one client; who takes part in a round is the server's to say."""
     schedule = setting.schedule.attended_by_all()
-    task = type(setting.task)(federation, (), setting.seed, setting.device)
+    task = type(setting.task)(federation, setting.seed, setting.device)
     task.metrics = setting.scoring.metrics
     return replace(setting, federation=federation, task=task, scoring=task, rows=None, schedule=schedule)
 

@@ -21,7 +21,6 @@ validation scores.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -31,28 +30,14 @@ from fedsub.datasets.extras import needed
 from fedsub.methods.core.draws import Draws
 
 
-@dataclass(frozen=True)
-class GaussianMechanism:
-    """Clipping and noise of stacked updates, (K, P)."""
+def privatised(update: Tensor, clip: float, noise: float, draws: Draws) -> Tensor:
+    """Updates, (K, P), as they are sent, with C = `clip`, above 0, and σ = `noise`.
 
-    noise: float
-    """σ."""
-    clip: float
-    """C, positive."""
-
-    def __call__(self, update: Tensor, draws: Draws) -> Tensor:
-        """Every client's update as it is sent, (K, P); one that is not above C stays to the digit before the
-        noise."""
-        clipped = clip(update, self.clip)
-        if self.noise == 0:
-            return clipped
-        return clipped.add_(draws.normal(update), alpha=self.noise * self.clip)
-
-
-def clip(update: Tensor, norm: float) -> Tensor:
-    """Each row of `update` (K, P), shortened to `norm` where it is longer."""
+    One that is not above C stays to the digit before the noise.
+    """
     length = torch.linalg.vector_norm(update, dim=1, keepdim=True)
-    return torch.where(length > norm, update * (norm / length.clamp(min=norm)), update)
+    clipped = torch.where(length > clip, update * (clip / length.clamp(min=clip)), update)
+    return clipped.add_(draws.normal(update), alpha=noise * clip) if noise else clipped
 
 
 def check_accountant() -> Any:

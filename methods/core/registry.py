@@ -28,7 +28,9 @@ def _built_in() -> Mapping[str, type[FederatedMethod]]:
     """Name → class, in alphabetical order of the files."""
     found: dict[str, type[FederatedMethod]] = {}
     for module in plugins.modules_of("fedsub.methods", SHARED).values():
-        _collect(importlib.import_module(module), found)
+        for kind in _registered(importlib.import_module(module)):
+            if found.setdefault(kind.info.name, kind) is not kind:
+                raise UserError(f"two methods are called {kind.info.name!r}: rename one in its @register")
     return types.MappingProxyType(found)
 
 
@@ -53,32 +55,25 @@ def _loaded(point: EntryPoint) -> type[FederatedMethod]:
     return method
 
 
-def _collect(module: types.ModuleType, found: dict[str, type[FederatedMethod]]) -> None:
-    for value in vars(module).values():
-        if not (isinstance(value, type) and issubclass(value, FederatedMethod)):
-            continue
-        info = value.__dict__.get("info")
-        if info is None or value.__module__ != module.__name__:
-            continue
-        if info.name in found and found[info.name] is not value:
-            raise UserError(f"two methods are called {info.name!r}: rename one in its @register")
-        found[info.name] = value
+def _registered(module: types.ModuleType) -> list[type[FederatedMethod]]:
+    """The methods that a module registers itself."""
+    kinds = [each for each in vars(module).values() if isinstance(each, type)]
+    own = [each for each in kinds if each.__module__ == module.__name__ and "info" in vars(each)]
+    return [each for each in dict.fromkeys(own) if issubclass(each, FederatedMethod)]
 
 
 def _from_file(path: Path) -> type[FederatedMethod]:
     """The one method that a Python file registers. Raises UserError if it cannot be imported."""
-    found: dict[str, type[FederatedMethod]] = {}
-    _collect(plugins.load_file(NOUN, path), found)
+    found = _registered(plugins.load_file(NOUN, path))
     if len(found) != 1:
         raise UserError(
             f"{path} registers {len(found)} methods: it must register exactly one, a FederatedMethod below"
             " @register(name, title=…, paper=…)"
         )
-    return next(iter(found.values()))
+    return found[0]
 
 
 def names() -> list[str]:
-    """Names of all methods."""
     return [*_built_in(), *_plugged_in(), *plugins.user_object_names(NOUN)]
 
 
@@ -101,7 +96,6 @@ def find(name: str) -> type[FederatedMethod]:
 
 
 def describe(name: str) -> MethodInfo:
-    """What is known of a method."""
     return find(name).info
 
 

@@ -6,9 +6,10 @@ Like `Architecture`, a `Schedule` checks itself when it is made, so whoever hold
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 from fedsub.datasets.errors import UserError, check_choice
-from fedsub.datasets.limits import Count, NonNegative, PositiveShare, Share, Size, check_limits
+from fedsub.datasets.limits import Count, Limit, NonNegative, PositiveShare, Share, check_limits
 from fedsub.datasets.ranges import tunable
 
 OPTIMISERS = ("adam", "sgd")
@@ -73,9 +74,9 @@ class Schedule:
     """σ of the Gaussian mechanism (`methods.core.privacy`), in clipping norms; 0: no noise."""
     privacy_clip: NonNegative = 0.0
     """L2 norm to which a client's whole update is clipped; 0: no clipping."""
-    privacy_delta: float = 1e-5
+    privacy_delta: Annotated[float, Limit("be in (0, 1)", lambda value: 0 < value < 1)] = 1e-5
     """δ for which ε is reported, in (0, 1)."""
-    quantise: Size = 0
+    quantise: Annotated[int, Limit("be 2 to 16 bits, or 0", lambda value: value in (0, *range(2, 17)))] = 0
     """Bits of each value that a client sends (`methods.core.compression`), 2 to 16; 0: as it is."""
     top_k: PositiveShare = 1.0
     """Share of its update's values that a client sends: the largest."""
@@ -96,10 +97,6 @@ class Schedule:
             raise UserError("stragglers do fewer local epochs than others: set local_epochs to 2 or more")
         if self.privacy_noise and not self.privacy_clip:
             raise UserError("privacy_noise is in clipping norms: set privacy_clip as well")
-        if not 0 < self.privacy_delta < 1:
-            raise UserError(f"privacy_delta must be in (0, 1), not {self.privacy_delta}")
-        if self.quantise == 1 or self.quantise > 16:
-            raise UserError(f"quantise must be 2 to 16 bits, or 0, not {self.quantise}")
         if self.error_feedback and not self.compresses:
             raise UserError("error_feedback needs something left out: set top_k or quantise")
 

@@ -44,12 +44,13 @@ class Curve:
         (`client-mean`), or weighted by their nodes (`node-weighted`) or their items (`pooled`); 0 where
         none has."""
         present = ~np.isnan(self.value)
-        if kind == "client-mean":
-            return np.where(present, self.value, 0).sum(axis=-1) / np.maximum(present.sum(axis=-1), 1)
-        if kind == "node-weighted":
-            share = np.where(present, self.nodes, 0)
-            return np.where(present, self.value * share, 0).sum(axis=-1) / np.maximum(share.sum(axis=-1), 1)
-        return np.where(present, self.value * self.weight, 0).sum(axis=-1) / max(self.weight.sum(), 1)
+        weights = {
+            "client-mean": np.ones(len(self.nodes)),
+            "node-weighted": self.nodes,
+            "pooled": self.weight,
+        }
+        share = np.where(present, weights[kind], 0)
+        return np.where(present, self.value * share, 0).sum(axis=-1) / np.maximum(share.sum(axis=-1), 1)
 
 
 @dataclass(frozen=True)

@@ -46,12 +46,10 @@ class ServedMethod(FederatedMethod):
     rule: ServerRule
 
     def build(self) -> None:
-        """Everything as usual, and the server's state."""
         self.rule = self.make_rule()
         super().build()
 
     def make_rule(self) -> ServerRule:
-        """The server's rule, fresh."""
         return ServerRule()
 
     def objective(self, logits: Tensor) -> Tensor:

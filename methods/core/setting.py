@@ -56,14 +56,13 @@ def make_setting(
     spec = Spec.of(task)
     kind = tasks.find(spec.name)
     data = kind.hold_out(federation, spec, seed if data_seed is None else data_seed)
-    learned = scoring = kind(data, metrics, seed, device)
+    learned = scoring = kind(data, seed, device)
     rows = None
     if merged:
         whole, rows = kind.merge(data, seed)
-        learned, rows = kind(whole, (), seed, device), rows.to(device)
+        learned, rows = kind(whole, seed, device), rows.to(device)
     network, timetable = architecture or Architecture(), schedule or Schedule()
-    if timetable.selection_metric:
-        scoring.select_by(timetable.selection_metric)
+    scoring.metrics = kind.metrics_with(metrics, timetable.selection_metric)
     return Setting(learned.federation, learned, scoring, rows, network, timetable, seed, kernel, device)
 
 

@@ -39,24 +39,14 @@ class Checkpoint(Protocol):
 
 
 class State:
-    """The state of some objects by name, to be made when their set-up is over."""
+    """The state of some objects by name."""
 
     def __init__(self, **parts: Any) -> None:
         self._parts = parts
-        self._set_up = {name: marks(part) for name, part in parts.items()}
 
     def save(self) -> dict[str, Any]:
         """What `torch.save` takes and `torch.load` reads with `weights_only=True`; tensors are those of the
-        run, not copies. Raises UserError for an attribute that has changed and that its class does not name.
-        """
-        for part, before in self._set_up.items():
-            for name, mark in marks(self._parts[part]).items():
-                if before.get(name) != mark:
-                    kind = type(self._parts[part]).__name__
-                    raise UserError(
-                        f"{kind}.{name} changes but no class declares it: name it in client_state, "
-                        "server_state or, if every round makes it anew, transient"
-                    )
+        run, not copies."""
         return {"draws": draws()} | {name: saved(part) for name, part in self._parts.items()}
 
     def load(self, kept: Any) -> None:
@@ -77,23 +67,6 @@ def names_of(kind: type, groups: tuple[str, ...] = LISTS) -> tuple[str, ...]:
         name for each in reversed(kind.__mro__) for group in groups for name in vars(each).get(group, ())
     )
     return tuple(dict.fromkeys(named))
-
-
-def marks(owner: Any) -> dict[str, Any]:
-    """Attribute → what changes when it is set or written to, of those that are neither state nor `transient`:
-    two calls that differ tell of a state that the class does not name."""
-    aside = {*names_of(type(owner)), *(n for k in type(owner).__mro__ for n in vars(k).get("transient", ()))}
-    return {name: _mark(value) for name, value in vars(owner).items() if name not in aside}
-
-
-def _mark(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return id(value), value._version
-    if isinstance(value, Mapping):
-        return {key: _mark(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple, deque)):
-        return [_mark(each) for each in value]
-    return value if isinstance(value, (bool, int, float, str)) else id(value)
 
 
 def saved(value: Any) -> Any:

@@ -18,7 +18,6 @@ from fedsub.datasets.federation import Federation
 from fedsub.datasets.graph import Dataset
 from fedsub.methods.core.base import FederatedMethod
 from fedsub.methods.core.channel import Message
-from fedsub.methods.core.metrics import Metric
 from fedsub.methods.core.participation import begin_round
 from fedsub.methods.core.rounds import Round
 from fedsub.methods.core.schedule import LAST, SELECTED_BESIDES, Schedule
@@ -126,7 +125,10 @@ def train(
                 end_round(method)
         evaluated = number % schedule.evaluate_every == 0 or number == schedule.rounds
         if evaluated:
-            progress.losses.append(_finite(loss, method, number))
+            value = float(loss) / method.federation.clients
+            if not math.isfinite(value):
+                raise _diverged(method, f"its loss is {value}", number)
+            progress.losses.append(value)
             with watch("evaluate"):
                 output = _outputs(method, whole, model)
                 if bool(output.isnan().any()):
@@ -220,11 +222,6 @@ def _check_selects(schedule: Schedule, dataset: Dataset) -> None:
         )
 
 
-def _averaging(metric: Metric, schedule: Schedule) -> str:
-    """How the clients' scores by a metric become one: as it says itself, or as the schedule does."""
-    return metric.averaging or schedule.averaging
-
-
 def _round(
     method: FederatedMethod,
     scoring: Task,
@@ -234,7 +231,8 @@ def _round(
     seconds: dict[str, float],
 ) -> Round:
     channel = method.channel
-    kind, sizes = _averaging(scoring.metrics[0], method.schedule), scoring.federation.sizes.numpy()
+    kind = scoring.metrics[0].averaging or method.schedule.averaging
+    sizes = scoring.federation.sizes.numpy()
     losses, scores = {"train": float(loss) / method.federation.clients}, {}
     if last is not None:
         losses["validation"] = last.validation_loss
@@ -242,13 +240,12 @@ def _round(
         scores = {
             role: 100 * float(Curve.of([score], sizes).averaged(kind)[0]) for role, score in roles.items()
         }
-    sent = {"up": channel.bytes_up, "down": channel.bytes_down, "once": channel.bytes_once}
     return Round(
         round=number,
         rounds=method.schedule.rounds,
         losses=losses,
         scores=scores,
-        bytes=sent,
+        bytes={"up": channel.bytes_up, "down": channel.bytes_down, "once": channel.bytes_once},
         seconds=dict(seconds),
     )
 
@@ -271,14 +268,6 @@ def neighbours(federation: Federation) -> Tensor:
     return torch.where(missing.any(dim=1), missing.argmax(dim=1), torch.arange(len(missing)))
 
 
-def _finite(loss: Tensor, method: FederatedMethod, number: int) -> float:
-    """The loss per client; raises DivergedError if it is not a finite number."""
-    value = float(loss) / method.federation.clients
-    if not math.isfinite(value):
-        raise _diverged(method, f"its loss is {value}", number)
-    return value
-
-
 def _diverged(method: FederatedMethod, what: str, number: int) -> DivergedError:
     fix = f"lower the learning rate (now {method.schedule.learning_rate})"
     # Where outputs that are NaN are multiplied the loss is finite, but its gradient is not.
@@ -291,10 +280,10 @@ def outcome_of(method: FederatedMethod, task: Task, history: History, progress: 
     schedule = method.schedule
     chosen = history.select(schedule.selection)
     main, *others = task.metrics
-    kind = _averaging(main, schedule)
-    name = main.name
+    kind, name = main.averaging or schedule.averaging, main.name
     metrics = {name: history.score(chosen, kind)}
-    metrics |= {each.name: history.score(chosen, _averaging(each, schedule), each.name) for each in others}
+    for each in others:
+        metrics[each.name] = history.score(chosen, each.averaging or schedule.averaging, each.name)
     for rule in SELECTED_BESIDES:
         metrics[f"{name}_{rule.replace('-', '_')}"] = history.score(history.select(rule), kind)
     metrics[f"{name}_pooled"] = history.score(chosen, "pooled")

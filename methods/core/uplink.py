@@ -12,7 +12,7 @@ from torch import Tensor
 from fedsub.methods.core.compression import PLACES, SCALE, VALUES, Compression
 from fedsub.methods.core.draws import Draws
 from fedsub.methods.core.participation import Attendance
-from fedsub.methods.core.privacy import GaussianMechanism, epsilon
+from fedsub.methods.core.privacy import epsilon, privatised
 from fedsub.methods.core.schedule import Schedule
 from fedsub.methods.core.sizes import FLOAT
 from fedsub.methods.stacked.mixing import column
@@ -23,7 +23,10 @@ class Uplink:
     """Privacy first, then compression, which sees nothing that is not private."""
 
     state: ClassVar[tuple[str, ...]] = ("compression",)
-    privacy: GaussianMechanism | None
+    clip: float
+    """L2 norm of an update at most; 0: neither clipping nor noise."""
+    noise: float
+    """In units of `clip`."""
     compression: Compression | None
     draws: Draws
 
@@ -32,19 +35,15 @@ class Uplink:
         """None where models are sent as they are."""
         if not (schedule.protects or schedule.compresses):
             return None
-        privacy = GaussianMechanism(schedule.privacy_noise, schedule.privacy_clip)
         compression = Compression(schedule.quantise, schedule.top_k, schedule.error_feedback)
-        return cls(
-            privacy if schedule.protects else None,
-            compression if schedule.compresses else None,
-            Draws(seed),
-        )
+        own = compression if schedule.compresses else None
+        return cls(schedule.privacy_clip, schedule.privacy_noise, own, Draws(seed))
 
     @property
     def settings(self) -> str:
         """Names of the settings that change messages."""
-        names = {"privacy_clip": self.privacy, "quantise or top_k": self.compression}
-        return " and ".join(name for name, part in names.items() if part is not None)
+        names = {"privacy_clip": self.clip, "quantise or top_k": self.compression}
+        return " and ".join(name for name, part in names.items() if part)
 
     def send(
         self, own: Mapping[str, Tensor], received: Mapping[str, Tensor], present: Tensor
@@ -55,9 +54,7 @@ class Uplink:
         clients that are not `present`, (K,).
         """
         update = torch.cat([(own[name].detach() - value).flatten(1) for name, value in received.items()], 1)
-        sent = update
-        if self.privacy is not None:
-            sent = self.privacy(sent, self.draws)
+        sent = privatised(update, self.clip, self.noise, self.draws) if self.clip else update
         clients = int(present.sum())
         if self.compression is not None:
             size = self.compression.size(update.shape[1])

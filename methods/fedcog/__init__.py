@@ -88,7 +88,6 @@ class FedCog(ServedMethod):
     """
 
     client_state = ("last_values", "travelled")
-    transient = ("layer",)
     coupling: Coupling
     convolution: CoupledConvolution
     training: tuple[Inputs, Tensor] | None = None

@@ -79,7 +79,6 @@ class FedLIT(FederatedMethod):
     labelled_outputs_only = True
     client_state = ("kind", "centroids")
     server_state = ("heard", "server_centroids", "server_channels")
-    transient = ("typed", "graph", "edge_weight", "messages")
     every: Layer
     """All nodes, which every layer computes in evaluation; not with SGC."""
     trained: list[Layer]

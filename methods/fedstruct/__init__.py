@@ -71,7 +71,6 @@ class FedStruct(FedSGD):
     """One model over two inputs: the clients' own features, and everybody's structure."""
 
     labelled_outputs_only = False
-    transient = ("traffic",)
 
     options: FedStructOptions
     task: NodeClassification

@@ -109,7 +109,6 @@ class FedTAD(FederatedMethod):
 
     options: FedTADOptions
     server_state = ("server", "server_optimiser", "maker", "maker_optimiser")
-    transient = ("reliability",)
     task: NodeClassification
     found: Tensor
     """κ, (K, C)."""

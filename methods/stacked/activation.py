@@ -118,28 +118,10 @@ def _activated(h: Tensor, bias: Tensor, segments: Segments, mask: Tensor | None,
         return out if mask is None else out.mul_(mask).mul_(scale)
     h = h.contiguous()
     out = torch.empty_like(h)
+    kept = torch.empty(0, 0, dtype=torch.uint8) if mask is None else mask.view(torch.uint8)
     arrays = h.detach().numpy(), bias.detach().contiguous().numpy(), segments.client_array
-    if mask is None:
-        kernels.rectify_forward(*arrays, out.numpy())
-    else:
-        kernels.activate_forward(*arrays, mask.view(torch.uint8).numpy(), np.float32(scale), out.numpy())
+    kernels.activate_forward(*arrays, kept.numpy(), np.float32(scale), out.numpy())
     return out
-
-
-class _AddBias(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, h: Tensor, bias: Tensor, segments: Segments) -> Tensor:
-        ctx.segments = segments
-        if not kernels.compiled(h):
-            return h + bias.index_select(0, segments.client)
-        h = h.contiguous()
-        out = torch.empty_like(h)
-        kernels.spread_bias(h.numpy(), bias.contiguous().numpy(), segments.client_array, out.numpy())
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
-        return gradient, sparse_product(ctx.segments.members, gradient.contiguous()), None
 
 
 def activate(h: Tensor, bias: Tensor, segments: Segments, dropout: Dropout | None) -> Tensor:
@@ -151,4 +133,4 @@ def activate(h: Tensor, bias: Tensor, segments: Segments, dropout: Dropout | Non
 
 def add_bias(h: Tensor, bias: Tensor, segments: Segments) -> Tensor:
     """h + bias of each row's client; (n, width), (K, width) → (n, width)."""
-    return _AddBias.apply(h, bias, segments)
+    return h + segments.spread(bias)

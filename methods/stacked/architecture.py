@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fedsub.datasets.errors import UserError, check_at_least, check_choice
+from fedsub.datasets.limits import Count, Share, ShareBelowOne, Size, check_limits
 from fedsub.datasets.ranges import tunable
 
 if TYPE_CHECKING:
@@ -35,11 +36,11 @@ class Architecture:
     """`linear`: every hidden layer convolves and a linear classifier follows; `convolution`: the
     classifier is itself a convolution; `bare`: linear, but the last hidden layer goes to it without ReLU
     and dropout, as in FedStruct's public code."""
-    dropout: float = tunable(0.5, linear=(0, 0.8))
+    dropout: ShareBelowOne = tunable(0.5, linear=(0, 0.8))
     """Applied after every hidden layer."""
     input_norm: bool = False
     """Layer normalisation of the input, with a learned gain and bias."""
-    hops: int = 2
+    hops: Size = 2
     """Propagations of sgc."""
     outputs: str = "logits"
     """`probabilities`: a softmax follows a method's logits, and the cross-entropy applies its own to what
@@ -49,29 +50,23 @@ class Architecture:
     residual: bool = tunable(False, choices=(False, True))
     """Whether hidden layers of gcn and gat add a linear map of their input; graphsage and mlp have one
     anyway."""
-    heads: int = 8
+    heads: Count = 8
     """Attention heads of gat's hidden layers; they share a layer's width."""
-    gpr_hops: int = 10
+    gpr_hops: Size = 10
     """Propagations of gprgnn."""
-    gpr_alpha: float = 0.1
+    gpr_alpha: Share = 0.1
     """α from which gprgnn's weights of propagations start, α (1 − α)^k."""
     gpr_dropout: bool = False
     """Whether gprgnn also drops entries of its input and of what it propagates, as in its authors' code."""
 
     def __post_init__(self) -> None:
         """Raises UserError for a head that does not exist and for a number that cannot be."""
+        check_limits("", self)
         check_choice("head", self.head, HEADS)
         check_choice("outputs", self.outputs, OUTPUTS)
         check_choice("norm", self.norm, NORMS)
         for width in self.hidden:
             check_at_least("every width in hidden", width, 1)
-        if not 0 <= self.dropout < 1:
-            raise UserError(f"dropout must be at least 0 and less than 1, not {self.dropout}")
-        check_at_least("hops", self.hops, 0)
-        check_at_least("heads", self.heads, 1)
-        check_at_least("gpr_hops", self.gpr_hops, 0)
-        if not 0 <= self.gpr_alpha <= 1:
-            raise UserError(f"gpr_alpha must be in [0, 1], not {self.gpr_alpha}")
 
     def perceptron(self, hidden: str, kind: str = "mlp") -> Architecture:
         """A network of a method's own on the same dropout, with its widths as options write them (`128+64`)

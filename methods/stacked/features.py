@@ -24,6 +24,8 @@ the sparse one: at 0.35 they are level (amazon_computers, FedAvg of 10 clients: 
 dense, 181 sparse)."""
 PRESENT_SHARE = 0.9
 """Where a smaller share of (client, feature) pairs occurs, only their rows of a gradient are written."""
+EPSILON = 1e-5
+"""ε of layer normalisation."""
 DENSE_BYTES = 2**31
 """Features above this size stay sparse whatever their share."""
 
@@ -162,11 +164,8 @@ class Features:
         return out
 
 
-class CopiedFeatures:
-    """Rows of which many are copies of one, read by one model: their product is computed once.
-
-    Stands where `Features` stands.
-    """
+class CopiedFeatures(Features):
+    """Rows of which many are copies of one, read by one model: their product is computed once."""
 
     def __init__(self, distinct: Features, copied: Tensor) -> None:
         """Row i is row `copied[i]`, (n,), of `distinct`."""
@@ -178,7 +177,6 @@ class CopiedFeatures:
         return self.distinct.times(weight).index_select(0, self.copied)
 
     def renew_gradients(self) -> None:
-        """As `Features.renew_gradients`."""
         self.distinct.renew_gradients()
 
     def among(self, rows: Tensor) -> CopiedFeatures:
@@ -220,23 +218,17 @@ class NormalisedFeatures(Features):
     Ba et al., Layer Normalization, 2016, eq. (4), before its gain and bias.
     """
 
-    def __init__(
-        self,
-        features: Tensor,
-        segments: Segments,
-        device: torch.device | str = "cpu",
-        epsilon: float = 1e-5,
-    ) -> None:
+    def __init__(self, features: Tensor, segments: Segments, device: torch.device | str = "cpu") -> None:
         if features.layout is torch.sparse_csr:
             matrix = as_scipy(features)
             mean = np.asarray(matrix.mean(axis=1)).ravel()
             variance = np.asarray(matrix.multiply(matrix).mean(axis=1)).ravel() - mean**2
-            deviation = np.sqrt(np.maximum(variance, 0) + epsilon)
+            deviation = np.sqrt(np.maximum(variance, 0) + EPSILON)
             scaled = as_feature_tensor(sp.diags(1 / deviation) @ matrix)
             shift = torch.from_numpy((mean / deviation).astype(np.float32))
         else:
             average = features.mean(dim=1, keepdim=True)
-            sigma = (features.var(dim=1, unbiased=False, keepdim=True) + epsilon).sqrt()
+            sigma = (features.var(dim=1, unbiased=False, keepdim=True) + EPSILON).sqrt()
             scaled = features / sigma
             shift = (average / sigma).squeeze(1)
         super().__init__(scaled, segments, device)

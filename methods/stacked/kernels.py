@@ -24,23 +24,14 @@ def compiled(h: Tensor) -> bool:
 def activate_forward(
     h: np.ndarray, bias: np.ndarray, client: np.ndarray, mask: np.ndarray, scale: np.float32, out: np.ndarray
 ) -> None:
-    """out = relu(h + bias[client]) · mask · scale; h, out (n, width), mask (n, width) of 0 and 1."""
-    width = h.shape[1]
+    """out = relu(h + bias[client]) · mask · scale; h, out (n, width), mask (n, width) of 0 and 1, or
+    (0, 0) for none."""
+    width, masked = h.shape[1], len(mask) > 0
     for row in range(h.shape[0]):
         offset = bias[client[row]]
         for column in range(width):
             value = max(h[row, column] + offset[column], np.float32(0))
-            out[row, column] = value * (scale * np.float32(mask[row, column]))
-
-
-@compile_pass
-def rectify_forward(h: np.ndarray, bias: np.ndarray, client: np.ndarray, out: np.ndarray) -> None:
-    """out = relu(h + bias[client]); h, out (n, width)."""
-    width = h.shape[1]
-    for row in range(h.shape[0]):
-        offset = bias[client[row]]
-        for column in range(width):
-            out[row, column] = max(h[row, column] + offset[column], np.float32(0))
+            out[row, column] = value * (scale * np.float32(mask[row, column])) if masked else value
 
 
 @compile_pass
@@ -61,16 +52,6 @@ def activate_backward(
             value = scale * gradient[row, column] if out[row, column] > 0 else np.float32(0)
             to_h[row, column] = value
             total[column] += value
-
-
-@compile_pass
-def spread_bias(h: np.ndarray, bias: np.ndarray, client: np.ndarray, out: np.ndarray) -> None:
-    """out = h + bias[client]; h, out (n, width)."""
-    width = h.shape[1]
-    for row in range(h.shape[0]):
-        offset = bias[client[row]]
-        for column in range(width):
-            out[row, column] = h[row, column] + offset[column]
 
 
 @compile_pass

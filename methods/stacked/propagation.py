@@ -35,6 +35,18 @@ class Adjacency:
         self.forward = _compress(target, source, self.shape, device)
         self.backward = _compress(source, target, self.shape[::-1], device)
         self.device = device
+        self.last: dict[bool, tuple[Tensor | None, int, tuple[Tensor, Tensor]]] = {}
+        """The last weight, its version and its matrices, and those of no weight."""
+
+    def matrices(self, weight: Tensor | None) -> tuple[Tensor, Tensor]:
+        """As `weighted`, which is called once for a weight that comes again unchanged and is not learned."""
+        if weight is not None and weight.requires_grad:
+            return self.weighted(weight)
+        version = -1 if weight is None else weight._version
+        kept = self.last.get(weight is None)
+        if kept is None or kept[0] is not weight or kept[1] != version:
+            kept = self.last[weight is None] = weight, version, self.weighted(weight)
+        return kept[2]
 
     def weighted(self, weight: Tensor | None) -> tuple[Tensor, Tensor]:
         """The matrices W, (targets, sources), and Wᵀ: out = W h; `weight` is (edges,) or None for ones."""
@@ -142,42 +154,23 @@ def propagate(
         if weight is None:
             return dgl.ops.copy_u_sum(graph, h)
         return dgl.ops.u_mul_e_sum(graph, h, weight.unsqueeze(-1))
-    matrices = _matrices(graph, weight, h.device)
+    matrices = _kept(graph, _CACHE, h.device, Adjacency).matrices(weight)
     ends = graph.edges() if weight is not None and weight.requires_grad else ((), ())
     return _Product.apply(h, weight, matrices, ends)
 
 
 def on_device(graph: dgl.DGLGraph, device: torch.device) -> dgl.DGLGraph:
     """The graph on the device of its messages; the copy is kept with the graph."""
-    if graph.device == device:
-        return graph
-    kept = graph.__dict__.get(_MOVED)
-    if kept is None or kept[0] != id(graph) or kept[1].device != device:
-        kept = graph.__dict__[_MOVED] = (id(graph), graph.to(device))
-    return kept[1]
+    return graph if graph.device == device else _kept(graph, _MOVED, device, dgl.DGLGraph.to)
 
 
-def _matrices(graph: dgl.DGLGraph, weight: Tensor | None, device: torch.device) -> tuple[Tensor, Tensor]:
-    """W and Wᵀ for this weight, from the graph's cache when the same tensor comes again unchanged."""
-    cache = graph.__dict__.get(_CACHE)
-    if cache is None or cache["graph"] != id(graph):
-        # DGL hands a graph's attributes, this cache among them, on to the graphs made from it.
-        cache = graph.__dict__[_CACHE] = {"graph": id(graph)}
-    adjacency = cache.get("adjacency")
-    if adjacency is None or adjacency.device != device:
-        cache = graph.__dict__[_CACHE] = {"graph": id(graph), "adjacency": Adjacency(graph, device)}
-        adjacency = cache["adjacency"]
-    if weight is None:
-        if "plain" not in cache:
-            cache["plain"] = adjacency.weighted(None)
-        return cache["plain"]
-    if weight.requires_grad:
-        return adjacency.weighted(weight)
-    kept, version, pair = cache.get("weighted", (None, -1, None))
-    if kept is not weight or version != weight._version:
-        pair = adjacency.weighted(weight)
-        cache["weighted"] = (weight, weight._version, pair)
-    return pair
+def _kept(graph: dgl.DGLGraph, name: str, device: torch.device, make: Callable[..., Any]) -> Any:
+    """What `make(graph, device)` gives, kept with the graph."""
+    found = graph.__dict__.get(name)
+    # DGL hands a graph's attributes on to the graphs made from it.
+    if found is None or found[0] != id(graph) or found[1].device != device:
+        found = graph.__dict__[name] = (id(graph), make(graph, device))
+    return found[1]
 
 
 def message_matrix(

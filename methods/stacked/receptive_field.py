@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from typing import Protocol, cast
+from typing import TYPE_CHECKING
 
 import dgl
 import torch
@@ -15,8 +15,11 @@ from torch import Tensor
 
 from fedsub.datasets.graph import select_features
 from fedsub.methods.stacked.features import CopiedFeatures, Features
-from fedsub.methods.stacked.inputs import Convolution, Inputs, Level, ReceptiveField
+from fedsub.methods.stacked.inputs import Inputs, Level, ReceptiveField
 from fedsub.methods.stacked.propagation import kernel_of, propagate, use_kernel
+
+if TYPE_CHECKING:
+    from fedsub.methods.stacked.networks.base import Backbone
 
 WORTH = 0.7
 """Up to this share of all nodes what a loss depends on is computed by itself."""
@@ -25,25 +28,6 @@ LEFT_OUT = 5_000
 alone. Of the processor time of 20 to 60 rounds FedSage-true on Amazon Photo (some 98,000 left out) then takes
 a third, FedAvg on PubMed (10 clients of METIS) 0.71, Local on Photo (5,800) 0.77; on Cora nothing is won (by
 hand at a0699e7, `LEFT_OUT` of 0 and of 10⁹ in turn)."""
-
-
-class Network(Protocol):
-    """What is asked of a backbone here; `methods.stacked.backbones.Backbone` says what each is."""
-
-    @property
-    def hops(self) -> int: ...
-
-    @property
-    def layered(self) -> bool: ...
-
-    @property
-    def itself(self) -> bool: ...
-
-    def messages(self, graph: dgl.DGLGraph) -> tuple[dgl.DGLGraph, Tensor]: ...
-
-    def convolution(
-        self, graph: dgl.DGLGraph, device: torch.device | str, rows: Tensor | None = None
-    ) -> Convolution: ...
 
 
 def within(graph: dgl.DGLGraph, read: Tensor, hops: int) -> Tensor:
@@ -62,12 +46,7 @@ def restricted(graph: dgl.DGLGraph, weight: Tensor, rows: Tensor) -> tuple[dgl.D
 
     What a node receives is whole where all its neighbours are among the rows.
     """
-    place = torch.full((graph.num_nodes(),), -1, dtype=torch.int64)
-    place[rows] = torch.arange(len(rows))
-    source, target = (place[end.long()] for end in graph.edges())
-    kept = (source >= 0) & (target >= 0)
-    part = dgl.graph((source[kept], target[kept]), num_nodes=len(rows))
-    return use_kernel(part, kernel_of(graph)), weight[kept]
+    return narrowed(graph, weight, _places(rows, graph.num_nodes()), len(rows), rows)
 
 
 def narrowed(
@@ -75,19 +54,23 @@ def narrowed(
 ) -> tuple[dgl.DGLGraph, Tensor]:
     """The edges to `targets`, (r,) ascending ids, as a block, and their weights.
 
-    `sources`, (n,), are the rows, of `count`, that the nodes are read from.
+    `sources`, (n,), are the rows, of `count`, that the nodes are read from; −1 for nodes that are not read.
     """
-    place = torch.full((graph.num_nodes(),), -1, dtype=torch.int64)
-    place[targets] = torch.arange(len(targets))
     source, target = (end.long() for end in graph.edges())
-    kept = place[target] >= 0
-    ends = sources[source[kept]], place[target[kept]]
+    source, target = sources[source], _places(targets, graph.num_nodes())[target]
+    kept = (source >= 0) & (target >= 0)
+    ends = source[kept], target[kept]
     block = dgl.create_block(ends, num_src_nodes=count, num_dst_nodes=len(targets))
     return use_kernel(block, kernel_of(graph)), weight[kept]
 
 
+def _places(rows: Tensor, count: int) -> Tensor:
+    """(count,) where each node stands among `rows`, −1 for others."""
+    return torch.full((count,), -1).index_copy(0, rows, torch.arange(len(rows)))
+
+
 def receptive_field(
-    backbone: Network,
+    backbone: Backbone,
     graph: dgl.DGLGraph,
     features: Tensor,
     spread: Tensor | None,
@@ -124,14 +107,14 @@ def _of_rows(inputs: Inputs, features: Tensor, rows: Tensor) -> Inputs:
     device = inputs.segments.client.device
     segments = inputs.segments.among(rows)
     if isinstance(inputs.features, CopiedFeatures):
-        own = cast(Features, inputs.features.among(rows.to(device)))
+        own: Features = inputs.features.among(rows.to(device))
     else:
         own = type(inputs.features)(select_features(features, rows.numpy()), segments, device)
     return replace(inputs, segments=segments, features=own)
 
 
 def _levels(
-    backbone: Network, graph: dgl.DGLGraph, features: Tensor, inputs: Inputs, needed: list[Tensor]
+    backbone: Backbone, graph: dgl.DGLGraph, features: Tensor, inputs: Inputs, needed: list[Tensor]
 ) -> tuple[Level, ...]:
     """What each layer computes; `needed` are the rows that the first reads and those that each leaves to the
     next, ascending."""
@@ -144,8 +127,7 @@ def _levels(
     levels: list[Level] = []
     for before, after in pairwise(needed):
         own = heard = None
-        sources, source = len(before), torch.zeros(count, dtype=torch.int64)
-        source[before] = torch.arange(len(before))
+        sources, source = len(before), _places(before, count)
         if not levels and not folded:
             if backbone.itself:
                 own = _of_rows(inputs, features, after)

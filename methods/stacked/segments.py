@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-import dgl
 import numpy as np
 import torch
 import torch.nn.functional as functional
@@ -48,6 +47,10 @@ class Segments:
     def sum(self, h: Tensor) -> Tensor:
         """Sum over the rows of each client, (n, width) → (K, width); differentiable."""
         return _SegmentSum.apply(h, self)
+
+    def spread(self, each: Tensor) -> Tensor:
+        """Every client's row for each of its rows, (K, width) → (n, width); differentiable."""
+        return _SegmentSpread.apply(each, self)
 
     def mean(self, h: Tensor) -> Tensor:
         """Mean over the rows of each client, (n, width) → (K, width); zero for a client without rows."""
@@ -101,6 +104,17 @@ class _SegmentSum(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         return gradient.index_select(0, ctx.segments.client), None
+
+
+class _SegmentSpread(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, each: Tensor, segments: Segments) -> Tensor:
+        ctx.segments = segments
+        return each.index_select(0, segments.client)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return sparse_product(ctx.segments.members, gradient.contiguous()), None
 
 
 def aligned(width: int) -> int:
@@ -212,19 +226,13 @@ def padded_product(h: Tensor, weight: Tensor, segments: Segments) -> Tensor:
 def segment_product(h: Tensor, weight: Tensor, segments: Segments) -> Tensor:
     """Each client's rows times its own matrix: out[i] = h[i] · weight[client(i)].
 
-    `h` is (n, in), `weight` (K, in, out); returns (n, out). On the CPU through torch's grouped product
-    where this torch has one, else through `dgl.ops.segment_mm`, but large ones through oneDNN and those of
-    few outputs through a compiled pass; on other devices, where the grouped product takes no float32, as
-    one padded batched product. One client needs neither groups nor padding.
+    `h` is (n, in), `weight` (K, in, out); returns (n, out). On the CPU through torch's grouped product, but
+    large ones through oneDNN and those of few outputs through a compiled pass; where the grouped product
+    takes no float32, or this torch has none, as one padded batched product. One client needs neither.
     """
-    alone, on_cpu = segments.clients == 1, h.device.type == "cpu"
-    groups = on_cpu and hasattr(functional, "grouped_mm")
+    groups = h.device.type == "cpu" and hasattr(functional, "grouped_mm")
     if weight.shape[2] <= _NARROW and kernels.compiled(h):
         return _NarrowProduct.apply(h, weight, segments)
-    if alone and not (groups and _is_large(weight.shape[1], weight.shape[2], segments)):
+    if segments.clients == 1 and not (groups and _is_large(weight.shape[1], weight.shape[2], segments)):
         return h @ weight[0]
-    if not on_cpu:
-        return padded_product(h, weight, segments)
-    if groups:
-        return _SegmentProduct.apply(h, weight, segments)
-    return dgl.ops.segment_mm(h, weight, segments.sizes)
+    return (_SegmentProduct.apply if groups else padded_product)(h, weight, segments)

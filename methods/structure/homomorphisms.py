@@ -19,7 +19,6 @@ from functools import partial
 import numpy as np
 import scipy.sparse as sp
 import torch
-from numba import njit
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 from torch import Tensor
 
@@ -51,7 +50,6 @@ class Tree:
 
     @property
     def trees(self) -> tuple[Key, ...]:
-        """All of them."""
         return self.others if self.own is None else (self.own, *self.others)
 
     @property
@@ -191,127 +189,56 @@ def by_neighbourhoods(adjacency: sp.csr_matrix, orbits: int) -> dict[int, np.nda
     Orbit 14 is K4's; 56 to 58 K4 with a pendant node, 62 to 64 K4 with an edge divided, 65 to 67 K4
     and a node joined to two of its nodes, 68 and 69 the wheel, 70 and 71 K5 without an edge, 72 K5.
     """
+    adjacency = adjacency.astype(np.float64)
     nodes = adjacency.shape[0]
-    pointer, column = adjacency.indptr.astype(np.int64), adjacency.indices.astype(np.int64)
     names = (14,) if orbits == 15 else (14, 56, 57, 58, 62, 63, 64, 65, 66, 67, 68, 69, 70, 71, 72)
     count = {name: np.zeros(nodes) for name in names}
-    position = np.full(nodes, -1)
-    squares = sp.csr_matrix(adjacency.astype(np.float64) @ adjacency) if orbits > 15 else adjacency
+    neighbours = np.split(adjacency.indices, adjacency.indptr[1:-1])
+    squares = adjacency @ adjacency if orbits > 15 else adjacency
     paths = sp.csr_matrix((nodes, nodes))
     waiting: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-    entries, ones = 0, np.ones(len(column))
-    for h in range(nodes):
-        near = column[pointer[h] : pointer[h + 1]]
-        position[near] = np.arange(len(near))
-        joined = _inside(pointer, column, ones, near, position)
+    entries = 0
+    for h, near in enumerate(neighbours):
+        joined = _inside(adjacency, near)
         twice = joined @ joined
         shared = joined * twice
         triangles = shared.sum(axis=1)
         count[14][h] = triangles.sum()
-        if orbits > 15:
-            degree, square = joined.sum(axis=1), np.square(twice)
-            count[57][near] += triangles * len(near)
-            count[58][h] = triangles.sum() * len(near)
-            count[65][near] += joined @ triangles
-            count[66][near] += shared @ degree
-            count[67][h] = triangles @ degree
-            count[68][near] += square.sum(axis=1)
-            count[69][h] = square.sum()
-            count[70][near] += ((joined @ shared) * joined).sum(axis=1)
-            count[71][h] = (shared * twice).sum()
-            beyond = twice * _inside(squares.indptr, squares.indices, squares.data, near, position)
-            count[63][near] += beyond.sum(axis=1)
-            count[64][h] = beyond.sum()
-            row, place = np.nonzero(twice)
-            waiting.append((near[row], near[place], twice[row, place]))
-            entries += len(row)
-            if h == nodes - 1 or entries > WAITING:
-                rows, columns, values = (np.concatenate(part) for part in zip(*waiting, strict=True))
-                paths = paths + sp.csr_matrix((values, (rows, columns)), shape=adjacency.shape)
-                waiting, entries = [], 0
-        position[near] = -1
+        if orbits == 15:
+            continue
+        degree, square = joined.sum(axis=1), np.square(twice)
+        count[57][near] += triangles * len(near)
+        count[58][h] = triangles.sum() * len(near)
+        count[65][near] += joined @ triangles
+        count[66][near] += shared @ degree
+        count[67][h] = triangles @ degree
+        count[68][near] += square.sum(axis=1)
+        count[69][h] = square.sum()
+        count[70][near] += ((joined @ shared) * joined).sum(axis=1)
+        count[71][h] = (shared * twice).sum()
+        count[72][h] = sum(_triangles(joined[np.ix_(both, both)]) for both in map(np.flatnonzero, joined))
+        beyond = twice * _inside(squares, near)
+        count[63][near] += beyond.sum(axis=1)
+        count[64][h] = beyond.sum()
+        row, place = np.nonzero(twice)
+        waiting.append((twice[row, place], near[row], near[place]))
+        entries += len(row)
+        if h == nodes - 1 or entries > WAITING:
+            values, rows, columns = (np.concatenate(part) for part in zip(*waiting, strict=True))
+            paths = paths + sp.csr_matrix((values, (rows, columns)), shape=adjacency.shape)
+            waiting, entries = [], 0
     if orbits > 15:
         count[56] = adjacency @ count[14]
-        count[62] = _over_neighbours(pointer, column, paths.indptr, paths.indices, paths.data)
-        count[72] = _cliques_of_five(pointer, column)
+        count[62] = np.array([_inside(paths, near).sum() for near in neighbours])
     return count
 
 
-@njit(cache=True)
-def _inside(pointer, column, value, near, position):  # type: ignore[no-untyped-def]
-    """The part of a sparse matrix in rows and columns `near`, dense; `position` is −1 elsewhere."""
-    out = np.zeros((len(near), len(near)))
-    for row in range(len(near)):
-        for item in range(pointer[near[row]], pointer[near[row] + 1]):
-            place = position[column[item]]
-            if place >= 0:
-                out[row, place] = value[item]
-    return out
+def _inside(matrix: sp.csr_matrix, near: np.ndarray) -> np.ndarray:
+    """The part of a matrix in rows and columns `near`, dense."""
+    part: np.ndarray = matrix[near][:, near].toarray()
+    return part
 
 
-@njit(cache=True)
-def _over_neighbours(pointer, column, rows, columns, values):  # type: ignore[no-untyped-def]
-    """Σ of a sparse matrix over the pairs of neighbours of each node."""
-    nodes = len(pointer) - 1
-    out = np.zeros(nodes)
-    marked = np.zeros(nodes, dtype=np.bool_)
-    for node in range(nodes):
-        near = column[pointer[node] : pointer[node + 1]]
-        marked[near] = True
-        for a in near:
-            for item in range(rows[a], rows[a + 1]):
-                if marked[columns[item]]:
-                    out[node] += values[item]
-        marked[near] = False
-    return out
-
-
-@njit(cache=True)
-def _common(first, count, pointer, column, node, out):  # type: ignore[no-untyped-def]
-    """The first `count` of `first` that are neighbours of `node`, both ascending, into `out`."""
-    found = 0
-    i, j = 0, pointer[node]
-    while i < count and j < pointer[node + 1]:
-        if first[i] < column[j]:
-            i += 1
-        elif first[i] > column[j]:
-            j += 1
-        else:
-            out[found] = first[i]
-            found += 1
-            i += 1
-            j += 1
-    return found
-
-
-@njit(cache=True)
-def _cliques_of_five(pointer, column):  # type: ignore[no-untyped-def]
-    """Homomorphisms of K5 by the image of one node: 4! for each clique of five that holds it; edges
-    must run from lower to higher in the lists that are cut, so a clique is met once."""
-    nodes = len(pointer) - 1
-    out = np.zeros(nodes)
-    longest = 0
-    for node in range(nodes):
-        longest = max(longest, pointer[node + 1] - pointer[node])
-    second = np.empty(longest, dtype=np.int64)
-    third = np.empty(longest, dtype=np.int64)
-    fourth = np.empty(longest, dtype=np.int64)
-    for a in range(nodes):
-        near = column[pointer[a] : pointer[a + 1]]
-        higher = near[np.searchsorted(near, a) :]
-        for i in range(len(higher)):
-            b = higher[i]
-            m = _common(higher[i + 1 :], len(higher) - i - 1, pointer, column, b, second)
-            for j in range(m):
-                c = second[j]
-                k = _common(second[j + 1 :], m - j - 1, pointer, column, c, third)
-                for item in range(k):
-                    d = third[item]
-                    e = _common(third[item + 1 :], k - item - 1, pointer, column, d, fourth)
-                    for last in range(e):
-                        out[fourth[last]] += 24.0
-                    out[a] += 24.0 * e
-                    out[b] += 24.0 * e
-                    out[c] += 24.0 * e
-                    out[d] += 24.0 * e
-    return out
+def _triangles(joined: np.ndarray) -> float:
+    """Homomorphisms of a triangle."""
+    return float(((joined @ joined) * joined).sum())

@@ -18,7 +18,7 @@ from numba import njit
 
 from fedsub.datasets import cache
 from fedsub.methods.compiled.passes import compile_pass
-from fedsub.methods.compiled.rows import TOGETHER, fetch_rows, multiply_rows, spread_rows
+from fedsub.methods.compiled.rows import TOGETHER, multiply_rows, spread_rows
 
 VERSION = 2
 """Raise when the vectors of a seed change."""
@@ -89,14 +89,9 @@ def _train(adjacency: sp.csr_matrix, settings: Node2VecSettings, seed: int) -> n
 @njit(cache=True)
 def _joined(pointer, column, source, target):  # type: ignore[no-untyped-def]
     """Whether an edge joins the two nodes, by bisection."""
-    low, high = pointer[source], pointer[source + 1]
-    while low < high:
-        middle = (low + high) // 2
-        if column[middle] < target:
-            low = middle + 1
-        else:
-            high = middle
-    return low < pointer[source + 1] and column[low] == target
+    near = column[pointer[source] : pointer[source + 1]]
+    place = np.searchsorted(near, target)
+    return place < len(near) and near[place] == target
 
 
 @njit(cache=True)
@@ -163,9 +158,6 @@ def _add_gradient(walks, context, table, gradient):  # type: ignore[no-untyped-d
     slopes = np.zeros((length, length), dtype=np.float32)
     for index in range(len(each)):
         walk = each[index]
-        if index + 1 < len(each):
-            fetch_rows(0, length, each[index + 1], table)
-            fetch_rows(0, length, each[index + 1], gradient)
         for position in range(np.uint64(length)):
             node = np.uint64(walk[position])
             for item in range(width):

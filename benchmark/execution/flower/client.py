@@ -73,7 +73,7 @@ class _Turn:
         heard = int(self.asked["heard"])
         if heard:
             self.kept = {heard: torch.load(self.file, weights_only=True)[heard]}
-            self.client.load(self.kept[heard]["state"])
+            self.client.state.load(self.kept[heard]["state"])
             self.masks = self.kept[heard]["masks"]
         self.evaluation = ""
         if "form" in self.asked:
@@ -89,7 +89,7 @@ class _Turn:
         message = self.client.send()
         self.masks = masks_of(message)
         with written_atomically(self.file) as stream:
-            now = {"state": self.client.save(), "masks": dict(self.masks)}
+            now = {"state": self.client.state.save(), "masks": dict(self.masks)}
             torch.save({**self.kept, int(self.asked["round"]): now}, stream)
         method = self.client.method
         wire = pack(message, frozenset(method.received), bits=method.schedule.quantise)

@@ -15,7 +15,6 @@ __all__ = ["Items", "Metric", "Score", "find", "metric", "names"]
 
 
 def names() -> list[str]:
-    """Names of all metrics."""
     return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name != "base")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
@@ -43,13 +43,6 @@ class Items:
     def count(self) -> Tensor:
         """Items of each client, (K,) int64."""
         return torch.bincount(self.client, minlength=self.clients).cpu()
-
-    @cached_property
-    def minority(self) -> Items:
-        """The nodes outside their client's commonest class."""
-        assert self.majority is not None
-        kept = self.labels != self.majority[self.client]
-        return replace(self, labels=self.labels[kept], client=self.client[kept], rows=self.rows[kept])
 
     def counts(self, output: Tensor) -> tuple[Tensor, Tensor]:
         """By client and class, (K, C) int64 each: the items of the class with their highest output there, and
@@ -91,7 +84,6 @@ class Metric:
     """How clients are averaged, `client-mean` or `pooled`; None: as the protocol says."""
 
     def __call__(self, output: Tensor, items: Items) -> Score:
-        """Every client's score."""
         return self.score(output, items)
 
 

@@ -5,6 +5,8 @@ Fu et al., Federated Graph Learning with Structure Proxy Alignment, KDD 2024, Ta
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from torch import Tensor
 
 from fedsub.methods.core.metrics.base import Items, Score, metric
@@ -13,5 +15,7 @@ from fedsub.methods.core.metrics.base import Items, Score, metric
 @metric(averaging="pooled")
 def minority_accuracy(output: Tensor, items: Items) -> Score:
     """Right nodes over nodes, of those nodes alone."""
-    few = items.minority
+    assert items.majority is not None
+    kept = items.labels != items.majority[items.client]
+    few = replace(items, labels=items.labels[kept], client=items.client[kept], rows=items.rows[kept])
     return Score(few.right(output) / few.count, few.count)

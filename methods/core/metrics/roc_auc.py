@@ -8,6 +8,7 @@ Tolokers by it: their larger class is four fifths of the nodes.
 from __future__ import annotations
 
 import torch
+from scipy.stats import rankdata
 from torch import Tensor
 
 from fedsub.methods.core.metrics.base import Items, Score, metric
@@ -22,28 +23,19 @@ def roc_auc(output: Tensor, items: Items) -> Score:
     By ranks inside the client, equal scores sharing their mean rank: (R⁺ − P (P + 1)/2) / (P N), R⁺
     the ranks' sum over the P positives of P + N pairs (Mann & Whitney 1947).
     """
-    client, clients = items.client, items.clients
+    client, clients, every = items.client.cpu(), items.clients, items.count
     if output.dim() == 2:
         if output.shape[1] != 2:
             nothing = torch.full((clients,), torch.nan, dtype=torch.float64)
             return Score(nothing, torch.zeros(clients, dtype=torch.int64))
         output = (output[:, 1] - output[:, 0])[items.rows]
-    order = torch.argsort(output)
-    order = order[torch.argsort(client[order], stable=True)]
-    owner, ranked = client[order], output[order]
-    position = torch.arange(len(output), device=output.device)
-    fresh = torch.ones(len(output), dtype=torch.bool, device=output.device)
-    fresh[1:] = (ranked[1:] != ranked[:-1]) | (owner[1:] != owner[:-1])
-    group = fresh.cumsum(0) - 1
-    members = torch.bincount(group)
-    middle = position[fresh].double() + (members.double() - 1) / 2
-    every = torch.bincount(client, minlength=clients)
-    before = every.cumsum(0) - every
-    rank = middle[group] - before[owner] + 1
-    hit = items.labels[order].double()
-    positives = torch.bincount(owner, weights=hit, minlength=clients)
-    total = torch.bincount(owner, weights=hit * rank, minlength=clients)
+    # Ranks of ranks, of which one client's lie behind those of the clients before.
+    among_all = rankdata(output.detach().cpu().numpy()) + 2 * len(output) * client.numpy()
+    rank = torch.from_numpy(rankdata(among_all)) - (every.cumsum(0) - every)[client]
+    hit = items.labels.cpu().double()
+    positives = torch.bincount(client, weights=hit, minlength=clients)
+    total = torch.bincount(client, weights=hit * rank, minlength=clients)
     negatives = every - positives
     area = (total - positives * (positives + 1) / 2) / (positives * negatives)
     scored = (positives > 0) & (negatives > 0)
-    return Score(torch.where(scored, area, torch.nan).cpu(), torch.where(scored, every, 0).cpu())
+    return Score(torch.where(scored, area, torch.nan), torch.where(scored, every, 0))

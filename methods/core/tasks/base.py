@@ -69,11 +69,8 @@ class Task(ABC):
     test: Items
 
     @abstractmethod
-    def __init__(
-        self, data: Any, further: Iterable[str] = (), seed: int = 0, device: torch.device | str = "cpu"
-    ) -> None:
-        """`data` is of `hold_out` or `merge`, `further` names metrics besides the default ones, `seed` draws
-        in training. Raises UserError for a metric of another task."""
+    def __init__(self, data: Any, seed: int = 0, device: torch.device | str = "cpu") -> None:
+        """`data` is of `hold_out` or `merge`, `seed` draws in training."""
 
     @classmethod
     @abstractmethod
@@ -95,20 +92,13 @@ class Task(ABC):
     def client_loss(self, output: Tensor) -> Tensor:
         """Each client's mean training loss, (K,); output (n, width)."""
 
-    @abstractmethod
     def loss(self, output: Tensor) -> Tensor:
         """Sum over clients of each client's mean training loss, (); output (n, width)."""
+        return self.client_loss(output).sum()
 
     @abstractmethod
     def evaluate(self, output: Tensor) -> Evaluation:
         """Scores of `output` (n, width) on validation and test items."""
-
-    def select_by(self, name: str) -> None:
-        """Make the metric of this name the first one, which selects the round and has a curve.
-
-        Raises UserError if there is no such metric, or it is another task's.
-        """
-        self.metrics = self.metrics_with([each.name for each in self.metrics[1:]], first=name)
 
     def restarted(self) -> Task:
         """The same task with its random draws at their start."""
@@ -125,7 +115,7 @@ class Task(ABC):
         )
 
     @classmethod
-    def metrics_with(cls, further: Iterable[str], first: str = "") -> tuple[Metric, ...]:
+    def metrics_with(cls, further: Iterable[str] = (), first: str = "") -> tuple[Metric, ...]:
         """The default metrics and `further` ones, led by `first` if that is given.
 
         Raises UserError for one of another task.

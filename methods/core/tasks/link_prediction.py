@@ -7,7 +7,6 @@ edges are held out is told in `datasets.links`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from copy import copy
 
 import torch
@@ -33,12 +32,9 @@ class LinkPrediction(Task):
     version = 2
     state = ("sampler",)
 
-    def __init__(
-        self, data: Links, further: Iterable[str] = (), seed: int = 0, device: torch.device | str = "cpu"
-    ) -> None:
-        """See `Task`; `seed` draws the fresh negatives."""
+    def __init__(self, data: Links, seed: int = 0, device: torch.device | str = "cpu") -> None:
         self.federation, links = data.federation, data
-        self.metrics = self.metrics_with(further)
+        self.metrics = self.metrics_with()
         self.links, self.seed, self.device = links, seed, device
         self.width = links.options.width
         self.clients = links.federation.clients
@@ -48,27 +44,22 @@ class LinkPrediction(Task):
         self.train_count = torch.bincount(client[links.train.ends[0]], minlength=self.clients)
         # Pairs of nodes of several clients are no client's: one AUC, booked with the first.
         scored = client if links.options.pairs == "inside" else torch.zeros_like(client)
-        self.validation_ends = links.validation.ends.to(device)
-        """(2, P) rows."""
-        self.test_ends = links.test.ends.to(device)
-        """(2, P) rows."""
         self.validation = self._items(links.validation, scored)
         self.test = self._items(links.test, scored)
+        self.ends = links.validation.ends.to(device), links.test.ends.to(device)
+        """(2, P) rows each."""
         self.sampler = Sampler(links, seed, device) if links.options.negatives == "fresh" else None
 
     @classmethod
     def check(cls, spec: Spec) -> None:
-        """See `LinkOptions`."""
         LinkOptions.of(spec)
 
     @classmethod
     def hold_out(cls, federation: Federation, spec: Spec, seed: int) -> Links:
-        """See `draw_links`; the federation loses the edges held out."""
         return draw_links(federation, LinkOptions.of(spec), seed)
 
     @classmethod
     def merge(cls, data: Links, seed: int) -> tuple[Links, Tensor]:
-        """See `merged_links`."""
         return merged_links(data, seed)
 
     def _items(self, pairs: Pairs, client: Tensor) -> Items:
@@ -86,10 +77,6 @@ class LinkPrediction(Task):
             again.sampler = Sampler(self.links, self.seed, self.device)
         return again
 
-    def loss(self, output: Tensor) -> Tensor:
-        """Σ_k mean over client k's training pairs of the binary cross-entropy, ()."""
-        return self.client_loss(output).sum()
-
     def client_loss(self, output: Tensor) -> Tensor:
         """Each client's mean training cross-entropy, (K,); a call with fresh negatives draws anew."""
         pairs = self.train if self.sampler is None else self.sampler()
@@ -102,11 +89,11 @@ class LinkPrediction(Task):
 
     def evaluate(self, output: Tensor) -> Evaluation:
         """The validation loss is the pooled binary cross-entropy."""
-        validation = dot_products(output, self.validation_ends)
+        validation, test = (dot_products(output, ends) for ends in self.ends)
         loss = float("nan")
         if len(validation):
             loss = float(functional.binary_cross_entropy_with_logits(validation, self.validation.labels))
-        return self.score(validation, dot_products(output, self.test_ends), loss)
+        return self.score(validation, test, loss)
 
 
 class Sampler:

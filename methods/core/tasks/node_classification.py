@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import torch
 import torch.nn.functional as functional
 from torch import Tensor
@@ -22,12 +20,9 @@ class NodeClassification(Task):
     name = "node-classification"
     default = ("accuracy", "minority_accuracy")
 
-    def __init__(
-        self, data: Federation, further: Iterable[str] = (), seed: int = 0, device: torch.device | str = "cpu"
-    ) -> None:
-        """See `Task`; nothing is drawn."""
+    def __init__(self, data: Federation, seed: int = 0, device: torch.device | str = "cpu") -> None:
         self.federation = federation = data
-        self.metrics = self.metrics_with(further)
+        self.metrics = self.metrics_with()
         self.width = federation.classes
         self.clients = federation.clients
         self.train_count = federation.count(federation.train)
@@ -54,19 +49,16 @@ class NodeClassification(Task):
 
     @classmethod
     def check(cls, spec: Spec) -> None:
-        """There are no options."""
         if spec.options:
             raise UserError(f"{cls.name} takes no options: leave the brackets of {str(spec)!r} out")
 
     @classmethod
     def hold_out(cls, federation: Federation, spec: Spec, seed: int) -> Federation:
-        """The split says it all."""
         cls.check(spec)
         return federation
 
     @classmethod
     def merge(cls, data: Federation, seed: int) -> tuple[Federation, Tensor]:
-        """See `Federation.merged`."""
         return data.merged()
 
     def class_means(self, values: Tensor) -> Tensor:

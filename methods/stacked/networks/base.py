@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import dgl
 import torch
@@ -60,6 +60,7 @@ class Backbone(ABC):
         sizes: Tensor,
         classes: int,
         device: torch.device | str = "cpu",
+        *,
         convolution: Convolution | None = None,
         position: Tensor | None = None,
         read: Tensor | None = None,
@@ -85,10 +86,10 @@ class Backbone(ABC):
         propagated = None if spread is None else Features(spread, segments, device)
         position = None if position is None else position.to(device)
         if copied is None:
-            own = kind(features, segments, device)
+            own: Features = kind(features, segments, device)
         else:
             distinct = kind(features, Segments(torch.tensor([len(features)]), device), device)
-            own = cast(Features, CopiedFeatures(distinct, copied.to(device)))
+            own = CopiedFeatures(distinct, copied.to(device))
         inputs = Inputs(segments, own, convolution, classes, propagated, position)
         field = partial(receptive_field, self, graph, features, spread, inputs)
         scored = None if position is None or not convolved else field(torch.arange(len(position)))

@@ -116,15 +116,12 @@ class Own(Backbone):
         sizes: Tensor,
         classes: int,
         device: torch.device | str = "cpu",
-        convolution: Convolution | None = None,
-        position: Tensor | None = None,
-        read: Tensor | None = None,
-        copied: Tensor | None = None,
+        **further: Tensor | Convolution | None,
     ) -> Inputs:
         """As `Backbone.prepare`. Raises UserError where the method replaces propagation or features."""
-        if convolution is not None or copied is not None:
+        if further.get("convolution") is not None or further.get("copied") is not None:
             raise UserError(f"this method changes what networks propagate, which {self.name} does by itself")
-        segments = Segments(sizes, device)
+        segments, position = Segments(sizes, device), further.get("position")
         lengths, last = segments.sizes.tolist(), segments.longest
         dense = (features if features.layout is torch.strided else features.to_dense()).to(device)
         rows = dense.split(lengths)
@@ -145,7 +142,7 @@ class Own(Backbone):
             Features(features, segments, device),
             self.convolution(graph, device),
             classes,
-            position=None if position is None else position.to(device),
+            position=position.to(device) if isinstance(position, Tensor) else None,
             graphs=tuple(graphs),
             rows=rows,
             batch=(source, target, padded),
@@ -239,24 +236,14 @@ class Own(Backbone):
 
     # ------------------------------------------------------------- what is not shown
 
-    def _closed(self) -> UserError:
-        return UserError(f"{self.name} shows its outputs alone, and its hidden layers are asked for")
-
     @property
     def head(self) -> tuple[str, ...]:
         """The parameters of the last submodule that has any."""
         last = self.names[-1].rpartition(".")[0]
         return tuple(name for name in self.names if name.rpartition(".")[0] == last)
 
-    @property
-    def hops(self) -> int:
-        raise self._closed()
+    def _closed(self, *_: Any, **__: Any) -> Any:
+        raise UserError(f"{self.name} shows its outputs alone, and its hidden layers are asked for")
 
-    def embed(self, inputs: Inputs, parameters: Weights, dropout: Dropout | None) -> Tensor:
-        raise self._closed()
-
-    def embed_linear(self, inputs: Inputs, parameters: Weights) -> Tensor:
-        raise self._closed()
-
-    def classify(self, inputs: Inputs, embedding: Tensor, parameters: Weights) -> Tensor:
-        raise self._closed()
+    hops = property(_closed)
+    embed = embed_linear = classify = _closed

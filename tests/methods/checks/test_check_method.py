@@ -116,7 +116,7 @@ class Drifting(FedAvg):
         (Leaking, "depends on another client's labels after local training"),
         (Peeking, "no byte is counted"),
         (Crowding, "depends on clients that are absent"),
-        (Forgetting, r"Forgetting\.velocity changes but no class declares it"),
+        (Forgetting, "name what it keeps in client_state or server_state"),
         (Unseeded, "two runs with one seed differ"),
         (Drifting, "absent"),
     ],

@@ -16,7 +16,7 @@ from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
 from fedsub.methods.core.compression import Compression, largest, quantised
 from fedsub.methods.core.draws import Draws
-from fedsub.methods.core.privacy import GaussianMechanism, clip, epsilon
+from fedsub.methods.core.privacy import epsilon, privatised
 from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import end_round, serve, start_round, train
 from fedsub.methods.core.uplink import Uplink
@@ -41,14 +41,14 @@ def updates(clients: int = 3, values: int = 50) -> Tensor:
 
 def test_clipping_bounds_whole_updates_and_leaves_short_ones_alone() -> None:
     given = updates()
-    found = clip(given, 2.0)
+    found = privatised(given, 2.0, 0.0, Draws(0))
     assert torch.equal(found[0], given[0])
     torch.testing.assert_close(found[1:].norm(dim=1), torch.tensor([2.0, 2.0]))
     torch.testing.assert_close(found[2] / found[2].norm(), given[2] / given[2].norm())
 
 
 def test_noise_has_the_stated_deviation_and_is_each_clients_own() -> None:
-    noise = GaussianMechanism(noise=1.5, clip=2.0)(torch.zeros(4, 20000), Draws(0))
+    noise = privatised(torch.zeros(4, 20000), 2.0, 1.5, Draws(0))
     # standard error of a deviation over n draws: σ / √(2 n)
     assert (noise.std(dim=1) - 3.0).abs().max() < 4 * 3.0 / math.sqrt(2 * 20000)
     assert noise.mean(dim=1).abs().max() < 4 * 3.0 / math.sqrt(20000)
@@ -190,11 +190,13 @@ def sent(uplink: Uplink, update: Tensor) -> Tensor:
 
 def test_compression_sees_nothing_that_is_not_private() -> None:
     given, half = updates(), Compression(0, 0.5, False)
-    clipped = sent(Uplink(GaussianMechanism(0.0, 0.05), half, Draws(0)), given)
-    torch.testing.assert_close(clipped, largest(clip(given, 0.05), 0.5), atol=1e-6, rtol=0)
-    noise = GaussianMechanism(1.5, 2.0)
-    noised = sent(Uplink(noise, half, Draws(0)), torch.zeros(3, 50))
-    torch.testing.assert_close(noised, largest(noise(torch.zeros(3, 50), Draws(0)), 0.5), atol=1e-6, rtol=0)
+    clipped = sent(Uplink(0.05, 0.0, half, Draws(0)), given)
+    torch.testing.assert_close(
+        clipped, largest(privatised(given, 0.05, 0.0, Draws(0)), 0.5), atol=1e-6, rtol=0
+    )
+    noise = privatised(torch.zeros(3, 50), 2.0, 1.5, Draws(0))
+    noised = sent(Uplink(2.0, 1.5, half, Draws(0)), torch.zeros(3, 50))
+    torch.testing.assert_close(noised, largest(noise, 0.5), atol=1e-6, rtol=0)
 
 
 def test_ten_seeds_draw_ten_noises() -> None:
