@@ -159,7 +159,12 @@ def test_a_class_and_a_graph_reach_the_workers_and_their_rounds_and_files_this_p
 ) -> None:
     graph, seen = datasets.load("community", nodes=300), list[Round]()
     given = {**SMALL, "seeds": 2}
-    there = {"workers": 2, "callbacks": [seen.append], "results": tmp_path, "save": "predictions"}
+    there: dict[str, Any] = {
+        "workers": 2,
+        "callbacks": [seen.append],
+        "results": tmp_path,
+        "save": "predictions",
+    }
     table, plain = run(graph, method=MyMethod, **given, **there), run(GRAPH, method="fedavg", **given)
     assert table.frame()["accuracy"].tolist() == plain.frame()["accuracy"].tolist()
     assert set(table.frame()["method"]) == {"my-method"}
