@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+import networkx as nx
 import numpy as np
 import scipy.sparse as sp
 import torch
@@ -75,33 +76,22 @@ def _steps(tree: Key) -> int:
 
 def decompositions(edges: Edges, root: int) -> Iterator[Tree]:
     """All ways to count a pattern, nodes 0…k−1, by messages; none if it is no forest without any node."""
-    nodes = range(1 + max(map(max, edges)))
-    near = {node: {a + b - node for a, b in edges if node in (a, b)} for node in nodes}
-    for p in [-1] if len(edges) < len(nodes) else nodes:
-        left = [node for node in nodes if node != p]
-        parts = _components(left, near)
-        if sum(p not in edge for edge in edges) > len(left) - len(parts):
+    graph = nx.Graph(edges)
+    for p in [-1] if nx.is_tree(graph) else graph:
+        rest = graph.subgraph(graph.nodes - {p})
+        if not nx.is_forest(rest):
             continue
-        joined = near.get(p, set())
-        choices = [[root] if root in part else sorted(part) for part in parts]
+        joined = set(graph.adj.get(p, ()))
+        choices = [[root] if root in part else sorted(part) for part in nx.connected_components(rest)]
         for starts in itertools.product(*choices):
-            trees = [_rooted(start, -1, near, p, joined) for start in starts]
-            own = [tree for start, tree in zip(starts, trees, strict=True) if start == root and root != p]
-            others = [tree for start, tree in zip(starts, trees, strict=True) if start != root]
-            yield Tree(own[0] if own else None, tuple(others))
+            trees = {start: _rooted(start, -1, rest, joined) for start in starts}
+            own = trees.pop(root, None)
+            yield Tree(own, tuple(trees.values()))
 
 
-def _components(nodes: list[int], near: Mapping[int, set[int]]) -> list[set[int]]:
-    parts: list[set[int]] = []
-    for node in nodes:
-        touching = [part for part in parts if part & near[node]]
-        parts = [part for part in parts if part not in touching] + [{node}.union(*touching)]
-    return parts
-
-
-def _rooted(node: int, parent: int, near: Mapping[int, set[int]], p: int, joined: set[int]) -> Key:
-    children = near[node] - {parent, p}
-    return node in joined, tuple(sorted(_rooted(child, node, near, p, joined) for child in children))
+def _rooted(node: int, parent: int, rest: nx.Graph, joined: set[int]) -> Key:
+    children = set(rest[node]) - {parent}
+    return node in joined, tuple(sorted(_rooted(child, node, rest, joined) for child in children))
 
 
 def images(tree: Key, adjacency: Tensor, columns: Tensor, spread: dict[Key, Tensor]) -> Tensor:
@@ -120,15 +110,9 @@ def images(tree: Key, adjacency: Tensor, columns: Tensor, spread: dict[Key, Tens
 
 
 def _plans(patterns: Mapping[int, tuple[Edges, int]]) -> dict[int, Tree]:
-    """How each is counted, with few products in all; patterns without a decomposition are left out."""
-    plans: dict[int, Tree] = {}
-    planned: set[Key] = set()
-    for name, (edges, root) in patterns.items():
-        ways = list(decompositions(edges, root))
-        if ways:
-            plans[name] = min(ways, key=lambda way: len(way.products - planned))
-            planned |= plans[name].products
-    return plans
+    """How each is counted, with few products; patterns without a decomposition are left out."""
+    ways = {name: list(decompositions(edges, root)) for name, (edges, root) in patterns.items()}
+    return {name: min(each, key=lambda way: len(way.products)) for name, each in ways.items() if each}
 
 
 def by_messages(adjacency: sp.csr_matrix, patterns: Mapping[int, tuple[Edges, int]]) -> dict[int, np.ndarray]:
