@@ -73,6 +73,14 @@ def failed(cell: Cell, error: str, trace: str | None = None) -> Record:
     return make(cell, error, trace)
 
 
+def comparable(record: Record) -> dict[str, Any]:
+    """What two runs of one cell by one commit have in common."""
+    measured = ("seconds", "peak_memory_mb", "core_share", "commit")
+    values = {name: value for name, value in record.to_dict().items() if name not in measured}
+    curve = {name: value for name, value in values["curve"].items() if name not in measured}
+    return {**values, "curve": curve}
+
+
 def quick_run(cell: Cell) -> Record:
     """A record at once; `seconds` says which process made it."""
     return make_record(cell, 50.0 + cell.seed, extras={"process": os.getpid()})

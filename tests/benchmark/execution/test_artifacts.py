@@ -38,7 +38,7 @@ CELL = Cell(
     schedule=Schedule(rounds=2),
     architecture=Architecture(hidden=(12, 8)),
 )
-SMALL = {"fedsage+": "[generator_epochs=40]", "fedlap+": "[rank=20,steps=40]"}
+SMALL = {"adafgl": "[width=8,epochs=2]", "fedsage+": "[generator_epochs=40]", "fedlap+": "[rank=20,steps=40]"}
 FURTHER = (
     "adafgl[federated=1]",
     "fedaux[masks=false]",

@@ -15,18 +15,9 @@ from fedsub import run
 from fedsub.benchmark.execution.artifacts import Saving
 from fedsub.benchmark.execution.callbacks import MLflow, Round, TensorBoard, WandB
 from fedsub.benchmark.execution.runner import attempt
-from fedsub.benchmark.records.record import Record
-from tests.benchmark.fakes import make_cell
+from tests.benchmark.fakes import comparable, make_cell
 
 CELL = make_cell(dataset="community[nodes=300]", clients=3, rounds=4, hidden=[8], evaluate_every=2)
-
-
-def outcome_of(record: Record) -> dict[str, Any]:
-    """A record without what differs between two runs of one cell."""
-    values = record.to_dict()
-    values["curve"] = {name: values for name, values in values["curve"].items() if name != "seconds"}
-    aside = ("seconds", "core_share", "peak_memory_mb")
-    return {name: value for name, value in values.items() if name not in aside}
 
 
 def test_every_round_is_told_and_changes_nothing() -> None:
@@ -41,7 +32,7 @@ def test_every_round_is_told_and_changes_nothing() -> None:
     assert [each.losses["train"] for each in evaluated] == pytest.approx(record.curve["loss"], abs=1e-3)
     assert seen[-1].bytes["up"] == record.bytes["up"] * 4
     assert seen[-1].seconds["train"] == pytest.approx(record.seconds["train"])
-    assert outcome_of(record) == outcome_of(attempt(CELL))
+    assert comparable(record) == comparable(attempt(CELL))
     with pytest.raises(dataclasses.FrozenInstanceError):
         seen[0].round = 7  # type: ignore[misc]
 

@@ -2,27 +2,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from fedsub.benchmark.execution import runner
 from fedsub.benchmark.execution.runner import attempt, prepare, run
-from fedsub.benchmark.records.record import FAILED, Failure, Record
+from fedsub.benchmark.records.record import FAILED, Failure
 from fedsub.datasets.errors import UserError
 from fedsub.methods.core import training
-from tests.benchmark.fakes import make_cell, with_settings
+from tests.benchmark.fakes import comparable, make_cell, with_settings
 
 SMALL = make_cell(
     dataset="community[nodes=300,communities=12]", clients=3, rounds=3, hidden=[16], features="row-normalised"
 )
-MEASURED = ("seconds", "peak_memory_mb", "core_share")
-
-
-def comparable(record: Record) -> dict[str, Any]:
-    found = {name: value for name, value in record.to_dict().items() if name not in MEASURED}
-    return found | {"curve": {name: found["curve"][name] for name in found["curve"] if name not in MEASURED}}
 
 
 class PlayedTime:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from fedsub.benchmark.analysis.public_code import Run
 from fedsub.benchmark.analysis.scores import Leaderboard, make_rows
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.runner import failed
@@ -274,9 +273,9 @@ def test_a_report_is_remade_alike_and_what_records_say_has_no_meaning_in_it(tmp_
     assert "<script>&" not in (tmp_path / "site" / "index.html").read_text()
 
 
-def printed(protocol: Protocol, records: list[Record], width: int, *theirs: Run) -> str:
+def printed(protocol: Protocol, records: list[Record], width: int) -> str:
     console = Console(file=io.StringIO(), width=width)
-    print_leaderboard(Leaderboard(protocol, records), console, {run.key: [run] for run in theirs})
+    print_leaderboard(Leaderboard(protocol, records), console, {})
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
@@ -295,33 +294,3 @@ def test_a_terminal_gets_the_columns_for_which_it_has_room(protocol: Protocol, w
     assert len(left_out) == len(set(left_out))
     head = next(line for line in shown.splitlines() if line.strip().startswith("method"))
     assert not any(column in head for column in left_out)
-
-
-def test_a_terminal_tells_what_the_authors_code_gives(protocol: Protocol) -> None:
-    records = table_records()
-    runs = (
-        Run(
-            "fedpub",
-            "c0ffee",
-            each.key,
-            "fedpub-2",
-            "cora",
-            "metis",
-            10,
-            "local",
-            "gcn",
-            seed,
-            seed,
-            score,
-            100,
-            50,
-            1,
-        )
-        for each in records
-        if each.cell.method == "local"
-        for seed in [each.cell.seed]
-        for score in [{"accuracy": 80.0 + seed}]
-    )
-    told = "accuracy: 80.50 here, 80.50 by the authors' code on the same clients, 2 draws: matches."
-    assert f"Local on Cora, METIS, 10 clients, {told}" in printed(protocol, records, 400, *runs)
-    assert "authors' code on" not in printed(protocol, records, 400)

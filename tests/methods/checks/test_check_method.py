@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -13,6 +15,7 @@ from torch import Tensor
 from fedsub import check_method
 from fedsub.datasets.errors import UserError
 from fedsub.methods.checks import CHECKS, CheckError
+from fedsub.methods.checks.subject import Subject
 from fedsub.methods.core.base import FederatedMethod, Options, register
 from fedsub.methods.core.channel import Message
 from fedsub.methods.fedavg import FedAvg
@@ -107,6 +110,26 @@ class Drifting(FedAvg):
     def receive(self, answer: Message) -> None:
         for name, value in answer.items():
             self.parameters[name].copy_(value.expand_as(self.parameters[name]))
+
+
+@register("drawing", title="Drawing", paper="none")
+class Drawing(FedAvg):
+    """Draws from the generators that all share."""
+
+    def initial_parameters(self) -> Parameters:
+        parameters = super().initial_parameters()
+        with torch.no_grad():
+            parameters["head.weight"].copy_(torch.rand_like(parameters["head.weight"][0]))
+        return parameters
+
+    def objective(self, logits: Tensor) -> Tensor:
+        scale = random.random() * np.random.random()  # noqa: NPY002
+        return super().objective(logits + scale * torch.randn_like(logits))
+
+
+def test_draws_from_the_shared_generators_repeat_by_the_seed() -> None:
+    torch.rand(3)
+    CHECKS["same seed, same run"](Subject.of(Drawing, {}))
 
 
 @pytest.mark.parametrize(
