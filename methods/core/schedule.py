@@ -132,11 +132,6 @@ class Schedule:
         return replace(self, participation=1.0, stragglers=0.0, leavers="")
 
     @property
-    def protects(self) -> bool:
-        """Whether updates are clipped, or noised."""
-        return self.privacy_clip > 0
-
-    @property
     def compresses(self) -> bool:
         """Whether updates are sent in fewer bytes than they have."""
         return self.quantise > 0 or self.top_k < 1

@@ -33,7 +33,7 @@ class Uplink:
     @classmethod
     def of(cls, schedule: Schedule, seed: int) -> Uplink | None:
         """None where models are sent as they are."""
-        if not (schedule.protects or schedule.compresses):
+        if not (schedule.privacy_clip or schedule.compresses):
             return None
         compression = Compression(schedule.quantise, schedule.top_k, schedule.error_feedback)
         own = compression if schedule.compresses else None

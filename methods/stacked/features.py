@@ -99,7 +99,11 @@ class Features:
         if is_dense(features):
             self.dense = (features.to_dense() if features.layout is torch.sparse_csr else features).to(device)
         else:
-            offset = offset_columns(as_scipy(features), segments)
+            matrix, client = as_scipy(features), segments.client.cpu().numpy()
+            columns = matrix.indices.astype(np.int64)
+            columns += np.repeat(client, np.diff(matrix.indptr)) * self.width
+            shape = self.rows, segments.clients * self.width
+            offset = sp.csr_matrix((matrix.data, columns, matrix.indptr), shape=shape)
             transpose = offset.T.tocsr()
             self.matrix = as_feature_tensor(offset).to(device)
             self.transpose = as_feature_tensor(transpose).to(device)
@@ -199,16 +203,6 @@ def is_dense(features: Tensor) -> bool:
     entries = rows * width
     present = len(features.values()) if features.layout is torch.sparse_csr else int(features.count_nonzero())
     return present > DENSE_SHARE * entries and 4 * entries <= DENSE_BYTES
-
-
-def offset_columns(features: sp.csr_matrix, segments: Segments) -> sp.csr_matrix:
-    """(n, d) → (n, K·d): the columns of client k's rows start at k·d."""
-    width = features.shape[1]
-    client = segments.client.cpu().numpy()
-    columns = features.indices.astype(np.int64) + np.repeat(client, np.diff(features.indptr)) * width
-    return sp.csr_matrix(
-        (features.data, columns, features.indptr), shape=(features.shape[0], segments.clients * width)
-    )
 
 
 class NormalisedFeatures(Features):

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import Any
 
 import dgl
 import torch
@@ -17,9 +17,6 @@ from fedsub.datasets.graph import select_features
 from fedsub.methods.stacked.features import CopiedFeatures, Features
 from fedsub.methods.stacked.inputs import Inputs, Level, ReceptiveField
 from fedsub.methods.stacked.propagation import kernel_of, propagate, use_kernel
-
-if TYPE_CHECKING:
-    from fedsub.methods.stacked.networks.base import Backbone
 
 WORTH = 0.7
 """Up to this share of all nodes what a loss depends on is computed by itself."""
@@ -70,7 +67,7 @@ def _places(rows: Tensor, count: int) -> Tensor:
 
 
 def receptive_field(
-    backbone: Backbone,
+    backbone: Any,
     graph: dgl.DGLGraph,
     features: Tensor,
     spread: Tensor | None,
@@ -114,7 +111,7 @@ def _of_rows(inputs: Inputs, features: Tensor, rows: Tensor) -> Inputs:
 
 
 def _levels(
-    backbone: Backbone, graph: dgl.DGLGraph, features: Tensor, inputs: Inputs, needed: list[Tensor]
+    backbone: Any, graph: dgl.DGLGraph, features: Tensor, inputs: Inputs, needed: list[Tensor]
 ) -> tuple[Level, ...]:
     """What each layer computes; `needed` are the rows that the first reads and those that each leaves to the
     next, ascending."""
