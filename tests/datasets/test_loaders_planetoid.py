@@ -112,26 +112,6 @@ def test_damaged_parts_name_the_file(tmp_path: Path, part: str, damage: str):
         parse(files)
 
 
-ONE_HOT = np.eye(formats.CLASSES, dtype=np.int32)[formats.LABELS]
-
-
-@pytest.mark.parametrize(
-    ("part", "content", "reason"),
-    [
-        ("ally", formats.LABELS[:8], "one column per class"),
-        ("ty", ONE_HOT[8:, :2], "2 classes where ally has 3"),
-        ("allx", np.ones((8, 5, 1)), r"shape \(8, 5, 1\) where a matrix"),
-        ("tx", np.ones((4, 6)), "do not continue"),
-        ("tx", np.full((4, 5), 1e300), "not finite|single precision"),
-    ],
-)
-def test_parts_of_another_shape(tmp_path: Path, part: str, content: np.ndarray, reason: str):
-    files = formats.write_planetoid(tmp_path, test=[8, 9, 10, 11], start=8)
-    files[part].write_bytes(formats.python2_pickle(content))
-    with pytest.raises(MalformedFileError, match=reason):
-        parse(files)
-
-
 @settings(max_examples=60)
 @given(
     part=st.sampled_from(["allx", "ally", "tx", "ty"]),

@@ -148,16 +148,6 @@ def test_unknown_names_list_the_nearest():
         registry.load("cora[binary=3]")
 
 
-def test_generated_graph_with_options():
-    dataset = registry.load("community[nodes=200,communities=5]", seed=3)
-    assert dataset.nodes == 200
-    assert dataset.name == "community[communities=5,nodes=200,seed=3]"
-    with pytest.raises(UserError, match="did you mean homophily"):
-        registry.load("community[homophilly=0.5]")
-    with pytest.raises(UserError, match="nodes must be a whole number, not 'many'"):
-        registry.load("community[nodes=many]")
-
-
 def test_archive_by_path(folder: Path):
     raw = RawGraph(formats.SOURCE, formats.TARGET, formats.SPARSE, formats.LABELS)
     write_archive(folder / "mine.npz", raw, {"note": "made up"})

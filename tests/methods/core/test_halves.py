@@ -77,14 +77,3 @@ def test_nobody_heard_is_refused(federation: Federation) -> None:
     server = server_of("fedavg", setting_of(federation, "fedavg"))
     with pytest.raises(UserError, match="no client answered in round 1"):
         server.answer(1, [None] * CLIENTS)
-
-
-def test_a_client_holds_its_own_alone(federation: Federation) -> None:
-    for client in range(CLIENTS):
-        held, mine = federation.only(client), federation.client == client
-        assert held.nodes == int(mine.sum())
-        assert held.inter.num_edges() == 0
-        assert torch.equal(held.labels, federation.labels[mine])
-        assert torch.equal(held.train, federation.train[mine])
-        source, _ = federation.graph.edges()
-        assert held.graph.num_edges() == int(mine[source].sum())

@@ -12,7 +12,7 @@ from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import Outcome, train
 from tests.methods.federations import small_federation
-from tests.methods.rounding import agree, assert_agree
+from tests.methods.rounding import assert_agree
 
 NETWORKS = [
     Architecture("gcn", hidden=(8, 8), dropout=0.5),
@@ -93,23 +93,3 @@ def test_without_its_own_part_a_method_is_another(
         assert_agree(predicted, expected)
     if (name, options, other, settings) in ALSO_IN_BYTES:
         assert found.bytes == plain.bytes
-
-
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("fedprox", {}),
-        ("moon", {}),
-        ("moon", {"mu": 0.0, "projection": True}),
-        ("fedtad", {"server_rounds": 1}),
-        ("fedgcn", {}),
-        ("fedala", {}),
-        ("fedpub", {"masks": False}),
-        ("fedpub", {"similarity": "none"}),
-        ("fedpub", {"masks": False, "similarity": "none", "regularizer": "printed", "lambda2": 1.0}),
-        ("fedsage+", {"neighbours": 0, "average": "gradients"}),
-        ("adafgl", {}),
-    ],
-)
-def test_with_its_own_part_it_is_not(name: str, options: dict[str, Any]) -> None:
-    assert not agree(trained(name, options)[1], trained("fedavg", {})[1])
