@@ -86,7 +86,8 @@ def test_the_wheel_holds_one_package_with_its_data(wheel: Path) -> None:
     modules = [
         path for package in ("datasets", "methods", "benchmark") for path in ROOT.glob(f"{package}/**/*.py")
     ]
-    data = *ROOT.glob("benchmark/protocols/*.toml"), *ROOT.glob("benchmark/report/site/assets/*")
+    places = ("protocols/*.toml", "report/site/assets/*", "report/templates/*")
+    data = [path for place in places for path in ROOT.glob(f"benchmark/{place}")]
     assert {f"fedsub/{source.relative_to(ROOT)}" for source in (*modules, *data)} <= {*names}
     assert "fedsub/datasets/catalogue.toml" in names
     assert "Requires-Dist: dgl==1.1.3" in told
