@@ -51,9 +51,6 @@ from fedsub.methods.core.steps import descend
 from fedsub.methods.stacked.mixing import cosine, for_clients, gram, mix
 from fedsub.methods.stacked.parameters import Parameters
 
-SMALLEST_DEVIATION = 1e-9
-"""Of a sequence, in its largest value."""
-
 
 @dataclass(frozen=True)
 class SplitOptions(Options):
@@ -82,9 +79,6 @@ class GCFLPlusOptions(SplitOptions):
 
     sequence: Annotated[int, Limit("be at least 2", lambda value: value >= 2)] = 5
     """Gradient norms that are compared, at least 2; the paper takes 5 to 10."""
-    standardize: bool = False
-    """Whether each sequence is divided by its standard deviation, so that trends are compared; one that does
-    not vary, of a client that was absent throughout, is not."""
 
 
 @register(
@@ -259,11 +253,6 @@ class GCFLPlus(GCFL):
     def edge_weights(self, products: Tensor, members: Tensor) -> np.ndarray:
         """Largest distance of the members' sequences minus their distance; (m, m)."""
         sequences = torch.stack(list(self.norms), dim=1)[members].double().numpy()
-        if self.options.standardize:
-            deviation = sequences.std(axis=1, keepdims=True)
-            # That of a client that was absent throughout is one of rounding.
-            varies = deviation > SMALLEST_DEVIATION * np.abs(sequences).max(axis=1, keepdims=True)
-            sequences = sequences / np.where(varies, deviation, 1)
         distances = time_warping_distances(sequences)
         weights: np.ndarray = distances.max() - distances
         return weights

@@ -13,33 +13,27 @@ h_glob and h_prev are computed once a round, without dropout, and are constants.
 both models are the common start, ℓ has no gradient and is left out. A client that is absent in a round keeps
 its model, of which h_prev is taken, until it receives the newest one for its next.
 
-Departures: ℓ is the mean over all of a client's nodes, as in OpenFGL; the paper has the labelled ones
-(`nodes = "training"`). The paper's network has a projection head, two linear layers with a ReLU between
-them, below its classifier, and h is its output (`projection`); OpenFGL has none, and neither has any
-other method here. With SGC, which has no hidden layer, h is its propagated product, C numbers a node.
+Departures: ℓ is the mean over all of a client's nodes, as in OpenFGL; the paper has the labelled ones. The
+paper's network has a projection head below its classifier, and h is its output; OpenFGL has none, and neither
+has any other method here. With SGC, which has no hidden layer, h is its propagated product, C numbers a node.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from fedsub.datasets.errors import UserError
 from fedsub.datasets.limits import NonNegative, Positive
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, Options, register
 from fedsub.methods.core.channel import Message
-from fedsub.methods.core.tasks import NodeClassification
 from fedsub.methods.fedavg import FedAvg
-from fedsub.methods.stacked.activation import Dropout, activate, add_bias
+from fedsub.methods.stacked.activation import Dropout
 from fedsub.methods.stacked.architecture import NETWORKS
-from fedsub.methods.stacked.parameters import Parameters, linear_start, prefixed, stack
-from fedsub.methods.stacked.segments import Segments, segment_product
 
 
 @dataclass(frozen=True)
@@ -51,19 +45,10 @@ class MoonOptions(Options):
     more slowly than 0.1 (results/notes/all-methods.md)."""
     temperature: Positive = tunable(0.5, log=(0.1, 2))
     """τ, positive."""
-    nodes: Literal["all", "training"] = "all"
-    """Whose ℓ is averaged."""
-    projection: bool = False
-    """Whether the paper's projection head stands below the classifier."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
-        """Without μ there is no contrast; SGC has no hidden layer to project."""
-        idle: dict[str, str] = {}
-        if self.mu == 0:
-            idle |= {"temperature": "mu above 0", "nodes": "mu above 0"}
-        if backbone == "sgc":
-            idle["projection"] = "a backbone with hidden layers"
-        return idle
+        """Without μ there is no contrast."""
+        return {"temperature": "mu above 0"} if self.mu == 0 else {}
 
 
 @register(
@@ -90,44 +75,14 @@ class Moon(FedAvg):
     """(n,) of each node in its client's mean of ℓ."""
 
     def build(self) -> None:
-        """FedAvg's set-up and the nodes' shares. Raises UserError for training nodes where edges are
-        predicted."""
-        if self.options.nodes == "training" and not isinstance(self.task, NodeClassification):
-            raise UserError(
-                "moon[nodes=training] needs nodes to train on, and edges are predicted: set nodes=all"
-            )
+        """FedAvg's set-up and the nodes' shares."""
         super().build()
         federation = self.federation
-        counted = federation.train if self.options.nodes == "training" else torch.ones_like(federation.train)
-        count = torch.bincount(federation.client[counted], minlength=federation.clients)
-        self.share = (counted / count.clamp(min=1)[federation.client]).to(self.device)
-
-    def initial_parameters(self) -> Parameters:
-        """The backbone's, and the projection's where there is one."""
-        parameters = super().initial_parameters()
-        if not self.projects:
-            return parameters
-        width = self.backbone.architecture.hidden[-1]
-        layers = [
-            prefixed(f"projection.{layer}", linear_start(width, width, self.generator)) for layer in (0, 1)
-        ]
-        return parameters | stack(layers[0] | layers[1], self.federation.clients, self.device)
-
-    @property
-    def projects(self) -> bool:
-        """Whether there is a projection head."""
-        return self.options.projection and self.backbone.architecture.backbone != "sgc"
-
-    def embed(self, dropout: Dropout | None) -> Tensor:
-        """What the classifier reads, (n, width)."""
-        hidden = self.backbone.embed(self.inputs, self.parameters, dropout)
-        if not self.projects:
-            return hidden
-        return project(hidden, self.parameters, self.inputs.segments)
+        self.share = (1 / federation.sizes.float())[federation.client].to(self.device)
 
     def logits(self, dropout: Dropout | None) -> Tensor:
         """The clients' outputs, (n, C); keeps what the classifier read."""
-        self.hidden = self.embed(dropout)
+        self.hidden = self.backbone.embed(self.inputs, self.parameters, dropout)
         return self.backbone.classify(self.inputs, self.hidden, self.parameters)
 
     def objective(self, logits: Tensor) -> Tensor:
@@ -142,18 +97,10 @@ class Moon(FedAvg):
 
     def send(self) -> Message:
         """FedAvg's, once h_prev is taken."""
-        self.previous = self.embed(None)
+        self.previous = self.backbone.embed(self.inputs, self.parameters, None)
         return super().send()
 
     def receive(self, answer: Message) -> None:
         """FedAvg's; then h_glob is taken."""
         super().receive(answer)
-        self.received_hidden = self.embed(None)
-
-
-def project(h: Tensor, parameters: Mapping[str, Tensor], segments: Segments) -> Tensor:
-    """W₂ relu(W₁ h + b₁) + b₂ of each node's client; (n, width) → (n, width)."""
-    inner = segment_product(h, parameters["projection.0.weight"], segments)
-    inner = activate(inner, parameters["projection.0.bias"], segments, None)
-    outer = segment_product(inner, parameters["projection.1.weight"], segments)
-    return add_bias(outer, parameters["projection.1.bias"], segments)
+        self.received_hidden = self.backbone.embed(self.inputs, self.parameters, None)

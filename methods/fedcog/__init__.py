@@ -8,7 +8,7 @@ Lei et al., Federated Learning over Coupled Graphs, IEEE TPDS 2023. A propagatio
 which is Â h on the whole graph (theorem 1). The variants (section 4.3), L hops, X the features:
     sgc     H = Â^L X, once before training
     appnp   h ← (1 − α) Â h + α X, once
-    gbp     H = Σ_l α (1 − α)^l P^l X, P = D̃^(−r) Ã D̃^(r−1), once
+    gbp     H = Σ_l α (1 − α)^l Â^l X, once
     gprgnn  H = Σ_l γ_l Â^l X, propagated once, γ learned and averaged like the weights
     gcn     relu(Â h W) in every layer, with an exchange in every step, forwards and backwards: client
             k's weights get the gradient of K Σ_j p_j F_j, F_j client j's loss, and are averaged evenly
@@ -16,7 +16,7 @@ Once propagated, a client's rows need no neighbour: training is a linear model (
 under FedAvg, FedDyn, FedAdagrad or FedAdam.
 
 Departures and readings:
-- The sum over l with weights α (1 − α)^l is GBP's own (Chen et al. 2020, eq. 2).
+- The sum over l with weights α (1 − α)^l is GBP's own (Chen et al. 2020, eq. 2), with r = ½.
 - Of a client that is absent in a round neither models nor values travel. What was propagated once is there.
   With gcn the stand-ins that it computes keep in training the values that they had in its last step (at first
   zero), layer by layer, and nothing flows back through them. Evaluation asks every client.
@@ -147,9 +147,9 @@ class FedCog(ServedMethod):
         """Apply LNNC and build the coupled graphs; returns the clients after LNNC."""
         options, protected = self.options, Protected(self.federation, 0, 0)
         if options.lnnc:
-            protected = connect(self.federation, options.lnnc_isolated)
+            protected = connect(self.federation)
         self.coupling = couple(protected.federation)
-        self.convolution = CoupledConvolution(self.coupling, options.exponent if self.kind == "gbp" else 0.5)
+        self.convolution = CoupledConvolution(self.coupling)
         inside, between = self.coupling.edges
         original = inside - protected.edges + between / 2
         self.extras["lnnc_edges"], self.extras["lnnc_alone"] = protected.edges, protected.alone

@@ -113,15 +113,10 @@ def external_edges(federation: Federation) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True, eq=False)
 class CoupledConvolution:
-    """h ← D̃^(−r) Ã D̃^(r−1) h over the coupled graphs in three steps; r = 1/2 is Â h.
-
-    Eqs. (16), (17) as printed: β_v = (1 + d_v)^(r−1) in the internal step, γ_u = (1 + d_u)^(−r) in the border
-    one. The paper's text names D̃^(r−1) Ã D̃^(−r), the same with r turned into 1 − r.
-    """
+    """h ← Â h over the coupled graphs in three steps: β_v = (1 + d_v)^(−½) in the internal one, and the same
+    at the nodes in the border one, eqs. (16), (17)."""
 
     coupling: Coupling
-    exponent: float = 0.5
-    """r."""
     device: torch.device | str = "cpu"
     on_travel: Travel | None = None
     """Called with the stand-ins' values, (S, width), when they travel; returns those that arrive."""
@@ -130,13 +125,13 @@ class CoupledConvolution:
     def internal_weight(self) -> Tensor:
         """β of each edge's source, (edges of the internal graph,)."""
         source, _ = self.coupling.internal.edges()
-        return ((1 + self.coupling.degree) ** (self.exponent - 1))[source].to(self.device)
+        return ((1 + self.coupling.degree) ** -0.5)[source].to(self.device)
 
     @cached_property
     def border_weight(self) -> Tensor:
-        """γ of each edge's target, (edges of the border graph,)."""
+        """β of each edge's target, (edges of the border graph,)."""
         _, target = self.coupling.border.edges()
-        return ((1 + self.coupling.degree) ** -self.exponent)[target].to(self.device)
+        return ((1 + self.coupling.degree) ** -0.5)[target].to(self.device)
 
     @cached_property
     def route(self) -> Tensor:

@@ -5,7 +5,7 @@ features (the necessary condition of Theorem 2), so its client joins it, before 
 node of its own at the smallest angular distance in features, arccos(cosine)/π.
 
 The paper's condition N(u) ⊆ V* holds for a node without any neighbour too; such a node sends nothing,
-so joining it protects nothing. `isolated` says whether it is joined nonetheless.
+and is not joined.
 """
 
 from __future__ import annotations
@@ -36,19 +36,16 @@ class Protected:
     """Nodes that have external neighbours and are their client's only node: nothing to join them to."""
 
 
-def exposed(federation: Federation, isolated: bool = False) -> np.ndarray:
-    """Nodes that meet the leak condition: neighbours, all of them at other clients; (n,) bool.
-
-    With `isolated`, nodes with no neighbour at all count too.
-    """
+def exposed(federation: Federation) -> np.ndarray:
+    """Nodes that meet the leak condition: neighbours, all of them at other clients; (n,) bool."""
     inside = federation.graph.in_degrees().numpy()
     outside = np.bincount(external_edges(federation)[1], minlength=federation.nodes)
-    return (inside == 0) & (isolated | (outside > 0))
+    return (inside == 0) & (outside > 0)
 
 
-def connect(federation: Federation, isolated: bool = False) -> Protected:
+def connect(federation: Federation) -> Protected:
     """Join every exposed node to its nearest node in the same client."""
-    rows = np.flatnonzero(exposed(federation, isolated))
+    rows = np.flatnonzero(exposed(federation))
     sizes = federation.sizes.numpy()
     client = federation.client.numpy()
     joined = rows[sizes[client[rows]] > 1]

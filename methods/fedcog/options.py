@@ -28,15 +28,11 @@ class FedCogOptions(Options):
     """What is computed over the coupled graphs; `backbone`: the setting's own, sgc or gcn."""
     lnnc: bool = tunable(True, choices=(True, False))
     """Join every node that has external neighbours only to its nearest node at home."""
-    lnnc_isolated: bool = False
-    """Have LNNC join nodes without any neighbour too, as the paper's condition reads literally."""
     hops: Size = 0
     """Propagations L; 0: the architecture's for sgc, 10 for appnp, gbp and gprgnn."""
     restart: Share = tunable(0.1, linear=(0.05, 0.5))
     """α of appnp and gbp, and of gprgnn's γ_l, which start at α (1 − α)^l, the last at (1 − α)^L; the paper
     gives no start."""
-    exponent: Share = 0.5
-    """r of gbp."""
     hidden: Size = 0
     """Width of a hidden layer, with a ReLU, after the propagation (not for gcn); 0: a linear classifier. The
     update sizes of Table 4 are, to the digit, those of a network d → 100 → C sent both ways by 100 clients;
@@ -97,12 +93,8 @@ class FedCogOptions(Options):
         idle = {} if self.convolution == "backbone" else {"backbone": "convolution=backbone"}
         if kind not in ("appnp", "gbp", "gprgnn"):
             idle["restart"] = "convolution=appnp, gbp or gprgnn"
-        if kind != "gbp":
-            idle["exponent"] = "convolution=gbp"
         if kind == "gcn":
             idle |= dict.fromkeys(("hops", "hidden", "wire", "timing"), "a convolution other than gcn")
-        if not self.lnnc:
-            idle["lnnc_isolated"] = "lnnc=true"
         if self.server != "feddyn":
             idle["alpha"] = "server=feddyn"
         if self.server not in ("fedadagrad", "fedadam"):

@@ -141,7 +141,7 @@ class FedSagePlus(Mended):
         sample = federation.validation if options.hidden_from == "validation" else everyone
         random = np.random.default_rng(self.setting.seed)
         others = None
-        if options.federated and federation.clients > 1:
+        if federation.clients > 1:
             features, client = federation.features.to(self.device), federation.client.to(self.device)
             others = OtherClients(features, client, federation.clients)
         hidden = choose_hidden(sample, federation.client, options.hidden_share, random)

@@ -51,8 +51,6 @@ class GeneratorOptions(Options):
     """Width of the generator's second layer."""
     feature_weight: NonNegative = 1.0
     """Weight of the distances to true features, own and others'."""
-    federated: bool = True
-    """Whether the other clients' gradients take part; False is every client by itself (LocSage+)."""
 
 
 @dataclass(frozen=True, eq=False)

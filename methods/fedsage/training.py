@@ -57,7 +57,7 @@ class Phase:
     hidden: Tensor
     """(n,) bool, hidden nodes of the federation."""
     others: OtherClients | None
-    """None leaves the federated part out."""
+    """None where there is one client."""
 
 
 class GeneratorTraining:

@@ -2,7 +2,7 @@
 
 Aliakbari, Östman & Graell i Amat, FedStruct: Federated Decoupled Learning over Interconnected Graphs.
 For node v of client i (eq. 20), with the structure features s_u of `methods.structure`:
-    logits_v = Σ_{u ∈ V} ā_vu g(s_u) + Σ_{u ∈ V_i} ā⁽ⁱ⁾_vu f(x_u),    Ā = Σ_l β_l (D̃⁻¹(A + I))^l
+    logits_v = Σ_{u ∈ V} ā_vu g(s_u) + Σ_{u ∈ V_i} ā⁽ⁱ⁾_vu f(x_u),    Ā = (D̃⁻¹(A + I))^L
 f and g are LayerNorm → Linear → ReLU → dropout → Linear. Hop2Vec learns the s_u with the model. The
 server averages the clients' gradients and steps Adam: one shared model (see `methods.fedsgd`).
 
@@ -10,10 +10,10 @@ Version a: the server knows all edges, propagates g(S) and sends each client its
 Jacobians (algorithms 1 and 2). Version b: nobody does; clients build their rows of Ā with algorithm 3
 (`methods.fedstruct.rows`), pruned or not. Unpruned, both give the same numbers.
 
-Departures: Ā takes its last power alone by default, as the reference code does; `beta=all` weighs every
-power 1/L (the paper leaves the β open). Where the rows of version b for all labelled and evaluated nodes
+Departures: the paper has Ā = Σ_l β_l (D̃⁻¹(A + I))^l and leaves the β open; as in the reference code the last
+power stands alone. Where the rows of version b for all labelled and evaluated nodes
 would exceed `rows_limit_gb`, Ā g(S) is propagated, which equals them. Hop2Vec keeps g (table 4 gives its
-layers, eq. 23 has none: `transform=none`). Clients' mean gradients are weighted by the schedule: eq. (8),
+layers, eq. 23 has none). Clients' mean gradients are weighted by the schedule: eq. (8),
 1/|labelled| for every labelled node, is `training-nodes`; the reference code and the protocols `fedstruct-…`
 weigh by all nodes of a client, `nodes`. `methods.fedstruct.bytes` says which bytes count.
 
@@ -43,7 +43,7 @@ from fedsub.methods.fedsgd import FedSGD
 from fedsub.methods.fedstruct.bytes import Traffic
 from fedsub.methods.fedstruct.features import structure_features
 from fedsub.methods.fedstruct.options import FedStructOptions
-from fedsub.methods.fedstruct.powers import behind_last_edge, combined, hop_weights
+from fedsub.methods.fedstruct.powers import behind_last_edge, power
 from fedsub.methods.fedstruct.rows import acquire
 from fedsub.methods.stacked.activation import Dropout, trains
 from fedsub.methods.stacked.architecture import NETWORKS, Architecture
@@ -93,10 +93,8 @@ class FedStruct(FedSGD):
     """Multiplication by the global Â, or by the pruned Ā."""
     spread_local: partial[Tensor]
     """Multiplication by the clients' own Â."""
-    structure_weights: np.ndarray
-    """β of the global powers, (L_s,)."""
-    local_weights: np.ndarray
-    """β of the local powers, (L,)."""
+    structure_hops: int
+    """Products with it: L_s, or 1 of the pruned Ā."""
     used: Tensor
     """(u,) nodes with a role; in version b."""
     rows: Tensor | None = None
@@ -140,9 +138,7 @@ class FedStruct(FedSGD):
             self.owned = torch.from_numpy(owned.astype(np.float32)).to(self.device)
         self._prepare_graphs()
         self.structure_backbone = make_backbone(self._network(self.options.structure_hidden))
-        self.features = structure_features(
-            self.adjacency, self.options, self.task.width, self.generator, self.setting.seed
-        )
+        self.features = structure_features(self.adjacency, self.options, self.generator, self.setting.seed)
         self.structure_inputs = self.structure_backbone.prepare(
             self.global_graph, self.features, torch.tensor([nodes]), self.task.width, self.device
         )
@@ -158,8 +154,7 @@ class FedStruct(FedSGD):
             # The loops are the last edges, and the only ones of these nodes.
             local_weight[-self.federation.nodes :][behind_last_edge(self.federation)] = 0
         self.spread_local = partial(propagate, local, weight=local_weight.to(self.device))
-        self.structure_weights = hop_weights(self.options.beta, self.options.structure_hops)
-        self.local_weights = hop_weights(self.options.beta, self.options.hops)
+        self.structure_hops = self.options.structure_hops
         if self.options.version == "b":
             self._acquire_rows()
 
@@ -167,8 +162,8 @@ class FedStruct(FedSGD):
         """Version b: algorithm 3 for every node with a role."""
         federation = self.federation
         self.used = (federation.train | federation.validation | federation.test).nonzero().squeeze(1)
-        rows, weights = self.position.cpu()[self.used].numpy(), self.structure_weights
-        held, self.acquired = acquire(self.adjacency, self.owner, rows, weights, self.options)
+        rows = self.position.cpu()[self.used].numpy()
+        held, self.acquired = acquire(self.adjacency, self.owner, rows, self.options)
         if held is None:
             return
         if isinstance(held, Tensor):
@@ -178,14 +173,13 @@ class FedStruct(FedSGD):
         entries = held.tocoo()
         graph = use_kernel(as_graph(entries.T), self.setting.kernel)
         self.spread_global = partial(propagate, graph, weight=torch.from_numpy(entries.data).to(self.device))
-        self.structure_weights = np.ones(1, dtype=np.float32)
+        self.structure_hops = 1
 
     def initial_parameters(self) -> Parameters:
         """f's and g's parameters, and Hop2Vec's S; each with a leading axis of length 1."""
         parameters = prefixed("feature", super().initial_parameters())
-        if self.options.transform == "mlp":
-            start = self.structure_backbone.initial(self.features.shape[1], self.task.width, self.generator)
-            parameters |= prefixed("structure", stack(start, 1, self.device))
+        start = self.structure_backbone.initial(self.features.shape[1], self.task.width, self.generator)
+        parameters |= prefixed("structure", stack(start, 1, self.device))
         if self.options.features == "h2v":
             parameters |= stack({"hop2vec": self.features}, 1, self.device)
         return parameters
@@ -201,11 +195,11 @@ class FedStruct(FedSGD):
         structure = self._structure(dropout)
         if self.options.network == "graphsage":
             return own + structure[self.position]
-        own = combined(own, self.spread_local, self.local_weights)
+        own = power(own, self.spread_local, self.options.hops)
         if self.options.private:
             structure = self._kept_apart(structure)
         if self.rows is None:
-            spread = combined(structure, self.spread_global, self.structure_weights)
+            spread = power(structure, self.spread_global, self.structure_hops)
             return own + self._summed(spread[self.position])
         if not trains(dropout):
             return own.index_add(0, self.used.to(self.device), self._summed(self.rows @ structure))
@@ -227,8 +221,6 @@ class FedStruct(FedSGD):
         inputs = self.structure_inputs
         if self.options.features == "h2v":
             learned = self.parameters["hop2vec"].squeeze(0)
-            if self.options.transform == "none":
-                return learned
             normalised = functional.layer_norm(learned, learned.shape[1:])
             inputs = replace(inputs, features=DenseFeatures(normalised, inputs.segments, self.device))
         return self.structure_backbone.forward(inputs, unprefixed("structure", self.parameters), dropout)

@@ -67,14 +67,13 @@ def _jacobians(method: FedStruct, present: Tensor) -> Tensor:
         federation = method.federation
         rows = method.position.cpu()[federation.train & present[federation.client]].numpy()
         pairs = reachable_pairs(method.adjacency, rows, hops)
-        # Without g the derivative is ā_vq times the identity: one value.
-        values += pairs * (1 if options.transform == "none" else width * options.structure_width)
+        values += pairs * width * options.structure_width
     return unformed(values)
 
 
 def _private(method: FedStruct, acquired: Tensor, present: Tensor) -> Traffic:
-    """Appendix L.1: per epoch every client sends the others' labelled nodes its sums (eq. 49, 51) and,
-    with a fixed S, their derivatives (eq. 50); once, each asks the others for the sums it needs.
+    """Appendix L.1: per epoch every client sends the others' labelled nodes its sums (eq. 49, 51) and their
+    derivatives (eq. 50); once, each asks the others for the sums it needs.
 
     Eq. (50) has a derivative for every labelled node, class and entry of θ_s, and a client cannot multiply
     it by the receiver's error, which it does not know. The paper counts |θ_s| c for each client alone: see
@@ -83,10 +82,8 @@ def _private(method: FedStruct, acquired: Tensor, present: Tensor) -> Traffic:
     federation = method.federation
     labelled, clients = federation.count(federation.train), int(present.sum())
     total, width = int(labelled[present].sum()), method.task.width
-    sums, learned = unformed((clients - 1) * total, width), method.parameters.get("hop2vec")
+    sums = unformed((clients - 1) * total, width)
     queries = unformed(int((labelled * (federation.nodes - federation.sizes)).sum()))
-    if learned is not None:
-        return Traffic((sums,), (learned,), (acquired, queries))
     derivatives = unformed((clients - 1) * total, _structure_size(method), width)
     up = clients * size_of(*method.parameters.values()) + size_of(sums)
     by_paper = up + clients * _structure_size(method) * width * FLOAT

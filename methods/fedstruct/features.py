@@ -14,15 +14,14 @@ from fedsub.methods.structure.node2vec import Node2VecSettings, node2vec
 
 
 def structure_features(
-    adjacency: sp.csr_matrix, options: FedStructOptions, classes: int, generator: torch.Generator, seed: int
+    adjacency: sp.csr_matrix, options: FedStructOptions, generator: torch.Generator, seed: int
 ) -> Tensor:
     """S, (m, d_s), for Hop2Vec its start. `generator` draws that, `seed` node2vec's walks.
 
     Every graphlet orbit is standardised over the nodes; the paper states no scale.
     """
     if options.features == "h2v":
-        width = classes if options.transform == "none" else options.structure_width
-        return random_start(adjacency.shape[0], width, generator)
+        return random_start(adjacency.shape[0], options.structure_width, generator)
     if options.features == "deg":
         return torch.from_numpy(one_hot_degrees(adjacency, options.structure_width))
     if options.features == "gdv":

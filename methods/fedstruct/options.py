@@ -30,13 +30,11 @@ class FedStructOptions(Options):
     private: bool = False
     """Version b of appendix L.1: clients exchange sums over their own nodes, not structure features. The
     results are the same, the traffic is not: `extras` hold what eq. (50) needs beside what the paper counts.
-    With Hop2Vec only where `transform=none`, as there."""
+    Not with Hop2Vec, of which clients would need g(s)."""
     hops: Count = tunable(2, choices=(1, 2, 4))
     """L, propagations of f(X) over the client's own graph."""
     structure_hops: Count = tunable(10, choices=(2, 5, 10, 20))
     """L_s, propagations of g(S) over the global graph."""
-    beta: Literal["last", "all"] = "last"
-    """Weights β of the powers: 1 on the last, or 1/L on all L, in both parts."""
     structure_width: Count = 256
     """d_s: columns of Hop2Vec, node2vec and one-hot degrees."""
     feature_hidden: str = "64"
@@ -45,8 +43,6 @@ class FedStructOptions(Options):
     """Hidden layers of g, widths joined by +."""
     dropout: Annotated[float, Limit("be less than 1", lambda value: value < 1)] = -1.0
     """Dropout of f and g where it is not the protocol's; negative: the protocol's."""
-    transform: Literal["mlp", "none"] = "mlp"
-    """Hop2Vec's g; `none` learns one value per class and node, eq. (23)."""
     self_loops: Literal["all", "to-last-edge"] = "all"
     """Nodes with a loop in a client's own Ā⁽ⁱ⁾: all; or, as in the reference code, those up to the client's
     last node with an edge, so that f says nothing of the nodes behind it."""
@@ -78,12 +74,8 @@ class FedStructOptions(Options):
             raise UserError("pruning and private need FedStruct's version b: add version=b")
         if self.version == "b" and self.network != "decoupled":
             raise UserError("FedStruct's version b needs the decoupled network: drop network=graphsage")
-        if self.transform == "none" and (self.features != "h2v" or self.network != "decoupled"):
-            raise UserError("transform=none is for Hop2Vec on the decoupled network: drop it")
-        if self.private and self.features == "h2v" and self.transform == "mlp":
-            raise UserError(
-                "private Hop2Vec needs transform=none (appendix L.1): add it, or use features=deg"
-            )
+        if self.private and self.features == "h2v":
+            raise UserError("FedStruct's private variant has no Hop2Vec here: use features=deg")
         if not 2 <= self.context <= self.walk_length:
             raise UserError(f"fedstruct's context must be 2 to walk_length, {self.walk_length}")
 
@@ -100,15 +92,13 @@ class FedStructOptions(Options):
         idle = {"backbone": "network: its networks are its own"}
         if self.features != "gdv":
             idle["orbits"] = "features=gdv"
-        if self.features == "gdv" or self.transform == "none":
-            idle["structure_width"] = "features=deg, n2v or h2v, and transform=mlp"
+        if self.features == "gdv":
+            idle["structure_width"] = "features=deg, n2v or h2v"
         if self.features != "n2v":
             walks = ("walk_length", "context", "walks", "return_parameter", "in_out_parameter")
             idle |= dict.fromkeys((*walks, "negatives", "walk_epochs"), "features=n2v")
-        if self.transform == "none":
-            idle["structure_hidden"] = "transform=mlp"
         if self.network == "graphsage":
-            idle |= dict.fromkeys(("hops", "structure_hops", "beta", "self_loops"), "network=decoupled")
+            idle |= dict.fromkeys(("hops", "structure_hops", "self_loops"), "network=decoupled")
         if self.version == "a":
             idle["rows_limit_gb"] = "version=b"
         if not self.pruning:

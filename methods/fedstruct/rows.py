@@ -1,6 +1,6 @@
 """The rows of FedStruct's Ā, as clients build them together without showing their edges.
 
-Ā = Σ_l β_l Â^l with Â = D̃⁻¹(A + I), FedStruct (Aliakbari et al.), section 3 and algorithm 3: client k
+Ā = Â^L with Â = D̃⁻¹(A + I), FedStruct (Aliakbari et al.), section 3 and algorithm 3: client k
 sends client i the product B_ijk of its edges to i with its own columns j of the power before,
 B_ijk = Ã_k^{[i]} [Â_j^{[k]}]^{l−1}; client i sums over k and divides by its degrees (eq. 45).
 """
@@ -78,7 +78,6 @@ def acquire(
     adjacency: sp.csr_matrix,
     client: np.ndarray,
     rows: np.ndarray,
-    weights: np.ndarray,
     options: FedStructOptions,
 ) -> tuple[Tensor | sp.csr_matrix | None, int]:
     """What clients hold of Ā after algorithm 3, and the bytes that crossed between them.
@@ -86,47 +85,45 @@ def acquire(
     That is its `rows`, (len(rows), n), or with `pruning_of=rows` all of it, sparse; None where its rows would
     exceed `rows_limit_gb`. Raises UserError where they do and are pruned.
     """
+    hops = options.structure_hops
     if options.pruning and options.pruning_of == "rows":
-        return pruned_rows(adjacency, client, weights, options.pruning)
+        return pruned_rows(adjacency, client, hops, options.pruning)
     size = 4 * len(rows) * len(client) / 2**30
     if options.pruning:
         if size > options.rows_limit_gb:
             raise UserError(
                 f"FedStruct's pruned rows take {size:.1f} GB: raise rows_limit_gb or take pruning_of=rows"
             )
-        return pruned_blocks(adjacency, client, rows, weights, options.pruning)
-    sent_bytes = acquisition_bytes(adjacency, client, options.structure_hops)
+        return pruned_blocks(adjacency, client, rows, hops, options.pruning)
+    sent_bytes = acquisition_bytes(adjacency, client, hops)
     if size > options.rows_limit_gb:
         return None, sent_bytes
-    return combined_rows(adjacency, client, rows, weights), sent_bytes
+    return whole_rows(adjacency, client, rows, hops), sent_bytes
 
 
-def combined_rows(
-    adjacency: sp.csr_matrix, client: np.ndarray, rows: np.ndarray, weights: np.ndarray
-) -> Tensor:
+def whole_rows(adjacency: sp.csr_matrix, client: np.ndarray, rows: np.ndarray, hops: int) -> Tensor:
     """Algorithm 3: rows `rows` of Ā, (len(rows), n) float32, dense.
 
     All clients step together, on a block of columns at a time: memory beside the result is the
-    (pairs, BLOCK) products. `weights` are β, (L_s,).
+    (pairs, BLOCK) products.
     """
     exchange = Exchange.of(adjacency, client)
     send, receive = as_feature_tensor(exchange.send), as_feature_tensor(exchange.receive)
     nodes = adjacency.shape[0]
     chosen = torch.from_numpy(rows)
-    combined = torch.zeros(len(rows), nodes)
+    found = torch.empty(len(rows), nodes)
     for start in range(0, nodes, BLOCK):
         width = min(BLOCK, nodes - start)
         power = torch.zeros(nodes, width)
         power[torch.arange(start, start + width), torch.arange(width)] = 1
-        for weight in weights:
+        for _ in range(hops):
             power = torch.mm(receive, torch.mm(send, power))
-            if weight:
-                combined[:, start : start + width].add_(power[chosen], alpha=float(weight))
-    return combined
+        found[:, start : start + width] = power[chosen]
+    return found
 
 
 def pruned_blocks(
-    adjacency: sp.csr_matrix, client: np.ndarray, rows: np.ndarray, weights: np.ndarray, keep: int
+    adjacency: sp.csr_matrix, client: np.ndarray, rows: np.ndarray, hops: int, keep: int
 ) -> tuple[Tensor, int]:
     """Algorithm 3 where client k sends client i the `keep` · n_i largest entries of every B_ijk.
 
@@ -140,7 +137,7 @@ def pruned_blocks(
     sizes = np.bincount(client)
     blocks = [(pairs, keep * int(sizes[i])) for i, pairs in exchange.foreign_blocks(client)]
     send, chosen_rows = as_feature_tensor(exchange.send), torch.from_numpy(rows)
-    combined = torch.zeros(len(rows), len(client))
+    found = torch.empty(len(rows), len(client))
     # Two pieces of memory for all owners: the tensors are the largest of a cell.
     powers, all_sent = (torch.zeros(count * int(sizes.max())) for count in (len(client), send.shape[0]))
     sent_bytes = 0
@@ -149,41 +146,38 @@ def pruned_blocks(
         power = powers[: len(client) * len(own)].view(-1, len(own)).zero_()
         power[own, torch.arange(len(own))] = 1
         sent = all_sent[: send.shape[0] * len(own)].view(-1, len(own))
-        for step, weight in enumerate(weights):
+        for step in range(hops):
             sent.addmm_(send, power, beta=0)
             for pairs, limit in blocks if step else ():
                 present = keep_largest(sent.numpy().view(np.int32), pairs, limit)
                 # The entries with their places, or all values where that is shorter.
                 sent_bytes += min(min(present, limit) * (FLOAT + INDEX), len(pairs) * len(own) * FLOAT)
             power.addmm_(receive, sent, beta=0)
-            for start in range(0, len(rows) if weight else 0, BLOCK):
-                # A client's columns can be most of the graph's: a copy of all of them would be too much.
-                block = slice(start, start + BLOCK)
-                combined[block, own] += float(weight) * power[chosen_rows[block]]
-    return combined, sent_bytes
+        for start in range(0, len(rows), BLOCK):
+            # A client's columns can be most of the graph's: a copy of all of them would be too much.
+            block = slice(start, start + BLOCK)
+            found[block, own] = power[chosen_rows[block]]
+    return found, sent_bytes
 
 
 def pruned_rows(
-    adjacency: sp.csr_matrix, client: np.ndarray, weights: np.ndarray, keep: int
+    adjacency: sp.csr_matrix, client: np.ndarray, hops: int, keep: int
 ) -> tuple[sp.csr_matrix, int]:
     """Algorithm 3 where every row sent and every row stored keeps its `keep` largest entries.
 
     The other reading of "the largest entries": of a row over all columns. Returns the pruned Ā, (n, n)
-    float32 with at most `keep` · L_s entries a row, and the bytes that crossed between clients.
+    float32 with at most `keep` entries a row, and the bytes that crossed between clients.
     """
     exchange = Exchange.of(adjacency, client)
     foreign = exchange.foreign_rows(client)
     power = sp.identity(adjacency.shape[0], dtype=np.float32, format="csr")
-    combined = sp.csr_matrix(adjacency.shape, dtype=np.float32)
     sent_bytes = 0
-    for step, weight in enumerate(weights):
+    for step in range(hops):
         sent = largest_per_row(exchange.send @ power, keep)
         if step:
             sent_bytes += int(np.diff(sent.indptr)[foreign].sum()) * (FLOAT + INDEX)
         power = largest_per_row(exchange.receive @ sent, keep)
-        if weight:
-            combined = combined + power * weight
-    return sp.csr_matrix(combined, dtype=np.float32), sent_bytes
+    return power, sent_bytes
 
 
 def largest_per_row(matrix: sp.csr_matrix, keep: int) -> sp.csr_matrix:

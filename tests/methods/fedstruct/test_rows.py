@@ -9,13 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsub.methods.fedstruct.kernels import keep_largest
-from fedsub.methods.fedstruct.powers import hop_weights
 from fedsub.methods.fedstruct.rows import (
-    combined_rows,
     largest_per_row,
     pruned_blocks,
     pruned_rows,
     reachable_pairs,
+    whole_rows,
 )
 
 
@@ -25,14 +24,11 @@ def random_graph(nodes: int, share: float, seed: int) -> sp.csr_matrix:
     return sp.csr_matrix((upper | upper.T).astype(np.float32))
 
 
-def global_rows(adjacency: sp.csr_matrix, weights: np.ndarray) -> np.ndarray:
-    """Ā = Σ β_l (D̃⁻¹(A + I))^l, in the open."""
+def global_rows(adjacency: sp.csr_matrix, hops: int) -> np.ndarray:
+    """Ā = (D̃⁻¹(A + I))^L, in the open."""
     looped = adjacency.toarray().astype(np.float64) + np.eye(adjacency.shape[0])
     step = looped / looped.sum(axis=1, keepdims=True)
-    return sum(
-        weight * np.linalg.matrix_power(step, hop)
-        for hop, weight in enumerate(weights.astype(float), start=1)
-    )
+    return np.linalg.matrix_power(step, hops)
 
 
 @settings(max_examples=25)
@@ -42,26 +38,24 @@ def test_rows_equal_the_global_ones_on_any_graph(
 ) -> None:
     adjacency = random_graph(nodes, share, seed)
     client = np.random.default_rng(seed).integers(0, clients, nodes)
-    weights = hop_weights("last", hops)
-    built = combined_rows(adjacency, client, np.arange(nodes), weights).numpy()
-    np.testing.assert_allclose(built, global_rows(adjacency, weights), atol=1e-5)
+    built = whole_rows(adjacency, client, np.arange(nodes), hops).numpy()
+    np.testing.assert_allclose(built, global_rows(adjacency, hops), atol=1e-5)
 
 
 def test_columns_beyond_one_block_are_built_too() -> None:
     adjacency = random_graph(1100, 0.002, 0)
-    weights = hop_weights("last", 3)
-    built = combined_rows(adjacency, np.arange(1100) % 3, np.arange(0, 1100, 50), weights)
-    np.testing.assert_allclose(built, global_rows(adjacency, weights)[::50], atol=1e-6)
+    built = whole_rows(adjacency, np.arange(1100) % 3, np.arange(0, 1100, 50), 3)
+    np.testing.assert_allclose(built, global_rows(adjacency, 3)[::50], atol=1e-6)
 
 
 def test_pruning_nothing_changes_nothing() -> None:
     adjacency = random_graph(30, 0.1, 2)
-    client, weights = np.arange(30) % 3, hop_weights("all", 4)
-    kept, _ = pruned_rows(adjacency, client, weights, keep=30)
-    np.testing.assert_allclose(kept.toarray(), global_rows(adjacency, weights), atol=1e-6)
+    client, hops = np.arange(30) % 3, 4
+    kept, _ = pruned_rows(adjacency, client, hops, keep=30)
+    np.testing.assert_allclose(kept.toarray(), global_rows(adjacency, hops), atol=1e-6)
     rows = np.array([4, 0, 29])
-    blocks, _ = pruned_blocks(adjacency, client, rows, weights, keep=10)
-    np.testing.assert_allclose(blocks, global_rows(adjacency, weights)[rows], atol=1e-6)
+    blocks, _ = pruned_blocks(adjacency, client, rows, hops, keep=10)
+    np.testing.assert_allclose(blocks, global_rows(adjacency, hops)[rows], atol=1e-6)
 
 
 def test_largest_per_row_keeps_whole_short_rows_and_the_first_of_equals() -> None:
@@ -74,13 +68,8 @@ def test_reachable_pairs_are_the_entries_of_the_rows() -> None:
     adjacency = random_graph(40, 0.05, 9)
     rows = np.arange(0, 40, 3)
     for hops in (1, 2, 5, 30):
-        entries = global_rows(adjacency, hop_weights("last", hops))[rows] > 0
+        entries = global_rows(adjacency, hops)[rows] > 0
         assert reachable_pairs(adjacency, rows, hops) == entries.sum()
-
-
-def test_hop_weights_sum_to_one() -> None:
-    assert hop_weights("last", 3).tolist() == [0, 0, 1]
-    assert hop_weights("all", 4).tolist() == [0.25] * 4
 
 
 @pytest.mark.parametrize("keep", [1, 3, 4, 5, 9, 40])

@@ -62,8 +62,6 @@ class Plan:
     features: str = "h2v"
     version: str = "a"
     network: str = "decoupled"
-    transform: str = "mlp"
-    beta: str = "last"
     self_loops: str = "all"
     inference: str = "both"
     private: bool = False
@@ -103,20 +101,6 @@ def with_loops(adjacency: Tensor, loops: str = "all") -> Tensor:
 def walk(looped: Tensor) -> Tensor:
     """D̃⁻¹ Ã; a row without entries stays empty."""
     return looped / looped.sum(dim=1, keepdim=True).clamp(min=1)
-
-
-def betas(hops: int, beta: str) -> list[float]:
-    """β_1 … β_L; `all` are equal, and their sum 1 is the method's choice."""
-    return [1 / hops] * hops if beta == "all" else [0.0] * (hops - 1) + [1.0]
-
-
-def combined(hat: Tensor, hops: int, beta: str) -> Tensor:
-    """Ā from Â."""
-    power, bar = torch.eye(len(hat)), torch.zeros_like(hat)
-    for factor in betas(hops, beta):
-        power = hat @ power
-        bar = bar + factor * power
-    return bar
 
 
 def largest(entries: Tensor, keep: int) -> Tensor:
@@ -178,11 +162,9 @@ class Acquisition:
         power: Blocks = [[self.inverse[i] * self.tilde[i][j] for j in clients] for i in clients]
         if plan.pruning and plan.pruning_of == "rows":
             power = [self.kept(torch.cat(row, dim=1)) for row in power]
-        first, *later = betas(plan.structure_hops, plan.beta)
-        self.bar = first * self.joined(power)
-        for factor in later:
+        for _ in range(1, plan.structure_hops):
             power = [self.next_row(i, power) for i in clients]
-            self.bar = self.bar + factor * self.joined(power)
+        self.bar = self.joined(power)
 
     def next_row(self, i: int, power: Blocks) -> list[Tensor]:
         """Client i's blocks of the next power, (45)."""
@@ -241,11 +223,11 @@ class Loop:
         own = [adjacency[mine][:, mine] for mine in self.nodes]
         self.own_mean = [local / local.sum(dim=1, keepdim=True).clamp(min=1) for local in own]
         self.own_bar = [
-            combined(walk(with_loops(local, plan.self_loops)), plan.hops, plan.beta) for local in own
+            torch.linalg.matrix_power(walk(with_loops(local, plan.self_loops)), plan.hops) for local in own
         ]
         looped = with_loops(adjacency)
         if plan.version == "a":
-            self.bar = combined(walk(looped), plan.structure_hops, plan.beta)
+            self.bar = torch.linalg.matrix_power(walk(looped), plan.structure_hops)
             layers = sum(name.startswith("structure.layers") for name in self.model) // 3
             self.reached = torch.linalg.matrix_power(looped, layers if self.sage else plan.structure_hops) > 0
             return
@@ -276,12 +258,7 @@ class Loop:
         if self.sage:
             return hidden(s, model, "structure", self.mean)[rows]
         bar, s = (self.bar[rows], s) if of is None else (self.bar[rows][:, of], s[of])
-        return bar @ (head(hidden(s, model, "structure"), model, "structure") if self.has_g else s)
-
-    @property
-    def has_g(self) -> bool:
-        """Whether there is a g."""
-        return self.plan.transform == "mlp"
+        return bar @ head(hidden(s, model, "structure"), model, "structure")
 
     def structural(self, model: Mapping[str, Tensor], embedded: Tensor) -> Tensor:
         """What structure adds to the logits."""
@@ -320,12 +297,7 @@ class Loop:
         *slopes, error = torch.autograd.grad((delta * z).sum(), [*(held[n] for n in local), embedded])
         found = dict(zip(local, slopes, strict=True))
         sent = {name: held[name].detach() for name in remote}
-        if not self.has_g:
-            found["hop2vec"] = sum(
-                (torch.outer(self.bar[v], d) for v, d in zip(rows, error, strict=True)),
-                torch.zeros_like(held["hop2vec"]),
-            )
-        elif plan.version == "a" or plan.private:
+        if plan.version == "a" or plan.private:
             # One Jacobian a sender, (|Ṽ_k|, width, …) by each tensor.
             for of in senders:
                 jacobian = torch.func.jacrev(lambda w, of=of: self.embedded({**held, **w}, rows, of))(sent)
@@ -350,11 +322,9 @@ class Loop:
             self.down += error.numel() + by_theta
             if learned:
                 pairs = int(self.reached[self.labelled[k]].sum())
-                # Without g the derivative is ā_vq times the identity.
-                self.down += pairs * (error.shape[1] * WIDTH if self.has_g else 1)
+                self.down += pairs * error.shape[1] * WIDTH
         elif plan.private:
             self.up += (len(self.clients) - 1) * (error.numel() + by_theta)
-            self.down += len(self.nodes[k]) * (learned // self.federation.nodes)
         else:
             self.down += learned
 
@@ -400,10 +370,9 @@ def compare(federation: Federation, plan: Plan) -> Loop:
     return loop
 
 
-@pytest.mark.parametrize("transform", ["mlp", "none"])
 @pytest.mark.parametrize("version", ["a", "b"])
-def test_hop2vec(federation: Federation, version: str, transform: str) -> None:
-    compare(federation, Plan(version=version, transform=transform))
+def test_hop2vec(federation: Federation, version: str) -> None:
+    compare(federation, Plan(version=version))
 
 
 @pytest.mark.parametrize("version", ["a", "b"])
@@ -426,8 +395,8 @@ def test_absent_clients_send_no_gradient(federation: Federation, weighting: str,
 
 
 @pytest.mark.parametrize("version", ["a", "b"])
-def test_all_powers_and_structure_alone(federation: Federation, version: str) -> None:
-    compare(federation, Plan(version=version, beta="all", inference="structure"))
+def test_structure_alone(federation: Federation, version: str) -> None:
+    compare(federation, Plan(version=version, inference="structure"))
 
 
 @pytest.mark.parametrize("loops", ["all", "to-last-edge"])
@@ -437,24 +406,19 @@ def test_nodes_without_edges(loops: str) -> None:
     assert any(bool((bar.sum(dim=1) == 0).any()) for bar in loop.own_bar) == (loops == "to-last-edge")
 
 
-@pytest.mark.parametrize("beta", ["last", "all"])
 @pytest.mark.parametrize("pruning_of", ["blocks", "rows"])
 @pytest.mark.parametrize("pruning", [1, 4])
-def test_pruned(federation: Federation, pruning: int, pruning_of: str, beta: str) -> None:
-    plan = Plan(version="b", pruning=pruning, pruning_of=pruning_of, beta=beta)
+def test_pruned(federation: Federation, pruning: int, pruning_of: str) -> None:
+    plan = Plan(version="b", pruning=pruning, pruning_of=pruning_of)
     loop = compare(federation, plan)
-    whole = combined(walk(with_loops(whole_adjacency(federation))), plan.structure_hops, beta)
+    whole = torch.linalg.matrix_power(walk(with_loops(whole_adjacency(federation))), plan.structure_hops)
     assert not torch.allclose(loop.bar, whole)
 
 
 @pytest.mark.parametrize("rows_limit_gb", [2.5, 0.0])
-@pytest.mark.parametrize("features", ["deg", "h2v"])
-def test_private(federation: Federation, features: str, rows_limit_gb: float) -> None:
-    transform = "none" if features == "h2v" else "mlp"
+def test_private(federation: Federation, rows_limit_gb: float) -> None:
     further = {"rows_limit_gb": rows_limit_gb}
-    compare(
-        federation, Plan(features=features, version="b", transform=transform, private=True, further=further)
-    )
+    compare(federation, Plan(features="deg", version="b", private=True, further=further))
 
 
 @pytest.mark.parametrize("features", ["deg", "h2v"])
