@@ -43,8 +43,6 @@ from fedsub.methods.stacked.parameters import Parameters
 
 @dataclass(frozen=True)
 class FedDCOptions(Options):
-    """Hyper-parameters of FedDC."""
-
     alpha: NonNegative = tunable(0.1, log=(1e-3, 1))
     """α, at least 0: how much the drift is penalised."""
     variant: Literal["paper", "openfgl"] = "paper"
@@ -76,7 +74,6 @@ class FedDC(CorrectedMethod):
     """g_k − ḡ, name → (K, …); empty in the first round."""
 
     def build(self) -> None:
-        """FedAvg's set-up and a drift of zero."""
         super().build()
         zeros = {name: torch.zeros_like(self.parameters[name]) for name in self.shared()}
         self.drift = zeros
@@ -127,7 +124,6 @@ class FedDC(CorrectedMethod):
         return answer
 
     def receive(self, answer: Message) -> None:
-        """w_s, and g_k − ḡ."""
         super().receive(answer)
         for name, gradient in self.gradient.items():
             mean = 0 if self.options.variant == "openfgl" else answer[f"gradient.{name}"]

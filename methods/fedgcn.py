@@ -62,8 +62,6 @@ from fedsub.methods.stacked.segments import Segments
 
 @dataclass(frozen=True)
 class FedGCNOptions(Options):
-    """Variants of FedGCN."""
-
     hops: Size = tunable(2, choices=(1, 2, 3))
     """Hops of neighbours that the exchange covers, at least 0; 0 is FedAvg."""
     sent: Literal["sums", "features"] = "sums"
@@ -75,13 +73,11 @@ class FedGCNOptions(Options):
     extended one."""
 
     def breaks_privacy(self) -> str:
-        """Of some variants only."""
         if self.hops == 0 or self.sent == "sums":
             return ""
         return "clients receive the true features of other clients' nodes"
 
     def unused(self, backbone: str) -> Mapping[str, str]:
-        """Without an exchange nothing is summed or sent, and features are not summed."""
         if self.hops == 0:
             return dict.fromkeys(("sent", "normalisation", "degrees"), "hops above 0")
         return {"normalisation": "sent=sums"} if self.sent == "features" else {}
@@ -105,7 +101,6 @@ class FedGCN(FederatedMethod):
     options: FedGCNOptions
 
     def build(self) -> None:
-        """FedAvg's set-up; where sums are exchanged, they are the first of SGC's propagations."""
         given = self.architecture
         if self.options.hops > 0 and self.options.sent == "sums":
             if given.input_norm:

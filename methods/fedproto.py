@@ -46,8 +46,6 @@ FAR = 1e6
 
 @dataclass(frozen=True)
 class FedProtoOptions(Options):
-    """Hyper-parameters of FedProto."""
-
     strength: NonNegative = tunable(1.0, log=(0.01, 10))
     """λ, at least 0; 0 is Local."""
     distance: Literal["prototypes", "classes", "nodes"] = tunable(
@@ -61,7 +59,6 @@ class FedProtoOptions(Options):
     """By what nodes are classified: the client's classifier, or the nearest P_c as last received."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
-        """Without λ nothing is compared, and prototypes matter only if they predict."""
         if self.strength > 0:
             return {}
         idle = {"distance": "strength above 0"}
@@ -92,7 +89,6 @@ class FedProto(FederatedMethod):
     """(C,) bool, classes that have a P_c."""
 
     def build(self) -> None:
-        """Local's set-up, and who holds which class."""
         self.count = self.task.held.float()
         super().build()
         self.known = torch.zeros(self.task.width, dtype=torch.bool, device=self.device)
@@ -105,7 +101,6 @@ class FedProto(FederatedMethod):
         return count / count.sum(dim=0).clamp(min=1)
 
     def shared(self) -> list[str]:
-        """No parameter is averaged."""
         return []
 
     def logits(self, dropout: Dropout | None) -> Tensor:
@@ -147,7 +142,6 @@ class FedProto(FederatedMethod):
         return {"prototypes": found.unsqueeze(0), "kept.prototypes": (self.known | held).unsqueeze(0)}
 
     def receive(self, answer: Message) -> None:
-        """Every P_c that there is."""
         self.prototypes, self.known = answer["prototypes"][0], answer["kept.prototypes"][0]
 
     def predict(self) -> Tensor:

@@ -38,8 +38,6 @@ from fedsub.methods.stacked.architecture import NETWORKS
 
 @dataclass(frozen=True)
 class MoonOptions(Options):
-    """Hyper-parameters of MOON."""
-
     mu: NonNegative = tunable(1.0, log=(0.01, 10))
     """μ, at least 0; 0 is FedAvg. The paper searches {0.1, 1, 5, 10}; with one local step a round 1 learns
     more slowly than 0.1 (results/notes/all-methods.md)."""
@@ -47,7 +45,6 @@ class MoonOptions(Options):
     """τ, positive."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
-        """Without μ there is no contrast."""
         return {"temperature": "mu above 0"} if self.mu == 0 else {}
 
 
@@ -75,7 +72,6 @@ class Moon(FedAvg):
     """(n,) of each node in its client's mean of ℓ."""
 
     def build(self) -> None:
-        """FedAvg's set-up and the nodes' shares."""
         super().build()
         federation = self.federation
         self.share = (1 / federation.sizes.float())[federation.client].to(self.device)

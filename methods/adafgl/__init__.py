@@ -58,8 +58,6 @@ from fedsub.methods.stacked.parameters import Parameters, prefixed, stack, unpre
 
 @dataclass(frozen=True)
 class AdaFGLOptions(Options):
-    """Variants and hyper-parameters of AdaFGL."""
-
     federated: PositiveShare = tunable(0.5, linear=(0.25, 0.75))
     """Share of the rounds that is the first step's, at least one round; 1 is FedAvg."""
     epochs: Count = 4
@@ -78,7 +76,6 @@ class AdaFGLOptions(Options):
     """Of the hidden layers."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
-        """Without a second step nothing acts; a mixture has no threshold."""
         if self.federated == 1:
             others = set(self.__dataclass_fields__) - {"federated"}
             return dict.fromkeys(sorted(others), "federated below 1")
@@ -115,7 +112,6 @@ class AdaFGL(FederatedMethod):
     """Of the forward pass just made in the second step."""
 
     def build(self) -> None:
-        """FedAvg's set-up."""
         self.federated_rounds = max(1, round(self.options.federated * self.schedule.rounds))
         super().build()
         self.homophily = torch.zeros_like(self.shares)

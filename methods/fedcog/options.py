@@ -20,8 +20,6 @@ DEEP_HOPS = 10
 
 @dataclass(frozen=True)
 class FedCogOptions(Options):
-    """Variants of FedCog."""
-
     convolution: Literal["backbone", "sgc", "gcn", "appnp", "gbp", "gprgnn"] = tunable(
         "backbone", choices=("backbone", "sgc", "appnp", "gprgnn")
     )
@@ -52,7 +50,6 @@ class FedCogOptions(Options):
     """Also time the propagation of FedAvg (intra-edges only) and of Central (the whole graph)."""
 
     def breaks_privacy(self) -> str:
-        """Of some variants only."""
         if self.lnnc:
             return ""
         return (
@@ -88,7 +85,6 @@ class FedCogOptions(Options):
         return AdaptiveServer(replace(default, server_learning_rate=rate, tau=self.tau or default.tau))
 
     def unused(self, backbone: str) -> Mapping[str, str]:
-        """What the convolution and the server's rule leave without effect."""
         kind = self.kind(backbone)
         idle = {} if self.convolution == "backbone" else {"backbone": "convolution=backbone"}
         if kind not in ("appnp", "gbp", "gprgnn"):

@@ -134,7 +134,6 @@ class FedLap(FedSGD):
     # ------------------------------------------------------------------- round
 
     def logits(self, dropout: Dropout | None) -> Tensor:
-        """The sum of both parts, (n, C)."""
         own = super().logits(dropout)
         for _ in range(self.options.hops):
             own = self.spread_local(own)
@@ -176,7 +175,6 @@ class FedLap(FedSGD):
         return {name: value for name, value in super().send().items() if name != f"{GRADIENT}.{LEARNED}"}
 
     def aggregate(self, sent: Message) -> Message:
-        """The networks, and these rows, after the server's step."""
         self.channel.rows_down(self._rows())
         return {name: value for name, value in super().aggregate(sent).items() if name != LEARNED}
 

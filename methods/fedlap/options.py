@@ -27,14 +27,11 @@ class SmoothOptions(Options):
     """d_s."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
-        """f stands in the place of the setting's network."""
         return {"backbone": "another method: its network is its own"}
 
 
 @dataclass(frozen=True)
 class FedLapPlusOptions(SmoothOptions):
-    """Hyper-parameters of FedLap+."""
-
     rank: Count = 200
     """r, eigenvectors."""
     basis: Literal["exact", "reference"] = "exact"

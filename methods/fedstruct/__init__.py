@@ -43,8 +43,7 @@ from fedsub.methods.fedsgd import FedSGD
 from fedsub.methods.fedstruct.bytes import Traffic
 from fedsub.methods.fedstruct.features import structure_features
 from fedsub.methods.fedstruct.options import FedStructOptions
-from fedsub.methods.fedstruct.powers import behind_last_edge, power
-from fedsub.methods.fedstruct.rows import acquire
+from fedsub.methods.fedstruct.rows import acquire, behind_last_edge, power
 from fedsub.methods.stacked.activation import Dropout, trains
 from fedsub.methods.stacked.architecture import NETWORKS, Architecture
 from fedsub.methods.stacked.backbones import Backbone, make_backbone

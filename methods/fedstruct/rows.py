@@ -7,6 +7,7 @@ B_ijk = Ã_k^{[i]} [Â_j^{[k]}]^{l−1}; client i sums over k and divides by its
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from fedsub.datasets.errors import UserError
+from fedsub.datasets.federation import Federation
 from fedsub.datasets.graph import as_feature_tensor
 from fedsub.methods.core.sizes import FLOAT, INDEX
 from fedsub.methods.fedstruct.kernels import count_bits, keep_largest, spread_bits
@@ -22,6 +24,21 @@ from fedsub.methods.fedstruct.options import FedStructOptions
 
 BLOCK = 512
 """Columns, or rows, handled at once."""
+
+
+def power(h: Tensor, spread: Callable[[Tensor], Tensor], hops: int) -> Tensor:
+    """Â^hops h without ever forming Â^hops; (m, width) → (m, width). `spread` multiplies by Â."""
+    for _ in range(hops):
+        h = spread(h)
+    return h
+
+
+def behind_last_edge(federation: Federation) -> Tensor:
+    """Nodes that come after their client's last node with an edge in the client's own graph, (n,) bool."""
+    connected = (federation.graph.in_degrees() > 0).nonzero().squeeze(1)
+    last = torch.full((federation.clients,), -1)
+    last.scatter_reduce_(0, federation.client[connected], connected, "amax")
+    return torch.arange(federation.nodes) > last[federation.client]
 
 
 def with_loops(adjacency: sp.csr_matrix) -> sp.csr_matrix:

@@ -57,8 +57,11 @@ def test_without_smoothing_propagation_and_structure_it_is_fedsgd(name, monkeypa
     monkeypatch.setattr(FedLap, "structure", lambda self, dropout: 0.0)
     monkeypatch.setattr(FedSGD, "labelled_outputs_only", False)
     schedule = replace(SCHEDULE, rounds=4)
-    method = create(name, None, schedule, "gcn", 0.5, hops=0, feature_hidden="8+8", smoothing=0.0)
-    plain = create("fedsgd", None, schedule, "mlp", 0.5)
+    method = create(name, None, schedule, "gcn", 0.5, hops=0, feature_hidden="8+6", smoothing=0.0)
+    setting = make_setting(
+        community_federation(), Architecture("mlp", (8, 6), "linear", 0.5, True), schedule, seed=2
+    )
+    plain = registry.create("fedsgd", {}, setting)
     assert_agree(train(method).curve["loss"], train(plain).curve["loss"])
 
 

@@ -239,8 +239,8 @@ def test_generators_agree(
 ) -> None:
     features = int(federation.features.shape[1])
     method = undrawn(federation, hidden_from=hidden_from, noise=noise)
-    phase = method.phase()
-    training = GeneratorTraining(phase, range(CLIENTS))
+    method.hide()
+    training = GeneratorTraining(method, range(CLIENTS))
     start = given(training, features)
     drawn: list[Tensor] = []
     normal = torch.randn
@@ -256,7 +256,7 @@ def test_generators_agree(
     found, _ = training.whole_graph()
     monkeypatch.undo()
     noises = drawn[:during] if noise else []
-    generators, sent = train_generators(federation, start, phase.hidden, noises)
+    generators, sent = train_generators(federation, start, method.hidden, noises)
     assert gap(given(training, features), [generator.w for generator in generators]) < TOLERANCE
     assert method.channel.bytes_once == FLOAT * sent
     assert sent > 0
@@ -338,7 +338,8 @@ def test_training_on_mended_graphs_agrees(
     """Graphs are mended by all clients, whoever is absent later."""
     options = {**OPTIONS, "noise": 0.0, "average": exchanged, "generated": generated}
     pair = Pair(federation, "fedsage+", options, backbone, HIDDEN, **SCHEDULE, **attendance)
-    watched = undrawn(federation, noise=0.0).phase()
+    watched = undrawn(federation, noise=0.0)
+    watched.hide()
     start = given(GeneratorTraining(watched, range(CLIENTS)), int(federation.features.shape[1]))
     generators, once = train_generators(federation, start, watched.hidden, [])
     rows = whole_graphs(federation, generators, [])
