@@ -66,9 +66,6 @@ def build_parser() -> argparse.ArgumentParser:
     exporting.add_argument(
         "--output", type=Path, metavar="FILE.npz", help="default: NAME.npz, here, if it is not there yet"
     )
-    exporting.add_argument(
-        "--planted", type=Path, metavar="FILE.npy", help="also write a generated graph's own clients"
-    )
     exporting.set_defaults(run=_export)
 
     dividing = commands.add_parser("partition", help="divide a graph among clients and measure how")
@@ -188,9 +185,6 @@ def _fetch(options: argparse.Namespace) -> None:
 
 def _export(options: argparse.Namespace) -> None:
     base = Spec(options.name).name
-    planted = GENERATORS[base].planted if base in GENERATORS else None
-    if options.planted and planted is None:
-        raise UserError(f"{base} has no planted clients: leave --planted out")
     path = options.output or Path(f"{Path(base).stem}.npz")
     if path.suffix != ".npz":
         raise UserError(f"cannot export to {path}: an archive's name ends in .npz")
@@ -211,10 +205,6 @@ def _export(options: argparse.Namespace) -> None:
             f"its features are 0 and 1: export '{base}[binary=false]' to keep what upstream has",
             file=sys.stderr,
         )
-    if options.planted and planted is not None:
-        with explained("write", options.planted), options.planted.open("wb") as stream:
-            np.save(stream, planted())
-        print(options.planted)
 
 
 def _partition(options: argparse.Namespace) -> None:

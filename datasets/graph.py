@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fedsub.datasets.errors import UserError
+from fedsub.datasets.seeding import stream
 from fedsub.datasets.sets import distinct
 
 
@@ -280,3 +281,19 @@ def standardised(dataset: Dataset) -> Dataset:
 def binarised(dataset: Dataset) -> Dataset:
     """Features replaced by 1 where positive, else 0."""
     return replace(dataset, features=as_feature_tensor(as_array(dataset.features) > 0))
+
+
+def weakened(dataset: Dataset, share: float, seed: int) -> Dataset:
+    """The dataset without a share of the edges that join nodes of one class, drawn uniformly: the graph that
+    is to be divided. What a smaller share takes, a larger one takes too; without any the same object."""
+    if not share:
+        return dataset
+    source, target = (end.numpy() for end in dataset.graph.edges())
+    ends = np.minimum(source, target) * dataset.nodes + np.maximum(source, target)
+    once, edge = np.unique(ends, return_inverse=True)
+    labels, (low, high) = dataset.labels.numpy(), divmod(once, dataset.nodes)
+    # Nodes without a label are no class.
+    inside = np.flatnonzero((labels[low] == labels[high]) & (labels[low] >= 0))
+    kept = np.ones(len(once), dtype=bool)
+    kept[stream(seed, "class edges removed").permutation(inside)[: round(share * len(inside))]] = False
+    return replace(dataset, graph=make_graph(source[kept[edge]], target[kept[edge]], dataset.nodes))

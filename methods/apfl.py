@@ -31,8 +31,6 @@ from fedsub.methods.stacked.parameters import Parameters
 
 @dataclass(frozen=True)
 class APFLOptions(Options):
-    """Hyper-parameters of APFL."""
-
     alpha: Share = tunable(0.5, linear=(0.1, 0.9))
     """Weight of the personal model at the start, in [0, 1]."""
     adaptive: bool = True
@@ -41,7 +39,6 @@ class APFLOptions(Options):
     """Step size of α; 0 takes the schedule's learning rate."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
-        """An α that stays has no step."""
         return {} if self.adaptive else {"alpha_rate": "adaptive=true"}
 
 
@@ -62,7 +59,6 @@ class APFL(TwoModels):
     """(K,), in [0, 1]."""
 
     def build(self) -> None:
-        """The twins' set-up, then α."""
         super().build()
         self.alpha = torch.full((self.federation.clients,), self.options.alpha, device=self.device)
 
@@ -75,7 +71,6 @@ class APFL(TwoModels):
             }
 
     def logits(self, dropout: Dropout | None) -> Tensor:
-        """Outputs of the blended models, (n, C)."""
         chosen = None if dropout is None else self.personal_dropout
         return self.backbone.forward(self.inputs, self.blended(), chosen)
 
@@ -116,7 +111,6 @@ class APFL(TwoModels):
         return slope
 
     def finish(self) -> None:
-        """Mean, least and greatest α."""
         self.extras["alpha_mean"] = float(self.alpha.mean())
         self.extras["alpha_min"] = float(self.alpha.min())
         self.extras["alpha_max"] = float(self.alpha.max())

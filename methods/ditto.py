@@ -29,8 +29,6 @@ from fedsub.methods.stacked.distance import squared_distance
 
 @dataclass(frozen=True)
 class DittoOptions(Options):
-    """Hyper-parameters of Ditto."""
-
     strength: NonNegative = tunable(0.1, log=(0.01, 10))
     """λ, at least 0; 0 is Local. Usual searches lie in [0.01, 2]."""
 
@@ -42,7 +40,6 @@ class Ditto(TwoModels):
     options: DittoOptions
 
     def logits(self, dropout: Dropout | None) -> Tensor:
-        """Outputs of the personal models, (n, C)."""
         chosen = None if dropout is None else self.personal_dropout
         return self.backbone.forward(self.inputs, self.personal(), chosen)
 

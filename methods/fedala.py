@@ -42,8 +42,6 @@ from fedsub.methods.stacked.segments import ranks
 
 @dataclass(frozen=True)
 class FedALAOptions(Options):
-    """Hyper-parameters of FedALA."""
-
     layers: Size = tunable(1, choices=(1, 2, 0))
     """p, the classifier counted; 0 is all."""
     share: PositiveShare = tunable(0.8, linear=(0.2, 1))
@@ -58,7 +56,6 @@ class FedALAOptions(Options):
     """The most steps in the first round."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
-        """Without η W stays at 1; without a threshold, or in so few steps, no client rests."""
         if self.rate == 0:
             others = ("layers", "share", "threshold", "window", "first_steps")
             return dict.fromkeys(others, "rate above 0")
@@ -87,7 +84,6 @@ class FedALA(FederatedMethod):
     """Of W's losses: pairs that they draw are not taken from the training's."""
 
     def build(self) -> None:
-        """FedAvg's set-up, and W at 1."""
         super().build()
         self.mixing_task = self.setting.task.restarted()
         self.begun = torch.zeros_like(self.present)
@@ -165,7 +161,6 @@ class FedALA(FederatedMethod):
         return task.train[drawn.sort().values.to(self.device)]
 
     def finish(self) -> None:
-        """Mean of W, and the first round's steps."""
         entries = torch.cat([value.flatten() for value in self.mixture.values()])
         self.extras["mixture_mean"] = float(entries.mean())
         self.extras["steps_taken"] = self.steps_taken

@@ -9,7 +9,7 @@ clients' mean; E local steps of rate η begin at the received w_s:
     w_s ← Σ_k p_k (w_k + h_k)
 
 w_k + h_k and the update go up, w_s and the mean update come down. A client that is absent in a round keeps
-h_k, u_k and g_k, and counts in no mean (`authors`: see below); E is each client's own.
+h_k, u_k and g_k, and counts in no mean; E is each client's own.
 
 Departures: the local steps are the schedule's; u_k / (η E) is minus a mean gradient only where they
 are plain descent, `optimiser = "sgd"`. Adam moves an entry by about η in a step however small its gradient,
@@ -17,14 +17,10 @@ so that u_k / (η E) is near ±1 and outweighs it; and of w_s + mean of h_k, whi
 round forgets no more than η α E, so that few steps a round make it swing. On Cora one step of Adam a round
 learns nothing (protocol all-methods), three on raw features do (fedtad-2).
 
-Public code parts from the paper (`variant`):
-
- - `authors` (github.com/gaoliang13/FedDC): g_k is kept as SCAFFOLD's control, g_k ← g_k − ḡ + u_k / (η E),
-   and w_s ← mean of w_k + mean of h_k; ḡ and the mean of h_k are over all clients, absent ones too. There α
-   and ḡ are also divided by the client's share times K, which is 1 for clients of one size, and gradients
-   longer than 10 are cut: both left out here;
- - `openfgl`: the inner product is written so that ḡ is a constant and drops out, the first round has
-   no penalty at all, and h_k gets the update before the last one.
+The authors' code (github.com/gaoliang13/FedDC) keeps g_k as SCAFFOLD's control, g_k ← g_k − ḡ + u_k / (η E),
+has w_s ← mean of w_k + mean of h_k, both over absent clients too, and cuts gradients longer than 10. OpenFGL
+(`variant = "openfgl"`) writes the inner product so that ḡ is a constant and drops out; its first round has no
+penalty at all, and h_k gets the update before the last one.
 """
 
 from __future__ import annotations
@@ -42,17 +38,15 @@ from fedsub.methods.core.channel import Message
 from fedsub.methods.core.corrected import CorrectedMethod
 from fedsub.methods.stacked.distance import squared_distance
 from fedsub.methods.stacked.mixing import for_clients, weighted_mean
-from fedsub.methods.stacked.parameters import Parameters, prefixed
+from fedsub.methods.stacked.parameters import Parameters
 
 
 @dataclass(frozen=True)
 class FedDCOptions(Options):
-    """Hyper-parameters of FedDC."""
-
     alpha: NonNegative = tunable(0.1, log=(1e-3, 1))
     """α, at least 0: how much the drift is penalised."""
-    variant: Literal["paper", "authors", "openfgl"] = "paper"
-    """Whose reading of g_k, ḡ and h_k."""
+    variant: Literal["paper", "openfgl"] = "paper"
+    """Whose reading of ḡ and h_k."""
 
 
 @register(
@@ -68,14 +62,10 @@ class FedDC(CorrectedMethod):
 
     options: FedDCOptions
     client_state = ("drift", "update", "gradient", "correction")
-    server_state = ("heard",)
     drift: Parameters
     """h_k, name → (K, …)."""
     update: Parameters
     """u_k, name → (K, …), read by the variant `openfgl`."""
-    heard: Parameters
-    """What the server of the variant `authors` knows of h_k and g_k, `drift.<name>` and `gradient.<name>` →
-    (K, …)."""
     target: Parameters
     """w_s − h_k while a round trains, name → (K, …)."""
     gradient: Parameters
@@ -84,14 +74,11 @@ class FedDC(CorrectedMethod):
     """g_k − ḡ, name → (K, …); empty in the first round."""
 
     def build(self) -> None:
-        """FedAvg's set-up and a drift of zero."""
         super().build()
         zeros = {name: torch.zeros_like(self.parameters[name]) for name in self.shared()}
         self.drift = zeros
         self.update = dict(zeros)
         self.gradient, self.correction = {}, {}
-        variant = self.options.variant
-        self.heard = prefixed("drift", zeros) | prefixed("gradient", zeros) if variant == "authors" else {}
 
     def train_round(self) -> Tensor:
         """As FedAvg, towards w_s − h_k."""
@@ -113,45 +100,30 @@ class FedDC(CorrectedMethod):
         return loss
 
     def send(self) -> Message:
-        """w_k + h_k (`authors`: w_k) as `model.<name>`, and g_k as `gradient.<name>`."""
-        variant, message = self.options.variant, {}
+        """w_k + h_k as `model.<name>`, and g_k as `gradient.<name>`."""
+        message = {}
         for name in self.received:
             last, drift, value = self.update[name], self.drift[name], self.parameters[name].detach()
             update, new = value - self.received[name], -self.mean_gradient(name)
-            if variant == "authors":
-                # No correction yet: g_k = ḡ = 0.
-                new = new + self.correction.get(name, 0)
-            step = last if variant == "openfgl" else update
+            step = last if self.options.variant == "openfgl" else update
             self.drift[name] = for_clients(drift + step, drift, self.present)
             self.update[name] = for_clients(update, last, self.present)
             old = self.gradient.get(name, torch.zeros_like(new[:1]))
             self.gradient[name] = for_clients(new, old, self.present)
-            message[f"model.{name}"] = value if variant == "authors" else value + self.drift[name]
+            message[f"model.{name}"] = value + self.drift[name]
             message[f"gradient.{name}"] = self.gradient[name]
         return message
 
     def aggregate(self, sent: Message) -> Message:
         """w_s, and ḡ as `gradient.<name>`."""
         uniform = self.present.to(self.weights.dtype) / self.present.sum()
-        everyone = torch.ones_like(uniform) / len(uniform)
         answer = {}
         for name in self.received:
-            value, gradient = sent[f"model.{name}"], sent[f"gradient.{name}"]
-            if self.options.variant == "authors":
-                # g_k and h_k of absent clients count too; h_k follows from what was sent.
-                drift, old = self.heard[f"drift.{name}"], self.heard[f"gradient.{name}"]
-                drift = for_clients(drift + (value - self.received[name]), drift, self.present)
-                gradient = for_clients(gradient, old, self.present)
-                self.heard |= {f"drift.{name}": drift, f"gradient.{name}": gradient}
-                answer[name] = weighted_mean(value, uniform) + weighted_mean(drift, everyone)
-                answer[f"gradient.{name}"] = weighted_mean(gradient, everyone)
-            else:
-                answer[name] = weighted_mean(value, self.weights)
-                answer[f"gradient.{name}"] = weighted_mean(gradient, uniform)
+            answer[name] = weighted_mean(sent[f"model.{name}"], self.weights)
+            answer[f"gradient.{name}"] = weighted_mean(sent[f"gradient.{name}"], uniform)
         return answer
 
     def receive(self, answer: Message) -> None:
-        """w_s, and g_k − ḡ."""
         super().receive(answer)
         for name, gradient in self.gradient.items():
             mean = 0 if self.options.variant == "openfgl" else answer[f"gradient.{name}"]

@@ -34,8 +34,6 @@ from fedsub.methods.stacked.parameters import Parameters
 
 @dataclass(frozen=True)
 class FedDynOptions(Options):
-    """Hyper-parameters of FedDyn."""
-
     alpha: Positive = tunable(0.01, log=(1e-3, 1))
     """Strength of the regularisation, positive; FedCog's paper searches [0.001, 0.1]."""
 
@@ -50,7 +48,6 @@ class DynamicRegularisation(ServerRule):
     """h, name → (1, …)."""
 
     def __init__(self, alpha: float) -> None:
-        """α, positive: the server divides by it."""
         self.alpha = alpha
         self.gradient, self.correction = {}, {}
 
@@ -92,5 +89,4 @@ class FedDyn(ServedMethod):
     labelled_outputs_only = True
 
     def make_rule(self) -> ServerRule:
-        """FedDyn's server."""
         return DynamicRegularisation(self.options.alpha)

@@ -15,9 +15,8 @@ code of the paper's year, features cross in the place of their sums: the graph o
 at most `hops` edges away, with their features and the edges among them, and every layer convolves over it.
 A client that is absent in a round misses that round's average; what was exchanged is there from the start.
 
-Every client uploads a row for each node of V_k ∪ N(V_k), with a number that names it (or, as a server that
-must not see which rows are empty would have it, a row for every node: `wire = "dense"`), and the degrees of
-its nodes; it receives the rows of its extended graph, and the degrees of others' nodes there. A sum at a node
+Every client uploads a row for each node of V_k ∪ N(V_k), with a number that names it, and the degrees of its
+nodes; it receives the rows of its extended graph, and the degrees of others' nodes there. A sum at a node
 whose neighbours are all one client's tells that client the node's features; the paper encrypts what goes up.
 Features go up once, named in the same way, for each node that some other client's graph takes in, and come
 down for all of these.
@@ -63,8 +62,6 @@ from fedsub.methods.stacked.segments import Segments
 
 @dataclass(frozen=True)
 class FedGCNOptions(Options):
-    """Variants of FedGCN."""
-
     hops: Size = tunable(2, choices=(1, 2, 3))
     """Hops of neighbours that the exchange covers, at least 0; 0 is FedAvg."""
     sent: Literal["sums", "features"] = "sums"
@@ -74,20 +71,16 @@ class FedGCNOptions(Options):
     degrees: Literal["global", "extended"] = tunable("global", choices=("global", "extended"))
     """Where the degrees of the layers that convolve are counted: in the whole graph, or in the client's
     extended one."""
-    wire: Literal["rows", "dense"] = "rows"
-    """What goes up: the rows that a client adds to, or all."""
 
     def breaks_privacy(self) -> str:
-        """Of some variants only."""
         if self.hops == 0 or self.sent == "sums":
             return ""
         return "clients receive the true features of other clients' nodes"
 
     def unused(self, backbone: str) -> Mapping[str, str]:
-        """Without an exchange nothing is summed or sent, and features are not summed."""
         if self.hops == 0:
-            return dict.fromkeys(("sent", "normalisation", "degrees", "wire"), "hops above 0")
-        return dict.fromkeys(("normalisation", "wire"), "sent=sums") if self.sent == "features" else {}
+            return dict.fromkeys(("sent", "normalisation", "degrees"), "hops above 0")
+        return {"normalisation": "sent=sums"} if self.sent == "features" else {}
 
 
 @register(
@@ -108,7 +101,6 @@ class FedGCN(FederatedMethod):
     options: FedGCNOptions
 
     def build(self) -> None:
-        """FedAvg's set-up; where sums are exchanged, they are the first of SGC's propagations."""
         given = self.architecture
         if self.options.hops > 0 and self.options.sent == "sums":
             if given.input_norm:
@@ -147,10 +139,7 @@ class FedGCN(FederatedMethod):
         features = options.sent == "features"
         rows = extended.shared_nodes if features else extended.uploaded_rows
         self.channel.once(unformed(halo if features else len(extended.node), width))
-        if options.wire == "dense" and not features:
-            self.channel.once(unformed(self.federation.clients * held, width))
-        else:
-            self.channel.once(unformed(rows, width), unformed(rows, dtype=torch.int32))
+        self.channel.once(unformed(rows, width), unformed(rows, dtype=torch.int32))
         if options.degrees == "global" or (options.normalisation == "symmetric" and not features):
             self.channel.once(unformed(held), unformed(halo))
 

@@ -38,8 +38,6 @@ class FedOptOptions(Options):
 
 @dataclass(frozen=True)
 class FedAdagradOptions(Options):
-    """Hyper-parameters of FedAdagrad."""
-
     server_learning_rate: Positive = tunable(0.1, log=(1e-3, 1))
     """η."""
     tau: Positive = tunable(0.01, log=(1e-4, 0.1))
@@ -50,8 +48,6 @@ class FedAdagradOptions(Options):
 
 @dataclass(frozen=True)
 class FedAdamOptions(FedAdagradOptions):
-    """Hyper-parameters of FedAdam."""
-
     server_learning_rate: Positive = tunable(0.01, log=(1e-3, 1))
     tau: Positive = tunable(0.001, log=(1e-4, 0.1))
     beta1: ShareBelowOne = 0.9
@@ -125,7 +121,6 @@ class FedAdagrad(ServedMethod):
     labelled_outputs_only = True
 
     def make_rule(self) -> ServerRule:
-        """The server of these options."""
         return AdaptiveServer(self.options)
 
 

@@ -21,5 +21,4 @@ class FedPer(FedAvg):
     """FedAvg on all parameters but the head's; a client that comes back has the newest body, its own head."""
 
     def shared(self) -> list[str]:
-        """Everything but the classifier."""
         return [name for name in self.parameters if name not in self.backbone.head]

@@ -13,14 +13,14 @@ present holds stays as it was. With SGC, which has no hidden layer, h_v is its p
 a node.
 
 Departures: d in the paper's L_R = Σ_c d(P_kc, P_c) is the L2 distance; here it is the mean square, as in all
-public code. The paper's eq. (6) divides P_c once more by the number of clients that hold c, which shrinks
-it (`average = "printed"`). Its authors' code takes the plain mean over these clients (`clients`), and
-compares each training node with its prototype (`distance = "nodes"`). OpenFGL compares nodes class by class
-(`classes`), weighs by all nodes of a client, and counts a class that a client lacks as zeros (`openfgl`).
-Predictions are the client's own classifier's; the paper also has those of the nearest P_c (`predict`), its
-authors' code among the classes that the client holds, here among all; by the newest P_c also where a client
-was absent when it was sent. P_kc is that of the model after its training; the authors' code has what the
-last epoch saw, before its step. It predicts no links, which have no classes to make prototypes of.
+public code. The paper's eq. (6) divides P_c once more by the number of clients that hold c, which shrinks it;
+its authors' code takes the plain mean over these clients, and compares each training node with its prototype
+(`distance = "nodes"`). OpenFGL compares nodes class by class (`classes`), weighs by all nodes of a client,
+and counts a class that a client lacks as zeros (`average = "openfgl"`). Predictions are the client's own
+classifier's; the paper also has those of the nearest P_c (`predict`), its authors' code among the classes
+that the client holds, here among all; by the newest P_c also where a client was absent when it was sent. P_kc
+is that of the model after its training; the authors' code has what the last epoch saw, before its step. It
+predicts no links, which have no classes to make prototypes of.
 """
 
 from __future__ import annotations
@@ -46,8 +46,6 @@ FAR = 1e6
 
 @dataclass(frozen=True)
 class FedProtoOptions(Options):
-    """Hyper-parameters of FedProto."""
-
     strength: NonNegative = tunable(1.0, log=(0.01, 10))
     """λ, at least 0; 0 is Local."""
     distance: Literal["prototypes", "classes", "nodes"] = tunable(
@@ -55,14 +53,12 @@ class FedProtoOptions(Options):
     )
     """What λ weighs. `prototypes`: Σ_c ‖P_kc − P_c‖²; `classes`: Σ_c of the mean of ‖h_v − P_c‖² over T_kc
     (OpenFGL); `nodes`: the mean of ‖h_v − P_c‖² over all training nodes (the authors' code)."""
-    average: Literal["nodes", "clients", "printed", "openfgl"] = "nodes"
-    """Clients' weights in P_c: m_kc / Σ_k m_kc; equal; the first divided by the number of clients that hold
-    c; or n_k / n over all clients."""
+    average: Literal["nodes", "openfgl"] = "nodes"
+    """Clients' weights in P_c: m_kc / Σ_k m_kc, or n_k / n over all clients."""
     predict: Literal["classifier", "prototypes"] = tunable("classifier", choices=("classifier", "prototypes"))
     """By what nodes are classified: the client's classifier, or the nearest P_c as last received."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
-        """Without λ nothing is compared, and prototypes matter only if they predict."""
         if self.strength > 0:
             return {}
         idle = {"distance": "strength above 0"}
@@ -93,23 +89,18 @@ class FedProto(FederatedMethod):
     """(C,) bool, classes that have a P_c."""
 
     def build(self) -> None:
-        """Local's set-up, and who holds which class."""
         self.count = self.task.held.float()
         super().build()
         self.known = torch.zeros(self.task.width, dtype=torch.bool, device=self.device)
 
     def _shares(self, count: Tensor) -> Tensor:
         """(K, C), client k's weight in P_c, of the m_kc sent."""
-        held = (count > 0).float()
         if self.options.average == "openfgl":
             sizes = self.federation.sizes.float().to(self.device) * self.present
-            return (sizes / sizes.sum()).unsqueeze(1).expand_as(held)
-        weights = held if self.options.average == "clients" else count
-        share = weights / weights.sum(dim=0).clamp(min=1)
-        return share / held.sum(dim=0).clamp(min=1) if self.options.average == "printed" else share
+            return (sizes / sizes.sum()).unsqueeze(1).expand_as(count)
+        return count / count.sum(dim=0).clamp(min=1)
 
     def shared(self) -> list[str]:
-        """No parameter is averaged."""
         return []
 
     def logits(self, dropout: Dropout | None) -> Tensor:
@@ -151,7 +142,6 @@ class FedProto(FederatedMethod):
         return {"prototypes": found.unsqueeze(0), "kept.prototypes": (self.known | held).unsqueeze(0)}
 
     def receive(self, answer: Message) -> None:
-        """Every P_c that there is."""
         self.prototypes, self.known = answer["prototypes"][0], answer["kept.prototypes"][0]
 
     def predict(self) -> Tensor:

@@ -23,8 +23,6 @@ from fedsub.methods.stacked.distance import squared_distance
 
 @dataclass(frozen=True)
 class FedProxOptions(Options):
-    """Hyper-parameters of FedProx."""
-
     mu: NonNegative = tunable(0.01, log=(1e-4, 10))
     """Weight of the proximal term, at least 0; 0 is FedAvg. The paper searches it; GCFL's code has 0.01,
     OpenFGL 0.001."""

@@ -56,8 +56,6 @@ from fedsub.methods.stacked.segments import Segments, segment_product
 
 @dataclass(frozen=True)
 class FedSprayOptions(Options):
-    """Hyper-parameters of FedSpray."""
-
     lambda1: NonNegative = tunable(1.0, log=(0.1, 10))
     """λ₁, how far the GNN follows the soft targets, eq. (7); 5 in the paper, 1 in its code; 0 is Local. The
     larger, the better the minority nodes and the worse the others."""
@@ -81,7 +79,6 @@ class FedSprayOptions(Options):
     """Start of the GNN: the backbone's own, or every entry uniform in [0, 1] (public code)."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
-        """Without λ₁ no encoder moves the GNN; proxies held at zero are not learned, and the same for all."""
         if self.lambda1 == 0:
             others = ("lambda2", "confidence", "targets", "projector", "proxy_learning_rate")
             return dict.fromkeys(others, "lambda1 above 0")
@@ -168,7 +165,6 @@ class FedSpray(FederatedMethod):
     """What phase 1 draws ŷ to: the same, and λ₁ p of the nodes that are reliable."""
 
     def shared(self) -> list[str]:
-        """No part of the GNN."""
         return []
 
     def initial_parameters(self) -> Parameters:
@@ -317,7 +313,6 @@ class FedSpray(FederatedMethod):
         return answer
 
     def receive(self, answer: Message) -> None:
-        """ω and the s_c."""
         for name, value in self.encoder.items():
             value.copy_(for_clients(answer[name], value, self.receiving))
         if self.options.proxies:

@@ -11,22 +11,16 @@ along the Stoer–Wagner minimum cut of a complete graph: GCFL weighs its edges 
 largest distance minus the distance). Clients of one cluster average their weights by p_k. As in the
 authors' code, GCFL+ forgets all gradient norms when it splits, so that it splits one cluster at a time.
 
-The thresholds ε₁ = 0.05, ε₂ = 0.1 have the scale of the authors' networks and schedule. With FED-PUB's
-(Adam at 0.01, 200,000 parameters) ‖mean Δ‖ falls from 2.2 to 0.4 in 100 rounds on Cora and never
-reaches 0.05, with 0.001 from 0.22 to 0.09: there GCFL is FedAvg (Cora, METIS, 10 clients: 66.5).
-FED-PUB's tables, whose GCFL (78.7) lies near Local, do not say what was done. With ε₁ = 1 the first split
-comes in round 21 where METIS, Louvain or random clients are ten or more, in rounds 21 to 94 or never where
-they are few, differ in size, overlap (ten of them) or take several local epochs. A run without a split is
-FedAvg to the digit, and says so (`extras`).
+The thresholds ε₁ = 0.05, ε₂ = 0.1 have the scale of the authors' networks and schedule; with others no
+cluster may ever split (results/notes/fedpub-2.md). A run without a split is FedAvg to the digit, and says so
+(`extras`).
 
 Of a client that is absent in a round the server takes the last Δ_k and norm that it sent (0 before the first)
 when it splits; it is in no average, and comes back to the newest model of its cluster.
 
 The cut must not have negative weights, on which the paper is silent. The authors' code adds one to every
 cosine; the cut then takes one client at a time off its cluster unless cosines between clusters are well
-below zero. `weights=positive`, max(cosine, 0), finds halves. Either way pairs and single clients are left
-in the end. Means of three seeds, ten clients, shifted and positive: overlapping, Cora 78.2 and 79.2 (78.84 in
-FED-PUB's Table 1), CiteSeer 71.3 and 71.3; METIS, Cora 79.3 and 80.0, CiteSeer 68.8 and 67.9.
+below zero. `weights=positive`, max(cosine, 0), finds halves (results/notes/fedpub-1.md).
 """
 
 from __future__ import annotations
@@ -51,9 +45,6 @@ from fedsub.methods.core.steps import descend
 from fedsub.methods.stacked.mixing import cosine, for_clients, gram, mix
 from fedsub.methods.stacked.parameters import Parameters
 
-SMALLEST_DEVIATION = 1e-9
-"""Of a sequence, in its largest value."""
-
 
 @dataclass(frozen=True)
 class SplitOptions(Options):
@@ -69,8 +60,6 @@ class SplitOptions(Options):
 
 @dataclass(frozen=True)
 class GCFLOptions(SplitOptions):
-    """Hyper-parameters of GCFL."""
-
     weights: Literal["shifted", "positive"] = "shifted"
     """Weights of the graph that is cut: `shifted`, cosine + 1, as the authors' code; `positive`,
     max(cosine, 0)."""
@@ -78,13 +67,8 @@ class GCFLOptions(SplitOptions):
 
 @dataclass(frozen=True)
 class GCFLPlusOptions(SplitOptions):
-    """Hyper-parameters of GCFL+."""
-
     sequence: Annotated[int, Limit("be at least 2", lambda value: value >= 2)] = 5
     """Gradient norms that are compared, at least 2; the paper takes 5 to 10."""
-    standardize: bool = False
-    """Whether each sequence is divided by its standard deviation, so that trends are compared; one that does
-    not vary, of a client that was absent throughout, is not."""
 
 
 @register(
@@ -191,7 +175,6 @@ class GCFL(FederatedMethod):
         }
 
     def finish(self) -> None:
-        """How many clusters there are, how large the largest is, and when the first split came."""
         self.extras["clusters"] = float(self.clusters.max()) + 1
         self.extras["largest_cluster"] = float(torch.bincount(self.clusters).max())
         self.extras["first_split"] = float(self.first_split)
@@ -259,11 +242,6 @@ class GCFLPlus(GCFL):
     def edge_weights(self, products: Tensor, members: Tensor) -> np.ndarray:
         """Largest distance of the members' sequences minus their distance; (m, m)."""
         sequences = torch.stack(list(self.norms), dim=1)[members].double().numpy()
-        if self.options.standardize:
-            deviation = sequences.std(axis=1, keepdims=True)
-            # That of a client that was absent throughout is one of rounding.
-            varies = deviation > SMALLEST_DEVIATION * np.abs(sequences).max(axis=1, keepdims=True)
-            sequences = sequences / np.where(varies, deviation, 1)
         distances = time_warping_distances(sequences)
         weights: np.ndarray = distances.max() - distances
         return weights

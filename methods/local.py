@@ -12,5 +12,4 @@ class Local(FederatedMethod):
     labelled_outputs_only = True
 
     def shared(self) -> list[str]:
-        """Nothing is sent."""
         return []

@@ -45,8 +45,6 @@ CONTROL = "control"
 
 @dataclass(frozen=True)
 class ScaffoldOptions(Options):
-    """Hyper-parameters of SCAFFOLD."""
-
     server_rate: Positive = tunable(1.0, log=(0.1, 2))
     """η_g, positive; 1 takes the clients' mean, as the paper's experiments do."""
     control: Literal["steps", "gradient"] = tunable("steps", choices=("steps", "gradient"))
@@ -79,7 +77,6 @@ class Scaffold(CorrectedMethod):
     """∇F_k at what was received, name → (K, …); kept for (i) alone."""
 
     def build(self) -> None:
-        """FedAvg's set-up and the controls."""
         super().build()
         self.control = {name: torch.zeros_like(self.parameters[name]) for name in self.shared()}
         self.heard = dict(self.control)
@@ -127,6 +124,5 @@ class Scaffold(CorrectedMethod):
         return answer
 
     def receive(self, answer: Message) -> None:
-        """The model and c."""
         super().receive(answer)
         self.server_control = unprefixed(CONTROL, answer)

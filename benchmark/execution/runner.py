@@ -23,7 +23,6 @@ from fedsub.benchmark.records.record import Failure, Record, Result
 from fedsub.benchmark.spec.cell import NODE_CLASSIFICATION, Cell
 from fedsub.benchmark.spec.custom import check_unchanged, user_objects_of
 from fedsub.datasets.catalogue import REGISTRY
-from fedsub.datasets.damage import weakened
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.federation import Federation, federate
 from fedsub.datasets.graph import (
@@ -34,6 +33,7 @@ from fedsub.datasets.graph import (
     largest_component,
     row_normalised,
     standardised,
+    weakened,
 )
 from fedsub.datasets.options import Spec
 from fedsub.datasets.partition import partition as divide

@@ -16,18 +16,17 @@ X of one client and cos(Z)_ij the cosine of softmax z_i and softmax z_j, 0 for i
 
 Models travel in the first step alone. A client that is absent in one of its rounds is not in that round's
 average; in a round of the second it takes no steps, where stragglers take all. Its P is of the model that it
-holds when the second step begins; the best one reaches those who are present then. A schedule without a
-second step is FedAvg.
+holds when the second step begins. A schedule without a second step is FedAvg.
 
 Departures: the paper's formulas were read in its authors' code (github.com/xkLi-Allen/AdaFGL), which trains
 and asks one part alone, the homophilous one where HCS ≥ 0.9 (`combine = "threshold"`). The mixture is
-OpenFGL's, which has α = 0.5 and β = 0, and what a summary of the paper describes. The paper's abstract takes
-the last round's model, the code that of best validation (`extractor = "best"`). The code's 100 rounds of
-three epochs come before 200 epochs alone; here both steps share the schedule's rounds, half of them each as
-in OpenFGL, and a round of the second is `epochs` steps. P goes through a softmax once more in cos(P) and in
-ŷ, as in the code. The extractor is the setting's network, whose Adam keeps its state; the code's default is
-a ChebNet on [X ‖ ÂX] with a new Adam in each round. X is what the extractor reads. P and the homophily are
-those of classes: it predicts no links.
+OpenFGL's, which has α = 0.5 and β = 0, and what a summary of the paper describes. P is of the last round's
+model, as in the paper's abstract; the code has that of best validation. The code's 100 rounds of three epochs
+come before 200 epochs alone; here both steps share the schedule's rounds, half of them each as in OpenFGL,
+and a round of the second is `epochs` steps. P goes through a softmax once more in cos(P) and in ŷ, as in the
+code. The extractor is the setting's network, whose Adam keeps its state; the code's default is a ChebNet on
+[X ‖ ÂX] with a new Adam in each round. X is what the extractor reads. P and the homophily are those of
+classes: it predicts no links.
 
 X̃ W = X W₀ + Ā(X W₁ + Ā(…)) is computed without X̃, from one product of X with the weights of all networks,
 which lie side by side. B holds the squares of the clients' sizes, padded to the largest; R is made row by row
@@ -39,38 +38,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from fedsub.datasets.errors import UserError
 from fedsub.datasets.limits import Count, PositiveShare, Share
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.adafgl.homophily import homophily
 from fedsub.methods.adafgl.personal import Heads, Personal, personal_start
 from fedsub.methods.core.base import FederatedMethod, Options, register
 from fedsub.methods.core.channel import Message
-from fedsub.methods.core.metrics.accuracy import accuracy
 from fedsub.methods.core.steps import descend
 from fedsub.methods.core.tasks import NodeClassification
 from fedsub.methods.core.two_models import PREFIX
 from fedsub.methods.stacked.activation import Dropout
-from fedsub.methods.stacked.mixing import for_clients
 from fedsub.methods.stacked.parameters import Parameters, prefixed, stack, unprefixed
 
 
 @dataclass(frozen=True)
 class AdaFGLOptions(Options):
-    """Variants and hyper-parameters of AdaFGL."""
-
     federated: PositiveShare = tunable(0.5, linear=(0.25, 0.75))
     """Share of the rounds that is the first step's, at least one round; 1 is FedAvg."""
     epochs: Count = 4
     """Steps of a client in a round of the second step."""
-    extractor: Literal["last", "best"] = "last"
-    """The first step's model that is kept: its last, or that of best accuracy on the validation nodes of the
-    clients that received it, weighted by these clients' nodes."""
     combine: Literal["mixture", "threshold"] = "mixture"
     """Both parts weighted by HCS, or the one that HCS chooses (the authors' code)."""
     threshold: Share = 0.9
@@ -85,7 +76,6 @@ class AdaFGLOptions(Options):
     """Of the hidden layers."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
-        """Without a second step nothing acts; a mixture has no threshold."""
         if self.federated == 1:
             others = set(self.__dataclass_fields__) - {"federated"}
             return dict.fromkeys(sorted(others), "federated below 1")
@@ -107,19 +97,11 @@ class AdaFGL(FederatedMethod):
     """
 
     options: AdaFGLOptions
-    client_state = ("score", "prior", "homophily")
-    server_state = ("best", "kept")
+    client_state = ("prior", "homophily")
     unshared = (PREFIX,)
     task: NodeClassification
     federated_rounds: int
     """Rounds of the first step."""
-    best: float = -1.0
-    """The highest accuracy on validation nodes that an average had so far, for `extractor=best`."""
-    kept: Parameters
-    """The extractor, name → (1, …)."""
-    score: Tensor | None = None
-    """(K,) accuracy of the model that a client received on its validation nodes, NaN if it has none; None
-    before it received any."""
     prior: Tensor | None = None
     """P, (n, C); None in the first step."""
     homophily: Tensor
@@ -130,15 +112,9 @@ class AdaFGL(FederatedMethod):
     """Of the forward pass just made in the second step."""
 
     def build(self) -> None:
-        """FedAvg's set-up."""
         self.federated_rounds = max(1, round(self.options.federated * self.schedule.rounds))
-        if self.options.extractor == "best" and not len(self.task.validation.rows):
-            raise UserError(
-                "adafgl[extractor=best] keeps the model that is best on validation nodes, and no client has"
-                " one: give some in the split, or set extractor=last"
-            )
         super().build()
-        self.kept, self.homophily = self.received, torch.zeros_like(self.shares)
+        self.homophily = torch.zeros_like(self.shares)
         if self.federated_rounds < self.schedule.rounds:
             self.homophily = homophily(self.federation, self.task, self.generator, self.device)
 
@@ -155,21 +131,10 @@ class AdaFGL(FederatedMethod):
         if self.round_number <= self.federated_rounds:
             return super().train_round()
         if self.prior is None:
-            self._begin_second_step()
-        return torch.stack([descend(self) for _ in range(self.options.epochs)])[-1]
-
-    def _begin_second_step(self) -> None:
-        """What the extractor says of every node."""
-        if self.options.extractor == "best":
-            self._judge(self.channel.up({"score": cast(Tensor, self.score)})["score"])
+            self.extras["homophily"] = float(self.homophily.mean())
             with torch.no_grad():
-                for name, value in self.kept.items():
-                    own = self.parameters[name]
-                    own.copy_(for_clients(value, own, self.present))
-            self.channel.once(*[each[:1] for each in self.kept.values()] * int(self.present.sum()))
-        self.extras["homophily"] = float(self.homophily.mean())
-        with torch.no_grad():
-            self.prior = super().logits(None).softmax(dim=1)
+                self.prior = super().logits(None).softmax(dim=1)
+        return torch.stack([descend(self) for _ in range(self.options.epochs)])[-1]
 
     @property
     def personal(self) -> Personal | None:
@@ -199,32 +164,5 @@ class AdaFGL(FederatedMethod):
         return self.personal.loss(self.heads, each)
 
     def send(self) -> Message:
-        """FedAvg's in the first step, with the score of the model received before; nothing in the second."""
-        if self.round_number > self.federated_rounds:
-            return {}
-        message = super().send()
-        return message if self.score is None else {**message, "score": self.score}
-
-    def aggregate(self, sent: Message) -> Message:
-        """FedAvg's; whether the average before is the best so far is judged first."""
-        if "score" in sent:
-            self._judge(sent["score"])
-        return super().aggregate({name: sent[name] for name in self.received if name in sent})
-
-    def receive(self, answer: Message) -> None:
-        """FedAvg's; the received model is scored on the client's validation nodes."""
-        super().receive(answer)
-        if answer and self.options.extractor == "best" and self.federated_rounds < self.schedule.rounds:
-            # Whatever metric selects the run's round.
-            score = accuracy(self.predict(), self.task.validation).value.float().to(self.device)
-            old = torch.zeros_like(score) if self.score is None else self.score
-            self.score = for_clients(score, old, self.receiving)
-
-    def _judge(self, score: Tensor) -> None:
-        """Keep the average that was sent out last if it is the best so far; `score` (K,) of those present."""
-        scored = ~score.isnan() & self.present
-        sizes = self.federation.sizes.to(score.device).double() * scored
-        reached = float((sizes * score.nan_to_num()).sum() / sizes.sum().clamp(min=1))
-        # Where none of those who received it has a validation node, nobody can say.
-        if scored.any() and reached > self.best:
-            self.best, self.kept = reached, self.received
+        """FedAvg's in the first step, nothing in the second."""
+        return {} if self.round_number > self.federated_rounds else super().send()

@@ -12,7 +12,7 @@ passes make a row of R, use it and let it go, and make it again on the way back.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -108,7 +108,7 @@ class Messages:
         """Of each client two nodes with the highest R, (K,) each; one twice where it has no two."""
         if kernels.compiled(unit):
             found = torch.zeros(2, self.segments.clients, dtype=torch.int64)
-            _find_highest(*self.arrays(unit), *found.numpy())
+            _find_highest(self.arrays(unit), *found.numpy())
             return found[0], found[1]
         likeness = self._likeness(padded, self.everyone)
         node = likeness.amax(dim=2).argmax(dim=1)
@@ -136,13 +136,31 @@ class Messages:
 
     # -------------------------------------------------------- by compiled passes
 
-    def arrays(self, unit: Tensor) -> tuple[Any, ...]:
-        """What every pass reads: u, its transpose, B, β and 1 − β, first and last row of each client."""
+    def arrays(self, unit: Tensor) -> Likeness:
+        """What every pass makes R of."""
         ends = self.segments.ends.numpy()
         unit = unit.detach().contiguous()
         shares = np.float32(self.beta), np.float32(1 - self.beta)
         starts = ends - self.segments.sizes.numpy()
-        return unit.numpy(), _across(unit), self.alike.numpy(), *shares, starts, ends
+        return Likeness(unit.numpy(), _across(unit), self.alike.numpy(), *shares, starts, ends)
+
+
+class Likeness(NamedTuple):
+    """R of all clients, in its parts."""
+
+    unit: np.ndarray
+    """u, (n, C)."""
+    across: np.ndarray
+    """Its transpose."""
+    alike: np.ndarray
+    """B, (K, m, m)."""
+    beta: np.float32
+    rest: np.float32
+    """1 − β."""
+    starts: np.ndarray
+    """(K,) first row of each client."""
+    ends: np.ndarray
+    """(K,) row behind its last."""
 
 
 class _Sums(torch.autograd.Function):
@@ -153,16 +171,16 @@ class _Sums(torch.autograd.Function):
         ctx: Any, unit: Tensor, z: Tensor, mean: Tensor, messages: Messages, receivers: Receivers
     ) -> tuple[Tensor, Tensor]:
         found = z.new_empty(2, len(receivers.rows), z.shape[1])
-        ctx.given = (*messages.arrays(unit), _across(z), mean.detach().numpy())
+        ctx.given = messages.arrays(unit), _across(z), mean.detach().numpy()
         ctx.at = receivers.rows.numpy(), receivers.segments.client_array
         _sum_messages(*ctx.given, *ctx.at, *found.numpy())
         return found[0], found[1]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        unit, across, mean = ctx.given[0], ctx.given[1], ctx.given[-1]
+        likeness, messages, mean = ctx.given
         slopes = [gradient.contiguous().numpy() for gradient in gradients]
-        handed = [np.zeros_like(value) for value in (unit, across, across, mean)]
+        handed = [np.zeros_like(value) for value in (likeness.unit, likeness.across, messages, mean)]
         _sum_messages_backward(*ctx.given, *ctx.at, *slopes, *handed)
         to_unit, to_across, to_z, to_mean = handed
         to_unit += to_across.T
@@ -174,49 +192,29 @@ def _across(h: Tensor) -> np.ndarray:
 
 
 @compile_pass
-def _make_row(
-    unit: np.ndarray,
-    across: np.ndarray,
-    alike: np.ndarray,
-    beta: np.float32,
-    rest: np.float32,
-    start: int,
-    node: int,
-    first: int,
-    row: np.ndarray,
-) -> None:
+def _make_row(likeness: Likeness, client: int, node: int, first: int, row: np.ndarray) -> None:
     """R of one of a client's nodes and its nodes from the first on, (m,); `node` and `first` count from the
-    client's `start`."""
-    row, same = row[first:], alike[node, first:]
+    client's start."""
+    start, unit, across = likeness.starts[client], likeness.unit, likeness.across
+    row, same = row[first:], likeness.alike[client, node, first:]
     for other in range(len(row)):
-        row[other] = beta if same[other] else np.float32(0)
+        row[other] = likeness.beta if same[other] else np.float32(0)
     for column in range(unit.shape[1]):
-        factor, value = rest * unit[start + node, column], across[column, start + first :]
+        factor, value = likeness.rest * unit[start + node, column], across[column, start + first :]
         for other in range(len(row)):
             row[other] += factor * value[other]
     row[node - first] = np.float32(0)
 
 
 @compile_pass
-def _find_highest(
-    unit: np.ndarray,
-    across: np.ndarray,
-    alike: np.ndarray,
-    beta: np.float32,
-    rest: np.float32,
-    starts: np.ndarray,
-    ends: np.ndarray,
-    node: np.ndarray,
-    other: np.ndarray,
-) -> None:
+def _find_highest(likeness: Likeness, node: np.ndarray, other: np.ndarray) -> None:
     """Two of each client's nodes with the highest R, counted from its first, to `node` and `other`, (K,)."""
-    room = np.empty(alike.shape[1], np.float32)
-    for client in range(len(starts)):
-        start, best = starts[client], np.float32(0)
-        row = room[: ends[client] - start]
+    room = np.empty(likeness.alike.shape[1], np.float32)
+    for client in range(len(likeness.starts)):
+        best, row = np.float32(0), room[: likeness.ends[client] - likeness.starts[client]]
         for place in range(len(row) - 1):
             # R is symmetric.
-            _make_row(unit, across, alike[client], beta, rest, start, place, place, row)
+            _make_row(likeness, client, place, place, row)
             highest = np.float32(0)
             for value in row[place:]:
                 highest = max(highest, value)
@@ -236,13 +234,7 @@ def _part(row: np.ndarray, mean: np.float32, near: np.ndarray, far: np.ndarray) 
 
 @compile_pass
 def _sum_messages(
-    unit: np.ndarray,
-    across: np.ndarray,
-    alike: np.ndarray,
-    beta: np.float32,
-    rest: np.float32,
-    starts: np.ndarray,
-    ends: np.ndarray,
+    likeness: Likeness,
     messages: np.ndarray,
     mean: np.ndarray,
     receiver: np.ndarray,
@@ -251,12 +243,12 @@ def _sum_messages(
     below: np.ndarray,
 ) -> None:
     """U and V, (r, C), of receivers of these clients, (r,) each; `messages` is Z transposed, (C, n)."""
-    room = np.empty((3, alike.shape[1]), np.float32)
+    room = np.empty((3, likeness.alike.shape[1]), np.float32)
     for index in range(len(receiver)):
         own = client[index]
-        start, end = starts[own], ends[own]
+        start, end = likeness.starts[own], likeness.ends[own]
         row, near, far = room[0, : end - start], room[1, : end - start], room[2, : end - start]
-        _make_row(unit, across, alike[own], beta, rest, start, receiver[index] - start, 0, row)
+        _make_row(likeness, own, receiver[index] - start, 0, row)
         _part(row, mean[own], near, far)
         for column in range(messages.shape[0]):
             value, high, low = messages[column, start:end], np.float32(0), np.float32(0)
@@ -268,13 +260,7 @@ def _sum_messages(
 
 @compile_pass
 def _sum_messages_backward(
-    unit: np.ndarray,
-    across: np.ndarray,
-    alike: np.ndarray,
-    beta: np.float32,
-    rest: np.float32,
-    starts: np.ndarray,
-    ends: np.ndarray,
+    likeness: Likeness,
     messages: np.ndarray,
     mean: np.ndarray,
     receiver: np.ndarray,
@@ -288,14 +274,15 @@ def _sum_messages_backward(
 ) -> None:
     """Adds what `_sum_messages` hands back of U's and V's gradients, (r, C) each: that for u is parted into
     those by its rows, (n, C), and by its columns, (C, n)."""
-    room = np.empty((6, alike.shape[1]), np.float32)
+    unit, across = likeness.unit, likeness.across
+    room = np.empty((6, likeness.alike.shape[1]), np.float32)
     for index in range(len(receiver)):
         own = client[index]
-        start, end = starts[own], ends[own]
+        start, end = likeness.starts[own], likeness.ends[own]
         row, near, far = room[0, : end - start], room[1, : end - start], room[2, : end - start]
         to_near, to_far, to_row = room[3, : end - start], room[4, : end - start], room[5, : end - start]
         node = receiver[index] - start
-        _make_row(unit, across, alike[own], beta, rest, start, node, 0, row)
+        _make_row(likeness, own, node, 0, row)
         _part(row, mean[own], near, far)
         to_near[:] = 0
         to_far[:] = 0
@@ -310,7 +297,7 @@ def _sum_messages_backward(
         for other in range(len(row)):
             is_near = row[other] > mean[own]
             total += to_near[other] if is_near else np.float32(0)
-            to_row[other] = rest * (to_near[other] if is_near else to_far[other])
+            to_row[other] = likeness.rest * (to_near[other] if is_near else to_far[other])
         to_mean[own] -= total
         to_row[node] = np.float32(0)
         for column in range(unit.shape[1]):

@@ -41,7 +41,6 @@ class Smoothing:
         self.order, self.changes = _chain(alike, (1 - alpha) * self.scale.double(), segments)
 
     def __call__(self, h: Tensor) -> Tensor:
-        """Differentiable."""
         return propagate(self.looped, h, self.weight) + _Far.apply(h, self)
 
     def far(self, h: Tensor) -> Tensor:

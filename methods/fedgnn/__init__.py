@@ -39,8 +39,6 @@ from fedsub.methods.stacked.inputs import Inputs
 
 @dataclass(frozen=True)
 class FedGNNOptions(Options):
-    """Hyper-parameters of FedGNN."""
-
     rule: Literal["auto", "neighbourhood", "similarity"] = "auto"
     """Which nodes match; `auto` takes neighbourhoods where clients share nodes, else similarity."""
     threshold: Cosine = tunable(0.5, linear=(0, 0.9))
@@ -49,7 +47,6 @@ class FedGNNOptions(Options):
     """Most similar nodes taken for each local node; 0 takes all above the threshold."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
-        """Nodes matched by their neighbours have no similarity."""
         if self.rule == "neighbourhood":
             return dict.fromkeys(("threshold", "neighbours"), "rule=similarity")
         return {}
@@ -70,7 +67,6 @@ class FedGNN(FedAvg):
     options: FedGNNOptions
 
     def make_inputs(self) -> Inputs:
-        """The grown graphs."""
         federation, augmentation = self.federation, self.augment()
         node = torch.from_numpy(augmentation.node)
         ends = torch.from_numpy(augmentation.arrival), torch.from_numpy(augmentation.local)

@@ -57,8 +57,6 @@ SMALLEST = 1e-8
 
 @dataclass(frozen=True)
 class FedGTAOptions(Options):
-    """Variants and hyper-parameters of FedGTA."""
-
     threshold: Cosine = tunable(0.5, linear=(0, 0.9))
     """γ, the cosine above which two clients average with each other."""
     moments: Literal["hybrid", "raw"] = tunable("hybrid", choices=("hybrid", "raw"))
@@ -122,7 +120,6 @@ class FedGTA(FederatedMethod):
     """(training nodes, C) one-hot."""
 
     def build(self) -> None:
-        """FedAvg's set-up and what label propagation reads."""
         given = self.architecture
         if self.options.network == "gamlp":
             if given.input_norm or given.norm != "none" or not given.hidden:
@@ -140,7 +137,6 @@ class FedGTA(FederatedMethod):
             self.convolution = partial(propagate, graph, weight=symmetric_weight(graph).to(self.device))
 
     def make_inputs(self) -> Inputs:
-        """The backbone's, and GAMLP's hops."""
         inputs = super().make_inputs()
         if self.options.network == "gamlp":
             self.gamlp = GAMLP(
@@ -155,17 +151,14 @@ class FedGTA(FederatedMethod):
         return inputs
 
     def initial_parameters(self) -> Parameters:
-        """The same start for every client."""
         if self.gamlp is None:
             return super().initial_parameters()
         return stack(self.gamlp.initial(self.generator), self.federation.clients, self.device)
 
     def logits(self, dropout: Dropout | None) -> Tensor:
-        """The clients' outputs, (n, C)."""
         return super().logits(dropout) if self.gamlp is None else self.gamlp(self.parameters, dropout)
 
     def send(self) -> Message:
-        """The model, `moments` and `confidence`."""
         moments, confidence = self.statistics(self.logits(None).softmax(dim=1))
         return {**super().send(), "moments": moments, "confidence": confidence}
 

@@ -83,7 +83,6 @@ class FedIIH(FederatedMethod):
     """m⁰, (F, D)."""
 
     def build(self) -> None:
-        """FedAvg's set-up, routing and the prior, whose means stay with their clients."""
         if self.architecture.input_norm:
             raise UserError("fediih's first layer reads the features as they are: set input_norm=false")
         # What the inputs are prepared for: no convolution, no normalisation.
@@ -110,7 +109,6 @@ class FedIIH(FederatedMethod):
     # ------------------------------------------------------------------ network
 
     def logits(self, dropout: Dropout | None) -> Tensor:
-        """The clients' outputs, (n, C)."""
         return self.backbone.classify(self.inputs, self.embed(dropout), self.parameters)
 
     def embed(self, dropout: Dropout | None) -> Tensor:
@@ -195,7 +193,6 @@ class FedIIH(FederatedMethod):
         return answer
 
     def receive(self, answer: Message) -> None:
-        """The average, and m⁰."""
         super().receive(answer)
         if self.options.variational > 0:
             self.center = answer["center"][0]

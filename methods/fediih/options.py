@@ -12,8 +12,6 @@ from fedsub.methods.core.base import Options
 
 @dataclass(frozen=True)
 class FedIIHOptions(Options):
-    """Hyper-parameters of FedIIH."""
-
     factors: Count = tunable(2, choices=(1, 2, 4))
     """F."""
     width: Count = 128
@@ -28,5 +26,4 @@ class FedIIHOptions(Options):
     """Weight of the negative variational bound in a client's loss."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
-        """The setting's network is replaced."""
         return {"backbone": "another method: its network is its own"}

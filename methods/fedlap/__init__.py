@@ -21,11 +21,10 @@ denominator.
 
 Departures: the paper was read in summaries and in its authors' code (github.com/JavadAliakbari/FedLap). λ, r,
 d_s, L, the layers and the iteration's steps are that code's for Cora, the one graph on which it is set up for
-this method. In it a client's part of R is weighted by p_k as its loss is, so that λ is divided by about K
-(`parts = "weighted"`, FedLap alone); cross-entropy is taken of softmax outputs (the setting's `outputs =
-"probabilities"`). Departures in U and Λ are in `methods.fedlap.spectrum`. Paper and code have node
-classification alone; links are not predicted, since the Laplacian that every client sees holds the edges that
-would be scored.
+this method. In it a client's part of R is weighted by p_k as its loss is, so that λ is divided by about K;
+cross-entropy is taken of softmax outputs (the setting's `outputs = "probabilities"`). Departures in U and Λ
+are in `methods.fedlap.spectrum`. Paper and code have node classification alone; links are not predicted,
+since the Laplacian that every client sees holds the edges that would be scored.
 """
 
 from __future__ import annotations
@@ -43,10 +42,9 @@ from fedsub.datasets.federation import as_graph
 from fedsub.datasets.seeding import stream
 from fedsub.methods.core.base import register
 from fedsub.methods.core.channel import Message
-from fedsub.methods.core.participation import weights_among
 from fedsub.methods.core.sizes import unformed
 from fedsub.methods.core.tasks import NodeClassification
-from fedsub.methods.fedlap.options import FedLapOptions, FedLapPlusOptions
+from fedsub.methods.fedlap.options import FedLapPlusOptions, SmoothOptions
 from fedsub.methods.fedlap.spectrum import misread_eigenpairs, roughness, smallest_eigenpairs
 from fedsub.methods.fedsgd import GRADIENT, FedSGD
 from fedsub.methods.stacked.activation import Dropout
@@ -69,7 +67,7 @@ PREFIX = "structure"
     "fedlap",
     title="FedLap",
     paper="Aliakbari et al. 2025",
-    options=FedLapOptions,
+    options=SmoothOptions,
     backbones=NETWORKS,
     exchanges="gradients of the parameters and of node features",
     simulation_only="a server learns features of nodes from their edges",
@@ -97,8 +95,7 @@ class FedLap(FedSGD):
 
     def build(self) -> None:
         """Prepare both parts of the model, and what R reads."""
-        if self.options.network != "backbone":
-            self.architecture = self.architecture.perceptron(self.options.feature_hidden)
+        self.architecture = self.architecture.perceptron(self.options.feature_hidden)
         super().build()
         self._prepare_smoothing()
 
@@ -137,9 +134,8 @@ class FedLap(FedSGD):
     # ------------------------------------------------------------------- round
 
     def logits(self, dropout: Dropout | None) -> Tensor:
-        """The sum of both parts, (n, C)."""
         own = super().logits(dropout)
-        for _ in range(self.options.hops if self.options.network == "decoupled" else 0):
+        for _ in range(self.options.hops):
             own = self.spread_local(own)
         return own + self.structure(dropout)
 
@@ -167,12 +163,11 @@ class FedLap(FedSGD):
         return torch.dot(self.node_weights(), energy) / s.square().sum()
 
     def node_weights(self) -> Tensor:
-        """Of each node's part of R, (m,): 1 if a client that works in this epoch holds it, or the sum of the
-        p_k of those that do."""
-        weighted = self.options.parts == "weighted"
-        of_client = weights_among(self.shares, self.working) if weighted else self.working.float()
-        held, none = of_client[self.task.client], torch.zeros(len(self.degree), device=self.device)
-        return none.scatter_reduce(0, self.position, held, "sum" if weighted else "amax")
+        """Of each node's part of R, (m,): 1 if a client that works in this epoch holds it, else 0."""
+        held = self.working.float()[self.task.client]
+        return torch.zeros(len(self.degree), device=self.device).scatter_reduce(
+            0, self.position, held, "amax"
+        )
 
     def send(self) -> Message:
         """Gradients of the networks, and of the rows of what is learned that a client needs."""
@@ -180,7 +175,6 @@ class FedLap(FedSGD):
         return {name: value for name, value in super().send().items() if name != f"{GRADIENT}.{LEARNED}"}
 
     def aggregate(self, sent: Message) -> Message:
-        """The networks, and these rows, after the server's step."""
         self.channel.rows_down(self._rows())
         return {name: value for name, value in super().aggregate(sent).items() if name != LEARNED}
 

@@ -137,7 +137,6 @@ class FedLIT(FederatedMethod):
         return self.setting.architecture.backbone == "sgc"
 
     def initial_parameters(self) -> Parameters:
-        """The same start for every client."""
         options, generator = self.options, self.generator
         inner, width, types = self.federation.width, options.width, options.types
         start = prefixed("projection", linear_start(inner, width, generator))
@@ -241,7 +240,6 @@ class FedLIT(FederatedMethod):
         return answer
 
     def receive(self, answer: Message) -> None:
-        """The model, channels and centroids."""
         super().receive(answer)
         for name, value in answer.items():
             if begins_with(name, self.unshared):

@@ -24,5 +24,4 @@ class FedLITOptions(Options):
     """After every channel."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
-        """SGC has hops in place of layers."""
         return {"layers": "another backbone than sgc"} if backbone == "sgc" else {}

@@ -81,7 +81,6 @@ class FedPub(FederatedMethod):
     # ------------------------------------------------------------------ set-up
 
     def build(self) -> None:
-        """FedAvg's set-up, the proxy graph and what similarity needs of it."""
         self.unshared = (PREFIX,) if self.options.masks else ()
         super().build()
         self.channel.refuse(self.options.masks)

@@ -14,8 +14,6 @@ from fedsub.methods.core.base import Options
 
 @dataclass(frozen=True)
 class FedPubOptions(Options):
-    """Variants and hyper-parameters of FED-PUB."""
-
     masks: bool = True
     """Whether weights are masked."""
     similarity: Literal["function", "parameter", "gradient", "label", "none"] = "function"
@@ -51,13 +49,11 @@ class FedPubOptions(Options):
             raise UserError(f"cannot read keep_similarity={kept}: write rounds joined by +, such as 5+30")
 
     def breaks_privacy(self) -> str:
-        """Of some variants only."""
         if self.similarity == "label":
             return "the server sees every client's class distribution, labels of test nodes included"
         return ""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
-        """What masks, similarity and regulariser leave without effect."""
         idle = {}
         if self.regularizer != "printed":
             idle["lambda2"] = "regularizer=printed"

@@ -53,7 +53,7 @@ from fedsub.methods.fedsage.impair import choose_hidden
 from fedsub.methods.fedsage.matching import OtherClients
 from fedsub.methods.fedsage.mending import mended_inputs
 from fedsub.methods.fedsage.options import FedSagePlusOptions, FedSageTrueOptions
-from fedsub.methods.fedsage.training import GeneratorTraining, Phase, client_chunks
+from fedsub.methods.fedsage.training import GeneratorTraining, client_chunks
 from fedsub.methods.fedsgd import FedSGD
 from fedsub.methods.stacked.features import Features, NormalisedFeatures, is_dense
 from fedsub.methods.stacked.growth import Grown, grow
@@ -100,6 +100,10 @@ class FedSagePlus(Mended):
     """FedAvg on graphs mended with generated neighbours."""
 
     options: FedSagePlusOptions
+    hidden: Tensor
+    """(n,) bool, nodes that the impaired graphs lack."""
+    others: OtherClients | None
+    """None where there is one client."""
 
     def make_inputs(self) -> Inputs:
         """Train the generators, then mend every client's graph."""
@@ -134,30 +138,32 @@ class FedSagePlus(Mended):
         rows = 4 * int(self.federation.train.sum()) * self.federation.width * FLOAT
         self.extras[PAPER_COMMUNICATION] = 100 * (1 + rows / model)
 
-    def phase(self) -> Phase:
-        """What the generators' training needs."""
+    def hide(self) -> None:
+        """Draw the hidden nodes, and prepare the search among all features."""
         federation, options = self.federation, self.options
         everyone = torch.ones(federation.nodes, dtype=torch.bool)
         sample = federation.validation if options.hidden_from == "validation" else everyone
         random = np.random.default_rng(self.setting.seed)
-        others = None
-        if options.federated and federation.clients > 1:
+        self.others = None
+        if federation.clients > 1:
             features, client = federation.features.to(self.device), federation.client.to(self.device)
-            others = OtherClients(features, client, federation.clients)
-        hidden = choose_hidden(sample, federation.client, options.hidden_share, random)
-        return Phase(self, hidden, others)
+            self.others = OtherClients(features, client, federation.clients)
+        self.hidden = choose_hidden(sample, federation.client, options.hidden_share, random)
 
     def train_generators(self) -> Generated | None:
         """The neighbours of every client's whole graph; raises DivergedError if a loss is not finite."""
-        phase, federation = self.phase(), self.federation
+        self.hide()
+        federation = self.federation
         found, predicted = [], []
         for chosen in client_chunks(federation.clients, federation.width, self.options):
-            generated, missing = self._train_run(phase, chosen)
+            generated, missing = self._train_run(chosen)
             # More rows are generated in every epoch: what the earlier ones left free is in too small pieces.
             return_freed_memory()
             predicted.append(missing)
             if generated is not None:
                 found.append(generated)
+        # Features laid out densely take memory that the rounds need.
+        self.others = None
         self.extras["predicted_missing_neighbours"] = float(torch.cat(predicted).mean())
         if not found:
             return None
@@ -166,9 +172,9 @@ class FedSagePlus(Mended):
             features = functional.normalize(features, p=1.0)
         return Generated(features, torch.cat([part.owner for part in found]))
 
-    def _train_run(self, phase: Phase, chosen: range) -> tuple[Generated | None, Tensor]:
+    def _train_run(self, chosen: range) -> tuple[Generated | None, Tensor]:
         """Of a run of clients, whose generators are gone before those of the next are made."""
-        training = GeneratorTraining(phase, chosen)
+        training = GeneratorTraining(self, chosen)
         loss = torch.zeros(())
         for _ in range(self.options.generator_epochs):
             loss = training.epoch()

@@ -31,8 +31,6 @@ from fedsub.methods.stacked.segments import Segments, aligned, segment_product
 
 @dataclass(frozen=True)
 class GeneratorOptions(Options):
-    """Hyper-parameters of the neighbour generator."""
-
     generator_epochs: Size = 20
     """Full-batch steps of every generator before the federation trains."""
     generator_learning_rate: NonNegative = tunable(0.001, log=(1e-4, 0.01))
@@ -51,8 +49,6 @@ class GeneratorOptions(Options):
     """Width of the generator's second layer."""
     feature_weight: NonNegative = 1.0
     """Weight of the distances to true features, own and others'."""
-    federated: bool = True
-    """Whether the other clients' gradients take part; False is every client by itself (LocSage+)."""
 
 
 @dataclass(frozen=True, eq=False)

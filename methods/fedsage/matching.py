@@ -6,13 +6,10 @@ that a neighbour was generated for, at its own client, and among all nodes of ev
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from fedsub.datasets.graph import csr_tensor
-from fedsub.methods.compiled.passes import compile_pass
-from fedsub.methods.stacked import kernels
 from fedsub.methods.stacked.features import DENSE_BYTES
 from fedsub.methods.stacked.segments import large_product
 from fedsub.methods.stacked.sparse import sparse_product
@@ -32,39 +29,6 @@ def nearest_hidden(
     `generated` is (S, d); candidates of row s are `neighbour[first[s] : first[s] + count[s]]`, rows of
     `features` ((H, d) dense); `count` (S,) is at least 1. Of equally near ones the earliest wins.
     """
-    if not kernels.compiled(generated):
-        return nearest_by_torch(generated, first, count, neighbour, features)
-    nearest = torch.empty_like(first)
-    arrays = (generated.detach().contiguous(), first, count, neighbour, features.contiguous(), nearest)
-    _nearest_hidden(*(array.numpy() for array in arrays))
-    return nearest
-
-
-@compile_pass
-def _nearest_hidden(
-    generated: np.ndarray,
-    first: np.ndarray,
-    count: np.ndarray,
-    neighbour: np.ndarray,
-    features: np.ndarray,
-    nearest: np.ndarray,
-) -> None:
-    for row in range(len(generated)):
-        least = np.float32(np.inf)
-        for place in range(first[row], first[row] + count[row]):
-            candidate = features[neighbour[place]]
-            distance = np.float32(0)
-            for column in range(len(candidate)):
-                gap = generated[row, column] - candidate[column]
-                distance += gap * gap
-            if place == first[row] or distance < least:
-                least, nearest[row] = distance, neighbour[place]
-
-
-def nearest_by_torch(
-    generated: Tensor, first: Tensor, count: Tensor, neighbour: Tensor, features: Tensor
-) -> Tensor:
-    """`nearest_hidden` on any device, through arrays of all the differences."""
     rows = len(generated)
     row = torch.repeat_interleave(torch.arange(rows, device=count.device), count)
     offset = torch.arange(len(row), device=count.device) - (count.cumsum(0) - count)[row]
@@ -80,7 +44,8 @@ def nearest_by_torch(
     place = torch.arange(len(row), device=row.device)
     place = torch.where(distance == least[row], place, len(row))
     best = place.new_full((rows,), len(row)).scatter_reduce(0, row, place, "amin")
-    return candidate[best]
+    # Where training diverges no distance is the least, since none is a number.
+    return candidate[best.clamp(max=max(len(row) - 1, 0))]
 
 
 class OtherClients:

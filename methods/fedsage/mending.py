@@ -32,7 +32,6 @@ class MendedFeatures:
         return torch.cat([self.own.times(weight), self.added.times(weight)]).index_select(0, self.order)
 
     def renew_gradients(self) -> None:
-        """As `Features.renew_gradients`."""
         self.own.renew_gradients()
         self.added.renew_gradients()
 

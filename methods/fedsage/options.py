@@ -12,8 +12,6 @@ from fedsub.methods.fedsage.generator import GeneratorOptions
 
 @dataclass(frozen=True)
 class FedSagePlusOptions(GeneratorOptions):
-    """Hyper-parameters of FedSage+."""
-
     hidden_from: Literal["validation", "all"] = "validation"
     """The sample whose share is hidden: a client's validation nodes (public code) or all (paper)."""
     average: Literal["models", "gradients"] = "models"
@@ -25,7 +23,6 @@ class FedSagePlusOptions(GeneratorOptions):
     as they are."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
-        """Without generated neighbours, all but how clients are averaged."""
         if self.neighbours:
             return {}
         kept = ("neighbours", "average")
@@ -34,7 +31,5 @@ class FedSagePlusOptions(GeneratorOptions):
 
 @dataclass(frozen=True)
 class FedSageTrueOptions(Options):
-    """Hyper-parameters of FedSage-true."""
-
     average: Literal["models", "gradients"] = "models"
     """`models`: FedAvg; `gradients`: one step on the averaged gradient in every epoch (FedStruct)."""

@@ -8,7 +8,7 @@ stream of their own in each chunk, so that the result is that of one run but for
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import dgl
 import numpy as np
@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from fedsub.datasets.graph import select_features
-from fedsub.methods.core.base import FederatedMethod
 from fedsub.methods.fedsage.generator import (
     Generated,
     GeneratorOptions,
@@ -35,6 +34,9 @@ from fedsub.methods.stacked.parameters import Parameters, stack
 from fedsub.methods.stacked.propagation import kernel_of, use_kernel
 from fedsub.methods.stacked.segments import Segments
 
+if TYPE_CHECKING:
+    from fedsub.methods.fedsage import FedSagePlus
+
 CHUNK_BYTES = 2**32
 """Clients train together while their generators, gradients and Adam states stay below this."""
 
@@ -45,19 +47,6 @@ def client_chunks(clients: int, width: int, options: GeneratorOptions) -> Iterat
     step = max(1, CHUNK_BYTES // each)
     for start in range(0, clients, step):
         yield range(start, min(clients, start + step))
-
-
-@dataclass(frozen=True, eq=False)
-class Phase:
-    """What every run of clients is given."""
-
-    method: FederatedMethod
-    """With the options of a generator; the widths and dropout of its setting are the classifier's that reads
-    the mended impaired graph."""
-    hidden: Tensor
-    """(n,) bool, hidden nodes of the federation."""
-    others: OtherClients | None
-    """None leaves the federated part out."""
 
 
 class GeneratorTraining:
@@ -85,8 +74,10 @@ class GeneratorTraining:
     class_parameters: Parameters
     """Name → (K, …)."""
 
-    def __init__(self, phase: Phase, chosen: range) -> None:
-        method, self.phase, self.chosen = phase.method, phase, chosen
+    def __init__(self, method: FedSagePlus, chosen: range) -> None:
+        """The widths and dropout of the method's setting are the classifier's that reads the mended impaired
+        graph."""
+        self.method, self.chosen = method, chosen
         self.task, self.options, self.device = method.task, method.options, method.device
         federation, device, seed = method.federation, method.device, method.setting.seed
         self.sizes = federation.sizes[chosen.start : chosen.stop]
@@ -106,7 +97,7 @@ class GeneratorTraining:
             drawn_with = int(np.random.SeedSequence([seed, chosen.start]).generate_state(1)[0])
             self.generator.random.manual_seed(drawn_with)
         self.dropout = Dropout(method.setting.architecture.dropout, drawn_with, device)
-        self._prepare_impaired(impair(self.graph, phase.hidden[rows]), raw)
+        self._prepare_impaired(impair(self.graph, method.hidden[rows]), raw)
         self._prepare_classifier()
 
     def _prepare_impaired(self, impaired: Impaired, raw: Tensor) -> None:
@@ -123,7 +114,7 @@ class GeneratorTraining:
         self.share = self.remains.float() / remaining.squeeze(1)[self.client]
 
     def _prepare_classifier(self) -> None:
-        setting = self.phase.method.setting
+        setting = self.method.setting
         self.classifier = GraphSAGE(Architecture("graphsage", setting.architecture.hidden))
         random = torch.Generator().manual_seed(setting.seed)
         start = self.classifier.initial(self.features.width, self.task.width, random)
@@ -141,7 +132,7 @@ class GeneratorTraining:
         latent, predicted = self.generator.encode(self.inputs)
         counts = self.generator.counts(predicted) * self.remains
         generated = self.generator.generate(latent, counts, self.client, self.dropout)
-        weight, others = self.options.feature_weight, self.phase.others
+        weight, others = self.options.feature_weight, self.method.others
         loss = count_loss(predicted, self.missing.float(), self.share)
         if generated is not None:
             loss = loss + weight * self.own_loss(generated)
@@ -174,7 +165,7 @@ class GeneratorTraining:
         """
         features = generated.features.detach()
         client = self.client[generated.owner] + self.chosen.start
-        self.phase.method.channel.once(*[features] * (2 * others.clients))
+        self.method.channel.once(*[features] * (2 * others.clients))
         share = self.share[generated.owner] / features.shape[1]
         return others.gradient(features, client) * share.unsqueeze(1)
 
@@ -191,7 +182,7 @@ class GeneratorTraining:
         # The impaired graph is without the hidden nodes: none of them is learned from.
         logits = logits * self.remains.unsqueeze(1)
         before = logits.new_zeros(self.first, logits.shape[1])
-        behind = self.phase.method.federation.nodes - self.first - self.nodes
+        behind = self.method.federation.nodes - self.first - self.nodes
         after = logits.new_zeros(behind, logits.shape[1])
         # Clients outside the run add a constant: their rows carry no gradient.
         return self.task.loss(torch.cat([before, logits, after]))

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import dgl
 import torch
 import torch.nn.functional as functional
 from torch import Tensor
@@ -25,12 +26,12 @@ from fedsub.datasets.limits import Count
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import Options, register
 from fedsub.methods.fedavg import FedAvg
-from fedsub.methods.fedstar.encoding import structure_encoding
 from fedsub.methods.stacked.activation import Dropout, activate, add_bias
 from fedsub.methods.stacked.backbones import normalised_adjacency
 from fedsub.methods.stacked.inputs import Convolution
 from fedsub.methods.stacked.parameters import Parameters, glorot, linear_start, prefixed, stack
 from fedsub.methods.stacked.segments import aligned, segment_product
+from fedsub.methods.stacked.walks import return_probabilities
 
 SHARED = "structure."
 """Prefix of the parameters that are averaged."""
@@ -38,8 +39,6 @@ SHARED = "structure."
 
 @dataclass(frozen=True)
 class FedStarOptions(Options):
-    """Hyper-parameters of FedStar."""
-
     degrees: Count = tunable(16, choices=(8, 16, 32))
     """Length of the one-hot degree; higher degrees count as this one."""
     steps: Count = tunable(16, choices=(8, 16, 32))
@@ -88,11 +87,9 @@ class FedStar(FedAvg):
         return () if self.architecture.backbone == "sgc" else self.architecture.hidden
 
     def shared(self) -> list[str]:
-        """The structure encoder's parameters."""
         return [name for name in self.parameters if name.startswith(SHARED)]
 
     def initial_parameters(self) -> Parameters:
-        """The same start for every client."""
         architecture, generator, width = self.architecture, self.generator, self.options.width
         inner, encoded = self.federation.width, self.options.degrees + self.options.steps
         start: Parameters = {}
@@ -128,7 +125,6 @@ class FedStar(FedAvg):
         return start
 
     def logits(self, dropout: Dropout | None) -> Tensor:
-        """Outputs of every node, (n, C)."""
         h, s = self._embed(dropout)
         head, last = (self._convolve, "head") if self.head_convolves else (self._times, "head.weight")
         return add_bias(head(h, s, last), self.parameters["head.bias"], self.inputs.segments)
@@ -183,3 +179,14 @@ class FedStar(FedAvg):
             return self.backbone.propagate(self.inputs.convolution, times(part))
 
         return self.backbone.convolve(times, spread)
+
+
+def structure_encoding(graph: dgl.DGLGraph, sizes: Tensor, degrees: int, steps: int) -> Tensor:
+    """[one-hot degree ‖ return probabilities] of every node, (n, degrees + steps) float32.
+
+    `graph` is block-diagonal with `sizes` ((K,)) nodes a client. Degrees above `degrees` count as
+    `degrees`; an isolated node's row is zero.
+    """
+    degree = graph.in_degrees().clamp(max=degrees)
+    one_hot = functional.one_hot(degree, degrees + 1)[:, 1:].float()
+    return torch.cat([one_hot, return_probabilities(graph, sizes, steps)], dim=1)

@@ -62,10 +62,8 @@ from fedsub.methods.stacked.parameters import Parameters
 
 @dataclass(frozen=True)
 class FedTADOptions(Options):
-    """Variants and hyper-parameters of FedTAD."""
-
-    reliability: Literal["walk", "features", "count"] = "walk"
-    """What κ compares neighbours by: features and walks, features alone, or nothing: a class count."""
+    reliability: Literal["walk", "count"] = "walk"
+    """What κ compares neighbours by: features and walks, or nothing: a class count."""
     shared_over: Literal["clients", "classes"] = "clients"
     """Over what r sums to one: the clients for each class, or the classes of each client (OpenFGL)."""
     divergence: Literal["kl", "l1"] = "kl"
@@ -88,7 +86,6 @@ class FedTADOptions(Options):
     """Nearest nodes that a node is joined to, itself among them; at least 1."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
-        """Without server rounds no option acts."""
         if self.server_rounds > 0:
             return {}
         others = set(self.__dataclass_fields__) - {"server_rounds"}

@@ -20,17 +20,16 @@ def class_reliability(federation: Federation, classes: int, by: str) -> Tensor:
 
         (1 + Σ_{u ∈ N(v)} cos(f_v, f_u)) / (|N(v)| + 1),    f_v = [x_v ‖ t_v]
 
-    if `by` is `walk`, where t_v are the chances that a walk from v is back after 1…5 steps; without t_v if
-    it is `features`; of 1 if it is `count`. A row of zeros has cosine 0 with every other.
+    if `by` is `walk`, where t_v are the chances that a walk from v is back after 1…5 steps; of 1 if it is
+    `count`. A row of zeros has cosine 0 with every other.
     """
     train = federation.train.nonzero().squeeze(1)
     if by == "count":
         reliability = torch.ones(len(train))
     else:
-        embedding = as_scipy(federation.features)
-        if by == "walk":
-            walk = return_probabilities(federation.graph, federation.sizes, STEPS)
-            embedding = sp.hstack([embedding, sp.csr_matrix(walk.numpy())], format="csr")
+        walk = return_probabilities(federation.graph, federation.sizes, STEPS)
+        parts = as_scipy(federation.features), sp.csr_matrix(walk.numpy())
+        embedding = sp.hstack(parts, format="csr")
         reliability = neighbour_likeness(federation, embedding)[train]
     cell = federation.client[train] * classes + federation.labels[train]
     total = torch.zeros(federation.clients * classes).index_add(0, cell, reliability)

@@ -84,12 +84,8 @@ def test_export_leaves_what_is_there(
     assert registry.load("./community.npz").nodes == 60
 
 
-def test_planted_clients_can_be_partitioned_by(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    clients = tmp_path / "clients.npy"
-    graph = tmp_path / "graph.npz"
-    assert main(["export", "synthetic_figure3", "--output", str(graph), "--planted", str(clients)]) == 0
-    capsys.readouterr()
-    arguments = ["partition", str(graph), "--scheme", f"file[path={clients}]", "--clients", "20"]
+def test_planted_clients_can_be_partitioned_by(capsys: pytest.CaptureFixture[str]):
+    arguments = ["partition", "synthetic_figure3", "--scheme", "planted", "--clients", "20"]
     assert main([*arguments, "--format", "json"]) == 0
     statistics = json.loads(capsys.readouterr().out)["statistics"]
     assert (statistics["nodes_min"], statistics["nodes_max"]) == (30, 30)
@@ -100,7 +96,6 @@ def test_planted_clients_can_be_partitioned_by(tmp_path: Path, capsys: pytest.Ca
     [
         (["info", "coraa"], "unknown dataset 'coraa': did you mean cora"),
         (["export", SMALL, "--output", "mine.txt"], "an archive's name ends in .npz"),
-        (["export", SMALL, "--planted", "clients.npy"], "community has no planted clients"),
         (["list", "--data", "/nowhere"], "the data folder /nowhere does not exist"),
         (["partition", SMALL, "--scheme", "metiss"], "did you mean metis"),
         (["partition", SMALL, "--output", "clients.txt"], "the file's name ends in .npy"),

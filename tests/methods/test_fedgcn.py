@@ -92,5 +92,5 @@ def test_what_cannot_be_is_refused():
     still = create("fedgcn", small_federation(), Architecture("sgc", hops=0))
     with pytest.raises(UserError, match="propagates"):
         still.build()
-    assert "wire" in registry.make_options("fedgcn", {"hops": 0}).unused("gcn")
-    assert "wire" in registry.make_options("fedgcn", {"sent": "features"}).unused("gcn")
+    assert "sent" in registry.make_options("fedgcn", {"hops": 0}).unused("gcn")
+    assert "normalisation" in registry.make_options("fedgcn", {"sent": "features"}).unused("gcn")

@@ -47,8 +47,6 @@ FURTHER = (
     "fedcog[convolution=sgc]",
     "fedgcn[sent=features]",
     "fedgta[network=gamlp]",
-    "fedlap[network=backbone]",
-    "moon[projection=true]",
 )
 NONE = {
     *(
@@ -57,7 +55,6 @@ NONE = {
         "fedaux[masks=false]",
         "fedgta[network=gamlp]",
         "fedlap",
-        "fedlap[network=backbone]",
     ),
     *("fedlap+", "fedlit", "fedstar", "fedstruct"),
 }

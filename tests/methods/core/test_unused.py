@@ -52,8 +52,6 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("fedgta", "gcn", {"spread": 0.0}),
     ("adafgl", "gcn", {"federated": 1.0}),
     ("fedlap", "gcn", LAPLACE),
-    ("fedlap", "gcn", LAPLACE | {"smoothing": 0.0}),
-    ("fedlap+", "gcn", LAPLACE | {"network": "backbone"}),
 ]
 
 

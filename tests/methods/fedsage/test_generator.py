@@ -19,7 +19,7 @@ from fedsub.methods.fedsage import matching as fedsage_matching
 from fedsub.methods.fedsage import training as fedsage_training
 from fedsub.methods.fedsage.generator import Generated
 from fedsub.methods.fedsage.impair import choose_hidden
-from fedsub.methods.fedsage.matching import nearest_by_torch, nearest_hidden
+from fedsub.methods.fedsage.matching import nearest_hidden
 from fedsub.methods.fedsage.training import GeneratorTraining, client_chunks
 from tests.methods.federations import small_federation
 
@@ -38,7 +38,8 @@ def _training(
     options: dict[str, object] | None = None, chosen: range | None = None, **federation: object
 ) -> GeneratorTraining:
     method = _method(options, **federation)
-    return GeneratorTraining(method.phase(), chosen or range(method.federation.clients))
+    method.hide()
+    return GeneratorTraining(method, chosen or range(method.federation.clients))
 
 
 @given(seed=st.integers(0, 1000), share=st.floats(0, 1))
@@ -60,7 +61,7 @@ def test_chunks_and_sparse_features_change_no_gradient(monkeypatch: pytest.Monke
         monkeypatch.setattr(fedsage_matching, "CHUNK_ENTRIES", entries)
         monkeypatch.setattr(fedsage_matching, "DENSE_SHARE", share)
         training = _training(clients=4, nodes=90)
-        others, random = training.phase.others, torch.Generator().manual_seed(1)
+        others, random = training.method.others, torch.Generator().manual_seed(1)
         assert others is not None
         assert others.sparse == (share > 1)
         counts = torch.randint(0, 4, (90,), generator=random) * (training.missing > 0)
@@ -76,7 +77,7 @@ def test_chunks_and_sparse_features_change_no_gradient(monkeypatch: pytest.Monke
 
 @settings(max_examples=30)
 @given(rows=st.integers(1, 20), width=st.integers(1, 9), seed=st.integers(0, 99))
-def test_nearest_hidden_by_either_search(rows, width, seed):
+def test_nearest_hidden_against_a_loop(rows, width, seed):
     """Features of whole numbers, so that many are equally near and no sum rounds."""
     generator = torch.Generator().manual_seed(seed)
     features = torch.randint(0, 2, (15, width), generator=generator).float()
@@ -84,8 +85,12 @@ def test_nearest_hidden_by_either_search(rows, width, seed):
     neighbour = torch.randint(0, 15, (40,), generator=generator)
     first = torch.randint(0, 30, (rows,), generator=generator)
     count = torch.randint(1, 11, (rows,), generator=generator)
-    searched = (generated, first, count, neighbour, features)
-    assert nearest_hidden(*searched).tolist() == nearest_by_torch(*searched).tolist()
+    expected = []
+    for row, start, held in zip(generated, first.tolist(), count.tolist(), strict=True):
+        candidates = neighbour[start : start + held]
+        distance = (features[candidates] - row).square().sum(dim=1).tolist()
+        expected.append(int(candidates[distance.index(min(distance))]))
+    assert nearest_hidden(generated, first, count, neighbour, features).tolist() == expected
 
 
 def test_clients_learn_alone_and_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch):
@@ -110,8 +115,8 @@ def test_clients_learn_alone_and_chunks_change_nothing(monkeypatch: pytest.Monke
 
 def test_every_chunk_draws_noise_of_its_own_and_starts_alike():
     method = _method({}, clients=4, nodes=80)
-    phase = method.phase()
-    first, second, again = (GeneratorTraining(phase, range(k, k + 2)) for k in (0, 2, 2))
+    method.hide()
+    first, second, again = (GeneratorTraining(method, range(k, k + 2)) for k in (0, 2, 2))
     for name, value in first.generator.parameters.items():
         assert torch.equal(value, second.generator.parameters[name])
     noise = [torch.randn(8, generator=each.generator.random) for each in (first, second, again)]

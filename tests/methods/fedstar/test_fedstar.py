@@ -8,8 +8,7 @@ import torch
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.setting import Setting, make_setting
-from fedsub.methods.fedstar import FedStar
-from fedsub.methods.fedstar.encoding import structure_encoding
+from fedsub.methods.fedstar import FedStar, structure_encoding
 from fedsub.methods.stacked import walks
 from fedsub.methods.stacked.walks import return_probabilities
 from tests.methods.federations import small_federation

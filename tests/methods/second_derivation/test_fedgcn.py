@@ -45,7 +45,6 @@ class Plan:
     sent: str = "sums"
     normalisation: str = "symmetric"
     degrees: str = "global"
-    wire: str = "rows"
 
     @property
     def sums(self) -> bool:
@@ -158,8 +157,6 @@ def exchanged(federation: Federation, plan: Plan) -> int:
         # A client's nodes bring something to themselves and to their neighbours.
         speaks = [(graph.holder == client).nonzero().flatten() for client in range(federation.clients)]
         up = sum(len(around(graph.adjacency, nodes, 1)) for nodes in speaks) * (width + 1)
-        if plan.wire == "dense":
-            up = federation.clients * len(graph.holder) * width
         down = sum(len(nodes) for nodes in extended) * width
     else:
         up = len(torch.cat(others).unique()) * (width + 1)
@@ -205,7 +202,7 @@ def test_rounds_on_features_agree(federation: Federation, hops: int, degrees: st
     compare(federation, Plan(hops, sent="features", degrees=degrees), backbone)
 
 
-@pytest.mark.parametrize("plan", [Plan(0), Plan(2, wire="dense")], ids=["fedavg", "dense"])
+@pytest.mark.parametrize("plan", [Plan(0)], ids=["fedavg"])
 @pytest.mark.parametrize("weighting", ["training-nodes", "uniform"])
 def test_rounds_agree_whatever_the_average(federation: Federation, plan: Plan, weighting: str) -> None:
     compare(federation, plan, weighting=weighting)

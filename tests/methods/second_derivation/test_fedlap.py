@@ -16,7 +16,7 @@ eigenvectors of a Laplacian to its r least eigenvalues Λ, and every client adds
     λ tr(Wᵀ Λ W) / tr(WᵀW)    (3)
 
 The clients' gradients are averaged in every epoch, with weights p_k, and one step of Adam is taken. The R_k
-are added up as they are; in the public code they too have weights p_k (`parts=weighted`), and cross-entropy
+are added up as they are; in the public code they too have weights p_k, and cross-entropy
 takes softmax(logits) for logits (the setting's `outputs=probabilities`).
 
 The Laplacian is I − D̃^−½ (A + I) D̃^−½, whose U is orthonormal, so that tr(WᵀΛW) is tr(SᵀLS) for S = UW; a
@@ -50,7 +50,7 @@ from fedsub.methods.core.training import end_round, start_round
 from fedsub.methods.stacked.architecture import OUTPUTS
 from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, numbers
-from tests.methods.oracle import client_parts, forward
+from tests.methods.oracle import client_parts
 from tests.methods.second_derivation.common import (
     COMMUNITY,
     FLOAT,
@@ -65,7 +65,7 @@ from tests.methods.second_derivation.common import (
 
 CLIENTS, RANK = 4, 7
 WIDTHS = {"feature_hidden": "9", "structure_hidden": "11", "structure_width": 10}
-DEFAULTS = {"network": "decoupled", "hops": 2, "smoothing": 10.0, **WIDTHS}
+DEFAULTS = {"hops": 2, "smoothing": 10.0, **WIDTHS}
 
 
 def perceptron(x: Tensor, model: Parameters, prefix: str = "") -> Tensor:
@@ -125,7 +125,7 @@ class Loop:
         **schedule: Any,
     ) -> None:
         self.federation, self.name, self.backbone, self.outputs = federation, name, backbone, outputs
-        kind = {"parts": "whole"} if name == "fedlap" else {"rank": RANK, "steps": 40}
+        kind = {} if name == "fedlap" else {"rank": RANK, "steps": 40}
         self.options = {**DEFAULTS, **kind, **options}
         self.weighting = schedule.get("weighting", "training-nodes")
         schedule = {"weight_decay": 1e-3, "learning_rate": 0.02, **schedule}
@@ -164,12 +164,9 @@ class Loop:
     def logits(self, client: int) -> Tensor:
         """Equation (1), (n_k, C)."""
         part: Part = self.parts[client]
-        if self.options["network"] == "backbone":
-            own = forward(part, self.model, self.backbone)
-        else:
-            own = perceptron(part["features"], self.model)
-            for _ in range(self.options["hops"]):
-                own = random_walk(part["adjacency"]) @ own
+        own = perceptron(part["features"], self.model)
+        for _ in range(self.options["hops"]):
+            own = random_walk(part["adjacency"]) @ own
         return own + perceptron(self.structure(client), self.model, "structure.")
 
     def cross_entropy(self, client: int) -> Tensor:
@@ -201,7 +198,7 @@ class Loop:
         entropy = torch.autograd.grad(self.cross_entropy(client), list(self.model.values()))
         rough = torch.autograd.grad(self.roughness(client), [self.model["smooth"]])[0]
         sent = {n: share * g for n, g in zip(self.model, entropy, strict=True)}
-        weight = 1.0 if self.options.get("parts") == "whole" else share
+        weight = 1.0 if self.name == "fedlap" else share
         sent["smooth"] = sent["smooth"] + self.options["smoothing"] * weight * rough
         return sent
 
@@ -269,11 +266,10 @@ def connected() -> Federation:
     return divided(largest_component(load(COMMUNITY)), CLIENTS, "louvain")
 
 
-@pytest.mark.parametrize("parts", ["whole", "weighted"])
 @pytest.mark.parametrize("outputs", OUTPUTS)
 @pytest.mark.parametrize("weighting", ["training-nodes", "nodes"])
-def test_fedlap_agrees(federation: Federation, parts: str, outputs: str, weighting: str) -> None:
-    loop = Loop(federation, "fedlap", {"parts": parts}, outputs=outputs, weighting=weighting)
+def test_fedlap_agrees(federation: Federation, outputs: str, weighting: str) -> None:
+    loop = Loop(federation, "fedlap", {}, outputs=outputs, weighting=weighting)
     for number in (1, 2, 3):
         loop.play(number)
 
@@ -290,16 +286,8 @@ def test_fedlap_agrees_with_other_networks_and_several_epochs(
         loop.play(number)
 
 
-@pytest.mark.parametrize("backbone", ["gcn", "graphsage", "sgc", "mlp"])
-def test_fedlap_agrees_over_a_backbone(federation: Federation, backbone: str) -> None:
-    loop = Loop(federation, "fedlap", {"network": "backbone"}, backbone)
-    for number in (1, 2):
-        loop.play(number)
-
-
-@pytest.mark.parametrize("parts", ["whole", "weighted"])
-def test_fedlap_agrees_with_absent_clients(federation: Federation, parts: str) -> None:
-    loop = Loop(federation, "fedlap", {"parts": parts}, participation=0.6)
+def test_fedlap_agrees_with_absent_clients(federation: Federation) -> None:
+    loop = Loop(federation, "fedlap", {}, participation=0.6)
     for number in (1, 2, 3):
         loop.play(number)
 
@@ -310,14 +298,6 @@ def test_fedlap_plus_agrees(connected: Federation, outputs: str, weighting: str)
     loop = Loop(connected, "fedlap+", {}, outputs=outputs, weighting=weighting)
     loop.take_exact()
     for number in (1, 2, 3):
-        loop.play(number)
-
-
-@pytest.mark.parametrize("backbone", ["gcn", "graphsage", "sgc", "mlp"])
-def test_fedlap_plus_agrees_over_a_backbone(connected: Federation, backbone: str) -> None:
-    loop = Loop(connected, "fedlap+", {"network": "backbone"}, backbone, participation=0.6)
-    loop.take_exact()
-    for number in (1, 2):
         loop.play(number)
 
 

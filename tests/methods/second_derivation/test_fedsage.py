@@ -153,7 +153,7 @@ def nearest(row: Tensor, candidates: Tensor) -> Tensor:
 
 
 def train_generators(
-    federation: Federation, start: Parameters, hidden: Tensor, noise: list[Tensor], federated: bool
+    federation: Federation, start: Parameters, hidden: Tensor, noise: list[Tensor]
 ) -> tuple[list[Generator], int]:
     """Every client's generator after `EPOCHS` epochs, and the numbers that were sent for them.
 
@@ -179,7 +179,7 @@ def train_generators(
                 if len(graph.lost[owner]):
                     loss = loss + nearest(row, graph.lost[owner]) / len(graph.x)
                 for other, part in enumerate(parts):
-                    if federated and other != client:
+                    if other != client:
                         loss = loss + nearest(row, part["features"]) / len(graph.x)
             adjacency, x = mended(graph.adjacency, graph.x, rows)
             output = classify(adjacency, x, generator.w, "graphsage", "class.")[: len(graph.x)]
@@ -188,7 +188,7 @@ def train_generators(
             loss = loss + right / parts[client]["train"].sum()
             generator.step(loss)
             # Up to the server, on to the others, a gradient back from each, their sum down.
-            sent += 2 * len(parts) * features * len(rows) * federated
+            sent += 2 * len(parts) * features * len(rows)
     return generators, sent
 
 
@@ -234,14 +234,13 @@ def federation() -> Federation:
 
 @pytest.mark.parametrize("noise", [0.0, 1.0])
 @pytest.mark.parametrize("hidden_from", ["validation", "all"])
-@pytest.mark.parametrize("federated", [True, False])
 def test_generators_agree(
-    federation: Federation, monkeypatch: pytest.MonkeyPatch, hidden_from: str, noise: float, federated: bool
+    federation: Federation, monkeypatch: pytest.MonkeyPatch, hidden_from: str, noise: float
 ) -> None:
     features = int(federation.features.shape[1])
-    method = undrawn(federation, hidden_from=hidden_from, noise=noise, federated=federated)
-    phase = method.phase()
-    training = GeneratorTraining(phase, range(CLIENTS))
+    method = undrawn(federation, hidden_from=hidden_from, noise=noise)
+    method.hide()
+    training = GeneratorTraining(method, range(CLIENTS))
     start = given(training, features)
     drawn: list[Tensor] = []
     normal = torch.randn
@@ -257,10 +256,10 @@ def test_generators_agree(
     found, _ = training.whole_graph()
     monkeypatch.undo()
     noises = drawn[:during] if noise else []
-    generators, sent = train_generators(federation, start, phase.hidden, noises, federated)
+    generators, sent = train_generators(federation, start, method.hidden, noises)
     assert gap(given(training, features), [generator.w for generator in generators]) < TOLERANCE
     assert method.channel.bytes_once == FLOAT * sent
-    assert (sent > 0) is federated
+    assert sent > 0
     assert found is not None
     rows = whole_graphs(federation, generators, drawn[during:] if noise else [])
     assert [owner for owner, _ in rows] == found.owner.tolist()
@@ -339,9 +338,10 @@ def test_training_on_mended_graphs_agrees(
     """Graphs are mended by all clients, whoever is absent later."""
     options = {**OPTIONS, "noise": 0.0, "average": exchanged, "generated": generated}
     pair = Pair(federation, "fedsage+", options, backbone, HIDDEN, **SCHEDULE, **attendance)
-    watched = undrawn(federation, noise=0.0).phase()
+    watched = undrawn(federation, noise=0.0)
+    watched.hide()
     start = given(GeneratorTraining(watched, range(CLIENTS)), int(federation.features.shape[1]))
-    generators, once = train_generators(federation, start, watched.hidden, [], True)
+    generators, once = train_generators(federation, start, watched.hidden, [])
     rows = whole_graphs(federation, generators, [])
     if generated == "row-normalised":
         rows = [(owner, row / row.abs().sum()) for owner, row in rows]

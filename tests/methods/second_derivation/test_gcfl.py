@@ -54,7 +54,6 @@ class Plan:
     first_round: int = 2
     sequence: int = 0
     """Gradient norms that GCFL+ compares; 0 is GCFL."""
-    standardize: bool = False
     participation: float = 1.0
     stragglers: float = 0.0
 
@@ -75,7 +74,7 @@ class Plan:
         common = {"epsilon1": self.epsilon1, "epsilon2": self.epsilon2, "first_round": self.first_round}
         if not self.sequence:
             return common
-        return {**common, "sequence": self.sequence, "standardize": self.standardize}
+        return {**common, "sequence": self.sequence}
 
 
 @dataclass
@@ -151,7 +150,7 @@ def loop(pair: Pair, plan: Plan, weigh: Callable[[float], float]) -> Iterator[Ro
                 divided_now.append(cluster)
                 continue
             if plan.sequence:
-                weights = _nearness([norms[i][-plan.sequence :] for i in cluster], plan.standardize)
+                weights = _nearness([norms[i][-plan.sequence :] for i in cluster])
                 # The public code begins new sequences for all clients after a split.
                 norms = [[] for _ in clients]
             else:
@@ -183,13 +182,8 @@ def _gradient(value: Tensor) -> Tensor:
     return value.grad
 
 
-def _nearness(sequences: list[list[float]], standardize: bool) -> Matrix:
+def _nearness(sequences: list[list[float]]) -> Matrix:
     """Largest distance minus the distance."""
-    if standardize:
-        spread = torch.tensor(sequences, dtype=torch.float64).std(dim=1, unbiased=False)
-        constant = [len(set(row)) == 1 for row in sequences]
-        spread[torch.tensor(constant)] = 1
-        sequences = [[x / float(s) for x in row] for row, s in zip(sequences, spread, strict=True)]
     distance = [[warping_distance(left, right) for right in sequences] for left in sequences]
     farthest = max(max(row) for row in distance)
     return [[farthest - entry for entry in row] for row in distance]
@@ -244,12 +238,9 @@ def test_gcfl_weighs_edges_by_the_shifted_cosine(federation: Federation) -> None
     assert runs[0] != runs[1]
 
 
-@pytest.mark.parametrize("standardize", [False, True])
 @pytest.mark.parametrize(("optimiser", "rate"), [("sgd", 0.1), ("adam", 0.01)])
-def test_gcfl_plus_splits_and_averages_alike(
-    federation: Federation, optimiser: str, rate: float, standardize: bool
-) -> None:
-    plan = Plan(12, optimiser=optimiser, learning_rate=rate, sequence=4, standardize=standardize)
+def test_gcfl_plus_splits_and_averages_alike(federation: Federation, optimiser: str, rate: float) -> None:
+    plan = Plan(12, optimiser=optimiser, learning_rate=rate, sequence=4)
     played = compare(federation, plan)
     assert len(played[3].clusters) == 2
     assert len(played[-1].clusters) >= 3
@@ -284,10 +275,9 @@ def test_a_client_that_has_sent_nothing_has_not_changed(federation: Federation) 
 
 
 @pytest.mark.parametrize("sequence", [3, 4])
-@pytest.mark.parametrize("standardize", [False, True])
 @pytest.mark.parametrize(("optimiser", "rate"), [("sgd", 0.1), ("adam", 0.01)])
 def test_gcfl_plus_knows_absent_clients_by_the_norm_that_they_sent_last(
-    federation: Federation, optimiser: str, rate: float, standardize: bool, sequence: int
+    federation: Federation, optimiser: str, rate: float, sequence: int
 ) -> None:
     """With sequences of three one of them is constant, of a client that was absent all the time."""
     plan = Plan(
@@ -295,7 +285,6 @@ def test_gcfl_plus_knows_absent_clients_by_the_norm_that_they_sent_last(
         optimiser=optimiser,
         learning_rate=rate,
         sequence=sequence,
-        standardize=standardize,
         participation=0.6,
         stragglers=0.5,
     )

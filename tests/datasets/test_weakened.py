@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsub.datasets.damage import weakened
-from fedsub.datasets.graph import Dataset
+from fedsub.datasets.graph import Dataset, weakened
 from tests.methods.federations import small_dataset
 
 shares = st.floats(0.01, 1)
