@@ -81,7 +81,7 @@ class Entry(Outcome):
             "method": self.method,
             "tuned": [record and record.score for record in self.tuned],
             "default": [record and record.score for record in self.default],
-            "trials_left_out": len(self.left_out),
+            "trials_left_out": self.left_out,
             "search_seconds": round(self.seconds, 1),
             "cap": cap,
         }
@@ -159,7 +159,7 @@ class Arena:
         import pandas
 
         figures = [
-            {"method": each.method, "graph": each.block[0], **each.figures(), "left_out": len(each.left_out)}
+            {"method": each.method, "graph": each.block[0], **each.figures(), "left_out": each.left_out}
             for each in self.entries
         ]
         by_graph = pandas.DataFrame(figures).groupby(["method", "graph"])

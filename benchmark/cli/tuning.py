@@ -44,7 +44,7 @@ def run_tune(request: Request, options: Namespace, work: RunCell | None) -> int:
         if outcome.left_out:
             limit = found.caps[outcome.search.base.block]
             say(
-                f"{outcome.title}: {len(outcome.left_out)} of {request.trials} trials did not fit into "
+                f"{outcome.title}: {outcome.left_out} of {request.trials} trials did not fit into "
                 f"{limit:.0f} core-seconds ({request.cap:g} times what FedAvg takes by default); --cap "
                 "raises it"
             )

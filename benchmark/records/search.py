@@ -143,9 +143,9 @@ class Standing:
         return max(self.validation, key=lambda number: (self.validation[number], -number), default=0)
 
     @property
-    def left_out(self) -> list[int]:
-        """The trials that were not begun."""
-        return [number for number in self._numbers if number not in self.short]
+    def left_out(self) -> int:
+        """How many trials were not begun."""
+        return len(self._numbers) - len(self.short)
 
     @property
     def first_seconds(self) -> float:
