@@ -75,7 +75,6 @@ class APFL(TwoModels):
         return self.backbone.forward(self.inputs, self.blended(), chosen)
 
     def train_round(self) -> Tensor:
-        """FedAvg's, with two models; returns the blend's last loss, ()."""
         loss = torch.zeros((), device=self.device)
         for _ in local_epochs(self):
             loss = self._step()

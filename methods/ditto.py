@@ -44,7 +44,6 @@ class Ditto(TwoModels):
         return self.backbone.forward(self.inputs, self.personal(), chosen)
 
     def train_round(self) -> Tensor:
-        """FedAvg's, with two models; returns the personal ones' last objective, ()."""
         loss = torch.zeros((), device=self.device)
         forward, outputs_of = self.backbone.forward_to_read, self.setting.architecture.outputs_of
         for _ in local_epochs(self):

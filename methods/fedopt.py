@@ -30,8 +30,6 @@ from fedsub.methods.stacked.parameters import Parameters
 
 @dataclass(frozen=True)
 class FedOptOptions(Options):
-    """Hyper-parameters of FedOpt."""
-
     server_learning_rate: Positive = tunable(0.5, log=(0.05, 2))
     """η; FederatedScope-GNN's script tries 0.5 and 0.1."""
 
@@ -108,7 +106,6 @@ class FedOpt(ServedMethod):
     labelled_outputs_only = True
 
     def make_rule(self) -> ServerRule:
-        """The server of these options."""
         return DescendingServer(self.options.server_learning_rate)
 
 

@@ -44,8 +44,6 @@ from fedsub.methods.stacked.segments import Segments, segment_product
 
 @dataclass(frozen=True)
 class MoonOptions(Options):
-    """Hyper-parameters of MOON."""
-
     mu: NonNegative = tunable(1.0, log=(0.01, 10))
     """μ, at least 0; 0 is FedAvg. The paper searches {0.1, 1, 5, 10}; with one local step a round 1 learns
     more slowly than 0.1 (results/notes/all-methods.md)."""
@@ -57,7 +55,6 @@ class MoonOptions(Options):
     """Whether the paper's projection head stands below the classifier."""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
-        """Without μ there is no contrast; SGC has no hidden layer to project."""
         idle: dict[str, str] = {}
         if self.mu == 0:
             idle |= {"temperature": "mu above 0", "nodes": "mu above 0"}

@@ -33,7 +33,7 @@ import torch
 from torch import Tensor
 
 from fedsub.datasets.federation import Federation
-from fedsub.datasets.graph import select_features
+from fedsub.datasets.graph import as_feature_tensor, select_features
 from fedsub.methods.core.base import BOTH_TASKS, prepare, register
 from fedsub.methods.core.participation import begin_round
 from fedsub.methods.core.server_rules import ServedMethod, ServerRule
@@ -42,7 +42,6 @@ from fedsub.methods.fedcog.coupling import CoupledConvolution, Coupling, couple
 from fedsub.methods.fedcog.features import (
     FeaturePropagation,
     Matrix,
-    as_features,
     as_matrix,
     folded,
     mixed_hops,
@@ -105,7 +104,6 @@ class FedCog(ServedMethod):
 
     @property
     def kind(self) -> str:
-        """The convolution that runs."""
         return self.options.kind(self.setting.architecture.backbone)
 
     def build(self) -> None:
@@ -124,7 +122,6 @@ class FedCog(ServedMethod):
         return self.setting.architecture.input_norm and self.kind != "gcn"
 
     def make_rule(self) -> ServerRule:
-        """The rule that `server` names."""
         return self.options.rule()
 
     def make_inputs(self) -> Inputs:
@@ -135,7 +132,7 @@ class FedCog(ServedMethod):
             self.last_values = []
             convolution = replace(self.convolution, device=self.device, on_travel=self._travel)
             return prepare(self, graph, features, sizes, convolution=convolution)
-        features = as_features(self.propagated())
+        features = as_feature_tensor(self.propagated())
         if self.task.name == "node-classification":
             rows = federation.train.nonzero().squeeze(1)
             chosen, labelled = select_features(features, rows.numpy()), federation.count(federation.train)
@@ -176,11 +173,9 @@ class FedCog(ServedMethod):
 
     @property
     def hops(self) -> int:
-        """Number of propagations L."""
         return self.options.propagations(self.setting.architecture)
 
     def initial_parameters(self) -> Parameters:
-        """The network's, and for gprgnn the hops' weights γ."""
         parameters = super().initial_parameters()
         if self.normalises:
             width = self.federation.width
@@ -234,7 +229,6 @@ class FedCog(ServedMethod):
         return values
 
     def finish(self) -> None:
-        """The figures per round."""
         rounds = self.schedule.rounds
         total = self.channel.bytes_up + self.channel.bytes_down
         self.extras["update_seconds"] = self.seconds["train"] / rounds

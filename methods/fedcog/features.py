@@ -22,7 +22,7 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from fedsub.datasets.federation import Federation
-from fedsub.datasets.graph import as_feature_tensor, as_scipy
+from fedsub.datasets.graph import as_scipy
 from fedsub.methods.core.sizes import unformed
 from fedsub.methods.fedcog.coupling import CoupledConvolution
 from fedsub.methods.stacked.features import DENSE_SHARE
@@ -172,11 +172,6 @@ def as_matrix(features: Tensor) -> Matrix:
     if features.layout is torch.sparse_csr:
         return as_shorter(as_scipy(features))
     return features
-
-
-def as_features(matrix: Matrix) -> Tensor:
-    """Back to what a backbone takes: dense or `torch.sparse_csr`."""
-    return matrix if isinstance(matrix, Tensor) else as_feature_tensor(matrix)
 
 
 def normalised(features: Matrix) -> Tensor:

@@ -20,8 +20,6 @@ DEEP_HOPS = 10
 
 @dataclass(frozen=True)
 class FedCogOptions(Options):
-    """Variants of FedCog."""
-
     convolution: Literal["backbone", "sgc", "gcn", "appnp", "gbp", "gprgnn"] = tunable(
         "backbone", choices=("backbone", "sgc", "appnp", "gprgnn")
     )
@@ -56,7 +54,6 @@ class FedCogOptions(Options):
     """Also time the propagation of FedAvg (intra-edges only) and of Central (the whole graph)."""
 
     def breaks_privacy(self) -> str:
-        """Of some variants only."""
         if self.lnnc:
             return ""
         return (
@@ -69,7 +66,6 @@ class FedCogOptions(Options):
         return backbone if self.convolution == "backbone" else self.convolution
 
     def propagations(self, given: Architecture) -> int:
-        """Number of propagations L."""
         return self.hops or (given.hops if self.kind(given.backbone) == "sgc" else DEEP_HOPS)
 
     def after_propagation(self, given: Architecture) -> Architecture:
@@ -82,7 +78,6 @@ class FedCogOptions(Options):
         return replace(given, backbone="sgc", hops=0, input_norm=False)
 
     def rule(self) -> ServerRule:
-        """The rule that `server` names, fresh."""
         if self.server == "feddyn":
             return DynamicRegularisation(self.alpha)
         if self.server == "fedavg":
@@ -92,7 +87,6 @@ class FedCogOptions(Options):
         return AdaptiveServer(replace(default, server_learning_rate=rate, tau=self.tau or default.tau))
 
     def unused(self, backbone: str) -> Mapping[str, str]:
-        """What the convolution and the server's rule leave without effect."""
         kind = self.kind(backbone)
         idle = {} if self.convolution == "backbone" else {"backbone": "convolution=backbone"}
         if kind not in ("appnp", "gbp", "gprgnn"):

@@ -88,7 +88,6 @@ class FedGNN(FedAvg):
         self.extras[PAPER_COMMUNICATION] = 100 * (1 + rows / model)
 
     def augment(self) -> Augmentation:
-        """What every client receives."""
         options, federation = self.options, self.federation
         if self.by_neighbourhood:
             return by_neighbourhood(federation)

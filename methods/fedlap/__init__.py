@@ -94,7 +94,6 @@ class FedLap(FedSGD):
     # ------------------------------------------------------------------ set-up
 
     def build(self) -> None:
-        """Prepare both parts of the model, and what R reads."""
         self.architecture = self.architecture.perceptron(self.options.feature_hidden)
         super().build()
         self._prepare_smoothing()

@@ -106,7 +106,6 @@ class FedLIT(FederatedMethod):
     """Clients that have edges: the others have no link types to align with or to average. All, if none."""
 
     def build(self) -> None:
-        """Network, first clustering and channel graph."""
         options = self.options
         super().build()
         # Channels are a part of the model that is not sent as FedAvg's is.

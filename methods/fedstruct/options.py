@@ -88,7 +88,6 @@ class FedStructOptions(Options):
             raise UserError(f"fedstruct's context must be 2 to walk_length, {self.walk_length}")
 
     def breaks_privacy(self) -> str:
-        """Of some variants only."""
         if self.version == "a":
             return "version a needs a server that knows every edge"
         if self.features in ("gdv", "n2v"):
@@ -96,7 +95,6 @@ class FedStructOptions(Options):
         return ""
 
     def unused(self, backbone: str) -> Mapping[str, str]:
-        """What features, version and network leave without effect."""
         idle = {"backbone": "network: its networks are its own"}
         if self.features != "gdv":
             idle["orbits"] = "features=gdv"
