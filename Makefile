@@ -53,7 +53,7 @@ lint: $(VENV)/.ready
 check: $(TOX)/.ready
 	$(TOX)/bin/tox run -e lint,quick,py311 $(ARGS)
 	@if [ -n "$$FEDSUB_DATA" ]; then \
-	    $(TOX)/bin/tox exec -e quick -- python -m benchmark verify 36 --max-seconds 10; \
+	    $(TOX)/bin/tox exec -e quick -- python -m benchmark verify 37 --max-seconds 10; \
 	else \
 	    echo 'verify: skipped, FEDSUB_DATA names no folder of graphs'; \
 	fi
