@@ -137,7 +137,7 @@ def tune(
 
     - `trials`: how many, the defaults counted
     - `cap`: core-seconds that a method may take on a graph, in those that FedAvg takes there by default; 0:
-      no cap. `Outcome.left_out` lists the trials that did not fit
+      no cap. `Outcome.left_out` counts the trials that did not fit
     - `settings`: those of `run`; what is given is not tuned
     - the others: as in `run`. With `results` an interrupted search goes on
 

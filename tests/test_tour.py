@@ -20,7 +20,7 @@ def test_the_tour_runs() -> None:
     assert any("slow-average" in page and "±" in page for page in pages)
     printed = "".join(output.text for output in outputs if output.output_type == "stream")
     assert "round 10 of 10" in printed
-    assert "| local" in printed
+    assert "| Local" in printed
 
 
 def test_the_tour_is_kept_without_outputs() -> None:

@@ -13,4 +13,4 @@ ELSEWHERE = {"central", "local"}
 def test_every_method_is_derived_a_second_time() -> None:
     files = [path for path in Path(__file__).parent.glob("test_*.py") if path != Path(__file__)]
     text = "".join(path.read_text() for path in files)
-    assert {name for name in registry.names() if f'"{name}"' not in text} == ELSEWHERE
+    assert {name for name in registry.names() if f'"{name}"' not in text} <= ELSEWHERE
