@@ -222,9 +222,10 @@ def _scores(records: Sequence[Record | None]) -> np.ndarray:
 
 def _leaves(method: str) -> str:
     """What leaves a client, in a word; a dash for a method that is not built in."""
-    if method not in catalog.methods():
-        return "–"
-    return "models" if models_only(catalog.describe(method).exchanges) else "statistics"
+    exchanges = catalog.describe(method).exchanges if method in catalog.methods() else "–"
+    if exchanges in ("nothing", "–"):
+        return exchanges
+    return "models" if models_only(exchanges) else "statistics"
 
 
 def gains(figures: Iterable[Mapping[str, Any]], rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from fedsub.benchmark.analysis.ranking import FEDAVG, LEAST_COVERAGE, LEVEL, LOC
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.search import FINAL_SEEDS, RUNG, Search
 from fedsub.benchmark.report.leaderboard import PRIVACY
-from fedsub.benchmark.report.wording import block_title, sentence_list
+from fedsub.benchmark.report.wording import block_title, sentence_list, title_of
 from fedsub.benchmark.report.writing import write_page, write_template
 from fedsub.benchmark.spec.cell import Block, Cell
 from fedsub.benchmark.spec.plan import make_plan
@@ -148,4 +148,4 @@ def _scores(lines: Sequence[Mapping[str, Any]], ranked: Sequence[Mapping[str, An
     }
     best = next(iter(means))
     shown = [f"{means[name]:.2f}" if name in means else "–" for name in (LOCAL, FEDAVG)]
-    return [*shown, f"{best} {means[best]:.2f}"]
+    return [*shown, f"{title_of(best)} {means[best]:.2f}"]
