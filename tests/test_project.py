@@ -121,3 +121,16 @@ def test_every_action_is_named_by_its_commit() -> None:
     ]
     assert used
     assert [line for line in used if not re.search(r"uses: [\w./-]+@[0-9a-f]{40} # v[\d.]+$", line)] == []
+
+
+def test_the_readme_has_the_figures_of_the_findings() -> None:
+    first, records = (
+        {
+            line.split("**")[1]: sorted(re.findall(r"\d[\d,.]*\d|\d", line.split("**", 2)[2]))
+            for line in path.read_text("utf-8").splitlines()
+            if line.startswith("- **") and line.split("**")[1].endswith(".")
+        }
+        for path in (ROOT / "README.md", ROOT / "results" / "README.md")
+    )
+    assert records
+    assert {title: first[title] for title in records} == records
