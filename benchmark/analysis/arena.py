@@ -81,6 +81,7 @@ class Entry(Outcome):
             "method": self.method,
             "tuned": [record and record.score for record in self.tuned],
             "default": [record and record.score for record in self.default],
+            "records": [record.key for record in self.successes],
             "trials_left_out": self.left_out,
             "search_seconds": round(self.seconds, 1),
             "cap": cap,

@@ -22,10 +22,11 @@ from fedsub.benchmark.analysis.metrics import more_is_better
 from fedsub.benchmark.analysis.paired import HIGHER, HOLDS, Comparison, compare, differences_of
 from fedsub.benchmark.analysis.public_code import Comparison as WithAuthors
 from fedsub.benchmark.analysis.public_code import Run, on_same_clients
-from fedsub.benchmark.analysis.scores import Leaderboard, Row, Score, metrics_of
+from fedsub.benchmark.analysis.scores import Row, Score, metrics_of
 from fedsub.benchmark.records.record import ALONE, Record
 from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec.cell import Block
+from fedsub.benchmark.spec.protocol import Protocol
 
 LOCAL = "local"
 MEGABYTES = (10, 100, 1000)
@@ -83,15 +84,15 @@ def megabytes_of(records: Sequence[Record], clients: int) -> float:
 
 
 def standings(
-    board: Leaderboard, theirs: Mapping[str, Sequence[Run]] = MappingProxyType({})
+    protocol: Protocol, rows: Sequence[Row], theirs: Mapping[str, Sequence[Run]] = MappingProxyType({})
 ) -> dict[Block, list[Contender]]:
     """Block → its methods, the best mean first, those without a rank last.
 
     Without rows that deviate from the protocol, where some do not, and without blocks that have no score of
     which more is better. `theirs` are the runs of the authors' code by the work of our cell.
     """
-    contests = [metric for metric in metrics_of(board.protocol, board.rows) if more_is_better(metric)]
-    held = [row for row in board.rows if contests and contests[0] in row.scores]
+    contests = [metric for metric in metrics_of(protocol, rows) if more_is_better(metric)]
+    held = [row for row in rows if contests and contests[0] in row.scores]
     blocks: dict[Block, list[Row]] = {}
     # Where no row keeps to the protocol, as in a folder of trials, those that deviate are all there is.
     for row in [row for row in held if not row.deviations] or held:

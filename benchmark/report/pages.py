@@ -42,19 +42,20 @@ def write_report(results: Path, own: Sequence[str] = ()) -> list[Path]:
         raise UserError(f"{results} holds no records: run python -m benchmark first")
     runs = load(results)
     boards = boards_of(stored, (*names(), *own))
-    for _ in stored.every():
-        # What cannot be read is found by reading it.
-        pass
+    pages = write_arena(Request(results=results))
+    arena = arena_of(results)
+    named = {key for entry in (arena or {"entries": ()})["entries"] for key in entry["records"]}
+    # What cannot be read is found by reading it.
+    tuned = {record.key: record for record in stored.every() if record.key in named}
     for sentence in stored.warnings():
         print(sentence, file=sys.stderr)
-    paths = [write_table_page(results, each, runs) for each in boards if each.records]
+    paths = [*pages, *(write_table_page(results, each, runs) for each in boards if each.records)]
     entries, findings = make_entries(boards, runs), findings_of(boards)
     paths += [*write_reproduction(results, entries), *write_claims(results, findings)]
-    paths += write_arena(Request(results=results))
-    comparisons, arena = compare(runs, boards), arena_of(results)
+    comparisons = compare(runs, boards)
     if runs:
         paths.append(write_authors_page(results, runs, comparisons))
-    facts = Facts(boards, runs, entries, findings, comparisons, arena, verified_by(results))
+    facts = Facts(boards, runs, entries, findings, comparisons, arena, tuned, verified_by(results))
     paths.append(write_overview(results, facts.headline, facts.arena))
     return [*paths, write_site(results, facts)]
 

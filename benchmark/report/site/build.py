@@ -22,7 +22,15 @@ from fedsub.benchmark.analysis.summary import EVERY
 from fedsub.benchmark.machine import ROOT, commit, git
 from fedsub.benchmark.report.site import check, leaderboard, method, papers
 from fedsub.benchmark.report.site.charts import Line, lines, strip
-from fedsub.benchmark.report.site.data import Facts, Page, block_address, method_address, method_name, slug
+from fedsub.benchmark.report.site.data import (
+    TUNED,
+    Facts,
+    Page,
+    block_address,
+    method_address,
+    method_name,
+    slug,
+)
 from fedsub.benchmark.report.wording import block_title, graph_title
 from fedsub.benchmark.report.writing import templates, write_page
 from fedsub.benchmark.spec import catalog
@@ -97,7 +105,7 @@ def _arena(facts: Facts) -> dict[str, Any]:
     ]
     titles = "1 printed, 2 paper's protocol, 3 all tuned", "gain in points"
     svg = lines(drawn, *titles, "Gains of papers' methods") if drawn else ""
-    return {"arena": facts.arena, "tuned": facts.tuned, "svg": svg}
+    return {"arena": facts.arena, "tuned": [*facts.tuned], "table": TUNED, "svg": svg}
 
 
 def _clarity(entry: Entry) -> tuple[bool, ...]:

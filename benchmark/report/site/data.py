@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import eq
 from typing import Any
@@ -15,12 +15,17 @@ from fedsub.benchmark.analysis.figures import Entry
 from fedsub.benchmark.analysis.findings import Finding
 from fedsub.benchmark.analysis.public_code import Comparison, Run
 from fedsub.benchmark.analysis.published import Figure
-from fedsub.benchmark.analysis.scores import Leaderboard, Row
+from fedsub.benchmark.analysis.scores import Leaderboard, Row, make_rows
 from fedsub.benchmark.analysis.standing import Contender, standings
 from fedsub.benchmark.analysis.summary import EVERY, FIRST, Headline, headline
+from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.report.wording import graph_title, network_title, scheme_title, title_of
 from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec.cell import Block
+from fedsub.benchmark.spec.protocol import ARENA, load_protocol
+
+TUNED = "tuned"
+"""What the arena's blocks have in the place of a table."""
 
 
 @dataclass(frozen=True)
@@ -52,18 +57,24 @@ class Facts:
     findings: Sequence[Finding]
     comparisons: Sequence[Comparison]
     arena: Mapping[str, Any] | None = None
+    tuned_records: Mapping[str, Record] = field(default_factory=dict)
+    """The records that the arena's entries name, by key."""
     verified: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Work of a cell → who ran it again (`records.latest`)."""
 
     @cached_property
     def tables(self) -> dict[str, dict[Block, list[Contender]]]:
-        """Table → block → its methods in order."""
-        return {board.protocol.name: standings(board, self.theirs) for board in self.boards}
+        """Table → block → its methods in order; the arena's as tuned under TUNED."""
+        found = {
+            board.protocol.name: standings(board.protocol, board.rows, self.theirs) for board in self.boards
+        }
+        return found | ({TUNED: self._tuned} if self.tuned else {})
 
     @cached_property
     def titles(self) -> dict[str, str]:
         """Table → its title."""
-        return {board.protocol.name: board.protocol.title for board in self.boards}
+        found = {board.protocol.name: board.protocol.title for board in self.boards}
+        return {**found, TUNED: "All tuned alike"}
 
     @cached_property
     def blocks(self) -> list[tuple[Block, str]]:
@@ -82,10 +93,20 @@ class Facts:
         return next((each for each in self.blocks if each[0] == FIRST), next(iter(self.blocks), None))
 
     @cached_property
-    def tuned(self) -> dict[Block, tuple[str, list[dict[str, Any]]]]:
-        """Block of the arena → its address, and its methods by default and as tuned."""
-        blocks = by_block(self.arena) if self.arena else {}
-        return {block: ("/".join(("arena", *map(slug, block))), listed) for block, listed in blocks.items()}
+    def tuned(self) -> dict[Block, list[dict[str, Any]]]:
+        """Block of the arena → its methods by default and as tuned."""
+        return by_block(self.arena) if self.arena else {}
+
+    @property
+    def _tuned(self) -> dict[Block, list[Contender]]:
+        protocol = load_protocol(str(ARENA))
+        rows = [
+            replace(row, method=line["method"], deviations="")
+            for lines in self.tuned.values()
+            for line in lines
+            for row in make_rows(protocol, [self.tuned_records[key] for key in line["records"]])
+        ]
+        return standings(protocol, rows)
 
     @cached_property
     def headline(self) -> Headline:

@@ -8,9 +8,8 @@ from typing import Any
 
 from fedsub.benchmark.analysis.metrics import heading_of
 from fedsub.benchmark.analysis.standing import BUDGETS, Contender, front, gains_of
-from fedsub.benchmark.analysis.summary import EVERY
 from fedsub.benchmark.report.site.charts import Point, scatter
-from fedsub.benchmark.report.site.data import Facts, Page, block_address, choices, named, slug
+from fedsub.benchmark.report.site.data import TUNED, Facts, Page, block_address, choices, named, slug
 from fedsub.benchmark.report.wording import block_title, graph_title, scheme_title
 from fedsub.benchmark.spec.cell import Block
 
@@ -28,10 +27,6 @@ def pages(facts: Facts) -> Iterator[Page]:
         yield Page(values["board"], f"Leaderboard: {title}", "leaderboard.html", values)
         values |= {"selectors": choices(facts, "cost", block, table), "drawn": _drawn(values["rows"])}
         yield Page(values["cost"], f"Cost: {title}", "cost.html", values)
-    for block, (address, lines) in facts.tuned.items():
-        board = block_address("leaderboard", block, EVERY) if (block, EVERY) in facts.blocks else ""
-        values = {"title": block_title(block), "lines": lines, "board": board, "arena": facts.arena}
-        yield Page(address, f"Default and tuned: {block_title(block)}", "tuned.html", values)
     for table, blocks in facts.tables.items():
         if address := _map_address(facts, table):
             columns = [
@@ -61,7 +56,8 @@ def block_values(facts: Facts, block: Block, table: str, heading: str = "h1") ->
         "board": block_address("leaderboard", block, table),
         "cost": block_address("cost", block, table),
         "map": _map_address(facts, table),
-        "tuned": facts.tuned.get(block, ("",))[0],
+        "tuned": facts.tuned[block] if table == TUNED else [],
+        "arena": facts.arena,
         "selectors": choices(facts, "leaderboard", block, table),
         "budgets": BUDGET_TITLES,
         "score": heading_of(listed[0].metric),

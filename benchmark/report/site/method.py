@@ -9,7 +9,7 @@ from fedsub.benchmark.analysis.scores import clients_of, mean_curve
 from fedsub.benchmark.analysis.standing import LOCAL
 from fedsub.benchmark.analysis.summary import EVERY
 from fedsub.benchmark.report.site.charts import Line, lines
-from fedsub.benchmark.report.site.data import Facts, Page, block_address, method_name, slug
+from fedsub.benchmark.report.site.data import TUNED, Facts, Page, block_address, method_name, slug
 from fedsub.benchmark.report.wording import block_title, graph_title, scheme_title
 from fedsub.benchmark.spec import catalog
 from fedsub.datasets.catalogue import REGISTRY
@@ -40,8 +40,8 @@ def pages(facts: Facts) -> Iterator[Page]:
             "arena": facts.arena,
             "drawn": [_curves(facts, block, name) for block, _ in every[:2]],
             "summary": _summary(told["summary"]),
-            "rows": [each for each in places if each[1] == EVERY],
-            "others": [each for each in places if each[1] != EVERY],
+            "rows": [each for each in places if each[1] in (EVERY, TUNED)],
+            "others": [each for each in places if each[1] not in (EVERY, TUNED)],
             "introduced": known.title
             if any(entry.figure.paper == known.title for entry in facts.entries)
             else "",

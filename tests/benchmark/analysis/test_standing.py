@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedsub.benchmark.analysis.scores import Leaderboard
+from fedsub.benchmark.analysis.scores import make_rows
 from fedsub.benchmark.analysis.standing import Contender, above_local, front, gains_of, models_only, standings
 from fedsub.benchmark.spec.protocol import parse_protocol
 from tests.benchmark.fakes import make_record
@@ -25,7 +25,8 @@ def contenders(rounds: int = 100) -> list[Contender]:
         for method in METHODS
         for seed in range(5)
     ]
-    (listed,) = standings(Leaderboard(parse_protocol("toy", {"grid": grid}), records)).values()
+    protocol = parse_protocol("toy", {"grid": grid})
+    (listed,) = standings(protocol, make_rows(protocol, records)).values()
     return listed
 
 

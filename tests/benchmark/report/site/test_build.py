@@ -59,7 +59,9 @@ def test_a_site_of_records_without_printed_figures(tmp_path: Path) -> None:
 
 
 def test_an_arena_is_shown_and_is_a_finding_where_it_has_enough_graphs(tmp_path: Path) -> None:
-    Records(tmp_path).append(make_record(make_cell(protocol="quick")))
+    final = [make_cell(protocol="trials", method="fedsgd", label="fedsgd", seed=seed) for seed in range(2)]
+    for cell in (make_cell(protocol="quick"), *final):
+        Records(tmp_path).append(make_record(cell, 80.0 + 4 * cell.seed))
     row = {
         "method": "fedsgd",
         "rank": [1.5, 1.0, 2.25],
@@ -70,9 +72,10 @@ def test_an_arena_is_shown_and_is_a_finding_where_it_has_enough_graphs(tmp_path:
     row |= {"over_local": [0.9, 0.8, 1.0], "over_fedavg": None, "tuning": 1.0, "default_rank": None}
     row |= {"megabytes": 160.8, "seconds": 0.115, "privacy": ""}
     gain = {"method": "FED-PUB", "over": "Local", "printed": 3.0, "reproduced": 2.6, "tuned": None}
-    entry = {"dataset": "cora", "partition": "metis", "clients": 10, "method": "fedsgd", "trials_left_out": 1}
+    entry = {"dataset": "cora", "partition": "metis", "clients": 5, "method": "fedsgd", "trials_left_out": 1}
     entry |= {"settings": {"learning_rate": "0.02"}, "default": [60.0, None], "tuned": [80.0, 84.0]}
-    behind = {**entry, "method": "fedavg", "default": [], "tuned": [None], "settings": {}}
+    entry["records"] = [cell.key for cell in final]
+    behind = {**entry, "method": "fedavg", "default": [], "tuned": [None], "settings": {}, "records": []}
     arena = {"ranking": [row], "graphs": 3, "trials": 20, "unranked": {}, "gains": [gain]}
     arena["entries"] = [behind, entry]
     for smaller in ([], ["2 of 24 blocks"]):
@@ -82,9 +85,11 @@ def test_an_arena_is_shown_and_is_a_finding_where_it_has_enough_graphs(tmp_path:
         assert "FED-PUB: 2.6 at the end" in shown
         assert "1.00 to 2.25" in shown
         assert "1–3" in shown
-        assert "Cora, METIS, 10 clients" in shown
-        (tuned,) = (html for _, html in _pages(tmp_path, "arena.cora").values())
-        assert tuned.index("60.00</td>") < tuned.index("82.0 ± 2.8") < tuned.index("FedAvg")
+        assert "Cora, METIS, 5 clients" in shown
+        (tuned,) = (html for _, html in _pages(tmp_path, "leaderboard.cora.metis.5.tuned").values())
+        assert 'class="rank"' in tuned
+        _, _, found = tuned.partition("<h2>Default and tuned</h2>")
+        assert found.index("60.00</td>") < found.index("82.0 ± 2.8") < found.index("FedAvg")
         assert "mean rank 1.50 of 1 methods" in _pages(tmp_path, "method.fedsgd")["method/fedsgd"][1]
         assert ("best mean rank of 1 methods over 3 graphs: 1.50" in index) is (smaller == [])
         assert ("1.50 [1.00, 2.25]" in (tmp_path / "README.md").read_text("utf-8")) is (smaller == [])
