@@ -19,6 +19,8 @@ from torch.optim import Optimizer
 from fedsub.datasets.errors import UserError
 
 LISTS = ("client_state", "server_state", "state")
+OWN = "fedsub."
+"""How the names of the benchmark's modules begin."""
 
 
 class CheckpointError(UserError):
@@ -39,14 +41,23 @@ class Checkpoint(Protocol):
 
 
 class State:
-    """The state of some objects by name."""
+    """The state of some objects by name, to be made when their set-up is over."""
 
     def __init__(self, **parts: Any) -> None:
         self._parts = parts
+        self._set_up = {name: marks(part) for name, part in parts.items()}
 
     def save(self) -> dict[str, Any]:
         """What `torch.save` takes and `torch.load` reads with `weights_only=True`; tensors are those of the
-        run, not copies."""
+        run, not copies. Raises UserError where an attribute of a user's class has changed that no class
+        names: a run that goes on would differ."""
+        for part, before in self._set_up.items():
+            for name, mark in marks(self._parts[part]).items():
+                if before.get(name) != mark:
+                    owner = type(self._parts[part]).__name__
+                    raise UserError(
+                        f"{owner}.{name} changes in a round: name it in client_state or server_state"
+                    )
         return {"draws": draws()} | {name: saved(part) for name, part in self._parts.items()}
 
     def load(self, kept: Any) -> None:
@@ -67,6 +78,30 @@ def names_of(kind: type, groups: tuple[str, ...] = LISTS) -> tuple[str, ...]:
         name for each in reversed(kind.__mro__) for group in groups for name in vars(each).get(group, ())
     )
     return tuple(dict.fromkeys(named))
+
+
+def marks(owner: Any) -> dict[str, Any]:
+    """Attribute → what changes when it is set or written to, of those of a user's class that no class names
+    as state and the benchmark's do not annotate; empty for the benchmark's own, which tests hold to their
+    lists."""
+    if type(owner).__module__.startswith(OWN):
+        return {}
+    above = [each for each in type(owner).__mro__ if each.__module__.startswith(OWN)]
+    aside = {
+        *names_of(type(owner)),
+        *(name for each in above for name in vars(each).get("__annotations__", ())),
+    }
+    return {name: _mark(value) for name, value in vars(owner).items() if name not in aside}
+
+
+def _mark(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return id(value), value._version
+    if isinstance(value, Mapping):
+        return {key: _mark(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple, deque)):
+        return [_mark(each) for each in value]
+    return value if isinstance(value, (bool, int, float, str)) else id(value)
 
 
 def saved(value: Any) -> Any:

@@ -139,7 +139,7 @@ def test_draws_from_the_shared_generators_repeat_by_the_seed() -> None:
         (Leaking, "depends on another client's labels after local training"),
         (Peeking, "no byte is counted"),
         (Crowding, "depends on clients that are absent"),
-        (Forgetting, "name what it keeps in client_state or server_state"),
+        (Forgetting, r"Forgetting\.velocity changes in a round: name it in client_state or server_state"),
         (Unseeded, "two runs with one seed differ"),
         (Drifting, "absent"),
     ],

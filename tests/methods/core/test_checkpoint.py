@@ -194,6 +194,19 @@ def test_the_global_generators_come_back() -> None:
     assert drawn[0] == drawn[1]
 
 
+@pytest.mark.parametrize("name", ["constant", "more"])
+def test_a_state_that_no_class_names_is_not_lost_in_silence(name: str) -> None:
+    found = Part()
+    state = State(found=found)
+    state.save()
+    if name == "constant":
+        found.constant.add_(1)
+    else:
+        found.more = 1  # type: ignore[attr-defined]
+    with pytest.raises(UserError, match=rf"Part\.{name} changes in a round: name it in"):
+        state.save()
+
+
 def test_an_object_whose_class_names_no_state_is_refused() -> None:
     found = Part()
     found.held["object"] = object()
