@@ -50,7 +50,8 @@ def write_arena(
     datasets = tuple(dict.fromkeys((*grid["dataset"], *request.dataset)))
     methods = tuple(dict.fromkeys((*grid["method"], *asked)))
     whole = make_plan(replace(request, dataset=datasets, method=methods)).cells
-    begun = [cell for cell in whole if records.runs(Search.asked(request, cell).short(0))]
+    defaults = replace(request, trials=1)
+    begun = [cell for cell in whole if records.runs(Search.asked(defaults, cell).short(0))]
     stored = [Search.asked(request, cell) for cell in begun]
     shown = {search.base.key: search for search in (*stored, *searches)}
     try:

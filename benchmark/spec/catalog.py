@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, fields
-from functools import wraps
+from functools import cache, wraps
 from importlib.metadata import entry_points
 from itertools import pairwise
 from pathlib import Path
@@ -165,9 +165,14 @@ def _describe(method: str) -> dict[str, Any]:
     from fedsub.methods.core import registry
 
     info = registry.describe(method)
-    sent = tomllib.loads(MESSAGES.read_text("utf-8")).get(method)
+    sent = _messages().get(method)
     leaves = info.exchanges if sent is None else _in_words(sent)
     return {name: getattr(info, name, leaves) for name in MethodFacts.__dataclass_fields__}
+
+
+@cache
+def _messages() -> dict[str, dict[str, int]]:
+    return tomllib.loads(MESSAGES.read_text("utf-8"))
 
 
 def _in_words(sent: Mapping[str, int]) -> str:
