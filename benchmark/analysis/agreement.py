@@ -273,7 +273,9 @@ def _gain_word(mean: float, half: float, printed: float) -> str:
 
 def spread_of(values: Sequence[float]) -> float:
     """Standard deviation of the values; 0 where they differ by rounding alone, or there is one."""
-    spread = statistics.stdev(values) if len(values) > 1 else 0.0
+    mean = statistics.fmean(values)
+    # As `statistics.stdev`, whose exact fractions are eight times as slow.
+    spread = math.sqrt(math.fsum((each - mean) ** 2 for each in values) / max(len(values) - 1, 1))
     return 0.0 if spread <= ROUNDING * max(map(abs, values)) else spread
 
 

@@ -127,7 +127,6 @@ class Arena:
             (row["rank"].value, row["default_rank"]) for row in ranked if row["default_rank"] is not None
         ]
         tau = stats.kendalltau(*zip(*pairs, strict=True)).statistic if len(pairs) > 2 else math.nan
-        shares = importance(self.entries)
         best, *others = (row["method"] for row in ranked)
         found = {
             "graphs": len(self._ranking.graphs),
@@ -139,8 +138,7 @@ class Arena:
                 cost: front({row["method"]: (row[cost], row["gain"].value) for row in ranked})
                 for cost in ("megabytes", "seconds")
             },
-            # Of what all methods share.
-            "importance": {name: share for name, share in shares.items() if "." not in str(name)},
+            "importance": importance(self.entries, own=False).to_dict(),
             "ranking": rows,
             "unranked": self.unranked,
             "entries": [entry.to_dict(caps.get(entry.block)) for entry in self.entries],

@@ -138,8 +138,9 @@ class Trials:
         return axes
 
 
-def importance(outcomes: Iterable[Outcome]) -> pandas.Series:
-    """Setting → its share of what settings explain of GAIN, the largest first.
+def importance(outcomes: Iterable[Outcome], own: bool = True) -> pandas.Series:
+    """Setting → its share of what settings explain of GAIN, the largest first; without `own` of those alone
+    that all methods share.
 
     Permutation importance in a random forest (Breiman, Machine Learning 2001); empty for fewer than
     LEAST_TRIALS with a score.
@@ -149,11 +150,13 @@ def importance(outcomes: Iterable[Outcome]) -> pandas.Series:
     from sklearn.inspection import permutation_importance
 
     points = _points(outcomes)
+    if not own:
+        points = points.loc[:, [name for name in points if "." not in name]]
     if len(points) < LEAST_TRIALS:
         return pandas.Series(dtype=float)
     gain = points.pop(GAIN)
     forest = RandomForestRegressor(random_state=0).fit(points, gain)
-    found = permutation_importance(forest, points, gain, n_repeats=10, random_state=0).importances_mean
+    found = permutation_importance(forest, points, gain, random_state=0).importances_mean
     shares = pandas.Series(found, points.columns).clip(lower=0)
     return (shares / (shares.sum() or 1)).sort_values(ascending=False)
 

@@ -16,12 +16,14 @@ from fedsub.datasets.files import explained, write_atomically
 
 
 def write_page(path: Path, content: bytes) -> None:
-    """Write a page so that a reader sees the old or the new one, never a part.
+    """Write a page, unless it says the same already, so that a reader sees the old or the new one, never a
+    part.
 
     Raises StoreError if it cannot be written.
     """
     with explained("write", path, "free space there or choose another folder with --results", StoreError):
-        write_atomically(path, content)
+        if not (path.is_file() and path.read_bytes() == content):
+            write_atomically(path, content)
 
 
 def write_template(path: Path, template: str, /, **values: Any) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
@@ -56,8 +55,6 @@ def write_site(results: Path, facts: Facts) -> Path:
     give the same bytes."""
     folder = results / FOLDER
     environment = _environment()
-    # `make docs` builds the documentation beside it.
-    shutil.rmtree(folder / "data", ignore_errors=True)
     files: dict[str, dict[str, list[str]]] = {}
     for page in pages(facts):
         html = environment.get_template(page.template).render(page.values)
@@ -70,6 +67,9 @@ def write_site(results: Path, facts: Facts) -> Path:
         "SEARCH",
         {"figures": check.search_lines(facts), "pages": [*_named_pages(facts), *_guides(folder)]},
     )
+    for path in folder.glob("data/*.js"):
+        if path.stem not in (*files, "search"):
+            path.unlink()
     for name in ASSETS:
         write_page(folder / name, (Path(__file__).parent / "assets" / name).read_bytes())
     docs = "docs/index.html" if (folder / "docs" / "index.html").is_file() else ""

@@ -32,6 +32,9 @@ def test_a_site_of_records_without_printed_figures(tmp_path: Path) -> None:
     docs.mkdir(parents=True)
     (docs / "index.html").write_text("docs")
     (docs / "scope.html").write_text("scope")
+    stale = tmp_path / "site" / "data" / "stale.js"
+    stale.parent.mkdir()
+    stale.write_text("of an earlier report")
     for label in ("mine", HOSTILE):
         for seed in range(3):
             cell = make_cell(protocol="quick", label=label, dataset=label, clients=3, seed=seed)
@@ -51,6 +54,7 @@ def test_a_site_of_records_without_printed_figures(tmp_path: Path) -> None:
     assert not [html for html in (index, *pages) if "<img" in html]
     assert any(f"Ada &lt;b&gt; (2 of {len(own)})" in html for html in pages)
     assert 'href="docs/index.html"' in index
+    assert not stale.exists()
     assert (docs / "index.html").read_text() == "docs"
     # Who searches for what is out of scope finds the page that says so.
     guides = {page[3]: page[2] for page in _pages(tmp_path, "search")["pages"] if page[0] == "guide"}
