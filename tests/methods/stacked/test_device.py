@@ -22,9 +22,12 @@ from fedsub.methods.core.training import Outcome, train
 from fedsub.methods.stacked.propagation import check_kernel
 from tests.methods.federations import small_federation
 from tests.methods.second_device import DEVICES, DeviceMismatchError, on_device, second_device
+from tests.methods.variants import VARIANTS
 
 NEEDS: dict[tuple[str, str], dict[str, Any]] = {("fedstruct", "private"): {"version": "b", "features": "deg"}}
 """Options without which another one is refused."""
+SHORT = {name: VARIANTS[name][0] for name in ("adafgl", "fedsage+", "fedtad")}
+"""Options that make a run short."""
 
 
 def variants() -> Iterator[tuple[str, dict[str, Any], str]]:
@@ -67,7 +70,7 @@ def trained(name: str, options: dict[str, Any], task: str, device: str) -> tuple
         merged=registry.describe(name).merged,
         device=device,
     )
-    method = registry.create(name, options, setting)
+    method = registry.create(name, {**SHORT.get(name, {}), **options}, setting)
     return method, train(method)
 
 
