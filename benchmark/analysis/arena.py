@@ -6,6 +6,7 @@ import math
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from statistics import fmean
 from typing import Any
@@ -13,6 +14,8 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from fedsub.benchmark.analysis.claims import ADVICE, load_claims
+from fedsub.benchmark.analysis.findings import Finding, find
 from fedsub.benchmark.analysis.ranking import (
     LEAST_COVERAGE,
     LOCAL,
@@ -23,7 +26,7 @@ from fedsub.benchmark.analysis.ranking import (
     front,
     selection_luck,
 )
-from fedsub.benchmark.analysis.scores import Score
+from fedsub.benchmark.analysis.scores import Row, Score, make_rows
 from fedsub.benchmark.analysis.standing import megabytes_of, models_only
 from fedsub.benchmark.analysis.trials import Outcome, importance, text
 from fedsub.benchmark.records.folder import Records
@@ -31,6 +34,7 @@ from fedsub.benchmark.records.record import OK, Record, json_ready
 from fedsub.benchmark.records.search import FINAL_SEEDS, Search
 from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec.cell import Block
+from fedsub.benchmark.spec.protocol import ARENA, load_protocol
 
 
 class Entry(Outcome):
@@ -141,6 +145,7 @@ class Arena:
             "importance": importance(self.entries, own=False).to_dict(),
             "ranking": rows,
             "unranked": self.unranked,
+            "advice": [{**finding.to_dict(), "over": _over(finding)} for finding in self._advice],
             "entries": [entry.to_dict(caps.get(entry.block)) for entry in self.entries],
         }
         ready: dict[str, Any] = json_ready(found)
@@ -188,6 +193,13 @@ class Arena:
         covered = zip(self.methods, self._tuned.coverage.tolist(), strict=True)
         return {name: share for name, share in covered if share < LEAST_COVERAGE}
 
+    @property
+    def _advice(self) -> list[Finding]:
+        """What to use when, tested on the blocks here; without what no block here tests."""
+        rows = tuned_rows((entry.method, entry.successes) for entry in self.entries)
+        found = find(load_claims(ADVICE), {ARENA.stem: rows}, measured=True)
+        return [finding for finding in found if finding.columns]
+
     @cached_property
     def _ranking(self) -> Ranking:
         return Ranking(self._tuned.only(self._private))
@@ -214,9 +226,29 @@ class Arena:
         return Field(self.methods, tuple(graph for graph, _, _ in self.blocks), found, luck)
 
 
+def tuned_rows(finals: Iterable[tuple[str, Sequence[Record]]]) -> list[Row]:
+    """One row for each method of the arena, of its records on a block, under the name that it has there."""
+    protocol = load_protocol(str(ARENA))
+    return [
+        replace(row, method=method, deviations="")
+        for method, records in finals
+        for row in make_rows(protocol, records)
+    ]
+
+
 def _scores(records: Sequence[Record | None]) -> np.ndarray:
     """(draws,), NaN where there is no score."""
     return np.array([math.nan if each is None or each.score is None else each.score for each in records])
+
+
+def _over(finding: Finding) -> dict[str, float]:
+    """Rival → the difference to it, the mean over the columns."""
+    found = defaultdict(list)
+    for column in finding.columns:
+        for side, compared in zip(column.columns[0].theirs, column.comparisons, strict=True):
+            if compared is not None:
+                found[str(dict(side.point)["method"])].append(compared.difference)
+    return {rival: fmean(differences) for rival, differences in found.items()}
 
 
 def _leaves(method: str) -> str:

@@ -23,11 +23,13 @@ import msgspec
 from fedsub.benchmark.analysis.agreement import bare_metric
 from fedsub.benchmark.analysis.paired import DIRECTIONS, EQUAL
 from fedsub.benchmark.analysis.published import grid_points
-from fedsub.benchmark.spec.protocol import AXES, Protocol, bare, load_protocol
+from fedsub.benchmark.spec.protocol import ARENA, AXES, Protocol, bare, load_protocol
 from fedsub.datasets.errors import UserError, check_choice, unknown
 from fedsub.datasets.files import read_toml
 
 FILE = Path(__file__).parent / "claims.toml"
+ADVICE = FILE.with_name("advice.toml")
+"""What to use when, tested on the arena's blocks."""
 EVERY, ON_AVERAGE, ALL_BUT = "every", "on average", "all but "
 _SIDE = (*AXES, "table", "metric", "value")
 
@@ -185,8 +187,8 @@ def _is_at(point: Mapping[str, Any], place: Mapping[str, Any]) -> bool:
 
 @cache
 def load(table: str) -> Protocol:
-    """The protocol of a table. Raises UserError for an unknown one."""
-    return load_protocol(table)
+    """The protocol of a table, or of the arena. Raises UserError for an unknown one."""
+    return load_protocol(str(ARENA) if table == ARENA.stem else table)
 
 
 @cache

@@ -175,9 +175,12 @@ def _compared(side: dict[str, Any], printed: float | None, found: paired.Compari
     return {**side, "printed": None if printed is None else round(printed, 4), **measured}
 
 
-def find(claims: Iterable[Claim], rows: Rows) -> list[Finding]:
-    """Every claim with its verdict from the rows of the tables it names."""
-    return [Finding(claim, tuple(_find(each, rows) for each in claim.contrasts)) for claim in claims]
+def find(claims: Iterable[Claim], rows: Rows, measured: bool = False) -> list[Finding]:
+    """Every claim with its verdict from the rows of the tables it names, of all columns or of those that are
+    `measured`."""
+    return [
+        Finding(claim, tuple(_find(each, rows, measured) for each in claim.contrasts)) for claim in claims
+    ]
 
 
 def findings_of(boards: Iterable[Leaderboard]) -> list[Finding]:
@@ -200,7 +203,7 @@ def discoveries(findings: Iterable[Finding]) -> dict[str, tuple[int, int]]:
     return kept
 
 
-def _find(contrast: Contrast, rows: Rows) -> Part:
+def _find(contrast: Contrast, rows: Rows, measured: bool) -> Part:
     kept: list[Measured] = []
     differences: list[list[tuple[dict[int, float], bool]]] = []
     away = 0
@@ -208,7 +211,7 @@ def _find(contrast: Contrast, rows: Rows) -> Part:
         pairs = [_differences(column.ours, side, rows) for side in column.theirs]
         comparisons = tuple(_compare(contrast, *pair) for pair in pairs)
         graph = str(dict(column.ours.point)["dataset"])
-        if not any(comparisons) and _printed_names(graph) & unmeasured().graph.keys():
+        if not any(comparisons) and (measured or _printed_names(graph) & unmeasured().graph.keys()):
             away += 1
             continue
         printed = tuple(_printed(column.ours, side) for side in column.theirs)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from operator import eq
 from typing import Any
 
-from fedsub.benchmark.analysis.arena import by_block
+from fedsub.benchmark.analysis.arena import by_block, tuned_rows
 from fedsub.benchmark.analysis.figures import Entry
 from fedsub.benchmark.analysis.findings import Finding
 from fedsub.benchmark.analysis.public_code import Comparison, Run
 from fedsub.benchmark.analysis.published import Figure
-from fedsub.benchmark.analysis.scores import Leaderboard, Row, make_rows
+from fedsub.benchmark.analysis.scores import Leaderboard, Row
 from fedsub.benchmark.analysis.standing import Contender, standings
 from fedsub.benchmark.analysis.summary import EVERY, FIRST, Headline, headline
 from fedsub.benchmark.records.record import Record
@@ -99,14 +99,9 @@ class Facts:
 
     @property
     def _tuned(self) -> dict[Block, list[Contender]]:
-        protocol = load_protocol(str(ARENA))
-        rows = [
-            replace(row, method=line["method"], deviations="")
-            for lines in self.tuned.values()
-            for line in lines
-            for row in make_rows(protocol, [self.tuned_records[key] for key in line["records"]])
-        ]
-        return standings(protocol, rows)
+        lines = (line for listed in self.tuned.values() for line in listed)
+        held = ((line["method"], [self.tuned_records[key] for key in line["records"]]) for line in lines)
+        return standings(load_protocol(str(ARENA)), tuned_rows(held))
 
     @cached_property
     def headline(self) -> Headline:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsub.benchmark.analysis.claims import Claim, Column, Contrast, Side, load, load_claims
+from fedsub.benchmark.analysis.claims import ADVICE, Claim, Column, Contrast, Side, load, load_claims
 from fedsub.benchmark.analysis.paired import EQUAL, HIGHER
 from fedsub.benchmark.analysis.published import published_figure
 from fedsub.datasets.errors import UserError
@@ -38,6 +38,9 @@ def test_the_papers_claims_name_what_exists() -> None:
     for claim in claims:
         assert claim.place
         assert all(contrast.columns for contrast in claim.contrasts)
+    advice = load_claims(ADVICE)
+    assert len(advice) == 5
+    assert all(contrast.columns for claim in advice for contrast in claim.contrasts)
 
 
 def printed(side: Side) -> float | None:

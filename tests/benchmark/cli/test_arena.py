@@ -17,7 +17,7 @@ from tests.benchmark.fakes import failed, make_record, run, tuned_run
 
 SMALL = ("--rounds", "9", "--trials", "3", "--engine", "in-process")
 GRAPHS = ("community[nodes=300]", "community[nodes=400]")
-BETTER = {"fedprox": 3.0, "ditto": 1.0, "mine": 2.0}
+BETTER = {"fedprox": 3.0, "ditto": 1.0, "mine": 2.0, "fedgcn": 2.0, "fedlap+": 2.0}
 MINE = '''
 from fedsub.methods.core.base import register
 from fedsub.methods.fedavg import FedAvg
@@ -153,6 +153,21 @@ def test_a_papers_gain_stands_beside_that_of_its_tuned_method(log: Path, tmp_pat
     page = (tmp_path / "arena.md").read_text()
     assert "| Ditto | FedAvg | +3.00 | +1.50 | +1.00 |" in page
     assert "| Ditto | FED-PUB | +7.00 | +5.00 | – |" in page
+
+
+def test_advice_is_tested_on_the_blocks_that_were_run(log: Path, tmp_path: Path) -> None:
+    graphs = ("chameleon_filtered", "facebook_amherst41")
+    methods = ("fedper", "ditto", "apfl", "fedala", "fedgcn", "fedlap+")
+    _arena(tmp_path, "--dataset", graphs[1], "--method", *methods)
+    found = _arena(tmp_path, "--dataset", graphs[0], "--partition", "metis", "--method", *methods)
+    models, cut, across = found["advice"]
+    # FedPer fails, and what compares nothing with it needs more runs.
+    assert models["over"] == {"ditto": pytest.approx(-1.0), "apfl": 0.0, "fedala": 0.0}
+    assert {column["dataset"] for column in models["columns"]} == {*graphs}
+    assert [column["dataset"] for column in cut["columns"]] == [graphs[0]]
+    assert (across["verdict"], across["over"]) == ("holds", pytest.approx({"local": 2.0, "fedavg": 2.0}))
+    said = "FedGCN and FedLap+ in 2 places, in the mean +2.00 from Local, +2.00 from FedAvg"
+    assert f"**Holds** ({said})" in (tmp_path / "arena.md").read_text()
 
 
 def test_a_report_leaves_the_page_with_methods_of_a_users_own(log: Path, tmp_path: Path) -> None:

@@ -82,11 +82,13 @@ def test_an_arena_is_shown_and_is_a_finding_where_it_has_enough_graphs(tmp_path:
     behind = {**entry, "method": "fedavg", "default": [], "tuned": [None], "settings": {}, "records": []}
     arena = {"ranking": [row], "graphs": 3, "trials": 20, "unranked": {}, "gains": [gain]}
     arena["entries"] = [behind, entry]
+    arena["advice"] = [{"says": "Tune first.", "verdict": "holds"}]
     for smaller in ([], ["2 of 24 blocks"]):
         (tmp_path / "arena.json").write_text(json.dumps({**arena, "smaller": smaller}))
         index = write_report(tmp_path)[-1].read_text("utf-8")
         shown = (tmp_path / "site" / "data" / "arena.js").read_text("utf-8")
         assert "FED-PUB: 2.6 at the end" in shown
+        assert "Tune first." in shown
         assert "1.00 to 2.25" in shown
         assert "1–3" in shown
         assert "Cora, METIS, 5 clients" in shown
