@@ -19,10 +19,9 @@ from fedsub.benchmark.cli.parser import Command
 from fedsub.benchmark.execution.engines import RunCell
 from fedsub.benchmark.execution.logs import log_path
 from fedsub.benchmark.execution.progress import console_for, counted
-from fedsub.benchmark.records.folder import Records
+from fedsub.benchmark.records.folder import TRIALS, Records
 from fedsub.benchmark.records.record import FAILED as FAILED_RECORD
 from fedsub.benchmark.records.record import Record
-from fedsub.benchmark.records.search import TABLE as TRIALS
 from fedsub.benchmark.spec.catalog import graphs, remembering
 from fedsub.benchmark.spec.plan import Plan, grid_cells, make_plan
 from fedsub.benchmark.spec.protocol import Protocol, bare, load_protocol, names, table_name

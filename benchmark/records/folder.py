@@ -20,6 +20,11 @@ from fedsub.benchmark.spec.schema import parse_line
 from fedsub.datasets.errors import UserError, unknown
 from fedsub.datasets.files import write_atomically
 
+TRIALS = "trials"
+"""Under which table's name the records of searches are kept."""
+SEARCH_SEEDS = (1000, 1001)
+"""Draws of the data for searches alone, the first rung on the first of them; of their records little is kept
+(`search.kept`), so that no other table shows them."""
 LEAST = 6
 """Letters of a key that name a record, if no other begins so."""
 
@@ -62,11 +67,18 @@ class Records:
         return sorted({name for store in self._all() for name in store.tables()})
 
     def of_table(self, name: str, cells: Iterable[Cell] = ()) -> list[Record]:
-        """The records of a table in any seed: of its `cells`, and of what was run for it beside them."""
+        """The records of a table in any seed but those of searches: of its `cells`, and of what was run for
+        it beside them."""
         groups = {cell.group: cell for cell in cells}
         for store in self._all():
             groups = {cell.group: cell for cell in store.run_for(name)} | groups
-        found = (self.get(cell.with_seed(seed)) for cell in groups.values() for seed in self._seeds(cell))
+        hidden = () if name == TRIALS else SEARCH_SEEDS
+        found = (
+            self.get(cell.with_seed(seed))
+            for cell in groups.values()
+            for seed in self._seeds(cell)
+            if seed not in hidden
+        )
         return [*{record.key: record for record in found if record is not None}.values()]
 
     def of_tables(self, tables: Sequence[str]) -> list[Record]:

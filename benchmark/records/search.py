@@ -12,17 +12,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
 
-from fedsub.benchmark.records.folder import Records
+from fedsub.benchmark.records.folder import SEARCH_SEEDS, TRIALS, Records
 from fedsub.benchmark.records.record import VALIDATION, Failure, Record, Result
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.request import Request
 from fedsub.benchmark.spec.space import trial_cells
 from fedsub.datasets.options import Spec
 
-TABLE = "trials"
-"""Under which table's name the records of searches are kept."""
-SEARCH_SEEDS = (1000, 1001)
-"""Draws of the data for searches alone, the first rung on the first of them."""
 FINAL_SEEDS = (0, 1, 2, 3, 4)
 RUNG = 3
 """One in so many rounds is run first, and one in so many trials goes on."""
@@ -31,7 +27,7 @@ RUNG = 3
 def kept(record: Record) -> Record:
     """A record as its table keeps it: of a trial nothing but scores, seconds and memory, of a final run
     everything."""
-    if record.cell.protocol != TABLE or record.cell.seed not in SEARCH_SEEDS:
+    if record.cell.protocol != TRIALS or record.cell.seed not in SEARCH_SEEDS:
         return record
     if isinstance(record.outcome, Failure):
         return replace(record, outcome=replace(record.outcome, traceback=None))
@@ -63,7 +59,7 @@ class Search:
     def of(cls, base: Cell, count: int, fixed: Collection[str] = ()) -> Search:
         """The search that begins at `base`, whose settings named in `fixed` stay. Raises UserError for a
         method of too many tunable options."""
-        return cls(tuple(trial_cells(replace(base, protocol=TABLE), count, fixed)))
+        return cls(tuple(trial_cells(replace(base, protocol=TRIALS), count, fixed)))
 
     @classmethod
     def asked(cls, request: Request, cell: Cell) -> Search:

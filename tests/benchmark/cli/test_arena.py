@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from fedsub.benchmark.records.folder import SEARCH_SEEDS
 from fedsub.benchmark.records.record import Record
-from fedsub.benchmark.records.search import FINAL_SEEDS, SEARCH_SEEDS
+from fedsub.benchmark.records.search import FINAL_SEEDS
 from fedsub.benchmark.report.arena import write_arena
 from fedsub.benchmark.report.writing import write_list
 from fedsub.benchmark.spec.cell import Cell

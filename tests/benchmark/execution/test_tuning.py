@@ -9,8 +9,9 @@ import pytest
 
 from fedsub.benchmark.execution.runner import make_clients
 from fedsub.benchmark.execution.tuning import Tuned, tune
+from fedsub.benchmark.records.folder import SEARCH_SEEDS
 from fedsub.benchmark.records.record import Record
-from fedsub.benchmark.records.search import FINAL_SEEDS, SEARCH_SEEDS, Search, Standing, kept
+from fedsub.benchmark.records.search import FINAL_SEEDS, Search, Standing, kept
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.request import Request
 from fedsub.datasets.errors import UserError

@@ -12,7 +12,7 @@ from fedsub.benchmark.cli.commands import main
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.runner import failed, run
 from fedsub.benchmark.records.curves import SCALE
-from fedsub.benchmark.records.folder import Records, distinct
+from fedsub.benchmark.records.folder import SEARCH_SEEDS, TRIALS, Records, distinct
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.records.store import graph_of
 from fedsub.benchmark.spec.cell import Cell
@@ -220,3 +220,11 @@ def test_a_record_counts_without_its_curve(tmp_path: Path) -> None:
     assert dict(found.curve) == {}
     assert found.metrics == {"accuracy": 50.0}
     assert "1 curves are lost" in records.warnings()[0]
+
+
+def test_a_table_shows_no_draw_of_a_search(tmp_path: Path) -> None:
+    records = Records(tmp_path)
+    for seed in (0, *SEARCH_SEEDS):
+        records.append(make_record(make_cell(protocol=TRIALS, seed=seed)))
+    assert [record.cell.seed for record in records.of_table("quick", [make_cell()])] == [0]
+    assert len(records.of_table(TRIALS)) == 3
