@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from fedsub.benchmark.analysis.frame import Results
 from fedsub.benchmark.analysis.scores import Leaderboard
 from fedsub.benchmark.execution.runner import failed
-from fedsub.benchmark.records.folder import forget
+from fedsub.benchmark.records.folder import SEARCH_SEEDS, forget
 from fedsub.benchmark.records.record import Record, cell_of
 from fedsub.benchmark.records.store import SHARED, Store, StoreError, graph_of
 from fedsub.benchmark.report.leaderboard import markdown
@@ -323,7 +323,8 @@ def test_every_record_that_comes_with_the_benchmark_is_read(path: Path) -> None:
     store = Store(RUNS.parent, path.stem)
     records = store.records()
     assert records
-    assert all(record.curve["test"] for record in records)
+    # Of the trials of a search no curve is kept.
+    assert all(record.curve["test"] for record in records if record.cell.seed not in SEARCH_SEEDS)
     assert store.warning == ""
     assert {graph_of(record.cell) for record in records} == {path.stem}
 

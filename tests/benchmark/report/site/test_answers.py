@@ -49,7 +49,7 @@ def do_claims_hold(window: Window) -> str:
 
 def what_is_the_headline(window: Window) -> str:
     """What was found?"""
-    assert window.page.locator(".findings li a").count() == 4
+    assert window.page.locator(".findings > li").count() == 4
     return str(window.page.locator(".findings li").first.inner_text())
 
 
