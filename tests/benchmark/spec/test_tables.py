@@ -27,7 +27,7 @@ def _remembering() -> Iterator[None]:
 
 def test_every_printed_figure_that_can_be_answered_has_a_cell() -> None:
     """A changed name of a graph, a scheme or a method leaves figures without one."""
-    assert sum(answerable(load_protocol(name)) for name in names()) == 2111
+    assert sum(answerable(load_protocol(name)) for name in names()) == 2135
 
 
 @pytest.mark.parametrize("name", names())
@@ -45,7 +45,7 @@ def test_a_finished_clone_has_nothing_left_to_do() -> None:
     records = Records(Path(__file__).parents[3] / "results")
     plan = make_plan(parse(["--all"]).request)
     # The records of these are still to be made.
-    unfinished = ("natural", "federatedscope")
+    unfinished = ("natural", "federatedscope", "fediih-a6")
     left = [cell for cell in plan.cells if cell.protocol not in unfinished and not records.done(cell)]
     # Graphs whose files could not be had where the records are made.
     assert {cell.dataset.name for cell in left} <= {"ogbn_arxiv", "wikics", "flickr_saint"}
@@ -71,7 +71,7 @@ def test_published_figures_are_found() -> None:
     assert (figure.mean, figure.source) == (81.54, "FED-PUB, 2")
     assert published_figure(protocol, "accuracy", "cora", "louvain", 10, "fedpub", "gcn") is None
     assert published_figure(protocol, "accuracy", "cora", "metis", 10, "fedpub[tau=1]", "gcn") is None
-    assert sum(map(len, figures().values())) == 1899
+    assert sum(map(len, figures().values())) == 1971
 
 
 @pytest.mark.parametrize(
