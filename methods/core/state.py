@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -94,14 +95,26 @@ def marks(owner: Any) -> dict[str, Any]:
     return {name: _mark(value) for name, value in vars(owner).items() if name not in aside}
 
 
+@dataclass(frozen=True, eq=False)
+class _Same:
+    """Equal to another of the very object, as long as nothing was written to it; it keeps the object, whose
+    place in memory no other can take."""
+
+    value: Any
+    version: int = 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and (self.value is other.value, self.version) == (True, other.version)
+
+
 def _mark(value: Any) -> Any:
     if isinstance(value, Tensor):
-        return id(value), value._version
+        return _Same(value, value._version)
     if isinstance(value, Mapping):
         return {key: _mark(each) for key, each in value.items()}
     if isinstance(value, (list, tuple, deque)):
         return [_mark(each) for each in value]
-    return value if isinstance(value, (bool, int, float, str)) else id(value)
+    return value if isinstance(value, (bool, int, float, str)) else _Same(value)
 
 
 def saved(value: Any) -> Any:

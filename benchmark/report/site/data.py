@@ -100,8 +100,12 @@ class Facts:
     @property
     def _tuned(self) -> dict[Block, list[Contender]]:
         lines = (line for listed in self.tuned.values() for line in listed)
-        held = ((line["method"], [self.tuned_records[key] for key in line["records"]]) for line in lines)
+        held = ((line["method"], self._held(line["records"])) for line in lines)
         return standings(load_protocol(str(ARENA)), tuned_rows(held))
+
+    def _held(self, keys: Sequence[str]) -> list[Record]:
+        # A record may have been taken out since the arena was judged.
+        return [self.tuned_records[key] for key in keys if key in self.tuned_records]
 
     @cached_property
     def headline(self) -> Headline:

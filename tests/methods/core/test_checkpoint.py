@@ -194,15 +194,20 @@ def test_the_global_generators_come_back() -> None:
     assert drawn[0] == drawn[1]
 
 
-@pytest.mark.parametrize("name", ["constant", "more"])
+@pytest.mark.parametrize("name", ["constant", "more", "anew"])
 def test_a_state_that_no_class_names_is_not_lost_in_silence(name: str) -> None:
     found = Part()
     state = State(found=found)
     state.save()
     if name == "constant":
         found.constant.add_(1)
-    else:
+    elif name == "more":
         found.more = 1  # type: ignore[attr-defined]
+    else:
+        name = "constant"
+        # The second may lie where the first lay.
+        for _ in range(2):
+            found.constant = found.constant.clone()
     with pytest.raises(UserError, match=rf"Part\.{name} changes in a round: name it in"):
         state.save()
 

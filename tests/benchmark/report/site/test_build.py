@@ -78,7 +78,8 @@ def test_an_arena_is_shown_and_is_a_finding_where_it_has_enough_graphs(tmp_path:
     gain = {"method": "FED-PUB", "over": "Local", "printed": 3.0, "reproduced": 2.6, "tuned": None}
     entry = {"dataset": "cora", "partition": "metis", "clients": 5, "method": "fedsgd", "trials_left_out": 1}
     entry |= {"settings": {"learning_rate": "0.02"}, "default": [60.0, None], "tuned": [80.0, 84.0]}
-    entry["records"] = [cell.key for cell in final]
+    # One was taken out since.
+    entry["records"] = [*(cell.key for cell in final), "0123456789ab-2"]
     behind = {**entry, "method": "fedavg", "default": [], "tuned": [None], "settings": {}, "records": []}
     arena = {"ranking": [row], "graphs": 3, "trials": 20, "unranked": {}, "gains": [gain]}
     arena["entries"] = [behind, entry]
