@@ -15,6 +15,7 @@ from fedsub.benchmark.analysis.published import answerable, grid_points
 from fedsub.benchmark.analysis.scores import Leaderboard, Row, best_of, blocks_of, metrics_of
 from fedsub.benchmark.records.record import OK
 from fedsub.benchmark.report.wording import (
+    SCHEMES,
     block_title,
     escape,
     graph_title,
@@ -71,14 +72,20 @@ def footnotes(rows: Iterable[Row], quoted: Callable[[str], str] = str) -> list[s
     from an archive of anyone's harmless where the notes are shown."""
     breaking: dict[str, dict[str, None]] = {}
     choices: dict[str, dict[str, None]] = {}
+    exposed: dict[str, dict[str, list[int]]] = {}
+    leaving: dict[str, dict[str, None]] = {}
     notes: dict[str, None] = {}
     for row in rows:
         if row.privacy:
             breaking.setdefault(row.privacy, {})[title_of(row.method)] = None
         for choice in row.chosen:
             choices.setdefault(choice, {})[title_of(row.method)] = None
-        for note in filter(None, (_exposed(row), _epsilon(row))):
-            notes[note] = None
+        fewest, most, what = row.exposed
+        if most:
+            exposed.setdefault(what, {}).setdefault(block_title(row.block), []).extend((fewest, most))
+            leaving.setdefault(what, {})[title_of(row.method)] = None
+        if (epsilon := _epsilon(row)) is not None:
+            notes[epsilon] = None
         for record in row.records:
             if record.note:
                 notes[f"Note on {graph_title(row.block[0])}: {quoted(record.note)}"] = None
@@ -90,7 +97,16 @@ def footnotes(rows: Iterable[Row], quoted: Callable[[str], str] = str) -> list[s
         f"{CHOSEN} {sentence_list(list(methods))}: chosen on this table. {choice}"
         for choice, methods in choices.items()
     ]
+    for what, places in exposed.items():
+        methods = sentence_list(list(leaving[what]))
+        counts = "; ".join(f"{place}: {_span(nodes)}" for place, nodes in places.items())
+        marked.append(f"{methods} leave{'s' * (len(leaving[what]) == 1)} {what}. Nodes on {counts}.")
     return [*marked, *notes]
+
+
+def _span(counts: Sequence[int]) -> str:
+    """`3` or `1 to 4`."""
+    return " to ".join(map(str, dict.fromkeys((min(counts), max(counts)))))
 
 
 def _epsilon(row: Row) -> str | None:
@@ -105,15 +121,6 @@ def _epsilon(row: Row) -> str | None:
         f"{row_name(row, True)} on {block_title(row.block)}: ε = {averages:.2f} against those who see the "
         f"averaged models alone, {server:.2f} against the server, for δ = {delta:g}."
     )
-
-
-def _exposed(row: Row) -> str | None:
-    """The nodes that the method cannot protect."""
-    fewest, most, why = row.exposed
-    if not most:
-        return None
-    span = " to ".join(map(str, dict.fromkeys((fewest, most))))
-    return f"On {block_title(row.block)}, {title_of(row.method)} leaves {span} {why}."
 
 
 def verdicts_in_words(protocol: Protocol, rows: Sequence[Row]) -> str:
@@ -214,14 +221,17 @@ def _shown(protocol: Protocol, rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def _tables(rows: Sequence[Row], metric: str) -> Iterator[tuple[str, list[Row]]]:
-    """Title and rows of a table for each partition scheme; of few methods all schemes are in one."""
+    """Title and rows of a table for each partition scheme, whatever its options; of few methods all schemes
+    are in one."""
     shown = [row for row in rows if metric in row.scores]
-    schemes = dict.fromkeys(row.block[1] for row in shown)
+    by_scheme: dict[str, list[Row]] = {}
+    for row in shown:
+        by_scheme.setdefault(row.block[1].partition("[")[0], []).append(row)
     if len({row.method for row in shown}) <= FEW:
-        schemes = dict.fromkeys(["+".join(schemes)])
-    for scheme in schemes:
-        own = [row for row in shown if row.block[1] == scheme] or shown
-        name = scheme_title(scheme) if own is not shown else "by partition"
+        by_scheme = {"": shown}
+    for base, own in by_scheme.items():
+        schemes = {row.block[1] for row in own}
+        name = scheme_title(*schemes) if len(schemes) == 1 else SCHEMES.get(base, "by partition")
         yield f"{heading_of(metric)}, {name}", own
 
 
