@@ -105,7 +105,7 @@ def _arena(facts: Facts) -> dict[str, Any]:
     ]
     titles = "1 printed, 2 paper's protocol, 3 all tuned", "gain in points"
     svg = lines(drawn, *titles, "Gains of papers' methods") if drawn else ""
-    return {"arena": facts.arena, "tuned": [*facts.tuned], "table": TUNED, "svg": svg}
+    return {"arena": facts.arena, "tuned": [*facts.tables.get(TUNED, ())], "table": TUNED, "svg": svg}
 
 
 def _clarity(entry: Entry) -> tuple[bool, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Any
 
 from fedsub.benchmark.analysis.causes import Stated, stated
@@ -16,6 +17,7 @@ from fedsub.benchmark.report.site.data import Facts, Page, slug
 from fedsub.benchmark.report.wording import network_title, scheme_title, title_of
 from fedsub.benchmark.spec.settings import SETTINGS
 
+_SUBJECT = attrgetter("code", "method", "backbone", "metric")
 BASIC = ("split", "hidden", "rounds", "local_epochs", "learning_rate", "weight_decay", "dropout", "optimiser")
 """Settings that are shown also where they are the default."""
 
@@ -115,11 +117,8 @@ def _figure(facts: Facts, entry: Entry) -> dict[str, Any]:
     overall = None
     if (own := entry.authors) is not None:
         compared.append(("here − authors' code", own.verdict))
-        same = (own.code, own.method, own.backbone, own.metric)
-        alike = [each for each in facts.comparisons if each.place is None and not each.deviations]
-        overall = next(
-            (each for each in alike if (each.code, each.method, each.backbone, each.metric) == same), None
-        )
+        alike = (each for each in facts.comparisons if each.place is None and not each.deviations)
+        overall = {_SUBJECT(each): each for each in alike}.get(_SUBJECT(own))
     return {
         "score": score_name(entry),
         "word": word,

@@ -20,7 +20,7 @@ BESIDE = (LOCAL, "fedavg")
 
 def pages(facts: Facts) -> Iterator[Page]:
     """The list of methods and a page for each."""
-    listed = []
+    listed, papers = [], {entry.figure.paper for entry in facts.entries}
     for name in catalog.methods():
         known, told = catalog.describe(name), catalog.explain(name)
         places = [
@@ -42,9 +42,7 @@ def pages(facts: Facts) -> Iterator[Page]:
             "summary": _summary(told["summary"]),
             "rows": [each for each in places if each[1] in (EVERY, TUNED)],
             "others": [each for each in places if each[1] not in (EVERY, TUNED)],
-            "introduced": known.title
-            if any(entry.figure.paper == known.title for entry in facts.entries)
-            else "",
+            "introduced": known.title if known.title in papers else "",
         }
         yield Page(f"method/{slug(name)}", known.title, "method.html", values)
     yield Page("method", "Methods", "methods.html", {"listed": listed})
@@ -62,19 +60,15 @@ def _curves(facts: Facts, block: Any, name: str) -> dict[str, Any]:
     drawn = [Line(method_name(method), mean_curve(rows[method].records)) for method in shown]
     ends = ", ".join(f"{line.name} {line.points[-1][1]:.1f}" for line in drawn if line.points)
     title = block_title(block)
-    return {
-        "title": title,
-        "svg": lines(
-            drawn, "round", "test score, %", f"Test score over rounds on {title}. At the end: {ends}."
-        ),
-    }
+    told = f"Test score over rounds on {title}. At the end: {ends}."
+    return {"title": title, "svg": lines(drawn, "round", "test score, %", told)}
 
 
 def graph_pages(facts: Facts) -> Iterator[Page]:
     """The list of graphs with records and a page for each."""
     clients: dict[Any, dict[str, float]] = {}
-    for board in facts.boards:
-        clients = {**clients_of(board.rows), **clients}
+    for leaderboard in facts.boards:
+        clients = {**clients_of(leaderboard.rows), **clients}
     graphs: dict[str, list[Any]] = {}
     for block, table in facts.blocks:
         graphs.setdefault(block[0], []).append((block, table))
@@ -94,18 +88,10 @@ def graph_pages(facts: Facts) -> Iterator[Page]:
             ranked = [each for each in facts.tables[table][block] if each.is_ranked]
             if len(ranked) < 2:
                 continue
-            first = [method_name(each.row.method) for each in ranked if each.ranks["any"][0] == 1]
-            leaders.append(
-                {
-                    "place": f"{scheme_title(block[1])}, {block[2]} clients",
-                    "address": block_address("leaderboard", block, table),
-                    "about": facts.titles[table],
-                    "best": method_name(ranked[0].row.method),
-                    "score": ranked[0].score,
-                    "tied": len(first),
-                    "of": len(ranked),
-                }
-            )
+            place = f"{scheme_title(block[1])}, {block[2]} clients"
+            board = block_address("leaderboard", block, table)
+            tied = sum(each.ranks["any"][0] == 1 for each in ranked)
+            leaders.append((place, board, facts.titles[table], ranked, tied))
         values = {"title": graph_title(name), "info": info, "schemes": schemes, "leaders": leaders}
         yield Page(address, graph_title(name), "graph.html", values)
     yield Page("graph", "Graphs", "graphs.html", {"listed": listed})

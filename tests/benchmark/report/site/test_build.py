@@ -82,7 +82,8 @@ def test_an_arena_is_shown_and_is_a_finding_where_it_has_enough_graphs(tmp_path:
     entry["records"] = [*(cell.key for cell in final), "0123456789ab-2"]
     behind = {**entry, "method": "fedavg", "default": [], "tuned": [None], "settings": {}, "records": []}
     arena = {"ranking": [row], "graphs": 3, "trials": 20, "unranked": {}, "gains": [gain]}
-    arena["entries"] = [behind, entry]
+    gone = {**entry, "dataset": "citeseer", "records": ["0123456789ab-2"]}
+    arena["entries"] = [behind, entry, gone]
     arena["advice"] = [{"says": "Tune first.", "verdict": "holds"}]
     for smaller in ([], ["2 of 24 blocks"]):
         (tmp_path / "arena.json").write_text(json.dumps({**arena, "smaller": smaller}))
@@ -93,6 +94,7 @@ def test_an_arena_is_shown_and_is_a_finding_where_it_has_enough_graphs(tmp_path:
         assert "1.00 to 2.25" in shown
         assert "1–3" in shown
         assert "Cora, METIS, 5 clients" in shown
+        assert "CiteSeer" not in shown
         (tuned,) = (html for _, html in _pages(tmp_path, "leaderboard.cora.metis.5.tuned").values())
         assert 'class="rank"' in tuned
         _, _, found = tuned.partition("<h2>Default and tuned</h2>")
