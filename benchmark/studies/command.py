@@ -1,15 +1,17 @@
-"""`study peers` and `study authors`."""
+"""`study peers`, `study authors` and `study rungs`."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from fedsub.benchmark.cli import values
 from fedsub.benchmark.cli.commands import FAILED, OK, guarded, say
 from fedsub.benchmark.cli.parser import CHOICE, FOLDERS, SETTING, Parser, request_of
 from fedsub.benchmark.execution.engines import RunCell
+from fedsub.benchmark.spec.protocol import ARENA
 from fedsub.benchmark.spec.request import Request
 
 
@@ -23,6 +25,8 @@ def make_parser() -> Parser:
     authors = commands.add_parser("authors", help="run public code on our clients (docs/authors.md)")
     authors.add_argument("codes", metavar="NAME=PATH", help="fedpub, fedspray or fedstruct", nargs="+")
     authors.add_options(SETTING)
+    rungs = commands.add_parser("rungs", help="run every trial of the arena's searches in full")
+    rungs.add_options(("dataset", "partition", "method", *FOLDERS))
     for study, variable in ((peers, "FEDSUB_PEER_PYTHON"), (authors, "FEDSUB_AUTHORS_PYTHON")):
         study.add_argument("--python", metavar="FILE", help=f"interpreter for it ({variable})", type=Path)
         study.add_options((*CHOICE, *FOLDERS, "rerun", "dry-run"))
@@ -34,7 +38,7 @@ def main(argv: Sequence[str], work: RunCell | None = None) -> int:
     parser = make_parser()
     options = parser.parse_args(argv)
     request = request_of(parser, options)
-    run = {"peers": _peers, "authors": _authors}[options.study]
+    run = {"peers": _peers, "authors": _authors, "rungs": _rungs}[options.study]
     return guarded(lambda: run(request, options, work), options)
 
 
@@ -71,3 +75,10 @@ def _authors(request: Request, options: argparse.Namespace, work: RunCell | None
             boards = boards_of(Records(request.results), sorted(tables))
             print(write_authors_page(request.results, runs, compare(runs, boards)))
     return FAILED if failures else OK
+
+
+def _rungs(request: Request, options: argparse.Namespace, work: RunCell | None) -> int:
+    from fedsub.benchmark.studies.rungs import run_rungs
+
+    print(run_rungs(replace(request, table=(str(ARENA),)), work))
+    return OK
