@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Annotated, Any
@@ -38,15 +38,15 @@ def check_limits(owner: str, checked: object) -> None:
     `owner` comes before the field's name in the sentence; it may be empty.
     """
     kind: Any = type(checked)
-    for name, hint in _limits_of(kind).items():
-        check_limit(f"{owner}{name}", getattr(checked, name), hint)
+    for name, limits in _limits_of(kind).items():
+        _check(owner + name, getattr(checked, name), limits)
 
 
 @cache
-def _limits_of(kind: Any) -> Mapping[str, Any]:
-    """The fields of a dataclass whose types state limits."""
+def _limits_of(kind: Any) -> Mapping[str, list[Limit]]:
+    """The fields of a dataclass whose types state limits, with these."""
     names = tuple(each.name for each in fields(kind))
-    return {name: hint for name, hint in hints_of(kind, names).items() if limits_in(hint)}
+    return {name: limits for name, hint in hints_of(kind, names).items() if (limits := limits_in(hint))}
 
 
 def check_limit(what: str, value: Any, hint: Any) -> None:
@@ -54,7 +54,11 @@ def check_limit(what: str, value: Any, hint: Any) -> None:
 
     `what` begins the sentence.
     """
-    for limit in limits_in(hint):
+    _check(what, value, limits_in(hint))
+
+
+def _check(what: str, value: Any, limits: Sequence[Limit]) -> None:
+    for limit in limits:
         if not (limit.holds(value) and value < math.inf):
             raise UserError(f"{what} must {limit.words}, and finite; it is {value}")
 

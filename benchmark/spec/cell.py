@@ -13,7 +13,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
-from fedsub.benchmark.spec.schema import checked
+from fedsub.benchmark.spec.schema import check_table, table_of
 from fedsub.datasets.errors import UserError, check_choice
 from fedsub.datasets.limits import Share, check_limit
 from fedsub.datasets.options import OptionValue, Spec, format_name
@@ -102,6 +102,7 @@ class Cell:
         parts: dict[str, dict[str, Any]] = {part: {} for part in ("", *PARTS)}
         if missing := _REQUIRED - values.keys():
             raise UserError(f"a cell must have {', '.join(sorted(missing))}")
+        check_table(values, _TABLE)
         for name in FIELDS.keys() & values.keys():
             item = FIELDS[name]
             parts[item.part][item.field.name] = item.read(values[name])
@@ -197,16 +198,22 @@ class StoredField:
         return attrgetter(f"{self.part}.{self.field.name}" if self.part else self.field.name)
 
     def read(self, value: Any) -> Any:
-        """Convert a stored `value`. Raises UserError if it has the wrong type."""
-        name = self.field.name
-        if name == "options":
-            return tuple(sorted(checked(name, value, dict[str, Any]).items()))
+        """Convert a stored `value`, which has the type `stored`."""
+        if self.stored is self.hint:
+            return value
+        if self.field.name == "options":
+            return tuple(sorted(value.items()))
+        return Spec(value) if self.hint is Spec else tuple(value)
+
+    @cached_property
+    def stored(self) -> Any:
+        """The type of its value on disk."""
+        if self.field.name == "options":
+            return dict[str, Any]
         if self.hint is Spec:
-            return Spec(checked(name, value, str))
-        if typing.get_origin(self.hint) is tuple:
-            item = typing.get_args(self.hint)[0]
-            return tuple(checked(name, value, types.GenericAlias(list, (item,))))
-        return checked(name, value, self.hint)
+            return str
+        is_tuple = typing.get_origin(self.hint) is tuple
+        return types.GenericAlias(list, typing.get_args(self.hint)[:1]) if is_tuple else self.hint
 
 
 def _plain(value: Any) -> Any:
@@ -228,6 +235,7 @@ def _stored_fields(kind: type, part: str = "") -> dict[str, StoredField]:
 
 FIELDS: Mapping[str, StoredField] = _stored_fields(Cell)
 """Name on disk → setting, of the cell itself and of its parts."""
+_TABLE = table_of({name: item.stored for name, item in FIELDS.items()})
 _REQUIRED = {name for name, item in FIELDS.items() if item.default is MISSING}
 _IN_GROUP = [
     (name, item, item.value_of, item.field.default)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import types
 import typing
-from collections.abc import Collection, Mapping
-from functools import cache
+from collections.abc import Mapping
+from functools import cache, reduce
+from operator import or_
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -19,8 +19,9 @@ Kind = TypeVar("Kind")
 
 LARGEST = 1e200
 """Largest accepted number; beyond it sums, squares and ratios overflow."""
-_BOUNDS: Mapping[type, float] = {int: 2**63 - 1, float: LARGEST}
-"""Type of a number → how large it may be: tables hold whole ones in 64 bits."""
+_WHOLE = Annotated[int, msgspec.Meta(ge=-(2**63 - 1), le=2**63 - 1)]
+"""Tables hold whole numbers in 64 bits."""
+_FINITE = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
 _WORDS: Mapping[Any, str] = {
     str: "text",
     bool: "true or false",
@@ -35,17 +36,10 @@ _WORDS: Mapping[Any, str] = {
 def parse_line(line: bytes) -> dict[str, Any] | None:
     """The JSON object in a line, or None if there is none that could be written again."""
     try:
-        values = json.loads(line, parse_constant=_refuse)
-        if b"\\ud" in line.lower():
-            # Half of a surrogate pair is read without complaint and cannot be written.
-            json.dumps(values, ensure_ascii=False).encode()
+        values = msgspec.json.decode(line)
     except (ValueError, RecursionError):
         return None
     return values if isinstance(values, dict) else None
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")
 
 
 def checked(name: str, value: Any, hint: Any) -> Any:
@@ -57,43 +51,37 @@ def checked(name: str, value: Any, hint: Any) -> Any:
 
 def fits(value: Any, hint: Any) -> bool:
     """Whether a value from JSON has the type of a field."""
-    if not isinstance(value, (dict, list)):
-        # NaN, which JSON has not, is never within the bounds.
-        within = type(value) not in _BOUNDS or abs(value) <= _BOUNDS[type(value)]
-        return within and (hint is Any or type(value) in _scalars(hint))
-    origin, arguments = _parts(hint)
-    if origin is dict:
-        if not isinstance(value, dict):
-            return False
-        return all(isinstance(key, str) for key in value) and _all_fit(value.values(), arguments[1])
-    if origin is list:
-        return isinstance(value, list) and _all_fit(value, arguments[0])
-    return hint is Any or type(value) in _scalars(hint)
+    try:
+        msgspec.convert(value, _bounded(hint))
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
-def _all_fit(values: Collection[Any], hint: Any) -> bool:
-    if _parts(hint)[0] in (dict, list):
-        return all(fits(value, hint) for value in values)
-    found = set(map(type, values))
-    known = hint is Any or found <= _scalars(hint)
-    return known and (
-        found.isdisjoint(_BOUNDS)
-        or all(abs(value) <= _BOUNDS[type(value)] for value in values if type(value) in _BOUNDS)
-    )
+def table_of(hints: Mapping[str, Any]) -> Any:
+    """The type of a table whose entries have these types; each may be missing, and others stand beside."""
+    # Of a class msgspec finds at once what it checks, of a hint after hashing all its parts.
+    return typing.TypedDict("Table", {name: _bounded(hint) for name, hint in hints.items()}, total=False)  # type: ignore[operator]
+
+
+def check_table(values: Mapping[str, Any], kind: Any) -> None:
+    """Raises UserError, naming the entry, for a table that is not of a kind that `table_of` made."""
+    try:
+        msgspec.convert(values, kind)
+    except msgspec.ValidationError as error:
+        raise UserError(str(error)) from error
 
 
 @cache
-def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
-    return typing.get_origin(hint), typing.get_args(hint)
-
-
-@cache
-def _scalars(hint: Any) -> frozenset[type]:
-    """The types that a value of a hint without brackets may have; whole numbers are floats too."""
-    origin, arguments = _parts(hint)
-    if origin in (types.UnionType, typing.Union):
-        return frozenset().union(*map(_scalars, arguments))
-    return frozenset(_BOUNDS if hint is float else (hint,))
+def _bounded(hint: Any) -> Any:
+    """The hint with bounds for its numbers; whole ones are floats too."""
+    if hint is Any:
+        hint = int | float | str | bool | list | dict | None
+    parts = tuple(map(_bounded, typing.get_args(hint)))
+    origin = typing.get_origin(hint)
+    if not parts:
+        return {int: _WHOLE, float: _WHOLE | _FINITE}.get(hint, hint)
+    return reduce(or_, parts) if origin in (types.UnionType, typing.Union) else origin[parts]
 
 
 def read_as(path: Path, kind: type[Kind]) -> Kind:
