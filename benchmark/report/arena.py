@@ -14,7 +14,7 @@ from fedsub.benchmark.analysis.ranking import FEDAVG, LEAST_COVERAGE, LEVEL, LOC
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.search import FINAL_SEEDS, RUNG, Search
 from fedsub.benchmark.report.leaderboard import PRIVACY
-from fedsub.benchmark.report.wording import block_title, sentence_list, title_of
+from fedsub.benchmark.report.wording import block_title, graph_title, sentence_list, title_of
 from fedsub.benchmark.report.writing import write_page, write_template
 from fedsub.benchmark.spec.cell import Block, Cell
 from fedsub.benchmark.spec.plan import make_plan
@@ -90,7 +90,7 @@ def write_arena_page(results: Path, found: Mapping[str, Any]) -> Path:
         arena=found,
         tables=(ranked, [row for row in found["ranking"] if row["privacy"]]),
         budget=_limit(caps),
-        graphs=sorted({entry["dataset"] for entry in found["entries"]}),
+        graphs=sorted({graph_title(entry["dataset"]) for entry in found["entries"]}),
         methods=len({entry["method"] for entry in found["entries"]}),
         blocks=[(block_title(block), *_scores(lines, ranked)) for block, lines in blocks.items()],
         privacy=PRIVACY, local=LOCAL, fedavg=FEDAVG, level=LEVEL, coverage=LEAST_COVERAGE, rung=RUNG,
@@ -131,8 +131,8 @@ def _missing(arena: Arena, whole: Sequence[Cell]) -> list[str]:
         dict.fromkeys(cell.method for cell in whole),
     )
     run = {name.partition("[")[0] for name in arena.methods}
-    no_block = [f"{block[0]} {block[1]}" for block in blocks if block not in arena.blocks]
-    no_method = [name for name in methods if name not in run]
+    no_block = [block_title(block) for block in blocks if block not in arena.blocks]
+    no_method = [title_of(name) for name in methods if name not in run]
     return [
         f"{len(every) - len(lacking)} of {len(every)} {noun}"
         + (f"; without {sentence_list(lacking)}" if len(lacking) <= FEW else "")
