@@ -37,9 +37,12 @@ def alike_pairs(prior: Tensor, segments: Segments) -> Tensor:
     """B of P, (n, C): (K, m, m) bool with m nodes of the largest client, symmetric whichever way rounding
     goes."""
     unit = segments.pad(unit_softmax(prior))
-    cosines = unit @ unit.transpose(1, 2)
-    alike = torch.minimum(cosines, cosines.transpose(1, 2)) > ALIKE
-    alike.diagonal(dim1=1, dim2=2).fill_(False)
+    alike = torch.empty(*unit.shape[:2], segments.longest, dtype=torch.bool, device=unit.device)
+    # Once, and one client after the other: of all together the cosines may be more than there is memory.
+    for square, own in zip(alike, unit, strict=True):
+        near = own @ own.T > ALIKE
+        torch.logical_and(near, near.T.contiguous(), out=square)
+        square.fill_diagonal_(False)
     return alike
 
 
@@ -59,7 +62,7 @@ class Messages:
     def __init__(self, alike: Tensor, beta: float, segments: Segments) -> None:
         """`alike` is B, (K, m, m) bool."""
         self.alike, self.beta, self.segments = alike, beta, segments
-        self.count = alike.sum(dim=(1, 2))
+        self.count = torch.stack([square.count_nonzero() for square in alike])
         """(K,) ones in B."""
         self.everyone = self.receivers(torch.arange(segments.rows, device=alike.device))
 

@@ -8,7 +8,7 @@ import dgl
 import torch
 from torch import Tensor
 
-from fedsub.methods.adafgl.messages import SMALLEST, Messages, alike_pairs
+from fedsub.methods.adafgl.messages import SMALLEST, Messages, alike_pairs, unit_softmax
 from fedsub.methods.adafgl.smoothing import Smoothing
 from fedsub.methods.stacked.activation import Dropout, add_bias, trains
 from fedsub.methods.stacked.inputs import Inputs
@@ -68,7 +68,7 @@ class Personal:
         self.prior, self.share = prior, share
         self.hops = hops
         alike = alike_pairs(prior, self.segments)
-        self.smooth = Smoothing(graph, alike, alpha, self.segments)
+        self.smooth = Smoothing(graph, alike, unit_softmax(prior), alpha, self.segments)
         """h → Ā h."""
         self.messages = Messages(alike, beta, self.segments)
         self.trained = self.messages.receivers(trained)

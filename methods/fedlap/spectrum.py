@@ -12,6 +12,8 @@ can draw. There are at most as many vectors as nodes, and at least as many steps
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
@@ -22,6 +24,9 @@ DENSE = 1000
 """Nodes up to which the whole spectrum is computed: fewer take less time than a Lanczos iteration."""
 SPARE = 10
 """Eigenvectors found beyond those wanted, so that the last eigenvalue's are all there."""
+DEGREE = 8
+"""Of the polynomial: 8 takes 0.4 of the time of none on Coauthor-CS, 16 takes 0.3, and more where a node has
+many neighbours."""
 EQUAL = 1e-8
 """Distance up to which two neighbouring eigenvalues are one."""
 BREAKDOWN = 1e-12
@@ -64,14 +69,40 @@ def smallest_eigenpairs(
         rest = smooth.toarray() + np.eye(nodes) - 2 * (flat @ flat.T).toarray()
         found, vectors = scipy.linalg.eigh(rest, subset_by_index=(nodes - wanted, nodes - 1))
     else:
-        rest = LinearOperator(
-            smooth.shape, matvec=lambda x: smooth @ x + x - 2 * (flat @ (flat.T @ x)), dtype=np.float64
-        )
-        found, vectors = eigsh(rest, wanted, which="LA", v0=start)
+        found, vectors = _largest(lambda x: smooth @ x + x - 2 * (flat @ (flat.T @ x)), wanted, start)
     order = np.argsort(-found)
     values = 2 - found[order]
     vectors = chosen_basis(values, vectors[:, order], drawn)
     return np.concatenate([np.zeros(len(largest)), values[:missing]]), np.hstack([flat_vectors, vectors])
+
+
+def _largest(
+    times: Callable[[np.ndarray], np.ndarray], wanted: int, start: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The largest eigenvalues, (wanted,), of a symmetric matrix with all of them between 0 and 2, and their
+    eigenvectors, (n, wanted).
+
+    Most of Lanczos's time is spent on making its vectors orthogonal. Of Chebyshev's polynomial of the matrix,
+    which is between −1 and 1 up to the eigenvalue 1 and grows fast from there, it needs fewer vectors (Saad,
+    Numerical Methods for Large Eigenvalue Problems, 2011, chapter 7).
+    """
+
+    def filtered(x: np.ndarray) -> np.ndarray:
+        before, now = x, 2 * times(x) - x
+        for _ in range(DEGREE - 1):
+            before, now = now, 4 * times(now) - 2 * now - before
+        return now
+
+    shape = (len(start), len(start))
+    _, vectors = eigsh(LinearOperator(shape, filtered, dtype=np.float64), wanted, which="LA", v0=start)
+    values = (vectors * times(vectors)).sum(axis=0)
+    if values.min() > 1:
+        return values, vectors
+    # Too few lie above 1: below the polynomial tells nothing apart.
+    found: tuple[np.ndarray, np.ndarray] = eigsh(
+        LinearOperator(shape, times, dtype=np.float64), wanted, which="LA", v0=start
+    )
+    return found
 
 
 def chosen_basis(values: np.ndarray, vectors: np.ndarray, drawn: np.ndarray) -> np.ndarray:

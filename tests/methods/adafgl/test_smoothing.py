@@ -39,7 +39,8 @@ def test_it_is_a_product_with_the_square_and_its_gradient(
     h, gradient = (torch.randn(segments.rows, 5, generator=generator) for _ in range(2))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernels, "compiled", lambda h: compiled)
-        found = Smoothing(graph, alike, alpha, segments)(h.requires_grad_())
+        # Any order will do.
+        found = Smoothing(graph, alike, gradient, alpha, segments)(h.requires_grad_())
         (to_h,) = torch.autograd.grad(found, h, gradient)
     summed = alpha * edges.double() + (1 - alpha) * alike + torch.eye(filled.shape[1])
     scale = summed.sum(dim=2).rsqrt()

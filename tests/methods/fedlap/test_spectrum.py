@@ -46,6 +46,16 @@ def test_they_are_the_smallest_of_all(rank, dense, monkeypatch):
     assert roughness(adjacency, vectors) == pytest.approx(values.mean(), abs=1e-10)
 
 
+def test_they_are_found_where_most_eigenvalues_are_no_smaller_than_1(monkeypatch):
+    """There the iteration's polynomial tells nothing apart."""
+    monkeypatch.setattr(spectrum, "DENSE", 0)
+    cliques = networkx.adjacency_matrix(networkx.connected_caveman_graph(4, 25), dtype=float)
+    values, vectors = smallest_eigenpairs(sp.csr_matrix(cliques), 20, generator())
+    matrix = laplacian(sp.csr_matrix(cliques))
+    np.testing.assert_allclose(values, np.linalg.eigvalsh(matrix)[:20], atol=1e-10)
+    np.testing.assert_allclose(matrix @ vectors, vectors * values, atol=1e-10)
+
+
 @pytest.mark.parametrize("rank", [7, 30, 31, 32, 33])
 def test_they_are_the_same_whichever_solver_finds_them(rank, monkeypatch):
     """A square grid has pairs of equal eigenvalues and vectors whose entries add up to 0."""
