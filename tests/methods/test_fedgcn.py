@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedsub.datasets.errors import UserError
 from fedsub.datasets.federation import federate
 from fedsub.datasets.partition import partition
 from fedsub.datasets.splits import make_split
@@ -83,14 +82,3 @@ def test_it_predicts_links_from_edges_that_are_not_held_out():
     assert train(method).metrics["roc_auc"] > 0
     shown = method.federation.graph.num_edges() + method.federation.inter.num_edges()
     assert shown < federation.graph.num_edges() + federation.inter.num_edges()
-
-
-def test_what_cannot_be_is_refused():
-    normed = create("fedgcn", small_federation(), Architecture("gcn", (8, 6), input_norm=True))
-    with pytest.raises(UserError, match="input_norm"):
-        normed.build()
-    still = create("fedgcn", small_federation(), Architecture("sgc", hops=0))
-    with pytest.raises(UserError, match="propagates"):
-        still.build()
-    assert "sent" in registry.make_options("fedgcn", {"hops": 0}).unused("gcn")
-    assert "normalisation" in registry.make_options("fedgcn", {"sent": "features"}).unused("gcn")

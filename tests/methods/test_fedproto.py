@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import torch
 
-from fedsub.methods.core import registry
 from fedsub.methods.core.base import Schedule
 from tests.methods.federations import small_federation
 from tests.methods.loops import Clients
@@ -34,7 +33,3 @@ def test_a_class_that_nobody_trains_on_is_not_predicted_where_all_prototypes_are
     method, _ = Clients(SCHEDULE, federation=federation).run("fedproto", predict="prototypes")
     method.prototypes = 1e4 * (1 + torch.rand_like(method.prototypes))
     assert not (method.predict().argmax(1) == 1).any()
-
-
-def test_options_that_cannot_act():
-    assert set(registry.make_options("fedproto", {"strength": 0.0}).unused("gcn")) == {"distance", "average"}

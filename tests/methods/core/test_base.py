@@ -27,29 +27,10 @@ def built(seed: int = 0, weighting: str = "uniform") -> FederatedMethod:
     return method
 
 
-@pytest.mark.parametrize("weighting", ["training-nodes", "uniform", "nodes"])
-def test_clients_weigh_as_the_schedule_says(weighting: str) -> None:
-    mine = [FEDERATION.client == client for client in range(4)]
-    sizes = {
-        "training-nodes": [int((own & FEDERATION.train).sum()) for own in mine],
-        "uniform": [1] * 4,
-        "nodes": [int(own.sum()) for own in mine],
-    }
-    assert len(set(sizes["nodes"])) > 1
-    expected = [size / sum(sizes[weighting]) for size in sizes[weighting]]
-    assert built(weighting=weighting).weights.tolist() == pytest.approx(expected)
-
-
 def test_ten_seeds_make_ten_starts_and_ten_dropouts() -> None:
     methods = [built(seed) for seed in range(10)]
     assert len({method.parameters["layers.0.weight"][0].sum().item() for method in methods}) == 10
     assert len({method.dropout.mask((8, 8)).numpy().tobytes() for method in methods}) == 10
-
-
-def test_every_client_starts_from_what_it_received() -> None:
-    method = built()
-    for name, value in method.parameters.items():
-        assert torch.equal(method.received[name].expand_as(value), value)
 
 
 def test_an_average_without_a_shared_parameter_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

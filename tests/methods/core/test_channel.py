@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch import Tensor
 
@@ -88,14 +87,3 @@ def test_rows_are_sent_whole_or_not_at_all() -> None:
     assert found.bytes_up == (3 + 0 + 1) * 2 * 4
     found.down({"a": STACKED[:1], "kept.a": mask[2:3]})
     assert found.bytes_down == CLIENTS * 2 * 4
-
-
-@pytest.mark.parametrize("kept", [0.25, 0.426, 0.571])
-def test_a_sparse_model_costs_three_halves_of_its_size_until_all_is_shorter(kept: float) -> None:
-    """Table 3 of FED-PUB."""
-    found = channel()
-    found.models = frozenset({"a"})
-    mask = (torch.arange(1000) < 1000 * kept).expand(CLIENTS, -1)
-    found.up({"a": torch.ones(CLIENTS, 1000), "kept.a": mask})
-    found.down({"a": torch.ones(CLIENTS, 1000), "kept.a": mask})
-    assert found.total / (2 * 4 * 1000 * CLIENTS) == pytest.approx(1.5 * kept if kept < 0.5 else 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedsub.datasets.errors import UserError
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Schedule
 from fedsub.methods.core.setting import make_setting
@@ -60,9 +59,3 @@ def test_scoring_by_neighbours_leaves_training_alone():
     plain, scored = train(create("fedpub")), train(create("fedpub", evaluate="neighbour"))
     assert_agree(plain.curve["loss"], scored.curve["loss"])
     assert plain.curve["test"] != scored.curve["test"]
-
-
-@pytest.mark.parametrize("name", ["adafgl", "apfl", "fedlit"])
-def test_a_method_that_predicts_with_more_than_parameters_is_refused(name: str):
-    with pytest.raises(UserError, match="evaluate=neighbour scores parameters alone"):
-        train(create(name, evaluate="neighbour"))

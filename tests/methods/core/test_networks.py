@@ -1,4 +1,4 @@
-"""Every method trains what norm and residual change, or says why not."""
+"""Every method trains what its architecture adds to the layers, or says why not."""
 
 from __future__ import annotations
 
@@ -22,20 +22,27 @@ QUICK: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.parametrize(
+    "further", [{"norm": "layer", "residual": True}, {"input_norm": True}, {"head": "convolution"}]
+)
 @pytest.mark.parametrize("name", registry.names())
-def test_norm_and_residual_train_or_are_refused(name: str) -> None:
-    """What they change is trained: no method passes over them in silence."""
+def test_further_parts_of_a_network_train_or_are_refused(name: str, further: dict[str, Any]) -> None:
+    """Norm and residual are trained where they are asked for: no method passes over them in silence."""
     info = registry.describe(name)
     backbone = "gcn" if "gcn" in info.backbones else info.backbones[0]
-    architecture = Architecture(backbone, (8, 8), norm="layer", residual=True)
-    setting = make_setting(FEDERATION, architecture, Schedule(rounds=3), merged=info.merged)
+    setting = make_setting(
+        FEDERATION, Architecture(backbone, (8, 8), **further), Schedule(rounds=3), merged=info.merged
+    )
     method = registry.create(name, QUICK.get(name, {}), setting)
-    if info.lacks:
+    if info.lacks and "norm" in further:
         with pytest.raises(UserError, match=f"{name} has layers of its own, without {info.lacks[0]}"):
             train(method)
         return
-    outcome = train(method)
-    assert all(map(math.isfinite, outcome.curve["loss"]))
+    if name in ("fedgcn", "fediih") and "input_norm" in further:
+        with pytest.raises(UserError, match="features as they are: set input_norm=false"):
+            train(method)
+        return
+    assert all(map(math.isfinite, train(method).curve["loss"]))
     own = "backbone" in registry.make_options(name, {}).unused(backbone)
-    if not own:
+    if "norm" in further and not own:
         assert any(part.endswith("layers.0.gain") for part in method.parameters)

@@ -28,6 +28,7 @@ Case = tuple[str, dict[str, Any], str, dict[str, Any]]
 ALSO_IN_BYTES: list[Case] = [
     ("fedprox", {"mu": 0.0}, "fedavg", {}),
     ("fedprox", {}, "fedavg", ONE_EPOCH),
+    ("fedopt", {"server_learning_rate": 1.0}, "fedavg", {"optimiser": "sgd"}),
     ("moon", {"mu": 0.0}, "fedavg", {}),
     ("moon", {"mu": 5.0}, "fedavg", FIRST_ROUND),
     ("fedgcn", {"hops": 0}, "fedavg", {}),

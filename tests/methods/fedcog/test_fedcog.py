@@ -11,7 +11,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsub.datasets.errors import UserError
 from fedsub.datasets.federation import Federation, federate
 from fedsub.datasets.graph import Dataset, as_scipy, build_dataset
 from fedsub.datasets.partition import partition
@@ -21,9 +20,8 @@ from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.setting import Setting, make_setting, with_backbone
 from fedsub.methods.core.sizes import size_of
 from fedsub.methods.core.training import train
-from fedsub.methods.fedcog import FedCog
 from fedsub.methods.fedcog.coupling import CoupledConvolution, couple
-from fedsub.methods.fedcog.features import FeaturePropagation, PlainPropagation
+from fedsub.methods.fedcog.features import FeaturePropagation
 from fedsub.methods.fedcog.lnnc import connect, exposed
 from tests.methods.federations import SPLIT, small_federation
 
@@ -37,13 +35,6 @@ def setting(federation: Federation, backbone: str = "sgc", merged: bool = False,
     } | schedule
     architecture = Architecture(backbone=backbone, hidden=(8, 8), dropout=0.0)
     return make_setting(federation, architecture, Schedule(**values), seed=1, merged=merged)
-
-
-def built(federation: Federation, backbone: str = "sgc", **options: Any) -> FedCog:
-    method = registry.create("fedcog", options, setting(federation, backbone))
-    method.build()
-    assert isinstance(method, FedCog)
-    return method
 
 
 def whole_graph(federation: Federation, exponent: float = 0.5) -> np.ndarray:
@@ -164,26 +155,3 @@ def test_sparse_and_dense_propagation_agree(terms: int, monkeypatch: pytest.Monk
     assert sparse.sent == dense.sent
     forms = sparse.sent.forms()
     assert size_of(*forms["nonzero"]) < size_of(*forms["sparse"]) < size_of(*forms["dense"])
-
-
-def test_plain_propagation_is_each_clients_own() -> None:
-    federation = small_federation(clients=3)
-    plain = PlainPropagation(federation.graph)
-    adjacency = np.zeros((60, 60))
-    adjacency[tuple(end.numpy() for end in federation.graph.edges())] = 1
-    degree = adjacency.sum(axis=1) + 1
-    expected = (adjacency + np.eye(60)) / np.sqrt(np.outer(degree, degree)) @ as_scipy(federation.features)
-    for form in (as_scipy(federation.features), federation.features.to_dense()):
-        out = plain(form)
-        np.testing.assert_allclose(
-            out if isinstance(out, torch.Tensor) else out.toarray(), expected, atol=1e-5
-        )
-
-
-def test_hidden_layer_and_wrong_backbone() -> None:
-    federation = small_federation(clients=3)
-    method = built(federation, hidden=7)
-    assert method.parameters["layers.0.weight"].shape == (3, 12, 7)
-    with pytest.raises(UserError, match="runs with sgc, gcn"):
-        built(federation, backbone="graphsage")
-    assert built(federation, backbone="graphsage", convolution="sgc").kind == "sgc"

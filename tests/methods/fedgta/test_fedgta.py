@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedsub.datasets.errors import UserError
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.setting import make_setting
@@ -94,10 +93,3 @@ def test_gamlp_starts_as_its_authors_and_trains():
     assert not start["layers.0.bias"].any()
     _, outcome = clients.run("fedgta", network="gamlp")
     assert outcome.curve["loss"][-1] < outcome.curve["loss"][0]
-
-
-def test_gamlp_refuses_a_normalised_input():
-    setting = make_setting(small_federation(), Architecture(input_norm=True), SCHEDULE)
-    method = registry.create("fedgta", {"network": "gamlp"}, setting)
-    with pytest.raises(UserError, match="input_norm"):
-        method.build()

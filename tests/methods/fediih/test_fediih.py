@@ -13,7 +13,6 @@ import torch.nn.functional as functional
 from hypothesis import given as drawn
 from hypothesis import strategies as st
 
-from fedsub.datasets.errors import UserError
 from fedsub.methods.core.base import Schedule
 from fedsub.methods.fediih import mixing_matrices
 from fedsub.methods.fediih.pairs import pairwise_softplus
@@ -112,10 +111,3 @@ def test_statistics_are_without_dropout_where_a_round_has_more_epochs_than_one(e
     Clients(schedule, dropout=0.5, federation=community_federation()).run("fediih", **SMALL)
     mean, log_variance = sent[0]
     assert torch.equal(mean, log_variance) is equal
-
-
-def test_a_normalised_input_is_refused():
-    clients = Clients(SCHEDULE)
-    clients.architecture = replace(clients.architecture, input_norm=True)
-    with pytest.raises(UserError, match="input_norm"):
-        clients.create("fediih").build()

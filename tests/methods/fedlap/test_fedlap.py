@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from fedsub.datasets.errors import UserError
 from fedsub.datasets.federation import federate
 from fedsub.datasets.partition import partition
 from fedsub.datasets.splits import make_split
@@ -40,18 +38,6 @@ def built(name, federation=None, **options) -> Any:
     return method
 
 
-def neighbours_of(federation) -> dict[int, set[int]]:
-    """Of every node of the source that a client holds."""
-    held = set(federation.origin.tolist())
-    source, target = (end.tolist() for end in federation.source.graph.edges())
-    found: dict[int, set[int]] = {v: set() for v in held}
-    for u, v in zip(source, target, strict=True):
-        if u in held and v in held and u != v:
-            found[u].add(v)
-            found[v].add(u)
-    return found
-
-
 @pytest.mark.parametrize("name", ["fedlap", "fedlap+"])
 def test_without_smoothing_propagation_and_structure_it_is_fedsgd(name, monkeypatch):
     monkeypatch.setattr(FedLap, "structure", lambda self, dropout: 0.0)
@@ -63,18 +49,6 @@ def test_without_smoothing_propagation_and_structure_it_is_fedsgd(name, monkeypa
     )
     plain = registry.create("fedsgd", {}, setting)
     assert_agree(train(method).curve["loss"], train(plain).curve["loss"])
-
-
-def test_with_every_eigenvector_the_regularisers_numerator_is_that_of_the_features():
-    method = built("fedlap+", rank=10**6)
-    u, w = method.eigenvectors.double(), method.parameters[LEARNED][0].detach().double()
-    assert len(w) == method.federation.nodes
-    near = neighbours_of(method.federation)
-    s = torch.zeros(len(u), w.shape[1], dtype=torch.double)
-    s[method.federation.origin] = u @ w
-    scaled = s / torch.tensor([len(near[v]) + 1.0 for v in range(len(s))]).double().sqrt().unsqueeze(1)
-    total = sum(float((scaled[a] - scaled[b]).square().sum()) for a in near for b in near[a] if a < b)
-    assert float(method.regulariser().detach()) == pytest.approx(total / float(s.square().sum()), rel=1e-4)
 
 
 @pytest.mark.parametrize("name", ["fedlap", "fedlap+"])
@@ -101,8 +75,3 @@ def test_overlapping_clients_share_a_nodes_features_and_its_part_of_the_regulari
     assert method.position.tolist() == [*range(40), *range(20, 60)]
     assert method.node_weights().tolist() == [1.0] * 60
     train(create("fedlap+", overlapping(), **SMALL))
-
-
-def test_hidden_layers_that_cannot_be_read_are_one_sentence():
-    with pytest.raises(UserError, match="hidden layers"):
-        create("fedlap", structure_hidden="many").build()

@@ -9,8 +9,7 @@ from torch import Tensor
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.setting import make_setting
-from fedsub.methods.core.training import train
-from fedsub.methods.fedlit import FedLIT, layers
+from fedsub.methods.fedlit import FedLIT
 from fedsub.methods.fedlit.layers import Layer, channel_sum, draw_order
 from fedsub.methods.stacked import kernels
 from fedsub.methods.stacked.activation import Dropout
@@ -118,15 +117,6 @@ def test_training_computes_what_it_reads_and_no_more(backbone: str, depth: int, 
     assert few[others].isnan().all()
     assert not every.isnan().any()
     assert not method.predict().isnan().any()
-
-
-@pytest.mark.parametrize("backbone", ["gcn", "graphsage"])
-def test_rounds_are_those_of_all_rows(backbone: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    losses = train(_training(backbone)).curve["loss"]
-    monkeypatch.setattr(layers, "WORTH", 0.0)
-    whole = _training(backbone)
-    assert train(whole).curve["loss"] == pytest.approx(losses, rel=1e-4)
-    assert whole.trained == [whole.every] * 2
 
 
 def test_a_layer_may_compute_one_node() -> None:

@@ -14,7 +14,7 @@ from fedsub.datasets.errors import UserError
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.setting import make_setting
-from fedsub.methods.core.training import end_round, start_round, train
+from fedsub.methods.core.training import end_round, train
 from fedsub.methods.fedpub import FedPub
 from fedsub.methods.fedpub.proxy import FunctionalEmbedding, make_proxy
 from fedsub.methods.stacked.backbones import make_backbone
@@ -44,24 +44,6 @@ def build(schedule: Schedule | None = None, clients: int = 3, dropout: float = 0
     method = create(schedule, clients, dropout, **options)
     method.build()
     return method
-
-
-def test_masks_are_pruned_anew_after_every_optimiser_step():
-    """Also with Adam's fused kernel, and an evaluation between the rounds."""
-    method = build(Schedule(rounds=3, learning_rate=0.05, evaluate="received"), lambda1=0.9)
-    for number in (1, 2, 3):
-        method.predict()
-        start_round(method, number)
-        trained = {
-            name: torch.where(value.detach() > 0.9, value.detach(), 0.0)
-            for name, value in method.parameters.items()
-            if name.startswith("mask.")
-        }
-        end_round(method)
-        for name, mask in trained.items():
-            assert torch.equal(method.pruning.pruned.masks[name.removeprefix("mask.")], mask)
-        received = method.predict()
-        assert torch.equal(method.predict(), received)
 
 
 def test_masked_parameters_are_counted():

@@ -125,31 +125,6 @@ def test_overlapping_clients_share_the_structure_of_a_node() -> None:
         make({"version": "b"}, federation).build()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"pruning": 3}, "add version=b"),
-        ({"private": True}, "add version=b"),
-        ({"private": True, "version": "b"}, "transform=none .*add it"),
-        ({"version": "b", "network": "graphsage"}, "drop network=graphsage"),
-        ({"transform": "none", "features": "deg"}, "drop it"),
-        ({"structure_hops": 0}, "at least 1"),
-        ({"structure_width": 0}, "at least 1"),
-        ({"context": 30}, "context must be 2 to"),
-        ({"return_parameter": 0.0}, "be positive"),
-        ({"dropout": 1.0}, "less than 1"),
-    ],
-)
-def test_options_that_do_not_go_together_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        make(options)
-
-
-def test_unreadable_widths_are_refused() -> None:
-    with pytest.raises(UserError, match="128\\+64"):
-        make({"feature_hidden": "a+b"}).build()
-
-
 def test_structure_tells_classes_apart_that_features_do_not() -> None:
     """Two communities without features: Hop2Vec finds them, f alone cannot."""
     generator = np.random.default_rng(0)
@@ -162,18 +137,3 @@ def test_structure_tells_classes_apart_that_features_do_not() -> None:
     federation = federate(dataset, parts, split)
     outcome = train(make({"structure_width": 32, "structure_hops": 6}, federation, rounds=60))
     assert outcome.metrics["accuracy"] > 0.9
-
-
-@pytest.mark.parametrize(
-    ("options", "keeps"),
-    [
-        ({}, False),
-        ({"features": "deg"}, False),
-        ({"version": "b"}, True),
-        ({"version": "b", "features": "deg"}, True),
-        ({"version": "b", "features": "gdv"}, False),
-        ({"version": "b", "features": "n2v"}, False),
-    ],
-)
-def test_what_keeps_to_privacy_is_the_variants_own(options: dict[str, Any], keeps: bool) -> None:
-    assert (make(options).options.breaks_privacy() == "") == keeps

@@ -78,11 +78,6 @@ def test_reachable_pairs_are_the_entries_of_the_rows() -> None:
         assert reachable_pairs(adjacency, rows, hops) == entries.sum()
 
 
-def test_hop_weights_sum_to_one() -> None:
-    assert hop_weights("last", 3).tolist() == [0, 0, 1]
-    assert hop_weights("all", 4).tolist() == [0.25] * 4
-
-
 @pytest.mark.parametrize("keep", [1, 3, 4, 5, 9, 40])
 def test_keep_largest_keeps_the_first_of_equals(keep: int) -> None:
     values = np.random.default_rng(keep).integers(0, 4, (6, 7)).astype(np.float32) / 4

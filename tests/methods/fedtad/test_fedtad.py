@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
-from fedsub.datasets.errors import UserError
 from fedsub.methods.core.base import Schedule
 from tests.methods.federations import small_federation
 from tests.methods.loops import Clients
@@ -21,9 +18,3 @@ def test_a_class_without_training_nodes_does_no_harm():
     method, outcome = Clients(SCHEDULE, federation=federation).run("fedtad", **SMALL)
     assert not method.reliability[:, 1].any()
     assert outcome.curve["loss"][-1] < outcome.curve["loss"][0]
-
-
-def test_fewer_nodes_than_classes_are_refused():
-    method = Clients(SCHEDULE).create("fedtad", {"nodes": 2})
-    with pytest.raises(UserError, match="number of classes"):
-        method.build()

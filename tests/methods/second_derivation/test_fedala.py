@@ -129,6 +129,10 @@ def compare(backbone: str, options: dict[str, Any], schedule: dict[str, Any]) ->
         meter.count(now)
         assert gap(pair.method.parameters, models) < TOLERANCE
     meter.compare()
+    pair.method.finish()
+    entries = torch.cat([weight.flatten() for client in clients for weight in client.weights.values()])
+    figures = {"mixture_mean": float(entries.mean()), "steps_taken": max(c.steps[0] for c in clients)}
+    assert pair.method.extras == pytest.approx(figures, abs=1e-4)
     assert options["share"] == 1 or all(one != other for one, other in pairwise(draws))
     return clients
 

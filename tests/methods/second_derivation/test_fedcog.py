@@ -54,7 +54,6 @@ from tests.methods.second_derivation.common import (
     divided,
     gap,
     leaves,
-    symmetric,
 )
 
 CLIENTS, HOPS, ROUNDS, RATE, DECAY = 4, 2, 3, 0.05, 1e-3
@@ -139,16 +138,6 @@ class Coupled:
             rows = [sum(received.get(n, []), row) for n, row in zip(party.nodes, half, strict=True)]
             found.append(gamma(1 + party.degree)[:, None] * torch.stack(rows))
         return found
-
-    def whole(self) -> Tensor:
-        """The adjacency of the whole graph with LNNC's edges, (n, n)."""
-        adjacency = torch.zeros(len(self.owner), len(self.owner))
-        for party in self.parties:
-            mine = torch.tensor(party.nodes)
-            adjacency[mine[:, None], mine] = party.internal
-            for node, row in zip(party.stand_ins, party.border, strict=True):
-                adjacency[node, mine] = row
-        return adjacency
 
     def dense(self) -> int:
         """Numbers sent in all propagations so far."""
@@ -384,14 +373,6 @@ class Convolved(Loop):
         return self.forward(list(range(len(self.parties))))
 
 
-def test_propagation_is_that_of_the_whole_graph(federation: Federation) -> None:
-    """Theorem 1, of the loop itself."""
-    coupled = Coupled(federation)
-    h = [party.features for party in coupled.parties]
-    whole = symmetric(coupled.whole()) @ torch.cat(h)
-    torch.testing.assert_close(torch.cat(coupled.propagate(h)), whole, atol=1e-6, rtol=1e-6)
-
-
 @pytest.mark.parametrize("weighting", ["uniform", "training-nodes", "nodes"])
 @pytest.mark.parametrize("epochs", [1, 2])
 def test_sgc(federation: Federation, epochs: int, weighting: str) -> None:
@@ -439,26 +420,6 @@ def test_server_rules(federation: Federation, rule: str, participation: float, b
 def test_gcn(federation: Federation, epochs: int, weighting: str, optimiser: str) -> None:
     given = {"weighting": weighting, "local_epochs": epochs, "optimiser": optimiser}
     Convolved(federation, {}, "gcn", **given).play()
-
-
-@pytest.mark.parametrize("weighting", ["uniform", "training-nodes"])
-def test_a_descent_step_is_that_on_the_whole_graph(federation: Federation, weighting: str) -> None:
-    """θ − η (Σ_k p_k ∇F_k + λ θ) by (5) of one model on the whole graph."""
-    loop = Convolved(federation, {}, "gcn", weighting=weighting, optimiser="sgd")
-    s, w = symmetric(loop.coupled.whole()), leaves(loop.method.parameters, 0)
-    h = torch.cat([party.features for party in loop.parties])
-    for layer in range(2):
-        h = functional.relu(s @ h @ w[f"layers.{layer}.weight"] + w[f"layers.{layer}.bias"])
-    logits = h @ w["head.weight"] + w["head.bias"]
-    parts = logits.split([len(party.nodes) for party in loop.parties])
-    everyone = list(range(CLIENTS))
-    losses = [p * loop.loss(k, parts[k]) for k, p in zip(everyone, loop.shares(everyone), strict=True)]
-    slopes = torch.autograd.grad(torch.stack(losses).sum(), list(w.values()))
-    start_round(loop.method, 1)
-    end_round(loop.method)
-    with torch.no_grad():
-        new = {n: v - RATE * (slope + DECAY * v) for (n, v), slope in zip(w.items(), slopes, strict=True)}
-    assert gap(loop.method.parameters, [new] * CLIENTS) < TOLERANCE
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from fedsub.datasets.errors import UserError
 from fedsub.datasets.federation import Federation
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
@@ -103,15 +102,6 @@ def test_the_server_steps_along_the_mean_change_and_is_scored_on_the_whole_graph
     assert len(outcome.test_by_client) == CLIENTS
 
 
-def test_a_server_that_takes_the_whole_step_is_fedavg() -> None:
-    federation = small_federation(CLIENTS, nodes=80)
-    stepped, averaged = created("fedopt", federation, server_learning_rate=1.0), created("fedavg", federation)
-    for method in (stepped, averaged):
-        train(method)
-    for name, value in averaged.parameters.items():
-        assert_agree(stepped.parameters[name].detach(), value.detach())
-
-
 def test_each_client_alone_is_scored_on_the_whole_graph() -> None:
     federation = small_federation(CLIENTS, nodes=80)
     method = created("local", federation)
@@ -137,9 +127,3 @@ def test_one_model_of_all_data_scores_the_same_from_all_clients() -> None:
     outcome = train(created("central", small_federation(CLIENTS, nodes=80)))
     assert len(set(outcome.test_by_client)) == 1
     assert len(outcome.test_by_client) == CLIENTS
-
-
-@pytest.mark.parametrize("name", ["apfl", "fedgcn"])
-def test_a_method_that_predicts_with_more_is_refused(name: str) -> None:
-    with pytest.raises(UserError, match="evaluate=whole-graph scores parameters alone"):
-        train(created(name, small_federation(CLIENTS)))

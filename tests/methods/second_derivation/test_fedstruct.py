@@ -461,12 +461,3 @@ def test_private(federation: Federation, features: str, rows_limit_gb: float) ->
 def test_graphsage(federation: Federation, features: str) -> None:
     wide = {"feature_hidden": "5+4", "structure_hidden": "8+6"}
     compare(federation, Plan(features=features, network="graphsage", further=wide))
-
-
-def test_hop2vec_starts_small(federation: Federation) -> None:
-    """The public code's N(0, 0.05²)."""
-    method: Any = created(federation, "fedstruct", {"structure_width": 100})
-    method.build()
-    start = method.parameters["hop2vec"].detach()
-    assert float(start.std()) == pytest.approx(0.05, rel=0.02)
-    assert abs(float(start.mean())) < 0.001

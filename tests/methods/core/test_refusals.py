@@ -1,0 +1,53 @@
+"""What a method cannot do is refused in a sentence."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from fedsub.datasets.errors import UserError
+from fedsub.methods.core import registry
+from fedsub.methods.core.base import Architecture, Schedule
+from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.training import train
+from tests.methods.federations import small_federation
+
+PARAMETERS_ALONE = "scores parameters alone"
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "settings", "words"),
+    [
+        ("fedcog", {}, {"backbone": "graphsage"}, "runs with sgc, gcn"),
+        ("fedgcn", {}, {"backbone": "sgc", "hops": 0}, "propagates"),
+        ("fedgta", {"network": "gamlp"}, {"input_norm": True}, "input_norm"),
+        ("fedlap", {"structure_hidden": "many"}, {}, "hidden layers"),
+        ("fedstruct", {"feature_hidden": "a+b"}, {}, r"128\+64"),
+        ("fedstruct", {"pruning": 3}, {}, "add version=b"),
+        ("fedstruct", {"private": True}, {}, "add version=b"),
+        ("fedstruct", {"private": True, "version": "b"}, {}, "transform=none .*add it"),
+        ("fedstruct", {"version": "b", "network": "graphsage"}, {}, "drop network=graphsage"),
+        ("fedstruct", {"transform": "none", "features": "deg"}, {}, "drop it"),
+        ("fedstruct", {"context": 30}, {}, "context must be 2 to"),
+        ("fedtad", {"nodes": 2}, {}, "number of classes"),
+        ("feddc", {}, {"learning_rate": 0.0}, "learning rate: it must be positive"),
+        ("scaffold", {}, {"learning_rate": 0.0}, "learning rate: it must be positive"),
+        ("moon", {"nodes": "training"}, {"task": "link-prediction"}, "needs nodes to train on"),
+        ("adafgl", {}, {"evaluate": "neighbour"}, PARAMETERS_ALONE),
+        ("apfl", {}, {"evaluate": "neighbour"}, PARAMETERS_ALONE),
+        ("fedlit", {}, {"evaluate": "neighbour"}, PARAMETERS_ALONE),
+        ("apfl", {}, {"evaluate": "whole-graph"}, PARAMETERS_ALONE),
+        ("fedgcn", {}, {"evaluate": "whole-graph"}, PARAMETERS_ALONE),
+    ],
+)
+def test_it_is_refused(name: str, options: dict[str, Any], settings: dict[str, Any], words: str) -> None:
+    """`settings` are of the architecture, of the schedule, or the task."""
+    task = settings.get("task", "node-classification")
+    network, schedule = (
+        kind(**{field.name: settings[field.name] for field in fields(kind) if field.name in settings})
+        for kind in (Architecture, Schedule)
+    )
+    with pytest.raises(UserError, match=words):
+        train(registry.create(name, options, make_setting(small_federation(), network, schedule, task=task)))
