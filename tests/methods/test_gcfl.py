@@ -7,44 +7,24 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedsub.datasets.federation import Federation, federate
+from fedsub.datasets.federation import federate
 from fedsub.datasets.partition import Partition
 from fedsub.datasets.splits import make_split
-from fedsub.methods.core import registry
-from fedsub.methods.core.base import Architecture, Schedule
-from fedsub.methods.core.setting import make_setting
-from fedsub.methods.core.training import train
-from fedsub.methods.gcfl import GCFL, minimum_cut
-from tests.methods.federations import SPLIT, small_dataset, small_federation
-
-ARCHITECTURE = Architecture(hidden=(8, 6), dropout=0.5)
+from fedsub.methods.core.base import Schedule
+from fedsub.methods.gcfl import minimum_cut
+from tests.methods.federations import SPLIT, small_dataset
+from tests.methods.loops import Clients
 
 
-def create(name: str, federation: Federation, schedule: Schedule | None = None, **options: Any) -> GCFL:
-    setting = make_setting(federation, ARCHITECTURE, schedule or Schedule(), seed=1)
-    method = registry.create(name, options, setting)
-    assert isinstance(method, GCFL)
-    return method
-
-
-def run(name: str, federation: Federation, schedule: Schedule, **options: Any) -> GCFL:
-    method = create(name, federation, schedule, **options)
-    train(method)
-    return method
-
-
-def planted() -> Federation:
+def test_a_planted_federation_is_split_along_its_seam():
     """Six clients; the first three share out class 0, the last three the others."""
     dataset = small_dataset(nodes=240)
     labels = dataset.labels.numpy()
     first, second = np.nonzero(labels == 0)[0], np.nonzero(labels != 0)[0]
     parts = Partition("planted", tuple([first[k::3] for k in range(3)] + [second[k::3] for k in range(3)]))
-    return federate(dataset, parts, make_split(labels, parts, SPLIT, 7, 3))
-
-
-def test_a_planted_federation_is_split_along_its_seam():
     schedule = Schedule(rounds=12, local_epochs=2, weighting="uniform", optimiser="sgd", learning_rate=0.5)
-    method = run("gcfl", planted(), schedule, epsilon1=1e9, epsilon2=0.0, first_round=11)
+    clients = Clients(schedule, federation=federate(dataset, parts, make_split(labels, parts, SPLIT, 7, 3)))
+    method = clients.run("gcfl", epsilon1=1e9, epsilon2=0.0, first_round=11)[0]
     assert method.extras == {"clusters": 2.0, "largest_cluster": 3.0, "first_split": 12.0, "splits": 1.0}
     assert len(set(method.clusters[:3].tolist())) == 1
     assert len(set(method.clusters[3:].tolist())) == 1
@@ -56,7 +36,7 @@ def test_shifted_cosines_peel_off_one_client_where_positive_ones_find_the_halves
     products = torch.eye(6) * 0.7 + 0.3 * (group.unsqueeze(0) == group.unsqueeze(1))
     sizes = {}
     for weights in ("shifted", "positive"):
-        method = create("gcfl", small_federation(clients=6, nodes=80), weights=weights)
+        method: Any = Clients(Schedule()).create("gcfl", {"weights": weights})
         side = minimum_cut(method.edge_weights(products, torch.arange(6)))
         sizes[weights] = sorted((int(side.sum()), int((~side).sum())))
     assert sizes == {"shifted": [1, 5], "positive": [3, 3]}

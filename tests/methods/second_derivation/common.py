@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import torch
-import torch.nn.functional as functional
 from torch import Tensor
 
 from fedsub.datasets.federation import Federation, federate
@@ -21,7 +20,7 @@ from fedsub.methods.core.participation import begin_round
 from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import end_round, start_round
 from fedsub.methods.stacked.parameters import Parameters
-from tests.methods.loops import Part, optimiser_of
+from tests.methods.loops import optimiser_of
 from tests.methods.oracle import client_parts
 
 TOLERANCE = 5e-5
@@ -56,10 +55,11 @@ def created(
     backbone: str = "gcn",
     hidden: tuple[int, ...] = (16, 12),
     outputs: str = "logits",
+    head: str = "linear",
     **schedule: Any,
 ) -> FederatedMethod:
     """The stacked method, not yet built, without dropout."""
-    architecture = Architecture(backbone=backbone, hidden=hidden, dropout=0.0, outputs=outputs)
+    architecture = Architecture(backbone=backbone, hidden=hidden, head=head, dropout=0.0, outputs=outputs)
     return registry.create(name, options, make_setting(federation, architecture, Schedule(**schedule)))
 
 
@@ -77,15 +77,6 @@ class Pair:
         self.parts = client_parts(federation)
         self.models = [leaves(self.start, client) for client in range(federation.clients)]
         self.optimisers = [optimiser_of(model, self.method.schedule) for model in self.models]
-
-    def train(self, logits: Callable[[Part, Parameters], Tensor]) -> None:
-        """A round's local epochs, client by client; `logits` are (n, C), of a client's part and model."""
-        for part, model, optimiser in zip(self.parts, self.models, self.optimisers, strict=True):
-            for _ in range(self.method.schedule.local_epochs):
-                optimiser.zero_grad()
-                output = logits(part, model)[part["train"]]
-                functional.cross_entropy(output, part["labels"][part["train"]]).backward()
-                optimiser.step()
 
     def compare(self, number: int) -> Parameters:
         """Play a round of the stacked method; its clients must hold what the models hold. Returns a copy."""

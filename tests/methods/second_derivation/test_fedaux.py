@@ -33,15 +33,10 @@ CLIENTS, SHARPNESS, SIGMA, DECAY, WIDTH = 5, 10.0, 0.3, 5e-4, 12
 SGD = {"optimiser": "sgd", "learning_rate": 0.2}
 
 
-def hidden(part: Part, model: Parameters, backbone: str) -> Tensor:
-    """H, (n, WIDTH)."""
-    straight = {"head.weight": torch.eye(WIDTH), "head.bias": torch.zeros(WIDTH)}
-    return forward(part, model | straight, backbone)
-
-
 def logits(part: Part, model: Parameters, backbone: str, score: str) -> Tensor:
     """(n, C)."""
-    h, a = hidden(part, model, backbone), model["auxiliary"]
+    straight = {"head.weight": torch.eye(WIDTH), "head.bias": torch.zeros(WIDTH)}
+    h, a = forward(part, model | straight, backbone), model["auxiliary"]
     if score == "max-norm":
         s = h / h.norm(dim=1).max() @ a
     else:
@@ -83,6 +78,7 @@ def test_rounds_agree(backbone: str, score: str, masks: bool, attendance: dict[s
     # What the server has for each client: at first the common start, without masks.
     travelling = [name for name in pair.start if not name.startswith("mask.")]
     kept = [copied({name: model[name] for name in travelling}) for model in models]
+    seen = []
     for number in range(1, attendance["rounds"] + 1):
         now = turn(pair, number)
         for k in now.present:
@@ -92,13 +88,14 @@ def test_rounds_agree(backbone: str, score: str, masks: bool, attendance: dict[s
                 now.epochs[k],
             )
         sent = [copied({name: models[k][name] for name in travelling}) for k in now.present]
-        for client, mine in zip(now.present, sent, strict=True):
-            near = [
-                functional.cosine_similarity(mine["auxiliary"], theirs["auxiliary"], dim=0) for theirs in sent
-            ]
-            kept[client] = mean(sent, torch.softmax(SHARPNESS * torch.stack(near), dim=0))
+        vectors = torch.stack([each["auxiliary"] for each in sent])
+        near = functional.cosine_similarity(vectors[:, None], vectors, dim=2)
+        for client, row in zip(now.present, near, strict=True):
+            kept[client] = mean(sent, torch.softmax(SHARPNESS * row, dim=0))
+        seen.append(float(near[~torch.eye(len(sent), dtype=torch.bool)].mean()))
         for k in now.receiving:
             overwrite(models, [k], kept[k])
         pair.compare(number)
         meter.count(now)
     meter.compare(numbers(kept[0]))
+    assert pair.method.by_round["vector_cosine"] == pytest.approx(seen, abs=1e-4)

@@ -23,7 +23,7 @@ from torch import Tensor
 from fedsub.datasets.federation import Federation
 from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.federations import small_dataset
-from tests.methods.loops import Part
+from tests.methods.loops import Part, numbers
 from tests.methods.oracle import forward
 from tests.methods.second_derivation.common import COMMUNITY, TOLERANCE, Pair, divided
 from tests.methods.second_derivation.rounds import supervised
@@ -120,11 +120,18 @@ def compare(
     def loss(k: int, model: Parameters, received: Parameters) -> Tensor:
         return supervised(parts[k], logits(k, model))
 
+    added = [{u for _, u in found} for found in edges]
     # Each client gets its arrivals' features, and two 64-bit numbers for every edge to them.
-    down = sum(int(entries[u]) for found in edges for u in {u for _, u in found}) + 4 * sum(map(len, edges))
+    down = sum(int(entries[u]) for nodes in added for u in nodes) + 4 * sum(map(len, edges))
     play(pair, loss, average, once=up + down)
     said = torch.cat([logits(k, model) for k, model in enumerate(pair.models)])
     torch.testing.assert_close(pair.method.predict(), said.detach(), atol=TOLERANCE, rtol=TOLERANCE)
+    pair.method.finish()
+    nodes = sum(map(len, added))
+    # FED-PUB's Table 3 counts models both ways, and the features of added nodes in every round.
+    counted = 100 * (1 + nodes * federation.width / (2 * CLIENTS * numbers(pair.models[0])))
+    figures = {"added_nodes": nodes, "added_edges": sum(map(len, edges)), "paper_communication_pct": counted}
+    assert pair.method.extras == pytest.approx(figures)
 
 
 def entries_of(federation: Federation) -> Tensor:

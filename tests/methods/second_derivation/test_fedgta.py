@@ -30,7 +30,7 @@ from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, mean, numbers
 from tests.methods.oracle import forward
 from tests.methods.second_derivation.common import COMMUNITY, Pair, copied, divided, symmetric
-from tests.methods.second_derivation.rounds import EVERYONE, SOME, fit, overwrite, supervised, turn
+from tests.methods.second_derivation.rounds import EVERYONE, SOME, fit, overwrite, turn
 
 CLIENTS, CLASSES, ORDER, STEPS, SPREAD, TEMPERATURE = 5, 6, 4, 5, 0.5, 20.0
 
@@ -43,14 +43,14 @@ class Message:
     confidence: Tensor
 
 
-def message(part: Part, logits: Tensor, kind: str, openfgl: bool) -> Message:
+def message(part: Part, model: Parameters, network: str, kind: str, openfgl: bool) -> Message:
     """Moments and confidence of one client, node by node where the text is.
 
     OpenFGL spreads the predictions of labelled nodes without self-loops and cuts what arrives to [0, 1].
     """
     adjacency, labelled = part["adjacency"], part["train"]
     one_hot = functional.one_hot(part["labels"], CLASSES).float()
-    said = torch.softmax(logits, dim=1)
+    said = torch.softmax(logits(part, model, network, torch.ones_like(labelled)), dim=1)
     start = torch.where(labelled[:, None], one_hot, said)
     smooth = symmetric(adjacency)
     if openfgl:
@@ -86,31 +86,38 @@ def cosines(messages: list[Message]) -> Tensor:
     )
 
 
-def attended(part: Part, w: Parameters) -> Tensor:
+def attended(part: Part, w: Parameters, read: Tensor, misread: bool) -> Tensor:
     """GAMLP's logits: hops 0 to 3 of the features in shares of the node's own, then three layers.
 
-    The share of hop l at v is the softmax over hops of sigmoid(q · [X_0 ‖ X_1 ‖ X_2 ‖ X_3 ‖ X_l]_v + b).
+    The share of hop l at v is the softmax over hops of sigmoid(q · [X_0 ‖ X_1 ‖ X_2 ‖ X_3 ‖ X_l]_v + b). The
+    public code writes these hop after hop for the nodes that it computes, and reads them node after node.
     """
     hops = [part["features"]]
     for _ in range(3):
         hops.append(symmetric(part["adjacency"]) @ hops[-1])
+    hops = [x[read] for x in hops]
     score = [torch.sigmoid(torch.cat([*hops, x], dim=1) @ w["hops.weight"] + w["hops.bias"]) for x in hops]
-    share = torch.softmax(torch.stack(score), dim=0)
-    h = (share * torch.stack(hops)).sum(dim=0)
+    scores = torch.stack(score)
+    if misread:
+        scores = scores.view(-1, len(hops)).T[:, :, None]
+    h = (torch.softmax(scores, dim=0) * torch.stack(hops)).sum(dim=0)
     for layer in range(3):
         h = functional.prelu(h, w["slope"]) if layer else h
         h = h @ w[f"layers.{layer}.weight"] + w[f"layers.{layer}.bias"]
     return h
 
 
-def logits(part: Part, model: Parameters, network: str) -> Tensor:
-    """(n, C), without gamlp the backbone's."""
-    return attended(part, model) if network == "gamlp" else forward(part, model, network)
+def logits(part: Part, model: Parameters, network: str, read: Tensor) -> Tensor:
+    """(nodes read, C), without gamlp the backbone's."""
+    if network.startswith("gamlp"):
+        return attended(part, model, read, network == "gamlp-reference")
+    return forward(part, model, network)[read]
 
 
 def objective(part: Part, model: Parameters, network: str) -> Tensor:
     """What a client descends on."""
-    return supervised(part, logits(part, model, network))
+    said = logits(part, model, network, part["train"])
+    return functional.cross_entropy(said, part["labels"][part["train"]])
 
 
 @pytest.mark.parametrize("attendance", [EVERYONE, SOME], ids=["everyone", "some"])
@@ -124,6 +131,7 @@ def objective(part: Part, model: Parameters, network: str) -> Tensor:
         ("sgc", "raw"),
         ("mlp", "hybrid"),
         ("gamlp", "raw"),
+        ("gamlp-reference", "raw"),
     ],
 )
 def test_rounds_agree(network: str, kind: str, attendance: dict[str, Any]) -> None:
@@ -142,13 +150,13 @@ def compare(network: str, kind: str, threshold: float, attendance: dict[str, Any
     options: dict[str, Any] = {"threshold": threshold, "moments": kind, "order": ORDER}
     if propagation:
         options["propagation"] = propagation
-    if network == "gamlp":
-        options["network"] = network
+    if network.startswith("gamlp"):
+        options |= {"network": "gamlp", "hop_weights": network.partition("-")[2] or "nodes"}
     pair = Pair(
         divided(COMMUNITY, CLIENTS),
         "fedgta",
         options,
-        "mlp" if network == "gamlp" else network,
+        "mlp" if network.startswith("gamlp") else network,
         local_epochs=3,
         weight_decay=5e-4,
         optimiser="sgd",
@@ -166,11 +174,7 @@ def compare(network: str, kind: str, threshold: float, attendance: dict[str, Any
         for k in now.present:
             fit(pair.optimisers[k], partial(objective, parts[k], models[k], network), now.epochs[k])
         with torch.no_grad():
-            said = [logits(parts[k], models[k], network) for k in now.present]
-            sent = [
-                message(parts[k], own, kind, bool(propagation))
-                for k, own in zip(now.present, said, strict=True)
-            ]
+            sent = [message(parts[k], models[k], network, kind, bool(propagation)) for k in now.present]
         nearness = cosines(sent)
         for i, client in enumerate(now.present):
             near = [j for j in range(len(sent)) if j == i or nearness[i, j] > threshold]

@@ -43,29 +43,34 @@ def structure_embedding(adjacency: Tensor) -> Tensor:
     return torch.cat([one_hot, torch.stack(returns, dim=1)], dim=1)
 
 
-def logits(part: Part, w: Parameters, backbone: str) -> Tensor:
+def logits(part: Part, w: Parameters, backbone: str, head: str) -> Tensor:
     """One client's outputs."""
     adjacency = part["adjacency"]
     smooth = symmetric(adjacency)
     mean = adjacency / adjacency.sum(dim=1, keepdim=True).clamp(min=1)
-    s = structure_embedding(adjacency) @ w["structure.0.weight"] + w["structure.0.bias"]
-    h = part["features"]
-    if backbone == "sgc":
-        # Its one layer is the classifier, after two steps of the structure encoder and of its own.
-        for layer in (1, 2):
-            s = _structure_step(smooth, s, w, layer)
+
+    def convolved(h: Tensor, s: Tensor, name: str) -> Tensor:
         both = torch.cat([h, s], dim=1)
-        return smooth @ smooth @ both @ _joined(w, "head.weight") + w["head.bias"]
-    for layer in range(2):
-        both = torch.cat([h, s], dim=1)
-        read = both @ _joined(w, f"layers.{layer}.weight")
+        read = both @ _joined(w, f"{name}.weight")
         if backbone == "gcn":
             read = smooth @ read
         if backbone == "graphsage":
-            read = read + mean @ both @ _joined(w, f"layers.{layer}.neighbour")
-        h = torch.relu(read + w[f"layers.{layer}.bias"])
+            read = read + mean @ both @ _joined(w, f"{name}.neighbour")
+        return read + w[f"{name}.bias"]
+
+    s = structure_embedding(adjacency) @ w["structure.0.weight"] + w["structure.0.bias"]
+    h = part["features"]
+    for layer in range(2):
+        # SGC's one layer is the classifier, after two steps of the structure encoder and of its own.
+        if backbone != "sgc":
+            h = torch.relu(convolved(h, s, f"layers.{layer}"))
         s = _structure_step(smooth, s, w, layer + 1)
-    return torch.cat([h, s], dim=1) @ _joined(w, "head.weight") + w["head.bias"]
+    if head == "convolution" and backbone != "sgc":
+        return convolved(h, s, "head")
+    both = torch.cat([h, s], dim=1)
+    if backbone == "sgc":
+        both = smooth @ smooth @ both
+    return both @ _joined(w, "head.weight") + w["head.bias"]
 
 
 def _structure_step(smooth: Tensor, s: Tensor, w: Parameters, layer: int) -> Tensor:
@@ -78,18 +83,18 @@ def _joined(w: Parameters, name: str) -> Tensor:
     return torch.cat([w[name], w[f"{name}.structure"]])
 
 
-def objective(parts: list[Part], backbone: str, k: int, model: Parameters, received: Parameters) -> Tensor:
+def objective(
+    parts: list[Part], backbone: str, head: str, k: int, model: Parameters, received: Parameters
+) -> Tensor:
     """What client k descends on; not on what it received."""
-    return supervised(parts[k], logits(parts[k], model, backbone))
+    return supervised(parts[k], logits(parts[k], model, backbone, head))
 
 
 @pytest.mark.parametrize("attendance", [EVERYONE, SOME], ids=["everyone", "some"])
 @pytest.mark.parametrize("backbone", ["gcn", "graphsage", "mlp", "sgc"])
-@pytest.mark.parametrize("weighting", ["training-nodes", "uniform"])
+@pytest.mark.parametrize("head", ["linear", "convolution"])
 @pytest.mark.parametrize(("graph", "scheme"), [(COMMUNITY, "metis"), (SPARSE, "random")])
-def test_rounds_agree(
-    backbone: str, weighting: str, graph: str, scheme: str, attendance: dict[str, Any]
-) -> None:
+def test_rounds_agree(backbone: str, head: str, graph: str, scheme: str, attendance: dict[str, Any]) -> None:
     """One that is absent keeps its own parameters and comes back to the newest structure encoder."""
     pair = Pair(
         divided(graph, CLIENTS, scheme),
@@ -98,10 +103,11 @@ def test_rounds_agree(
         backbone,
         local_epochs=2,
         weight_decay=1e-4,
-        weighting=weighting,
+        head=head,
         **attendance,
     )
-    play(pair, partial(objective, pair.parts, backbone), average, lambda name: name.startswith("structure."))
+    loss = partial(objective, pair.parts, backbone, head)
+    play(pair, loss, average, lambda name: name.startswith("structure."))
 
 
 def test_some_nodes_have_no_neighbour() -> None:

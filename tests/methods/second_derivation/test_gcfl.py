@@ -20,7 +20,7 @@ newest model of its cluster, which is the one from before where no client of the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -87,16 +87,6 @@ class Round:
     receiving: list[int]
 
 
-def shifted(cosine: float) -> float:
-    """A cosine as an edge's weight, as in the public code (and in `methods.gcfl`)."""
-    return cosine + 1
-
-
-def clipped(cosine: float) -> float:
-    """The other way to make a cosine a weight that a minimum cut can read."""
-    return max(cosine, 0.0)
-
-
 def warping_distance(left: Sequence[float], right: Sequence[float]) -> float:
     """Least root of summed squares over all monotone alignments, by recursion from both ends."""
 
@@ -116,12 +106,7 @@ def lightest_cut(weights: Matrix) -> list[int]:
     return min(sides, key=lambda side: sum(weights[i][j] for i in side for j in range(size) if j not in side))
 
 
-def begun(federation: Federation, plan: Plan) -> Pair:
-    """The stacked method and the clients before the first round."""
-    return Pair(federation, "gcfl+" if plan.sequence else "gcfl", plan.options(), **plan.schedule())
-
-
-def loop(pair: Pair, plan: Plan, weigh: Callable[[float], float]) -> Iterator[Round]:
+def loop(pair: Pair, plan: Plan) -> Iterator[Round]:
     """Rounds of GCFL or GCFL+ on the clients one by one, whose models they change."""
     models, clients = pair.models, range(len(pair.models))
     size = pair.federation.count(pair.federation.train).float()
@@ -155,7 +140,7 @@ def loop(pair: Pair, plan: Plan, weigh: Callable[[float], float]) -> Iterator[Ro
                 norms = [[] for _ in clients]
             else:
                 weights = [
-                    [weigh(float(functional.cosine_similarity(change[i], change[j], dim=0))) for j in cluster]
+                    [1 + float(functional.cosine_similarity(change[i], change[j], dim=0)) for j in cluster]
                     for i in cluster
                 ]
             side = lightest_cut(weights)
@@ -189,10 +174,11 @@ def _nearness(sequences: list[list[float]]) -> Matrix:
     return [[farthest - entry for entry in row] for row in distance]
 
 
-def compare(federation: Federation, plan: Plan, weigh: Callable[[float], float] = shifted) -> list[Round]:
+def compare(federation: Federation, plan: Plan) -> list[Round]:
     """Run both; every round's clusters and parameters must agree. Returns the loop's rounds."""
-    pair, played = begun(federation, plan), []
-    for number, mine in enumerate(loop(pair, plan, weigh), 1):
+    name = "gcfl+" if plan.sequence else "gcfl"
+    pair, played = Pair(federation, name, plan.options(), **plan.schedule()), []
+    for number, mine in enumerate(loop(pair, plan), 1):
         pair.compare(number)
         clusters = pair.method.clusters
         members = {frozenset((clusters == c).nonzero().flatten().tolist()) for c in clusters.unique()}
@@ -229,13 +215,6 @@ def test_gcfl_splits_only_if_one_client_still_moves(federation: Federation) -> N
     played = compare(federation, Plan(6, epsilon2=threshold, first_round=0))
     first = next(number for number, length in enumerate(largest) if length > threshold)
     assert len(played[first].clusters) == 2
-
-
-def test_gcfl_weighs_edges_by_the_shifted_cosine(federation: Federation) -> None:
-    """The two readings of a cosine as a weight cut differently."""
-    plan = Plan(8)
-    runs = [[r.clusters for r in loop(begun(federation, plan), plan, w)] for w in (shifted, clipped)]
-    assert runs[0] != runs[1]
 
 
 @pytest.mark.parametrize(("optimiser", "rate"), [("sgd", 0.1), ("adam", 0.01)])
