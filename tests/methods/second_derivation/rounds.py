@@ -101,8 +101,9 @@ class Meter:
         self.models[0] += len(now.present)
         self.models[1] += len(now.receiving)
 
-    def compare(self, size: int | None = None, once: int = 0) -> None:
-        """The stacked method has sent as much, of models of `size` numbers, and `once` before the rounds."""
+    def compare(self, size: int | None = None, once: int = 0, beside: int = 0) -> None:
+        """The stacked method has sent as much: models of `size` numbers, `beside` with each that goes up, and
+        `once` before the rounds."""
         size = numbers(self.pair.models[0]) if size is None else size
         up, down = (round(count * each * size) for count, each in zip(self.models, self.each, strict=True))
-        self.pair.compare_bytes(up, down, once)
+        self.pair.compare_bytes(up + beside * self.models[0], down, once)

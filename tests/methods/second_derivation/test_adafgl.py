@@ -36,11 +36,11 @@ from torch import Tensor
 
 from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.adafgl.first_layers import first_layer
-from tests.methods.loops import Part, mean, numbers
+from tests.methods.loops import Part
 from tests.methods.oracle import forward
 from tests.methods.second_derivation.common import COMMUNITY, TOLERANCE, Pair, divided, symmetric
-from tests.methods.second_derivation.rounds import SOME, Meter, fit, overwrite, turn
-from tests.methods.second_derivation.served import cross_entropy
+from tests.methods.second_derivation.rounds import SOME, fit, turn
+from tests.methods.second_derivation.served import average, cross_entropy, play
 
 CLIENTS, CLASSES, DECAY, RATE, ALPHA, BETA, HOPS = 4, 6, 5e-4, 0.2, 0.05, 0.2, 3
 EPOCHS, STEPS = 40, 2
@@ -165,17 +165,13 @@ def test_rounds_agree(backbone: str, combine: str, attendance: dict[str, Any]) -
         **attendance,
     )
     method, federation, parts, models = pair.method, pair.federation, pair.parts, pair.models
-    travelling = [name for name in pair.start if not name.startswith(OWN)]
     sizes = torch.tensor([float(len(part["labels"])) for part in parts])
-    meter = Meter(pair)
-    for number in range(1, federated + 1):
-        now = turn(pair, number)
-        for k in now.present:
-            fit(pair.optimisers[k], partial(cross_entropy, parts[k], models[k], backbone), now.epochs[k])
-        sent = [{name: models[k][name] for name in travelling} for k in now.present]
-        overwrite(models, now.receiving, mean(sent, sizes[now.present] / sizes[now.present].sum()))
-        pair.compare(number)
-        meter.count(now)
+
+    def loss(k: int, model: Parameters, received: Parameters) -> Tensor:
+        return cross_entropy(parts[k], model, backbone)
+
+    play(pair, loss, average, lambda name: not name.startswith(OWN), rounds=federated)
+    sent = method.channel.total
 
     draws = torch.Generator()
     # Without a second step nothing is drawn after the start.
@@ -210,4 +206,4 @@ def test_rounds_agree(backbone: str, combine: str, attendance: dict[str, Any]) -
     with torch.no_grad():
         said = [own.predicted(own.heads(m), share) for own, m, share in zip(alone, models, used, strict=True)]
     torch.testing.assert_close(method.predict().exp(), torch.cat(said).float(), atol=TOLERANCE, rtol=0)
-    meter.compare(numbers({name: models[0][name] for name in travelling}))
+    assert method.channel.total == sent

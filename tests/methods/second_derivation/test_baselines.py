@@ -21,24 +21,23 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch
+from torch import Tensor
 
 from fedsub.datasets.federation import Federation
-from fedsub.methods.core.participation import begin_round
-from fedsub.methods.core.training import end_round, start_round
 from fedsub.methods.stacked.parameters import Parameters
-from tests.methods.loops import numbers, optimiser_of
-from tests.methods.oracle import client_parts
 from tests.methods.second_derivation.common import (
-    FLOAT,
-    TOLERANCE,
     Pair,
-    copied,
-    created,
-    leaves,
 )
 from tests.methods.second_derivation.rounds import distance
-from tests.methods.second_derivation.served import average, cross_entropy, play, weights_of
+from tests.methods.second_derivation.served import (
+    Adaptive,
+    FedDyn,
+    average,
+    cross_entropy,
+    play,
+    play_by_gradients,
+    weights_of,
+)
 
 CLIENTS = 5
 SCHEDULES: dict[str, dict[str, Any]] = {
@@ -89,91 +88,38 @@ def test_fedper(federation: Federation, backbone: str, schedule: dict[str, Any])
 @pytest.mark.parametrize("alpha", [0.02, 0.2])
 def test_feddyn(federation: Federation, alpha: float, backbone: str, schedule: dict[str, Any]) -> None:
     pair = Pair(federation, "feddyn", {"alpha": alpha}, backbone, **schedule)
-    zero = {name: torch.zeros_like(value[0]) for name, value in pair.start.items()}
-    gradients = [dict(zero) for _ in range(CLIENTS)]
-    correction = dict(zero)
-    share = weights_of(pair, list(range(CLIENTS)))
+    server = FedDyn(pair.models[0], alpha, weights_of(pair, list(range(CLIENTS))))
 
-    def loss(k: int, model: Parameters, received: Parameters) -> torch.Tensor:
-        linear = torch.stack([(gradients[k][name] * value).sum() for name, value in model.items()]).sum()
-        return cross_entropy(pair.parts[k], model, backbone) - linear + alpha / 2 * distance(model, received)
+    def loss(k: int, model: Parameters, received: Parameters) -> Tensor:
+        return cross_entropy(pair.parts[k], model, backbone) + server.penalty(k, model, received)
 
-    def update(received: Parameters, sent: dict[int, Parameters], weights: dict[int, float]) -> Parameters:
-        new = average(received, sent, weights)
-        for name, value in received.items():
-            for k, model in sent.items():
-                gradients[k][name] = gradients[k][name] - alpha * (model[name] - value)
-                correction[name] = correction[name] - alpha * share[k] * (model[name] - value)
-            new[name] = new[name] - correction[name] / alpha
-        return new
-
-    play(pair, loss, update)
+    play(pair, loss, server)
 
 
 @every_schedule
 @every_backbone
 @pytest.mark.parametrize(
-    ("name", "rate", "tau", "beta1", "beta2"),
+    ("name", "options"),
     [
-        ("fedadagrad", 0.1, 0.01, 0.0, None),
-        ("fedadagrad", 0.05, 0.1, 0.5, None),
-        ("fedadam", 0.01, 0.001, 0.9, 0.99),
-        ("fedadam", 0.1, 0.1, 0.8, 0.9),
+        ("fedadagrad", {"server_learning_rate": 0.1, "tau": 0.01, "beta1": 0.0}),
+        ("fedadagrad", {"server_learning_rate": 0.05, "tau": 0.1, "beta1": 0.5}),
+        ("fedadam", {"server_learning_rate": 0.01, "tau": 0.001, "beta1": 0.9, "beta2": 0.99}),
+        ("fedadam", {"server_learning_rate": 0.1, "tau": 0.1, "beta1": 0.8, "beta2": 0.9}),
     ],
 )
 def test_fedopt(
-    federation: Federation,
-    name: str,
-    rate: float,
-    tau: float,
-    beta1: float,
-    beta2: float | None,
-    backbone: str,
-    schedule: dict[str, Any],
+    federation: Federation, name: str, options: dict[str, float], backbone: str, schedule: dict[str, Any]
 ) -> None:
-    options = {"server_learning_rate": rate, "tau": tau, "beta1": beta1}
-    if beta2 is not None:
-        options["beta2"] = beta2
     pair = Pair(federation, name, options, backbone, **schedule)
-    first = {name: torch.zeros_like(value[0]) for name, value in pair.start.items()}
-    second = {name: torch.full_like(value[0], tau**2) for name, value in pair.start.items()}
-
-    def update(received: Parameters, sent: dict[int, Parameters], weights: dict[int, float]) -> Parameters:
-        new = {}
-        for name, value in received.items():
-            change = torch.stack([weights[k] * (model[name] - value) for k, model in sent.items()]).sum(dim=0)
-            first[name] = beta1 * first[name] + (1 - beta1) * change
-            kept = second[name] if beta2 is None else beta2 * second[name]
-            second[name] = kept + (1 if beta2 is None else 1 - beta2) * change**2
-            new[name] = value + rate * first[name] / (second[name].sqrt() + tau)
-        return new
-
-    play(pair, lambda k, model, received: cross_entropy(pair.parts[k], model, backbone), update)
+    play(
+        pair,
+        lambda k, model, received: cross_entropy(pair.parts[k], model, backbone),
+        Adaptive(pair.models[0], *options.values()),
+    )
 
 
 @every_schedule
 @every_backbone
 def test_fedsgd(federation: Federation, backbone: str, schedule: dict[str, Any]) -> None:
-    method = created(federation, "fedsgd", {}, backbone, **schedule)
-    method.build()
-    parts, model = client_parts(federation), leaves(copied(method.parameters), 0)
-    optimiser = optimiser_of(model, method.schedule)
-    counts = federation.count(federation.train).float()
-    if method.schedule.weighting == "uniform":
-        counts = torch.ones_like(counts)
-    sent = 0
-    for number in range(1, method.schedule.rounds + 1):
-        begin_round(method, number)
-        present = method.present.nonzero().flatten().tolist()
-        for _ in range(method.schedule.local_epochs):
-            optimiser.zero_grad()
-            for k in present:
-                share = counts[k] / counts[present].sum()
-                (share * cross_entropy(parts[k], model, backbone)).backward()
-            optimiser.step()
-            sent += len(present)
-        start_round(method, number)
-        end_round(method)
-        for name, value in model.items():
-            torch.testing.assert_close(method.parameters[name][0], value, atol=TOLERANCE, rtol=TOLERANCE)
-    assert method.channel.bytes_up == method.channel.bytes_down == FLOAT * sent * numbers(model)
+    pair = Pair(federation, "fedsgd", {}, backbone, **schedule)
+    play_by_gradients(pair, lambda k, model, received: cross_entropy(pair.parts[k], model, backbone))

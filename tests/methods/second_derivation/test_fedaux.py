@@ -15,7 +15,6 @@ not the server keeps the last average that it made (`methods.fedaux`): with that
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import pytest
@@ -24,10 +23,11 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from fedsub.methods.stacked.parameters import Parameters
-from tests.methods.loops import Part, mean, numbers
+from tests.methods.loops import Part, mean
 from tests.methods.oracle import forward
-from tests.methods.second_derivation.common import COMMUNITY, Pair, copied, divided
-from tests.methods.second_derivation.rounds import EVERYONE, SOME, Meter, fit, overwrite, supervised, turn
+from tests.methods.second_derivation.common import COMMUNITY, Pair, divided
+from tests.methods.second_derivation.rounds import EVERYONE, SOME, supervised
+from tests.methods.second_derivation.served import play_apart
 
 CLIENTS, SHARPNESS, SIGMA, DECAY, WIDTH = 5, 10.0, 0.3, 5e-4, 12
 SGD = {"optimiser": "sgd", "learning_rate": 0.2}
@@ -54,11 +54,6 @@ def masked(model: Parameters) -> Parameters:
     }
 
 
-def objective(part: Part, model: Parameters, backbone: str, score: str) -> Tensor:
-    """What a client descends on."""
-    return supervised(part, logits(part, masked(model), backbone, score))
-
-
 @pytest.mark.parametrize("attendance", [EVERYONE, {**SOME, **SGD}], ids=["everyone", "some"])
 @pytest.mark.parametrize("masks", [False, True])
 @pytest.mark.parametrize("score", ["max-norm", "cosine"])
@@ -74,28 +69,20 @@ def test_rounds_agree(backbone: str, score: str, masks: bool, attendance: dict[s
         weight_decay=DECAY,
         **attendance,
     )
-    models, meter = pair.models, Meter(pair)
-    # What the server has for each client: at first the common start, without masks.
-    travelling = [name for name in pair.start if not name.startswith("mask.")]
-    kept = [copied({name: model[name] for name in travelling}) for model in models]
     seen = []
-    for number in range(1, attendance["rounds"] + 1):
-        now = turn(pair, number)
-        for k in now.present:
-            fit(
-                pair.optimisers[k],
-                partial(objective, pair.parts[k], models[k], backbone, score),
-                now.epochs[k],
-            )
-        sent = [copied({name: models[k][name] for name in travelling}) for k in now.present]
-        vectors = torch.stack([each["auxiliary"] for each in sent])
+
+    def loss(k: int, model: Parameters, received: Parameters) -> Tensor:
+        return supervised(pair.parts[k], logits(pair.parts[k], masked(model), backbone, score))
+
+    def answer(
+        kept: dict[int, Parameters], sent: dict[int, Parameters], weights: dict[int, float]
+    ) -> dict[int, Parameters]:
+        """What the server has for each client is at first the common start."""
+        vectors = torch.stack([each["auxiliary"] for each in sent.values()])
         near = functional.cosine_similarity(vectors[:, None], vectors, dim=2)
-        for client, row in zip(now.present, near, strict=True):
-            kept[client] = mean(sent, torch.softmax(SHARPNESS * row, dim=0))
         seen.append(float(near[~torch.eye(len(sent), dtype=torch.bool)].mean()))
-        for k in now.receiving:
-            overwrite(models, [k], kept[k])
-        pair.compare(number)
-        meter.count(now)
-    meter.compare(numbers(kept[0]))
+        rows = zip(sent, torch.softmax(SHARPNESS * near, dim=1), strict=True)
+        return {k: mean(list(sent.values()), row) for k, row in rows}
+
+    play_apart(pair, loss, answer, lambda name: not name.startswith("mask."))
     assert pair.method.by_round["vector_cosine"] == pytest.approx(seen, abs=1e-4)

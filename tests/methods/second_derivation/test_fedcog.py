@@ -32,7 +32,7 @@ stand-ins hold.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -44,7 +44,7 @@ from fedsub.datasets.federation import Federation
 from fedsub.methods.core.participation import begin_round
 from fedsub.methods.core.training import end_round, start_round
 from fedsub.methods.stacked.parameters import Parameters
-from tests.methods.loops import mean, numbers, optimiser_of
+from tests.methods.loops import numbers, optimiser_of
 from tests.methods.second_derivation.common import (
     COMMUNITY,
     FLOAT,
@@ -55,6 +55,7 @@ from tests.methods.second_derivation.common import (
     gap,
     leaves,
 )
+from tests.methods.second_derivation.served import Adaptive, FedDyn, Update, average
 
 CLIENTS, HOPS, ROUNDS, RATE, DECAY = 4, 2, 3, 0.05, 1e-3
 ALPHA, ETA, TAU = 0.1, 0.2, 0.03
@@ -152,49 +153,13 @@ class Coupled:
         return sum(len(values) for step in self.messages for values in step)
 
 
-class Server:
-    """FedAvg, FedDyn, FedAdagrad or FedAdam; `model` is w̄."""
-
-    def __init__(self, rule: str, start: Parameters, clients: int) -> None:
-        self.rule, self.model = rule, start
-        self.first = {name: torch.zeros_like(value) for name, value in start.items()}
-        self.second = {name: torch.full_like(value, TAU**2) for name, value in start.items()}
-        self.slopes = [copied(self.first) for _ in range(clients)]
-
-    def penalty(self, client: int, model: Parameters) -> Tensor:
-        """What FedDyn adds to a client's loss."""
-        if self.rule != "feddyn":
-            return torch.zeros(())
-        terms = [
-            ALPHA / 2 * (w - self.model[n]).square().sum() - (self.slopes[client][n] * w).sum()
-            for n, w in model.items()
-        ]
-        return torch.stack(terms).sum()
-
-    def step(self, models: Sequence[Parameters], present: Sequence[int], share: Sequence[float]) -> None:
-        """A round's w̄ from the models of those present; `share` are the p_k of all."""
-        weight = [share[k] for k in present]
-        average = mean([models[k] for k in present], [p / sum(weight) for p in weight])
-        old, self.model = self.model, average
-        if self.rule == "fedavg":
-            return
-        self.model = {}
-        for name, before in old.items():
-            change = average[name] - before
-            if self.rule == "feddyn":
-                # g_k and h move by those present alone, h by their weights among all.
-                for k in present:
-                    drift = models[k][name].detach() - before
-                    self.slopes[k][name] -= ALPHA * drift
-                    self.first[name] -= ALPHA * share[k] * drift
-                self.model[name] = average[name] - self.first[name] / ALPHA
-            elif self.rule == "fedadagrad":
-                self.second[name] += change**2
-                self.model[name] = before + ETA * change / (self.second[name].sqrt() + TAU)
-            else:
-                self.first[name] = 0.9 * self.first[name] + 0.1 * change
-                self.second[name] = 0.99 * self.second[name] + 0.01 * change**2
-                self.model[name] = before + ETA * self.first[name] / (self.second[name].sqrt() + TAU)
+def served_by(rule: str, start: Parameters, shares: list[float]) -> Update:
+    """The server's step; `shares` are the p_k of all."""
+    if rule == "feddyn":
+        return FedDyn(start, ALPHA, dict(enumerate(shares)))
+    if rule == "fedavg":
+        return average
+    return Adaptive(start, ETA, TAU) if rule == "fedadagrad" else Adaptive(start, ETA, TAU, 0.9, 0.99)
 
 
 class Loop:
@@ -216,8 +181,8 @@ class Loop:
         start = copied(self.method.parameters)
         self.models = [leaves(start, k) for k in range(federation.clients)]
         self.optimisers = [optimiser_of(model, self.method.schedule) for model in self.models]
-        first = {name: value[0] for name, value in start.items()}
-        self.server = Server(options.get("server", "fedavg"), first, federation.clients)
+        self.server = {name: value[0] for name, value in start.items()}
+        self.rule = served_by(options.get("server", "fedavg"), self.server, self.average_shares())
         self.up = self.down = 0
 
     def shares(self, present: list[int]) -> list[float]:
@@ -235,6 +200,12 @@ class Loop:
         """F_k."""
         party = self.parties[k]
         return functional.cross_entropy(logits[party.train], party.labels[party.train])
+
+    def penalty(self, k: int) -> Tensor:
+        """What FedDyn adds to F_k, ()."""
+        if not isinstance(self.rule, FedDyn):
+            return torch.zeros(())
+        return self.rule.penalty(k, self.models[k], self.server)
 
     def step(self, present: list[int]) -> None:
         """A local epoch of the parties that are present."""
@@ -263,10 +234,12 @@ class Loop:
                 self.step(present)
                 for k in present:
                     self.optimisers[k].step()
-            self.server.step(self.models, present, self.average_shares())
+            weights, sent = self.average_shares(), {k: copied(self.models[k]) for k in present}
+            total = sum(weights[k] for k in present)
+            self.server = self.rule(self.server, sent, {k: weights[k] / total for k in present})
             # Who is absent in the next round keeps the own model till its return.
             for k in receiving:
-                for name, value in self.server.model.items():
+                for name, value in self.server.items():
                     self.models[k][name].data.copy_(value)
             self.up += len(present) * numbers(self.models[0])
             self.down += len(receiving) * numbers(self.models[0])
@@ -313,7 +286,7 @@ class Propagated(Loop):
 
     def step(self, present: list[int]) -> None:
         for k in present:
-            (self.loss(k, self.logits(k)) + self.server.penalty(k, self.models[k])).backward()
+            (self.loss(k, self.logits(k)) + self.penalty(k)).backward()
 
     def predicted(self) -> list[Tensor]:
         return [self.logits(k) for k in range(len(self.parties))]
@@ -355,7 +328,7 @@ class Convolved(Loop):
     def step(self, present: list[int]) -> None:
         logits = self.forward(present)
         losses = [
-            len(present) * share * self.loss(k, logits[k]) + self.server.penalty(k, self.models[k])
+            len(present) * share * self.loss(k, logits[k]) + self.penalty(k)
             for k, share in zip(present, self.shares(present), strict=True)
         ]
         torch.stack(losses).sum().backward()

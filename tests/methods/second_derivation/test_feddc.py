@@ -19,47 +19,20 @@ in h_k.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import pytest
 from torch import Tensor
 
 from fedsub.methods.stacked.parameters import Parameters
-from tests.methods.loops import Part, mean
-from tests.methods.oracle import forward
-from tests.methods.second_derivation.common import COMMUNITY, Pair, copied, divided
-from tests.methods.second_derivation.rounds import (
-    EVERYONE,
-    SOME,
-    Meter,
-    difference,
-    distance,
-    fit,
-    inner,
-    overwrite,
-    supervised,
-    turn,
-    zeros,
-)
+from tests.methods.loops import mean
+from tests.methods.second_derivation.common import COMMUNITY, Pair, divided
+from tests.methods.second_derivation.rounds import EVERYONE, SOME, difference, distance, inner, zeros
+from tests.methods.second_derivation.served import average, cross_entropy, play
 
 CLIENTS, ALPHA, DECAY = 5, 0.3, 1e-3
 SGD = {"optimiser": "sgd", "learning_rate": 0.2, "local_epochs": 3, "weight_decay": DECAY}
 ADAM = {"optimiser": "adam", "learning_rate": 0.01, "local_epochs": 3, "weight_decay": DECAY}
-
-
-def objective(
-    part: Part, model: Parameters, backbone: str, alpha: float, goal: Parameters, correction: Parameters
-) -> Tensor:
-    """Cross-entropy, α/2 ‖θ − goal‖² and ⟨θ, correction⟩."""
-    loss = supervised(part, forward(part, model, backbone))
-    return loss + alpha / 2 * distance(model, goal) + inner(model, correction)
-
-
-def scaled(model: Parameters, factor: float) -> Parameters:
-    """A model's numbers times a factor."""
-    return {name: factor * value for name, value in model.items()}
 
 
 def total(left: Parameters, right: Parameters) -> Parameters:
@@ -71,33 +44,29 @@ def compare(backbone: str, variant: str, schedule: dict[str, Any]) -> None:
     """Every round's models, and the bytes, are the stacked method's."""
     options = {"alpha": ALPHA, "variant": variant}
     pair = Pair(divided(COMMUNITY, CLIENTS), "feddc", options, backbone, **schedule)
-    models, openfgl = pair.models, variant == "openfgl"
-    server, nothing = copied(models[0]), zeros(models[0])
-    drift, update, slope = ([nothing] * CLIENTS for _ in range(3))
-    average = nothing
-    meter = Meter(pair, up=2, down=2)
-    for number in range(1, schedule["rounds"] + 1):
-        now = turn(pair, number)
-        for k in now.present:
-            model, goal = models[k], difference(server, drift[k])
-            correction = difference(slope[k], average)
-            alpha = 0.0 if openfgl and number == 1 else ALPHA
-            loss = partial(objective, pair.parts[k], model, backbone, alpha, goal, correction)
-            fit(pair.optimisers[k], loss, now.epochs[k])
-            before, update[k] = update[k], difference(model, server)
-            drift[k] = total(drift[k], before if openfgl else update[k])
-            slope[k] = scaled(update[k], 1 / (now.epochs[k] * schedule["learning_rate"]))
-        server = mean([total(models[k], drift[k]) for k in now.present], now.weights)
-        average = nothing if openfgl else mean([slope[k] for k in now.present], equal(now.present))
-        overwrite(models, now.receiving, server)
-        meter.count(now)
-        pair.compare(number)
-    meter.compare()
+    openfgl, nothing = variant == "openfgl", zeros(pair.models[0])
+    drift, moved, slope = ([nothing] * CLIENTS for _ in range(3))
+    mean_slope = [nothing]
 
+    def loss(k: int, model: Parameters, received: Parameters) -> Tensor:
+        """(1)."""
+        alpha = 0.0 if openfgl and pair.method.round_number == 1 else ALPHA
+        goal, correction = difference(received, drift[k]), difference(slope[k], mean_slope[0])
+        entropy = cross_entropy(pair.parts[k], model, backbone)
+        return entropy + alpha / 2 * distance(model, goal) + inner(model, correction)
 
-def equal(members: Sequence[Any]) -> list[float]:
-    """One weight for all of them."""
-    return [1 / len(members)] * len(members)
+    def update(received: Parameters, sent: dict[int, Parameters], weights: dict[int, float]) -> Parameters:
+        """(2), and what (1) needs in the next round."""
+        for k, model in sent.items():
+            before, moved[k] = moved[k], difference(model, received)
+            drift[k] = total(drift[k], before if openfgl else moved[k])
+            steps = int(pair.method.epochs[k]) * schedule["learning_rate"]
+            slope[k] = {name: value / steps for name, value in moved[k].items()}
+        if not openfgl:
+            mean_slope[0] = mean([slope[k] for k in sent], [1 / len(sent)] * len(sent))
+        return average(received, {k: total(model, drift[k]) for k, model in sent.items()}, weights)
+
+    play(pair, loss, update, times=2)
 
 
 @pytest.mark.parametrize("attendance", [EVERYONE, SOME], ids=["everyone", "some"])

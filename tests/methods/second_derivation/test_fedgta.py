@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import pytest
@@ -27,10 +26,11 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from fedsub.methods.stacked.parameters import Parameters
-from tests.methods.loops import Part, mean, numbers
+from tests.methods.loops import Part, mean
 from tests.methods.oracle import forward
-from tests.methods.second_derivation.common import COMMUNITY, Pair, copied, divided, symmetric
-from tests.methods.second_derivation.rounds import EVERYONE, SOME, fit, overwrite, turn
+from tests.methods.second_derivation.common import COMMUNITY, Pair, divided, symmetric
+from tests.methods.second_derivation.rounds import EVERYONE, SOME
+from tests.methods.second_derivation.served import play_apart
 
 CLIENTS, CLASSES, ORDER, STEPS, SPREAD, TEMPERATURE = 5, 6, 4, 5, 0.5, 20.0
 
@@ -78,12 +78,8 @@ def message(part: Part, model: Parameters, network: str, kind: str, openfgl: boo
 
 def cosines(messages: list[Message]) -> Tensor:
     """(K, K)."""
-    return torch.stack(
-        [
-            torch.stack([functional.cosine_similarity(a.moments, b.moments, dim=0) for b in messages])
-            for a in messages
-        ]
-    )
+    moments = torch.stack([each.moments for each in messages])
+    return functional.cosine_similarity(moments[:, None], moments, dim=2)
 
 
 def attended(part: Part, w: Parameters, read: Tensor, misread: bool) -> Tensor:
@@ -112,12 +108,6 @@ def logits(part: Part, model: Parameters, network: str, read: Tensor) -> Tensor:
     if network.startswith("gamlp"):
         return attended(part, model, read, network == "gamlp-reference")
     return forward(part, model, network)[read]
-
-
-def objective(part: Part, model: Parameters, network: str) -> Tensor:
-    """What a client descends on."""
-    said = logits(part, model, network, part["train"])
-    return functional.cross_entropy(said, part["labels"][part["train"]])
 
 
 @pytest.mark.parametrize("attendance", [EVERYONE, SOME], ids=["everyone", "some"])
@@ -163,28 +153,26 @@ def compare(network: str, kind: str, threshold: float, attendance: dict[str, Any
         learning_rate=0.1,
         **attendance,
     )
-    models, parts = pair.models, pair.parts
-    # What the server has for each client: at first the common start.
-    kept = [copied(model) for model in models]
-    size, beside = numbers(models[0]), (2 if kind == "hybrid" else 1) * ORDER * CLASSES + 1
-    up, down = 0, 0
-    played: list[Tensor] = []
-    for number in range(1, attendance["rounds"] + 1):
-        now = turn(pair, number)
-        for k in now.present:
-            fit(pair.optimisers[k], partial(objective, parts[k], models[k], network), now.epochs[k])
-        with torch.no_grad():
-            sent = [message(parts[k], models[k], network, kind, bool(propagation)) for k in now.present]
-        nearness = cosines(sent)
-        for i, client in enumerate(now.present):
-            near = [j for j in range(len(sent)) if j == i or nearness[i, j] > threshold]
-            weight = torch.stack([sent[j].confidence for j in near])
-            kept[client] = mean([models[now.present[j]] for j in near], weight / weight.sum())
-        for k in now.receiving:
-            overwrite(models, [k], kept[k])
-        up += len(now.present) * (size + beside)
-        down += len(now.receiving) * size
-        pair.compare(number)
-        played.append(nearness[~torch.eye(len(sent), dtype=torch.bool)])
-    pair.compare_bytes(up, down)
-    return torch.cat(played)
+    cosines_seen: list[Tensor] = []
+
+    def loss(k: int, model: Parameters, received: Parameters) -> Tensor:
+        part = pair.parts[k]
+        said = logits(part, model, network, part["train"])
+        return functional.cross_entropy(said, part["labels"][part["train"]])
+
+    def answer(
+        kept: dict[int, Parameters], sent: dict[int, Parameters], weights: dict[int, float]
+    ) -> dict[int, Parameters]:
+        """What the server has for each client is at first the common start."""
+        clients = list(sent)
+        told = [message(pair.parts[k], sent[k], network, kind, bool(propagation)) for k in clients]
+        nearness, found = cosines(told), {}
+        for i, client in enumerate(clients):
+            near = [j for j in range(len(told)) if j == i or nearness[i, j] > threshold]
+            weight = torch.stack([told[j].confidence for j in near])
+            found[client] = mean([sent[clients[j]] for j in near], weight / weight.sum())
+        cosines_seen.append(nearness[~torch.eye(len(told), dtype=torch.bool)])
+        return found
+
+    play_apart(pair, loss, answer, beside=(2 if kind == "hybrid" else 1) * ORDER * CLASSES + 1)
+    return torch.cat(cosines_seen)

@@ -29,7 +29,7 @@ from fedsub.datasets.federation import Federation
 from fedsub.methods.fedsage import FedSagePlus
 from fedsub.methods.fedsage.training import GeneratorTraining
 from fedsub.methods.stacked.parameters import Parameters
-from tests.methods.loops import Part, numbers
+from tests.methods.loops import Part
 from tests.methods.oracle import client_parts
 from tests.methods.second_derivation.common import (
     COMMUNITY,
@@ -44,8 +44,8 @@ from tests.methods.second_derivation.common import (
     leaves,
     symmetric,
 )
-from tests.methods.second_derivation.rounds import EVERYONE, SOME, overwrite, supervised, turn
-from tests.methods.second_derivation.served import average, play, weights_of
+from tests.methods.second_derivation.rounds import EVERYONE, SOME, supervised
+from tests.methods.second_derivation.served import average, play, play_by_gradients
 
 GRAPH = "community[nodes=150,features=30,communities=6]"
 CLIENTS = 5
@@ -301,26 +301,6 @@ def by_models(pair: Pair, backbone: str, once: int = 0) -> None:
     torch.testing.assert_close(pair.method.predict(), torch.cat(said), atol=TOLERANCE, rtol=TOLERANCE)
 
 
-def by_gradients(pair: Pair, backbone: str, once: int = 0) -> None:
-    """The same of one model that steps on the mean gradient of those who are at work, in every epoch.
-
-    A gradient goes up and a model comes down for each of them.
-    """
-    model, optimiser, messages = pair.models[0], pair.optimisers[0], 0
-    for number in range(1, pair.method.schedule.rounds + 1):
-        now = turn(pair, number)
-        for epoch in range(max(now.epochs)):
-            working = [k for k in now.present if now.epochs[k] > epoch]
-            optimiser.zero_grad()
-            for k, weight in weights_of(pair, working).items():
-                (weight * objective(pair.parts, backbone, k, model, model)).backward()
-            optimiser.step()
-            messages += len(working)
-        overwrite(pair.models, range(CLIENTS), copied(model))
-        pair.compare(number)
-    pair.compare_bytes(messages * numbers(model), once=once)
-
-
 @pytest.mark.parametrize("attendance", [EVERYONE, SOME], ids=["everyone", "some"])
 @pytest.mark.parametrize("scheme", ["metis", "random"])
 def test_fedsage_agrees(scheme: str, attendance: dict[str, Any]) -> None:
@@ -350,7 +330,10 @@ def test_training_on_mended_graphs_agrees(
         first, size = int(federation.sizes[:client].sum()), len(part["labels"])
         own = [(owner - first, row) for owner, row in rows if first <= owner < first + size]
         part["adjacency"], part["features"] = mended(part["adjacency"], part["features"], own)
-    (by_gradients if exchanged == "gradients" else by_models)(pair, backbone, once)
+    if exchanged == "gradients":
+        play_by_gradients(pair, partial(objective, pair.parts, backbone), once)
+    else:
+        by_models(pair, backbone, once)
 
 
 @pytest.mark.parametrize("attendance", [EVERYONE, SOME], ids=["everyone", "some"])

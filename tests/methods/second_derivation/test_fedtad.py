@@ -22,7 +22,6 @@ divided, and one that was absent comes back to the newest global model (`methods
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import pytest
@@ -31,11 +30,11 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from fedsub.methods.stacked.parameters import Parameters
-from tests.methods.loops import Part, mean
+from tests.methods.loops import Part
 from tests.methods.oracle import forward
 from tests.methods.second_derivation.common import COMMUNITY, Pair, adam, copied, divided, gap, leaves
-from tests.methods.second_derivation.rounds import SOME, Meter, fit, overwrite, turn
-from tests.methods.second_derivation.served import cross_entropy
+from tests.methods.second_derivation.rounds import SOME, overwrite
+from tests.methods.second_derivation.served import average, cross_entropy, play
 
 CLIENTS, CLASSES, DECAY = 5, 6, 5e-4
 NODES, NOISE, NEAREST, REPEATS, STEPS, SEMANTIC, DIVERSITY = 40, 8, 5, 2, 3, 0.7, 1.3
@@ -205,25 +204,22 @@ def test_rounds_agree(backbone: str, kind: str, divergent: str, attendance: dict
         weighting="nodes",
         **attendance,
     )
-    method, models, server = pair.method, pair.models, leaves(pair.start, 0)
+    method, server = pair.method, leaves(pair.start, 0)
     maker = {name: value.detach().clone().requires_grad_() for name, value in method.maker.items()}
     torch.testing.assert_close(method.reliability, reliabilities(pair.parts, kind))
     optimisers = (adam(maker, 1e-3, DECAY), adam(server, 1e-3, DECAY))
     draws = torch.Generator()
     draws.set_state(method.generator.get_state())
-    sizes = torch.tensor([float(len(part["labels"])) for part in pair.parts])
-    meter = Meter(pair)
-    for number in range(1, attendance["rounds"] + 1):
-        now = turn(pair, number)
-        for k in now.present:
-            fit(pair.optimisers[k], partial(cross_entropy, pair.parts[k], models[k], backbone), now.epochs[k])
-        sent = [copied(models[k]) for k in now.present]
-        overwrite([server], [0], mean(sent, sizes[now.present] / sizes[now.present].sum()))
-        ckr = reliabilities([pair.parts[k] for k in now.present], kind)
-        distil(server, maker, optimisers, sent, ckr, backbone, divergent, draws)
-        overwrite(models, now.receiving, copied(server))
-        pair.compare(number)
-        meter.count(now)
-        # Adam divides by a gradient's size, so that rounding shows where the gradient all but vanishes.
-        assert gap({name: value[None] for name, value in method.maker.items()}, [maker]) < 1e-4
-    meter.compare(once=CLIENTS * CLASSES)
+
+    def update(received: Parameters, sent: dict[int, Parameters], weights: dict[int, float]) -> Parameters:
+        overwrite([server], [0], average(received, sent, weights))
+        ckr = reliabilities([pair.parts[k] for k in sent], kind)
+        distil(server, maker, optimisers, list(sent.values()), ckr, backbone, divergent, draws)
+        return copied(server)
+
+    def loss(k: int, model: Parameters, received: Parameters) -> Tensor:
+        return cross_entropy(pair.parts[k], model, backbone)
+
+    play(pair, loss, update, once=CLIENTS * CLASSES)
+    # Adam divides by a gradient's size, so that rounding shows where the gradient all but vanishes.
+    assert gap({name: value[None] for name, value in method.maker.items()}, [maker]) < 1e-4

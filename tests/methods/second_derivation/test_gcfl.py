@@ -20,9 +20,8 @@ newest model of its cluster, which is the one from before where no client of the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import pytest
@@ -32,10 +31,10 @@ from torch import Tensor
 
 from fedsub.datasets.federation import Federation
 from fedsub.methods.stacked.parameters import Parameters
-from tests.methods.loops import mean, numbers
-from tests.methods.second_derivation.common import Pair, copied
-from tests.methods.second_derivation.rounds import difference, fit, overwrite, turn
-from tests.methods.second_derivation.served import cross_entropy
+from tests.methods.loops import mean
+from tests.methods.second_derivation.common import Pair
+from tests.methods.second_derivation.rounds import Meter, difference
+from tests.methods.second_derivation.served import cross_entropy, played
 
 Matrix = list[list[float]]
 DECAY, CLIENTS = 1e-4, 6
@@ -106,58 +105,6 @@ def lightest_cut(weights: Matrix) -> list[int]:
     return min(sides, key=lambda side: sum(weights[i][j] for i in side for j in range(size) if j not in side))
 
 
-def loop(pair: Pair, plan: Plan) -> Iterator[Round]:
-    """Rounds of GCFL or GCFL+ on the clients one by one, whose models they change."""
-    models, clients = pair.models, range(len(pair.models))
-    size = pair.federation.count(pair.federation.train).float()
-    clusters = [list(clients)]
-    # What the server has of every client: the model of its cluster, and what it sent last.
-    served = [copied(model) for model in models]
-    change = [torch.zeros_like(_flat(model)) for model in served]
-    norm = [0.0 for _ in clients]
-    norms: list[list[float]] = [[] for _ in clients]
-    for number in range(1, plan.rounds + 1):
-        now = turn(pair, number)
-        for k in now.present:
-            fit(pair.optimisers[k], partial(cross_entropy, pair.parts[k], models[k], "gcn"), now.epochs[k])
-            change[k] = _flat(difference(models[k], served[k]))
-            norm[k] = float(_flat({n: _gradient(v) for n, v in models[k].items()}).norm())
-        for k in clients:
-            norms[k].append(norm[k])
-        criterion, divided_now = [], []
-        for cluster in clusters:
-            average = float(torch.stack([change[i] for i in cluster]).mean(dim=0).norm())
-            largest = max(float(change[i].norm()) for i in cluster)
-            criterion.append((average, largest))
-            splits = average < plan.epsilon1 and largest > plan.epsilon2
-            splits &= len(cluster) > 2 and number > plan.first_round
-            if not splits or any(len(norms[i]) < plan.sequence for i in cluster):
-                divided_now.append(cluster)
-                continue
-            if plan.sequence:
-                weights = _nearness([norms[i][-plan.sequence :] for i in cluster])
-                # The public code begins new sequences for all clients after a split.
-                norms = [[] for _ in clients]
-            else:
-                weights = [
-                    [1 + float(functional.cosine_similarity(change[i], change[j], dim=0)) for j in cluster]
-                    for i in cluster
-                ]
-            side = lightest_cut(weights)
-            divided_now.append([cluster[i] for i in side])
-            divided_now.append([client for i, client in enumerate(cluster) if i not in side])
-        clusters = divided_now
-        for cluster in clusters:
-            there = [k for k in cluster if k in now.present]
-            if there:
-                new = mean([models[k] for k in there], size[there] / size[there].sum())
-                for k in cluster:
-                    served[k] = new
-        for k in now.receiving:
-            overwrite(models, [k], served[k])
-        yield Round({frozenset(cluster) for cluster in clusters}, criterion, now.present, now.receiving)
-
-
 def _flat(model: Parameters) -> Tensor:
     return torch.cat([value.flatten() for value in model.values()])
 
@@ -174,62 +121,124 @@ def _nearness(sequences: list[list[float]]) -> Matrix:
     return [[farthest - entry for entry in row] for row in distance]
 
 
+class Server:
+    """What the server has of every client: what it sent last, and its cluster."""
+
+    def __init__(self, pair: Pair, plan: Plan) -> None:
+        self.pair, self.plan, self.number = pair, plan, 0
+        self.clients = range(len(pair.models))
+        self.clusters = [list(self.clients)]
+        self.change = [torch.zeros_like(_flat(model)) for model in pair.models]
+        self.norm = [0.0 for _ in self.clients]
+        self.norms: list[list[float]] = [[] for _ in self.clients]
+        self.criterion: list[tuple[float, float]] = []
+
+    def answer(
+        self, kept: dict[int, Parameters], sent: dict[int, Parameters], weights: dict[int, float]
+    ) -> dict[int, Parameters]:
+        """Split where it must be, then average clusters by (7)."""
+        self.number += 1
+        for k, model in sent.items():
+            self.change[k] = _flat(difference(model, kept[k]))
+            self.norm[k] = float(_flat({n: _gradient(v) for n, v in self.pair.models[k].items()}).norm())
+        for k in self.clients:
+            self.norms[k].append(self.norm[k])
+        self.criterion = [self.measured(cluster) for cluster in self.clusters]
+        found = []
+        for cluster, (average, largest) in zip(self.clusters, self.criterion, strict=True):
+            splits = average < self.plan.epsilon1 and largest > self.plan.epsilon2
+            splits &= len(cluster) > 2 and self.number > self.plan.first_round
+            if not splits or any(len(self.norms[i]) < self.plan.sequence for i in cluster):
+                found.append(cluster)
+                continue
+            side = lightest_cut(self.weights(cluster))
+            found.append([cluster[i] for i in side])
+            found.append([client for i, client in enumerate(cluster) if i not in side])
+        self.clusters = found
+        new = {}
+        for cluster in self.clusters:
+            there = [k for k in cluster if k in sent]
+            if there:
+                total = sum(weights[k] for k in there)
+                average = mean([sent[k] for k in there], [weights[k] / total for k in there])
+                new |= dict.fromkeys(cluster, average)
+        return new
+
+    def measured(self, cluster: list[int]) -> tuple[float, float]:
+        """δ_mean and δ_max."""
+        changes = torch.stack([self.change[i] for i in cluster])
+        return float(changes.mean(dim=0).norm()), float(changes.norm(dim=1).max())
+
+    def weights(self, cluster: list[int]) -> Matrix:
+        """Of the edges that are cut; the public code begins new sequences for all clients after a split."""
+        if self.plan.sequence:
+            found = _nearness([self.norms[i][-self.plan.sequence :] for i in cluster])
+            self.norms = [[] for _ in self.clients]
+            return found
+        changes = torch.stack([self.change[i] for i in cluster])
+        near: Matrix = functional.cosine_similarity(changes[:, None], changes, dim=2).tolist()
+        return [[cosine + 1 for cosine in row] for row in near]
+
+
 def compare(federation: Federation, plan: Plan) -> list[Round]:
-    """Run both; every round's clusters and parameters must agree. Returns the loop's rounds."""
+    """Run both; every round's clusters and parameters must agree. Returns the rounds."""
     name = "gcfl+" if plan.sequence else "gcfl"
-    pair, played = Pair(federation, name, plan.options(), **plan.schedule()), []
-    for number, mine in enumerate(loop(pair, plan), 1):
-        pair.compare(number)
+    pair, rounds = Pair(federation, name, plan.options(), **plan.schedule()), []
+    server, meter = Server(pair, plan), Meter(pair)
+
+    def loss(k: int, model: Parameters, received: Parameters) -> Tensor:
+        return cross_entropy(pair.parts[k], model, "gcn")
+
+    for now in played(pair, loss, server.answer):
         clusters = pair.method.clusters
         members = {frozenset((clusters == c).nonzero().flatten().tolist()) for c in clusters.unique()}
-        assert members == mine.clusters
-        played.append(mine)
-    size = numbers(pair.models[0])
+        assert members == {frozenset(cluster) for cluster in server.clusters}
+        rounds.append(Round(members, server.criterion, now.present, now.receiving))
+        meter.count(now)
     # A client of GCFL+ sends one more number, its gradient norm.
-    up = sum(len(mine.present) for mine in played) * (size + bool(plan.sequence))
-    pair.compare_bytes(up, sum(len(mine.receiving) for mine in played) * size)
-    return played
+    meter.compare(beside=int(plan.sequence > 0))
+    return rounds
 
 
 @pytest.mark.parametrize(("optimiser", "rate"), [("sgd", 0.1), ("adam", 0.01)])
 def test_gcfl_splits_and_averages_alike(federation: Federation, optimiser: str, rate: float) -> None:
-    played = compare(federation, Plan(8, optimiser=optimiser, learning_rate=rate))
-    assert len(played[1].clusters) == 1
-    assert len(played[-1].clusters) >= 3
+    found = compare(federation, Plan(8, optimiser=optimiser, learning_rate=rate))
+    assert len(found[1].clusters) == 1
+    assert len(found[-1].clusters) >= 3
 
 
 def test_gcfl_splits_when_the_mean_change_has_shrunk(federation: Federation) -> None:
     free = compare(federation, Plan(6, epsilon1=0.0))
-    means = [played.criterion[0][0] for played in free]
+    means = [each.criterion[0][0] for each in free]
     threshold = (means[3] + means[4]) / 2
-    played = compare(federation, Plan(6, epsilon1=threshold, first_round=0))
+    found = compare(federation, Plan(6, epsilon1=threshold, first_round=0))
     first = next(number for number, mean in enumerate(means) if mean < threshold)
-    assert [len(r.clusters) == 1 for r in played[: first + 1]] == [True] * first + [False]
+    assert [len(r.clusters) == 1 for r in found[: first + 1]] == [True] * first + [False]
     assert 0 < first < 6
 
 
 def test_gcfl_splits_only_if_one_client_still_moves(federation: Federation) -> None:
     free = compare(federation, Plan(6, epsilon1=0.0))
-    largest = [played.criterion[0][1] for played in free]
+    largest = [each.criterion[0][1] for each in free]
     threshold = (min(largest) + max(largest)) / 2
-    played = compare(federation, Plan(6, epsilon2=threshold, first_round=0))
+    found = compare(federation, Plan(6, epsilon2=threshold, first_round=0))
     first = next(number for number, length in enumerate(largest) if length > threshold)
-    assert len(played[first].clusters) == 2
+    assert len(found[first].clusters) == 2
 
 
 @pytest.mark.parametrize(("optimiser", "rate"), [("sgd", 0.1), ("adam", 0.01)])
 def test_gcfl_plus_splits_and_averages_alike(federation: Federation, optimiser: str, rate: float) -> None:
     plan = Plan(12, optimiser=optimiser, learning_rate=rate, sequence=4)
-    played = compare(federation, plan)
-    assert len(played[3].clusters) == 2
-    assert len(played[-1].clusters) >= 3
+    found = compare(federation, plan)
+    assert len(found[3].clusters) == 2
+    assert len(found[-1].clusters) >= 3
 
 
-def returns_of_the_unheard(played: list[Round]) -> int:
+def returns_of_the_unheard(found: list[Round]) -> int:
     """How often a client comes back whose cluster no client was there of in the round before."""
     return sum(
         any(k in cluster and not cluster & set(mine.present) for cluster in mine.clusters)
-        for mine in played[:-1]
+        for mine in found[:-1]
         for k in mine.receiving
     )
 
@@ -240,17 +249,17 @@ def test_gcfl_knows_absent_clients_by_what_they_sent_last(
 ) -> None:
     """They come back to the newest model of their cluster, or to that from before if all of it was away."""
     plan = Plan(10, optimiser=optimiser, learning_rate=rate, participation=0.6, stragglers=0.5)
-    played = compare(federation, plan)
-    assert len(played[-1].clusters) >= 3
-    assert returns_of_the_unheard(played) > 1
+    found = compare(federation, plan)
+    assert len(found[-1].clusters) >= 3
+    assert returns_of_the_unheard(found) > 1
 
 
 def test_a_client_that_has_sent_nothing_has_not_changed(federation: Federation) -> None:
     """The server has moved when clusters are split, and one client has not been there yet."""
     plan = Plan(6, first_round=1, participation=0.5)
-    played = compare(federation, plan)
-    assert len({*played[0].present, *played[1].present}) == 5
-    assert len(played[1].clusters) == 2
+    found = compare(federation, plan)
+    assert len({*found[0].present, *found[1].present}) == 5
+    assert len(found[1].clusters) == 2
 
 
 @pytest.mark.parametrize("sequence", [3, 4])
@@ -267,6 +276,6 @@ def test_gcfl_plus_knows_absent_clients_by_the_norm_that_they_sent_last(
         participation=0.6,
         stragglers=0.5,
     )
-    played = compare(federation, plan)
-    assert len(played[-1].clusters) >= 3
-    assert returns_of_the_unheard(played) > 1
+    found = compare(federation, plan)
+    assert len(found[-1].clusters) >= 3
+    assert returns_of_the_unheard(found) > 1

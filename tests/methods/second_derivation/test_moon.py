@@ -16,7 +16,6 @@ bias, a choice of `methods.moon`.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import pytest
@@ -25,9 +24,10 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from fedsub.methods.stacked.parameters import Parameters
-from tests.methods.loops import Part, hidden_of, mean
+from tests.methods.loops import Part, hidden_of
 from tests.methods.second_derivation.common import COMMUNITY, TOLERANCE, Pair, copied, divided
-from tests.methods.second_derivation.rounds import EVERYONE, SOME, Meter, fit, overwrite, supervised, turn
+from tests.methods.second_derivation.rounds import EVERYONE, SOME, supervised
+from tests.methods.second_derivation.served import average, play
 
 CLIENTS, STRENGTH, TEMPERATURE, DECAY = 5, 1.5, 0.3, 1e-3
 SGD = {"optimiser": "sgd", "learning_rate": 0.3}
@@ -57,17 +57,6 @@ def contrast(z: Tensor, received: Tensor, last: Tensor) -> Tensor:
     return -torch.log(near / (near + far)).mean()
 
 
-def objective(
-    part: Part, model: Parameters, backbone: str, of: Tensor, fixed: tuple[Tensor, Tensor] | None
-) -> Tensor:
-    """What a client descends on, its contrast over the nodes `of`, to z_glob and z_prev of all nodes."""
-    loss = supervised(part, logits(part, model, backbone))
-    if fixed is None:
-        return loss
-    z = representation(part, model, backbone)
-    return loss + STRENGTH * contrast(z[of], fixed[0][of], fixed[1][of])
-
-
 def compare(backbone: str, options: dict[str, Any], schedule: dict[str, Any]) -> None:
     """Every round's models, the bytes and the last prediction are the stacked method's."""
     options, on_all = {"mu": STRENGTH, "temperature": TEMPERATURE, **options}, options["nodes"] == "all"
@@ -80,28 +69,28 @@ def compare(backbone: str, options: dict[str, Any], schedule: dict[str, Any]) ->
         weight_decay=DECAY,
         **schedule,
     )
-    models = pair.models
-    server, last = copied(models[0]), [copied(model) for model in models]
-    meter = Meter(pair)
-    for number in range(1, schedule["rounds"] + 1):
-        now = turn(pair, number)
-        for k in now.present:
-            part, model = pair.parts[k], models[k]
-            of = torch.ones_like(part["train"]) if on_all else part["train"]
-            received, left = (representation(part, each, backbone) for each in (server, last[k]))
-            # Both are the start's in the first round, and the derivative is zero but for rounding.
-            fixed = (received, left) if number > 1 else None
-            fit(pair.optimisers[k], partial(objective, part, model, backbone, of, fixed), now.epochs[k])
-            last[k] = copied(model)
-        server = mean([models[k] for k in now.present], now.weights)
-        overwrite(models, now.receiving, server)
-        meter.count(now)
-        pair.compare(number)
-    meter.compare()
-    expected = torch.cat(
-        [logits(part, model, backbone) for part, model in zip(pair.parts, models, strict=True)]
-    )
-    torch.testing.assert_close(pair.method.predict(), expected, atol=TOLERANCE, rtol=TOLERANCE)
+    last: dict[int, Parameters] = {}
+    start = copied(pair.models[0])
+
+    def loss(k: int, model: Parameters, received: Parameters) -> Tensor:
+        part = pair.parts[k]
+        entropy = supervised(part, logits(part, model, backbone))
+        # Both are the start's in the first round, and the derivative is zero but for rounding.
+        if not last:
+            return entropy
+        of = torch.ones_like(part["train"]) if on_all else part["train"]
+        z, near, far = (
+            representation(part, each, backbone)[of] for each in (model, received, last.get(k, start))
+        )
+        return entropy + STRENGTH * contrast(z, near, far)
+
+    def update(received: Parameters, sent: dict[int, Parameters], weights: dict[int, float]) -> Parameters:
+        last.update(sent)
+        return average(received, sent, weights)
+
+    play(pair, loss, update)
+    said = [logits(part, model, backbone) for part, model in zip(pair.parts, pair.models, strict=True)]
+    torch.testing.assert_close(pair.method.predict(), torch.cat(said), atol=TOLERANCE, rtol=TOLERANCE)
 
 
 @pytest.mark.parametrize("attendance", [EVERYONE, {**SOME, **SGD}], ids=["everyone", "some"])

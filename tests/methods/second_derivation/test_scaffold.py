@@ -25,23 +25,13 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from fedsub.methods.stacked.parameters import Parameters
-from tests.methods.loops import mean
-from tests.methods.oracle import forward
-from tests.methods.second_derivation.common import COMMUNITY, Pair, copied, divided
-from tests.methods.second_derivation.rounds import (
-    EVERYONE,
-    SOME,
-    Meter,
-    difference,
-    fit,
-    inner,
-    overwrite,
-    supervised,
-    turn,
-    zeros,
-)
+from tests.methods.loops import leaves
+from tests.methods.second_derivation.common import COMMUNITY, Pair, divided
+from tests.methods.second_derivation.rounds import EVERYONE, SOME, difference, inner, zeros
+from tests.methods.second_derivation.served import average, cross_entropy, play, weights_of
 
 CLIENTS, DECAY = 5, 1e-2
 SGD = {"optimiser": "sgd", "learning_rate": 0.2, "local_epochs": 3, "weight_decay": DECAY}
@@ -51,50 +41,36 @@ ADAM = {"optimiser": "adam", "learning_rate": 0.01, "local_epochs": 3, "weight_d
 def compare(backbone: str, options: dict[str, Any], schedule: dict[str, Any]) -> None:
     """Every round's models, and the bytes, are the stacked method's."""
     pair = Pair(divided(COMMUNITY, CLIENTS), "scaffold", options, backbone, **schedule)
-    models, rate = pair.models, schedule["learning_rate"]
     by_steps, server_rate = options.get("control", "steps") == "steps", options.get("server_rate", 1.0)
-    uniform = options.get("control_weights") == "uniform"
-    server, control = copied(models[0]), zeros(models[0])
-    controls = [zeros(model) for model in models]
-    training = [int(part["train"].sum()) for part in pair.parts]
-    shares = [1 / CLIENTS if uniform else size / sum(training) for size in training]
-    meter = Meter(pair, up=2, down=2)
-    for number in range(1, schedule["rounds"] + 1):
-        now = turn(pair, number)
-        step = zeros(control)
-        for k in now.present:
-            part, model = pair.parts[k], models[k]
-            before, correction = controls[k], difference(control, controls[k])
-            if by_steps:
-                # (1), for the derivative of ⟨y, c − c_k⟩ is c − c_k.
-                _train(pair, k, backbone, correction, now.epochs[k])
-                moved = difference(server, model)
-                scale = now.epochs[k] * rate
-                controls[k] = {n: before[n] - control[n] + moved[n] / scale for n in model}
-            else:
-                slope = torch.autograd.grad(
-                    supervised(part, forward(part, model, backbone)), list(model.values())
-                )
-                controls[k] = dict(zip(model, slope, strict=True))
-                _train(pair, k, backbone, correction, now.epochs[k])
-            changed = difference(controls[k], before)
-            step = {n: step[n] + shares[k] * changed[n] for n in model}
-        control = {n: control[n] + step[n] for n in control}
-        moved = mean([difference(models[k], server) for k in now.present], now.weights)
-        server = {n: server[n] + server_rate * moved[n] for n in server}
-        overwrite(models, now.receiving, server)
-        meter.count(now)
-        pair.compare(number)
-    meter.compare()
+    control, controls = zeros(pair.models[0]), [zeros(model) for model in pair.models]
+    shares = weights_of(pair, list(range(CLIENTS)))
+    if options.get("control_weights") == "uniform":
+        shares = dict.fromkeys(shares, 1 / CLIENTS)
 
+    def loss(k: int, model: Parameters, received: Parameters) -> Tensor:
+        """(1), for the derivative of ⟨y, c − c_k⟩ is c − c_k."""
+        return cross_entropy(pair.parts[k], model, backbone) + inner(model, difference(control, controls[k]))
 
-def _train(pair: Pair, client: int, backbone: str, correction: Parameters, epochs: int) -> None:
-    part, model = pair.parts[client], pair.models[client]
-    fit(
-        pair.optimisers[client],
-        lambda: supervised(part, forward(part, model, backbone)) + inner(model, correction),
-        epochs,
-    )
+    def renewed(k: int, received: Parameters, model: Parameters) -> Parameters:
+        """c_k⁺."""
+        if by_steps:
+            scale = int(pair.method.epochs[k]) * schedule["learning_rate"]
+            moved = difference(received, model)
+            return {n: controls[k][n] - control[n] + moved[n] / scale for n in model}
+        start = leaves(received)
+        slopes = torch.autograd.grad(cross_entropy(pair.parts[k], start, backbone), list(start.values()))
+        return dict(zip(start, slopes, strict=True))
+
+    def update(received: Parameters, sent: dict[int, Parameters], weights: dict[int, float]) -> Parameters:
+        """(2) and (3)."""
+        new = {k: renewed(k, received, model) for k, model in sent.items()}
+        for k, mine in new.items():
+            changed, controls[k] = difference(mine, controls[k]), mine
+            control.update({n: control[n] + shares[k] * changed[n] for n in control})
+        moved = difference(average(received, sent, weights), received)
+        return {n: received[n] + server_rate * moved[n] for n in received}
+
+    play(pair, loss, update, times=2)
 
 
 @pytest.mark.parametrize("attendance", [EVERYONE, SOME], ids=["everyone", "some"])
