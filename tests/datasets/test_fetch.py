@@ -48,7 +48,6 @@ class Server:
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setenv("FEDSUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("FEDSUB_DATA", raising=False)
     (tmp_path / "upstream").mkdir()
     server = Server(tmp_path / "upstream")

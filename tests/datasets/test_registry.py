@@ -37,8 +37,7 @@ def tiny_info(**changes: object) -> DatasetInfo:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A data folder holding tiny.npz, which the registry knows, and an empty cache."""
-    monkeypatch.setenv("FEDSUB_CACHE", str(tmp_path / "cache"))
+    """A data folder holding tiny.npz, which the registry knows, and no other."""
     monkeypatch.delenv("FEDSUB_DATA", raising=False)
     monkeypatch.setitem(registry.REGISTRY, "tiny", tiny_info())
     data = tmp_path / "data"
@@ -103,7 +102,6 @@ def test_archives_are_found_in_the_given_folder_then_the_environment_then_the_ca
     assert registry.locate("tiny") == folder / "tiny.npz"
     monkeypatch.delenv("FEDSUB_DATA")
     cache = user_cache()
-    cache.mkdir()
     (folder / "tiny.npz").rename(cache / "tiny.npz")
     assert registry.load("tiny", folder, download=False).nodes == formats.NODES
 

@@ -28,12 +28,6 @@ SCHEMES = (
 )
 
 
-@pytest.fixture(autouse=True)
-def cache_folder(tmp_path_factory, monkeypatch):
-    """A cache of the test's own, so that nothing outlives it."""
-    monkeypatch.setenv("FEDSUB_CACHE", str(tmp_path_factory.mktemp("cache")))
-
-
 @pytest.mark.parametrize("scheme", SCHEMES)
 @given(case=graphs(), seed=st.integers(0, 2**40))
 @settings(max_examples=25)

@@ -17,13 +17,6 @@ from fedsub.datasets.graph import build_dataset, largest_component
 from fedsub.datasets.partition import kmeans, louvain, metis, partition
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    """A cache of the test's own; returns the folder that partitions are written to."""
-    monkeypatch.setenv("FEDSUB_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "partitions"
-
-
 @pytest.fixture
 def dataset():
     """A path of six nodes."""
@@ -164,7 +157,7 @@ def test_schemes_that_return_something_else(dataset, monkeypatch, result, messag
 
 def test_a_partition_is_computed_once(dataset, cache, monkeypatch):
     first = partition(dataset, "metis", 2, 0)
-    assert len(list(cache.iterdir())) == 1
+    assert len(list((cache / "partitions").iterdir())) == 1
     monkeypatch.setattr(metis, "_cut", lambda *_, **__: pytest.fail("computed again"))
     again = partition(dataset, "metis", 2, 0)
     assert np.array_equal(first.origin, again.origin)
@@ -176,7 +169,7 @@ def test_another_version_of_a_scheme_is_computed_anew(dataset, cache, monkeypatc
     scheme = module.__name__.rpartition(".")[2]
     for files in (1, 2):
         partition(dataset, scheme, 2, 0)
-        assert len(list(cache.iterdir())) == files
+        assert len(list((cache / "partitions").iterdir())) == files
         monkeypatch.setattr(module, "VERSION", module.VERSION + 1)
 
 
