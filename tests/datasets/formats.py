@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import gzip
 import io
 import json
 import pickle
@@ -13,6 +14,8 @@ from types import MappingProxyType
 
 import numpy as np
 import scipy.sparse as sp
+
+from fedsub.datasets.loaders.ogb import ROLES
 
 NODES = 12
 FEATURES = 5
@@ -101,6 +104,29 @@ def write_wikics(path: Path) -> dict[str, Path]:
     """One JSON object."""
     links = [TARGET[node == SOURCE].tolist() for node in range(NODES)]
     path.write_text(json.dumps({"features": DENSE.tolist(), "labels": LABELS.tolist(), "links": links}))
+    return {"": path}
+
+
+def write_ogb(path: Path, without: str = "") -> dict[str, Path]:
+    """A zip of compressed tables, one of which may be left out, and of one split's node ids."""
+    tables = {
+        "edge.csv.gz": np.stack([SOURCE, TARGET], axis=1),
+        "node-feat.csv.gz": DENSE,
+        "node-label.csv.gz": LABELS[:, None],
+        "node_year.csv.gz": np.full((NODES, 1), 2013),
+    }
+    with zipfile.ZipFile(path, "w") as archive:
+        for member, table in tables.items():
+            if member != without:
+                text = io.StringIO()
+                np.savetxt(text, table, delimiter=",", fmt="%g")
+                archive.writestr(f"arxiv/raw/{member}", gzip.compress(text.getvalue().encode()))
+        for member, nodes in zip(ROLES, (range(6), (6, 8), (7, 9, 10)), strict=True):
+            if member != without:
+                lines = "".join(f"{node}\n" for node in nodes)
+                archive.writestr(f"arxiv/split/time/{member}", gzip.compress(lines.encode()))
+        archive.writestr("arxiv/mapping/labelidx2arxivcategeory.csv.gz", b"")
+        archive.writestr("arxiv/raw/../../../../outside.csv.gz", b"a path that leaves the folder")
     return {"": path}
 
 

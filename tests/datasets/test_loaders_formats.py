@@ -16,6 +16,7 @@ from fedsub.datasets.loaders import (
     gnn_benchmark,
     graphsaint,
     heterophilous,
+    ogb,
     wikics,
 )
 from fedsub.datasets.loaders.raw import RawGraph
@@ -27,6 +28,7 @@ WRITERS = {
     "am_gcn": (formats.write_am_gcn, am_gcn.parse, "tiny.zip"),
     "wikics": (formats.write_wikics, wikics.parse, "data.json"),
     "graphsaint": (formats.write_graphsaint, graphsaint.parse, "flickr.zip"),
+    "ogb": (formats.write_ogb, ogb.parse, "arxiv.zip"),
 }
 
 
@@ -63,6 +65,18 @@ def test_the_ten_splits_come_with_the_heterophilous_graphs(tmp_path: Path):
         arrays = {name: values for name, values in content.items() if "masks" not in name}
     np.savez(files[""], **arrays)
     assert heterophilous.parse(files).official is None
+
+
+def test_the_split_comes_with_ogbs_graph(tmp_path: Path):
+    official = ogb.parse(formats.write_ogb(tmp_path / "arxiv.zip")).official
+    assert official is not None
+    assert [np.flatnonzero(mask).tolist() for mask in official[:, 0]] == [[*range(6)], [6, 8], [7, 9, 10]]
+
+
+@pytest.mark.parametrize("member", [*ogb.MEMBERS, *ogb.ROLES])
+def test_missing_members_of_ogb_are_named(tmp_path: Path, member: str):
+    with pytest.raises(MalformedFileError, match=member):
+        ogb.parse(formats.write_ogb(tmp_path / "arxiv.zip", without=member.removeprefix("raw/")))
 
 
 @pytest.mark.parametrize(

@@ -86,14 +86,13 @@ def test_stratified_shares_hold_inside_each_class(case, seed):
     assert (found < 3).all()
     for size, held in zip(np.bincount(labels), (found[labels == c] for c in range(4)), strict=False):
         assert (held == 0).sum() == round(0.2 * size)
-    scheme = "ratio-per-client[train=0.2,validation=0.4,test=0.4,stratified=true,rounding={}]"
-    for rounding, counts in (("floor", lambda n: (int(0.2 * n), int(0.4 * n))),):
-        found = roles(make_split(labels, partition, scheme.format(rounding), seed, 4))
-        assert (found < 3).all()
-        for client, nodes in enumerate(partition.nodes):
-            for label, size in enumerate(np.bincount(labels[nodes])):
-                own = found[partition.client == client][labels[nodes] == label]
-                assert ((own == 0).sum(), (own == 1).sum()) == counts(size)
+    scheme = "ratio-per-client[train=0.2,validation=0.4,test=0.4,stratified=true,rounding=floor]"
+    found = roles(make_split(labels, partition, scheme, seed, 4))
+    assert (found < 3).all()
+    for client, nodes in enumerate(partition.nodes):
+        for label, size in enumerate(np.bincount(labels[nodes])):
+            own = found[partition.client == client][labels[nodes] == label]
+            assert ((own == 0).sum(), (own == 1).sum()) == (int(0.2 * size), int(0.4 * size))
 
 
 @pytest.mark.parametrize("rounding", ["nearest", "floor"])
@@ -133,15 +132,12 @@ def test_the_official_split_follows_its_nodes():
     assert np.array_equal(found, drawn[1, 3::3])
     with pytest.raises(UserError, match="has 2 official splits: index must be 0 to 1"):
         make_split(dataset, partition, "official[index=2]", 0)
-    with pytest.raises(
-        UserError, match=r"dots came without .* or give its nodes the masks train_mask, val_mask"
-    ):
-        make_split(labelled(5), whole(5), "official", 0)
     for name, said in (
-        ("coauthor_cs[binary=false]", "split$"),
+        ("dots", "or give its nodes the masks train_mask, val_mask"),
+        ("coauthor_cs[binary=false]", "take another .*split$"),
         ("cora", r"or delete its archive, cora\.npz"),
     ):
-        with pytest.raises(UserError, match=f"came without an official split: take another .*{said}"):
+        with pytest.raises(UserError, match=f"came without an official split.*{said}"):
             make_split(replace(labelled(5), name=name), whole(5), "official", 0)
     with pytest.raises(UserError, match="needs the dataset"):
         make_split(dataset.labels, partition, "official", 0, 2)
@@ -195,37 +191,22 @@ def test_a_split_file_that_cannot_be_is_one_clear_sentence(tmp_path, arrays, mes
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize(("named", "held"), [("test", 2), ("validation", 1)])
 @given(case=partitions(), train=st.integers(1, 30), seed=st.integers(0, 1000))
 @settings(max_examples=30)
-def test_per_class_takes_as_many_of_each_class_and_of_the_rest(case, train, seed):
-    labels, _ = case
-    sizes = np.bincount(labels, minlength=4)
-    rest = int(np.maximum(sizes - train, 0).sum())
-    assume(rest)
-    test = (rest + 1) // 2
-    found = roles(make_split(labels, whole(len(labels)), f"per-class[train={train},test={test}]", seed, 4))
-    assert np.bincount(labels[found == 0], minlength=4).tolist() == np.minimum(sizes, train).tolist()
-    assert (found == 2).sum() == test
-    assert (found == 1).sum() == rest - test
-    with pytest.raises(UserError, match="lower test"):
-        make_split(labels, whole(len(labels)), f"per-class[train={train},test={rest + 1}]", seed, 4)
-
-
-@given(case=partitions(), train=st.integers(1, 30), seed=st.integers(0, 1000))
-@settings(max_examples=30)
-def test_per_class_validates_on_so_many_and_tests_on_the_rest(case, train, seed):
+def test_per_class_takes_as_many_of_each_class_and_of_the_rest(named, held, case, train, seed):
+    """The rest is tested on, but for those `named`, or validated on."""
     labels, _ = case
     sizes = np.bincount(labels, minlength=4)
     rest = int(np.maximum(sizes - train, 0).sum())
     assume(rest > 1)
-    held = rest // 2
-    scheme = f"per-class[train={train},validation={held}]"
-    found = roles(make_split(labels, whole(len(labels)), scheme, seed, 4))
+    scheme = f"per-class[train={train},{named}={{}}]"
+    found = roles(make_split(labels, whole(len(labels)), scheme.format(rest // 2), seed, 4))
     assert np.bincount(labels[found == 0], minlength=4).tolist() == np.minimum(sizes, train).tolist()
-    assert (found == 1).sum() == held
-    assert (found == 2).sum() == rest - held
-    with pytest.raises(UserError, match="lower validation"):
-        make_split(labels, whole(len(labels)), f"per-class[train={train},validation={rest}]", seed, 4)
+    assert (found == held).sum() == rest // 2
+    assert (found == 3 - held).sum() == rest - rest // 2
+    with pytest.raises(UserError, match=f"lower {named}"):
+        make_split(labels, whole(len(labels)), scheme.format(rest + 1), seed, 4)
 
 
 @pytest.mark.parametrize(
@@ -267,10 +248,9 @@ def test_a_federation_has_nodes_to_train_and_to_test_on(nodes, train, seed):
 
 
 def test_labels_must_be_classes():
-    with pytest.raises(UserError, match="labels run from 0 to 3: expected 0 to 2"):
-        make_split(np.arange(40) % 4, whole(40), "ratio", 0, 3)
-    with pytest.raises(UserError, match="labels run from -2 to 1: expected 0 to 2"):
-        make_split(np.arange(40) % 4 - 2, whole(40), "ratio", 0, 3)
+    for lowest in (0, -2):
+        with pytest.raises(UserError, match=f"labels run from {lowest} to {lowest + 3}: expected 0 to 2"):
+            make_split(np.arange(40) % 4 + lowest, whole(40), "ratio", 0, 3)
 
 
 @pytest.mark.parametrize(
