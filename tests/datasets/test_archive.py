@@ -66,6 +66,14 @@ def test_published_splits_and_attributes_survive(tmp_path: Path):
     }
 
 
+def test_half_precision_stays_so(tmp_path: Path):
+    features = (formats.DENSE + 0.25).astype(np.float16)
+    write_archive(tmp_path / "tiny.npz", tiny(features), {})
+    raw, _ = read_archive(tmp_path / "tiny.npz")
+    assert raw.features.dtype == np.float16
+    np.testing.assert_array_equal(raw.features, features)
+
+
 @settings(max_examples=25)
 @given(
     nodes=st.integers(1, 12),

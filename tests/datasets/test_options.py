@@ -51,14 +51,7 @@ def test_text_is_read_as_the_type_that_is_wanted(target: Any) -> None:
     found = checked_options("own", target, spec.written)
     assert found == expected
     assert [type(value) for value in found.values()] == [type(value) for value in expected.values()]
-    assert defaults_of(target) == {
-        "number": 1.0,
-        "count": 1,
-        "text": "",
-        "choice": "one",
-        "width": 15,
-        "switch": False,
-    }
+    assert defaults_of(target) == vars(Given())
 
 
 @pytest.mark.parametrize(

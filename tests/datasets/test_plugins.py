@@ -68,6 +68,16 @@ class Own(FedAvg):
 """
 
 
+def offer(monkeypatch: pytest.MonkeyPatch, point: importlib.metadata.EntryPoint) -> None:
+    """Installs a plug-in."""
+    others = importlib.metadata.entry_points
+
+    def entry_points(**group: str) -> Any:
+        return [point] if group == {"group": point.group} else others(**group)
+
+    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
+
+
 def small() -> Dataset:
     return community(CommunityOptions(nodes=40, communities=5))
 
@@ -150,26 +160,9 @@ def test_an_edited_file_is_read_again(tmp_path: Path):
 
 def test_an_entry_point_that_cannot_be_imported_is_one_sentence(kind: str, monkeypatch: pytest.MonkeyPatch):
     _, use, own_group = KINDS[kind]
-    point = importlib.metadata.EntryPoint("theirs", "no_such_package:thing", own_group)
-    others = importlib.metadata.entry_points
-
-    def entry_points(**group: str) -> Any:
-        return [point] if group == {"group": own_group} else others(**group)
-
-    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
+    offer(monkeypatch, importlib.metadata.EntryPoint("theirs", "no_such_package:thing", own_group))
     with pytest.raises(UserError, match=r"theirs cannot be imported from no_such_package:thing \(.*\): mend"):
         use("theirs")
-
-
-@pytest.fixture
-def offer(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
-    """Installs a plug-in method: its name, and the object that it names."""
-
-    def install(name: str, value: str) -> None:
-        point = importlib.metadata.EntryPoint(name, value, methods.GROUP)
-        monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [point])
-
-    return install
 
 
 @pytest.mark.parametrize(
@@ -185,9 +178,9 @@ def offer(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
     ],
 )
 def test_an_entry_point_that_is_no_method_of_its_name_stops_no_other(
-    name: str, value: str, words: str, offer: Callable[[str, str], None]
+    name: str, value: str, words: str, monkeypatch: pytest.MonkeyPatch
 ):
-    offer(name, value)
+    offer(monkeypatch, importlib.metadata.EntryPoint(name, value, methods.GROUP))
     assert name in methods.names()
     assert methods.find("fedavg").info.name == "fedavg"
     with pytest.raises(UserError, match=words):

@@ -58,8 +58,8 @@ def small_federation(
     return federate(dataset, parts, make_split(dataset.labels.numpy(), parts, split, seed, classes))
 
 
-def community_federation(clients: int = 3, nodes: int = 120, seed: int = 0) -> Federation:
+def community_federation(clients: int = 3, nodes: int = 120, seed: int = 0, split: str = SPLIT) -> Federation:
     """A `community` graph divided over clients by METIS."""
     dataset = load(f"community[nodes={nodes}]")
     parts = partition(dataset, "metis", clients, seed)
-    return federate(dataset, parts, make_split(dataset.labels.numpy(), parts, SPLIT, seed, dataset.classes))
+    return federate(dataset, parts, make_split(dataset.labels.numpy(), parts, split, seed, dataset.classes))

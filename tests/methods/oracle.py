@@ -71,7 +71,6 @@ def train_by_loop(
     epochs: int,
     learning_rate: float,
     weight_decay: float,
-    mu: float = 0.0,
 ) -> list[Parameters]:
     """`start` holds one client's parameters; returns every client's after the last exchange."""
     parts = client_parts(federation)
@@ -81,15 +80,12 @@ def train_by_loop(
         for model in models
     ]
     for _ in range(rounds):
-        server = {name: models[0][name].detach().clone() for name in shared}
         for part, model, optimiser in zip(parts, models, optimisers, strict=True):
             for _ in range(epochs):
                 optimiser.zero_grad()
                 train = part["train"]
                 logits = forward(part, model, backbone)
                 loss = functional.cross_entropy(logits[train], part["labels"][train])
-                for name in shared:
-                    loss = loss + 0.5 * mu * (model[name] - server[name]).square().sum()
                 loss.backward()
                 optimiser.step()
         with torch.no_grad():

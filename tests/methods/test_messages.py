@@ -13,11 +13,6 @@ import pytest
 from torch import Tensor
 
 from fedsub.benchmark.spec import catalog
-from fedsub.datasets.federation import Federation, federate
-from fedsub.datasets.options import Spec
-from fedsub.datasets.partition import partition as divide
-from fedsub.datasets.registry import load
-from fedsub.datasets.splits import make_split
 from fedsub.methods.core import registry
 from fedsub.methods.core.channel import KEPT, Channel, Message
 from fedsub.methods.core.schedule import Schedule
@@ -25,22 +20,14 @@ from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.sizes import size_of, slice_size
 from fedsub.methods.core.training import train
 from fedsub.methods.stacked.architecture import Architecture
+from tests.methods.federations import community_federation
 
 CLIENTS, ROUNDS = 3, 2
+PROBE = community_federation(CLIENTS, split="ratio[train=0.3,validation=0.3,test=0.4]")
+"""Three clients of the generated graph."""
 
 
-def federation() -> Federation:
-    """The probe: three clients of the generated graph."""
-    dataset = load(Spec("community[nodes=120]"))
-    partition = divide(dataset, Spec("metis"), CLIENTS, 0)
-    return federate(
-        dataset,
-        partition,
-        make_split(dataset, partition, Spec("ratio[train=0.3,validation=0.3,test=0.4]"), 0),
-    )
-
-
-def leaving(name: str, clients: Federation) -> dict[str, int]:
+def leaving(name: str) -> dict[str, int]:
     """Name of what a method sends at its defaults → bytes of a client in a round, the mean of the rounds.
 
     `model`: the shared parameters; `rows`: rows of nodes that clients exchange; `once`: beside the rounds, in
@@ -79,7 +66,7 @@ def leaving(name: str, clients: Federation) -> dict[str, int]:
     backbones = registry.describe(name).backbones
     network = Architecture(backbone="gcn" if "gcn" in backbones else backbones[0], hidden=(16, 16))
     schedule = Schedule(rounds=ROUNDS)
-    setting = make_setting(clients, network, schedule, merged=registry.describe(name).merged)
+    setting = make_setting(PROBE, network, schedule, merged=registry.describe(name).merged)
     with (
         patch.object(Channel, "up", watched_up),
         patch.object(Channel, "rows_up", watched_rows),
@@ -99,17 +86,10 @@ PROBED = [name for name in registry.names() if not registry.describe(name).merge
 """Merged methods, whose data are in one place, send nothing through the channel."""
 
 
-@pytest.fixture(scope="module")
-def probe() -> Federation:
-    return federation()
-
-
 @pytest.mark.parametrize("name", PROBED)
-def test_the_table_is_what_the_channel_sees(name: str, probe: Federation) -> None:
+def test_the_table_is_what_the_channel_sees(name: str) -> None:
     """Within 2 %: masks and k-means may move by a rounding on another processor."""
-    assert tomllib.loads(catalog.MESSAGES.read_text("utf-8"))[name] == pytest.approx(
-        leaving(name, probe), rel=0.02
-    )
+    assert tomllib.loads(catalog.MESSAGES.read_text("utf-8"))[name] == pytest.approx(leaving(name), rel=0.02)
 
 
 def test_the_table_has_no_other_method() -> None:
@@ -130,7 +110,7 @@ def test_pages_say_it_by_name_and_size(name: str, leaves: str) -> None:
     assert catalog.describe(name).leaves == leaves
 
 
-def table(clients: Federation) -> str:
+def table() -> str:
     """The content of the file."""
     lines = [
         "# What the channel sees leave a client at a method's defaults: bytes a round; `once`: in all, both",
@@ -138,10 +118,10 @@ def table(clients: Federation) -> str:
         "# layers of 16. Written and checked by tests/methods/test_messages.py.",
     ]
     for name in PROBED:
-        sizes = ", ".join(f"{part} = {size}" for part, size in leaving(name, clients).items())
+        sizes = ", ".join(f"{part} = {size}" for part, size in leaving(name).items())
         lines.append(f'"{name}" = {{ {sizes} }}' if sizes else f'"{name}" = {{}}')
     return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
-    catalog.MESSAGES.write_text(table(federation()), encoding="utf-8")
+    catalog.MESSAGES.write_text(table(), encoding="utf-8")

@@ -105,33 +105,36 @@ def test_files_that_do_not_fit_the_graph(dataset, tmp_path, client, message):
         partition(dataset, given(tmp_path / "clients.npy"), 3, 0)
 
 
-def test_lists_of_nodes_that_do_not_fit_the_graph(dataset, tmp_path):
-    def attempt(nodes, sizes, clients):
-        np.savez(tmp_path / "own.npz", a_nodes=np.array(nodes), a_sizes=np.array(sizes))
-        return partition(dataset, given(tmp_path / "own.npz", key="a"), clients, 0)
+@pytest.mark.parametrize(
+    ("nodes", "sizes", "clients", "message"),
+    [
+        ([0, 1], [1, 1], 3, "holds 2 clients, not 3: ask for 2"),
+        ([0, 1], [1, 0], 2, "do not add up"),
+        ([0, 1], [1, 2], 2, "do not add up"),
+        ([0, 1], [0.5, 1.5], 2, "must be lists of integers"),
+        ([0.5, 1], [1, 1], 2, "must be lists of integers"),
+        (0, [1, 1], 2, "must be lists of integers"),
+        ([], [], 2, "must be lists of integers"),
+        ([0, 0, 1], [2, 1], 2, "the same node twice"),
+        ([0, 6], [1, 1], 2, "outside"),
+        ([0, 1], [2, 0], 2, "without a node"),
+    ],
+)
+def test_lists_of_nodes_that_do_not_fit_the_graph(dataset, tmp_path, nodes, sizes, clients, message):
+    np.savez(tmp_path / "own.npz", a_nodes=np.array(nodes), a_sizes=np.array(sizes))
+    with pytest.raises(UserError, match=message):
+        partition(dataset, given(tmp_path / "own.npz", key="a"), clients, 0)
 
-    with pytest.raises(UserError, match="holds 2 clients, not 3: ask for 2"):
-        attempt([0, 1], [1, 1], 3)
-    for last in (0, 2):
-        with pytest.raises(UserError, match="do not add up"):
-            attempt([0, 1], [1, last], 2)
-    for nodes, sizes in (([0, 1], [0.5, 1.5]), ([0.5, 1], [1, 1]), (0, [1, 1]), ([0, 1], 2), ([], [])):
-        with pytest.raises(UserError, match="must be lists of integers"):
-            attempt(nodes, sizes, 2)
-    with pytest.raises(UserError, match="the same node twice"):
-        attempt([0, 0, 1], [2, 1], 2)
-    with pytest.raises(UserError, match="outside"):
-        attempt([0, 6], [1, 1], 2)
-    with pytest.raises(UserError, match="without a node"):
-        attempt([0, 1], [2, 0], 2)
+
+def offer(monkeypatch: pytest.MonkeyPatch, result: object) -> None:
+    """Installs a scheme that gives this."""
+    point = types.SimpleNamespace(name="odd", load=lambda: lambda dataset, clients, seed: result)
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [point])
 
 
 @pytest.mark.parametrize("kind", [list, tuple, np.array, torch.tensor])
 def test_a_scheme_may_return_any_list_of_clients(dataset, monkeypatch, kind):
-    point = types.SimpleNamespace(
-        name="odd", load=lambda: lambda dataset, clients, seed: kind([0, 1, 0, 1, 0, 1])
-    )
-    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [point])
+    offer(monkeypatch, kind([0, 1, 0, 1, 0, 1]))
     assert partition(dataset, "odd", 2, 0).assignment(6).tolist() == [0, 1, 0, 1, 0, 1]
 
 
@@ -144,13 +147,7 @@ def test_a_scheme_may_return_any_list_of_clients(dataset, monkeypatch, kind):
     ],
 )
 def test_schemes_that_return_something_else(dataset, monkeypatch, result, message):
-    class Point:
-        name = "odd"
-
-        def load(self):
-            return lambda dataset, clients, seed: result
-
-    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [Point()])
+    offer(monkeypatch, result)
     with pytest.raises(UserError, match=message):
         partition(dataset, "odd", 2, 0)
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from fedsub.datasets.errors import UserError
-from fedsub.methods.checks.runs import comparable
+from fedsub.methods.checks.runs import _Kept, _Stopped, comparable
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
 from fedsub.methods.core.rounds import Round
@@ -21,67 +21,18 @@ from fedsub.methods.core.state import CheckpointError, State
 from fedsub.methods.core.training import train
 from tests.methods.federations import community_federation
 
-ROUNDS, STOPPED = 5, 3
 
-
-class Stopped(Exception):
-    """What ends a run between two rounds."""
-
-
-class Kept:
-    """Keeps the state after the rounds in `at` as a file would."""
-
-    def __init__(self, *at: int) -> None:
-        self.at, self.content, self.told = at, b"", 0
-
-    def restore(self, state: State) -> None:
-        if self.content:
-            state.load(torch.load(io.BytesIO(self.content), weights_only=True))
-
-    def after_round(self, state: State) -> None:
-        self.told += 1
-        if self.told in self.at:
-            stream = io.BytesIO()
-            torch.save(state.save(), stream)
-            self.content = stream.getvalue()
-
-
-def make(
-    name: str, options: dict[str, Any], task: str = "node-classification", **schedule: Any
-) -> FederatedMethod:
+def make(name: str, task: str = "node-classification", **schedule: Any) -> FederatedMethod:
     info = registry.describe(name)
-    network = Architecture(info.backbones[0], (8, 8))
     setting = make_setting(
         community_federation(clients=5, nodes=150),
-        network,
-        Schedule(rounds=ROUNDS, **schedule),
+        Architecture(info.backbones[0], (8, 8)),
+        Schedule(rounds=5, **schedule),
         1,
         task=task,
         merged=info.merged,
     )
-    return registry.create(name, options, setting)
-
-
-def stopped(method: FederatedMethod, after: int = STOPPED) -> Kept:
-    """What is kept of a run after the round `after`; it is stopped one round later."""
-    kept = Kept(after)
-
-    def stop(done: Round) -> None:
-        if done.round == after + 1:
-            raise Stopped
-
-    with pytest.raises(Stopped):
-        train(method, stop, kept)
-    return kept
-
-
-def goes_on(name: str, options: dict[str, Any], after: int = STOPPED, **settings: Any) -> None:
-    whole = train(make(name, options, **settings))
-    kept = stopped(make(name, options, **settings), after)
-    seen: list[int] = []
-    again = train(make(name, options, **settings), lambda done: seen.append(done.round), kept)
-    assert seen == list(range(after + 1, ROUNDS + 1))
-    assert comparable(again) == comparable(whole)
+    return registry.create(name, {}, setting)
 
 
 @pytest.mark.parametrize(
@@ -95,31 +46,22 @@ def goes_on(name: str, options: dict[str, Any], after: int = STOPPED, **settings
         ("gcfl+", {"participation": 0.5, "leavers": "0@3"}),
     ],
 )
-def test_so_do_other_tasks_messages_and_evaluations(name: str, settings: dict[str, Any]) -> None:
-    goes_on(name, {}, **settings)
-
-
-def test_a_run_may_be_stopped_more_than_once() -> None:
-    whole = train(make("fedpub", {}))
-    kept = stopped(make("fedpub", {}), after=1)
-    kept.at, kept.told = (2,), 0
+def test_a_run_goes_on_under_other_tasks_messages_and_evaluations(
+    name: str, settings: dict[str, Any]
+) -> None:
+    """What `check_method` asks of every method at its defaults."""
+    kept = _Kept()
 
     def stop(done: Round) -> None:
-        if done.round == 4:
-            raise Stopped
+        if done.round == 3:
+            raise _Stopped
 
-    with pytest.raises(Stopped):
-        train(make("fedpub", {}), stop, kept)
-    seen: list[int] = []
-    assert comparable(train(make("fedpub", {}), lambda done: seen.append(done.round), kept)) == comparable(
-        whole
-    )
-    assert seen == [4, 5]
-
-
-def test_seconds_are_those_of_all_rounds() -> None:
-    kept = stopped(make("fedavg", {}))
-    again = train(make("fedavg", {}), None, kept)
+    with pytest.raises(_Stopped):
+        train(make(name, **settings), stop, kept)
+    rounds: list[int] = []
+    again = train(make(name, **settings), lambda done: rounds.append(done.round), kept)
+    assert rounds == [2, 3, 4, 5]
+    assert comparable(again) == comparable(train(make(name, **settings)))
     spent = again.spent["seconds"]
     assert spent == sorted(spent)
     assert sum(again.seconds.values()) >= spent[-1]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import pytest
@@ -272,30 +271,6 @@ def test_small_models_are_mixed_and_what_goes_beside_them_goes_as_it_is(name: st
     assert not all(agree(small.parameters[key], plain.parameters[key]) for key in start)
     beside = sum(value.numel() * 4 for key, value in message.items() if key not in start)
     assert small.channel.bytes_up == 3 * Compression(0, share, False).size(change.shape[1]) + beside
-
-
-@cache
-def accepted(setting: str) -> set[str]:
-    """The methods, as they are by default, that run with a setting; all of them send models then."""
-    changes: dict[str, Any] = {setting: 8}
-    found = set()
-    for name in registry.names():
-        info = registry.describe(name)
-        network = replace(NETWORK, backbone=info.backbones[0])
-        schedule = replace(PLAIN, **changes)
-        federation = small_federation(clients=3)
-        method = registry.create(name, {}, make_setting(federation, network, schedule, merged=info.merged))
-        try:
-            outcome = train(method)
-        except UserError:
-            continue
-        assert outcome.bytes["up"] > 0, f"{name} sends nothing that {setting} could change"
-        found.add(name)
-    return found
-
-
-def test_only_a_method_that_sends_models_can_be_private() -> None:
-    assert accepted("privacy_clip") < accepted("quantise")
 
 
 @pytest.mark.parametrize("name", ["local", "central"])

@@ -17,10 +17,9 @@ from fedsub.methods.compiled.rows import LANES
 from fedsub.methods.stacked import segments as segments_module
 from fedsub.methods.stacked.activation import Dropout, activate
 from fedsub.methods.stacked.distance import squared_distance
-from fedsub.methods.stacked.features import Features, NormalisedFeatures
+from fedsub.methods.stacked.features import Features
 from fedsub.methods.stacked.optimiser import MaskedOptimiser, make_adam
 from fedsub.methods.stacked.propagation import (
-    mean_weight,
     propagate,
     with_self_loops,
 )
@@ -46,20 +45,6 @@ def test_kernels_agree_forward_and_backward(learned):
         results.append((out.detach(), h.grad, weight.grad if learned else torch.zeros(1)))
     for left, right in zip(*results, strict=True):
         torch.testing.assert_close(left, right, atol=1e-5, rtol=1e-5)
-
-
-def test_propagation_is_the_weighted_adjacency_matrix():
-    graph = small_dataset(nodes=30).graph
-    source, target = graph.edges()
-    weight = torch.rand(len(source), generator=torch.Generator().manual_seed(1))
-    dense = torch.zeros(30, 30)
-    dense[target, source] = weight
-    h = torch.randn(30, 4, generator=torch.Generator().manual_seed(2))
-    torch.testing.assert_close(propagate(graph, h, weight), dense @ h)
-    torch.testing.assert_close(propagate(graph, h), (dense > 0).float() @ h)
-    mean = propagate(graph, h, mean_weight(graph))
-    degree = (dense > 0).sum(1, keepdim=True).clamp(min=1)
-    torch.testing.assert_close(mean, (dense > 0).float() @ h / degree)
 
 
 def test_a_changed_weight_is_not_served_from_the_cache():
@@ -121,24 +106,6 @@ def test_segment_sum_and_mean(sizes, seed):
     torch.testing.assert_close(segments.sum(h), torch.stack([part.sum(0) for part in parts]))
     means = [part.mean(0) if len(part) else torch.zeros(3) for part in parts]
     torch.testing.assert_close(segments.mean(h), torch.stack(means))
-
-
-@pytest.mark.parametrize("kind", [Features, NormalisedFeatures])
-@pytest.mark.parametrize("density", [0.05, 0.5])
-def test_features_times_a_stacked_weight(kind, density):
-    matrix = sp.random(20, 15, density=density, random_state=0, format="csr", dtype=np.float32)
-    dense = torch.from_numpy(matrix.toarray())
-    if kind is NormalisedFeatures:
-        dense = torch.nn.functional.layer_norm(dense, (15,))
-    segments = Segments(torch.tensor([8, 0, 12]))
-    for features in (as_feature_tensor(matrix), torch.from_numpy(matrix.toarray())):
-        weight = torch.randn(3, 15, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
-        out = kind(features, segments).times(weight)
-        expected = torch.einsum("ni,nio->no", dense, weight[segments.client])
-        torch.testing.assert_close(out, expected, atol=1e-4, rtol=1e-4)
-        got = torch.autograd.grad(out.square().sum(), weight)
-        wanted = torch.autograd.grad(expected.square().sum(), weight)
-        torch.testing.assert_close(got, wanted, atol=1e-3, rtol=1e-3)
 
 
 @pytest.mark.parametrize("density", [0.1, 0.9])
@@ -225,14 +192,6 @@ def test_federation_lays_clients_side_by_side():
     features = federation.features.to_dense()
     assert torch.equal(features, federation.source.features.to_dense()[federation.origin])
     assert bool((federation.client.diff() >= 0).all())
-
-
-def test_overlapping_clients_have_no_inter_edge_to_what_they_hold():
-    federation = small_federation(clients=10, nodes=80, scheme="metis-overlapping")
-    held = set(zip(federation.client.tolist(), federation.origin.tolist(), strict=True))
-    source, target = (end.tolist() for end in federation.inter.edges())
-    for near, far in zip(source, target, strict=True):
-        assert (int(federation.client[near]), int(federation.origin[far])) not in held
 
 
 def test_row_normalised_features_sum_to_one():
