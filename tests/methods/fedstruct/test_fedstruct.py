@@ -77,15 +77,6 @@ def test_versions_a_and_b_agree_after_training(features: str) -> None:
     assert other["once"] > 0
 
 
-def test_version_b_propagates_the_same_where_rows_would_not_fit() -> None:
-    held, held_bytes = trained(make({"version": "b"}))
-    method = make({"version": "b", "rows_limit_gb": 0.0})
-    spread, spread_bytes = trained(method)
-    assert method.rows is None
-    torch.testing.assert_close(held, spread, rtol=1e-5, atol=1e-5)
-    assert held_bytes == spread_bytes
-
-
 def test_dropout_hits_both_versions_alike() -> None:
     one, _ = trained(make({"version": "a"}, dropout=0.5))
     two, _ = trained(make({"version": "b"}, dropout=0.5))

@@ -185,39 +185,33 @@ def compare(
     torch.testing.assert_close(pair.method.predict(), said.detach(), atol=TOLERANCE, rtol=TOLERANCE)
 
 
-@pytest.mark.parametrize("backbone", ["gcn", "sgc"])
-@pytest.mark.parametrize("degrees", ["global", "extended"])
-@pytest.mark.parametrize("normalisation", ["symmetric", "none"])
-@pytest.mark.parametrize("hops", [1, 2])
-def test_rounds_on_sums_agree(
-    federation: Federation, hops: int, normalisation: str, degrees: str, backbone: str
-) -> None:
-    compare(federation, Plan(hops, normalisation=normalisation, degrees=degrees), backbone)
+DEGREES = ("global", "extended")
+SUMS = [
+    Plan(hops, normalisation=normalisation, degrees=degrees)
+    for hops in (1, 2)
+    for normalisation in ("symmetric", "none")
+    for degrees in DEGREES
+]
+FEATURES = [Plan(hops, sent="features", degrees=degrees) for hops in (1, 2) for degrees in DEGREES]
 
 
 @pytest.mark.parametrize("backbone", ["gcn", "sgc"])
-@pytest.mark.parametrize("degrees", ["global", "extended"])
-@pytest.mark.parametrize("hops", [1, 2])
-def test_rounds_on_features_agree(federation: Federation, hops: int, degrees: str, backbone: str) -> None:
-    compare(federation, Plan(hops, sent="features", degrees=degrees), backbone)
+@pytest.mark.parametrize("plan", [*SUMS, *FEATURES])
+def test_rounds_agree(federation: Federation, plan: Plan, backbone: str) -> None:
+    compare(federation, plan, backbone)
 
 
-@pytest.mark.parametrize("plan", [Plan(0)], ids=["fedavg"])
 @pytest.mark.parametrize("weighting", ["training-nodes", "uniform"])
-def test_rounds_agree_whatever_the_average(federation: Federation, plan: Plan, weighting: str) -> None:
-    compare(federation, plan, weighting=weighting)
+def test_rounds_without_exchange_agree(federation: Federation, weighting: str) -> None:
+    compare(federation, Plan(0), weighting=weighting)
 
 
-@pytest.mark.parametrize("plan", [Plan(3), Plan(3, degrees="extended")], ids=["global", "extended"])
-def test_three_hops_agree(federation: Federation, plan: Plan) -> None:
-    compare(federation, plan, hidden=(8, 8, 8))
+@pytest.mark.parametrize("degrees", DEGREES)
+def test_three_hops_agree(federation: Federation, degrees: str) -> None:
+    compare(federation, Plan(3, degrees=degrees), hidden=(8, 8, 8))
 
 
+@pytest.mark.parametrize("scheme", ["metis", "metis-overlapping"])
 @pytest.mark.parametrize("plan", [Plan(2), Plan(1, sent="features")], ids=["sums", "features"])
-def test_rounds_agree_where_clients_overlap(plan: Plan) -> None:
-    compare(divided(COMMUNITY, CLIENTS, "metis-overlapping"), plan)
-
-
-@pytest.mark.parametrize("plan", [Plan(2), Plan(1, sent="features")], ids=["sums", "features"])
-def test_rounds_of_half_the_clients_agree(federation: Federation, plan: Plan) -> None:
-    compare(federation, plan, rounds=5, participation=0.5)
+def test_rounds_of_half_the_clients_agree_also_where_they_overlap(plan: Plan, scheme: str) -> None:
+    compare(divided(COMMUNITY, CLIENTS, scheme), plan, rounds=5, participation=0.5)

@@ -239,8 +239,13 @@ class Loop:
         # There is one model: who takes part is sent it as an epoch begins.
         self.sent += sum(self.message(k) for k in present)
 
-    def play(self, number: int) -> None:
-        """One round of both, which must agree, in parameters, outputs and bytes."""
+    def play(self) -> None:
+        """Three rounds of both, which must agree, in parameters, outputs and bytes."""
+        for number in (1, 2, 3):
+            self.round(number)
+
+    def round(self, number: int) -> None:
+        """One of them."""
         begin_round(self.method, number)
         present = self.method.present.nonzero().flatten().tolist()
         for _ in range(self.method.schedule.local_epochs):
@@ -266,30 +271,21 @@ def connected() -> Federation:
     return divided(largest_component(load(COMMUNITY)), CLIENTS, "louvain")
 
 
-@pytest.mark.parametrize("outputs", OUTPUTS)
-@pytest.mark.parametrize("weighting", ["training-nodes", "nodes"])
-def test_fedlap_agrees(federation: Federation, outputs: str, weighting: str) -> None:
-    loop = Loop(federation, "fedlap", {}, outputs=outputs, weighting=weighting)
-    for number in (1, 2, 3):
-        loop.play(number)
-
-
-OTHERS: list[dict[str, Any]] = [{"structure_hidden": "12+11", "hops": 1}, {"smoothing": 0.0, "hops": 0}]
-
-
-@pytest.mark.parametrize("options", OTHERS)
-def test_fedlap_agrees_with_other_networks_and_several_epochs(
-    federation: Federation, options: dict[str, Any]
-) -> None:
-    loop = Loop(federation, "fedlap", options, local_epochs=2)
-    for number in (1, 2):
-        loop.play(number)
-
-
-def test_fedlap_agrees_with_absent_clients(federation: Federation) -> None:
-    loop = Loop(federation, "fedlap", {}, participation=0.6)
-    for number in (1, 2, 3):
-        loop.play(number)
+@pytest.mark.parametrize(
+    ("options", "settings"),
+    [
+        *(
+            ({}, {"outputs": outputs, "weighting": weighting})
+            for outputs in OUTPUTS
+            for weighting in ("training-nodes", "nodes")
+        ),
+        ({"structure_hidden": "12+11", "hops": 1}, {"local_epochs": 2}),
+        ({"smoothing": 0.0, "hops": 0}, {"local_epochs": 2}),
+        ({}, {"participation": 0.6}),
+    ],
+)
+def test_fedlap_agrees(federation: Federation, options: dict[str, Any], settings: dict[str, Any]) -> None:
+    Loop(federation, "fedlap", options, **settings).play()
 
 
 @pytest.mark.parametrize("outputs", OUTPUTS)
@@ -297,8 +293,7 @@ def test_fedlap_agrees_with_absent_clients(federation: Federation) -> None:
 def test_fedlap_plus_agrees(connected: Federation, outputs: str, weighting: str) -> None:
     loop = Loop(connected, "fedlap+", {}, outputs=outputs, weighting=weighting)
     loop.take_exact()
-    for number in (1, 2, 3):
-        loop.play(number)
+    loop.play()
 
 
 @pytest.mark.parametrize("steps", [5, 12, 30])
@@ -310,8 +305,7 @@ def test_fedlap_plus_agrees_on_the_basis_of_the_public_code(connected: Federatio
     # It makes as many steps as it needs vectors, at least; the code has fewer vectors then.
     values, basis = arnoldi_basis(loop.whole.double(), start, max(steps, RANK), RANK)
     loop.take(values, oriented(basis, signs))
-    for number in (1, 2, 3):
-        loop.play(number)
+    loop.play()
 
 
 def test_fedlap_plus_agrees_where_eigenvalues_are_equal(federation: Federation) -> None:
@@ -325,5 +319,4 @@ def test_fedlap_plus_agrees_where_eigenvalues_are_equal(federation: Federation) 
     torch.testing.assert_close(taken - spread, taken * values.float(), atol=TOLERANCE, rtol=0)
     torch.testing.assert_close(taken.T @ taken, torch.eye(RANK), atol=TOLERANCE, rtol=0)
     loop.take(values, taken)
-    for number in (1, 2, 3):
-        loop.play(number)
+    loop.play()

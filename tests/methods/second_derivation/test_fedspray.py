@@ -26,7 +26,7 @@ divides by zero: here and in `methods.fedspray` it stays. ω has θ's optimiser,
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,11 +35,11 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from fedsub.datasets.federation import Federation
-from fedsub.methods.core.participation import begin_round
 from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, numbers, optimiser_of
 from tests.methods.oracle import forward
 from tests.methods.second_derivation.common import (
+    FLOAT,
     TOLERANCE,
     Pair,
     adam,
@@ -48,6 +48,7 @@ from tests.methods.second_derivation.common import (
     gap,
     leaves,
 )
+from tests.methods.second_derivation.rounds import Meter, turn
 
 CLIENTS, WIDTH = 5, 8
 SOME_SURE = 0.25
@@ -55,33 +56,33 @@ SOME_SURE = 0.25
 SCHEDULE = {"rounds": 3, "local_epochs": 3, "weight_decay": 1e-3}
 
 
-@dataclass(frozen=True)
-class Plan:
-    """One run."""
-
-    backbone: str = "gcn"
-    lambda1: float = 5.0
-    lambda2: float = 1.0
-    confidence: float = 0.0
-    targets: str = "aligned"
-    projector: str = "received"
-    proxies: bool = True
-    schedule: dict[str, Any] = field(default_factory=dict)
-
-    def options(self) -> dict[str, Any]:
-        """The stacked method's options."""
-        names = ("lambda1", "lambda2", "confidence", "targets", "projector", "proxies")
-        return {"width": WIDTH, "proxy_learning_rate": 0.02, **{n: getattr(self, n) for n in names}}
+DEFAULTS: dict[str, Any] = {
+    "lambda1": 5.0,
+    "lambda2": 1.0,
+    "confidence": 0.0,
+    "targets": "aligned",
+    "projector": "received",
+    "proxies": True,
+}
 
 
 class Client:
     """One client."""
 
-    def __init__(self, part: Part, model: Parameters, encoder: Parameters, plan: Plan, schedule: Any) -> None:
-        self.part, self.model, self.encoder, self.plan = part, model, encoder, plan
+    def __init__(
+        self,
+        part: Part,
+        model: Parameters,
+        encoder: Parameters,
+        options: dict[str, Any],
+        schedule: Any,
+        backbone: str,
+    ) -> None:
+        self.part, self.model, self.encoder, self.backbone = part, model, encoder, backbone
+        self.options = SimpleNamespace(**options)
         self.epochs = schedule.local_epochs
         self.train, self.labels = part["train"], part["labels"]
-        self.proxies = torch.full((len(self.labels), WIDTH), 0.1 * plan.proxies).requires_grad_()
+        self.proxies = torch.full((len(self.labels), WIDTH), 0.1 * self.options.proxies).requires_grad_()
         self.network_optimiser = optimiser_of(model, schedule)
         self.encoder_optimiser = optimiser_of(encoder, schedule)
         self.proxy_optimiser = adam({"proxies": self.proxies}, 0.02, 0.0)
@@ -93,11 +94,11 @@ class Client:
             self.network_optimiser.zero_grad()
             said = self.said()
             loss = functional.cross_entropy(said[self.train], self.labels[self.train])
-            loss = loss + self.plan.lambda1 * divergence(targets, said)[counted].mean()
+            loss = loss + self.options.lambda1 * divergence(targets, said)[counted].mean()
             loss.backward()
             self.network_optimiser.step()
         said = self.said().detach()
-        if self.plan.projector == "classifier":
+        if self.options.projector == "classifier":
             with torch.no_grad():
                 for kind in ("weight", "bias"):
                     self.encoder[f"projector.{kind}"].copy_(self.encoder[f"classifier.{kind}"])
@@ -106,10 +107,10 @@ class Client:
             self.proxy_optimiser.zero_grad()
             guess, target = self.projected(), self.classified(self.proxies)
             loss = functional.cross_entropy(guess[self.train], self.labels[self.train])
-            loss = loss + self.plan.lambda2 * divergence(said, target)[self.train].mean()
+            loss = loss + self.options.lambda2 * divergence(said, target)[self.train].mean()
             loss.backward()
             self.encoder_optimiser.step()
-            if self.plan.proxies:
+            if self.options.proxies:
                 self.proxy_optimiser.step()
 
     def soft_targets(self, class_proxies: Tensor) -> tuple[Tensor, Tensor]:
@@ -119,9 +120,9 @@ class Client:
             for i in range(len(self.labels)):
                 if not self.train[i]:
                     self.proxies[i] = sum(q * s for q, s in zip(share[i], class_proxies, strict=True))
-                elif self.plan.targets == "aligned":
+                elif self.options.targets == "aligned":
                     self.proxies[i] = class_proxies[self.labels[i]]
-            sure = share.max(dim=1).values > self.plan.confidence
+            sure = share.max(dim=1).values > self.options.confidence
             return self.classified(self.proxies), self.train | sure
 
     def local_proxies(self, classes: int) -> Tensor:
@@ -134,7 +135,7 @@ class Client:
 
     def said(self) -> Tensor:
         """Logits of ŷ, (n, C)."""
-        return forward(self.part, self.model, self.plan.backbone)
+        return forward(self.part, self.model, self.backbone)
 
     def embedded(self) -> Tensor:
         """e, (n, WIDTH)."""
@@ -162,41 +163,42 @@ def divergence(target: Tensor, said: Tensor) -> Tensor:
 class Run:
     """The stacked method, and its clients one by one."""
 
-    def __init__(self, federation: Federation, plan: Plan) -> None:
-        given = SCHEDULE | plan.schedule
-        self.pair = Pair(federation, "fedspray", plan.options(), plan.backbone, **given)
-        method = self.pair.method
-        start = copied(method.encoder)
-        self.plan, self.rounds = plan, given["rounds"]
+    def __init__(
+        self,
+        federation: Federation,
+        backbone: str = "gcn",
+        schedule: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        options = {**DEFAULTS, **options}
+        given = {"width": WIDTH, "proxy_learning_rate": 0.02, **options}
+        self.pair = Pair(federation, "fedspray", given, backbone, **SCHEDULE | (schedule or {}))
+        method, self.proxies = self.pair.method, options["proxies"]
+        start, of = copied(method.encoder), method.schedule
         self.clients = [
-            Client(part, model, leaves(start, k), plan, method.schedule)
+            Client(part, model, leaves(start, k), options, of, backbone)
             for k, (part, model) in enumerate(zip(self.pair.parts, self.pair.models, strict=True))
         ]
-        classes = federation.classes
         self.class_proxies = torch.stack(
-            [torch.full((WIDTH,), 0.01 * j * plan.proxies) for j in range(classes)]
+            [torch.full((WIDTH,), 0.01 * j * self.proxies) for j in range(federation.classes)]
         )
-        self.present = method.attendance.epochs > 0
 
     def play(self) -> None:
         """All rounds, twice; whatever is kept and the bytes must agree."""
-        method, up, down = self.pair.method, 0, 0
-        message = numbers(self.clients[0].encoder) + self.plan.proxies * self.class_proxies.numel()
-        for number in range(1, self.rounds + 1):
-            begin_round(method, number)
-            here = self.present[number - 1].nonzero().flatten().tolist()
-            next_here = self.present[min(number, self.rounds - 1)].nonzero().flatten().tolist()
-            self.round(here, next_here)
+        method, meter, heard = self.pair.method, Meter(self.pair), set()
+        for number in range(1, method.schedule.rounds + 1):
+            now = turn(self.pair, number)
+            self.round(now.present, now.receiving)
             self.pair.compare(number)
             assert gap(method.encoder, [client.encoder for client in self.clients]) < TOLERANCE
             torch.testing.assert_close(method.class_proxies, self.class_proxies, atol=TOLERANCE, rtol=0)
             kept = torch.cat([client.proxies[client.train] for client in self.clients])
             torch.testing.assert_close(method.node_proxies, kept, atol=TOLERANCE, rtol=0)
-            up += message * len(here)
-            down += message * len(next_here)
+            meter.count(now)
+            heard |= {*now.present}
         # Class shares go up once from each client that takes part.
-        up += int(self.present.any(dim=0).sum()) * len(self.class_proxies)
-        self.pair.compare_bytes(up, down)
+        method.channel.bytes_up -= FLOAT * len(heard) * len(self.class_proxies)
+        meter.compare(numbers(self.clients[0].encoder) + self.proxies * self.class_proxies.numel())
 
     def round(self, here: list[int], next_here: list[int]) -> None:
         """One round of the loop."""
@@ -212,7 +214,7 @@ class Run:
             for client in next_here:
                 for name, value in mean.items():
                     self.clients[client].encoder[name].copy_(value)
-            if self.plan.proxies:
+            if self.proxies:
                 classes = len(self.class_proxies)
                 local = [client.local_proxies(classes) for client in there]
                 for label in range(classes):
@@ -222,9 +224,21 @@ class Run:
                         self.class_proxies[label] = total / sum(a)
 
 
-@pytest.mark.parametrize("backbone", ["gcn", "sgc", "graphsage"])
-def test_rounds_agree_as_in_the_text(federation: Federation, backbone: str) -> None:
-    Run(federation, Plan(backbone)).play()
+@pytest.mark.parametrize(
+    "given",
+    [
+        *({"backbone": backbone} for backbone in ("gcn", "sgc", "graphsage")),
+        {"lambda1": 0.0},
+        {"lambda1": 2.0, "lambda2": 0.3},
+        *({"proxies": False, "targets": targets} for targets in ("aligned", "own")),
+        *(
+            {"targets": targets, "schedule": {"rounds": 6, "participation": 0.5}}
+            for targets in ("aligned", "own")
+        ),
+    ],
+)
+def test_rounds_agree(federation: Federation, given: dict[str, Any]) -> None:
+    Run(federation, **given).play()
 
 
 @pytest.mark.parametrize("confidence", [0.0, SOME_SURE])
@@ -233,21 +247,11 @@ def test_rounds_agree_as_in_the_text(federation: Federation, backbone: str) -> N
 def test_rounds_agree_as_in_the_public_code(
     federation: Federation, targets: str, projector: str, confidence: float
 ) -> None:
-    run = Run(federation, Plan(targets=targets, projector=projector, confidence=confidence, lambda1=1.0))
+    run = Run(federation, targets=targets, projector=projector, confidence=confidence, lambda1=1.0)
     run.play()
     left_out = sum(int((~c.soft_targets(run.class_proxies)[1]).sum()) for c in run.clients)
     unlabelled = sum(int((~c.train).sum()) for c in run.clients)
     assert (0 < left_out < unlabelled) == (confidence > 0)
-
-
-@pytest.mark.parametrize("targets", ["aligned", "own"])
-def test_without_structure_proxies(federation: Federation, targets: str) -> None:
-    Run(federation, Plan(proxies=False, targets=targets)).play()
-
-
-@pytest.mark.parametrize(("lambda1", "lambda2"), [(0.0, 1.0), (2.0, 0.3)])
-def test_weights_of_the_divergences(federation: Federation, lambda1: float, lambda2: float) -> None:
-    Run(federation, Plan(lambda1=lambda1, lambda2=lambda2)).play()
 
 
 def test_starts_are_the_public_codes(federation: Federation) -> None:
@@ -261,8 +265,3 @@ def test_starts_are_the_public_codes(federation: Federation) -> None:
     for value in method.parameters.values():
         assert 0 <= value.min() < 0.3
         assert 0.7 < value.max() <= 1
-
-
-@pytest.mark.parametrize("targets", ["aligned", "own"])
-def test_absent_clients(federation: Federation, targets: str) -> None:
-    Run(federation, Plan(targets=targets, schedule={"rounds": 6, "participation": 0.5})).play()

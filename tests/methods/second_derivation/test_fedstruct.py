@@ -400,34 +400,31 @@ def compare(federation: Federation, plan: Plan) -> Loop:
     return loop
 
 
-@pytest.mark.parametrize("transform", ["mlp", "none"])
+DEEP = {"feature_hidden": "5+4", "structure_hidden": "8+6"}
+WEIGHTINGS = ("training-nodes", "nodes")
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        *(Plan(version=version, transform=transform) for version in "ab" for transform in ("mlp", "none")),
+        *(Plan(features="deg", version=version, further=DEEP) for version in "ab"),
+        # Structure alone, from all powers.
+        *(Plan(version=version, beta="all", inference="structure") for version in "ab"),
+        *(Plan(features=features, network="graphsage", further=DEEP) for features in ("deg", "h2v")),
+    ],
+)
+def test_rounds_agree(federation: Federation, plan: Plan) -> None:
+    compare(federation, plan)
+
+
+@pytest.mark.parametrize("weighting", WEIGHTINGS)
+@pytest.mark.parametrize("further", [{"optimiser": "adam"}, {"optimiser": "sgd"}, {"participation": 0.5}])
 @pytest.mark.parametrize("version", ["a", "b"])
-def test_hop2vec(federation: Federation, version: str, transform: str) -> None:
-    compare(federation, Plan(version=version, transform=transform))
-
-
-@pytest.mark.parametrize("version", ["a", "b"])
-def test_degrees(federation: Federation, version: str) -> None:
-    wide = {"feature_hidden": "5+4", "structure_hidden": "8+6"}
-    compare(federation, Plan(features="deg", version=version, further=wide))
-
-
-@pytest.mark.parametrize("optimiser", ["adam", "sgd"])
-@pytest.mark.parametrize("weighting", ["training-nodes", "nodes"])
-def test_server_steps(federation: Federation, weighting: str, optimiser: str) -> None:
-    schedule = {"weighting": weighting, "optimiser": optimiser, "local_epochs": 2}
-    compare(federation, Plan(version="b", schedule=schedule))
-
-
-@pytest.mark.parametrize("version", ["a", "b"])
-@pytest.mark.parametrize("weighting", ["training-nodes", "nodes"])
-def test_absent_clients_send_no_gradient(federation: Federation, weighting: str, version: str) -> None:
-    compare(federation, Plan(version=version, schedule={"weighting": weighting, "participation": 0.5}))
-
-
-@pytest.mark.parametrize("version", ["a", "b"])
-def test_all_powers_and_structure_alone(federation: Federation, version: str) -> None:
-    compare(federation, Plan(version=version, beta="all", inference="structure"))
+def test_server_steps(federation: Federation, version: str, further: dict[str, Any], weighting: str) -> None:
+    """Also where absent clients send no gradient."""
+    schedule = {"weighting": weighting, "local_epochs": 2, **further}
+    compare(federation, Plan(version=version, schedule=schedule))
 
 
 @pytest.mark.parametrize("loops", ["all", "to-last-edge"])
@@ -448,16 +445,12 @@ def test_pruned(federation: Federation, pruning: int, pruning_of: str, beta: str
 
 
 @pytest.mark.parametrize("rows_limit_gb", [2.5, 0.0])
-@pytest.mark.parametrize("features", ["deg", "h2v"])
-def test_private(federation: Federation, features: str, rows_limit_gb: float) -> None:
-    transform = "none" if features == "h2v" else "mlp"
+@pytest.mark.parametrize(
+    ("features", "transform", "private"), [("deg", "mlp", True), ("h2v", "none", True), ("h2v", "mlp", False)]
+)
+def test_rows_that_would_not_fit(
+    federation: Federation, features: str, transform: str, private: bool, rows_limit_gb: float
+) -> None:
+    """They are propagated anew in every epoch."""
     further = {"rows_limit_gb": rows_limit_gb}
-    compare(
-        federation, Plan(features=features, version="b", transform=transform, private=True, further=further)
-    )
-
-
-@pytest.mark.parametrize("features", ["deg", "h2v"])
-def test_graphsage(federation: Federation, features: str) -> None:
-    wide = {"feature_hidden": "5+4", "structure_hidden": "8+6"}
-    compare(federation, Plan(features=features, network="graphsage", further=wide))
+    compare(federation, Plan(features, "b", transform=transform, private=private, further=further))
