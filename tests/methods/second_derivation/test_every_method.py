@@ -1,10 +1,15 @@
-"""No method without a second derivation."""
+"""No method without a second derivation, and no loop without clients that come back."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from fedsub.methods.core import registry
+from fedsub.methods.core.participation import Attendance
+from fedsub.methods.core.schedule import Schedule
+from tests.methods.second_derivation.rounds import SOME
 
 ELSEWHERE = {"central", "local"}
 """No server, no round: `tests/methods/core/test_oracle.py` trains these."""
@@ -14,3 +19,13 @@ def test_every_method_is_derived_a_second_time() -> None:
     files = [path for path in Path(__file__).parent.glob("test_*.py") if path != Path(__file__)]
     text = "".join(path.read_text() for path in files)
     assert {name for name in registry.names() if f'"{name}"' not in text} <= ELSEWHERE
+
+
+@pytest.mark.parametrize("clients", [5, 6])
+def test_some_clients_are_there_then_absent_and_come_back(clients: int) -> None:
+    """Without one of them, no loop sees what a client receives that the server has not heard for a round."""
+    epochs = Attendance.draw(Schedule(local_epochs=2, **SOME), clients, seed=0).epochs
+    there = ["".join("01"[int(number > 0)] for number in each) for each in epochs.T]
+    back = [k for k, each in enumerate(there) if "01" in each.lstrip("0")]
+    assert len(back) > 1
+    assert all(len(set(each)) > 1 for each in there)

@@ -31,7 +31,7 @@ from torch import Tensor
 from fedsub.datasets.federation import Federation
 from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, mean, numbers
-from tests.methods.second_derivation.common import COMMUNITY, TOLERANCE, Pair, divided
+from tests.methods.second_derivation.common import COMMUNITY, TOLERANCE, Pair, divided, symmetric
 from tests.methods.second_derivation.rounds import SOME, Meter, Turn, fit, supervised, turn
 
 TYPES = 3
@@ -84,19 +84,12 @@ class Client:
                     mean = adjacency / adjacency.sum(dim=1, keepdim=True).clamp(min=1)
                     total = total + torch.relu(h @ weight + mean @ h @ w[f"{name}.neighbour"][kind] + bias)
                 elif backbone == "gcn":
-                    total = total + torch.relu(_symmetric(adjacency) @ h @ weight + bias)
+                    total = total + torch.relu(symmetric(adjacency) @ h @ weight + bias)
                 else:
-                    smooth = _symmetric(adjacency)
+                    smooth = symmetric(adjacency)
                     total = total + smooth @ smooth @ h @ weight + bias
             h = total
         return h @ w["head.weight"] + w["head.bias"]
-
-
-def _symmetric(adjacency: Tensor) -> Tensor:
-    """D̃^−½ (A + I) D̃^−½."""
-    adjacency = adjacency + torch.eye(len(adjacency))
-    scale = adjacency.sum(dim=1).rsqrt()
-    return scale[:, None] * adjacency * scale
 
 
 def _cosines(left: Tensor, right: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ the bias. Nor what a client that is there for the first time begins with: here w
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,12 +31,12 @@ from torch import Tensor
 
 import fedsub.methods.fedpub as implementation
 from fedsub.datasets.federation import Federation
-from fedsub.methods.core.participation import begin_round
 from fedsub.methods.fedpub.proxy import Proxy, make_proxy
 from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, numbers
 from tests.methods.oracle import forward
-from tests.methods.second_derivation.common import TOLERANCE, Pair, copied, symmetric
+from tests.methods.second_derivation.common import TOLERANCE, Pair, symmetric
+from tests.methods.second_derivation.served import cross_entropy, played
 
 CLIENTS, SHARPNESS, MASK = 5, 3.0, "mask."
 SCHEDULE = {
@@ -47,30 +47,36 @@ SCHEDULE = {
 }
 
 
-@dataclass(frozen=True)
-class Plan:
-    """One run."""
+SGD = {"optimiser": "sgd", "learning_rate": 0.5}
+DEFAULTS = {
+    "tau": SHARPNESS,
+    "masks": True,
+    "similarity": "function",
+    "community": "implicit",
+    "regularizer": "reference",
+    "lambda1": 0.001,
+    "lambda2": 0.001,
+    "proxy": "sbm",
+}
 
-    backbone: str = "gcn"
-    masks: bool = True
-    similarity: str = "function"
-    community: str = "implicit"
-    regularizer: str = "reference"
-    lambda1: float = 0.001
-    lambda2: float = 0.001
-    proxy: str = "sbm"
-    schedule: dict[str, Any] = field(default_factory=dict)
 
-    def options(self) -> dict[str, Any]:
-        """The stacked method's options."""
-        names = ("masks", "similarity", "community", "regularizer", "lambda1", "lambda2", "proxy")
-        return {"tau": SHARPNESS, **{name: getattr(self, name) for name in names}}
+def exchanged(name: str) -> bool:
+    """Whether a parameter is averaged."""
+    return not name.startswith(MASK)
 
 
 class Run:
     """The stacked method, its clients one by one, and the proxy graph that the method has drawn."""
 
-    def __init__(self, federation: Federation, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self,
+        federation: Federation,
+        monkeypatch: pytest.MonkeyPatch,
+        backbone: str = "gcn",
+        schedule: dict[str, Any] | None = None,
+        spread: bool = False,
+        **options: Any,
+    ) -> None:
         drawn: list[Proxy] = []
 
         def draw(kind: str, width: int, generator: Any) -> Proxy:
@@ -78,16 +84,15 @@ class Run:
             return drawn[-1]
 
         monkeypatch.setattr(implementation, "make_proxy", draw)
-        given = SCHEDULE | plan.schedule
-        self.pair = Pair(federation, "fedpub", plan.options(), plan.backbone, **given)
-        self.plan = plan
+        self.options, self.backbone = SimpleNamespace(**{**DEFAULTS, **options}), backbone
+        given = SCHEDULE | (schedule or {})
+        self.pair = Pair(federation, "fedpub", vars(self.options), backbone, **given)
         self.graphs = [dense(drawn[0])] * CLIENTS if drawn else self.pair.parts
-        self.rounds = given["rounds"]
-        self.present = self.pair.method.attendance.epochs > 0
-        start = copied(self.pair.models[0])
-        self.personal = [{name: start[name] for name in sent(start)} for _ in range(CLIENTS)]
-        """What the server last made for each client."""
         self.up = self.down = 0
+        self.answers: list[int] = []
+        """Numbers that would go to each client after this round."""
+        if spread:
+            self.spread_masks()
 
     def spread_masks(self) -> None:
         """Masks around zero, so that entries lie on both sides of the threshold."""
@@ -101,55 +106,56 @@ class Run:
 
     def play(self) -> None:
         """All rounds, twice; parameters, predictions and bytes must agree."""
-        method, models = self.pair.method, self.pair.models
-        for number in range(1, self.rounds + 1):
-            begin_round(method, number)
-            self.round(number)
-            self.pair.compare(number)
+        pair = self.pair
+        for now in played(pair, self.loss, self.answer, exchanged):
+            self.down += sum(self.answers[client] for client in now.receiving)
             said = [
-                forward(part, used(model, self.plan.lambda1), self.plan.backbone)
-                for part, model in zip(self.pair.parts, models, strict=True)
+                forward(part, used(model, self.options.lambda1), self.backbone)
+                for part, model in zip(pair.parts, pair.models, strict=True)
             ]
-            torch.testing.assert_close(method.predict(), torch.cat(said).detach(), atol=TOLERANCE, rtol=0)
-        self.pair.compare_bytes(self.up, self.down, self.once())
+            torch.testing.assert_close(
+                pair.method.predict(), torch.cat(said).detach(), atol=TOLERANCE, rtol=0
+            )
+        pair.compare_bytes(self.up, self.down, self.once())
 
-    def round(self, number: int) -> None:
-        """One round of the loop."""
-        pair, plan, models = self.pair, self.plan, self.pair.models
-        here = self.present[number - 1].nonzero().flatten().tolist()
-        # After the last round everyone who was there receives.
-        next_here = self.present[min(number, self.rounds - 1)].nonzero().flatten().tolist()
-        received = [copied(model) for model in models]
-        for client in here:
-            for _ in range(pair.method.schedule.local_epochs):
-                pair.optimisers[client].zero_grad()
-                objective(pair.parts[client], models[client], received[client], plan).backward()
-                pair.optimisers[client].step()
-        with torch.no_grad():
-            if plan.similarity == "none":
-                # FedAvg's weights, and the same average for those who come back.
-                size = pair.federation.count(pair.federation.train)[here].float()
-                alpha, receivers = (size / size.sum()).expand(CLIENTS, -1), list(range(CLIENTS))
-            else:
-                alpha, receivers = coefficients(self.similarity(here, received), plan.community), here
-            for row, client in zip(alpha, receivers, strict=True):
-                self.personal[client] = average(models[client], [models[k] for k in here], row, plan.lambda1)
-            self.up += sum(self.message(client, [client])[0] for client in here)
-            self.down += sum(self.message(client, self.heard(client, here))[1] for client in next_here)
-            if plan.similarity == "function":
-                self.up += sum(len(self.embedding(client)) for client in here)
-            for client in next_here:
-                for name, value in self.personal[client].items():
-                    models[client][name].copy_(value)
+    def loss(self, k: int, model: Parameters, received: Parameters) -> Tensor:
+        """Equation 4, ()."""
+        loss = cross_entropy(self.pair.parts[k], used(model), self.backbone)
+        if self.options.regularizer == "printed":
+            for name, value in model.items():
+                if name.startswith(MASK):
+                    loss = loss + self.options.lambda1 * value.abs().sum()
+                else:
+                    loss = loss + self.options.lambda2 * (value - received[name]).square().sum()
+        return loss
+
+    @torch.no_grad()
+    def answer(
+        self, kept: dict[int, Parameters], sent: dict[int, Parameters], weights: dict[int, float]
+    ) -> dict[int, Parameters]:
+        """The server's models: of those who are here, or of all where they are FedAvg's."""
+        models, here = self.pair.models, list(sent)
+        if self.options.similarity == "none":
+            alpha, receivers = torch.tensor([*weights.values()]).expand(CLIENTS, -1), list(range(CLIENTS))
+        else:
+            alpha, receivers = coefficients(self.similarity(here, kept), self.options.community), here
+        self.up += sum(self.message(client, [client])[0] for client in here)
+        if self.options.similarity == "function":
+            self.up += sum(len(self.embedding(client)) for client in here)
+        self.answers = [self.message(k, self.heard(k, here))[1] for k in range(CLIENTS)]
+        return {
+            client: average(models[client], [models[k] for k in here], row, self.options.lambda1)
+            for row, client in zip(alpha, receivers, strict=True)
+        }
 
     def embedding(self, client: int) -> Tensor:
         """h̃ of a client."""
-        weights = used(self.pair.models[client], self.plan.lambda1)
-        return functional_embedding(self.graphs[client], weights, self.plan.backbone)
+        weights = used(self.pair.models[client], self.options.lambda1)
+        return functional_embedding(self.graphs[client], weights, self.backbone)
 
-    def similarity(self, here: list[int], received: list[Parameters]) -> Tensor:
+    def similarity(self, here: list[int], received: dict[int, Parameters]) -> Tensor:
         """S of those who are here."""
-        models, kind = self.pair.models, self.plan.similarity
+        models, kind = self.pair.models, self.options.similarity
         if kind == "function":
             return cosines([self.embedding(k) for k in here])
         if kind == "parameter":
@@ -161,11 +167,11 @@ class Run:
 
     def heard(self, client: int, here: list[int]) -> list[int]:
         """Whose entries an answer to a client holds: of those here, where it is made now."""
-        return here if self.plan.similarity == "none" else [client]
+        return here if self.options.similarity == "none" else [client]
 
     def message(self, client: int, others: list[int]) -> tuple[int, int]:
         """Numbers that a client sends of its model, and of these that come back of `others`."""
-        model, threshold = self.pair.models[client], self.plan.lambda1
+        model, threshold = self.pair.models[client], self.options.lambda1
         listed = 0
         for name in sent(model):
             entries = [kept(self.pair.models[other], name, threshold) for other in others]
@@ -175,9 +181,9 @@ class Run:
 
     def once(self) -> int:
         """Numbers sent before the first round."""
-        if self.plan.similarity == "label":
+        if self.options.similarity == "label":
             return CLIENTS * self.pair.federation.classes
-        if self.plan.similarity != "function" or self.plan.proxy == "feature":
+        if self.options.similarity != "function" or self.options.proxy == "feature":
             return 0
         graph = self.graphs[0]
         return CLIENTS * (graph["features"].numel() + 2 * int(graph["adjacency"].sum()))
@@ -185,7 +191,7 @@ class Run:
 
 def sent(model: Parameters) -> list[str]:
     """Names of what is averaged."""
-    return [name for name in model if not name.startswith(MASK)]
+    return [name for name in model if exchanged(name)]
 
 
 def flat(model: Parameters) -> Tensor:
@@ -207,20 +213,6 @@ def used(model: Parameters, threshold: float = 0.0) -> Parameters:
         mask = model.get(MASK + name, torch.ones(()))
         weights[name] = model[name] * mask * kept(model, name, threshold)
     return weights
-
-
-def objective(part: Part, model: Parameters, received: Parameters, plan: Plan) -> Tensor:
-    """Equation 4, ()."""
-    train = part["train"]
-    logits = forward(part, used(model), plan.backbone)[train]
-    loss = functional.cross_entropy(logits, part["labels"][train])
-    if plan.regularizer == "printed":
-        for name, value in model.items():
-            if name.startswith(MASK):
-                loss = loss + plan.lambda1 * value.abs().sum()
-            else:
-                loss = loss + plan.lambda2 * (value - received[name]).square().sum()
-    return loss
 
 
 def functional_embedding(graph: Part, weights: Parameters, backbone: str) -> Tensor:
@@ -289,68 +281,57 @@ def dense(proxy: Proxy) -> Part:
     return {"features": proxy.features, "adjacency": adjacency}
 
 
-@pytest.mark.parametrize("regularizer", ["reference", "printed"])
-@pytest.mark.parametrize("schedule", [{}, {"optimiser": "sgd", "learning_rate": 0.5}], ids=["adam", "sgd"])
-@pytest.mark.parametrize("backbone", ["gcn", "graphsage", "mlp", "sgc"])
-def test_rounds_agree(
-    federation: Federation,
-    backbone: str,
-    schedule: dict[str, Any],
-    regularizer: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    plan = Plan(backbone, regularizer=regularizer, lambda1=0.01, lambda2=0.1, schedule=schedule)
-    Run(federation, plan, monkeypatch).play()
+REGULARIZERS = ("reference", "printed")
 
 
-@pytest.mark.parametrize("regularizer", ["reference", "printed"])
-@pytest.mark.parametrize("backbone", ["gcn", "graphsage"])
-@pytest.mark.parametrize("threshold", [0.02, 0.15])
+@pytest.mark.parametrize(
+    "given",
+    [
+        *(
+            {"backbone": backbone, "regularizer": kind, "lambda1": 0.01, "lambda2": 0.1, "schedule": schedule}
+            for backbone in ("gcn", "graphsage", "mlp", "sgc")
+            for kind in REGULARIZERS
+            for schedule in ({}, SGD)
+        ),
+        *(
+            {"similarity": similarity, "community": community}
+            for similarity in ("function", "parameter", "gradient", "label", "none")
+            for community in ("implicit", "explicit")
+        ),
+        *({"proxy": proxy} for proxy in ("er", "one", "feature")),
+        {"masks": False},
+    ],
+)
+def test_rounds_agree(federation: Federation, given: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    Run(federation, monkeypatch, **given).play()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *(
+            {"lambda1": threshold, "backbone": backbone, "regularizer": kind}
+            for threshold in (0.02, 0.15)
+            for backbone in ("gcn", "graphsage")
+            for kind in REGULARIZERS
+        ),
+        # Absent clients come back to what they were sent.
+        *(
+            {"similarity": similarity, "lambda1": 0.02, "schedule": {"rounds": 6, "participation": 0.6}}
+            for similarity in ("function", "none")
+        ),
+    ],
+)
 def test_masked_entries_do_not_count(
-    federation: Federation,
-    threshold: float,
-    backbone: str,
-    regularizer: str,
-    monkeypatch: pytest.MonkeyPatch,
+    federation: Federation, given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At one threshold messages are shorter as they are, at the other with indices."""
-    run = Run(federation, Plan(backbone, regularizer=regularizer, lambda1=threshold), monkeypatch)
-    run.spread_masks()
-    run.play()
-
-
-@pytest.mark.parametrize("community", ["implicit", "explicit"])
-@pytest.mark.parametrize("similarity", ["function", "parameter", "gradient", "label", "none"])
-def test_similarities_agree(
-    federation: Federation, similarity: str, community: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Run(federation, Plan(similarity=similarity, community=community), monkeypatch).play()
-
-
-@pytest.mark.parametrize("proxy", ["er", "one", "feature"])
-def test_other_inputs_of_the_embedding(
-    federation: Federation, proxy: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Run(federation, Plan(proxy=proxy), monkeypatch).play()
-
-
-def test_without_masks(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
-    Run(federation, Plan(masks=False), monkeypatch).play()
-
-
-@pytest.mark.parametrize("similarity", ["function", "none"])
-def test_absent_clients_come_back_to_what_they_were_sent(
-    federation: Federation, similarity: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    schedule = {"rounds": 6, "participation": 0.6}
-    run = Run(federation, Plan(similarity=similarity, lambda1=0.02, schedule=schedule), monkeypatch)
-    run.spread_masks()
-    run.play()
+    Run(federation, monkeypatch, spread=True, **given).play()
 
 
 def test_the_random_graph_is_the_papers(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
     """Five blocks of a hundred nodes, 0.1 within and 0.01 between; standard normal features."""
-    graph = Run(federation, Plan(), monkeypatch).graphs[0]
+    graph = Run(federation, monkeypatch).graphs[0]
     blocks = graph["adjacency"].view(5, 100, 5, 100).mean(dim=(1, 3))
     within = blocks.diagonal()
     between = blocks[~torch.eye(5, dtype=torch.bool)]

@@ -40,40 +40,11 @@ Matrix = list[list[float]]
 DECAY, CLIENTS = 1e-4, 6
 
 
-@dataclass(frozen=True)
-class Plan:
-    """One run."""
-
-    rounds: int
-    epochs: int = 2
-    optimiser: str = "sgd"
-    learning_rate: float = 0.1
-    epsilon1: float = 1e9
-    epsilon2: float = 0.0
-    first_round: int = 2
-    sequence: int = 0
-    """Gradient norms that GCFL+ compares; 0 is GCFL."""
-    participation: float = 1.0
-    stragglers: float = 0.0
-
-    def schedule(self) -> dict[str, Any]:
-        """The stacked method's schedule."""
-        return {
-            "rounds": self.rounds,
-            "local_epochs": self.epochs,
-            "learning_rate": self.learning_rate,
-            "optimiser": self.optimiser,
-            "weight_decay": DECAY,
-            "participation": self.participation,
-            "stragglers": self.stragglers,
-        }
-
-    def options(self) -> dict[str, Any]:
-        """The stacked method's options."""
-        common = {"epsilon1": self.epsilon1, "epsilon2": self.epsilon2, "first_round": self.first_round}
-        if not self.sequence:
-            return common
-        return {**common, "sequence": self.sequence}
+SCHEDULE = {"local_epochs": 2, "learning_rate": 0.1, "optimiser": "sgd", "weight_decay": DECAY}
+ADAM = {"optimiser": "adam", "learning_rate": 0.01}
+AWAY = {"participation": 0.6, "stragglers": 0.5}
+OPTIONS: dict[str, Any] = {"epsilon1": 1e9, "epsilon2": 0.0, "first_round": 2}
+either_optimiser = pytest.mark.parametrize("optimiser", [{}, ADAM], ids=["sgd", "adam"])
 
 
 @dataclass
@@ -124,8 +95,10 @@ def _nearness(sequences: list[list[float]]) -> Matrix:
 class Server:
     """What the server has of every client: what it sent last, and its cluster."""
 
-    def __init__(self, pair: Pair, plan: Plan) -> None:
-        self.pair, self.plan, self.number = pair, plan, 0
+    def __init__(self, pair: Pair) -> None:
+        self.pair, self.options, self.number = pair, pair.method.options, 0
+        # How many gradient norms GCFL+ compares; 0 is GCFL.
+        self.sequence: int = getattr(self.options, "sequence", 0)
         self.clients = range(len(pair.models))
         self.clusters = [list(self.clients)]
         self.change = [torch.zeros_like(_flat(model)) for model in pair.models]
@@ -146,9 +119,9 @@ class Server:
         self.criterion = [self.measured(cluster) for cluster in self.clusters]
         found = []
         for cluster, (average, largest) in zip(self.clusters, self.criterion, strict=True):
-            splits = average < self.plan.epsilon1 and largest > self.plan.epsilon2
-            splits &= len(cluster) > 2 and self.number > self.plan.first_round
-            if not splits or any(len(self.norms[i]) < self.plan.sequence for i in cluster):
+            splits = average < self.options.epsilon1 and largest > self.options.epsilon2
+            splits &= len(cluster) > 2 and self.number > self.options.first_round
+            if not splits or any(len(self.norms[i]) < self.sequence for i in cluster):
                 found.append(cluster)
                 continue
             side = lightest_cut(self.weights(cluster))
@@ -171,8 +144,8 @@ class Server:
 
     def weights(self, cluster: list[int]) -> Matrix:
         """Of the edges that are cut; the public code begins new sequences for all clients after a split."""
-        if self.plan.sequence:
-            found = _nearness([self.norms[i][-self.plan.sequence :] for i in cluster])
+        if self.sequence:
+            found = _nearness([self.norms[i][-self.sequence :] for i in cluster])
             self.norms = [[] for _ in self.clients]
             return found
         changes = torch.stack([self.change[i] for i in cluster])
@@ -180,11 +153,14 @@ class Server:
         return [[cosine + 1 for cosine in row] for row in near]
 
 
-def compare(federation: Federation, plan: Plan) -> list[Round]:
+def compare(
+    federation: Federation, rounds: int, options: dict[str, Any] | None = None, **schedule: Any
+) -> list[Round]:
     """Run both; every round's clusters and parameters must agree. Returns the rounds."""
-    name = "gcfl+" if plan.sequence else "gcfl"
-    pair, rounds = Pair(federation, name, plan.options(), **plan.schedule()), []
-    server, meter = Server(pair, plan), Meter(pair)
+    options = OPTIONS | (options or {})
+    name = "gcfl+" if "sequence" in options else "gcfl"
+    pair, seen = Pair(federation, name, options, **{**SCHEDULE, **schedule, "rounds": rounds}), []
+    server, meter = Server(pair), Meter(pair)
 
     def loss(k: int, model: Parameters, received: Parameters) -> Tensor:
         return cross_entropy(pair.parts[k], model, "gcn")
@@ -193,43 +169,42 @@ def compare(federation: Federation, plan: Plan) -> list[Round]:
         clusters = pair.method.clusters
         members = {frozenset((clusters == c).nonzero().flatten().tolist()) for c in clusters.unique()}
         assert members == {frozenset(cluster) for cluster in server.clusters}
-        rounds.append(Round(members, server.criterion, now.present, now.receiving))
+        seen.append(Round(members, server.criterion, now.present, now.receiving))
         meter.count(now)
     # A client of GCFL+ sends one more number, its gradient norm.
-    meter.compare(beside=int(plan.sequence > 0))
-    return rounds
+    meter.compare(beside=int(server.sequence > 0))
+    return seen
 
 
-@pytest.mark.parametrize(("optimiser", "rate"), [("sgd", 0.1), ("adam", 0.01)])
-def test_gcfl_splits_and_averages_alike(federation: Federation, optimiser: str, rate: float) -> None:
-    found = compare(federation, Plan(8, optimiser=optimiser, learning_rate=rate))
+@either_optimiser
+def test_gcfl_splits_and_averages_alike(federation: Federation, optimiser: dict[str, Any]) -> None:
+    found = compare(federation, 8, **optimiser)
     assert len(found[1].clusters) == 1
     assert len(found[-1].clusters) >= 3
 
 
 def test_gcfl_splits_when_the_mean_change_has_shrunk(federation: Federation) -> None:
-    free = compare(federation, Plan(6, epsilon1=0.0))
+    free = compare(federation, 6, {"epsilon1": 0.0})
     means = [each.criterion[0][0] for each in free]
     threshold = (means[3] + means[4]) / 2
-    found = compare(federation, Plan(6, epsilon1=threshold, first_round=0))
+    found = compare(federation, 6, {"epsilon1": threshold, "first_round": 0})
     first = next(number for number, mean in enumerate(means) if mean < threshold)
     assert [len(r.clusters) == 1 for r in found[: first + 1]] == [True] * first + [False]
     assert 0 < first < 6
 
 
 def test_gcfl_splits_only_if_one_client_still_moves(federation: Federation) -> None:
-    free = compare(federation, Plan(6, epsilon1=0.0))
+    free = compare(federation, 6, {"epsilon1": 0.0})
     largest = [each.criterion[0][1] for each in free]
     threshold = (min(largest) + max(largest)) / 2
-    found = compare(federation, Plan(6, epsilon2=threshold, first_round=0))
+    found = compare(federation, 6, {"epsilon2": threshold, "first_round": 0})
     first = next(number for number, length in enumerate(largest) if length > threshold)
     assert len(found[first].clusters) == 2
 
 
-@pytest.mark.parametrize(("optimiser", "rate"), [("sgd", 0.1), ("adam", 0.01)])
-def test_gcfl_plus_splits_and_averages_alike(federation: Federation, optimiser: str, rate: float) -> None:
-    plan = Plan(12, optimiser=optimiser, learning_rate=rate, sequence=4)
-    found = compare(federation, plan)
+@either_optimiser
+def test_gcfl_plus_splits_and_averages_alike(federation: Federation, optimiser: dict[str, Any]) -> None:
+    found = compare(federation, 12, {"sequence": 4}, **optimiser)
     assert len(found[3].clusters) == 2
     assert len(found[-1].clusters) >= 3
 
@@ -243,39 +218,20 @@ def returns_of_the_unheard(found: list[Round]) -> int:
     )
 
 
-@pytest.mark.parametrize(("optimiser", "rate"), [("sgd", 0.1), ("adam", 0.01)])
-def test_gcfl_knows_absent_clients_by_what_they_sent_last(
-    federation: Federation, optimiser: str, rate: float
+@pytest.mark.parametrize(("rounds", "options"), [(10, {}), (14, {"sequence": 3}), (14, {"sequence": 4})])
+@either_optimiser
+def test_absent_clients_are_known_by_what_they_sent_last(
+    federation: Federation, rounds: int, options: dict[str, Any], optimiser: dict[str, Any]
 ) -> None:
-    """They come back to the newest model of their cluster, or to that from before if all of it was away."""
-    plan = Plan(10, optimiser=optimiser, learning_rate=rate, participation=0.6, stragglers=0.5)
-    found = compare(federation, plan)
+    """They come back to the newest model of their cluster, or to that from before if all of it was away. With
+    sequences of three one is constant, of a client that was absent all the time."""
+    found = compare(federation, rounds, options, **AWAY, **optimiser)
     assert len(found[-1].clusters) >= 3
     assert returns_of_the_unheard(found) > 1
 
 
 def test_a_client_that_has_sent_nothing_has_not_changed(federation: Federation) -> None:
     """The server has moved when clusters are split, and one client has not been there yet."""
-    plan = Plan(6, first_round=1, participation=0.5)
-    found = compare(federation, plan)
+    found = compare(federation, 6, {"first_round": 1}, participation=0.5)
     assert len({*found[0].present, *found[1].present}) == 5
     assert len(found[1].clusters) == 2
-
-
-@pytest.mark.parametrize("sequence", [3, 4])
-@pytest.mark.parametrize(("optimiser", "rate"), [("sgd", 0.1), ("adam", 0.01)])
-def test_gcfl_plus_knows_absent_clients_by_the_norm_that_they_sent_last(
-    federation: Federation, optimiser: str, rate: float, sequence: int
-) -> None:
-    """With sequences of three one of them is constant, of a client that was absent all the time."""
-    plan = Plan(
-        14,
-        optimiser=optimiser,
-        learning_rate=rate,
-        sequence=sequence,
-        participation=0.6,
-        stragglers=0.5,
-    )
-    found = compare(federation, plan)
-    assert len(found[-1].clusters) >= 3
-    assert returns_of_the_unheard(found) > 1
