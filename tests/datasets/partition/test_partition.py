@@ -143,8 +143,11 @@ def test_louvain_deals_whole_communities_at_random():
     """Ten cliques of 3 to 12 nodes for four clients: two or three each."""
     sizes = np.arange(3, 13)
     clique, first = np.repeat(np.arange(10), sizes), np.cumsum(sizes) - sizes
-    ends = [np.array(np.triu_indices(size, k=1)) + start for size, start in zip(sizes, first, strict=True)]
-    dataset = build_dataset("cliques", *np.concatenate(ends, axis=1), np.ones((75, 1)), np.zeros(75, int))
+    ends = [
+        np.array(np.triu_indices(int(size), k=1)) + start for size, start in zip(sizes, first, strict=True)
+    ]
+    source, target = np.concatenate(ends, axis=1)
+    dataset = build_dataset("cliques", source, target, np.ones((75, 1)), np.zeros(75, dtype=int))
     found = partition(dataset, "louvain[merge=random]", 4, 0)
     assert sorted(len(set(clique[nodes])) for nodes in found.nodes) == [2, 2, 3, 3]
     assert all(len(set(found.assignment(75)[clique == each])) == 1 for each in range(10))

@@ -45,9 +45,8 @@ PARAMETERS_ALONE = "scores parameters alone"
 def test_it_is_refused(name: str, options: dict[str, Any], settings: dict[str, Any], words: str) -> None:
     """`settings` are of the architecture, of the schedule, or the task."""
     task = settings.get("task", "node-classification")
-    network, schedule = (
-        kind(**{field.name: settings[field.name] for field in fields(kind) if field.name in settings})
-        for kind in (Architecture, Schedule)
-    )
+    of_network = {field.name for field in fields(Architecture)}
+    network = Architecture(**{key: value for key, value in settings.items() if key in of_network})
+    schedule = Schedule(**{key: value for key, value in settings.items() if key not in {*of_network, "task"}})
     with pytest.raises(UserError, match=words):
         train(registry.create(name, options, make_setting(small_federation(), network, schedule, task=task)))

@@ -128,13 +128,13 @@ class Server:
             found.append([cluster[i] for i in side])
             found.append([client for i, client in enumerate(cluster) if i not in side])
         self.clusters = found
-        new = {}
+        new: dict[int, Parameters] = {}
         for cluster in self.clusters:
             there = [k for k in cluster if k in sent]
             if there:
                 total = sum(weights[k] for k in there)
-                average = mean([sent[k] for k in there], [weights[k] / total for k in there])
-                new |= dict.fromkeys(cluster, average)
+                model = mean([sent[k] for k in there], [weights[k] / total for k in there])
+                new |= dict.fromkeys(cluster, model)
         return new
 
     def measured(self, cluster: list[int]) -> tuple[float, float]:
