@@ -152,13 +152,10 @@ def test_libraries(tmp_path: Path) -> None:
     assert found.features[:, 0].tolist() == [1] * 3 + [2] * 4 + [3] * 5
 
 
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
+def test_damaged_files_of_libraries_are_named(tmp_path: Path) -> None:
+    for changed, said in (
         ({"network": sp.csc_matrix((3, 4))}, "not one row for each paper"),
         ({"attrb": np.ones((4, 9))}, "other features than the first library's"),
-    ],
-)
-def test_damaged_files_of_libraries_are_named(changed: dict[str, Any], said: str, tmp_path: Path) -> None:
-    with pytest.raises(MalformedFileError, match=rf"citationv1\.mat: .*{said}"):
-        acdne.parse(write_libraries(tmp_path, **changed))
+    ):
+        with pytest.raises(MalformedFileError, match=rf"citationv1\.mat: .*{said}"):
+            acdne.parse(write_libraries(tmp_path, **changed))

@@ -103,3 +103,30 @@ def hidden_of(part: Part, model: Parameters, backbone: str) -> Tensor:
 def numbers(start: Parameters) -> int:
     """Entries of one model."""
     return sum(value.numel() for value in start.values())
+
+
+def train_by_loop(
+    federation: Federation,
+    start: Parameters,
+    backbone: str,
+    shared: list[str],
+    weights: Tensor,
+    schedule: Schedule,
+) -> list[Parameters]:
+    """The oracle: `start` holds one client's parameters; returns every client's after the last exchange."""
+    parts = client_parts(federation)
+    models = [leaves(start) for _ in parts]
+    optimisers = [optimiser_of(model, schedule) for model in models]
+    for _ in range(schedule.rounds):
+        for part, model, optimiser in zip(parts, models, optimisers, strict=True):
+            for _ in range(schedule.local_epochs):
+                optimiser.zero_grad()
+                logits, train = forward(part, model, backbone), part["train"]
+                functional.cross_entropy(logits[train], part["labels"][train]).backward()
+                optimiser.step()
+        average = mean(models, weights)
+        with torch.no_grad():
+            for model in models:
+                for name in shared:
+                    model[name].copy_(average[name])
+    return models

@@ -59,38 +59,3 @@ def forward(part: dict[str, Tensor], weights: Parameters, backbone: str) -> Tens
             product = product + _convolution(part, backbone) @ h @ weights[f"layers.{index}.neighbour"]
         h = functional.relu(product + weights[f"layers.{index}.bias"])
     return h @ weights["head.weight"] + weights["head.bias"]
-
-
-def train_by_loop(
-    federation: Federation,
-    start: Parameters,
-    backbone: str,
-    shared: list[str],
-    weights: Tensor,
-    rounds: int,
-    epochs: int,
-    learning_rate: float,
-    weight_decay: float,
-) -> list[Parameters]:
-    """`start` holds one client's parameters; returns every client's after the last exchange."""
-    parts = client_parts(federation)
-    models = [{n: v.clone().requires_grad_() for n, v in start.items()} for _ in parts]
-    optimisers = [
-        torch.optim.Adam(list(model.values()), lr=learning_rate, weight_decay=weight_decay)
-        for model in models
-    ]
-    for _ in range(rounds):
-        for part, model, optimiser in zip(parts, models, optimisers, strict=True):
-            for _ in range(epochs):
-                optimiser.zero_grad()
-                train = part["train"]
-                logits = forward(part, model, backbone)
-                loss = functional.cross_entropy(logits[train], part["labels"][train])
-                loss.backward()
-                optimiser.step()
-        with torch.no_grad():
-            for name in shared:
-                mean = sum(w * model[name] for w, model in zip(weights, models, strict=True))
-                for model in models:
-                    model[name].copy_(mean)
-    return models

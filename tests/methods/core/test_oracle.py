@@ -12,7 +12,7 @@ from fedsub.methods.core.schedule import AVERAGINGS
 from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import train
 from tests.methods.federations import small_federation
-from tests.methods.oracle import train_by_loop
+from tests.methods.loops import train_by_loop
 from tests.methods.second_device import DEVICES, on_device
 
 ROUNDS, EPOCHS = 5, 3
@@ -45,17 +45,7 @@ def test_the_stacked_run_equals_the_loop_over_clients(method, backbone, sparse, 
         train(fresh)
         found = {name: value.detach().cpu() for name, value in fresh.parameters.items()}
 
-    models = train_by_loop(
-        federation,
-        start,
-        backbone,
-        shared,
-        weights,
-        ROUNDS,
-        EPOCHS,
-        SCHEDULE.learning_rate,
-        SCHEDULE.weight_decay,
-    )
+    models = train_by_loop(federation, start, backbone, shared, weights, SCHEDULE)
     for name, value in found.items():
         expected = torch.stack([model[name].detach() for model in models])
         torch.testing.assert_close(value, expected, atol=1e-5, rtol=1e-5)

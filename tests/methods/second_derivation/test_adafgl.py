@@ -35,7 +35,6 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from fedsub.methods.stacked.parameters import Parameters
-from tests.methods.adafgl.first_layers import first_layer
 from tests.methods.loops import Part
 from tests.methods.oracle import forward
 from tests.methods.second_derivation.common import COMMUNITY, TOLERANCE, Pair, divided, symmetric
@@ -77,15 +76,22 @@ def extended(adjacency: Tensor, x: Tensor, near: Tensor, alpha: float, hops: int
     return torch.cat(found, dim=1)
 
 
+def first_layer(side_by_side: Tensor, net: str) -> Tensor:
+    """Of the first layers, which the stacked program keeps side by side, the weight of one."""
+    reads_powers = ("homophilous", "smoothed", "messages")
+    columns = side_by_side.split(side_by_side.shape[1] // (len(reads_powers) * (HOPS + 1) + 1), dim=1)
+    if net == "features":
+        return columns[-1]
+    return torch.cat(columns[reads_powers.index(net) : -1 : len(reads_powers)])
+
+
 def perceptron(x: Tensor, w: Parameters, name: str) -> Tensor:
     """Linear layers with PReLU between; the two heads without messages share one slope."""
     slope = w[f"{OWN}slope.{name if name in ('homophilous', 'messages') else 'plain'}"]
     for layer in range(PARTS[name]):
         if layer > 0:
             x = functional.prelu(x, slope)
-        weight = (
-            w[f"{OWN}{name}.{layer}.weight"] if layer else first_layer(w[f"{OWN}first.weight"], name, HOPS)
-        )
+        weight = w[f"{OWN}{name}.{layer}.weight"] if layer else first_layer(w[f"{OWN}first.weight"], name)
         x = x @ weight + w[f"{OWN}{name}.{layer}.bias"]
     return x
 

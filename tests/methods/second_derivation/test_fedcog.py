@@ -346,10 +346,18 @@ class Convolved(Loop):
         return self.forward(list(range(len(self.parties))))
 
 
+KINDS: dict[str, type[Loop]] = {"sgc": Propagated, "gcn": Convolved}
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
 @pytest.mark.parametrize("weighting", ["uniform", "training-nodes", "nodes"])
 @pytest.mark.parametrize("epochs", [1, 2])
-def test_sgc(federation: Federation, epochs: int, weighting: str) -> None:
-    Propagated(federation, {}, weighting=weighting, local_epochs=epochs).play()
+@pytest.mark.parametrize("backbone", ["sgc", "gcn"])
+def test_rounds_agree(
+    federation: Federation, backbone: str, epochs: int, weighting: str, optimiser: str
+) -> None:
+    given = {"weighting": weighting, "local_epochs": epochs, "optimiser": optimiser}
+    KINDS[backbone](federation, {}, backbone, **given).play()
 
 
 @pytest.mark.parametrize("hidden", [0, 7])
@@ -374,25 +382,12 @@ def test_other_propagations(federation: Federation, options: dict[str, Any], hid
 
 @pytest.mark.parametrize("backbone", ["sgc", "gcn"])
 @pytest.mark.parametrize("participation", [1.0, 0.5])
-@pytest.mark.parametrize("rule", ["feddyn", "fedadagrad", "fedadam"])
+@pytest.mark.parametrize("rule", ["fedavg", "feddyn", "fedadagrad", "fedadam"])
 def test_server_rules(federation: Federation, rule: str, participation: float, backbone: str) -> None:
-    of_rule = {"alpha": ALPHA} if rule == "feddyn" else {"server_learning_rate": ETA, "tau": TAU}
-    kind = Propagated if backbone == "sgc" else Convolved
-    given: dict[str, Any] = {
-        "participation": participation,
-        "rounds": 4,
-        "local_epochs": 2,
-        "optimiser": "sgd",
-    }
-    kind(federation, {"server": rule} | of_rule, backbone, **given).play()
-
-
-@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
-@pytest.mark.parametrize("weighting", ["uniform", "training-nodes"])
-@pytest.mark.parametrize("epochs", [1, 2])
-def test_gcn(federation: Federation, epochs: int, weighting: str, optimiser: str) -> None:
-    given = {"weighting": weighting, "local_epochs": epochs, "optimiser": optimiser}
-    Convolved(federation, {}, "gcn", **given).play()
+    adaptive = {"server_learning_rate": ETA, "tau": TAU}
+    options = {"server": rule} | {"fedavg": {}, "feddyn": {"alpha": ALPHA}}.get(rule, adaptive)
+    given = {"participation": participation, "rounds": 5, "local_epochs": 2, "optimiser": "sgd"}
+    KINDS[backbone](federation, options, backbone, **given).play()
 
 
 @pytest.mark.parametrize(
@@ -402,21 +397,14 @@ def test_gcn(federation: Federation, epochs: int, weighting: str, optimiser: str
 def test_lnnc(backbone: str, lnnc: str, options: dict[str, Any]) -> None:
     """Clients that hold few of their nodes' neighbours."""
     federation = divided(COMMUNITY, 8, "random")
-    kind = Propagated if backbone == "sgc" else Convolved
     # Plain descent: Adam's first steps blow the rounding of a small gradient up.
-    loop = kind(federation, options, backbone, lnnc, optimiser="sgd")
+    loop = KINDS[backbone](federation, options, backbone, lnnc, optimiser="sgd")
     added = sum(party.added for party in loop.parties)
     assert loop.method.extras["lnnc_edges"] == added
     assert (added > 0) == (lnnc != "none")
     if lnnc == "isolated too":
         assert added > sum(party.added for party in Coupled(federation).parties)
     loop.play()
-
-
-@pytest.mark.parametrize("backbone", ["sgc", "gcn"])
-def test_absent_parties(federation: Federation, backbone: str) -> None:
-    kind = Propagated if backbone == "sgc" else Convolved
-    kind(federation, {}, backbone, participation=0.5, rounds=5, local_epochs=2).play()
 
 
 def test_what_is_sent_of_sparse_values(federation: Federation) -> None:

@@ -34,10 +34,10 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from fedsub.datasets.federation import Federation
-from fedsub.methods.core.participation import begin_round
 from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, numbers
 from tests.methods.second_derivation.common import TOLERANCE, Pair
+from tests.methods.second_derivation.rounds import supervised, turn
 
 CLIENTS, WIDTH, SCALE = 5, 8, 10.0
 PRIOR_VARIANCE = 0.25
@@ -161,8 +161,7 @@ class Loop:
     def objective(self, client: int, noise: Tensor) -> Tensor:
         """Cross-entropy and, where it has a weight, the negative bound, ()."""
         part, model = self.pair.parts[client], self.pair.models[client]
-        output = logits(part, model, self.options)[part["train"]]
-        loss = functional.cross_entropy(output, part["labels"][part["train"]])
+        loss = supervised(part, logits(part, model, self.options))
         if self.center is not None:
             own = noise[self.pair.federation.client == client]
             loss = loss + self.strength * negative_bound(part, model, self.center, own, self.options)
@@ -203,13 +202,11 @@ class Loop:
 
     def play(self, number: int) -> list[Tensor]:
         """One round of both, which must agree, in what clients hold and predict; Ω of every factor."""
-        method = self.pair.method
-        begin_round(method, number)
-        present, receiving = (m.nonzero().flatten().tolist() for m in (method.present, method.receiving))
-        self.train(present)
-        omega = self.exchange(present, receiving)
+        now = turn(self.pair, number)
+        self.train(now.present)
+        omega = self.exchange(now.present, now.receiving)
         self.pair.compare(number)
-        found = method.logits(None).detach()
+        found = self.pair.method.logits(None).detach()
         mine = [logits(p, m, self.options) for p, m in zip(self.pair.parts, self.pair.models, strict=True)]
         assert float((found - torch.cat(mine)).detach().abs().max()) < TOLERANCE
         self.pair.compare_bytes(self.up, self.down)

@@ -61,15 +61,6 @@ def test_first_steps_are_uniform_over_the_neighbours() -> None:
     assert chisquare(np.bincount(walks[:, 1], minlength=6)[[0, 2, 3, 4]]).pvalue > 1e-3
 
 
-def test_walks_use_edges_and_stay_where_there_are_none() -> None:
-    graph = paw_with_tail()
-    walks = random_walks(graph, np.arange(6), 12, 0.5, 2.0, seed=1)
-    dense = graph.toarray()
-    assert dense[walks[:5, :-1], walks[:5, 1:]].all()
-    assert walks[5].tolist() == [5] * 12
-    assert np.array_equal(walks, random_walks(graph, np.arange(6), 12, 0.5, 2.0, seed=1))
-
-
 def test_each_walk_has_its_random_ones_behind_it() -> None:
     graph = paw_with_tail()
     pointer, column = module._rows(graph)
