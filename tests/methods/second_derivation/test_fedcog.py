@@ -356,7 +356,7 @@ KINDS: dict[str, type[Loop]] = {"sgc": Propagated, "gcn": Convolved}
 def test_rounds_agree(
     federation: Federation, backbone: str, epochs: int, weighting: str, optimiser: str
 ) -> None:
-    given = {"weighting": weighting, "local_epochs": epochs, "optimiser": optimiser}
+    given: dict[str, Any] = {"weighting": weighting, "local_epochs": epochs, "optimiser": optimiser}
     KINDS[backbone](federation, {}, backbone, **given).play()
 
 
@@ -384,10 +384,16 @@ def test_other_propagations(federation: Federation, options: dict[str, Any], hid
 @pytest.mark.parametrize("participation", [1.0, 0.5])
 @pytest.mark.parametrize("rule", ["fedavg", "feddyn", "fedadagrad", "fedadam"])
 def test_server_rules(federation: Federation, rule: str, participation: float, backbone: str) -> None:
-    adaptive = {"server_learning_rate": ETA, "tau": TAU}
-    options = {"server": rule} | {"fedavg": {}, "feddyn": {"alpha": ALPHA}}.get(rule, adaptive)
-    given = {"participation": participation, "rounds": 5, "local_epochs": 2, "optimiser": "sgd"}
-    KINDS[backbone](federation, options, backbone, **given).play()
+    options: dict[str, Any] = {"server_learning_rate": ETA, "tau": TAU}
+    if rule in ("fedavg", "feddyn"):
+        options = {} if rule == "fedavg" else {"alpha": ALPHA}
+    given: dict[str, Any] = {
+        "participation": participation,
+        "rounds": 5,
+        "local_epochs": 2,
+        "optimiser": "sgd",
+    }
+    KINDS[backbone](federation, {"server": rule, **options}, backbone, **given).play()
 
 
 @pytest.mark.parametrize(
