@@ -42,7 +42,6 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from fedsub.datasets.errors import UserError
 from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, register
 from fedsub.methods.core.channel import Message
 from fedsub.methods.fediih.options import FedIIHOptions
@@ -68,7 +67,7 @@ VARIANCE = 0.25
     backbones=NETWORKS,
     tasks=BOTH_TASKS,
     exchanges="model parameters, means and log variances of the factors",
-    lacks=("norm", "residual"),
+    lacks=("norm", "residual", "input_norm", "head"),
 )
 class FedIIH(FederatedMethod):
     """Personalised averages, factor by factor.
@@ -83,8 +82,6 @@ class FedIIH(FederatedMethod):
     """m⁰, (F, D)."""
 
     def build(self) -> None:
-        if self.architecture.input_norm:
-            raise UserError("fediih's first layer reads the features as they are: set input_norm=false")
         # What the inputs are prepared for: no convolution, no normalisation.
         self.architecture = replace(self.architecture, backbone="mlp", head="linear")
         self.unshared = (PRIOR,) if self.options.variational > 0 else ()

@@ -66,7 +66,7 @@ from fedsub.methods.stacked.segments import segment_product
     paper="Xie et al. 2023",
     options=FedLITOptions,
     backbones=("gcn", "sgc", "graphsage"),
-    lacks=("norm", "residual"),
+    lacks=("norm", "residual", "input_norm", "head"),
     exchanges="model parameters and centroids of link types",
     simulation_only="k-means over all clients' links is one draw",
     predicts_with="link types",
