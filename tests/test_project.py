@@ -6,6 +6,7 @@ import ast
 import configparser
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,46 +33,39 @@ def requirements(text: str) -> dict[str, str]:
     return {pair[1].lower(): pair[2].strip() for pair in pairs if pair}
 
 
-def imported_modules() -> dict[str, str]:
-    """Every top-level module that the packages import, with one file that does."""
-    modules: dict[str, str] = {}
-    for package in PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                names: list[str] = []
-                if isinstance(node, ast.Import):
-                    names = [alias.name for alias in node.names]
-                elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-                    names = [node.module]
-                for name in names:
-                    modules.setdefault(name.split(".")[0], str(path.relative_to(ROOT)))
-    return modules
+def nodes() -> Iterator[tuple[Path, ast.AST]]:
+    """All nodes of the packages' syntax trees, each with its file."""
+    for path in (path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))):
+        yield from ((path, node) for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
 
 
 def test_every_import_is_declared() -> None:
     setup = read("setup.cfg")
     declared = set(requirements(setup["options"]["install_requires"]))
     extras = setup["options.extras_require"]
+    imported = {}
+    for path, node in nodes():
+        if isinstance(node, ast.Import):
+            imported.update({alias.name.split(".")[0]: path for alias in node.names})
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            imported[node.module.split(".")[0]] = path
     undeclared = {}
-    for module, path in imported_modules().items():
-        if module in sys.stdlib_module_names or module == "fedsub":
-            continue
+    for module in imported.keys() - {*sys.stdlib_module_names, "fedsub"}:
         if module in OPTIONAL_IMPORTS:
             assert DISTRIBUTION_OF.get(module, module) in requirements(extras[OPTIONAL_IMPORTS[module]])
         elif DISTRIBUTION_OF.get(module, module) not in declared:
-            undeclared[module] = path
+            undeclared[module] = imported[module]
     assert not undeclared, f"imported but not in setup.cfg's install_requires: {undeclared}"
 
 
 def test_the_extra_that_is_advised_installs_what_is_missing() -> None:
     extras = read("setup.cfg")["options.extras_require"]
     advised: dict[str, str] = {}
-    for path in (path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "needed":
-                given = [str(each.value) for each in node.args if isinstance(each, ast.Constant)]
-                if len(given) == len(node.args):
-                    advised[given[0]] = given[1]
+    for _, node in nodes():
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "needed":
+            given = [str(each.value) for each in node.args if isinstance(each, ast.Constant)]
+            if len(given) == len(node.args):
+                advised[given[0]] = given[1]
     assert {"opacus", "ray"} <= advised.keys()
     for module, extra in advised.items():
         assert DISTRIBUTION_OF.get(module, module) in requirements(extras[extra])

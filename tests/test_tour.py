@@ -21,8 +21,3 @@ def test_the_tour_runs() -> None:
     printed = "".join(output.text for output in outputs if output.output_type == "stream")
     assert "round 10 of 10" in printed
     assert "| Local" in printed
-
-
-def test_the_tour_is_kept_without_outputs() -> None:
-    notebook = nbformat.read(TOUR, as_version=4)
-    assert all(not cell.get("outputs") for cell in notebook.cells)

@@ -5,9 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from fedsub.benchmark import machine as environment
-from fedsub.benchmark.machine import commit, git, same_code
+from fedsub.benchmark.machine import check_device, commit, describe_device, git, same_code
+from fedsub.datasets.errors import UserError
 
 
 @pytest.fixture
@@ -60,3 +62,16 @@ def test_a_commit_is_clean_only_where_git_says_so(repository: Path, monkeypatch:
     commit.cache_clear()
     assert commit() == f"{head}-dirty"
     commit.cache_clear()
+
+
+def test_a_gpu_that_is_not_there_is_told_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UserError, match="leave --device out"):
+        check_device("cuda", "auto")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Played GPU")
+    check_device("cuda:0", "torch")
+    assert "Played GPU" in describe_device("cuda", "auto")
+    with pytest.raises(UserError, match="there is no cuda:1: this machine has 1"):
+        check_device("cuda:1", "auto")

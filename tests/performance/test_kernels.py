@@ -110,11 +110,3 @@ def test_optimiser_step(benchmark: Any, built: FederatedMethod, kind: str) -> No
     plain = partial(torch.optim.Adam, lr=0.01, weight_decay=1e-6, fused=False, foreach=False)
     optimiser = make_adam(values, 0.01, 1e-6) if kind == "ours" else plain(values)
     benchmark(optimiser.step)
-
-
-def test_prediction(benchmark: Any, built: FederatedMethod) -> None:
-    benchmark(built.predict)
-
-
-def test_scoring(benchmark: Any, built: FederatedMethod) -> None:
-    benchmark(partial(built.task.evaluate, built.predict()))

@@ -1,4 +1,4 @@
-"""One round of every registered method with its default options, and a whole run of FedAvg."""
+"""One round of every registered method with its default options."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from fedsub.benchmark.studies.peers.our_worker import make_method, one_round
 from fedsub.datasets.federation import Federation
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture
-from fedsub.methods.core.training import train
 
 CHEAP: dict[str, dict[str, Any]] = {"fedsage+": {"generator_epochs": 1}}
 """Options that shorten the set-up and leave a round as it is."""
@@ -23,8 +22,3 @@ def test_round(benchmark: Any, federation: Federation, name: str) -> None:
     method = make_method(federation, name, architecture=architecture, **CHEAP.get(name, {}))
     method.build()
     benchmark.pedantic(one_round(method), rounds=10, warmup_rounds=2)
-
-
-def test_hundred_rounds(benchmark: Any, federation: Federation) -> None:
-    """A whole run of FedAvg, evaluated in every round."""
-    benchmark.pedantic(lambda: train(make_method(federation)), rounds=3, warmup_rounds=1)

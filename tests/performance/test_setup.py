@@ -35,9 +35,3 @@ def test_set_up(benchmark: Any, nothing_cached: Callable[[], None], name: str) -
 def test_partition(benchmark: Any, nothing_cached: Callable[[], None], dataset: Dataset, scheme: str) -> None:
     work = partial(partition, dataset, scheme, CLIENTS, 0)
     benchmark.pedantic(work, setup=nothing_cached, rounds=5, warmup_rounds=1)
-
-
-def test_partition_from_cache(benchmark: Any, nothing_cached: Callable[[], None], dataset: Dataset) -> None:
-    nothing_cached()
-    partition(dataset, "metis", CLIENTS, 0)
-    benchmark(partition, dataset, "metis", CLIENTS, 0)
