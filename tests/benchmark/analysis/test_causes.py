@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from fedsub.benchmark.analysis.causes import KINDS, NO_CAUSE, cause_of, load_causes, text_of
+from fedsub.benchmark.analysis.causes import KINDS, NO_CAUSE, Stated, cause_of, load_causes, stated, text_of
 from fedsub.benchmark.analysis.public_code import CODES, compare, load
 from fedsub.benchmark.analysis.published import figures
 from fedsub.benchmark.analysis.scores import Leaderboard
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.records.folder import Records
+from fedsub.benchmark.spec import catalog
 from fedsub.benchmark.spec.plan import grid_cells
 from fedsub.benchmark.spec.protocol import load_protocol
+from fedsub.benchmark.spec.settings import SETTINGS
 from fedsub.datasets.errors import UserError
 from tests.benchmark.report.rendered import tables_of
 
@@ -27,15 +29,11 @@ def test_every_cause_is_that_of_a_printed_figure() -> None:
     assert [cause.text for cause in load_causes() if id(cause) not in used] == []
 
 
-def test_no_cause_stands_without_a_record() -> None:
+def test_the_evidence_exists_and_holds_a_record_of_each_cause() -> None:
     made = ("results/leaderboards/", "results/authors.md", "results/runs/")
     for cause in load_causes():
-        assert not cause.cause or any(named.startswith(made) for named in cause.evidence), cause.text
-
-
-def test_the_evidence_exists() -> None:
-    for cause in load_causes():
         assert cause.evidence
+        assert not cause.cause or any(named.startswith(made) for named in cause.evidence), cause.text
         for named in cause.evidence:
             if named.startswith("python -m benchmark "):
                 parse(shlex.split(named)[3:])
@@ -52,21 +50,23 @@ def test_every_figure_in_a_sentence_stands_in_its_evidence() -> None:
         return Leaderboard(protocol, records.of_table(protocol.name, grid_cells(protocol)))
 
     @cache
-    def text(named: str) -> str:
-        """A file's; of a page also the rows and columns that the site has and the page in git leaves out."""
+    def beside(named: str) -> str:
+        """The rows and columns that the site has and the page in git leaves out."""
         if named.startswith("results/leaderboards/"):
             return tables_of(board_of(Path(named).stem))
-        told = (ROOT / named).read_text(encoding="utf-8")
-        if named == "results/authors.md":
-            tables = dict.fromkeys(table for code in CODES.values() for table in code.tables)
-            for each in compare(load(ROOT / "results"), [*map(board_of, tables)]):
-                told += " " + " ".join(f"{mean:.2f}" for mean in each.means)
-        return told
+        if named != "results/authors.md":
+            return ""
+        tables = dict.fromkeys(table for code in CODES.values() for table in code.tables)
+        found = compare(load(ROOT / "results"), [*map(board_of, tables)])
+        return " ".join(f"{mean:.2f}" for each in found for mean in each.means)
 
     for cause in load_causes():
-        evidence = " ".join(text(each) for each in cause.evidence if each.endswith((".md", ".toml", ".py")))
-        said = cause.text
-        unfounded += [(figure, said) for figure in re.findall(r"\d+\.\d+", said) if figure not in evidence]
+        files = [each for each in cause.evidence if each.endswith((".md", ".toml", ".py"))]
+        written = " ".join((ROOT / each).read_text(encoding="utf-8") for each in files)
+        said = [figure for figure in re.findall(r"\d+\.\d+", cause.text) if figure not in written]
+        if said:
+            written = " ".join(map(beside, files))
+            unfounded += [(figure, cause.text) for figure in said if figure not in written]
     assert unfounded == []
 
 
@@ -90,3 +90,12 @@ def test_a_faulty_entry_is_refused(tmp_path: Path, block: str, message: str) -> 
     path.write_text(f"[[cause]]\n{block}\n")
     with pytest.raises(UserError, match=message):
         load_causes(path)
+
+
+def test_what_papers_state_names_papers_settings_and_options_that_exist() -> None:
+    papers = {figure.paper for group in figures().values() for figure in group}
+    assert set(stated()) <= papers
+    for name, said in (line for paper in stated().values() for line in paper.items()):
+        method, colon, option = name.rpartition(": ")
+        assert option in ({row[0] for row in catalog.explain(method)["options"]} if colon else SETTINGS), name
+        assert said != Stated(), name

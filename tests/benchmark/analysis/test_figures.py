@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,7 @@ from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.plan import make_plan
 from fedsub.benchmark.spec.protocol import AXES, load_protocol, names
 from fedsub.methods.core import registry
+from fedsub.methods.fedstruct.options import FedStructOptions
 from tests.benchmark.fakes import make_record
 
 SCORES: Mapping[str, tuple[float, ...]] = {
@@ -109,13 +109,10 @@ def planned_by(entry: Entry) -> dict[str, Cell]:
 
 
 def test_a_command_runs_the_cells_of_its_figure_and_no_others(entries: list[Entry]) -> None:
-    """One figure of every method of every table; those of scores that compare cells come next."""
+    """One figure of every table and of every method; those of scores that compare cells come next."""
     compared = ("gain_over", "change_from", "communication", "model_size")
-    chosen = {
-        (entry.protocol, entry.point["method"]): entry
-        for entry in entries
-        if entry.command and not entry.metric.startswith(compared)
-    }
+    own = [entry for entry in entries if entry.command and not entry.metric.startswith(compared)]
+    chosen = {entry.protocol: entry for entry in own} | {entry.point["method"]: entry for entry in own}
     assert len(chosen) > 100
     for entry in chosen.values():
         seeds = load_protocol(entry.protocol).seeds if entry.row is None else len(entry.row.records)
@@ -144,27 +141,7 @@ def test_a_method_that_is_its_baseline_in_every_run_gains_exactly_nothing() -> N
     gain = entry_of(entries_of(fedpub_2=records_of("fedpub-2", scores, *PLACE)), *TABLE_2, "GCFL").gain
     assert gain is not None
     assert (gain.word, gain.compared) == (VANISHED, pytest.approx((0.0, 78.66 - 79.94)))
-    scores = {"fedavg": SCORES["local"], "gcfl+": SCORES["local"]}
-    records = records_of("fedtad-2", scores, "--dataset", "cora", "--clients", "5")
-    (gain,) = [
-        entry.gain
-        for entry in entries_of(fedtad_2=records)
-        if entry.row is not None and entry.row.method == "gcfl+" and entry.table == "FedTAD, 2"
-    ]
-    assert gain is not None
-    assert (gain.word, gain.share_kept) == (VANISHED, 0.0)
-
-
-def test_a_whole_model_is_measured_by_what_is_sent() -> None:
-    """FED-PUB's Table 3 prints 100.00 ± 0.00 for the methods without masks."""
-    scores = dict.fromkeys(("fedavg", "fedgnn", "fedsage+", "gcfl"), (70.0, 71.0, 72.0))
-    entries = entries_of(fedpub_3=records_of("fedpub-3", scores, *PLACE))
-    for name in ("FedAvg", "FedGNN", "FedSage+", "GCFL"):
-        size = entry_of(
-            entries, "FED-PUB", "3", "Cora", "metis-overlapping", "10", name, "", "model_size_pct"
-        )
-        assert (size.level.word, size.level.difference) == (MATCHES, 0.0)
-        assert {cell.label for cell in planned_by(size).values()} == {"fedavg", size.point["method"]}
+    assert gain.share_kept == 0.0
 
 
 def test_the_authors_code_stands_beside_our_figures(tmp_path: Path) -> None:
@@ -286,22 +263,6 @@ def test_the_files_are_the_same_for_records_in_any_order(tmp_path: Path) -> None
         for each in leaderboards
     )
     assert backwards == first
-    listed: list[dict[str, Any]] = json.loads(first[0])
-    (found,) = (
-        entry
-        for entry in listed
-        if entry.get("measured") and entry["method"] == "Local" and entry["table"] == "2"
-    )
-    assert found["level"]["verdict"] == MATCHES
-    assert found["records"] == [record.key for record in records if record.cell.method == "local"]
-
-
-def test_a_record_that_does_not_hold_the_score_is_not_measured() -> None:
-    empty = [
-        replace(record, outcome=replace(record.result, metrics={}))
-        for record in records_of("fedpub-2", SCORES, *PLACE)
-    ]
-    assert all(entry.row is None for entry in entries_of(fedpub_2=empty))
 
 
 def test_one_division_for_every_seed_decides_nothing() -> None:
@@ -314,14 +275,75 @@ def test_one_division_for_every_seed_decides_nothing() -> None:
     )
 
 
-def test_a_gain_tells_the_pairs_that_it_is_of() -> None:
-    """Of five seeds of the method three are the baseline's too."""
-    records = [
-        *records_of("fedpub-2", {"fedpub": (90.0, 90.1, 90.2, 90.3, 90.4)}, *PLACE),
-        *records_of("fedpub-2", {"local": (60.0, 60.1, 60.3)}, *PLACE),
+PRINTED_AND = {"local": SCORES["local"], "fedavg": (60.0, 69.0, 78.0), "fedprox": (80.0, 81.0, 82.0)}
+
+
+def entries_with(*further: Sequence[Record]) -> list[Entry]:
+    records = records_of("fedpub-2", PRINTED_AND, *PLACE)
+    return entries_of(fedpub_2=[*records, *(record for some in further for record in some)])
+
+
+def test_other_settings_are_a_trial_whose_gain_is_over_the_baseline_with_the_same() -> None:
+    # 62 − 60 and 73 − 69: +3 on the seeds that both have; 62 − 50 and 73 − 51: +17 over Local.
+    changed = records_of(
+        "fedpub-2", {"local": (50.0, 51.0), "fedavg": (62.0, 73.0)}, *PLACE, "--set", "rounds=7"
+    )
+    (trial,) = entry_of(entries_with(changed), *TABLE_2, "FedAvg").trials
+    assert (trial.changed, trial.mean, trial.seeds) == ("rounds=7", 67.5, 2)
+    assert (trial.level, trial.gain) == (pytest.approx(3.0), pytest.approx(17.0))
+
+
+def test_other_options_are_a_trial_of_their_method_alone() -> None:
+    variant = records_of("fedpub-2", {"fedprox[mu=0.5]": (70.0,)}, *PLACE)
+    entries = entries_with(variant)
+    assert entry_of(entries, *TABLE_2, "FedProx").to_dict()["trials"] == [
+        {"changed": "mu=0.5", "mean": 70.0, "seeds": 1, "difference": -10.0, "gain": -9.9}
     ]
-    entry = entry_of(entries_of(fedpub_2=records), *TABLE_2, "FED-PUB")
-    assert entry.gain is not None
-    assert (entry.gain.word, entry.gain.count) == (KEPT, 3)
-    assert entry.row is not None
-    assert len(entry.row.records) == 5
+    assert entry_of(entries, *TABLE_2, "FedAvg").trials == ()
+
+
+def test_rows_that_answer_figures_of_their_own_are_no_trials() -> None:
+    """FedStruct's other features are printed rows, as are FED-PUB's other similarities."""
+    scores = {"fedstruct[features=deg]": (65.0,), "fedstruct[features=h2v]": (80.0,)}
+    entries = entries_of(
+        fedstruct_1=records_of(
+            "fedstruct-1", scores, "--dataset", "cora", "--clients", "10", "--partition", "random"
+        )
+    )
+    measured = [entry for entry in entries if entry.row is not None]
+    assert len(measured) >= 2
+    assert all(entry.trials == () for entry in measured)
+
+
+def test_a_trial_of_another_table_s_row_stands_beside_the_figures_of_the_same_runs() -> None:
+    """FED-PUB's Table 3 prints scores of Table 1's cells."""
+    scores = {"local": (70.0,), "fedavg": (74.0,), "fedgnn": (75.0,)}
+    ran = records_of("fedpub-1", scores, *PLACE)
+    variant = records_of("fedpub-1", {"fedgnn[rule=similarity]": (72.0,)}, *PLACE)
+    asked = [record.cell for record in records_of("fedpub-3", scores, *PLACE)]
+    shared = [replace(record, cell=cell) for record, cell in zip(ran, asked, strict=True)]
+    entries = entries_of(fedpub_1=[*ran, *variant], fedpub_3=shared)
+    found = [entry for entry in entries if entry.row and entry.figure.place[5] == "FedGNN"]
+    found = [entry for entry in found if entry.metric == "accuracy"]
+    gains = {}
+    for entry in found:
+        (trial,) = entry.trials
+        assert (trial.changed, trial.level) == ("rule=similarity", -3.0)
+        gains[entry.figure.place[1], entry.figure.baseline] = trial.gain
+    assert gains["1", "local"] == pytest.approx(2.0)
+    assert gains["3", "fedavg"] == pytest.approx(-2.0)
+
+
+def test_a_trial_need_not_name_what_is_a_default() -> None:
+    place = ("--dataset", "cora", "--clients", "10", "--partition", "random")
+    row = records_of("fedstruct-1", {"fedstruct[features=h2v]": (80.0,)}, *place)
+    variant = records_of("fedstruct-1", {"fedstruct[self_loops=to-last-edge]": (79.0,)}, *place)
+    # What a record keeps of the defaults; `features` is one of them.
+    defaults: dict[str, Any] = {each.name: each.default for each in fields(FedStructOptions)}
+    made = [
+        replace(each, outcome=replace(each.result, default_options=defaults)) for each in (*row, *variant)
+    ]
+    found = [entry for entry in entries_of(fedstruct_1=made) if entry.row is not None]
+    assert found
+    for entry in found:
+        assert [trial.changed for trial in entry.trials] == ["self_loops=to-last-edge"]

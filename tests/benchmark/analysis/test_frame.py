@@ -96,21 +96,6 @@ def test_versions_of_a_part_are_never_averaged() -> None:
     assert found.pivot()["cora"].tolist() == ["51.00 ± 1.41", "61.00 ± 1.41"]
 
 
-def test_options_of_one_name_are_levels_and_of_other_methods_nothing_is_said() -> None:
-    def labelled(value: float, **options: float) -> Record:
-        return make_record(make_cell(method="fedprox", label="fedprox", options=options), value)
-
-    found = results(*scores(50.0), labelled(60.0, mu=0.5), labelled(70.0, mu=0.7), labelled(80.0))
-    table = found.pivot()
-    assert table.index.names == ["method", "options.mu"]
-    assert table["cora"].to_dict() == {
-        ("fedavg", ""): "50.00",
-        ("fedprox", "0.5"): "60.00",
-        ("fedprox", "0.7"): "70.00",
-        ("fedprox", ""): "80.00",
-    }
-
-
 def test_a_default_that_older_records_lack_is_no_other_setting() -> None:
     older, newer = (
         make_record(make_cell(seed=seed), 50.0 + 2 * seed, default_options=options)
