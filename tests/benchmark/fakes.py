@@ -13,6 +13,7 @@ import sys
 import time
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -25,6 +26,7 @@ from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record, Result
 from fedsub.benchmark.records.store import SHARED
 from fedsub.benchmark.spec.cell import Cell
+from fedsub.benchmark.spec.plan import versions_of
 
 CURVE: dict[str, list[float | None]] = {"round": [1, 2], "validation": [40.0, 50.0], "test": [42.0, 51.0]}
 COMMIT = "0123456789abcdef"
@@ -42,6 +44,12 @@ def make_cell(**settings: Any) -> Cell:
         "seed": 0,
     }
     return Cell.from_dict({**values, **settings})
+
+
+def current_cell(**settings: Any) -> Cell:
+    """A cell as the plan makes it now: `make_cell` alone gives those of the first versions."""
+    cell = make_cell(**settings)
+    return replace(cell, versions=versions_of(cell))
 
 
 def with_settings(cell: Cell, **settings: Any) -> Cell:

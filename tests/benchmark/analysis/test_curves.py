@@ -4,8 +4,7 @@ import pytest
 
 from fedsub.benchmark.analysis.scores import POINTS, clients_of, make_rows, mean_curve
 from fedsub.benchmark.spec.protocol import parse_protocol
-from tests.benchmark.fakes import make_cell, make_record
-from tests.benchmark.report.test_leaderboard import current_cell
+from tests.benchmark.fakes import current_cell, make_cell, make_record
 
 
 def test_a_curve_is_the_mean_over_seeds_and_keeps_both_ends() -> None:

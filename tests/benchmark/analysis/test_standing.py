@@ -5,8 +5,7 @@ import pytest
 from fedsub.benchmark.analysis.scores import make_rows
 from fedsub.benchmark.analysis.standing import Contender, above_local, front, gains_of, models_only, standings
 from fedsub.benchmark.spec.protocol import parse_protocol
-from tests.benchmark.fakes import make_record
-from tests.benchmark.report.test_leaderboard import current_cell
+from tests.benchmark.fakes import current_cell, make_record
 
 METHODS = ("local", "fedavg", "fedpub", "fedgnn")
 SCORES = {"local": 60.0, "fedavg": 50.0, "fedpub": 60.2, "fedgnn": 90.0}

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -17,11 +15,10 @@ from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.report.leaderboard import markdown, write_table_page
 from fedsub.benchmark.report.pages import write_report
 from fedsub.benchmark.report.terminal import print_leaderboard
-from fedsub.benchmark.spec.cell import Cell
-from fedsub.benchmark.spec.plan import make_plan, versions_of
+from fedsub.benchmark.spec.plan import make_plan
 from fedsub.benchmark.spec.protocol import Protocol, load_protocol, parse_protocol
-from tests.benchmark.fakes import make_cell, make_record
-from tests.benchmark.report.rendered import tables_of
+from tests.benchmark.fakes import current_cell, make_cell, make_record
+from tests.benchmark.report.rendered import line_of, page_of
 
 ACCURACY = {"local": 80.0, "central": 90.0, "fedavg": 75.0, "fedper": 79.0}
 
@@ -37,12 +34,6 @@ def toy(metrics: list[str], methods: list[str]) -> Protocol:
     return parse_protocol("toy", {"metrics": metrics, "grid": {**axes, "method": methods}})
 
 
-def current_cell(**settings: Any) -> Cell:
-    """A cell as the plan makes it now: `make_cell` alone gives those of the first versions."""
-    cell = make_cell(**settings)
-    return replace(cell, versions=versions_of(cell))
-
-
 def table_records(*argv: str, seeds: int = 2) -> list[Record]:
     """Records of FED-PUB's table with made-up scores, seeds one point apart."""
     filters = ["--table", "fedpub-2", "--dataset", "cora", "--clients", "10", "--method", *ACCURACY]
@@ -56,14 +47,6 @@ def table_records(*argv: str, seeds: int = 2) -> list[Record]:
         )
         for cell in cells
     ]
-
-
-def page_of(protocol: Protocol, records: Sequence[Record]) -> str:
-    return tables_of(Leaderboard(protocol, records))
-
-
-def line_of(page: str, start: str) -> str:
-    return next(line for line in page.splitlines() if line.startswith(f"| {start} "))
 
 
 def test_a_page_shows_measured_published_and_difference(protocol: Protocol) -> None:
