@@ -14,16 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.benchmark.fakes import write_method
+
 ROOT = Path(__file__).resolve().parents[1]
-METHOD = """
-from fedsub.methods.core.base import register
-from fedsub.methods.fedavg import FedAvg
-
-
-@register("mine", title="Mine", paper="none")
-class Mine(FedAvg):
-    pass
-"""
 SMALL = ("--clients", "3", "--rounds", "2", "--seeds", "1", "--engine", "in-process")
 
 
@@ -100,7 +93,7 @@ def test_the_command_runs_a_method_from_another_folder_beside_hugging_faces_data
     place, elsewhere = tmp_path / "place", tmp_path / "elsewhere"
     place.mkdir()
     elsewhere.mkdir()
-    (elsewhere / "mine.py").write_text(METHOD)
+    write_method(elsewhere / "mine.py")
     asked = ("--dataset", "community[nodes=200]", "--method", "fedavg", str(elsewhere / "mine.py"))
     out = run(environment, place, "fedsub", *asked, *SMALL, "--format", "json")
     records = json.loads(out)

@@ -10,6 +10,7 @@ import resource
 import signal
 import struct
 import sys
+import textwrap
 import time
 import warnings
 from collections.abc import Mapping
@@ -72,6 +73,16 @@ def make_record(
         "curve": CURVE,
     }
     return Record(cell, Result(**{**values, **results}), dict(environment), commit)
+
+
+def write_method(path: Path, body: str = "pass", above: str = "") -> Path:
+    """A method that extends FedAvg, called as its file; `above` stands over its class."""
+    path.write_text(
+        "from fedsub.methods.core.base import register\nfrom fedsub.methods.fedavg import FedAvg\n"
+        f"{above}\n@register({path.stem!r}, title={path.stem.title()!r}, paper='none')\nclass Own(FedAvg):\n"
+        + textwrap.indent(textwrap.dedent(body).strip() + "\n", "    ")
+    )
+    return path
 
 
 def failed(cell: Cell, error: str, trace: str | None = None) -> Record:

@@ -28,7 +28,7 @@ from fedsub.datasets.graph import largest_component
 from fedsub.datasets.options import Spec
 from fedsub.methods.core.base import register
 from fedsub.methods.fedavg import FedAvg
-from tests.benchmark.fakes import make_cell, make_record
+from tests.benchmark.fakes import make_cell, make_record, write_method
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL: dict[str, Any] = {"clients": 3, "rounds": 2, "hidden": 8}
@@ -230,13 +230,7 @@ class Perceptron(nn.Module):
 
 
 def test_code_that_only_a_table_names_runs_where_it_is_trusted(tmp_path: Path) -> None:
-    plugin, table = tmp_path / "mine.py", tmp_path / "mine.toml"
-    plugin.write_text(
-        "from fedsub.methods.core.base import register\n"
-        "from fedsub.methods.fedavg import FedAvg\n"
-        "@register('mine', title='Mine', paper='none')\n"
-        "class Mine(FedAvg):\n    pass\n"
-    )
+    plugin, table = write_method(tmp_path / "mine.py"), tmp_path / "mine.toml"
     table.write_text(f"extends = 'quick'\n[grid]\nmethod = [{str(plugin)!r}]\n")
     asked: dict[str, Any] = {"dataset": "community[nodes=60]", "rounds": 1, "seeds": 1, "progress": False}
     with pytest.raises(UserError, match="runs only where you name the file or say --trust"):

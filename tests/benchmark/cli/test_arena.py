@@ -14,20 +14,11 @@ from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.plan import make_plan
 from fedsub.benchmark.spec.protocol import ARENA
 from fedsub.benchmark.spec.request import Request
-from tests.benchmark.fakes import failed, make_record, run, tuned_run
+from tests.benchmark.fakes import failed, make_record, run, tuned_run, write_method
 
 SMALL = ("--rounds", "9", "--trials", "3", "--engine", "in-process")
 GRAPHS = ("community[nodes=300]", "community[nodes=400]")
 BETTER = {"fedprox": 3.0, "ditto": 1.0, "mine": 2.0, "fedgcn": 2.0, "fedlap+": 2.0}
-MINE = '''
-from fedsub.methods.core.base import register
-from fedsub.methods.fedavg import FedAvg
-
-
-@register("mine", title="Mine", paper="none")
-class Mine(FedAvg):
-    """FedAvg under another name."""
-'''
 
 
 def _run(cell: Cell, **beside: Any) -> Record:
@@ -87,8 +78,7 @@ def test_an_arena_ranks_what_was_tuned_on_fresh_draws(log: Path, tmp_path: Path)
 
 
 def test_a_method_added_later_adds_its_row_and_runs_nothing_else(log: Path, tmp_path: Path) -> None:
-    mine = tmp_path / "mine.py"
-    mine.write_text(MINE)
+    mine = write_method(tmp_path / "mine.py")
     before = _arena(tmp_path, "--dataset", *GRAPHS, "--partition", "metis", "--method", "fedprox")
     log.unlink()
     after = _arena(tmp_path, "--dataset", *GRAPHS, "--partition", "metis", "--method", str(mine))
@@ -172,8 +162,7 @@ def test_advice_is_tested_on_the_blocks_that_were_run(log: Path, tmp_path: Path)
 
 
 def test_a_report_leaves_the_page_with_methods_of_a_users_own(log: Path, tmp_path: Path) -> None:
-    mine = tmp_path / "mine.py"
-    mine.write_text(MINE)
+    mine = write_method(tmp_path / "mine.py")
     _arena(tmp_path, "--dataset", GRAPHS[0], "--partition", "metis", "--method", str(mine))
     page = (tmp_path / "arena.md").read_bytes()
     request = Request(dataset=GRAPHS[:1], settings=("rounds=9",), trials=3, results=tmp_path)

@@ -20,7 +20,7 @@ from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.datasets import registry
 from fedsub.datasets.options import Spec
-from tests.benchmark.fakes import failing_run, quick_run, run, stored
+from tests.benchmark.fakes import failing_run, quick_run, run, stored, write_method
 
 ONE = ("--method", "fedavg", "--engine", "in-process")
 
@@ -177,12 +177,7 @@ def test_the_debugger_opens_where_a_cell_raises(
 ) -> None:
     opened: list[Any] = []
     monkeypatch.setattr("pdb.post_mortem", opened.append)
-    method = tmp_path / "broken.py"
-    method.write_text(
-        "from fedsub.methods.core.base import register\nfrom fedsub.methods.fedavg import FedAvg\n"
-        "@register('broken', title='Broken', paper='none')\n"
-        "class Broken(FedAvg):\n    def objective(self, logits):\n        return 1 / 0\n"
-    )
+    method = write_method(tmp_path / "broken.py", "def objective(self, logits):\n    return 1 / 0")
     cell = ["--dataset", "community[nodes=200]", "--clients", "2", "--rounds", "1", "--seeds", "1"]
     argv = ["--pdb", "--results", str(tmp_path / "results"), *cell]
     assert main(parse([*argv, "--method", str(method)])) == 1

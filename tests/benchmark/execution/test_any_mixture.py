@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import resource
@@ -27,16 +26,6 @@ from fedsub.benchmark.spec.cell import Cell
 from fedsub.datasets.partition import partition
 from fedsub.datasets.registry import load
 from tests.benchmark.fakes import make_record, stored
-
-PLUGIN = """
-from fedsub.methods.core.base import register
-from fedsub.methods.fedavg import FedAvg
-
-@register("{name}", title="Ends", paper="none")
-class Ends(FedAvg):
-    def build(self):
-        {body}
-"""
 
 
 def limited_memory(cell: Cell, *given: object) -> Record:
@@ -154,34 +143,3 @@ def test_no_way_to_end_stops_a_grid_on_workers(tmp_path: Path) -> None:
 def test_dead_and_endless_cells_stop_no_ray_grid(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="Ray is an optional extra")
     check(tmp_path, ["endless", "killed", "good"], "--engine", "ray", "--workers", "2", "--timeout", "5")
-
-
-def test_real_cells_that_fail_leave_the_others_theirs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Too many clients, a loss that diverges, and plug-ins that raise, exit, or give no numbers."""
-    bodies = {
-        "raises": "1 / 0",
-        "exits": "raise SystemExit(2)",
-        "odd": "super().build(); self.extras['x'] = {1}",
-    }
-    plugins = [tmp_path / f"{name}.py" for name in bodies]
-    for path, body in zip(plugins, bodies.values(), strict=True):
-        path.write_text(PLUGIN.format(name=path.stem, body=body))
-    methods = ["local", "fedavg", "fedprox", *map(str, plugins)]
-    table = tmp_path / "mixed.toml"
-    table.write_text(
-        f'[grid]\ndataset = "community[nodes=120,communities=6]"\npartition = "random"\nclients = [3, 4000]\n'
-        f'method = {json.dumps(methods)}\nbackbone = "gcn"\n[settings]\nrounds = 3\nhidden = [8]\n'
-        '[[override]]\nwhen = { method = "fedprox" }\nsettings = { learning_rate = 1e30, rounds = 9 }\n'
-    )
-    assert main(parse(["--table", str(table), "--results", str(tmp_path), "--workers", "1", "--trust"])) == 1
-    found = {(record["method"], record["clients"]): record for record in stored(tmp_path, "mixed")}
-    assert len(found) == len(stored(tmp_path, "mixed")) == 2 * len(methods)
-    assert [key for key, record in found.items() if record["status"] == "ok"] == [("local", 3), ("fedavg", 3)]
-    methods = ["local", "fedavg", "fedprox", *bodies]
-    words = ("diverged", "ZeroDivisionError", "SystemExit: 2", "cannot be written as JSON")
-    for method, word in zip(methods[2:], words, strict=True):
-        assert word in found[method, 3]["error"]
-        assert "4000 clients" in found[method, 4000]["error"]
-    assert "10 of 12 cells failed" in capsys.readouterr().err

@@ -161,14 +161,6 @@ def test_code_in_a_checkpoint_is_not_run(tmp_path: Path) -> None:
     assert not (tmp_path / "made").exists()
 
 
-def test_a_disk_that_refuses_costs_a_warning(tmp_path: Path, whole: dict[str, Any]) -> None:
-    (tmp_path / "checkpoints").write_text("in the way")
-    with pytest.warns(UserWarning, match="cannot keep the checkpoint") as caught:
-        record = run(CELL, checkpoints=Checkpoints(tmp_path, ALWAYS))
-    assert len(caught) == 1
-    assert comparable(record) == whole
-
-
 def test_a_full_disk_costs_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")

@@ -38,18 +38,6 @@ def test_what_was_stored_last_tells_where_code_became_faster() -> None:
     assert Estimate([*slow, *fast]).seconds(make_cell(rounds=10)) == 20
 
 
-def test_set_up_is_the_methods_times_the_graphs() -> None:
-    took = (("cora", "fedavg", 1.0), ("cora", "local", 9.0), ("pubmed", "fedavg", 4.0))
-    estimate = Estimate(
-        make_record(make_cell(rounds=1, dataset=graph, method=method), seconds={"setup": setup, "train": 2.0})
-        for graph, method, setup in took
-    )
-    wanted = (("pubmed", "local", 36), ("pubmed", "fedprox", 12), ("citeseer", "fedavg", 2))
-    for graph, method, setup in wanted:
-        elsewhere = make_cell(rounds=1, dataset=graph, method=method)
-        assert estimate.seconds(elsewhere) == pytest.approx(setup + 2)
-
-
 def test_a_failure_tells_no_time_and_seconds_are_of_a_core() -> None:
     cell, seconds = make_cell(rounds=1), {"setup": 0.0, "train": 3.0}
     four = make_record(cell, environment={**ENVIRONMENT, "threads": 4}, seconds=seconds)

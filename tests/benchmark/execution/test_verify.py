@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import shutil
 from collections import Counter
 from dataclasses import replace
@@ -22,9 +21,8 @@ from fedsub.benchmark.records.record import Record, cell_of
 from fedsub.benchmark.spec.plan import make_plan
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.options import Spec
-from fedsub.methods.core import registry
 from fedsub.methods.stacked.architecture import Architecture
-from tests.benchmark.fakes import make_record
+from tests.benchmark.fakes import make_record, write_method
 
 CELLS = ("--dataset", "community[nodes=200]", "--method", "fedavg,local", "--clients", "3", "--rounds", "3")
 HERE = ("--engine", "in-process")
@@ -145,24 +143,6 @@ def test_another_processor_version_or_code_may_round_otherwise(
     assert main(parse(write(tmp_path, *records))) == 1
 
 
-def test_records_of_edited_graphs_are_passed_over_with_the_reason(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    graph = tmp_path / "mine"
-    graph.mkdir()
-    (graph / "nodes.csv").write_text("id,x,label\n" + "".join(f"{i},{i % 3},{i % 2}\n" for i in range(60)))
-    (graph / "edges.csv").write_text("source,target\n" + "".join(f"{i},{(i + 1) % 60}\n" for i in range(60)))
-    rest = ("--method", "local", "--clients", "3", "--rounds", "2", "--results", str(tmp_path / "results"))
-    assert main(parse(["--dataset", str(graph), "community[nodes=200]", *rest, *HERE])) == 0
-    with (graph / "edges.csv").open("a") as file:
-        file.write("0,30\n")
-    capsys.readouterr()
-    assert main(parse(["verify", "5", *HERE, "--results", str(tmp_path / "results")])) == 1
-    said = capsys.readouterr().err
-    assert "1 records run again: no differences" in said
-    assert "passed over: 1 of a user's files that have changed since" in said
-
-
 def test_records_of_earlier_versions_and_long_ones_are_not_drawn(
     made: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -183,17 +163,6 @@ def test_records_of_earlier_versions_and_long_ones_are_not_drawn(
     assert main(parse(command)) == 2
 
 
-def test_unreadable_lines_are_counted(
-    made: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = write(tmp_path, *map(json.loads, made))
-    (runs,) = (tmp_path / "runs").glob("*.jsonl")
-    runs.write_text(runs.read_text() + '{"learning_rate":1e999}\n')
-    assert main(parse(command)) == 0
-    assert main(parse(["bundle", str(tmp_path / "study.zip"), "--results", str(tmp_path)])) == 0
-    assert capsys.readouterr().err.count("no record can be read in line") == 2
-
-
 def test_methods_are_drawn_in_turn(tmp_path: Path) -> None:
     asked = ["--dataset", "community[nodes=60]", "--clients", "2", "--rounds", "1"]
     for method, seeds in (("local", "6"), ("fedavg", "2"), ("fedprox", "1")):
@@ -202,12 +171,6 @@ def test_methods_are_drawn_in_turn(tmp_path: Path) -> None:
     methods = [record.cell.method for record in draw(Records(tmp_path), 9)]
     assert sorted(methods[:3]) == ["fedavg", "fedprox", "local"]
     assert sorted(methods[3:5]) == ["fedavg", "local"]
-
-
-def test_ci_runs_a_record_of_every_method_again() -> None:
-    makefile = Path(__file__).parents[3].joinpath("Makefile").read_text()
-    (count,) = re.findall(r"-m benchmark verify (\d+) ", makefile)
-    assert int(count) >= len(registry.names())
 
 
 def test_a_table_of_ones_own_is_named_by_its_file(
@@ -254,15 +217,8 @@ def test_why_none_can_be_run_again_is_said(
 
 
 def test_code_that_a_record_names_runs_only_when_trusted(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(
-        "from pathlib import Path\n"
-        "from fedsub.methods.core.base import register\n"
-        "from fedsub.methods.fedavg import FedAvg\n"
-        f"Path({str(tmp_path / 'ran')!r}).touch()\n"
-        "@register('mine', title='Mine', paper='none')\n"
-        "class Mine(FedAvg):\n    pass\n"
-    )
-    cells = [*CELLS[:2], "--method", f"fedavg,{tmp_path / 'mine.py'}", *CELLS[4:]]
+    mine = write_method(tmp_path / "mine.py", above=f"open({str(tmp_path / 'ran')!r}, 'a').close()")
+    cells = [*CELLS[:2], "--method", f"fedavg,{mine}", *CELLS[4:]]
     assert main(parse([*cells, *HERE, "--results", str(tmp_path)])) == 0
     (tmp_path / "ran").unlink()
     passed_over: Counter[str] = Counter()
@@ -271,6 +227,6 @@ def test_code_that_a_record_names_runs_only_when_trusted(tmp_path: Path) -> None
     assert any("mine.py, which runs only with --trust" in reason for reason in passed_over)
     assert not (tmp_path / "ran").exists()
     assert len(draw(Records(tmp_path), 5, trust=True)) == 2
-    (tmp_path / "mine.py").write_text((tmp_path / "mine.py").read_text() + "edited = 1\n")
+    write_method(mine, "edited = 1")
     draw(Records(tmp_path), 5, trust=True, passed_over=passed_over)
     assert passed_over[verify.CHANGED] == 1

@@ -13,16 +13,8 @@ from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.records import bundle
 from fedsub.benchmark.records.bundle import MANIFEST, unpack
 from fedsub.datasets.errors import UserError
+from tests.benchmark.fakes import write_method
 
-METHOD = """
-import beside
-from fedsub.methods.core.base import register
-from fedsub.methods.fedavg import FedAvg
-
-@register("mine", title="Mine", paper="none")
-class Mine(FedAvg):
-    shift = beside.shift
-"""
 TABLE = """
 [grid]
 dataset = ["./rings"]
@@ -37,24 +29,28 @@ rounds = 2
 
 @pytest.fixture
 def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A bundle of a study whose folder is gone."""
+    """A bundle of a study whose folder is gone, with all that it needs and no more."""
     home, path = tmp_path / "home", tmp_path / "study.zip"
     (home / "rings").mkdir(parents=True)
     monkeypatch.chdir(home)
     monkeypatch.setattr(sys, "path", ["", *sys.path])
-    Path("mine.py").write_text(METHOD)
+    write_method(Path("mine.py"), "shift = beside.shift", "import beside")
     Path("beside.py").write_text("shift = 1\n")
     Path("table.toml").write_text(TABLE)
-    nodes = "".join(f"{i},{i % 3},{i % 2}\n" for i in range(60))
-    Path("rings/nodes.csv").write_text(f"id,x,label\n{nodes}")
-    edges = "".join(f"{i},{(i + 1) % 60}\n" for i in range(60))
-    Path("rings/edges.csv").write_text(f"source,target\n{edges}")
+    Path("rings/nodes.csv").write_text("id,x,label\n" + "".join(f"{i},{i % 3},{i % 2}\n" for i in range(60)))
+    Path("rings/edges.csv").write_text("source,target\n" + "".join(f"{i},{i + 1}\n" for i in range(59)))
     assert main(parse(["--table", "table.toml", "--engine", "in-process", "--trust"])) == 0
     assert main(parse(["bundle", str(path), "--table", "table.toml"])) == 0
     monkeypatch.chdir(tmp_path)
     shutil.rmtree(home)
     monkeypatch.setattr(sys, "path", sys.path[1:])
     sys.modules.pop("beside", None)
+    with ZipFile(path) as archive:
+        names = archive.namelist()
+        assert json.loads(archive.read(MANIFEST))["versions"]["torch"]
+    assert {"tables/table.toml", "results/runs/rings.jsonl", "results/curves/rings.parquet"} <= {*names}
+    parts = {"mine.py", "beside.py", "nodes.csv", "edges.csv"}
+    assert {Path(name).name for name in names if name.startswith("parts/")} == parts
     return path
 
 
@@ -68,20 +64,6 @@ def test_a_bundle_is_verified_where_nothing_else_is(study: Path, capsys: pytest.
     assert main(parse([*verify, "--trust"])) == 0
     assert "2 records run again: no differences" in capsys.readouterr().err
     sys.modules.pop("beside", None)
-
-
-def test_what_is_in_a_bundle(study: Path) -> None:
-    with ZipFile(study) as archive:
-        names = archive.namelist()
-        assert json.loads(archive.read(MANIFEST))["versions"]["torch"]
-    assert "tables/table.toml" in names
-    assert {"results/runs/rings.jsonl", "results/curves/rings.parquet"} <= {*names}
-    assert {Path(name).name for name in names if name.startswith("parts/")} == {
-        "mine.py",
-        "beside.py",
-        "nodes.csv",
-        "edges.csv",
-    }
 
 
 def test_another_content_is_not_run(study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

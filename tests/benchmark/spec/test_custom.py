@@ -17,16 +17,7 @@ from fedsub.benchmark.spec.protocol import load_protocol
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.partition import partition
 from fedsub.datasets.plugins import LOADED
-from tests.benchmark.fakes import quick_run, stored
-
-METHOD = """
-from fedsub.methods.core.base import register
-from fedsub.methods.fedavg import FedAvg
-
-@register("mine", title="Mine", paper="none")
-class Mine(FedAvg):
-    version = 1
-"""
+from tests.benchmark.fakes import quick_run, stored, write_method
 
 
 def named(folder: Path) -> dict[str, tuple[str, ...]]:
@@ -35,7 +26,7 @@ def named(folder: Path) -> dict[str, tuple[str, ...]]:
         (folder / name).write_text("def partition(dataset, clients, seed, size=1): ...\n")
     (folder / "graph.py").write_text("def load(size=1): ...\n")
     (folder / "roles.py").write_text("def split(labels, partition, generator, size=1): ...\n")
-    (folder / "mine.py").write_text(METHOD)
+    write_method(folder / "mine.py", "version = 1")
     (folder / "my_net.py").write_text("def network(features, classes): ...\n")
     return {
         "graph.npz": ("--dataset", "./graph.npz"),
@@ -152,7 +143,7 @@ def test_an_edited_method_runs_again_and_stands_beside_its_earlier_state(
     results = tmp_path / "results"
     argv = parse(["--workers", "1", "--results", str(results), *write("mine.py")])
     assert main(argv, quick_run) == 0
-    Path("mine.py").write_text(METHOD.replace("version = 1", "version = 2"))
+    write_method(Path("mine.py"), "version = 2")
     assert main(argv, quick_run) == 0
     assert main(argv, quick_run) == 0
     assert "1 done before" in capsys.readouterr().err
@@ -168,9 +159,9 @@ def test_a_method_edited_after_the_plan_gives_no_result_under_the_old_key(
 ) -> None:
     argv = ["--dataset", "community[nodes=200]", "--clients", "2", "--seeds", "1", "--set", "rounds=2"]
     (cell,) = make_plan(parse([*argv, *write("mine.py")]).request).cells
-    Path("mine.py").write_text(f"# As it was.\n{METHOD}")
+    write_method(Path("mine.py"), "version = 1", "# As it was.")
     assert attempt(cell).status == "ok"
-    Path("mine.py").write_text(METHOD.replace("version = 1", "version = 2"))
+    write_method(Path("mine.py"), "version = 2")
     error = attempt(cell).error
     assert error is not None
     assert "mine.py has changed since the cells were planned" in error
@@ -249,7 +240,7 @@ def test_the_code_of_a_table_runs_only_where_it_is_named_or_trusted(
     write: Callable[[str], tuple[str, ...]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     write("mine.py")
-    Path("mine.py").write_text(f"{METHOD}\nopen('ran', 'a').close()\n")
+    write_method(Path("mine.py"), above="open('ran', 'a').close()")
     Path("table.toml").write_text(TABLE)
     table = ["--table", "table.toml", "--results", "results"]
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedsub import datasets, run
+from fedsub import datasets
 from fedsub.benchmark.spec import digests
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.graph import Dataset
@@ -118,25 +118,3 @@ def test_without_source_or_plain_values_it_is_refused() -> None:
     exec("def own(nodes):\n    return 1", names)
     with pytest.raises(UserError, match="cannot read the source of own"):
         digests.of_object(names["own"])
-
-
-def test_a_stored_record_is_not_that_of_another_partial(tmp_path: Path) -> None:
-    def sliced(dataset: Dataset, clients: int, seed: int, *, alternating: bool) -> np.ndarray:
-        nodes = np.arange(dataset.nodes)
-        return nodes % clients if alternating else nodes * clients // dataset.nodes
-
-    edges = [
-        run(
-            dataset="community[nodes=120]",
-            partition=functools.partial(sliced, alternating=alternating),
-            clients=3,
-            method="local",
-            seeds=1,
-            rounds=1,
-            results=tmp_path,
-        )
-        .records[0]
-        .result.partition_statistics["inter_edges"]
-        for alternating in (False, True)
-    ]
-    assert edges[0] != edges[1]

@@ -10,14 +10,12 @@ from typing import Any
 import pytest
 
 from fedsub.benchmark.cli.parser import parse
-from fedsub.benchmark.execution.runner import run
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.plan import differing_options, make_plan, versions_of
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.options import defaults_of
 from fedsub.datasets.synthetic import GENERATORS
 from fedsub.methods.core import registry
-from fedsub.methods.core.schedule import AVERAGINGS, MOMENTS
 
 TOY = """
 seeds = 2
@@ -228,22 +226,6 @@ def test_a_table_of_ones_own_is_checked_as_the_command_line_is(
     with pytest.raises(UserError) as caught:
         make_plan(parse(["--table", str(path)]).request)
     assert words in str(caught.value)
-
-
-def test_a_task_may_have_options() -> None:
-    argv = ["--dataset", "community[nodes=200]", "--method", "fedavg", "--clients", "3", "--rounds", "2"]
-    task = "link-prediction[width=16]"
-    (cell, *_) = cells(*argv, "--backbone", "sgc", "--task", task)
-    assert cell.task.text == task
-    assert run(cell).metrics["roc_auc"] is not None
-
-
-@pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("averaging", AVERAGINGS)
-def test_every_rule_that_is_let_through_runs(moment: str, averaging: str) -> None:
-    argv = ["--dataset", "community[nodes=200]", "--method", "fedavg", "--clients", "3", "--rounds", "1"]
-    (cell, *_) = cells(*argv, "--set", f"evaluate={moment}", f"accuracy={averaging}")
-    assert run(cell).status == "ok"
 
 
 def test_graphs_that_the_field_scores_by_roc_auc_are_selected_by_it() -> None:

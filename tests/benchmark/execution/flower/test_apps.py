@@ -28,6 +28,7 @@ from fedsub.methods.core.schedule import Schedule
 from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import Outcome, train
 from fedsub.methods.stacked.architecture import Architecture
+from tests.benchmark.fakes import write_method
 from tests.methods.rounding import assert_agree
 from tests.methods.variants import APART, APART_OPTIONS
 
@@ -42,18 +43,12 @@ from fedsub.benchmark.execution.flower.server import server_app
 
 CLIENTS, ROUNDS = 3, 3
 OWN_METHOD = """
-from fedsub.methods.core.base import register
-from fedsub.methods.fedavg import FedAvg
-from helper import FACTOR
+client_state = ("sent",)
+sent = 0
 
-@register("halved", title="Halved", paper="none")
-class Halved(FedAvg):
-    client_state = ("sent",)
-    sent = 0
-
-    def send(self):
-        self.sent = self.sent + 1
-        return {name: FACTOR * value for name, value in super().send().items()}
+def send(self):
+    self.sent = self.sent + 1
+    return {name: FACTOR * value for name, value in super().send().items()}
 """
 
 
@@ -232,7 +227,7 @@ def test_a_client_that_is_killed_is_absent_and_comes_back(
 def test_a_users_method_goes_with_its_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own, app = tmp_path / "mine", tmp_path / "app"
     own.mkdir()
-    (own / "halved.py").write_text(OWN_METHOD)
+    write_method(own / "halved.py", OWN_METHOD, "from helper import FACTOR")
     (own / "helper.py").write_text("FACTOR = 0.5")
     cell = NamedFiles().named(replace(cell_of("fedavg"), method=str(own / "halved.py")))
     with monkeypatch.context() as patch, user_objects(user_objects_of(cell)):

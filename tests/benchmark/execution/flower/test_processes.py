@@ -24,6 +24,7 @@ from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.flower import loopback
 from fedsub.benchmark.records.record import Record
 from fedsub.methods.core.participation import Attendance
+from tests.benchmark.fakes import write_method
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedsub-bench[flower]'")
 
@@ -243,20 +244,12 @@ flower_supernode()
 """
 """A SuperNode that is missed after 20 s without a heartbeat, the least that Flower allows, not after 60."""
 WAITING = """
-import time
-from pathlib import Path
-
-from fedsub.methods.core.base import register
-from fedsub.methods.fedavg import FedAvg
-
-@register("waiting", title="Waiting", paper="none")
-class Waiting(FedAvg):
-    def train_round(self):
-        while self.round_number == 2 and self.federation.source.name == "client-1":
-            time.sleep(0.1)
-        while self.round_number == 3 and not Path({gate!r}).exists():
-            time.sleep(0.1)
-        return super().train_round()
+def train_round(self):
+    while self.round_number == 2 and self.federation.source.name == "client-1":
+        time.sleep(0.1)
+    while self.round_number == 3 and not os.path.exists({gate!r}):
+        time.sleep(0.1)
+    return super().train_round()
 """
 """Client 1 trains in its second round until it is killed; the third waits for a file."""
 
@@ -265,8 +258,8 @@ def test_with_keys_a_killed_client_is_missed_and_comes_back_and_a_stranger_stays
     federation: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the command of the loopback, with the name of the SuperLink. Client 1 misses rounds 2 and 3."""
-    app, gate, method = tmp_path / "app", tmp_path / "gate", tmp_path / "waiting.py"
-    method.write_text(WAITING.format(gate=str(gate)))
+    app, gate = tmp_path / "app", tmp_path / "gate"
+    method = write_method(tmp_path / "waiting.py", WAITING.format(gate=str(gate)), "import os, time")
     cell = [*GRAPH, "--method", str(method), "--clients", "2", "--rounds", "4", *SMALL]
     assert main(parse(["flower", "create", str(app), *cell])) == OK
     for client in range(2):
