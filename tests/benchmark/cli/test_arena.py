@@ -1,10 +1,12 @@
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fedsub.benchmark.analysis import trials
 from fedsub.benchmark.records.folder import SEARCH_SEEDS
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.records.search import FINAL_SEEDS
@@ -51,6 +53,8 @@ def _arena(folder: Path, *given: str) -> dict[str, Any]:
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "log"
     monkeypatch.setenv("FAKE_LOG", str(path))
+    # A forest is grown in test_trials.
+    monkeypatch.setattr(trials, "LEAST_TRIALS", math.inf)
     return path
 
 

@@ -307,14 +307,13 @@ def test_the_listing_names_everything(tmp_path: Path, capsys: pytest.CaptureFixt
         assert re.search(options, out, re.MULTILINE)
 
 
-@pytest.mark.parametrize("kind", ["methods", "partitions"])
 def test_a_plug_in_that_cannot_be_imported_is_listed_with_the_reason(
-    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed = tmp_path / "theirs-1.0.dist-info"
     installed.mkdir()
     (installed / "METADATA").write_text("Name: theirs\nVersion: 1.0\n")
-    (installed / "entry_points.txt").write_text(f"[fedsub.{kind}]\ntheirs = no_such_package:thing\n")
+    (installed / "entry_points.txt").write_text("[fedsub.methods]\ntheirs = no_such_package:thing\n")
     monkeypatch.syspath_prepend(tmp_path)
     assert main(parse(["list"])) == 0
     out = capsys.readouterr().out

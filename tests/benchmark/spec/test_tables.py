@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,19 +9,11 @@ import pytest
 from fedsub.benchmark.analysis.published import answerable, figures, published_figure
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.records.folder import Records
-from fedsub.benchmark.spec.catalog import remembering
 from fedsub.benchmark.spec.plan import grid_cells, make_plan
 from fedsub.benchmark.spec.protocol import load_protocol, names
 from fedsub.datasets.partition import clients_in
 from fedsub.datasets.registry import load
 from fedsub.methods.core import registry
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _remembering() -> Iterator[None]:
-    """As commands do: without it methods are described anew for every plan."""
-    with remembering():
-        yield
 
 
 def test_every_printed_figure_that_can_be_answered_has_a_cell() -> None:

@@ -1,0 +1,22 @@
+"""What the tests of the benchmark share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from fedsub.benchmark.spec.catalog import remembering
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _remembering(request: pytest.FixtureRequest) -> Iterator[None]:
+    """As commands do, where methods would be described anew for many plans and none is changed."""
+    if request.path.parent.name in ("analysis", "report") or request.path.stem in (
+        "test_arena",
+        "test_tables",
+    ):
+        with remembering():
+            yield
+    else:
+        yield
