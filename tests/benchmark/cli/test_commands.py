@@ -101,16 +101,13 @@ def test_a_dry_run_names_cells_without_their_graph(
     assert "2 cells: 0 done before, 1 to run, 1 without their graph" in captured.err
 
 
-@pytest.mark.parametrize("argv", [[], ["--dry-run"]])
-def test_lines_that_hold_no_record_are_named(
-    argv: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_lines_that_hold_no_record_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tmp_path, *ONE) == 0
     (path,) = (tmp_path / "runs").glob("*.jsonl")
     number = path.read_bytes().count(b"\n") + 1
     path.write_bytes(path.read_bytes() + b"not json\n")
     capsys.readouterr()
-    assert run(tmp_path, *ONE, *argv) == 0
+    assert run(tmp_path, *ONE) == 0
     assert f"{path}: no record can be read in line {number}: passed over" in capsys.readouterr().err
 
 
@@ -331,18 +328,6 @@ def test_a_method_is_described_with_its_options(capsys: pytest.CaptureFixture[st
     assert re.search(r"^ *learning_rate +0\.001 to 0\.1, log-uniform", out, re.MULTILINE)
     assert main(parse(["list", "fedprx"])) == 2
     assert "did you mean fedprox" in capsys.readouterr().err
-
-
-def test_stored_records_are_shown_without_running_any(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    table = ("--table", "quick", "--seeds", "1")
-    assert run(tmp_path, *table) == 0
-    before = {path: path.read_bytes() for path in (tmp_path / "runs").glob("*.jsonl")}
-    capsys.readouterr()
-    assert main(parse(["show", "--results", str(tmp_path), "--method", "fedavg", "--format", "json"])) == 0
-    assert {record["method"] for record in json.loads(capsys.readouterr().out)} == {"fedavg"}
-    assert {path: path.read_bytes() for path in (tmp_path / "runs").glob("*.jsonl")} == before
 
 
 def test_check_names_every_check_and_the_rule_that_is_broken(

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from fedsub.benchmark.execution.artifacts import Saving, folder_of, remove
 from fedsub.benchmark.execution.runner import run
-from fedsub.benchmark.spec.cell import Cell
 from fedsub.datasets.graph import largest_component
 from fedsub.datasets.options import Spec, parse_name
 from fedsub.datasets.plugins import user_objects
@@ -21,23 +20,14 @@ from fedsub.datasets.registry import load
 from fedsub.methods.apfl import APFL
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import FederatedMethod, register
-from fedsub.methods.core.schedule import Schedule
 from fedsub.methods.ditto import Ditto
 from fedsub.methods.fedavg import FedAvg
 from fedsub.methods.fedpub import FedPub
 from fedsub.methods.stacked.activation import Dropout
-from fedsub.methods.stacked.architecture import Architecture
+from tests.benchmark.fakes import make_cell
 
-CELL = Cell(
-    protocol="default",
-    dataset=Spec("community[nodes=90,communities=3]"),
-    partition=Spec("random"),
-    clients=3,
-    method="fedavg",
-    seed=0,
-    schedule=Schedule(rounds=2),
-    architecture=Architecture(hidden=(12, 8)),
-)
+GRAPH = "community[nodes=90,communities=3]"
+CELL = make_cell(dataset=GRAPH, partition="random", clients=3, rounds=2, hidden=[12, 8])
 SMALL = {"adafgl": "[width=8,epochs=2]", "fedsage+": "[generator_epochs=40]", "fedlap+": "[rank=20,steps=40]"}
 FURTHER = (
     "adafgl[federated=1]",
@@ -49,13 +39,7 @@ FURTHER = (
     "fedgta[network=gamlp]",
 )
 NONE = {
-    *(
-        "adafgl",
-        "fedaux",
-        "fedaux[masks=false]",
-        "fedgta[network=gamlp]",
-        "fedlap",
-    ),
+    *("adafgl", "fedaux", "fedaux[masks=false]", "fedgta[network=gamlp]", "fedlap"),
     *("fedlap+", "fedlit", "fedstar", "fedstruct"),
 }
 PREDICTING: dict[type, Callable[..., dict[str, Tensor]]] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from pathlib import Path
 from typing import Any
@@ -33,8 +32,6 @@ def test_every_round_is_told_and_changes_nothing() -> None:
     assert seen[-1].bytes["up"] == record.bytes["up"] * 4
     assert seen[-1].seconds["train"] == pytest.approx(record.seconds["train"])
     assert comparable(record) == comparable(attempt(CELL))
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        seen[0].round = 7  # type: ignore[misc]
 
 
 def test_a_callback_that_raises_is_its_cells_failure() -> None:

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsub.benchmark.execution.runner import failed
 from fedsub.benchmark.records.record import DIGITS
 from fedsub.benchmark.spec.cell import FIELDS, OUTSIDE_KEY, Cell
 from fedsub.benchmark.spec.schema import LARGEST
@@ -79,11 +78,6 @@ def test_options_are_alike_in_every_order() -> None:
     assert (cell.key, cell.variant) == (turned.key, "fedavg[alpha=1,mu=0.5]")
 
 
-def test_defaults_do_not_enter_the_key() -> None:
-    assert make_cell(kernel="auto", device="cpu", files="", versions="").key == make_cell().key
-    assert make_cell(kernel="dgl").key != make_cell().key
-
-
 values = st.one_of(
     st.booleans(), st.integers(-(2**40), 2**40), st.floats(-LARGEST, LARGEST), st.text(max_size=8)
 )
@@ -121,14 +115,6 @@ def test_a_record_survives_json(cell: Cell, accuracy: float, defaults: dict[str,
     stored = pytest.approx(accuracy, rel=10.0 ** (1 - DIGITS)) if math.isfinite(accuracy) else None
     assert again.metrics["accuracy"] == stored
     assert again.result.default_options == defaults
-
-
-def test_a_failure_survives_json() -> None:
-    record = failed(make_cell(), "it broke\nin two \ud800 places", "Traceback")
-    again = record.reread()
-    assert again == record
-    assert (again.status, again.error) == ("failed", "it broke in two \\ud800 places")
-    assert again.metrics == {}
 
 
 def test_a_missing_setting_is_named() -> None:

@@ -206,17 +206,6 @@ def test_an_override_finds_a_method_by_its_name_and_by_its_path(
     assert load_protocol("table.toml").settings_for(**place, method="mine")["rounds"] == 7
 
 
-def test_an_override_may_name_a_variant_of_a_file_that_no_grid_lists(
-    write: Callable[[str], tuple[str, ...]],
-) -> None:
-    write("mine.py")
-    Path("table.toml").write_text(
-        f"{TABLE}[[override]]\nwhen = {{ method = ['mine[scale=3]'] }}\nsettings = {{ rounds = 7 }}\n"
-    )
-    cells = make_plan(parse(["--table", "table.toml"]).request).cells
-    assert {cell.method: cell.schedule.rounds for cell in cells} == {"mine": 1, "fedavg": 1}
-
-
 @pytest.mark.parametrize(
     "when",
     [

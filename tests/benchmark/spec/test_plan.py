@@ -208,24 +208,20 @@ def test_bad_input_is_one_sentence_with_the_nearest_names(argv: list[str], words
 
 
 @pytest.mark.parametrize(
-    ("written", "words"),
+    ("old", "new", "words"),
     [
-        (('"community"', '"community[nodez=3]"'), "option of community 'nodez'"),
-        (('"community"', '"./nowhere.npz"'), "there is no graph at ./nowhere.npz: check the path"),
-        (('"metis"', '"dirichlet[alpha=-1]"'), "dirichlet's alpha must be positive"),
         # Of one method, beside those that are split well.
-        (("rounds = 6", 'split = "ratio[train=2]"'), "ratio's train must be in"),
-        (('"fedavg"', '"fedavgg"'), "fedavgg: unknown method 'fedavgg' in table toy: did you mean fedavg"),
+        ("rounds = 6", 'split = "ratio[train=2]"', "ratio's train must be in"),
+        ('"fedavg"', '"fedavgg"', "fedavgg: unknown method 'fedavgg' in table toy: did you mean fedavg"),
     ],
 )
 def test_a_table_of_ones_own_is_checked_as_the_command_line_is(
-    written: tuple[str, str], words: str, tmp_path: Path
+    old: str, new: str, words: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "toy.toml"
-    path.write_text(TOY.replace(*written))
-    with pytest.raises(UserError) as caught:
-        make_plan(parse(["--table", str(path)]).request)
-    assert words in str(caught.value)
+    path.write_text(TOY.replace(old, new))
+    with pytest.raises(UserError, match=words):
+        cells("--table", str(path))
 
 
 def test_graphs_that_the_field_scores_by_roc_auc_are_selected_by_it() -> None:
@@ -284,16 +280,11 @@ def test_a_plug_in_that_cannot_be_imported_stops_no_plan_without_it(monkeypatch:
     ("asked", "spelt"),
     [
         ("metis[recursive=false]", "metis"),
-        ("metis[recursive=True]", "metis[recursive=true]"),
-        ("louvain[ merge = random, slack=0.1 ]", None),
+        ("metis[ recursive = True ]", "metis[recursive=true]"),
         ("dirichlet[alpha=0.50]", "dirichlet[alpha=0.5]"),
     ],
 )
-def test_a_scheme_is_one_cell_under_every_spelling(asked: str, spelt: str | None, toy: str) -> None:
-    if spelt is None:
-        with pytest.raises(UserError, match="slack"):
-            cells("--table", toy, "--partition", asked)
-        return
+def test_a_scheme_is_one_cell_under_every_spelling(asked: str, spelt: str, toy: str) -> None:
     first, second = (cells("--table", toy, "--partition", text) for text in (asked, spelt))
     assert {cell.partition.text for cell in first} == {spelt}
     assert [cell.key for cell in first] == [cell.key for cell in second]

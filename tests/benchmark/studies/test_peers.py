@@ -20,8 +20,6 @@ from fedsub.benchmark.studies.clients import write_clients
 from fedsub.benchmark.studies.command import main
 from fedsub.benchmark.studies.peers import compare as comparing
 from fedsub.benchmark.studies.peers.compare import (
-    CLIENTS,
-    DATASETS,
     PAIRINGS,
     SCHEDULE,
     Limits,
@@ -31,7 +29,6 @@ from fedsub.benchmark.studies.peers.compare import (
     compare,
     geometric_mean,
     peer_python,
-    plan,
     write_page,
 )
 from fedsub.benchmark.studies.peers.openfgl_worker import Clients
@@ -52,12 +49,6 @@ def cell(behaviour: str) -> PeerCell:
 def _played_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparing, "OURS", FAKE)
     monkeypatch.setattr(comparing, "PEER", FAKE)
-
-
-def test_plan_is_the_whole_grid_and_filters_narrow_it() -> None:
-    assert len(plan((), (), ())) == len(PAIRINGS) * len(DATASETS) * len(CLIENTS)
-    (only,) = plan(["cora"], ["fedpub"], [10])
-    assert (only.key, only.pairing.algorithm) == ("fedpub cora 10", "fedpub")
 
 
 @pytest.mark.parametrize("pairing", PAIRINGS.values(), ids=lambda pairing: pairing.method)

@@ -12,19 +12,11 @@ from fedsub.benchmark.cli.commands import BAD_INPUT, OK, main
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.flower.create import create
 from fedsub.benchmark.execution.runner import make_clients
-from fedsub.benchmark.spec.cell import Cell
 from fedsub.datasets.archive import read_archive
 from fedsub.datasets.errors import UserError
-from fedsub.datasets.options import Spec
+from tests.benchmark.fakes import make_cell
 
-CELL = Cell(
-    protocol="",
-    dataset=Spec("community[nodes=120]"),
-    partition=Spec("metis"),
-    clients=3,
-    method="fedavg",
-    seed=0,
-)
+CELL = make_cell(dataset="community[nodes=120]", clients=3)
 
 
 def test_a_clients_file_holds_its_nodes_and_edges_alone(tmp_path: Path) -> None:
@@ -50,16 +42,7 @@ def test_methods_that_need_others_nodes_are_refused(tmp_path: Path, method: str)
     assert not (tmp_path / "app").exists()
 
 
-COMMAND = (
-    "--dataset",
-    "community[nodes=120]",
-    "--method",
-    "fedpub",
-    "--clients",
-    "3",
-    "--partition",
-    "metis",
-)
+COMMAND = ("--dataset", "community[nodes=120]", "--method", "fedpub", "--clients", "3")
 
 
 def test_the_command_writes_an_app_and_says_how_to_start_it(tmp_path: Path) -> None:
