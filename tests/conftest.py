@@ -1,7 +1,5 @@
 """Fixtures shared by the whole suite."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Generator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Both guides are real: every file and every command in them works exactly as printed."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The wheel, installed in a fresh environment, works in any folder and beside Hugging Face's `datasets`."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

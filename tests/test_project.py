@@ -1,7 +1,5 @@
 """The project files agree with the code and with each other."""
 
-from __future__ import annotations
-
 import ast
 import configparser
 import re

@@ -1,8 +1,6 @@
 """Cells and runs that cost nothing, and the command line with them; top-level functions, so that worker
 processes can import them."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """The benchmark from Python: `run` and `results` as a paper's author calls them."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

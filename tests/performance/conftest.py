@@ -1,7 +1,5 @@
 """The clients whose operations are timed: Cora where the real graphs are at hand, else a graph like it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path

@@ -3,8 +3,6 @@
 pytest-benchmark compares the saved times of two commits: `pytest-benchmark compare 0001 0002`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

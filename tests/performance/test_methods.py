@@ -1,7 +1,5 @@
 """One round of every registered method with its default options."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

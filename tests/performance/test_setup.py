@@ -1,7 +1,5 @@
 """Set-up: load, partition, split, federate, build."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from fedsub.benchmark.analysis.scores import POINTS, clients_of, make_rows, mean_curve

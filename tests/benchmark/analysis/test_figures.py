@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace

@@ -1,7 +1,5 @@
 """Records as frames: what is a row, what is averaged, and what is said where nothing can be."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from fedsub.benchmark.analysis.metrics import heading_of, more_is_better, unit_of

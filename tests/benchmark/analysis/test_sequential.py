@@ -1,7 +1,5 @@
 """Both error rates of a verdict, over all looks at the seeds, by simulation."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cache

@@ -1,7 +1,5 @@
 """The command line as its user sees it: exit codes, sentences, and what is written."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Command lines become requests, or one sentence."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

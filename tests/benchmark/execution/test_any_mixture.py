@@ -1,7 +1,5 @@
 """No cell stops a grid: every mixture of ways to end, on every engine, leaves each other cell's record."""
 
-from __future__ import annotations
-
 import os
 import re
 import resource

@@ -1,7 +1,5 @@
 """What is saved beside a record is what the method predicted with."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path

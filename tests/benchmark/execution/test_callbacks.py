@@ -1,7 +1,5 @@
 """What is called after every round: what it is told, and that nothing changes by it."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Cells that are interrupted and go on: files, refusals, full disks, kill -9."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.metadata
 import io

@@ -1,7 +1,5 @@
 """What cells are likely to take, and how that is said."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """A run that is interrupted, killed or not alone in its folder: nothing is lost or made twice."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import signal

@@ -1,7 +1,5 @@
 """Leases: one holder at a time, and none for those that are gone."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -1,7 +1,5 @@
 """Taking records out of a folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

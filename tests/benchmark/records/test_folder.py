@@ -1,7 +1,5 @@
 """One record for one piece of work: it answers every table that asks for it, and nothing else."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas

@@ -1,7 +1,5 @@
 """What a record says of its cell, its seconds and its options, and which lines are none."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A leaderboard with all that the terminal shows of it, as text."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from fedsub.benchmark.analysis.scores import Leaderboard, blocks_of

@@ -1,7 +1,5 @@
 """Tables for papers: what stands in them, what is bold, and that LaTeX can read them."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What a page says beside a row: privacy, choices on the table, runs that did nothing, earlier versions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path

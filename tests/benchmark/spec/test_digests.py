@@ -1,7 +1,5 @@
 """What changes the digest of a user's class, function or graph, and what does not."""
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 from collections.abc import Callable

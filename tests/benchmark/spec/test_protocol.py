@@ -1,7 +1,5 @@
 """How a protocol is read: its keys, what it extends, where its overrides hold; and settings as text."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

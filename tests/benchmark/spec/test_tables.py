@@ -1,7 +1,5 @@
 """What the protocols of published tables say: how their cells are run, which printed figures they answer."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -4,8 +4,6 @@ The task's `algorithm` says how it behaves: `fine`, `fails`, `dies`, `sleeps`, `
 file and answers its path), or `writes:FILE` (appends a line to a file for every command).
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """The comparison with openfgl-lib: plan, pipe, interleaving, the file in between; the peer is played."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

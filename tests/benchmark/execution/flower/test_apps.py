@@ -1,7 +1,5 @@
 """The apps of clients and server, with messages handed over in this process, do what one program does."""
 
-from __future__ import annotations
-
 import json
 import sys
 import tomllib

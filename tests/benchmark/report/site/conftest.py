@@ -1,7 +1,5 @@
 """The site of the records in git, in a real browser."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Five readers' questions, each answered in at most three clicks, and by a link opened afresh."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The site of small results folders, without a browser."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from pathlib import Path

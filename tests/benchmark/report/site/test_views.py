@@ -1,7 +1,5 @@
 """Every view: its size, its links, its state in the address, and that everyone can use it."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

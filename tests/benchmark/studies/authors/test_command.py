@@ -1,7 +1,5 @@
 """`--authors`: what is run, kept, run again, compared and shown; the public code is played."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys

@@ -1,7 +1,5 @@
 """The public codes, played by checkouts of our own, are given our clients and run as the cell says."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable
 from dataclasses import asdict
