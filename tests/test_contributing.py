@@ -8,7 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 
 from fedsub.benchmark.records.folder import Records
 from fedsub.methods.core.base import FederatedMethod
@@ -101,3 +103,19 @@ def test_the_table_lists_every_public_member_of_a_method_and_they_are_twelve() -
     ]
     assert sorted(listed) == sorted(members)
     assert len(members) <= 12
+
+
+TOUR = ROOT / "docs" / "tour.ipynb"
+
+
+def test_the_tour_runs() -> None:
+    """From its first cell to its last, and says what it promises."""
+    notebook = nbformat.read(TOUR, as_version=4)
+    NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(TOUR.parent)}}).execute()
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    outputs = [output for cell in cells for output in cell.outputs]
+    pages = [output.data["text/html"] for output in outputs if "text/html" in output.get("data", {})]
+    assert any("slow-average" in page and "±" in page for page in pages)
+    printed = "".join(output.text for output in outputs if output.output_type == "stream")
+    assert "round 10 of 10" in printed
+    assert "| Local" in printed

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from fedsub import Results, datasets, results, run, tune
 from fedsub.benchmark.execution.artifacts import folder_of
 from fedsub.benchmark.execution.callbacks import Round, Stop
-from fedsub.benchmark.execution.leases import Leases
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.spec.plan import Skip
 from fedsub.datasets.errors import UserError
@@ -107,30 +106,6 @@ def test_what_is_on_record_needs_no_graph(
     assert [*run(**one)] == [record]
     with pytest.raises(UserError, match="cora: gone"):
         run(**{**one, "rounds": 3})
-
-
-def test_what_another_process_works_on_is_waited_for_and_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each cell is claimed: a notebook beside a command runs none twice."""
-    one: dict[str, Any] = {"dataset": GRAPH, "method": "fedavg", **SMALL}
-    (record,) = run(**one)
-    claim, asked = Leases.claim, []
-
-    def held_at_first(leases: Leases, work: str) -> bool:
-        asked.append(work)
-        if len(asked) == 1:
-            return False
-        Records(tmp_path).append(record)
-        return claim(leases, work)
-
-    monkeypatch.setattr(Leases, "claim", held_at_first)
-    monkeypatch.setattr("fedsub.benchmark.execution.queue.PAUSE", 0)
-    seen: list[object] = []
-    (found,) = run(**one, results=tmp_path, callbacks=[seen.append])
-    assert asked == [record.cell.key] * 2
-    assert found == record
-    assert not seen
 
 
 def test_a_class_and_a_graph_reach_the_workers_and_their_rounds_and_files_this_process(

@@ -345,3 +345,23 @@ def test_a_trial_need_not_name_what_is_a_default() -> None:
     assert found
     for entry in found:
         assert [trial.changed for trial in entry.trials] == ["self_loops=to-last-edge"]
+
+
+def test_a_whole_model_is_measured_by_what_is_sent() -> None:
+    """FED-PUB's Table 3 prints 100.00 ± 0.00 for the methods without masks."""
+    scores = dict.fromkeys(("fedavg", "fedgnn", "fedsage+", "gcfl"), (70.0, 71.0, 72.0))
+    entries = entries_of(fedpub_3=records_of("fedpub-3", scores, *PLACE))
+    for name in ("FedAvg", "FedGNN", "FedSage+", "GCFL"):
+        size = entry_of(
+            entries, "FED-PUB", "3", "Cora", "metis-overlapping", "10", name, "", "model_size_pct"
+        )
+        assert (size.level.word, size.level.difference) == (MATCHES, 0.0)
+        assert {cell.label for cell in planned_by(size).values()} == {"fedavg", size.point["method"]}
+
+
+def test_a_record_that_does_not_hold_the_score_is_not_measured() -> None:
+    empty = [
+        replace(record, outcome=replace(record.result, metrics={}))
+        for record in records_of("fedpub-2", SCORES, *PLACE)
+    ]
+    assert all(entry.row is None for entry in entries_of(fedpub_2=empty))

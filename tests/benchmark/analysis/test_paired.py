@@ -77,15 +77,6 @@ def test_a_comparison_by_hand(direction: str, margin: float, expected: str) -> N
     assert word(DIFFERENCES, direction, margin) == expected
 
 
-def test_the_p_value_by_hand() -> None:
-    found = compare(DIFFERENCES, HIGHER)
-    assert found is not None
-    assert (found.difference, found.seeds) == (2.0, 3)
-    # t = 2√3/√(10/3) = √3.6, times 1.5 for the looks.
-    assert found.holds == pytest.approx(1.5 * (0.5 - 3.6**0.5 / (2 * 5.6**0.5)))
-    assert found.fails == 1.0
-
-
 def test_without_spread_the_difference_is_exact_and_one_seed_tells_nothing() -> None:
     assert word([-1.0, -1.0, -1.0], HIGHER) == FAILS
     assert word([1.0, 1.0, 1.0], LOWER) == FAILS
@@ -169,20 +160,6 @@ def test_of_several_contrasts_all_must_hold_and_one_must_fail_beyond_their_numbe
     assert judge([([[None]], 1), ([[None]], 1)]) == NOT_MEASURED
 
 
-def test_sides_are_paired_by_seed() -> None:
-    ours, theirs = {0: 70.0, 1: 81.0, 5: 60.0}, {1: 80.0, 0: 69.5, 7: 0.0}
-    assert differences_of(ours, theirs) == {0: 0.5, 1: 1.0}
-    assert mean_over_columns([{0: 1.0, 1: 2.0, 2: 9.0}, {1: 4.0, 0: 3.0}]) == {0: 2.0, 1: 3.0}
-    assert mean_over_columns([]) == {}
-
-
-def test_seeds_that_change_nothing_are_no_repetition() -> None:
-    assert varies({0: 70.0, 1: 70.1})
-    assert not varies({0: 70.0, 1: 70.0})
-    assert not varies({0: 0.1 + 0.2, 1: 0.3})
-    assert not varies({0: 70.0})
-
-
 def test_two_seeds_decide_nothing() -> None:
     found = compare([5.0, 5.1], HIGHER)
     assert found is not None
@@ -198,3 +175,17 @@ def test_looks_at_three_and_ten_decide_wrongly_in_five_of_a_hundred() -> None:
         words = [found.word for found in looks if found is not None]
         wrong += next((each for each in words if each != NEEDS_RUNS), "") == HOLDS
     assert wrong / 2000 <= 0.05 + 3 * (0.05 * 0.95 / 2000) ** 0.5
+
+
+def test_sides_are_paired_by_seed() -> None:
+    ours, theirs = {0: 70.0, 1: 81.0, 5: 60.0}, {1: 80.0, 0: 69.5, 7: 0.0}
+    assert differences_of(ours, theirs) == {0: 0.5, 1: 1.0}
+    assert mean_over_columns([{0: 1.0, 1: 2.0, 2: 9.0}, {1: 4.0, 0: 3.0}]) == {0: 2.0, 1: 3.0}
+    assert mean_over_columns([]) == {}
+
+
+def test_seeds_that_change_nothing_are_no_repetition() -> None:
+    assert varies({0: 70.0, 1: 70.1})
+    assert not varies({0: 70.0, 1: 70.0})
+    assert not varies({0: 0.1 + 0.2, 1: 0.3})
+    assert not varies({0: 70.0})

@@ -81,12 +81,6 @@ def test_scores_that_print_alike_are_ties() -> None:
     assert ranking.by_graph.T.tolist() == [[2.5, 2.5, 1.0]]
 
 
-def test_one_graph_has_no_interval() -> None:
-    ranking = Ranking(_field([[[50.0, 51.0]], [[60.0, 61.0]]], ("a",)))
-    assert ranking.standings[0].rank.low is None
-    assert not ranking.separated("local", "fedavg")
-
-
 @pytest.mark.parametrize("scores", [[[[math.nan]], [[1.0]]], [[[math.nan, 1.0]], [[1.0, 1.0]]]])
 def test_local_must_have_every_score(scores: list[list[list[float]]]) -> None:
     with pytest.raises(ValueError, match="local"):

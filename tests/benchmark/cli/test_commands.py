@@ -357,3 +357,15 @@ def test_curves_are_packed_by_command(tmp_path: Path, capsys: pytest.CaptureFixt
     assert [*Records(tmp_path).every()] == [before]
     assert main(parse(["records", "pack", before.key, "--results", str(tmp_path)])) == 2
     assert "has none" in capsys.readouterr().err
+
+
+def test_stored_records_are_shown_without_running_any(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = ("--table", "quick", "--seeds", "1")
+    assert run(tmp_path, *table) == 0
+    before = {path: path.read_bytes() for path in (tmp_path / "runs").glob("*.jsonl")}
+    capsys.readouterr()
+    assert main(parse(["show", "--results", str(tmp_path), "--method", "fedavg", "--format", "json"])) == 0
+    assert {record["method"] for record in json.loads(capsys.readouterr().out)} == {"fedavg"}
+    assert {path: path.read_bytes() for path in (tmp_path / "runs").glob("*.jsonl")} == before

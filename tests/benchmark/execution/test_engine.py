@@ -25,12 +25,6 @@ def cells(count: int) -> Sequence[Cell]:
     return [make_cell(seed=seed) for seed in range(count)]
 
 
-def test_in_process_keeps_the_order() -> None:
-    records = list(InProcess().map(quick_run, cells(4), failed))
-    assert [record.cell.seed for record in records] == [0, 1, 2, 3]
-    assert {record.extras["process"] for record in records} == {os.getpid()}
-
-
 def test_a_worker_killed_in_the_middle_of_its_answer_costs_its_cell_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -68,11 +62,6 @@ def test_a_log_is_kept_of_the_cell_that_fails(tmp_path: Path) -> None:
     assert text.endswith("Traceback: here\n")
 
 
-def test_a_log_that_cannot_be_begun_costs_no_cell(tmp_path: Path) -> None:
-    (tmp_path / "logs").write_text("no folder")
-    assert Logged(quick_run, tmp_path)(cells(1)[0]).status == "ok"
-
-
 def test_a_log_on_a_full_disk_costs_no_record(tmp_path: Path) -> None:
     (made,) = ProcessPool(workers=1).map(Logged(disk_filling_run, tmp_path), cells(1), failed)
     assert made.error is None
@@ -102,3 +91,8 @@ def test_one_cell_or_a_debugger_stays_in_process() -> None:
     # A cell that is killed costs itself alone, also with one worker.
     assert create_engine("process", 1, 1, cells=9) == ProcessPool(workers=1)
     assert create_engine("process", 4, 2, cells=3) == ProcessPool(workers=3, threads=2)
+
+
+def test_a_log_that_cannot_be_begun_costs_no_cell(tmp_path: Path) -> None:
+    (tmp_path / "logs").write_text("no folder")
+    assert Logged(quick_run, tmp_path)(cells(1)[0]).status == "ok"

@@ -104,12 +104,6 @@ def test_a_search_that_costs_more_than_its_cap_leaves_trials_out(tmp_path: Path)
     assert standing.seconds == pytest.approx(11 / 3, abs=1e-3)
 
 
-def test_the_defaults_are_tried_whatever_they_cost(tmp_path: Path) -> None:
-    standing = _tune(_request(tmp_path), Work(), trials=20, cap=1e-6)
-    assert [*standing.short] == [0]
-    assert standing.chosen == 0
-
-
 def test_all_methods_have_the_same_cap(tmp_path: Path) -> None:
     class Dear(Work):
         def __call__(self, cell: Cell, **beside: Any) -> Record:
@@ -186,3 +180,9 @@ def test_of_a_trial_scores_seconds_and_memory_are_kept_and_its_failure(tmp_path:
     # What is compared in the end keeps its bytes and curves.
     for cell in (base, *Search.of(base, 2).final(1)):
         assert kept(tuned_run(cell)) == tuned_run(cell)
+
+
+def test_the_defaults_are_tried_whatever_they_cost(tmp_path: Path) -> None:
+    standing = _tune(_request(tmp_path), Work(), trials=20, cap=1e-6)
+    assert [*standing.short] == [0]
+    assert standing.chosen == 0

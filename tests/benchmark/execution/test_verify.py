@@ -74,22 +74,6 @@ def test_who_verified_a_record_is_kept_unless_a_figure_moved(made: list[str], tm
     assert verified_by(tmp_path) == {records[1]["key"]: {"Ada"}}
 
 
-def test_filters_choose_the_records(
-    made: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    records = [*map(json.loads, made)]
-    command = [*write(tmp_path, *records), "--dry-run"]
-
-    def never(cell: Any) -> Any:
-        raise AssertionError("a cell ran")
-
-    assert main(parse([*command, "--method", "local", "--clients", "3", "--seeds", "1"]), never) == 0
-    (line,) = capsys.readouterr().out.splitlines()
-    assert "local" in line
-    assert main(parse([*command, "--method", "locl"])) == 2
-    assert "unknown method in the records 'locl': did you mean local" in capsys.readouterr().err
-
-
 def test_what_a_record_does_not_hold_yet_is_no_difference(made: list[str], tmp_path: Path) -> None:
     records = [*map(json.loads, made)]
     for record in records:
@@ -228,3 +212,19 @@ def test_code_that_a_record_names_runs_only_when_trusted(tmp_path: Path) -> None
     write_method(mine, "edited = 1")
     draw(Records(tmp_path), 5, trust=True, passed_over=passed_over)
     assert passed_over[verify.CHANGED] == 1
+
+
+def test_filters_choose_the_records(
+    made: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = [*map(json.loads, made)]
+    command = [*write(tmp_path, *records), "--dry-run"]
+
+    def never(cell: Any) -> Any:
+        raise AssertionError("a cell ran")
+
+    assert main(parse([*command, "--method", "local", "--clients", "3", "--seeds", "1"]), never) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "local" in line
+    assert main(parse([*command, "--method", "locl"])) == 2
+    assert "unknown method in the records 'locl': did you mean local" in capsys.readouterr().err

@@ -190,10 +190,13 @@ def test_what_was_run_with_other_options_under_one_name_is_never_averaged(tmp_pa
         ("fedgraph", 80.0, {"start": "glorot"}, {}),
     )
     records = [
-        make_record(make_cell(method=method, label=method, seed=seed, options=options), value + seed, **kept)
+        make_record(
+            make_cell(method=method, label=method, seed=seed, options=options),
+            value + seed,
+            default_options=defaults,
+        )
         for method, value, options, defaults in rows
         for seed in range(3)
-        for kept in [{"default_options": defaults}]
     ]
     table = make_table(Results(tuple(records)))
     assert table.levels == ("method", "options.start")

@@ -1,8 +1,11 @@
+import html
 import io
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from rich.console import Console
 
 from fedsub.benchmark.analysis.scores import Leaderboard, make_rows
@@ -13,8 +16,10 @@ from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.report.leaderboard import markdown, write_table_page
 from fedsub.benchmark.report.pages import write_report
 from fedsub.benchmark.report.terminal import print_leaderboard
-from fedsub.benchmark.spec.plan import make_plan
+from fedsub.benchmark.report.wording import markdown_table
+from fedsub.benchmark.spec.plan import grid_cells, make_plan
 from fedsub.benchmark.spec.protocol import Protocol, load_protocol, parse_protocol
+from fedsub.datasets.errors import UserError
 from tests.benchmark.fakes import current_cell, make_cell, make_record
 from tests.benchmark.report.rendered import line_of, page_of
 
@@ -96,16 +101,6 @@ def test_runs_that_deviate_from_the_protocol_stand_apart(protocol: Protocol) -> 
     assert {row.deviations for row in deviating} == {"rounds=5, kernel=dgl"}
     assert all(score.published is None for row in deviating for score in row.scores.values())
     assert "| Local · rounds=5, kernel=dgl |" in page_of(protocol, records)
-
-
-def test_other_options_of_the_tables_scheme_neither_compare_nor_compete(protocol: Protocol) -> None:
-    records = table_records("--partition", "metis[recursive=true]")
-    page = page_of(protocol, records)
-    assert "## Cora, METIS (recursive=true), 10 clients" in page
-    assert "| Local · partition=metis[recursive=true] |" in page
-    assert "matches" not in page
-    assert "**" not in markdown(Leaderboard(protocol, records))
-    assert "No published figure answers these cells." in page
 
 
 def test_the_same_records_in_any_order_give_the_same_bytes(protocol: Protocol, tmp_path: Path) -> None:
@@ -275,3 +270,49 @@ def test_a_terminal_gets_the_columns_for_which_it_has_room(protocol: Protocol, w
     assert len(left_out) == len(set(left_out))
     head = next(line for line in shown.splitlines() if line.strip().startswith("method"))
     assert not any(column in head for column in left_out)
+
+
+def test_a_folder_without_records_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds no records"):
+        write_report(tmp_path)
+
+
+def test_tables_of_ones_own_share_a_record(tmp_path: Path) -> None:
+    own = [tmp_path / f"{name}.toml" for name in ("first", "second")]
+    for path in own:
+        path.write_text(f'extends = "quick"\ntitle = "Mine, {path.stem}"\n[grid]\nmethod = "fedavg"\n')
+    Records(tmp_path).append(make_record(grid_cells(load_protocol(str(own[0])))[0]))
+    write_report(tmp_path, [*map(str, own)])
+    site = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
+    assert "Mine, second" in site
+    assert " 1 record." in site
+    assert "# Mine, second" in (tmp_path / "leaderboards" / "second.md").read_text(encoding="utf-8")
+
+
+TABLES = st.integers(1, 4).flatmap(
+    lambda width: st.lists(st.lists(st.text(), min_size=width, max_size=width), min_size=1, max_size=5)
+)
+
+
+def test_cells_stay_as_they_were_written() -> None:
+    assert markdown_table(["method", "share"], [["a", "1.50"], ["longer", "1e3"], ["", "-0"]]) == (
+        "| method | share |\n| --- | ---: |\n| a | 1.50 |\n| longer | 1e3 |\n|  | -0 |"
+    )
+
+
+@given(TABLES)
+@example([["", ""], ["", "\x01"]])
+@example([["![note](http://a.example/b.png)"]])
+def test_whatever_a_cell_holds_a_table_keeps_its_shape(lines: list[list[str]]) -> None:
+    head, *rows = lines
+    written = markdown_table(head, rows).split("\n")
+    assert len(written) == len(rows) + 2
+    for line, cells in zip([written[0], *written[2:]], lines, strict=True):
+        assert line.startswith("| ")
+        assert line.endswith(" |")
+        assert [html.unescape(cell.strip()) for cell in line[1:-1].split("|")] == [
+            " ".join("".join(letter if letter.isprintable() else " " for letter in cell).split())
+            for cell in cells
+        ]
+    assert "<" not in "".join(written)
+    assert "](" not in "".join(written)

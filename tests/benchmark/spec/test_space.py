@@ -1,17 +1,9 @@
-from dataclasses import make_dataclass
-
 import numpy as np
 import pytest
 
 from fedsub.benchmark.spec import space
-from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.request import Request
-from fedsub.datasets.errors import UserError
-from fedsub.datasets.plugins import user_objects
-from fedsub.datasets.ranges import tunable
 from fedsub.methods.core import registry
-from fedsub.methods.core.base import Options, register
-from fedsub.methods.fedavg import FedAvg
 from tests.benchmark.fakes import make_cell
 
 
@@ -60,16 +52,3 @@ def test_what_a_trial_changes_is_told_apart_from_its_options() -> None:
     assert "dropout" in settings
     assert "dropout=" in method
     assert space.changes(base, base) == ("fedlit", {})
-
-
-def test_more_than_three_options_are_refused() -> None:
-    named = [(name, float, tunable(0.5, linear=(0.0, 1.0))) for name in "abcd"]
-    options = make_dataclass("Wide", named, bases=(Options,), frozen=True)
-
-    @register("wide", title="Wide", paper="none", options=options)
-    class Wide(FedAvg):
-        """Too much to tune."""
-
-    cell: Cell = make_cell(method="wide")
-    with user_objects({("method", "wide"): Wide}), pytest.raises(UserError, match="more than 3 tunable"):
-        space.trial_cells(cell)

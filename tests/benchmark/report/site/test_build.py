@@ -5,13 +5,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.latest import add_verified
 from fedsub.benchmark.report.pages import write_report
 from fedsub.benchmark.report.site.charts import Line, Point, lines, scatter, strip
-from fedsub.benchmark.report.site.data import slug
 from tests.benchmark.fakes import make_cell, make_record
 
 HOSTILE = "</script><img src=x onerror=\"document.title='taken'\">"
@@ -100,13 +97,6 @@ def test_an_arena_is_shown_and_is_a_finding_where_it_has_enough_graphs(tmp_path:
         assert "mean rank 1.50 of 1 methods" in _pages(tmp_path, "method.fedsgd")["method/fedsgd"][1]
         assert ("best mean rank of 1 methods over 3 graphs: 1.50" in index) is (smaller == [])
         assert ("1.50 [1.00, 2.25]" in (tmp_path / "README.md").read_text("utf-8")) is (smaller == [])
-
-
-@pytest.mark.parametrize(
-    ("text", "address"), [("FED-PUB", "fed-pub"), ("FedSage+", "fedsage-plus"), ("a[b=0.1]", "a-b-0-1")]
-)
-def test_an_address_is_letters_digits_and_dashes(text: str, address: str) -> None:
-    assert slug(text) == address
 
 
 def test_an_interval_that_leaves_its_line_ends_in_an_arrow() -> None:

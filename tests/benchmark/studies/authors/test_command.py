@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fedsub.benchmark.analysis.agreement import NEEDS_RUNS
 from fedsub.benchmark.analysis.public_code import (
     CODES,
     AuthorsRuns,
@@ -18,7 +17,6 @@ from fedsub.benchmark.analysis.public_code import (
     Run,
     compare,
     load,
-    on_same_clients,
 )
 from fedsub.benchmark.analysis.scores import Leaderboard
 from fedsub.benchmark.cli.commands import main
@@ -138,43 +136,3 @@ def test_a_draw_counts_where_both_have_a_score(tmp_path: Path) -> None:
     page = write_authors_page(tmp_path, runs, compared).read_text()
     assert "| minority accuracy % | 1 | 44.00 | 40.00 | +4.00 |" in page
     assert "Without a record of ours" not in page
-
-
-def test_a_record_of_equal_work_in_another_table_answers_a_run(tmp_path: Path) -> None:
-    place = ("citeseer", "random", 10, "fedstruct[features=h2v]")
-    asked, equal = (
-        next(
-            cell
-            for cell in grid_cells(load_protocol(table))
-            if (cell.dataset.text, cell.partition.text, cell.clients, cell.variant) == place
-        )
-        for table in ("fedstruct-1", "fedstruct-7")
-    )
-    assert asked.key == equal.key
-    Records(tmp_path).append(make_record(equal, 66.0))
-    AuthorsRuns(tmp_path, "fedstruct").add(
-        Run(
-            "fedstruct", "abc", asked.key, "fedstruct-1", *place, "graphsage", 0, 0, {"accuracy": 65.0}, 100,
-            30.0, 0.95,
-        )
-    )  # fmt: skip
-    records = Records(tmp_path)
-    runs = load(tmp_path)
-    asked_of = board_of("fedstruct-1", records.of_table("fedstruct-1", [asked]))
-    page = write_authors_page(tmp_path, runs, compare(runs, [asked_of])).read_text()
-    assert "| 1 | 66.00 | 65.00 | +1.00 |" in page
-    assert "Without a record of ours" not in page
-    # So it does in the other table, of which the run was not asked.
-    board = board_of("fedstruct-7", records.of_table("fedstruct-7", [equal]))
-    found = on_same_clients(board.rows[0].records, "accuracy", runs)
-    assert found is not None
-    assert ([*found.theirs], found.verdict.word) == ([65.0], NEEDS_RUNS)
-
-
-def test_the_run_that_was_made_last_counts(tmp_path: Path) -> None:
-    """Also where an earlier commit was run again."""
-    runs = AuthorsRuns(tmp_path, "fedpub")
-    for commit, accuracy in (("a", 50.0), ("b", 60.0), ("a", 70.0)):
-        runs.add(make_run(0, accuracy, commit=commit))
-    (found,) = load(tmp_path).values()
-    assert [run.metrics["accuracy"] for run in found] == [60.0, 70.0]
