@@ -1,5 +1,10 @@
 """SuperLink, SuperNodes and apps as processes on loopback; a test waits at most `PATIENCE` for an event."""
 
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import json
 import os
 import signal
 import subprocess
@@ -19,9 +24,12 @@ from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.flower import loopback
 from fedsub.benchmark.records.record import Record
 from fedsub.methods.core.participation import Attendance
-from tests.benchmark.fakes import write_method
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedsub-bench[flower]'")
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 PATIENCE = 600.0
 """Seconds; on an idle machine every event comes within 30."""
@@ -117,21 +125,32 @@ def runs(processes: list[psutil.Process], name: str) -> bool:
 
 
 class Federation:
-    """A SuperLink of its own, to which clients connect."""
+    """A SuperLink with TLS that lets in those whose keys are registered."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self.folder, self.stack = folder, stack
-        home, port = folder / "home", loopback.free_port()
-        home.mkdir()
-        self.address = f"127.0.0.1:{port}"
-        (home / "config.toml").write_text(
-            f'[superlink.federation]\naddress = "{self.address}"\ninsecure = true\n'
+        self.home = folder / "home"
+        self.home.mkdir()
+        self.port = loopback.free_port()
+        self.address = f"127.0.0.1:{self.port}"
+        authority = certificates(folder)
+        (self.home / "config.toml").write_text(
+            f'[superlink.federation]\naddress = "{self.address}"\nroot-certificates = "{authority}"\n'
         )
-        paths = {"PATH": loopback._path(), "FLWR_HOME": str(home)}
-        self.environment = {**os.environ, **loopback.ENVIRONMENT, **paths}
-        command = ("flower-superlink", "--insecure", "--port", str(port))
+        self.environment = {
+            **os.environ,
+            **loopback.ENVIRONMENT,
+            "PATH": loopback._path(),
+            "FLWR_HOME": str(self.home),
+        }
+        tls = [
+            f"--ssl-certfile={folder}/server.pem",
+            f"--ssl-keyfile={folder}/server.key",
+            f"--ssl-ca-certfile={authority}",
+        ]
+        command = ("flower-superlink", *tls, "--enable-supernode-auth", "--port", str(self.port))
         self.start("superlink", *command, "--disable-runtime-dependency-installation")
-        loopback._wait_for(port, self.log("superlink"))
+        loopback._wait_for(self.port, self.log("superlink"))
 
     def log(self, name: str) -> Path:
         return self.folder / f"{name}.log"
@@ -140,12 +159,72 @@ class Federation:
         """A process that ends with the test; its log is called `name`."""
         return self.stack.enter_context(loopback.started([*command], self.environment, self.log(name)))
 
-    def node(self, name: str, client: int, *command: str) -> subprocess.Popen[bytes]:
-        """A SuperNode for a client, started by `command`."""
+    def ask(self, *command: str) -> str:
+        """What a command of Flower's prints."""
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=PATIENCE)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def node(self, name: str, client: int, key: str | None, *command: str) -> subprocess.Popen[bytes]:
+        """A SuperNode for a client, with the private key of that name, started by `command`."""
         data = self.folder / f"data-{client}" / f"client-{client}.npz"
-        place = ("--insecure", "--superlink", self.address, "--port", str(loopback.free_port()))
         config = f'partition-id={client} num-partitions=2 data="{data}"'
-        return self.start(name, *(command or ("flower-supernode",)), *place, "--node-config", config)
+        keys = [f"--auth-supernode-private-key={self.folder / key}"] if key else []
+        return self.start(
+            name,
+            *(command or ("flower-supernode",)),
+            f"--root-certificates={self.folder / 'ca.crt'}",
+            *keys,
+            "--superlink",
+            self.address,
+            "--port",
+            str(loopback.free_port()),
+            "--node-config",
+            config,
+        )
+
+    def keys(self, name: str) -> None:
+        """A private and a public key, the latter registered."""
+        private = ec.generate_private_key(ec.SECP384R1())
+        kept = private.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+        )
+        told = private.public_key().public_bytes(
+            serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+        )
+        (self.folder / name).write_bytes(kept)
+        (self.folder / f"{name}.pub").write_bytes(told)
+        self.ask("flwr", "supernode", "register", str(self.folder / f"{name}.pub"), "federation")
+
+
+def certificates(folder: Path) -> Path:
+    """Write ca.crt, server.pem and server.key for 127.0.0.1; returns the first."""
+    authority, server = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+    names = [x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)]) for name in ("ca", "localhost")]
+    today = datetime.datetime.now(datetime.UTC)
+    signed = []
+    for name, key in zip(names, (authority, server), strict=True):
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(names[0])
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(today - datetime.timedelta(days=1))
+            .not_valid_after(today + datetime.timedelta(days=1))
+            .add_extension(x509.BasicConstraints(ca=key is authority, path_length=None), critical=True)
+        )
+        if key is server:
+            local = [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("localhost")]
+            builder = builder.add_extension(x509.SubjectAlternativeName(local), critical=False)
+        signed.append(builder.sign(authority, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+    (folder / "ca.crt").write_bytes(signed[0])
+    (folder / "server.pem").write_bytes(signed[1])
+    kept = server.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    (folder / "server.key").write_bytes(kept)
+    return folder / "ca.crt"
 
 
 @pytest.fixture
@@ -164,36 +243,46 @@ flower_supernode()
 """
 """A SuperNode that is missed after 20 s without a heartbeat, the least that Flower allows, not after 60."""
 WAITING = """
-def train_round(self):
-    while self.round_number == 2 and self.federation.source.name == "client-1":
-        time.sleep(0.1)
-    while self.round_number == 3 and not os.path.exists({gate!r}):
-        time.sleep(0.1)
-    return super().train_round()
+import time
+from pathlib import Path
+
+from fedsub.methods.core.base import register
+from fedsub.methods.fedavg import FedAvg
+
+@register("waiting", title="Waiting", paper="none")
+class Waiting(FedAvg):
+    def train_round(self):
+        while self.round_number == 2 and self.federation.source.name == "client-1":
+            time.sleep(0.1)
+        while self.round_number == 3 and not Path({gate!r}).exists():
+            time.sleep(0.1)
+        return super().train_round()
 """
 """Client 1 trains in its second round until it is killed; the third waits for a file."""
 
 
-def test_a_killed_client_is_missed_and_comes_back(
+def test_with_keys_a_killed_client_is_missed_and_comes_back_and_a_stranger_stays_out(
     federation: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the command of the loopback, with the name of the SuperLink. Client 1 misses rounds 2 and 3."""
-    app, gate = tmp_path / "app", tmp_path / "gate"
-    method = write_method(tmp_path / "waiting.py", WAITING.format(gate=str(gate)), "import os, time")
+    app, gate, method = tmp_path / "app", tmp_path / "gate", tmp_path / "waiting.py"
+    method.write_text(WAITING.format(gate=str(gate)))
     cell = [*GRAPH, "--method", str(method), "--clients", "2", "--rounds", "4", *SMALL]
     assert main(parse(["flower", "create", str(app), *cell])) == OK
     for client in range(2):
         (tmp_path / f"data-{client}").mkdir()
         data = f"client-{client}.npz"
         (app / "clients" / data).rename(tmp_path / f"data-{client}" / data)
-    federation.node("node-0", 0)
-    killed = federation.node("node-1", 1, sys.executable, "-c", HASTY)
+        federation.keys(f"key-{client}")
+    stranger = federation.node("stranger", 0, None)
+    federation.node("node-0", 0, "key-0")
+    killed = federation.node("node-1", 1, "key-1", sys.executable, "-c", HASTY)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     federation.environment |= {"FEDSUB_SUPERLINK": "federation", "TMPDIR": str(scratch)}
     command = (sys.executable, "-m", "fedsub.benchmark", "run", *cell, "--engine", "flower")
     run = federation.start("run", *command, "--results", str(tmp_path / "results"))
-    logs = [federation.log(name) for name in ("run", "superlink", "node-0", "node-1")]
+    logs = [federation.log(name) for name in ("run", "superlink", "node-0", "node-1", "stranger")]
 
     def seen(name: str, what: str) -> int:
         """How often a SuperNode has written this."""
@@ -204,7 +293,7 @@ def test_a_killed_client_is_missed_and_comes_back(
     for each in loopback.family(killed.pid):
         each.kill()
     wait_for("a round without client 1", lambda: seen("node-0", "Receiving: train message") == 3, *logs)
-    federation.node("node-1-again", 1)
+    federation.node("node-1-again", 1, "key-1")
     logs.append(federation.log("node-1-again"))
     wait_for("its return", lambda: seen("node-1-again", "SuperNode ID") == 1, *logs)
     gate.touch()
@@ -225,3 +314,7 @@ def test_a_killed_client_is_missed_and_comes_back(
     assert ours["test"] == pytest.approx(theirs["test"], abs=1e-3)
     assert record.bytes["up"] == expected.bytes["up"]
     assert record.extras["engine"] == "flower"
+    wait_for("the stranger's end", lambda: stranger.poll() not in (None, 0), *logs)
+    assert "SuperNode authentication is enabled" in federation.log("stranger").read_text()
+    known = json.loads(federation.ask("flwr", "supernode", "list", "federation", "--format", "json"))
+    assert len(known["nodes"]) == 2
