@@ -1,7 +1,5 @@
 """What all tests of graphs stand on."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A small graph, and writers of it in every upstream format."""
 
-from __future__ import annotations
-
 import collections
 import gzip
 import io

@@ -1,7 +1,5 @@
 """A plug-in as another package would offer it."""
 
-from __future__ import annotations
-
 from fedsub.datasets.graph import Dataset
 from fedsub.datasets.synthetic import CommunityOptions, community
 

@@ -1,7 +1,5 @@
 """The project's own file format: nothing lost, nothing torn, damage is one sentence."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

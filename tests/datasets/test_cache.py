@@ -1,7 +1,5 @@
 """Arrays kept on disk: computed once for each content, and never a reason to fail."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

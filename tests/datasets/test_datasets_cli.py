@@ -1,7 +1,5 @@
 """`python -m datasets`: tables for people, JSON for programs, one sentence for mistakes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every seed draws anew: each scheme, split and generated graph, whatever is registered."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 from pathlib import Path

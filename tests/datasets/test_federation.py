@@ -1,7 +1,5 @@
 """Clients side by side: which edges are theirs, and which nobody holds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Downloads, against a server on this machine: kept, verified, and one sentence when they fail."""
 
-from __future__ import annotations
-
 import hashlib
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Limits of numbers in the types of a dataclass's fields."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

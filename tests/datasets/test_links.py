@@ -1,7 +1,5 @@
 """Held-out edges are nowhere, negatives are no edges."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """The other upstream formats: the same small graph comes back, damage is one sentence."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Loaders of graphs with natural clients: small files of the upstream formats, and damaged ones."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

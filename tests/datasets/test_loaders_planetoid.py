@@ -1,7 +1,5 @@
 """Planetoid's pickles: read through a restricted unpickler, isolated test nodes included."""
 
-from __future__ import annotations
-
 import io
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Graphs of one's own: the same graph from every object and file, hostile files, nodes without a label."""
 
-from __future__ import annotations
-
 import pickle
 import re
 from dataclasses import replace

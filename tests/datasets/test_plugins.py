@@ -1,7 +1,5 @@
 """Code from outside the tree: one loader for the four kinds, one sentence for whatever it raises."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import sys
 from collections.abc import Callable

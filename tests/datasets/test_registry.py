@@ -1,7 +1,5 @@
 """The registry: the published counts hold, names resolve, plug-ins load, bad input is one sentence."""
 
-from __future__ import annotations
-
 import importlib.metadata
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Streams of random numbers do not repeat each other."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

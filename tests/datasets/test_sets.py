@@ -1,7 +1,5 @@
 """Sets as ascending arrays: what numpy's own functions say, faster."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

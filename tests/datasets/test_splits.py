@@ -1,7 +1,5 @@
 """Every node has at most one role, and as many nodes have it as asked for."""
 
-from __future__ import annotations
-
 import tempfile
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Generated graphs: seeded, and with the properties their parameters name."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

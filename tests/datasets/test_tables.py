@@ -1,7 +1,5 @@
 """Tables as people have them: read as meant, or refused with the column's name."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

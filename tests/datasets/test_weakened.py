@@ -1,7 +1,5 @@
 """As many edges inside classes go as asked for, always the same ones."""
 
-from __future__ import annotations
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Small generated federations for the tests of methods."""
 
-from __future__ import annotations
-
 import numpy as np
 import scipy.sparse as sp
 

@@ -1,7 +1,5 @@
 """What the plain per-client loops of several methods' tests share: a start, parts, losses, a comparison."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 Slow and obvious on purpose; the stacked program must give the same parameters.
 """
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as functional
 from torch import Tensor

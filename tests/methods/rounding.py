@@ -1,7 +1,5 @@
 """How closely two ways of computing one thing agree."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -6,8 +6,6 @@ have been checked: operands from two devices are refused, numpy sees nothing, wh
 where it was asked for. Kernels of the GPU itself are not tested by this.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -50,7 +48,7 @@ class SecondTensor(Tensor):
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
-    def __new__(cls, held: Tensor) -> SecondTensor:
+    def __new__(cls, held: Tensor) -> "SecondTensor":
         """Wrap a CPU tensor, dense or compressed."""
         # Torch's wrappers know no compressed layout on this device: `layout` and `to_dense` answer for it.
         strided = held.layout is torch.strided

@@ -1,7 +1,5 @@
 """Methods that correct their clients' drift."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """FedGCN with enough hops is exact on the whole graph."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """FedProto where classes have no prototype."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

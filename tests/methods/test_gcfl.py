@@ -1,7 +1,5 @@
 """GCFL: what is split, and by which weights."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

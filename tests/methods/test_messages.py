@@ -3,8 +3,6 @@
 `python -m tests.methods.test_messages` writes it anew.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections import Counter
 from unittest.mock import patch

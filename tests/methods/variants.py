@@ -1,7 +1,5 @@
 """Methods with the options under which they are tried: every branch that keeps or exchanges something."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from fedsub.methods.core import registry

@@ -1,7 +1,5 @@
 """Ray and Slurm without a cluster: a stand-in for Ray's scheduler, submitit's own local ones."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -11,7 +9,7 @@ import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 import submitit
@@ -61,7 +59,7 @@ class PlayedRay:
         )
     )
 
-    def install(self, monkeypatch: pytest.MonkeyPatch) -> PlayedRay:
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> Self:
         module = types.ModuleType("ray")
         for name in ("init", "shutdown", "cluster_resources", "nodes", "remote", "wait", "get", "exceptions"):
             setattr(module, name, getattr(self, name))

@@ -1,7 +1,5 @@
 """Clients as other libraries give them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

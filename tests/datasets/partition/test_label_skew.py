@@ -1,7 +1,5 @@
 """Clients with skewed labels, filled communities, and natural clients: what defines each scheme."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

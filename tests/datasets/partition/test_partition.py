@@ -1,7 +1,5 @@
 """Every scheme keeps its promise on any small graph."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

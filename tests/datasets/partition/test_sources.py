@@ -1,7 +1,5 @@
 """Partitions from files and plug-ins, and those remembered on disk."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import types
 

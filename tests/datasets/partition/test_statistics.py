@@ -1,7 +1,5 @@
 """Statistics against a direct count, and against the tables of the papers on the real graphs."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

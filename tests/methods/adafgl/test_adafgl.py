@@ -1,7 +1,5 @@
 """AdaFGL's extractor, its homophily where nodes are few, and its traffic."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

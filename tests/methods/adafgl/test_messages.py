@@ -1,7 +1,5 @@
 """What nodes hear of their client's other nodes, against all pairs of them."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import assume, given

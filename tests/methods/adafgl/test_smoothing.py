@@ -1,7 +1,5 @@
 """The product with Ā against Ā itself."""
 
-from __future__ import annotations
-
 import dgl
 import pytest
 import torch

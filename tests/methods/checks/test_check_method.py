@@ -1,7 +1,5 @@
 """Every method passes the checks, and a method that breaks a rule is told which."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 from pathlib import Path

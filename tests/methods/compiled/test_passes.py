@@ -1,7 +1,5 @@
 """What compiled passes may not do."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from fedsub.methods.compiled.passes import compile_pass

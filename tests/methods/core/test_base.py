@@ -1,7 +1,5 @@
 """What every method takes from its setting."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Bytes of what crosses the network, counted by hand, and what arrives."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """A run that is stopped and goes on gives what an uninterrupted one gives, to the last bit."""
 
-from __future__ import annotations
-
 import io
 import random
 from collections import deque

@@ -1,7 +1,5 @@
 """What clients are evaluated with."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Clients scored by the model of the client to which most of their edges are missing (FED-PUB, Figure 9)."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

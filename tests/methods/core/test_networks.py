@@ -1,7 +1,5 @@
 """Every method trains what its architecture adds to the layers, or says why not."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

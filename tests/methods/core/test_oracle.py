@@ -1,7 +1,5 @@
 """The stacked program equals a plain loop over clients."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Every method trains on and is scored by the softmax of its logits, and keeps its state in its class."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Clients that are absent from rounds, for every method."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

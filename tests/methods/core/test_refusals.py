@@ -1,7 +1,5 @@
 """What a method cannot do is refused in a sentence."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A method whose own part is switched off is another method."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Which evaluation is reported, and how clients are averaged, on figures small enough to check by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

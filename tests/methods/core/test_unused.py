@@ -1,7 +1,5 @@
 """Options that are said to have no effect have none, and the others are not said to."""
 
-from __future__ import annotations
-
 import dataclasses
 import typing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Private and compressed updates."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """FedCog's propagation is the whole graph's; LNNC removes the leak condition."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

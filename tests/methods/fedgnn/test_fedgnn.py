@@ -1,7 +1,5 @@
 """FedGNN without an edge inside a client."""
 
-from __future__ import annotations
-
 import torch
 
 from fedsub.methods.fedgnn.augmentation import by_neighbourhood

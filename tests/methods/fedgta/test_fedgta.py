@@ -1,7 +1,5 @@
 """FedGTA's mixing, and where GAMLP starts and reads."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """FedIIH's compiled routing and its sums over pairs."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """FedLap and FedLap+ are FedSGD without their part; what their regulariser does."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The eigenvectors are the true ones on every path, and the misread ones are not."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

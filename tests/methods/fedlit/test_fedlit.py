@@ -1,7 +1,5 @@
 """FedLIT's k-means, and clients without edges."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

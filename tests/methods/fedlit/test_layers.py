@@ -1,7 +1,5 @@
 """The sum over channels against a loop, that of some nodes against that of all, and the order of masks."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

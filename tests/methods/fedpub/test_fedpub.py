@@ -1,7 +1,5 @@
 """FED-PUB: masks, what is reported, and the variants."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """FedSage's mended features and its counting."""
 
-from __future__ import annotations
-
 import dgl
 import pytest
 import torch

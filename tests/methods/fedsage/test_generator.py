@@ -1,7 +1,5 @@
 """The generator: searches, chunks and draws."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """FedStar's return probabilities against dense powers."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

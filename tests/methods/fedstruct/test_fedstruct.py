@@ -1,7 +1,5 @@
 """FedStruct: its versions agree; overlapping clients; options that exclude each other."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Algorithm 3: the rows that clients build together are those of the global Ā."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse as sp

@@ -1,7 +1,5 @@
 """FedTAD where nobody trains on a class, or nodes are too few."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from fedsub.methods.core.base import Schedule

@@ -1,7 +1,5 @@
 """Methods written from CONTRIBUTING alone, as a user's files: they pass the checks and learn."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What the second derivations stand on: a stacked method beside its clients one by one, from one start."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """The federation of the modules that play on one graph."""
 
-from __future__ import annotations
-
 import pytest
 
 from fedsub.datasets.federation import Federation

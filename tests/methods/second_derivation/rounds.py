@@ -1,7 +1,5 @@
 """What plain loops over clients share: who takes part in a round, local training, what comes down."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

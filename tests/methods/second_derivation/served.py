@@ -1,7 +1,5 @@
 """Rounds in which clients send trained models and a server answers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial
 

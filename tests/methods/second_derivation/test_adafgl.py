@@ -23,8 +23,6 @@ that a client holds when step 2 begins, and in a round of step 2 those who are a
 stragglers all of them (`methods.adafgl`).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import Any

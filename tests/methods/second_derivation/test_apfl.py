@@ -11,8 +11,6 @@ authors' public code moves it in a round's first alone, by the two models' own g
 pulls it to zero, none of which the text has. w and v descend by the schedule's optimiser, α_k by plain steps.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

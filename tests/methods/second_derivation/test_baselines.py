@@ -16,8 +16,6 @@ With w the server's model, f_k the loss of client k on its training nodes, S the
 Clients descend by the schedule's optimiser, whose state they keep, where the papers' take plain steps.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -8,8 +8,6 @@ other, v_k, never leaves the client; it takes as many steps on
 with the w that was received, not what the first model becomes in training. Nodes are classified by v_k.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """No method without a second derivation, and no loop without clients that come back."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -18,8 +18,6 @@ The paper goes through the drawn nodes in batches and the public code knows no m
 `first_steps` are choices of `methods.fedala`. Which nodes are drawn is read off the stacked method.
 """
 
-from __future__ import annotations
-
 import statistics
 from functools import partial
 from itertools import pairwise

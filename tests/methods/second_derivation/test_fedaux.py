@@ -13,8 +13,6 @@ The paper's clients are always there. Here l goes over those who sent in the rou
 not the server keeps the last average that it made (`methods.fedaux`): with that the client comes back.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

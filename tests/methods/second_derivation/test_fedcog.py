@@ -30,8 +30,6 @@ layer, that a GCN's p_k weigh the losses while its models are averaged evenly, a
 stand-ins hold.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -17,8 +17,6 @@ constant in its formula, without the two terms in the first round, and with the 
 in h_k.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

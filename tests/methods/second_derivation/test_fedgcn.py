@@ -16,8 +16,6 @@ number that names each on its way up, and the degrees, which go up for every nod
 others, are counted as `methods.fedgcn` says.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -11,8 +11,6 @@ several v is one node or many (one), whether copies of it are (one), and how man
 similar `neighbours`, the public code's bound). All of this is as `methods.fedgnn` says.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -14,8 +14,6 @@ always there. Here means are over those who sent in the round, and for a client 
 the last mean that it made (`methods.fedgta`): with that the client comes back.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

@@ -23,8 +23,6 @@ Every client learns p_f for itself. In the public code (4) changes no prediction
 other sign, which makes it no bound; `variational` times (4) is added to the cross-entropy.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -31,8 +31,6 @@ a federation each client has its rows of q: for every k it receives the entries 
 and sends, and is sent back, one number for each inner product and for the norm.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

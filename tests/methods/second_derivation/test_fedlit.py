@@ -17,8 +17,6 @@ comes back to the newest means, in the order that its own old centroids match (`
 matched with the server's centroids as they were before the round.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """FedOpt's plain server, and models scored on the whole graph, by a loop over clients in float64."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

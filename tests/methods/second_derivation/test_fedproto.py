@@ -21,8 +21,6 @@ The paper is silent on a class that no client of the round has: as in `methods.f
 clients that are absent predict by the newest P_c. A class that never had one is at squared distance 10⁶.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -19,8 +19,6 @@ named: by 32-bit indices, unless all values are shorter. Nor what SGC's hidden l
 the bias. Nor what a client that is there for the first time begins with: here with the common start.
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -14,11 +14,9 @@ states of itself is followed: squared distances are divided by the number of fea
 the generators start alike. The hidden nodes, the starts and the noise are taken from the method as given.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import pytest
 import torch
@@ -139,7 +137,7 @@ class Impaired:
     """Features of each node's hidden neighbours."""
 
     @classmethod
-    def of(cls, part: Part, hidden: Tensor) -> Impaired:
+    def of(cls, part: Part, hidden: Tensor) -> Self:
         """`hidden` (n,) bool."""
         stays = ~hidden
         lost = [part["features"][row.bool() & hidden] for row in part["adjacency"][stays]]

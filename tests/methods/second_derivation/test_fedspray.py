@@ -24,8 +24,6 @@ Nor does the text say what becomes of s_j where no client has a node of class j,
 divides by zero: here and in `methods.fedspray` it stays. ω has θ's optimiser, its weight decay as well.
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -11,8 +11,6 @@ and the classifier reads [H^L ‖ S^L]. The server averages the structure encode
 nothing is pooled, and SGC, all classifier, reads [X ‖ S^L].
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -24,8 +24,6 @@ p n_i largest entries of each (Appendix L.2.1), and S; while they train, gradien
 Its private variant sends sums over one's own nodes in place of S (Appendix L.1).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

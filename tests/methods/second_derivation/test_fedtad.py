@@ -19,8 +19,6 @@ The paper's clients are always there. Here sums over clients are over those of t
 divided, and one that was absent comes back to the newest global model (`methods.fedtad`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -17,8 +17,6 @@ newest model of its cluster, which is the one from before where no client of the
 (`methods.gcfl`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

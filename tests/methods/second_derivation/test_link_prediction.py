@@ -13,8 +13,6 @@ equal scores counting half. The round of the best mean over clients on validatio
 mean on test pairs.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -14,8 +14,6 @@ without it. SGC, whose features have no weights before its classifier, is contra
 bias, a choice of `methods.moon`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

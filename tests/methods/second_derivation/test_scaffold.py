@@ -19,8 +19,6 @@ graphs gives g_k − c_k + c to Adam. Algorithm 1 has no weight decay: here, as 
 along it too, so that option II has its mean, while option I is the gradient of the cross-entropy alone.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

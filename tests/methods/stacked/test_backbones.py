@@ -1,7 +1,5 @@
 """Every network with every part of its architecture is the plain formula at each client."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import dgl

@@ -4,8 +4,6 @@ The other device is CUDA where there is one, and always the stand-in of `tests.m
 which refuses operands from two devices as CUDA does.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import typing
 from collections.abc import Iterator

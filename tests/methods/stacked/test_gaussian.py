@@ -1,7 +1,5 @@
 """The series against the kernel written out node by node, with its gradients, and its two limits."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Freed memory stays in the process during a cell, and goes back to the system after it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

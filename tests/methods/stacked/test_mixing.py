@@ -1,7 +1,5 @@
 """The server's arithmetic against the clients' parameters as plain vectors."""
 
-from __future__ import annotations
-
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """A user's own network, stacked or client by client, trains as K plain modules do."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Where parameters start: torch's own draws, whose scale the papers' codes take over."""
 
-from __future__ import annotations
-
 import torch
 
 from fedsub.methods.stacked.parameters import glorot, linear_start

@@ -1,7 +1,5 @@
 """Training on what the loss depends on is training on everything."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import dgl

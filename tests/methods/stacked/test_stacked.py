@@ -1,7 +1,5 @@
 """The pieces of the stacked program: kernels, segments, features, dropout."""
 
-from __future__ import annotations
-
 from unittest.mock import Mock
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Structure features: degrees, graphlets, Hop2Vec's start, and what the disk keeps of them."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

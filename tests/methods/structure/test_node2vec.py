@@ -1,7 +1,5 @@
 """node2vec: walks follow p and q, the gradient is the loss's, the vectors tell communities apart."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import networkx as nx

@@ -1,7 +1,5 @@
 """SuperLink, SuperNodes and apps as processes on loopback; a test waits at most `PATIENCE` for an event."""
 
-from __future__ import annotations
-
 import datetime
 import ipaddress
 import json

@@ -1,7 +1,5 @@
 """Every metric is scikit-learn's, in each client; a protocol names them, a task refuses another's."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast

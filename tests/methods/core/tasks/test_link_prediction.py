@@ -1,7 +1,5 @@
 """What link prediction's loss and sampler compute, and that every method learns links, and only real ones."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
