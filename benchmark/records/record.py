@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Any
 
 from fedsub.benchmark.spec.cell import Cell
-from fedsub.benchmark.spec.schema import check_table, checked, parse_line, table_of
+from fedsub.benchmark.spec.schema import Table, checked, parse_line
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.options import OptionValue
 
@@ -201,7 +201,7 @@ class Record:
         """
         if values.get("key") != cell.key:
             raise UserError(f"key {values.get('key')!r} is not that of its cell, {cell.key}")
-        check_table(values, _TABLE)
+        _TABLE.check(values)
         found = {name: values[name] for name in _TYPES if name in values}
         status, where = found.pop("status", None), (found.pop("environment", {}), found.pop("commit", ""))
         if status in (FAILED, STOPPED):
@@ -230,7 +230,7 @@ _TYPES = {
     "commit": str,
 }
 del _TYPES["default_options"]
-_TABLE = table_of(_TYPES)
+_TABLE = Table(_TYPES)
 _EXTRAS = {"client_names": list[str], "not_saved": dict[str, str]}
 """What a method reports under names that have a meaning."""
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
-from fedsub.benchmark.spec.schema import check_table, table_of
+from fedsub.benchmark.spec.schema import Table
 from fedsub.datasets.errors import UserError, check_choice
 from fedsub.datasets.limits import Share, check_limit
 from fedsub.datasets.options import OptionValue, Spec, format_name
@@ -102,7 +102,7 @@ class Cell:
         parts: dict[str, dict[str, Any]] = {part: {} for part in ("", *PARTS)}
         if missing := _REQUIRED - values.keys():
             raise UserError(f"a cell must have {', '.join(sorted(missing))}")
-        check_table(values, _TABLE)
+        _TABLE.check(values)
         for name in FIELDS.keys() & values.keys():
             item = FIELDS[name]
             parts[item.part][item.field.name] = item.read(values[name])
@@ -235,7 +235,7 @@ def _stored_fields(kind: type, part: str = "") -> dict[str, StoredField]:
 
 FIELDS: Mapping[str, StoredField] = _stored_fields(Cell)
 """Name on disk → setting, of the cell itself and of its parts."""
-_TABLE = table_of({name: item.stored for name, item in FIELDS.items()})
+_TABLE = Table({name: item.stored for name, item in FIELDS.items()})
 _REQUIRED = {name for name, item in FIELDS.items() if item.default is MISSING}
 _IN_GROUP = [
     (name, item, item.value_of, item.field.default)

@@ -58,18 +58,23 @@ def fits(value: Any, hint: Any) -> bool:
     return True
 
 
-def table_of(hints: Mapping[str, Any]) -> Any:
-    """The type of a table whose entries have these types; each may be missing, and others stand beside."""
-    # Of a class msgspec finds at once what it checks, of a hint after hashing all its parts.
-    return typing.TypedDict("Table", {name: _bounded(hint) for name, hint in hints.items()}, total=False)  # type: ignore[operator]
+class Table:
+    """The types of a table's entries, of which each may be missing, and others stand beside."""
 
+    def __init__(self, hints: Mapping[str, Any]) -> None:
+        self._hints = dict(hints)
+        # Of a class msgspec finds at once what it checks, of a hint after hashing all its parts.
+        bounded = {name: _bounded(hint) for name, hint in hints.items()}
+        self._kind = typing.TypedDict("Entries", bounded, total=False)  # type: ignore[operator]
 
-def check_table(values: Mapping[str, Any], kind: Any) -> None:
-    """Raises UserError, naming the entry, for a table that is not of a kind that `table_of` made."""
-    try:
-        msgspec.convert(values, kind)
-    except msgspec.ValidationError as error:
-        raise UserError(str(error)) from error
+    def check(self, values: Mapping[str, Any]) -> None:
+        """Raises UserError, as `checked`, for an entry of another type."""
+        try:
+            msgspec.convert(values, self._kind)
+        except msgspec.ValidationError:
+            for name in self._hints.keys() & values.keys():
+                checked(name, values[name], self._hints[name])
+            raise
 
 
 @cache

@@ -1,5 +1,7 @@
 """Names with options: parsed once, checked against what takes them."""
 
+from __future__ import annotations
+
 import pickle
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -280,10 +280,10 @@ def test_a_line_that_is_not_quite_a_record_is_unreadable(changes: dict[str, Any]
 def test_a_record_that_could_not_be_read_again_is_refused(tmp_path: Path) -> None:
     store = Store(tmp_path, "cora")
     for results, words in (
-        ({"metrics": {"accuracy": "half"}}, "metrics"),
+        ({"metrics": {"accuracy": "half"}}, "metrics must be"),
         ({"extras": {"model": object()}}, "cannot be written as JSON"),
         ({"extras": {"name": "\ud800"}}, "cannot be read again"),
-        ({"seconds": {"train": float("nan")}}, "seconds"),
+        ({"seconds": {"train": float("nan")}}, "seconds must be"),
     ):
         with pytest.raises(UserError, match=words) as caught:
             store.append(make_record(make_cell(), **results))
