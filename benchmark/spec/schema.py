@@ -64,8 +64,8 @@ class Table:
     def __init__(self, hints: Mapping[str, Any]) -> None:
         self._hints = dict(hints)
         # Of a class msgspec finds at once what it checks, of a hint after hashing all its parts.
-        bounded = {name: _bounded(hint) for name, hint in hints.items()}
-        self._kind = typing.TypedDict("Entries", bounded, total=False)  # type: ignore[operator]
+        entries = [(name, _bounded(hint), None) for name, hint in hints.items()]
+        self._kind = msgspec.defstruct("Entries", entries)
 
     def check(self, values: Mapping[str, Any]) -> None:
         """Raises UserError, as `checked`, for an entry of another type."""
