@@ -96,4 +96,5 @@ def setting_from_text(text: str, source: str = "--set") -> tuple[str, Any]:
     try:
         return key, checked_setting(key, parsed)
     except UserError as error:
-        raise UserError(f"{source}: {error}") from error
+        several = f"; for a grid give {' '.join(f'{key}={part}' for part in parts)}" if "," in value else ""
+        raise UserError(f"{source}: {error}{several}") from error

@@ -191,6 +191,7 @@ def test_a_setting_given_twice_is_an_axis_of_the_grid() -> None:
         (["--set", "rounds=0"], "at least 1"),
         (["--set", "kernel=cuda"], "unknown kernel 'cuda'.*torch"),
         (["--set", "learning_rate=nan"], "'learning_rate' must be a finite number"),
+        (["--set", "learning_rate=0.1,0.2"], "for a grid give learning_rate=0.1 learning_rate=0.2"),
         (["--set", "selection_metric=rocauc"], "did you mean roc_auc"),
         (["--set", "class_edges_removed=1.5"], r"class_edges_removed must be in \[0, 1\]"),
         (["--task", "regression"], "unknown task 'regression'"),
