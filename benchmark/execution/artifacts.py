@@ -44,8 +44,8 @@ class Saving:
     `predictions.npz`: `output` (n, C) of all clients' nodes, with their `label`, `client`, `origin` (the
     id in the graph as loaded, also where its largest component is taken) and `role` (0 train, 1
     validation, 2 test, 3 none). `embeddings.npz`: `embedding` (n, h), what the last linear map of the
-    model that predicts reads , with `client` and `origin`. `model.pt`:
-    name → (K, …), one slice a client, read by `torch.load(path, weights_only=True)`.
+    model that predicts reads, with `client` and `origin`. `model.pt`: name → (K, …), one slice a client, read
+    by `torch.load(path, weights_only=True)`.
     """
 
     results: Path

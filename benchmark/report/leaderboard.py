@@ -72,8 +72,7 @@ def footnotes(rows: Iterable[Row], quoted: Callable[[str], str] = str) -> list[s
     from an archive of anyone's harmless where the notes are shown."""
     breaking: dict[str, dict[str, None]] = {}
     choices: dict[str, dict[str, None]] = {}
-    exposed: dict[str, dict[str, list[int]]] = {}
-    leaving: dict[str, dict[str, None]] = {}
+    exposed: dict[str, tuple[dict[str, None], dict[str, list[int]]]] = {}
     notes: dict[str, None] = {}
     for row in rows:
         if row.privacy:
@@ -82,8 +81,9 @@ def footnotes(rows: Iterable[Row], quoted: Callable[[str], str] = str) -> list[s
             choices.setdefault(choice, {})[title_of(row.method)] = None
         fewest, most, what = row.exposed
         if most:
-            exposed.setdefault(what, {}).setdefault(block_title(row.block), []).extend((fewest, most))
-            leaving.setdefault(what, {})[title_of(row.method)] = None
+            leaving, places = exposed.setdefault(what, ({}, {}))
+            leaving[title_of(row.method)] = None
+            places.setdefault(block_title(row.block), []).extend((fewest, most))
         if (epsilon := _epsilon(row)) is not None:
             notes[epsilon] = None
         for record in row.records:
@@ -97,10 +97,10 @@ def footnotes(rows: Iterable[Row], quoted: Callable[[str], str] = str) -> list[s
         f"{CHOSEN} {sentence_list(list(methods))}: chosen on this table. {choice}"
         for choice, methods in choices.items()
     ]
-    for what, places in exposed.items():
-        methods = sentence_list(list(leaving[what]))
+    for what, (leaving, places) in exposed.items():
         counts = "; ".join(f"{place}: {_span(nodes)}" for place, nodes in places.items())
-        marked.append(f"{methods} leave{'s' * (len(leaving[what]) == 1)} {what}. Nodes on {counts}.")
+        leave = f"leave{'s' * (len(leaving) == 1)}"
+        marked.append(f"{sentence_list(list(leaving))} {leave} {what}. Nodes on {counts}.")
     return [*marked, *notes]
 
 
