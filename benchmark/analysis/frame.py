@@ -147,9 +147,8 @@ class Results:
             spreads = found["std"].astype(object).where(found["std"].notna(), None)
             figures = zip(found["mean"], spreads, strict=True)
             shown = ["" if mean != mean else with_spread(mean, std) for mean, std in figures]
-            table = pandas.Series(shown, index=found.index).unstack(columns, sort=False)
-            return table.fillna("")
-        return found.unstack(columns, sort=False).swaplevel(axis=1)
+            return across(pandas.Series(shown, index=found.index)).fillna("")
+        return pandas.concat({name: across(found[name]) for name in found}, axis=1).swaplevel(axis=1)
 
     def plot(self, kind: str, axes: Axes | None = None) -> Axes:
         """`curves`, `cost` or `ranks` on matplotlib axes, new ones unless given; see `analysis.plots.plot`.
@@ -275,6 +274,13 @@ def averaged(
     groups = frame.groupby([*levels, columns], sort=False, dropna=False)[values]
     found = groups.agg(["mean", "std", "count"]).rename(columns={"count": "runs"})
     return found, levels, frame
+
+
+def across(values: pandas.Series) -> pandas.DataFrame:
+    """The last level of the index as columns, rows and columns in the order of their first appearance."""
+    # `unstack(sort=False)` of pandas before 3 puts values in the wrong places.
+    rows, columns = values.index.droplevel(-1).unique(), values.index.unique(-1)
+    return values.unstack().reindex(index=rows, columns=columns)
 
 
 def _tell_graphs_apart(results: Results, frame: pandas.DataFrame) -> None:

@@ -19,7 +19,7 @@ import pandas
 from scipy.stats import ttest_rel
 
 from fedsub.benchmark.analysis.agreement import LEAST
-from fedsub.benchmark.analysis.frame import MAIN, Results, averaged, axes, competes, select
+from fedsub.benchmark.analysis.frame import MAIN, Results, across, averaged, axes, competes, select
 from fedsub.benchmark.analysis.metrics import more_is_better
 from fedsub.benchmark.analysis.plots import KINDS
 from fedsub.benchmark.records.folder import Records
@@ -113,7 +113,7 @@ class Table:
         if not rows["rival"].all():
             place = names.index("method")
             index[place] = index[place].where(rows["rival"], index[place] + MARK)
-        table = pandas.Series(text, index=pandas.MultiIndex.from_arrays(index)).unstack(-1, sort=False)
+        table = across(pandas.Series(text, index=pandas.MultiIndex.from_arrays(index)))
         if self.ranked:
             table[RANK] = [_number(found) for found in self.mean_ranks(self._index())]
         if self.against:

@@ -3,9 +3,10 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas
 import pytest
 
-from fedsub.benchmark.analysis.frame import Results
+from fedsub.benchmark.analysis.frame import Results, across
 from fedsub.benchmark.records.record import Record
 from fedsub.datasets.errors import UserError
 from tests.benchmark.fakes import failed, make_cell, make_record
@@ -196,3 +197,10 @@ def test_what_cannot_be_drawn_is_a_sentence() -> None:
         Results((failed(make_cell(), "it failed"),)).plot("cost")
     with pytest.raises(UserError, match="curves"):
         drawn("local").plot("curve")
+
+
+def test_values_stand_in_their_places_in_whatever_order_they_come() -> None:
+    places = [("b", "y"), ("a", "y"), ("b", "x"), ("a", "x")]
+    found = across(pandas.Series(["by", "ay", "bx", "ax"], index=pandas.MultiIndex.from_tuples(places)))
+    assert (found.index.tolist(), found.columns.tolist()) == (["b", "a"], ["y", "x"])
+    assert found.to_numpy().tolist() == [["by", "bx"], ["ay", "ax"]]
