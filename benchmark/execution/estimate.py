@@ -132,7 +132,7 @@ class _Fit:
         design = np.zeros((len(pairs), len(graphs) + len(variants)))
         for row, (graph, variant) in zip(design, pairs, strict=True):
             row[graphs.index(graph)] = row[len(graphs) + variants.index(variant)] = 1
-        terms = np.linalg.lstsq(design, [_recent(logs) for logs in pairs.values()])[0].tolist()
+        terms = np.linalg.lstsq(design, [_recent(logs) for logs in pairs.values()], rcond=None)[0].tolist()
         of_graphs, of_variants = terms[: len(graphs)], terms[len(graphs) :]
         wider: dict[_Variant, list[float]] = defaultdict(list)
         for (method, _), term in zip(variants, of_variants, strict=True):
