@@ -103,10 +103,9 @@ class Table:
     def shown(self, bold: str, plain: str) -> pandas.DataFrame:
         """The table as text: the forms are those of a bold and a plain `mean` and `std`."""
         rows = self.figures
-        best = rows["bold"] & (rows["runs"] >= LEAST)
         text = [
             _cell(mean, std, bold if winner else plain)
-            for mean, std, winner in zip(rows["mean"], rows["std"], best, strict=True)
+            for mean, std, winner in zip(rows["mean"], rows["std"], rows["bold"], strict=True)
         ]
         names = [*self.levels, self.column]
         index = [rows[name].map(_rounded) for name in names]
@@ -167,6 +166,7 @@ def make_table(
         figures.loc[[place for place, p in found.items() if p >= LEVEL], "bold"] = True
         if sign:
             figures.loc[members.index, "rank"] = (-sign * members["mean"]).rank()
+    figures["bold"] &= figures["runs"] >= LEAST
     if against:
         base = figures[figures[rows] == against]
         if base.empty:

@@ -105,6 +105,12 @@ def test_labels_as_people_write_them(
     assert (found.labels.tolist(), found.class_names) == (codes, names)
 
 
+@pytest.mark.parametrize("labels", [["1", "-1", "1", "-1"], ["fraud", "", "fraud", ""]])
+def test_one_class_alone_is_refused_where_others_are_read_as_none(labels: list[str], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=f"all labelled nodes of .* are of class {labels[0]}; -1 and none mean"):
+        write(tmp_path, labels=labels)
+
+
 @pytest.mark.parametrize(
     "spelt", ["[{}, 2.0]", "[{} 2.0]", "{} 2.0", "{}, 2.0", "[np.float64({}), np.float64(2.0)]", "({};2)"]
 )

@@ -45,7 +45,7 @@ def test_one_rival_that_is_not_beaten_decides(tmp_path: Path) -> None:
     better = {**SCORES, "local": (73.0, 78.0, 83.5)}
     finding = found(claim_of(tmp_path, ONE), better, *PLACE)
     assert (finding.word, finding.columns[0].hardest) == (FAILS, 0)
-    # FedAvg, 5.2 ± 2.0 points behind on average, is no more than undecided.
+    # FedAvg, 5.2 ± 2.0 points behind on average, needs more runs.
     assert found(claim_of(tmp_path, ONE), {**SCORES, "fedavg": (60.0, 69.0, 80.9)}, *PLACE).word == NEEDS_RUNS
 
 

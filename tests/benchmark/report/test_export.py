@@ -117,6 +117,7 @@ def test_what_breaks_privacy_is_marked_and_no_rival(tmp_path: Path) -> None:
     assert rows["Central †"] == [r"$99.00 \pm 0.00$", ""]
     # Two seeds make no bold figure.
     assert rows["FedAvg"] == [r"$80.50 \pm 0.71$", "1.00"]
+    assert not make_table(Results((*central, *plain))).figures["bold"].any()
     assert "breaks privacy" in text
 
 
