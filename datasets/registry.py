@@ -7,11 +7,10 @@ Names of files are accepted as well (an `.npz` archive, a `.py` module with `loa
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-from filelock import FileLock
 
 from fedsub.datasets import own
 from fedsub.datasets.archive import as_dataset, read_archive, write_archive
@@ -22,6 +21,7 @@ from fedsub.datasets.files import explained, locate, user_cache
 from fedsub.datasets.graph import Dataset, binarised, check_dataset
 from fedsub.datasets.loaders import PARSERS, planetoid
 from fedsub.datasets.loaders.raw import MalformedFileError
+from fedsub.datasets.lock import locked
 from fedsub.datasets.options import OptionValue, Spec, checked_options, format_name
 from fedsub.datasets.paths import ARCHIVE, PLUGIN, is_path
 from fedsub.datasets.plugins import Kind, entry_points, user_object
@@ -29,6 +29,8 @@ from fedsub.datasets.summary import summarise
 from fedsub.datasets.synthetic import GENERATORS
 
 PLUGINS = Kind("dataset", function="load", group="fedsub.datasets")
+DOWNLOAD = 3600.0
+"""Seconds that another process may take to download and parse a graph."""
 
 
 def names() -> list[str]:
@@ -145,10 +147,10 @@ def obtain(info: DatasetInfo) -> Path:
     """
     cache = user_cache()
     archive = cache / f"{info.name}.npz"
-    with explained("write to the cache", cache, "set FEDSUB_CACHE to a folder that can be written"):
-        cache.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(cache / f"{info.name}.lock").acquire()
-    with lock:
+    with ExitStack() as held:
+        with explained("write to the cache", cache, "set FEDSUB_CACHE to a folder that can be written"):
+            cache.mkdir(parents=True, exist_ok=True)
+            held.enter_context(locked(cache / f"{info.name}.lock", give_up=DOWNLOAD))
         if not archive.is_file():
             files = fetch(info.sources, cache / "upstream" / info.name, how_to_get(info.name))
             try:

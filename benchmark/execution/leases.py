@@ -24,12 +24,12 @@ import psutil
 
 from fedsub.benchmark.execution.engines.base import RunCell
 from fedsub.benchmark.records.folder import Records
-from fedsub.benchmark.records.lock import locked, open_unlinked
 from fedsub.benchmark.records.record import OK, Record
 from fedsub.benchmark.records.store import explained_to_user
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.schema import parse_line
 from fedsub.datasets.errors import UserError
+from fedsub.datasets.lock import locked, open_unlinked
 
 LIFETIME = 120.0
 """Seconds without a touch after which a lease has run out."""

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TextIO
 
 from fedsub.benchmark.execution.engines.base import RunCell
-from fedsub.benchmark.records.lock import open_unlinked
 from fedsub.benchmark.records.record import OK, Failure, Record
 from fedsub.benchmark.spec.cell import Cell
+from fedsub.datasets.lock import open_unlinked
 
 
 def log_path(results: Path, key: str) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 
@@ -13,6 +14,8 @@ Wanted = Callable[[Cell, Records], bool]
 """Whether a cell is to run, by the records at that time."""
 PAUSE = 1.0
 """Seconds between two looks at what other processes work on."""
+TELL_AFTER = 10
+"""Looks in vain before a line says what for."""
 
 
 class Queue:
@@ -37,12 +40,17 @@ class Queue:
         self._rerun, self._until, self._wanted = rerun, until, wanted
         self._before = {key: self._runs(cell) for key, cell in self._waiting.items()}
         self._handed_out = False
-        self._passes = 0
+        self._passes = self._pauses = 0
 
     def is_open(self) -> bool:
         """Whether another pass may find a cell; waits where the last one found none."""
         if self._passes and not self._handed_out and self._waiting and not self._is_late():
             time.sleep(PAUSE)
+            self._pauses += 1
+            if self._pauses == TELL_AFTER:
+                first = next(iter(self._waiting.values())).title
+                others = f"{len(self._waiting)} cells that other processes run, such as {first}"
+                print(f"waiting for {others}", file=sys.stderr)
         return bool(self._waiting) and not self._is_late()
 
     def __iter__(self) -> Iterator[Cell]:

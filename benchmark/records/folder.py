@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from fedsub.benchmark.records.lock import locked
 from fedsub.benchmark.records.record import OK, Record
 from fedsub.benchmark.records.store import Store, explained_to_user, graph_of
 from fedsub.benchmark.spec.cell import Cell
@@ -19,6 +18,7 @@ from fedsub.benchmark.spec.protocol import load_protocol, names, table_name
 from fedsub.benchmark.spec.schema import parse_line
 from fedsub.datasets.errors import UserError, unknown
 from fedsub.datasets.files import write_atomically
+from fedsub.datasets.lock import locked
 
 TRIALS = "trials"
 """Under which table's name the records of searches are kept."""

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedsub.benchmark.records.lock import locked
 from fedsub.benchmark.spec.schema import parse_line
+from fedsub.datasets.lock import locked
 
 _REMEMBERED = 2**15
 """Bytes before the place read up to, more than a line has: they tell a file that was replaced from one that

@@ -13,6 +13,7 @@ from fedsub.datasets import registry
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.fetch import Source, fetch
 from fedsub.datasets.files import user_cache
+from fedsub.datasets.lock import locked
 from tests.datasets import formats
 from tests.datasets.test_registry import tiny_info
 
@@ -154,3 +155,14 @@ def test_processes_that_load_at_once_download_once(server: Server, monkeypatch: 
         thread.join()
     assert [dataset.nodes for dataset in loaded] == [12, 12, 12]
     assert len(server.asked) == 1
+
+
+def test_waiting_for_another_download_ends_in_a_sentence(server: Server, monkeypatch: pytest.MonkeyPatch):
+    register(server, monkeypatch)
+    monkeypatch.setattr(registry, "DOWNLOAD", 0.1)
+    with (
+        locked(user_cache() / "tiny.lock"),
+        pytest.raises(UserError, match=r"another process has held .*tiny\.lock for 0\.1 s"),
+    ):
+        registry.load("tiny")
+    assert server.asked == []

@@ -107,7 +107,7 @@ def test_labels_as_people_write_them(
 
 @pytest.mark.parametrize("labels", [["1", "-1", "1", "-1"], ["fraud", "", "fraud", ""]])
 def test_one_class_alone_is_refused_where_others_are_read_as_none(labels: list[str], tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=f"all labelled nodes of .* are of class {labels[0]}; -1 and none mean"):
+    with pytest.raises(UserError, match=f"all labelled nodes of .* are of class {labels[0]}; -1 and none"):
         write(tmp_path, labels=labels)
 
 

@@ -1,4 +1,4 @@
-"""Locks on files of the results folder: a wait says what for, and ends."""
+"""Locks on files that processes share: a wait says what for, and ends."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def locked(path: Path, tell: float = TELL_AFTER, give_up: float = GIVE_UP_AFTER)
     lock = FileLock(path)
     try:
         try:
-            lock.acquire(timeout=tell)
+            lock.acquire(timeout=min(tell, give_up))
         except Timeout:
             print(f"waiting for {path}, which another process holds", file=sys.stderr)
-            lock.acquire(timeout=give_up - tell)
+            lock.acquire(timeout=max(0.0, give_up - tell))
     except Timeout:
         reason = f"another process has held {path} for {give_up:g} s; remove the file if no run is going on"
         raise TimeoutError(110, reason) from None
