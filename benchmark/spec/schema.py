@@ -37,7 +37,7 @@ def parse_line(line: bytes) -> dict[str, Any] | None:
     """The JSON object in a line, or None if there is none that could be written again."""
     try:
         values = msgspec.json.decode(line)
-    except (ValueError, RecursionError):
+    except (msgspec.DecodeError, ValueError, RecursionError):
         return None
     return values if isinstance(values, dict) else None
 
