@@ -18,12 +18,12 @@ from fedsub.datasets.federation import Federation, alone
 from fedsub.datasets.graph import Dataset, make_graph
 from fedsub.methods.core.base import FederatedMethod
 from fedsub.methods.core.channel import Message
-from fedsub.methods.core.draws import Draws
 from fedsub.methods.core.participation import begin_round
 from fedsub.methods.core.setting import Setting
 from fedsub.methods.core.state import State
 from fedsub.methods.core.steps import backward
 from fedsub.methods.core.training import remember, serve
+from fedsub.methods.core.uplink import Draws
 
 
 class ClientHalf:

@@ -71,13 +71,13 @@ class Schedule:
     """Clients that leave for good, each with the first round that it misses: `3@50+0@1` is client 3 from
     round 50 on, and client 0 from the start."""
     privacy_noise: NonNegative = 0.0
-    """σ of the Gaussian mechanism (`methods.core.privacy`), in clipping norms; 0: no noise."""
+    """σ of the Gaussian mechanism (`methods.core.uplink`), in clipping norms; 0: no noise."""
     privacy_clip: NonNegative = 0.0
     """L2 norm to which a client's whole update is clipped; 0: no clipping."""
     privacy_delta: Annotated[float, Limit("be in (0, 1)", lambda value: 0 < value < 1)] = 1e-5
     """δ for which ε is reported, in (0, 1)."""
     quantise: Annotated[int, Limit("be 2 to 16 bits, or 0", lambda value: value in (0, *range(2, 17)))] = 0
-    """Bits of each value that a client sends (`methods.core.compression`), 2 to 16; 0: as it is."""
+    """Bits of each value that a client sends (`methods.core.uplink`), 2 to 16; 0: as it is."""
     top_k: PositiveShare = 1.0
     """Share of its update's values that a client sends: the largest."""
     error_feedback: bool = False

@@ -1,21 +1,133 @@
-"""What the server gets of the clients' models where updates are made private or compressed on their way."""
+"""What the server gets of the clients' models where updates are made private or compressed on their way.
+
+With u a client's update, all its P shared parameters as one vector:
+
+- Privacy (McMahan et al., Learning Differentially Private Recurrent Language Models, ICLR 2018), C the
+  clipping norm and σ the noise: u ← u · min(1, C / ‖u‖₂) + N(0, σ² C²).
+- `top_k`: the share of the values that are largest in absolute value, each with its place, a 32-bit number
+  (or the plain list with zeros, where that is shorter).
+- `quantise`, b bits: with s = max |u| and L = 2^(b−1) − 1 the value u_i is sent as the whole number
+  ⌊L u_i / s + U[0, 1)⌋ in −L…L and read as s / L times it, which is u_i in the mean (Alistarh et al., QSGD,
+  2017, with the largest value in place of the L2 norm); s is sent besides.
+- `error_feedback`: what a message left out of u is added to the client's next u (Seide et al. 2014).
+
+Every client adds its own noise, so that not even the server sees an update without it. In Σ_k p_k u_k one
+client weighs at most max p_k C beside a deviation of σ C √(Σ p_k²), which is no less than σ times that.
+Neighbours are two federations of the same clients with the same weights, in one of which all of a client's
+updates are zero before the noise (zero-out neighbours). That a client takes part at all is not hidden: its
+weight moves the others', and its noise comes and goes with it. Between any two updates of a client the
+distance is 2C: that guarantee is the one of σ/2. Two ε are reported for the same δ, by Rényi divergences
+(Mironov 2017) as Opacus counts them: against those who see the averaged models alone and not who took part,
+with the share of clients drawn in each round as the accountant's sampling rate (it assumes Poisson sampling,
+where a round here draws a fixed number; 1 for a method whose averages tell who took part), and against the
+server, for the client that takes part most often. Neither covers the choice of the reported round by
+validation scores.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from fedsub.methods.core.compression import PLACES, SCALE, VALUES, Compression
-from fedsub.methods.core.draws import Draws
+from fedsub.datasets.extras import needed
+from fedsub.datasets.seeding import stream
 from fedsub.methods.core.participation import Attendance
-from fedsub.methods.core.privacy import epsilon, privatised
 from fedsub.methods.core.schedule import Schedule
-from fedsub.methods.core.sizes import FLOAT
+from fedsub.methods.core.sizes import FLOAT, INDEX
 from fedsub.methods.stacked.mixing import column
+
+VALUES, SCALE, PLACES = "update.values", "update.scale", "update.places"
+
+
+class Draws:
+    """Random numbers for what clients send: one row of float32 numbers for each client, from a new stream for
+    every draw of every round. So a client draws what it would have drawn beside the others, also after it was
+    absent.
+    """
+
+    def __init__(self, seed: int | None, client: int = 0) -> None:
+        """`seed` None: the machine's entropy, so that no one who knows the cell can subtract the noise.
+        `client` is the number of the first of the clients that draw here."""
+        self.seed, self.client = seed, client
+        self.begin(1)
+
+    def begin(self, number: int) -> None:
+        """Begin a round, from 1."""
+        self.place = number, 0
+
+    def normal(self, like: Tensor) -> Tensor:
+        """Standard normal numbers in the shape, (K, P), and on the device of a tensor."""
+        return self._drawn("standard_normal", like)
+
+    def uniform(self, like: Tensor) -> Tensor:
+        """The same of U[0, 1)."""
+        return self._drawn("random", like)
+
+    def _drawn(self, kind: str, like: Tensor) -> Tensor:
+        number, draw = self.place
+        self.place = number, draw + 1
+        purpose = f"uplink {number} {draw}"
+        generator = np.random.default_rng() if self.seed is None else stream(self.seed, purpose)
+        drawn = getattr(generator, kind)((self.client + len(like), like.shape[1]), np.float32)
+        return torch.from_numpy(drawn[self.client :]).to(like.device)
+
+
+class Compression:
+    """The clients' messages under one setting; keeps what they left out."""
+
+    state = ("left_out",)
+
+    def __init__(self, bits: int, share: float, feedback: bool) -> None:
+        """`bits` of a value, 0 for float32; `share` of the values, 1 for all."""
+        self.bits, self.share, self.feedback = bits, share, feedback
+        self.left_out: Tensor | float = 0.0
+
+    def encode(self, update: Tensor, present: Tensor, draws: Draws) -> dict[str, Tensor]:
+        """What the clients send of updates (K, P), of which those of absent clients are not sent.
+
+        `update.values`, (K, V) float32, or int16 with `update.scale`, (K, 1); where V < P `update.places`,
+        (K, V) int32 in rising order.
+        """
+        wanted = update + self.left_out
+        sent = {VALUES: wanted}
+        if self._listed(values := wanted.shape[1]):
+            places = wanted.abs().topk(count_kept(values, self.share), dim=1, sorted=False).indices
+            places = places.sort(dim=1).values
+            sent = {VALUES: wanted.gather(1, places), PLACES: places.int()}
+        elif self.share < 1:
+            sent = {VALUES: largest(wanted, self.share)}
+        if self.bits:
+            sent[VALUES], sent[SCALE] = quantised(sent[VALUES], self.bits, draws)
+        if self.feedback:
+            left_out = wanted - self.decode(sent, values)
+            self.left_out = torch.where(present.unsqueeze(1), left_out, self.left_out)
+        return sent
+
+    def decode(self, sent: Mapping[str, Tensor], values: int) -> Tensor:
+        """The updates as the server reads them, (K, P) with P = `values`."""
+        read = sent[VALUES]
+        if self.bits:
+            read = read * (sent[SCALE] / (2 ** (self.bits - 1) - 1))
+        if PLACES in sent:
+            read = read.new_zeros(len(read), values).scatter_(1, sent[PLACES].long(), read)
+        return read
+
+    def size(self, values: int) -> int:
+        """Bytes of one client's message that stands for so many values."""
+        kept = count_kept(values, self.share)
+        return min(self._packed(kept) + INDEX * kept, self._packed(values))
+
+    def _listed(self, values: int) -> bool:
+        """Whether the values that are sent come with their places, which is the shorter way."""
+        return self.size(values) < self._packed(values)
+
+    def _packed(self, values: int) -> int:
+        return -(-values * self.bits // 8) + FLOAT if self.bits else FLOAT * values
 
 
 @dataclass(frozen=True)
@@ -78,7 +190,7 @@ class Uplink:
     def figures(
         self, schedule: Schedule, attendance: Attendance, rounds: int, tells_attendance: bool = False
     ) -> dict[str, float]:
-        """`epsilon` and `epsilon_server` of the first `rounds`, see `methods.core.privacy`; empty without
+        """`epsilon` and `epsilon_server` of the first `rounds`; empty without
         noise. `tells_attendance`: whether the averages tell who took part."""
         if schedule.privacy_noise == 0:
             return {}
@@ -98,3 +210,52 @@ def _moved(received: Mapping[str, Tensor], update: Tensor) -> dict[str, Tensor]:
         name: value + part.view(-1, *value.shape[1:])
         for (name, value), part in zip(received.items(), parts, strict=True)
     }
+
+
+def privatised(update: Tensor, clip: float, noise: float, draws: Draws) -> Tensor:
+    """Updates, (K, P), as they are sent, with C = `clip`, above 0, and σ = `noise`.
+
+    One that is not above C stays to the digit before the noise.
+    """
+    length = torch.linalg.vector_norm(update, dim=1, keepdim=True)
+    clipped = torch.where(length > clip, update * (clip / length.clamp(min=clip)), update)
+    return clipped.add_(draws.normal(update), alpha=noise * clip) if noise else clipped
+
+
+def check_accountant() -> Any:
+    """Opacus' accountants. Raises UserError where it is not installed."""
+    return needed("opacus", "privacy", "privacy_noise", "set privacy_noise=0").accountants
+
+
+def epsilon(noise: float, rates: Sequence[float], delta: float) -> float:
+    """ε of one round for each of the sampling rates; 0 without any round.
+
+    Raises UserError where Opacus is not installed.
+    """
+    accountant = check_accountant().RDPAccountant()
+    for rate in rates:
+        accountant.step(noise_multiplier=noise, sample_rate=rate)
+    return float(accountant.get_epsilon(delta)) if rates else 0.0
+
+
+def count_kept(values: int, share: float) -> int:
+    """Values of a message that `top_k` keeps, at least one."""
+    return max(1, round(share * values))
+
+
+def largest(update: Tensor, share: float) -> Tensor:
+    """Each row of `update` (K, P) with zeros in place of all but its largest values."""
+    kept = count_kept(update.shape[1], share)
+    if kept == update.shape[1]:
+        return update
+    place = update.abs().topk(kept, dim=1, sorted=False).indices
+    return torch.zeros_like(update).scatter_(1, place, update.gather(1, place))
+
+
+def quantised(update: Tensor, bits: int, draws: Draws) -> tuple[Tensor, Tensor]:
+    """Each row of `update` (K, P) in multiples of its scale / L, rounded at random; int16, and s, (K, 1)."""
+    levels = 2 ** (bits - 1) - 1
+    scale = update.abs().amax(dim=1, keepdim=True)
+    share = update / scale.clamp(min=torch.finfo(update.dtype).tiny)
+    whole = (share * levels + draws.uniform(update)).floor_().clamp_(-levels, levels)
+    return whole.to(torch.int16), scale

@@ -21,8 +21,8 @@ from fedsub.datasets.archive import as_dataset, read_archive
 from fedsub.datasets.federation import Federation, alone
 from fedsub.datasets.files import written_atomically
 from fedsub.methods.core import registry
-from fedsub.methods.core.draws import Draws
 from fedsub.methods.core.halves import ClientHalf, of_client
+from fedsub.methods.core.uplink import Draws
 
 
 def client_app(folder: Path) -> ClientApp:

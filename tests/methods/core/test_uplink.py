@@ -11,12 +11,9 @@ from torch import Tensor
 from fedsub.datasets.errors import UserError
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
-from fedsub.methods.core.compression import Compression, largest, quantised
-from fedsub.methods.core.draws import Draws
-from fedsub.methods.core.privacy import epsilon, privatised
 from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import end_round, serve, start_round, train
-from fedsub.methods.core.uplink import Uplink
+from fedsub.methods.core.uplink import Compression, Draws, Uplink, epsilon, largest, privatised, quantised
 from tests.methods.federations import small_federation
 from tests.methods.rounding import agree, assert_agree
 
