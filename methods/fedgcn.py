@@ -47,7 +47,7 @@ from fedsub.datasets.graph import as_array, as_feature_tensor, ones_at, select_f
 from fedsub.datasets.limits import Size
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Options, prepare, register
-from fedsub.methods.core.sizes import unformed
+from fedsub.methods.core.channel import unformed
 from fedsub.methods.stacked.features import Features
 from fedsub.methods.stacked.inputs import Convolution, Inputs
 from fedsub.methods.stacked.propagation import (

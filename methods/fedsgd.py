@@ -16,9 +16,8 @@ import torch
 from torch import Tensor
 
 from fedsub.methods.core.base import FederatedMethod, prepare, register, rows_read
-from fedsub.methods.core.channel import Message
+from fedsub.methods.core.channel import Message, unformed
 from fedsub.methods.core.participation import local_epochs, weights_among
-from fedsub.methods.core.sizes import unformed
 from fedsub.methods.core.steps import backward, server_optimiser
 from fedsub.methods.core.training import communicate
 from fedsub.methods.stacked.inputs import Inputs

@@ -9,15 +9,20 @@ shorter. If it has fewer axes, whole rows of X are sent or left out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from fedsub.datasets.errors import UserError
-from fedsub.methods.core.sizes import FLOAT, INDEX, size_of, slice_size
-from fedsub.methods.core.uplink import Uplink
 from fedsub.methods.stacked.mixing import for_clients
+
+if TYPE_CHECKING:
+    from fedsub.methods.core.uplink import Uplink
+
+FLOAT = INDEX = 4
+"""Bytes of a float32 value, and of a place among others, a 32-bit number."""
 
 KEPT = "kept."
 """Prefix of masks in a message."""
@@ -169,3 +174,24 @@ class Channel:
         total = FLOAT * sum(message[name][0].numel() for name in (*entries, *whole))
         plain = counts * (FLOAT + INDEX) >= total
         return torch.where(plain, torch.full_like(counts, total), counts * listed)
+
+
+def size_of(*tensors: Tensor) -> int:
+    """Bytes of the tensors as they stand; a stacked one counts all its clients, a CSR one its values with
+    their columns."""
+    return sum(
+        (FLOAT + INDEX) * len(each.values())
+        if each.layout is torch.sparse_csr
+        else each.numel() * each.element_size()
+        for each in tensors
+    )
+
+
+def unformed(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Stands for a tensor that clients would send and that the simulation need not compute: a shape alone."""
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+def slice_size(value: Tensor) -> int:
+    """Bytes of one client's part of a tensor, (K, …) or (1, …)."""
+    return value.numel() // max(len(value), 1) * value.element_size()

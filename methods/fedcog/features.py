@@ -23,7 +23,7 @@ from torch import Tensor
 
 from fedsub.datasets.federation import Federation
 from fedsub.datasets.graph import as_scipy
-from fedsub.methods.core.sizes import unformed
+from fedsub.methods.core.channel import unformed
 from fedsub.methods.fedcog.coupling import CoupledConvolution
 from fedsub.methods.stacked.features import DENSE_SHARE
 from fedsub.methods.stacked.parameters import Parameters, Weights

@@ -30,7 +30,7 @@ from fedsub.datasets.graph import select_features
 from fedsub.datasets.limits import Cosine, Size
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import PAPER_COMMUNICATION, Options, prepare, register, rows_read
-from fedsub.methods.core.sizes import FLOAT, size_of, unformed
+from fedsub.methods.core.channel import FLOAT, size_of, unformed
 from fedsub.methods.fedavg import FedAvg
 from fedsub.methods.fedgnn.augmentation import Augmentation, by_neighbourhood, by_similarity
 from fedsub.methods.stacked.growth import grow

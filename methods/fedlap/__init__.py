@@ -41,8 +41,7 @@ from torch import Tensor
 from fedsub.datasets.federation import as_graph
 from fedsub.datasets.seeding import stream
 from fedsub.methods.core.base import register
-from fedsub.methods.core.channel import Message
-from fedsub.methods.core.sizes import unformed
+from fedsub.methods.core.channel import Message, unformed
 from fedsub.methods.core.tasks import NodeClassification
 from fedsub.methods.fedlap.options import FedLapPlusOptions, SmoothOptions
 from fedsub.methods.fedlap.spectrum import misread_eigenpairs, roughness, smallest_eigenpairs

@@ -30,8 +30,7 @@ import torch
 from torch import Tensor
 
 from fedsub.methods.core.base import BOTH_TASKS, PAPER_COMMUNICATION, FederatedMethod, register
-from fedsub.methods.core.channel import Message
-from fedsub.methods.core.sizes import FLOAT
+from fedsub.methods.core.channel import FLOAT, Message
 from fedsub.methods.fedpub.options import FedPubOptions
 from fedsub.methods.fedpub.proxy import FunctionalEmbedding, make_proxy
 from fedsub.methods.fedpub.pruning import Pruning, indexed_size, mix_kept

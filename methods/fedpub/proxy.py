@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsub.methods.core.sizes import unformed
+from fedsub.methods.core.channel import unformed
 from fedsub.methods.stacked.backbones import Backbone
 from fedsub.methods.stacked.features import SharedFeatures
 from fedsub.methods.stacked.inputs import Inputs

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from fedsub.methods.core.sizes import FLOAT, INDEX
+from fedsub.methods.core.channel import FLOAT, INDEX
 from fedsub.methods.stacked.masks import PREFIX, apply_masks
 from fedsub.methods.stacked.mixing import mix
 from fedsub.methods.stacked.parameters import Parameters, Weights, unprefixed

@@ -45,7 +45,7 @@ from torch import Tensor
 from fedsub.datasets.federation import Federation
 from fedsub.datasets.graph import select_features
 from fedsub.methods.core.base import BOTH_TASKS, PAPER_COMMUNICATION, prepare, register, rows_read
-from fedsub.methods.core.sizes import FLOAT, size_of
+from fedsub.methods.core.channel import FLOAT, size_of
 from fedsub.methods.core.training import DivergedError
 from fedsub.methods.fedavg import FedAvg
 from fedsub.methods.fedsage.generator import Generated

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from fedsub.methods.core.sizes import FLOAT, size_of, unformed
+from fedsub.methods.core.channel import FLOAT, size_of, unformed
 from fedsub.methods.fedstruct.rows import reachable_pairs
 
 if TYPE_CHECKING:

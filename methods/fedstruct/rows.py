@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.graph import as_feature_tensor
-from fedsub.methods.core.sizes import FLOAT, INDEX
+from fedsub.methods.core.channel import FLOAT, INDEX
 from fedsub.methods.fedstruct.kernels import count_bits, keep_largest, spread_bits
 from fedsub.methods.fedstruct.options import FedStructOptions
 

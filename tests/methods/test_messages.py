@@ -12,10 +12,9 @@ from torch import Tensor
 
 from fedsub.benchmark.spec import catalog
 from fedsub.methods.core import registry
-from fedsub.methods.core.channel import KEPT, Channel, Message
+from fedsub.methods.core.channel import KEPT, Channel, Message, size_of, slice_size
 from fedsub.methods.core.schedule import Schedule
 from fedsub.methods.core.setting import make_setting
-from fedsub.methods.core.sizes import size_of, slice_size
 from fedsub.methods.core.training import train
 from fedsub.methods.stacked.architecture import Architecture
 from tests.methods.federations import community_federation

@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor
 
-from fedsub.methods.core.channel import Channel
-from fedsub.methods.core.sizes import size_of, unformed
+from fedsub.methods.core.channel import Channel, size_of, unformed
 
 CLIENTS = 4
 STACKED = torch.ones(CLIENTS, 3, 2)

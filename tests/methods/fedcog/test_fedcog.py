@@ -15,8 +15,8 @@ from fedsub.datasets.partition import partition
 from fedsub.datasets.splits import make_split
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
+from fedsub.methods.core.channel import size_of
 from fedsub.methods.core.setting import Setting, make_setting, with_backbone
-from fedsub.methods.core.sizes import size_of
 from fedsub.methods.core.training import train
 from fedsub.methods.fedcog.coupling import CoupledConvolution, couple
 from fedsub.methods.fedcog.features import FeaturePropagation
