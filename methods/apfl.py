@@ -22,7 +22,7 @@ from torch import Tensor
 from fedsub.datasets.limits import NonNegative, Share
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, Options, register
-from fedsub.methods.core.participation import local_epochs
+from fedsub.methods.core.steps import local_epochs
 from fedsub.methods.core.two_models import PREFIX, TwoModels
 from fedsub.methods.stacked.activation import Dropout
 from fedsub.methods.stacked.mixing import column, for_clients

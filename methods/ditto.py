@@ -21,7 +21,7 @@ from torch import Tensor
 from fedsub.datasets.limits import NonNegative
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, Options, register
-from fedsub.methods.core.participation import local_epochs
+from fedsub.methods.core.steps import local_epochs
 from fedsub.methods.core.two_models import TwoModels
 from fedsub.methods.stacked.activation import Dropout
 from fedsub.methods.stacked.distance import squared_distance

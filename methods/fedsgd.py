@@ -17,8 +17,7 @@ from torch import Tensor
 
 from fedsub.methods.core.base import FederatedMethod, prepare, register, rows_read
 from fedsub.methods.core.channel import Message, unformed
-from fedsub.methods.core.participation import local_epochs, weights_among
-from fedsub.methods.core.steps import backward, server_optimiser
+from fedsub.methods.core.steps import backward, local_epochs, server_optimiser, weights_among
 from fedsub.methods.core.training import communicate
 from fedsub.methods.stacked.inputs import Inputs
 from fedsub.methods.stacked.mixing import weighted_mean

@@ -43,8 +43,7 @@ from fedsub.datasets.limits import Count, NonNegative, Share
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import FederatedMethod, Options, register
 from fedsub.methods.core.channel import Message
-from fedsub.methods.core.participation import local_epochs
-from fedsub.methods.core.steps import client_optimiser
+from fedsub.methods.core.steps import client_optimiser, local_epochs
 from fedsub.methods.core.tasks import NodeClassification
 from fedsub.methods.stacked.activation import activate, add_bias
 from fedsub.methods.stacked.features import Features

@@ -39,9 +39,8 @@ from fedsub.datasets.limits import Limit, NonNegative, Size
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
 from fedsub.methods.core.channel import Message
-from fedsub.methods.core.participation import local_epochs
 from fedsub.methods.core.setting import Setting
-from fedsub.methods.core.steps import descend
+from fedsub.methods.core.steps import descend, local_epochs
 from fedsub.methods.stacked.mixing import cosine, for_clients, gram, mix
 from fedsub.methods.stacked.parameters import Parameters
 

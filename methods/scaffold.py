@@ -34,8 +34,7 @@ from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, Options, register
 from fedsub.methods.core.channel import Message
 from fedsub.methods.core.corrected import CorrectedMethod
-from fedsub.methods.core.participation import local_epochs
-from fedsub.methods.core.steps import backward
+from fedsub.methods.core.steps import backward, local_epochs
 from fedsub.methods.stacked.mixing import for_clients, weighted_mean
 from fedsub.methods.stacked.parameters import Parameters, prefixed, unprefixed
 

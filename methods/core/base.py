@@ -19,10 +19,9 @@ from fedsub.methods.core import tasks
 from fedsub.methods.core.channel import Channel, Message
 from fedsub.methods.core.info import MethodInfo
 from fedsub.methods.core.info import Options as Options
-from fedsub.methods.core.participation import Attendance, begin_round, local_epochs
 from fedsub.methods.core.schedule import Schedule
 from fedsub.methods.core.setting import Setting
-from fedsub.methods.core.steps import client_optimiser, descend
+from fedsub.methods.core.steps import Attendance, begin_round, client_optimiser, descend, local_epochs
 from fedsub.methods.core.tasks import Task
 from fedsub.methods.core.uplink import Uplink, check_accountant
 from fedsub.methods.stacked.activation import Dropout, trains

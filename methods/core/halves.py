@@ -18,10 +18,9 @@ from fedsub.datasets.federation import Federation, alone
 from fedsub.datasets.graph import Dataset, make_graph
 from fedsub.methods.core.base import FederatedMethod
 from fedsub.methods.core.channel import Message
-from fedsub.methods.core.participation import begin_round
 from fedsub.methods.core.setting import Setting
 from fedsub.methods.core.state import State
-from fedsub.methods.core.steps import backward
+from fedsub.methods.core.steps import backward, begin_round
 from fedsub.methods.core.training import remember, serve
 from fedsub.methods.core.uplink import Draws
 
@@ -64,7 +63,7 @@ class ClientHalf:
 class ServerHalf:
     """The server of K clients: it knows how many training nodes and nodes each has, and their messages.
 
-    Any message may be lost on its way: its client was absent from the round (`methods.core.participation`).
+    Any message may be lost on its way: its client was absent from the round (`methods.core.steps`).
     """
 
     def __init__(self, method: FederatedMethod, shares: Tensor) -> None:

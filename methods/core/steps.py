@@ -1,14 +1,105 @@
-"""Local training: what one epoch of it does, and with which optimiser."""
+"""A client's round: whether it takes part, for how many local epochs, and what one epoch does.
+
+A round of a client: it receives, trains, and sends (McMahan et al. 2017, algorithm 1). Here every round ends
+with its exchange, so that those who take part in the next round receive in the exchange of this one.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from fedsub.datasets.errors import UserError
+from fedsub.datasets.seeding import stream
 from fedsub.methods.core.schedule import Schedule
 from fedsub.methods.stacked.optimiser import MaskedOptimiser, make_adam
+
+
+@dataclass(frozen=True, eq=False)
+class Attendance:
+    """Drawn for a whole run; R rounds, K clients."""
+
+    epochs: Tensor
+    """(R, K) int64, local epochs of each client in each round; 0 where it is absent."""
+    rates: Tensor
+    """(R,) float64, the chance of a client that has not left to take part in the round."""
+
+    @classmethod
+    def draw(cls, schedule: Schedule, clients: int, seed: int) -> Attendance:
+        """By the schedule: in each round its share of all clients, drawn among those that have not left,
+        at least one; of these its share of stragglers with 1 to `local_epochs` − 1 epochs, at even odds.
+
+        Raises UserError for a client that does not exist, for a round without any client, and for a share of
+        stragglers that is none of so few clients in any round.
+        """
+        generator = stream(seed, "participation")
+        leaving = np.full(clients, schedule.rounds + 1)
+        schedule.check_clients(clients)
+        for client, number in schedule.departures.items():
+            leaving[client] = number
+        if (leaving <= schedule.rounds).all():
+            raise UserError("leavers leaves rounds without any client: let one stay")
+        wanted = max(1, round(schedule.participation * clients))
+        epochs, rates = np.zeros((schedule.rounds, clients), dtype=np.int64), np.ones(schedule.rounds)
+        for number in range(1, schedule.rounds + 1):
+            order = generator.permutation(clients)
+            staying = order[leaving[order] > number]
+            chosen = staying[:wanted]
+            rates[number - 1] = len(chosen) / len(staying)
+            slow = chosen[: round(schedule.stragglers * len(chosen))]
+            epochs[number - 1, chosen] = schedule.local_epochs
+            if len(slow):
+                epochs[number - 1, slow] = generator.integers(1, schedule.local_epochs, len(slow))
+        fewer = (epochs > 0) & (epochs < schedule.local_epochs)
+        if schedule.stragglers and schedule.local_epochs > 1 and not fewer.any():
+            most = int((epochs > 0).sum(axis=1).max())
+            raise UserError(
+                f"stragglers={schedule.stragglers:g} gives no straggler among {most} clients a round: "
+                f"raise it above {0.5 / most:.2g} or raise participation"
+            )
+        return cls(torch.from_numpy(epochs), torch.from_numpy(rates))
+
+    def present(self, round_number: int) -> Tensor:
+        """(K,) bool, who takes part in a round (from 1); after the last round those of the last."""
+        return self.epochs[min(round_number, len(self.epochs)) - 1] > 0
+
+
+def begin_round(method: Any, number: int) -> None:
+    """Begin a round (from 1) of a method: say who takes part in it, and who receives at its end."""
+    method.round_number = number
+    if method.channel.uplink is not None:
+        method.channel.uplink.draws.begin(number)
+    if number > 1 and method.channel.everyone:
+        return
+    attendance, device = method.attendance, method.device
+    method.epochs = attendance.epochs[number - 1].to(device)
+    method.present, method.receiving = (attendance.present(each).to(device) for each in (number, number + 1))
+    method.working = method.channel.sending = method.present
+    method.channel.receiving = method.receiving
+    method.weights = weights_among(method.shares, method.present)
+
+
+def local_epochs(method: Any) -> Iterator[None]:
+    """One turn for each local epoch of a method's round, with `working` set."""
+    for number in range(int(method.epochs.max())):
+        method.working = method.epochs > number
+        yield
+    method.working = method.present
+
+
+def weights_among(shares: Tensor, chosen: Tensor) -> Tensor:
+    """The shares p_k, (K,), of those chosen, (K,) bool, scaled to sum 1, and 0 for the others; (K,). Even, if
+    none of them weighs anything."""
+    if bool(chosen.all()):
+        return shares
+    share = shares * chosen
+    share = share if share.sum() > 0 else chosen.to(share.dtype)
+    return share / share.sum()
 
 
 def backward(method: Any) -> Tensor:

@@ -18,11 +18,11 @@ from fedsub.datasets.federation import Federation
 from fedsub.datasets.graph import Dataset
 from fedsub.methods.core.base import FederatedMethod
 from fedsub.methods.core.channel import Message
-from fedsub.methods.core.participation import begin_round
 from fedsub.methods.core.rounds import Round
 from fedsub.methods.core.schedule import LAST, SELECTED_BESIDES, Schedule
 from fedsub.methods.core.selection import Curve, History
 from fedsub.methods.core.state import Checkpoint, State, seed_draws
+from fedsub.methods.core.steps import begin_round
 from fedsub.methods.core.tasks.base import Evaluation, Task
 from fedsub.methods.core.whole_graph import WholeGraph
 from fedsub.methods.stacked.parameters import check_answer

@@ -37,8 +37,8 @@ from torch import Tensor
 from fedsub.datasets.extras import needed
 from fedsub.datasets.seeding import stream
 from fedsub.methods.core.channel import FLOAT, INDEX
-from fedsub.methods.core.participation import Attendance
 from fedsub.methods.core.schedule import Schedule
+from fedsub.methods.core.steps import Attendance
 from fedsub.methods.stacked.mixing import column
 
 VALUES, SCALE, PLACES = "update.values", "update.scale", "update.places"

@@ -36,8 +36,8 @@ from fedsub.datasets.federation import Federation
 from fedsub.datasets.graph import as_feature_tensor, select_features
 from fedsub.methods.core.base import BOTH_TASKS, prepare, register
 from fedsub.methods.core.channel import size_of, unformed
-from fedsub.methods.core.participation import begin_round
 from fedsub.methods.core.server_rules import ServedMethod, ServerRule
+from fedsub.methods.core.steps import begin_round
 from fedsub.methods.fedcog.coupling import CoupledConvolution, Coupling, couple
 from fedsub.methods.fedcog.features import (
     FeaturePropagation,

@@ -7,8 +7,8 @@ import torch
 
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
-from fedsub.methods.core.participation import begin_round
 from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.steps import begin_round
 from fedsub.methods.core.training import end_round, start_round
 from tests.methods.federations import community_federation
 from tests.methods.rounding import agree

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from fedsub.datasets.errors import UserError
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
-from fedsub.methods.core.participation import Attendance, weights_among
 from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.steps import Attendance, weights_among
 from fedsub.methods.stacked.mixing import weighted_mean
 from fedsub.methods.stacked.optimiser import MaskedOptimiser
 from tests.methods.federations import small_federation

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from fedsub.datasets.limits import Count, Positive
 from fedsub.methods.core.base import BOTH_TASKS, Options, register
-from fedsub.methods.core.participation import local_epochs
-from fedsub.methods.core.steps import descend
+from fedsub.methods.core.steps import descend, local_epochs
 from fedsub.methods.fedavg import FedAvg
 from fedsub.methods.stacked.activation import Dropout
 from fedsub.methods.stacked.distance import squared_distance

@@ -14,8 +14,8 @@ from fedsub.datasets.registry import load
 from fedsub.datasets.splits import make_split
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
-from fedsub.methods.core.participation import begin_round
 from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.steps import begin_round
 from fedsub.methods.core.training import end_round, start_round
 from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import optimiser_of

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from fedsub.methods.core.participation import begin_round
+from fedsub.methods.core.steps import begin_round
 from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import Part, numbers
 from tests.methods.second_derivation.common import Pair

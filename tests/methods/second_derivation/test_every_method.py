@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from fedsub.methods.core import registry
-from fedsub.methods.core.participation import Attendance
 from fedsub.methods.core.schedule import Schedule
+from fedsub.methods.core.steps import Attendance
 from tests.methods.second_derivation.rounds import SOME
 
 ELSEWHERE = {"central", "local"}

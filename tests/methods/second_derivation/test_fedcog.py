@@ -39,7 +39,7 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from fedsub.datasets.federation import Federation
-from fedsub.methods.core.participation import begin_round
+from fedsub.methods.core.steps import begin_round
 from fedsub.methods.core.training import end_round, start_round
 from fedsub.methods.stacked.parameters import Parameters
 from tests.methods.loops import numbers, optimiser_of

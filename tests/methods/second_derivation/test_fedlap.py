@@ -43,7 +43,7 @@ from fedsub.datasets.federation import Federation
 from fedsub.datasets.graph import largest_component
 from fedsub.datasets.registry import load
 from fedsub.datasets.seeding import stream
-from fedsub.methods.core.participation import begin_round
+from fedsub.methods.core.steps import begin_round
 from fedsub.methods.core.training import end_round, start_round
 from fedsub.methods.stacked.architecture import OUTPUTS
 from fedsub.methods.stacked.parameters import Parameters

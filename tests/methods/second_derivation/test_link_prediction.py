@@ -24,8 +24,8 @@ from fedsub.datasets.federation import Federation
 from fedsub.datasets.seeding import torch_stream
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
-from fedsub.methods.core.participation import begin_round
 from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.steps import begin_round
 from fedsub.methods.core.tasks.link_prediction import NEGATIVES
 from fedsub.methods.core.training import end_round, start_round, train
 from tests.methods.loops import mean, optimiser_of

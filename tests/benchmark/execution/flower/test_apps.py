@@ -21,9 +21,9 @@ from fedsub.datasets.options import Spec
 from fedsub.datasets.plugins import user_objects
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import FederatedMethod
-from fedsub.methods.core.participation import Attendance
 from fedsub.methods.core.schedule import Schedule
 from fedsub.methods.core.setting import make_setting
+from fedsub.methods.core.steps import Attendance
 from fedsub.methods.core.training import Outcome, train
 from fedsub.methods.stacked.architecture import Architecture
 from tests.benchmark.fakes import write_method

@@ -21,7 +21,7 @@ from fedsub.benchmark.cli.commands import INTERRUPTED, OK, main
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.flower import loopback
 from fedsub.benchmark.records.record import Record
-from fedsub.methods.core.participation import Attendance
+from fedsub.methods.core.steps import Attendance
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'fedsub-bench[flower]'")
 
