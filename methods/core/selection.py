@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedsub.methods.core.metrics import Score
-from fedsub.methods.core.tasks.base import Evaluation
+from fedsub.methods.core.tasks import Evaluation
 
 AVERAGED = {
     "mean-validation": "client-mean",

@@ -23,7 +23,7 @@ from fedsub.methods.core.channel import Message as Payload
 from fedsub.methods.core.halves import ServerHalf, placeholders
 from fedsub.methods.core.metrics.base import Score
 from fedsub.methods.core.selection import History
-from fedsub.methods.core.tasks.base import Evaluation
+from fedsub.methods.core.tasks import Evaluation
 from fedsub.methods.core.training import Progress, outcome_of
 
 LOOK = 0.5

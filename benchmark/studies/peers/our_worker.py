@@ -19,7 +19,7 @@ from fedsub.datasets.splits import make_split
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
 from fedsub.methods.core.setting import make_setting
-from fedsub.methods.core.tasks.base import Evaluation
+from fedsub.methods.core.tasks import Evaluation
 from fedsub.methods.core.training import end_round, start_round
 from fedsub.methods.stacked.memory import keep_freed_memory
 

@@ -15,7 +15,7 @@ from fedsub.datasets.splits import make_split
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.setting import Setting, make_setting
-from fedsub.methods.core.tasks.link_prediction import LinkPrediction, Sampler
+from fedsub.methods.core.tasks import LinkPrediction, Sampler
 from fedsub.methods.core.training import train
 from tests.datasets.test_links import codes, edges_of, links_of, planted, split
 from tests.methods.federations import SPLIT, small_federation

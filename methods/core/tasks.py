@@ -1,0 +1,371 @@
+"""What the clients learn, and how well: losses and scores per client."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from copy import copy
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as functional
+from torch import Tensor
+
+from fedsub.datasets.errors import UserError, unknown
+from fedsub.datasets.federation import Federation
+from fedsub.datasets.links import NAME as LINKS
+from fedsub.datasets.links import LinkOptions, Links, Pairs, draw_links, merged_links
+from fedsub.datasets.options import Spec
+from fedsub.datasets.paths import PLUGIN
+from fedsub.datasets.seeding import torch_stream
+from fedsub.methods.core import metrics
+from fedsub.methods.core.metrics import Items, Metric, Score
+from fedsub.methods.stacked.cross_entropy import cross_entropy
+
+NEGATIVES = "pairs drawn in training"
+"""Purpose of the stream that draws them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """One output scored."""
+
+    state: ClassVar = ("validation", "test", "validation_loss", "further")
+    validation: Score
+    """By the task's first metric."""
+    test: Score
+    """By the task's first metric."""
+    validation_loss: float
+    """Mean over all validation items, pooled."""
+    further: Mapping[str, Score]
+    """The test items by the task's other metrics."""
+
+    @classmethod
+    def of(cls, kept: Evaluation | Mapping[str, Any]) -> Evaluation:
+        """One that comes out of a checkpoint."""
+        if isinstance(kept, Evaluation):
+            return kept
+        scores = {name: Score(**kept[name]) for name in ("validation", "test")}
+        further = {name: Score(**each) for name, each in kept["further"].items()}
+        return cls(**scores, validation_loss=kept["validation_loss"], further=further)
+
+
+class Task(ABC):
+    """A loss and scores on the outputs of n nodes over K clients."""
+
+    name: ClassVar[str]
+    """As methods, protocols and records call it."""
+    default: ClassVar[tuple[str, ...]]
+    """Metrics of every record; the first one selects the round, unless the protocol names another."""
+
+    state: ClassVar[tuple[str, ...]] = ()
+    """Names of the attributes that draw in training."""
+
+    version: ClassVar[int] = 1
+    """Raised where the task gives other figures than before: its cells are then others."""
+
+    federation: Federation
+    """What a method may see of the clients."""
+    metrics: tuple[Metric, ...]
+    """The default ones, then those that a protocol names besides; the first one selects the round."""
+    width: int
+    """Columns of the output that the task reads."""
+    train_count: Tensor
+    """(K,) training items of each client."""
+    read: Tensor | None = None
+    """(t,) rows whose outputs the loss reads; None: all."""
+    validation: Items
+    test: Items
+
+    @abstractmethod
+    def __init__(self, data: Any, seed: int = 0, device: torch.device | str = "cpu") -> None:
+        """`data` is of `hold_out` or `merge`, `seed` draws in training."""
+
+    @classmethod
+    @abstractmethod
+    def check(cls, spec: Spec) -> None:
+        """Raises UserError for options that the task cannot take."""
+
+    @classmethod
+    @abstractmethod
+    def hold_out(cls, federation: Federation, spec: Spec, seed: int) -> Any:
+        """The task's data on these clients; `seed` draws what is held out beside the split."""
+
+    @classmethod
+    @abstractmethod
+    def merge(cls, data: Any, seed: int) -> tuple[Any, Tensor]:
+        """The data of one client that holds every node and edge, and the row there of each of the
+        clients' nodes, (n,)."""
+
+    @abstractmethod
+    def client_loss(self, output: Tensor) -> Tensor:
+        """Each client's mean training loss, (K,); output (n, width)."""
+
+    def loss(self, output: Tensor) -> Tensor:
+        """Sum over clients of each client's mean training loss, (); output (n, width)."""
+        return self.client_loss(output).sum()
+
+    @abstractmethod
+    def evaluate(self, output: Tensor) -> Evaluation:
+        """Scores of `output` (n, width) on validation and test items."""
+
+    def restarted(self) -> Task:
+        """The same task with its random draws at their start."""
+        return self
+
+    def score(self, validation: Tensor, test: Tensor, validation_loss: float) -> Evaluation:
+        """Every metric of what the task reads from an output for validation and for test items."""
+        first, *others = self.metrics
+        return Evaluation(
+            validation=first(validation, self.validation),
+            test=first(test, self.test),
+            validation_loss=validation_loss,
+            further={each.name: each(test, self.test) for each in others},
+        )
+
+    @classmethod
+    def metrics_with(cls, further: Iterable[str] = (), first: str = "") -> tuple[Metric, ...]:
+        """The default metrics and `further` ones, led by `first` if that is given.
+
+        Raises UserError for one of another task.
+        """
+        named = filter(None, (first, *cls.default, *further))
+        found = [metrics.find(name) for name in dict.fromkeys(named)]
+        for each in found:
+            if cls.name not in each.tasks:
+                raise UserError(f"{each.name} scores {', '.join(each.tasks)}, not {cls.name}: leave it out")
+        return tuple(found)
+
+
+class NodeClassification(Task):
+    """The class of every node; outputs are logits, (n, C)."""
+
+    name = "node-classification"
+    default = ("accuracy", "minority_accuracy")
+
+    def __init__(self, data: Federation, seed: int = 0, device: torch.device | str = "cpu") -> None:
+        self.federation = federation = data
+        self.metrics = self.metrics_with()
+        self.width = federation.classes
+        self.clients = federation.clients
+        self.train_count = federation.count(federation.train)
+        self.labels = federation.labels.to(device)
+        self.client = federation.client.to(device)
+        self.train = federation.train.nonzero().squeeze(1).to(device)
+        """(training nodes,) rows."""
+        self.read = self.train
+        self.train_labels = self.labels[self.train]
+        share = 1 / self.train_count.clamp(min=1).float()
+        self.train_weight = share.to(device)[self.client[self.train]]
+        """(training nodes,) 1 / training nodes of the node's client."""
+        self.cell = self.client[self.train] * self.width + self.train_labels
+        """(training nodes,) client · C + class."""
+        held = torch.bincount(self.cell, minlength=self.clients * self.width)
+        self.held = held.view(self.clients, self.width)
+        """(K, C) training nodes of each class at each client."""
+        self.majority = self.held.argmax(dim=1)
+        """(K,) the commonest class among each client's training nodes."""
+        self.validation = self._items(federation.validation)
+        self.test = self._items(federation.test)
+        held_out = len(self.validation.rows)
+        self.validation_weight = torch.full((held_out,), 1 / max(held_out, 1), device=device)
+
+    @classmethod
+    def check(cls, spec: Spec) -> None:
+        if spec.options:
+            raise UserError(f"{cls.name} takes no options: leave the brackets of {str(spec)!r} out")
+
+    @classmethod
+    def hold_out(cls, federation: Federation, spec: Spec, seed: int) -> Federation:
+        cls.check(spec)
+        return federation
+
+    @classmethod
+    def merge(cls, data: Federation, seed: int) -> tuple[Federation, Tensor]:
+        return data.merged()
+
+    def class_means(self, values: Tensor) -> Tensor:
+        """Mean over each client's training nodes of each class; (training nodes, width) → (K, C, width), zero
+        for a class that a client has not."""
+        total = values.new_zeros(self.clients * self.width, values.shape[1]).index_add(0, self.cell, values)
+        return total.view(self.clients, self.width, -1) / self.held.clamp(min=1).unsqueeze(2)
+
+    def _items(self, mask: Tensor) -> Items:
+        rows = mask.nonzero().squeeze(1).to(self.labels.device)
+        return Items(self.labels[rows], self.client[rows], self.clients, rows, self.majority)
+
+    def _check(self, output: Tensor) -> None:
+        # The compiled passes would read and write beside the array.
+        if output.shape != (len(self.labels), self.width):
+            shape = " × ".join(map(str, output.shape))
+            raise UserError(
+                f"the method's outputs are {shape}, not one row for each of the {len(self.labels)} nodes and "
+                f"one column for each of the {self.width} classes: mend its logits()"
+            )
+
+    def loss(self, output: Tensor) -> Tensor:
+        """Σ_k mean over client k's training nodes of the cross-entropy; a client with none adds 0. Raises
+        UserError for outputs that are not (n, C)."""
+        self._check(output)
+        return cross_entropy(output, self.train, self.train_labels, self.train_weight)
+
+    def client_loss(self, output: Tensor) -> Tensor:
+        """Each client's mean training cross-entropy, (K,). Raises UserError as `loss` does."""
+        self._check(output)
+        losses = functional.cross_entropy(output[self.train], self.train_labels, reduction="none")
+        total = torch.zeros(self.clients, device=output.device)
+        return total.index_add(0, self.client[self.train], losses * self.train_weight)
+
+    def evaluate(self, output: Tensor) -> Evaluation:
+        """The validation loss is the pooled cross-entropy. Raises UserError as `loss` does."""
+        self._check(output)
+        loss, held = float("nan"), self.validation
+        if len(held.rows):
+            loss = float(cross_entropy(output.detach(), held.rows, held.labels, self.validation_weight))
+        return self.score(output, output, loss)
+
+
+class LinkPrediction(Task):
+    """Whether pairs of nodes are joined; outputs are embeddings, (n, width).
+
+    FedCog (section 5.3) and FED-PUB (Figure 10): an encoder gives every node `width` numbers, a pair's score
+    is their dot product. Spelt `link-prediction`, or with options `link-prediction[width=100,test=0.1]`;
+    which edges are held out is told in `datasets.links`.
+    """
+
+    name = LINKS
+    default = ("roc_auc",)
+    version = 2
+    state = ("sampler",)
+
+    def __init__(self, data: Links, seed: int = 0, device: torch.device | str = "cpu") -> None:
+        self.links, self.seed, self.device = data, seed, device
+        self.federation, self.metrics = data.federation, self.metrics_with()
+        self.width, self.clients = data.options.width, data.federation.clients
+        client = data.federation.client
+        trained = client[data.train.ends[0]]
+        self.train, self.train_client = data.train.to(device), trained.to(device)
+        self.train_count = torch.bincount(trained, minlength=self.clients)
+        # Pairs of nodes of several clients are no client's: one AUC, booked with the first.
+        scored = client if data.options.pairs == "inside" else torch.zeros_like(client)
+        self.validation, self.test = self._items(data.validation, scored), self._items(data.test, scored)
+        self.ends = data.validation.ends.to(device), data.test.ends.to(device)
+        """(2, P) rows each."""
+        self.sampler = Sampler(data, seed, device) if data.options.negatives == "fresh" else None
+
+    @classmethod
+    def check(cls, spec: Spec) -> None:
+        LinkOptions.of(spec)
+
+    @classmethod
+    def hold_out(cls, federation: Federation, spec: Spec, seed: int) -> Links:
+        return draw_links(federation, LinkOptions.of(spec), seed)
+
+    @classmethod
+    def merge(cls, data: Links, seed: int) -> tuple[Links, Tensor]:
+        return merged_links(data, seed)
+
+    def _items(self, pairs: Pairs, client: Tensor) -> Items:
+        return Items(
+            labels=pairs.joined.to(self.device),
+            client=client[pairs.ends[0]].to(self.device),
+            clients=self.clients,
+            rows=torch.arange(len(pairs.joined), device=self.device),
+        )
+
+    def restarted(self) -> LinkPrediction:
+        """The same pairs; fresh negatives are drawn from the start."""
+        again = copy(self)
+        if self.sampler is not None:
+            again.sampler = Sampler(self.links, self.seed, self.device)
+        return again
+
+    def client_loss(self, output: Tensor) -> Tensor:
+        """Each client's mean training cross-entropy, (K,); a call with fresh negatives draws anew."""
+        pairs = self.train if self.sampler is None else self.sampler()
+        client = self.train_client if self.sampler is None else self.sampler.client[pairs.ends[0]]
+        losses = functional.binary_cross_entropy_with_logits(
+            dot_products(output, pairs.ends), pairs.joined, reduction="none"
+        )
+        total = torch.zeros(self.clients, device=output.device).index_add(0, client, losses)
+        return total / torch.bincount(client, minlength=self.clients).clamp(min=1)
+
+    def evaluate(self, output: Tensor) -> Evaluation:
+        """The validation loss is the pooled binary cross-entropy."""
+        validation, test = (dot_products(output, ends) for ends in self.ends)
+        loss = float("nan")
+        if len(validation):
+            loss = float(functional.binary_cross_entropy_with_logits(validation, self.validation.labels))
+        return self.score(validation, test, loss)
+
+
+class Sampler:
+    """Training pairs of one epoch: every edge, and as many pairs of its client's nodes drawn anew.
+
+    Draws that hit an edge (or a node twice) are left out, so dense clients get fewer negatives.
+    """
+
+    state = ("generator",)
+
+    def __init__(self, links: Links, seed: int, device: torch.device | str = "cpu") -> None:
+        federation = links.federation
+        self.generator = torch_stream(seed, NEGATIVES)
+        self.device = device
+        self.positives = links.train.ends[:, links.train.joined > 0]
+        owner = federation.client[self.positives[0]]
+        self.sizes = federation.sizes[owner]
+        self.starts = (federation.sizes.cumsum(0) - federation.sizes)[owner]
+        self.origin = federation.origin
+        self.total = federation.source.nodes
+        self.barred = torch.from_numpy(links.barred)
+        self.client = federation.client.to(device)
+
+    def __call__(self) -> Pairs:
+        """Edges first, then negatives."""
+        draw = torch.rand((2, len(self.sizes)), generator=self.generator, dtype=torch.float64)
+        ends = (draw * self.sizes).long() + self.starts
+        first, second = self.origin[ends[0]], self.origin[ends[1]]
+        codes = torch.minimum(first, second) * self.total + torch.maximum(first, second)
+        at = torch.searchsorted(self.barred, codes).clamp(max=max(len(self.barred) - 1, 0))
+        free = (first != second) & (self.barred[at] != codes)
+        ends = torch.cat([self.positives, ends[:, free]], dim=1)
+        joined = torch.zeros(ends.shape[1])
+        joined[: self.positives.shape[1]] = 1
+        return Pairs(ends, joined).to(self.device)
+
+
+def dot_products(output: Tensor, ends: Tensor) -> Tensor:
+    """Score of each pair, (P,): the dot product of its ends' embeddings (n, width); ends (2, P)."""
+    first = output.index_select(0, ends[0])
+    return (first * output.index_select(0, ends[1])).sum(dim=1)
+
+
+TASKS = MappingProxyType({kind.name: kind for kind in (NodeClassification, LinkPrediction)})
+
+
+def find(name: str) -> type[Task]:
+    """The task of this name. Raises UserError with the nearest names."""
+    if name not in TASKS:
+        raise unknown("task", name, TASKS)
+    return TASKS[name]
+
+
+def check(task: str | Spec) -> None:
+    """Raises UserError for an unknown task and for options that it cannot take."""
+    spec = Spec.of(task)
+    find(spec.name).check(spec)
+
+
+def check_metric(task: str | Spec, name: str) -> None:
+    """Raises UserError for a metric that does not exist or scores another task."""
+    find(Spec.of(task).name).metrics_with([name])
+
+
+def further_metrics(task: str | Spec, wanted: Iterable[str]) -> tuple[str, ...]:
+    """Those of the names `wanted` that are metrics of the task beside its default ones, in their order; a
+    file is taken to be one and is not read."""
+    kind = find(Spec.of(task).name)
+    known = {name for name in metrics.names() if kind.name in metrics.find(name).tasks} - {*kind.default}
+    return tuple(name for name in dict.fromkeys(wanted) if name in known or name.endswith(PLUGIN))
