@@ -21,7 +21,7 @@ from fedsub.datasets.errors import UserError
 from fedsub.methods.core import registry
 from fedsub.methods.core.channel import Message as Payload
 from fedsub.methods.core.halves import ServerHalf, placeholders
-from fedsub.methods.core.metrics.base import Score
+from fedsub.methods.core.metrics import Score
 from fedsub.methods.core.selection import History
 from fedsub.methods.core.tasks import Evaluation
 from fedsub.methods.core.training import Progress, outcome_of

@@ -1,21 +1,116 @@
-"""Every metric by name: one function in one file of this package or of a user's, named alike."""
+"""What a metric is, and every metric by name.
+
+A metric is a function of the outputs and of the items that K clients are scored on: one in one file of this
+package or of a user's, named alike.
+"""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
+
+import torch
+from torch import Tensor
 
 from fedsub.datasets import plugins
 from fedsub.datasets.errors import UserError, unknown
 from fedsub.datasets.paths import PLUGIN
-from fedsub.methods.core.metrics.base import Items, Metric, Score, metric
+from fedsub.methods.stacked import kernels
 
-__all__ = ["Items", "Metric", "Score", "find", "metric", "names"]
+
+@dataclass(frozen=True, eq=False)
+class Score:
+    """One metric of K clients, tensors on the CPU."""
+
+    state: ClassVar = ("value", "weight")
+    value: Tensor
+    """(K,) float64 in [0, 1]; NaN for a client with nothing to score."""
+    weight: Tensor
+    """(K,) the items behind each value: its weight where clients are pooled."""
+
+
+@dataclass(frozen=True, eq=False)
+class Items:
+    """The m nodes, or pairs of nodes, of one role (validation, test) on which K clients are scored."""
+
+    labels: Tensor
+    """(m,): a node's class, int64; whether a pair is joined, float32 0 or 1."""
+    client: Tensor
+    """(m,) int64 in 0…K−1, whose each item is."""
+    clients: int
+    """K."""
+    rows: Tensor
+    """(m,) int64, the row of the output at which each item stands."""
+    majority: Tensor | None = None
+    """(K,) int64, the commonest class among each client's training nodes; None for pairs."""
+
+    @cached_property
+    def count(self) -> Tensor:
+        """Items of each client, (K,) int64."""
+        return torch.bincount(self.client, minlength=self.clients).cpu()
+
+    def counts(self, output: Tensor) -> tuple[Tensor, Tensor]:
+        """By client and class, (K, C) int64 each: the items of the class with their highest output there, and
+        the items of the class plus those with their highest output there; `output` is (n, C)."""
+        shape = self.clients, output.shape[1]
+        if kernels.compiled(output):
+            right, either = torch.zeros(2, *shape, dtype=torch.int64)
+            arrays = (self.rows.numpy(), self.labels.numpy(), self.client.numpy())
+            scores = output.detach().contiguous().numpy()
+            kernels.count_classes(scores, *arrays, right.numpy(), either.numpy())
+            return right, either
+        first = self.client * shape[1]
+        predicted, true = first + output[self.rows].argmax(dim=1), first + self.labels
+        right, guessed, held = (
+            torch.bincount(cell, minlength=shape[0] * shape[1]).view(shape).cpu()
+            for cell in (true[predicted == true], predicted, true)
+        )
+        return right, guessed + held
+
+    def right(self, output: Tensor) -> Tensor:
+        """How many items of each client have their highest output at their label, (K,) float64.
+
+        `output` is (n, C).
+        """
+        return self.counts(output)[0].sum(dim=1).double()
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A function found by its name: `metric(output, items)` scores every client."""
+
+    name: str
+    """The function's, its file's, and the record's."""
+    score: Callable[[Tensor, Items], Score]
+    tasks: tuple[str, ...]
+    """What it scores: `node-classification`, with `output` the logits of all nodes, (n, C), of which
+    those at `items.rows` count; `link-prediction`, with `output` the scores of all pairs, (m,); or both."""
+    averaging: str | None
+    """How clients are averaged, `client-mean` or `pooled`; None: as the protocol says."""
+
+    def __call__(self, output: Tensor, items: Items) -> Score:
+        return self.score(output, items)
+
+
+def metric(
+    *, task: str | tuple[str, ...] = "node-classification", averaging: str | None = None
+) -> Callable[[Callable[[Tensor, Items], Score]], Metric]:
+    """Decorator that makes a function the metric of its name, for one task or for several."""
+    tasks = (task,) if isinstance(task, str) else task
+
+    def mark(score: Callable[[Tensor, Items], Score]) -> Metric:
+        return Metric(score.__name__, score, tasks, averaging)
+
+    return mark
 
 
 def names() -> list[str]:
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name != "base")
+    return sorted(module.name for module in pkgutil.iter_modules(__path__))
 
 
 def find(name: str) -> Metric:
