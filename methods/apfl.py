@@ -23,8 +23,7 @@ from fedsub.datasets.limits import NonNegative, Share
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, Options, register
 from fedsub.methods.core.steps import local_epochs
-from fedsub.methods.core.two_models import PREFIX, TwoModels
-from fedsub.methods.stacked.activation import Dropout
+from fedsub.methods.ditto import PREFIX, TwoModels
 from fedsub.methods.stacked.mixing import column, for_clients
 from fedsub.methods.stacked.parameters import Parameters
 
@@ -62,7 +61,7 @@ class APFL(TwoModels):
         super().build()
         self.alpha = torch.full((self.federation.clients,), self.options.alpha, device=self.device)
 
-    def blended(self) -> Parameters:
+    def predicting(self) -> Parameters:
         """v̄ of every client, detached."""
         with torch.no_grad():
             return {
@@ -70,32 +69,20 @@ class APFL(TwoModels):
                 for name, value in self.personal().items()
             }
 
-    def logits(self, dropout: Dropout | None) -> Tensor:
-        chosen = None if dropout is None else self.personal_dropout
-        return self.backbone.forward(self.inputs, self.blended(), chosen)
-
     def train_round(self) -> Tensor:
+        """Steps of the shared and the personal models and of α; returns the blends' last loss, ()."""
         loss = torch.zeros((), device=self.device)
         for _ in local_epochs(self):
-            loss = self._step()
+            blended = {name: value.requires_grad_() for name, value in self.predicting().items()}
+            loss = self.backward(blended)
+            with torch.no_grad():
+                slope = self._pass_on(blended)
+            self.optimiser.step()
+            if self.options.adaptive:
+                rate = self.options.alpha_rate or self.schedule.learning_rate
+                moved = (self.alpha - rate * slope).clamp_(0, 1)
+                self.alpha.copy_(for_clients(moved, self.alpha, self.working))
         return loss
-
-    def _step(self) -> Tensor:
-        """One step of the shared and the personal models and of α; returns the blend's loss, ()."""
-        self.optimiser.zero_grad(set_to_none=True)
-        self.inputs.renew_gradients()
-        blended = {name: value.requires_grad_() for name, value in self.blended().items()}
-        forward, outputs_of = self.backbone.forward_to_read, self.setting.architecture.outputs_of
-        shared = self.task.loss(outputs_of(forward(self.inputs, self.parameters, self.dropout)))
-        loss = self.personal_task.loss(outputs_of(forward(self.inputs, blended, self.personal_dropout)))
-        (shared + loss).backward()
-        with torch.no_grad():
-            slope = self._pass_on(blended)
-        self.optimiser.step()
-        if self.options.adaptive:
-            rate = self.options.alpha_rate or self.schedule.learning_rate
-            self.alpha.copy_(for_clients((self.alpha - rate * slope).clamp_(0, 1), self.alpha, self.working))
-        return loss.detach()
 
     def _pass_on(self, blended: Parameters) -> Tensor:
         """Give every v its gradient α ∇f(v̄); returns ⟨v − w, ∇f(v̄)⟩, (K,)."""

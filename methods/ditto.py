@@ -14,17 +14,80 @@ Departure: w and v step by the schedule's optimiser (Adam) as every method here 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from fedsub.datasets.limits import NonNegative
 from fedsub.datasets.ranges import tunable
-from fedsub.methods.core.base import BOTH_TASKS, Options, register
+from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
 from fedsub.methods.core.steps import local_epochs
-from fedsub.methods.core.two_models import TwoModels
+from fedsub.methods.core.tasks import Task
 from fedsub.methods.stacked.activation import Dropout
 from fedsub.methods.stacked.distance import squared_distance
+from fedsub.methods.stacked.parameters import Parameters, prefixed, unprefixed
+
+PREFIX = "personal"
+
+
+class TwoModels(FederatedMethod):
+    """Clients that hold a copy of the shared model, and one of their own: parameters named `personal.<name>`,
+    never sent."""
+
+    unshared = (PREFIX,)
+    client_state: ClassVar[tuple[str, ...]] = ("personal_dropout", "personal_task")
+    labelled_outputs_only = True
+    personal_dropout: Dropout
+    """Draws for the personal models the masks that the shared ones draw."""
+    personal_task: Task
+    """The same of pairs, where the task draws any."""
+
+    def build(self) -> None:
+        """FedAvg's set-up, and a second source of all that is drawn in training."""
+        super().build()
+        self.personal_task = self.setting.task.restarted()
+        self.personal_dropout = Dropout(self.setting.architecture.dropout, self.setting.seed, self.device)
+
+    def initial_parameters(self) -> Parameters:
+        """The shared models, and the personal ones at the same start."""
+        shared = super().initial_parameters()
+        personal = {name: value.detach().clone().requires_grad_() for name, value in shared.items()}
+        return shared | prefixed(PREFIX, personal)
+
+    def predict(self) -> Tensor:
+        """Outputs of every node, (n, C). Where the schedule keeps dropout on, the shared models pass over the
+        masks that these drew."""
+        outputs = super().predict()
+        self.dropout.source.state = self.personal_dropout.source.state
+        return outputs
+
+    def personal(self) -> Parameters:
+        """The personal models under the shared ones' names."""
+        return unprefixed(PREFIX, self.parameters)
+
+    def predicting(self) -> Parameters:
+        """The parameters that clients predict with, by the shared ones' names."""
+        return self.personal()
+
+    def logits(self, dropout: Dropout | None) -> Tensor:
+        chosen = None if dropout is None else self.personal_dropout
+        return self.backbone.forward(self.inputs, self.predicting(), chosen)
+
+    def objective(self, logits: Tensor) -> Tensor:
+        """The sum of the losses of what clients predict with, ()."""
+        return self.personal_task.loss(logits)
+
+    def backward(self, predicting: Parameters) -> Tensor:
+        """Leave the gradients of the shared models' losses and of the objective of `predicting`, which is
+        returned, ()."""
+        self.optimiser.zero_grad(set_to_none=True)
+        self.inputs.renew_gradients()
+        forward, outputs_of = self.backbone.forward_to_read, self.setting.architecture.outputs_of
+        shared = self.task.loss(outputs_of(forward(self.inputs, self.parameters, self.dropout)))
+        loss = self.objective(outputs_of(forward(self.inputs, predicting, self.personal_dropout)))
+        (shared + loss).backward()
+        return loss.detach()
 
 
 @dataclass(frozen=True)
@@ -39,25 +102,16 @@ class Ditto(TwoModels):
 
     options: DittoOptions
 
-    def logits(self, dropout: Dropout | None) -> Tensor:
-        chosen = None if dropout is None else self.personal_dropout
-        return self.backbone.forward(self.inputs, self.personal(), chosen)
-
     def train_round(self) -> Tensor:
         loss = torch.zeros((), device=self.device)
-        forward, outputs_of = self.backbone.forward_to_read, self.setting.architecture.outputs_of
         for _ in local_epochs(self):
-            self.optimiser.zero_grad(set_to_none=True)
-            self.inputs.renew_gradients()
-            shared = self.task.loss(outputs_of(forward(self.inputs, self.parameters, self.dropout)))
-            loss = self.objective(outputs_of(forward(self.inputs, self.personal(), self.personal_dropout)))
-            (shared + loss).backward()
+            loss = self.backward(self.personal())
             self.optimiser.step()
-        return loss.detach()
+        return loss
 
     def objective(self, logits: Tensor) -> Tensor:
         """Σ_k F_k(v) + λ/2 ‖v − w_s‖², ()."""
         drift = torch.zeros((), device=logits.device)
         for name, value in self.personal().items():
             drift = drift + squared_distance(value, self.received[name])
-        return self.personal_task.loss(logits) + 0.5 * self.options.strength * drift
+        return super().objective(logits) + 0.5 * self.options.strength * drift

@@ -35,7 +35,7 @@ from fedsub.datasets.limits import NonNegative
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, Options, register
 from fedsub.methods.core.channel import Message
-from fedsub.methods.core.corrected import CorrectedMethod
+from fedsub.methods.scaffold import CorrectedMethod
 from fedsub.methods.stacked.distance import squared_distance
 from fedsub.methods.stacked.mixing import for_clients, weighted_mean
 from fedsub.methods.stacked.parameters import Parameters

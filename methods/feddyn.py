@@ -26,7 +26,7 @@ from torch import Tensor
 from fedsub.datasets.limits import Positive
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, Options, register
-from fedsub.methods.core.server_rules import ServedMethod, ServerRule
+from fedsub.methods.fedopt import ServedMethod, ServerRule
 from fedsub.methods.stacked.distance import squared_distance
 from fedsub.methods.stacked.mixing import column, weighted_mean
 from fedsub.methods.stacked.parameters import Parameters
@@ -85,8 +85,6 @@ class DynamicRegularisation(ServerRule):
 @register("feddyn", title="FedDyn", paper="Acar et al. 2021", options=FedDynOptions, tasks=BOTH_TASKS)
 class FedDyn(ServedMethod):
     """Dynamic regularisation of all parameters."""
-
-    labelled_outputs_only = True
 
     def make_rule(self) -> ServerRule:
         return DynamicRegularisation(self.options.alpha)

@@ -29,13 +29,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from fedsub.datasets.errors import UserError
 from fedsub.datasets.limits import Positive
 from fedsub.datasets.ranges import tunable
-from fedsub.methods.core.base import BOTH_TASKS, Options, register
+from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
 from fedsub.methods.core.channel import Message
-from fedsub.methods.core.corrected import CorrectedMethod
 from fedsub.methods.core.steps import backward, local_epochs
-from fedsub.methods.stacked.mixing import for_clients, weighted_mean
+from fedsub.methods.stacked.mixing import column, for_clients, weighted_mean
 from fedsub.methods.stacked.parameters import Parameters, prefixed, unprefixed
 
 CONTROL = "control"
@@ -50,6 +50,24 @@ class ScaffoldOptions(Options):
     """The new c_k. `steps`: (ii), from the local steps; `gradient`: (i), at what was received."""
     control_weights: Literal["schedule", "uniform"] = "schedule"
     """Clients' weights in c: those of the models, or 1/K (OpenFGL)."""
+
+
+class CorrectedMethod(FederatedMethod):
+    """FedAvg whose local steps are corrected by mean gradients, read off how far clients went in a round."""
+
+    labelled_outputs_only = True
+
+    def build(self) -> None:
+        """FedAvg's set-up. Raises UserError for a learning rate of 0."""
+        super().build()
+        if self.schedule.learning_rate == 0:
+            raise UserError(f"{self.info.name} divides by the learning rate: it must be positive")
+
+    def mean_gradient(self, name: str) -> Tensor:
+        """(w_s − w_k) / (η E) of a shared parameter, (K, …); E is each client's local epochs, at least 1."""
+        way = self.received[name] - self.parameters[name].detach()
+        length = self.epochs.clamp(min=1).double() * self.schedule.learning_rate
+        return way / column(length.float(), way)
 
 
 @register(

@@ -51,9 +51,10 @@ from fedsub.methods.core.base import FederatedMethod, Options, register
 from fedsub.methods.core.channel import Message
 from fedsub.methods.core.steps import descend
 from fedsub.methods.core.tasks import NodeClassification
-from fedsub.methods.core.two_models import PREFIX
 from fedsub.methods.stacked.activation import Dropout
 from fedsub.methods.stacked.parameters import Parameters, prefixed, stack, unprefixed
+
+PREFIX = "personal"
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,6 @@ from fedsub.datasets.federation import Federation
 from fedsub.datasets.graph import as_feature_tensor, select_features
 from fedsub.methods.core.base import BOTH_TASKS, prepare, register
 from fedsub.methods.core.channel import size_of, unformed
-from fedsub.methods.core.server_rules import ServedMethod, ServerRule
 from fedsub.methods.core.steps import begin_round
 from fedsub.methods.fedcog.coupling import CoupledConvolution, Coupling, couple
 from fedsub.methods.fedcog.features import (
@@ -51,6 +50,7 @@ from fedsub.methods.fedcog.features import (
 )
 from fedsub.methods.fedcog.lnnc import Protected, connect
 from fedsub.methods.fedcog.options import FedCogOptions
+from fedsub.methods.fedopt import ServedMethod, ServerRule
 from fedsub.methods.stacked.activation import Dropout, trains
 from fedsub.methods.stacked.inputs import Inputs
 from fedsub.methods.stacked.networks.gprgnn import start_of_hops

@@ -9,9 +9,8 @@ from typing import Literal
 from fedsub.datasets.limits import NonNegative, Positive, Share, Size
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import Options
-from fedsub.methods.core.server_rules import ServerRule
 from fedsub.methods.feddyn import DynamicRegularisation
-from fedsub.methods.fedopt import AdaptiveServer, FedAdagradOptions, FedAdamOptions
+from fedsub.methods.fedopt import AdaptiveServer, FedAdagradOptions, FedAdamOptions, ServerRule
 from fedsub.methods.stacked.architecture import Architecture
 
 DEEP_HOPS = 10
