@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 from torch import Tensor
 
@@ -64,8 +63,3 @@ def make_setting(
     network, timetable = architecture or Architecture(), schedule or Schedule()
     scoring.metrics = kind.metrics_with(metrics, timetable.selection_metric)
     return Setting(learned.federation, learned, scoring, rows, network, timetable, seed, kernel, device)
-
-
-def with_backbone(setting: Setting, **changes: Any) -> Setting:
-    """The setting with parts of its architecture replaced."""
-    return replace(setting, architecture=replace(setting.architecture, **changes))

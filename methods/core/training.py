@@ -14,17 +14,16 @@ import torch
 from torch import Tensor
 
 from fedsub.datasets.errors import UserError
-from fedsub.datasets.federation import Federation
 from fedsub.datasets.graph import Dataset
 from fedsub.methods.core.base import FederatedMethod
 from fedsub.methods.core.channel import Message
+from fedsub.methods.core.evaluation import scoring_of
 from fedsub.methods.core.rounds import Round
 from fedsub.methods.core.schedule import LAST, SELECTED_BESIDES, Schedule
 from fedsub.methods.core.selection import Curve, History
 from fedsub.methods.core.state import Checkpoint, State, seed_draws
 from fedsub.methods.core.steps import begin_round
 from fedsub.methods.core.tasks import Evaluation, Task
-from fedsub.methods.core.whole_graph import WholeGraph
 from fedsub.methods.stacked.parameters import check_answer
 
 
@@ -105,14 +104,8 @@ def train(
     seed_draws(method.setting.seed)
     with watch("setup"):
         method.build()
-    whole = WholeGraph(method) if schedule.evaluate == "whole-graph" else None
-    task = method.setting.scoring if whole is None else whole.task
+    task, predicted = scoring_of(method)
     exchanged = schedule.evaluate in ("received", "whole-graph")
-    neighbour = schedule.evaluate == "neighbour"
-    if neighbour and method.info.predicts_with:
-        title, why = method.info.title, method.info.predicts_with
-        raise UserError(f"{title} predicts with {why}: evaluate=neighbour scores parameters alone")
-    model = neighbours(method.federation).to(method.device) if neighbour else None
     state = None
     if checkpoint is not None:
         state = State(method=method, progress=progress)
@@ -130,7 +123,7 @@ def train(
                 raise _diverged(method, f"its loss is {value}", number)
             progress.losses.append(value)
             with watch("evaluate"):
-                output = _outputs(method, whole, model)
+                output = predicted()
                 if bool(output.isnan().any()):
                     raise _diverged(method, "it predicts what is no number", number)
                 progress.evaluations.append(task.evaluate(output))
@@ -152,13 +145,6 @@ def train(
     sizes = task.federation.sizes.numpy()
     history = History.of(progress.rounds, progress.evaluations, progress.losses, sizes)
     return outcome_of(method, task, history, progress)
-
-
-def _outputs(method: FederatedMethod, whole: WholeGraph | None, model: Tensor | None) -> Tensor:
-    """What is scored: outputs on the whole graph, by other clients' models, or by the clients' own."""
-    if whole is not None:
-        return whole.predict(method)
-    return method.predict() if model is None else predict_by(method, model)
 
 
 def start_round(method: FederatedMethod, number: int) -> Tensor:
@@ -248,24 +234,6 @@ def _round(
         bytes={"up": channel.bytes_up, "down": channel.bytes_down, "once": channel.bytes_once},
         seconds=dict(seconds),
     )
-
-
-def predict_by(method: FederatedMethod, model: Tensor) -> Tensor:
-    """Outputs, (n, C), with client `model[k]`'s parameters for the nodes of client k; `model` is (K,)."""
-    own = method.parameters
-    method.parameters = {
-        name: value.detach()[model] if len(value) == len(model) else value for name, value in own.items()
-    }
-    try:
-        return method.predict()
-    finally:
-        method.parameters = own
-
-
-def neighbours(federation: Federation) -> Tensor:
-    """The client to which each has most edges that neither holds; itself where it misses none; (K,) int64."""
-    missing = federation.missing_edges()
-    return torch.where(missing.any(dim=1), missing.argmax(dim=1), torch.arange(len(missing)))
 
 
 def _diverged(method: FederatedMethod, what: str, number: int) -> DivergedError:

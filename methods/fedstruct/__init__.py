@@ -37,7 +37,7 @@ from fedsub.datasets.errors import UserError
 from fedsub.datasets.federation import as_graph
 from fedsub.methods.core.base import register
 from fedsub.methods.core.channel import Message
-from fedsub.methods.core.setting import Setting, with_backbone
+from fedsub.methods.core.setting import Setting
 from fedsub.methods.core.tasks import NodeClassification
 from fedsub.methods.fedsgd import FedSGD
 from fedsub.methods.fedstruct.bytes import Traffic
@@ -109,7 +109,7 @@ class FedStruct(FedSGD):
 
     def __init__(self, options: FedStructOptions, setting: Setting) -> None:
         if options.dropout >= 0:
-            setting = with_backbone(setting, dropout=options.dropout)
+            setting = replace(setting, architecture=replace(setting.architecture, dropout=options.dropout))
         super().__init__(options, setting)
 
     # ------------------------------------------------------------------ set-up

@@ -5,8 +5,9 @@ import torch
 
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Schedule
+from fedsub.methods.core.evaluation import neighbours, predict_by
 from fedsub.methods.core.setting import make_setting
-from fedsub.methods.core.training import end_round, neighbours, predict_by, start_round, train
+from fedsub.methods.core.training import end_round, start_round, train
 from fedsub.methods.stacked.architecture import Architecture
 from tests.methods.federations import small_federation
 from tests.methods.oracle import client_parts, forward

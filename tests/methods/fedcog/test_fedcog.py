@@ -1,5 +1,6 @@
 """FedCog's propagation is the whole graph's; LNNC removes the leak condition."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from fedsub.datasets.splits import make_split
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.channel import size_of
-from fedsub.methods.core.setting import Setting, make_setting, with_backbone
+from fedsub.methods.core.setting import Setting, make_setting
 from fedsub.methods.core.training import train
 from fedsub.methods.fedcog.coupling import CoupledConvolution, couple
 from fedsub.methods.fedcog.features import FeaturePropagation
@@ -105,7 +106,9 @@ def test_without_lnnc_one_step_a_round_is_central_training(
     outputs = []
     for name, options in (("central", {}), ("fedcog", {"lnnc": False})):
         chosen = setting(federation, backbone, name == "central", evaluate="received")
-        method = registry.create(name, options, with_backbone(chosen, input_norm=input_norm))
+        method = registry.create(
+            name, options, replace(chosen, architecture=replace(chosen.architecture, input_norm=input_norm))
+        )
         train(method)
         outputs.append(method.predict())
     torch.testing.assert_close(outputs[1], outputs[0], rtol=0, atol=1e-4)

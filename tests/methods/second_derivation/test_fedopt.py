@@ -9,10 +9,10 @@ from torch import Tensor
 from fedsub.datasets.federation import Federation
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
+from fedsub.methods.core.evaluation import WholeGraph
 from fedsub.methods.core.rounds import Round
 from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import train
-from fedsub.methods.core.whole_graph import WholeGraph
 from tests.methods.federations import small_federation
 from tests.methods.oracle import client_parts
 from tests.methods.rounding import assert_agree

@@ -1,19 +1,55 @@
-"""Models scored on the whole graph, every node and edge included (FederatedScope's `make_global_eval`)."""
+"""Whose model is scored on which nodes, by the schedule's `evaluate`."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from fedsub.datasets.errors import UserError
-from fedsub.datasets.federation import repeated
+from fedsub.datasets.federation import Federation, repeated
 from fedsub.methods.core.base import FederatedMethod, prepare
-from fedsub.methods.core.tasks import NodeClassification
+from fedsub.methods.core.tasks import NodeClassification, Task
 from fedsub.methods.stacked.inputs import Inputs
 
 
+def scoring_of(method: FederatedMethod) -> tuple[Task, Callable[[], Tensor]]:
+    """What scores outputs, and what makes them. Raises UserError for a method that cannot be scored so."""
+    moment, task = method.schedule.evaluate, method.setting.scoring
+    if moment == "whole-graph":
+        whole = WholeGraph(method)
+        return whole.task, partial(whole.predict, method)
+    if moment != "neighbour":
+        return task, method.predict
+    if why := method.info.predicts_with:
+        title = method.info.title
+        raise UserError(f"{title} predicts with {why}: evaluate=neighbour scores parameters alone")
+    return task, partial(predict_by, method, neighbours(method.federation).to(method.device))
+
+
+def predict_by(method: FederatedMethod, model: Tensor) -> Tensor:
+    """Outputs, (n, C), with client `model[k]`'s parameters for the nodes of client k; `model` is (K,)."""
+    own = method.parameters
+    method.parameters = {
+        name: value.detach()[model] if len(value) == len(model) else value for name, value in own.items()
+    }
+    try:
+        return method.predict()
+    finally:
+        method.parameters = own
+
+
+def neighbours(federation: Federation) -> Tensor:
+    """The client to which each has most edges that neither holds; itself where it misses none; (K,) int64."""
+    missing = federation.missing_edges()
+    return torch.where(missing.any(dim=1), missing.argmax(dim=1), torch.arange(len(missing)))
+
+
 class WholeGraph:
-    """The graph of all K clients with each of its m nodes once; every client is scored on all of it."""
+    """The graph of all K clients with each of its m nodes once; every client is scored on all of it, as by
+    FederatedScope's `make_global_eval`."""
 
     def __init__(self, method: FederatedMethod) -> None:
         """Raises UserError for a task or a method that cannot be scored so."""
