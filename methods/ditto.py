@@ -25,7 +25,7 @@ from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Options, regis
 from fedsub.methods.core.steps import local_epochs
 from fedsub.methods.core.tasks import Task
 from fedsub.methods.stacked.activation import Dropout
-from fedsub.methods.stacked.distance import squared_distance
+from fedsub.methods.stacked.losses import squared_distance
 from fedsub.methods.stacked.parameters import Parameters, prefixed, unprefixed
 
 PREFIX = "personal"

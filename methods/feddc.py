@@ -36,7 +36,7 @@ from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, Options, register
 from fedsub.methods.core.channel import Message
 from fedsub.methods.scaffold import CorrectedMethod
-from fedsub.methods.stacked.distance import squared_distance
+from fedsub.methods.stacked.losses import squared_distance
 from fedsub.methods.stacked.mixing import for_clients, weighted_mean
 from fedsub.methods.stacked.parameters import Parameters
 

@@ -27,7 +27,7 @@ from fedsub.datasets.limits import Positive
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, Options, register
 from fedsub.methods.fedopt import ServedMethod, ServerRule
-from fedsub.methods.stacked.distance import squared_distance
+from fedsub.methods.stacked.losses import squared_distance
 from fedsub.methods.stacked.mixing import column, weighted_mean
 from fedsub.methods.stacked.parameters import Parameters
 

@@ -18,7 +18,7 @@ from fedsub.datasets.limits import NonNegative
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, Options, register
 from fedsub.methods.fedavg import FedAvg
-from fedsub.methods.stacked.distance import squared_distance
+from fedsub.methods.stacked.losses import squared_distance
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from fedsub.methods.compiled.passes import compile_pass
+from fedsub.methods.compiled import compile_pass
 from fedsub.methods.stacked import kernels
 from fedsub.methods.stacked.segments import Segments
 

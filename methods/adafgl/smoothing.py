@@ -18,11 +18,10 @@ import torch
 from torch import Tensor
 
 from fedsub.datasets.graph import csr_tensor
-from fedsub.methods.compiled.passes import compile_pass
+from fedsub.methods.compiled import compile_pass
 from fedsub.methods.stacked import kernels
 from fedsub.methods.stacked.propagation import propagate, with_self_loops
 from fedsub.methods.stacked.segments import Segments
-from fedsub.methods.stacked.sparse import sparse_product
 
 
 class Smoothing:
@@ -52,7 +51,7 @@ class Smoothing:
     def far(self, h: Tensor) -> Tensor:
         """The part of B + I, summed in float64, lest errors add up along the order."""
         if not kernels.compiled(h):
-            total = self.segments.pad(sparse_product(self.changes, h.double())).cumsum(dim=1)
+            total = self.segments.pad(kernels.sparse_product(self.changes, h.double())).cumsum(dim=1)
             total = self.segments.unpad(total) * self.scale[self.order].unsqueeze(1)
             return torch.empty_like(h).index_copy_(0, self.order, total.to(h.dtype))
         out = torch.empty_like(h)

@@ -22,7 +22,7 @@ from fedsub.datasets.paths import PLUGIN
 from fedsub.datasets.seeding import torch_stream
 from fedsub.methods.core import metrics
 from fedsub.methods.core.metrics import Items, Metric, Score
-from fedsub.methods.stacked.cross_entropy import cross_entropy
+from fedsub.methods.stacked.losses import cross_entropy
 
 NEGATIVES = "pairs drawn in training"
 """Purpose of the stream that draws them."""

@@ -22,8 +22,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from fedsub.methods.compiled.passes import compile_pass
-from fedsub.methods.compiled.rows import multiply_rows, spread_rows, sum_rows
+from fedsub.methods.compiled import compile_pass, multiply_rows, spread_rows, sum_rows
 from fedsub.methods.stacked import kernels
 from fedsub.methods.stacked.propagation import Adjacency
 

@@ -15,11 +15,11 @@ from torch import Tensor
 
 from fedsub.methods.stacked.activation import Dropout, activate, add_bias
 from fedsub.methods.stacked.features import as_feature_tensor
+from fedsub.methods.stacked.kernels import sparse_product
 from fedsub.methods.stacked.parameters import Weights
 from fedsub.methods.stacked.propagation import kernel_of, mean_weight, normalised_edges, use_kernel
 from fedsub.methods.stacked.receptive_field import within
 from fedsub.methods.stacked.segments import Segments, ranks, segment_product
-from fedsub.methods.stacked.sparse import sparse_product
 
 WORTH = 0.9
 """Up to this share of all nodes a layer computes those alone that are needed. On PubMed, where the first

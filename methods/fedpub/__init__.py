@@ -37,7 +37,7 @@ from fedsub.methods.fedpub.pruning import Pruning, indexed_size, mix_kept
 from fedsub.methods.fedpub.similarity import class_shares, correlation, label_similarity, mixing_matrix
 from fedsub.methods.stacked.activation import Dropout, trains
 from fedsub.methods.stacked.architecture import NETWORKS
-from fedsub.methods.stacked.distance import squared_distance
+from fedsub.methods.stacked.losses import squared_distance
 from fedsub.methods.stacked.masks import PREFIX, apply_masks, with_masks
 from fedsub.methods.stacked.mixing import cosine, for_clients, gram
 from fedsub.methods.stacked.parameters import Parameters, glorot, prefixed, unprefixed

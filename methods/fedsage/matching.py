@@ -11,8 +11,8 @@ from torch import Tensor
 
 from fedsub.datasets.graph import csr_tensor
 from fedsub.methods.stacked.features import DENSE_BYTES
+from fedsub.methods.stacked.kernels import sparse_product
 from fedsub.methods.stacked.segments import large_product
-from fedsub.methods.stacked.sparse import sparse_product
 
 DENSE_SHARE = 0.1
 """Features with a larger share of non-zero entries are searched by dense products (measured: at 0.35 they

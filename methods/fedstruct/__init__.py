@@ -52,7 +52,7 @@ from fedsub.methods.stacked.features import DenseFeatures
 from fedsub.methods.stacked.inputs import Inputs
 from fedsub.methods.stacked.parameters import Parameters, prefixed, stack, unprefixed
 from fedsub.methods.stacked.propagation import mean_weight, propagate, use_kernel, with_self_loops
-from fedsub.methods.structure.global_graph import global_graph
+from fedsub.methods.structure import global_graph
 
 
 @register(

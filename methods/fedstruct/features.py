@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 
 from fedsub.methods.fedstruct.options import FedStructOptions
-from fedsub.methods.structure.degree import one_hot_degrees
+from fedsub.methods.structure import one_hot_degrees, random_start
 from fedsub.methods.structure.graphlets import graphlet_degrees, standardised
-from fedsub.methods.structure.hop2vec import random_start
 from fedsub.methods.structure.node2vec import Node2VecSettings, node2vec
 
 
@@ -24,7 +23,7 @@ def structure_features(
         width = classes if options.transform == "none" else options.structure_width
         return random_start(adjacency.shape[0], width, generator)
     if options.features == "deg":
-        return torch.from_numpy(one_hot_degrees(adjacency, options.structure_width))
+        return one_hot_degrees(adjacency, options.structure_width)
     if options.features == "gdv":
         return torch.from_numpy(standardised(graphlet_degrees(adjacency, options.orbits)))
     settings = Node2VecSettings(

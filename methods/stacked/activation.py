@@ -11,7 +11,6 @@ from torch import Tensor
 
 from fedsub.methods.stacked import kernels
 from fedsub.methods.stacked.segments import Segments
-from fedsub.methods.stacked.sparse import sparse_product
 
 
 class Dropout:
@@ -108,7 +107,7 @@ class _Activate(torch.autograd.Function):
             )
             return to_h, to_bias, None, None, None
         to_h = ((out > 0) * gradient).mul_(ctx.scale)
-        return to_h, sparse_product(segments.members, to_h), None, None, None
+        return to_h, kernels.sparse_product(segments.members, to_h), None, None, None
 
 
 def _activated(h: Tensor, bias: Tensor, segments: Segments, mask: Tensor | None, scale: float) -> Tensor:

@@ -16,7 +16,6 @@ from fedsub.datasets.graph import as_feature_tensor, as_scipy, csr_tensor
 from fedsub.methods.stacked import kernels
 from fedsub.methods.stacked.activation import Dropout
 from fedsub.methods.stacked.segments import Segments, segment_product
-from fedsub.methods.stacked.sparse import sparse_product
 
 DENSE_SHARE = 0.45
 """Above this share of non-zero entries a dense product, once the features are propagated, is taken to beat
@@ -39,7 +38,7 @@ class _SparseProduct(torch.autograd.Function):
         ctx.shape = weight.shape
         if known is not None:
             return known.detach()
-        return sparse_product(features.matrix, weight.reshape(-1, weight.shape[-1]))
+        return kernels.sparse_product(features.matrix, weight.reshape(-1, weight.shape[-1]))
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
@@ -162,7 +161,7 @@ class Features:
         """Xᵀ g of the sparse form; (n, width) → (K·d, width)."""
         mostly_absent = len(self.rows_present) < PRESENT_SHARE * self.transpose.shape[0]
         if not (kernels.compiled(gradient) and mostly_absent):
-            return sparse_product(self.transpose, gradient)
+            return kernels.sparse_product(self.transpose, gradient)
         out = self.gradients.take(gradient.shape[1], gradient)
         kernels.product_into_rows(self.rows_present, *self.present, gradient.numpy(), out.numpy())
         return out

@@ -11,8 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsub.methods.compiled.passes import compile_pass
-from fedsub.methods.compiled.rows import sum_rows
+from fedsub.methods.compiled import compile_pass, sum_rows
+
+NARROW = 64
+"""Below this width MKL's CSR product is taken, from it on numba's, the faster one: 1.7 times at 64, 2.1
+at 128 (`tests/performance/test_kernels.py`)."""
 
 
 def compiled(h: Tensor) -> bool:
@@ -55,12 +58,29 @@ def activate_backward(
 
 
 @compile_pass
-def sparse_product(
+def _sparse_product(
     pointer: np.ndarray, column: np.ndarray, value: np.ndarray, h: np.ndarray, out: np.ndarray
 ) -> None:
     """out (rows, width) = the CSR matrix (rows, n) times h (n, width)."""
     for row in range(out.shape[0]):
         sum_rows(pointer[row], pointer[row + 1], column, value, h, out, row)
+
+
+def sparse_product(matrix: Tensor, h: Tensor) -> Tensor:
+    """A CSR matrix (rows, n) times a dense (n, width), on the CPU and on CUDA."""
+    out = h.new_empty(matrix.shape[0], h.shape[1])
+    if h.shape[1] < NARROW or not (compiled(h) and matrix.dtype is torch.float32):
+        # `addmm_` with beta 0 into fresh memory: `torch.mm` of a CSR matrix fills its result with zeros
+        # and copies it twice besides, which costs more than the product (results/performance.md).
+        return out.addmm_(matrix, h, beta=0)
+    _sparse_product(
+        matrix.crow_indices().numpy(),
+        matrix.col_indices().numpy(),
+        matrix.values().detach().numpy(),
+        h.detach().contiguous().numpy(),
+        out.numpy(),
+    )
+    return out
 
 
 @compile_pass

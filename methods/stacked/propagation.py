@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.graph import csr_tensor
-from fedsub.methods.stacked.sparse import sparse_product
+from fedsub.methods.stacked.kernels import sparse_product
 
 KERNELS = ("auto", "dgl", "torch")
 _CACHE = "_fedsub_adjacency"

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from fedsub.datasets.graph import csr_tensor
 from fedsub.methods.stacked import kernels
-from fedsub.methods.stacked.sparse import sparse_product
 
 _ALIGNMENT = 4
 """grouped_mm wants rows of a multiple of 16 bytes: four float32."""
@@ -99,7 +98,7 @@ class _SegmentSum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, h: Tensor, segments: Segments) -> Tensor:
         ctx.segments = segments
-        return sparse_product(segments.members, h)
+        return kernels.sparse_product(segments.members, h)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
@@ -114,7 +113,7 @@ class _SegmentSpread(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return sparse_product(ctx.segments.members, gradient.contiguous()), None
+        return kernels.sparse_product(ctx.segments.members, gradient.contiguous()), None
 
 
 def aligned(width: int) -> int:

@@ -17,8 +17,7 @@ import scipy.sparse as sp
 from numba import njit
 
 from fedsub.datasets import cache
-from fedsub.methods.compiled.passes import compile_pass
-from fedsub.methods.compiled.rows import TOGETHER, multiply_rows, spread_rows
+from fedsub.methods.compiled import TOGETHER, compile_pass, multiply_rows, spread_rows
 
 VERSION = 2
 """Raise when the vectors of a seed change."""

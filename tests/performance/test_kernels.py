@@ -16,10 +16,10 @@ from fedsub.methods.core.base import FederatedMethod
 from fedsub.methods.stacked import kernels, sparse
 from fedsub.methods.stacked.activation import Dropout
 from fedsub.methods.stacked.features import Features
+from fedsub.methods.stacked.kernels import NARROW
 from fedsub.methods.stacked.optimiser import make_adam
 from fedsub.methods.stacked.propagation import propagate, symmetric_weight, use_kernel, with_self_loops
 from fedsub.methods.stacked.segments import Segments, segment_product
-from fedsub.methods.stacked.sparse import NARROW
 
 WIDTH = 128
 

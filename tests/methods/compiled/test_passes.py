@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedsub.methods.compiled.passes import compile_pass
+from fedsub.methods.compiled import compile_pass
 
 
 @compile_pass

@@ -11,18 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsub.datasets.graph import as_feature_tensor, row_normalised
-from fedsub.methods.compiled.rows import LANES
+from fedsub.methods.compiled import LANES
 from fedsub.methods.stacked import segments as segments_module
 from fedsub.methods.stacked.activation import Dropout, activate
-from fedsub.methods.stacked.distance import squared_distance
 from fedsub.methods.stacked.features import Features
+from fedsub.methods.stacked.kernels import NARROW, sparse_product
+from fedsub.methods.stacked.losses import squared_distance
 from fedsub.methods.stacked.optimiser import MaskedOptimiser, make_adam
 from fedsub.methods.stacked.propagation import (
     propagate,
     with_self_loops,
 )
 from fedsub.methods.stacked.segments import Segments, padded_product, segment_product
-from fedsub.methods.stacked.sparse import NARROW, sparse_product
 from tests.methods.federations import small_dataset, small_federation
 from tests.methods.rounding import assert_agree
 
@@ -251,7 +251,7 @@ def test_an_evaluated_product_is_used_until_its_weight_changes(make, monkeypatch
         computed.append(1)
         return sparse_product(*arguments)
 
-    monkeypatch.setattr("fedsub.methods.stacked.features.sparse_product", counted)
+    monkeypatch.setattr("fedsub.methods.stacked.kernels.sparse_product", counted)
     for _ in range(3):
         with torch.no_grad():
             evaluated = features.times(weight)

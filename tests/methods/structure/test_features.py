@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 from orca import orca_nodes
 
 from fedsub.datasets.errors import UserError
-from fedsub.methods.structure import homomorphisms
-from fedsub.methods.structure.degree import one_hot_degrees
+from fedsub.methods.structure import homomorphisms, one_hot_degrees, random_start
 from fedsub.methods.structure.graphlets import LARGEST_GRAPHLET, _graphlets, count_orbits, graphlet_degrees
-from fedsub.methods.structure.hop2vec import random_start
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,7 @@ import torch.nn.functional as functional
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsub.methods.stacked.cross_entropy import cross_entropy
+from fedsub.methods.stacked.losses import cross_entropy
 
 
 @settings(max_examples=40)
