@@ -15,10 +15,10 @@ from torch import Tensor
 
 from fedsub.methods.stacked.activation import Dropout, activate, add_bias
 from fedsub.methods.stacked.features import as_feature_tensor
+from fedsub.methods.stacked.inputs import within
 from fedsub.methods.stacked.kernels import sparse_product
 from fedsub.methods.stacked.parameters import Weights
 from fedsub.methods.stacked.propagation import kernel_of, mean_weight, normalised_edges, use_kernel
-from fedsub.methods.stacked.receptive_field import within
 from fedsub.methods.stacked.segments import Segments, ranks, segment_product
 
 WORTH = 0.9

@@ -1,17 +1,37 @@
-"""What a backbone reads of one federation, and the parts of it that a few of its outputs depend on."""
+"""What a backbone reads of one federation, and the parts of it that a few of its outputs depend on.
+
+The receptive field of labelled nodes are all that lie at most as many propagations away from one as there are
+between input and output. Where few nodes are labelled and clients' graphs are sparse, it is a small part; and
+of its rows each layer needs fewer than the one before.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from typing import Any
 
+import dgl
+import torch
 from torch import Tensor
 
-from fedsub.methods.stacked.features import Features
+from fedsub.datasets.graph import select_features
+from fedsub.methods.stacked.features import CopiedFeatures, Features
+from fedsub.methods.stacked.propagation import kernel_of, propagate, use_kernel
 from fedsub.methods.stacked.segments import Segments
 
 Convolution = Callable[..., Tensor]
 """(n, width) → (n, width); attention is given scores besides."""
+
+WORTH = 0.7
+"""Up to this share of all nodes what a loss depends on is computed by itself."""
+LEFT_OUT = 5_000
+"""From this many rows on, summed over layers, that no later layer needs, every layer computes the others
+alone. Of the processor time of 20 to 60 rounds FedSage-true on Amazon Photo (some 98,000 left out) then takes
+a third, FedAvg on PubMed (10 clients of METIS) 0.71, Local on Photo (5,800) 0.77; on Cora nothing is won (by
+hand at a0699e7, `LEFT_OUT` of 0 and of 10⁹ in turn)."""
 
 
 @dataclass(frozen=True)
@@ -75,3 +95,124 @@ class Level:
     """Of the first layer: the input features of these rows."""
     heard: Inputs | None = None
     """Of the first layer: those that the convolution sums, if not of all rows before."""
+
+
+def within(graph: dgl.DGLGraph, read: Tensor, hops: int) -> Tensor:
+    """Nodes from which `read`, (t,) ids, can be reached over at most `hops` edges, themselves included;
+    (r,) ids, ascending."""
+    source, target = graph.edges()
+    reached = torch.zeros(graph.num_nodes(), dtype=torch.bool)
+    reached[read.cpu()] = True
+    for _ in range(hops):
+        reached[source[reached[target]]] = True
+    return reached.nonzero().squeeze(1)
+
+
+def restricted(graph: dgl.DGLGraph, weight: Tensor, rows: Tensor) -> tuple[dgl.DGLGraph, Tensor]:
+    """The edges between `rows`, (r,) ascending ids, numbered by their place there, and their weights.
+
+    What a node receives is whole where all its neighbours are among the rows.
+    """
+    return narrowed(graph, weight, _places(rows, graph.num_nodes()), len(rows), rows)
+
+
+def narrowed(
+    graph: dgl.DGLGraph, weight: Tensor, sources: Tensor, count: int, targets: Tensor
+) -> tuple[dgl.DGLGraph, Tensor]:
+    """The edges to `targets`, (r,) ascending ids, as a block, and their weights.
+
+    `sources`, (n,), are the rows, of `count`, that the nodes are read from; −1 for nodes that are not read.
+    """
+    source, target = (end.long() for end in graph.edges())
+    source, target = sources[source], _places(targets, graph.num_nodes())[target]
+    kept = (source >= 0) & (target >= 0)
+    ends = source[kept], target[kept]
+    block = dgl.create_block(ends, num_src_nodes=count, num_dst_nodes=len(targets))
+    return use_kernel(block, kernel_of(graph)), weight[kept]
+
+
+def _places(rows: Tensor, count: int) -> Tensor:
+    """(count,) where each node stands among `rows`, −1 for others."""
+    return torch.full((count,), -1).index_copy(0, rows, torch.arange(len(rows)))
+
+
+def receptive_field(
+    backbone: Any,
+    graph: dgl.DGLGraph,
+    features: Tensor,
+    spread: Tensor | None,
+    inputs: Inputs,
+    read: Tensor,
+) -> ReceptiveField | None:
+    """The part of `inputs`, made of `graph`, X and S X, that the outputs `read`, (t,), depend on; None where
+    that is most of it, in every layer."""
+    device, count = inputs.segments.client.device, inputs.segments.rows
+    places = (read if inputs.position is None else inputs.position[read]).cpu()
+    rows = within(graph, places, backbone.hops - (spread is not None))
+    part = inputs
+    if len(rows) <= WORTH * count:
+        part = replace(
+            _of_rows(inputs, features, rows),
+            convolution=backbone.convolution(graph, device, rows),
+            position=torch.searchsorted(rows, places).to(device),
+        )
+        if spread is not None:
+            part = replace(part, propagated=Features(spread[rows.to(device)], part.segments, device))
+    else:
+        rows = torch.arange(count)
+    if backbone.layered:
+        after = [within(graph, places, hops) for hops in reversed(range(backbone.hops))]
+        if after and sum(len(rows) - len(each) for each in after) >= LEFT_OUT:
+            levels = _levels(backbone, graph, features, inputs, [rows, *after])
+            position = torch.searchsorted(levels[-1].rows.cpu(), places)
+            part = replace(part, levels=levels, position=position.to(device))
+    return None if part is inputs else ReceptiveField(part, rows.to(device), read.to(device))
+
+
+def _of_rows(inputs: Inputs, features: Tensor, rows: Tensor) -> Inputs:
+    """`inputs`, made of X, with the features of some of the rows, (r,) ascending."""
+    device = inputs.segments.client.device
+    segments = inputs.segments.among(rows)
+    if isinstance(inputs.features, CopiedFeatures):
+        own: Features = inputs.features.among(rows.to(device))
+    else:
+        own = type(inputs.features)(select_features(features, rows.numpy()), segments, device)
+    return replace(inputs, segments=segments, features=own)
+
+
+def _levels(
+    backbone: Any, graph: dgl.DGLGraph, features: Tensor, inputs: Inputs, needed: list[Tensor]
+) -> tuple[Level, ...]:
+    """What each layer computes; `needed` are the rows that the first reads and those that each leaves to the
+    next, ascending."""
+    count, device = inputs.segments.rows, inputs.segments.client.device
+    folded = inputs.propagated is not None
+    if folded:
+        # The first layer propagates nothing: it computes what it reads.
+        needed = [needed[0], needed[0], *needed[2:]]
+    messages, weight = backbone.messages(graph)
+    levels: list[Level] = []
+    for before, after in pairwise(needed):
+        own = heard = None
+        sources, source = len(before), _places(before, count)
+        if not levels and not folded:
+            if backbone.itself:
+                own = _of_rows(inputs, features, after)
+            if isinstance(inputs.features, CopiedFeatures):
+                # Neighbours are summed from what they are copies of.
+                distinct = inputs.features.distinct
+                sources, source = distinct.rows, inputs.features.copied.cpu()
+                heard = replace(inputs, features=distinct, segments=distinct.segments)
+        block, kept = narrowed(messages, weight, source, sources, after)
+        levels.append(
+            Level(
+                rows=after.to(device),
+                count=count,
+                place=torch.searchsorted(before, after).to(device),
+                segments=inputs.segments.among(after),
+                convolution=partial(propagate, block, weight=kept.to(device)),
+                own=own,
+                heard=heard,
+            )
+        )
+    return tuple(levels)

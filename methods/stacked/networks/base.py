@@ -20,10 +20,9 @@ from torch import Tensor
 from fedsub.methods.stacked.activation import Dropout, add_bias
 from fedsub.methods.stacked.architecture import Architecture
 from fedsub.methods.stacked.features import CopiedFeatures, Features, NormalisedFeatures, is_dense
-from fedsub.methods.stacked.inputs import Convolution, Inputs, ReceptiveField
+from fedsub.methods.stacked.inputs import Convolution, Inputs, ReceptiveField, receptive_field, restricted
 from fedsub.methods.stacked.parameters import Parameters, Weights
 from fedsub.methods.stacked.propagation import normalised_edges, propagate
-from fedsub.methods.stacked.receptive_field import receptive_field, restricted
 from fedsub.methods.stacked.segments import Segments
 
 Product = Callable[[str], Tensor]

@@ -17,11 +17,10 @@ from torch.nn.functional import leaky_relu
 
 from fedsub.datasets.errors import UserError
 from fedsub.methods.stacked.architecture import Architecture
-from fedsub.methods.stacked.inputs import Convolution, Inputs, Level
+from fedsub.methods.stacked.inputs import Convolution, Inputs, Level, restricted
 from fedsub.methods.stacked.networks.layered import Layered
 from fedsub.methods.stacked.parameters import Parameters, Weights, glorot, uniform
 from fedsub.methods.stacked.propagation import kernel_of, on_device, with_self_loops
-from fedsub.methods.stacked.receptive_field import restricted
 from fedsub.methods.stacked.segments import segment_product
 
 SLOPE = 0.2

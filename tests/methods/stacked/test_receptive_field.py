@@ -21,9 +21,9 @@ from fedsub.methods.stacked import receptive_field
 from fedsub.methods.stacked.activation import Dropout
 from fedsub.methods.stacked.architecture import Architecture
 from fedsub.methods.stacked.backbones import make_backbone
+from fedsub.methods.stacked.inputs import restricted, within
 from fedsub.methods.stacked.parameters import stack
 from fedsub.methods.stacked.propagation import kernel_of, symmetric_weight, use_kernel
-from fedsub.methods.stacked.receptive_field import restricted, within
 from tests.methods.federations import small_federation
 
 
