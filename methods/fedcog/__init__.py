@@ -37,7 +37,7 @@ from fedsub.datasets.graph import as_feature_tensor, select_features
 from fedsub.methods.core.base import BOTH_TASKS, prepare, register
 from fedsub.methods.core.channel import size_of, unformed
 from fedsub.methods.core.steps import begin_round
-from fedsub.methods.fedcog.coupling import CoupledConvolution, Coupling, couple
+from fedsub.methods.fedcog.coupling import CoupledConvolution, Coupling, Protected, connect, couple
 from fedsub.methods.fedcog.features import (
     FeaturePropagation,
     Matrix,
@@ -48,7 +48,6 @@ from fedsub.methods.fedcog.features import (
     plain_seconds,
     unchanged,
 )
-from fedsub.methods.fedcog.lnnc import Protected, connect
 from fedsub.methods.fedcog.options import FedCogOptions
 from fedsub.methods.fedopt import ServedMethod, ServerRule
 from fedsub.methods.stacked.activation import Dropout, trains

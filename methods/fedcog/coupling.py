@@ -1,4 +1,4 @@
-"""FedCog's internal and border graphs of all clients, and one propagation over them.
+"""FedCog's internal and border graphs of all clients, one propagation over them, and LNNC before it.
 
 Lei et al., Federated Learning over Coupled Graphs, section 4.1 (graph decoupling), eqs. (9), (10).
 
@@ -14,7 +14,7 @@ are left out, and only those towards it are kept. Degrees count them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import dgl
@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from fedsub.datasets.federation import Federation
-from fedsub.datasets.graph import make_graph, ones_at
+from fedsub.datasets.graph import as_scipy, make_graph, ones_at, unit_rows
 from fedsub.datasets.sets import distinct
 from fedsub.methods.stacked.propagation import kernel_of, propagate, use_kernel
 
@@ -157,3 +157,70 @@ class CoupledConvolution:
         if self.on_travel is not None:
             values = self.on_travel(values)
         return values.index_select(0, self.route)
+
+
+_ROWS = 2048
+"""Nodes whose similarities are held at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class Protected:
+    """A federation after LNNC, and what LNNC did."""
+
+    federation: Federation
+    edges: int
+    """Undirected edges added; two nodes that chose each other share one."""
+    alone: int
+    """Nodes that have external neighbours and are their client's only node: nothing to join them to."""
+
+
+def exposed(federation: Federation, isolated: bool = False) -> np.ndarray:
+    """Nodes with neighbours at other clients only, (n,) bool: those could solve for their features (the
+    necessary condition of Theorem 2).
+
+    The paper's condition N(u) ⊆ V* holds for a node without any neighbour too; such a node sends nothing, so
+    joining it protects nothing. With `isolated` it counts nonetheless.
+    """
+    inside = federation.graph.in_degrees().numpy()
+    outside = np.bincount(external_edges(federation)[1], minlength=federation.nodes)
+    return (inside == 0) & (isolated | (outside > 0))
+
+
+def connect(federation: Federation, isolated: bool = False) -> Protected:
+    """LNNC, local nearest neighbour connection (section 4.5): join every exposed node to the node of its own
+    client at the smallest angular distance in features, arccos(cosine)/π, before anything is propagated."""
+    rows = np.flatnonzero(exposed(federation, isolated))
+    sizes = federation.sizes.numpy()
+    client = federation.client.numpy()
+    joined = rows[sizes[client[rows]] > 1]
+    nearest = _nearest(federation, joined)
+    first, second = np.minimum(joined, nearest), np.maximum(joined, nearest)
+    pairs = np.unique(np.stack([first, second], axis=1), axis=0)
+    source, target = federation.graph.edges()
+    ends = torch.from_numpy(pairs.T.copy())
+    graph = dgl.graph(
+        (torch.cat([source, ends[0], ends[1]]), torch.cat([target, ends[1], ends[0]])),
+        num_nodes=federation.nodes,
+    )
+    return Protected(
+        federation=replace(federation, graph=use_kernel(graph, kernel_of(federation.graph))),
+        edges=len(pairs),
+        alone=len(rows) - len(joined),
+    )
+
+
+def _nearest(federation: Federation, rows: np.ndarray) -> np.ndarray:
+    """For each of `rows` the other row of its client at the smallest angle; the first of equals."""
+    unit = unit_rows(as_scipy(federation.features))
+    client = federation.client.numpy()
+    ends = np.cumsum(federation.sizes.numpy())
+    starts = ends - federation.sizes.numpy()
+    nearest = np.empty(len(rows), dtype=np.int64)
+    for k in np.unique(client[rows]):
+        own = unit[starts[k] : ends[k]]
+        asking = np.flatnonzero(client[rows] == k)
+        for chunk in np.array_split(asking, -(-len(asking) // _ROWS)):
+            similarity = (unit[rows[chunk]] @ own.T).toarray()
+            similarity[np.arange(len(chunk)), rows[chunk] - starts[k]] = -np.inf
+            nearest[chunk] = starts[k] + similarity.argmax(axis=1)
+    return nearest

@@ -36,15 +36,17 @@ first round. The code adds the last term with the other sign. The network is alw
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, register
+from fedsub.datasets.limits import Count, NonNegative
+from fedsub.datasets.ranges import tunable
+from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
 from fedsub.methods.core.channel import Message
-from fedsub.methods.fediih.options import FedIIHOptions
 from fedsub.methods.fediih.pairs import pairwise_softplus
 from fedsub.methods.fediih.routing import Routing
 from fedsub.methods.stacked.activation import Dropout, add_bias
@@ -52,6 +54,26 @@ from fedsub.methods.stacked.architecture import NETWORKS
 from fedsub.methods.stacked.mixing import for_clients
 from fedsub.methods.stacked.parameters import Parameters, prefixed, stack, uniform
 from fedsub.methods.stacked.propagation import propagate
+
+
+@dataclass(frozen=True)
+class FedIIHOptions(Options):
+    factors: Count = tunable(2, choices=(1, 2, 4))
+    """F."""
+    width: Count = 128
+    """D, numbers in a factor."""
+    layers: Count = tunable(4, choices=(2, 3, 4))
+    """L, which says how often is routed."""
+    iterations: Count = tunable(6, choices=(3, 6))
+    """Assignments of neighbours to factors in one routing."""
+    scale: NonNegative = 10.0
+    """Of the similarities in the softmax."""
+    variational: NonNegative = 0.0
+    """Weight of the negative variational bound in a client's loss."""
+
+    def unused(self, backbone: str) -> Mapping[str, str]:
+        return {"backbone": "another method: its network is its own"}
+
 
 PRIOR = "prior"
 """The parameter m, (K, F, D), which is never sent."""

@@ -33,12 +33,11 @@ from fedsub.methods.core.base import BOTH_TASKS, PAPER_COMMUNICATION, FederatedM
 from fedsub.methods.core.channel import FLOAT, Message
 from fedsub.methods.fedpub.options import FedPubOptions
 from fedsub.methods.fedpub.proxy import FunctionalEmbedding, make_proxy
-from fedsub.methods.fedpub.pruning import Pruning, indexed_size, mix_kept
+from fedsub.methods.fedpub.pruning import PREFIX, Pruning, apply_masks, indexed_size, mix_kept, with_masks
 from fedsub.methods.fedpub.similarity import class_shares, correlation, label_similarity, mixing_matrix
 from fedsub.methods.stacked.activation import Dropout, trains
 from fedsub.methods.stacked.architecture import NETWORKS
 from fedsub.methods.stacked.losses import squared_distance
-from fedsub.methods.stacked.masks import PREFIX, apply_masks, with_masks
 from fedsub.methods.stacked.mixing import cosine, for_clients, gram
 from fedsub.methods.stacked.parameters import Parameters, glorot, prefixed, unprefixed
 

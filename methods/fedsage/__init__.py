@@ -48,11 +48,9 @@ from fedsub.methods.core.base import BOTH_TASKS, PAPER_COMMUNICATION, prepare, r
 from fedsub.methods.core.channel import FLOAT, size_of
 from fedsub.methods.core.training import DivergedError
 from fedsub.methods.fedavg import FedAvg
-from fedsub.methods.fedsage.generator import Generated
-from fedsub.methods.fedsage.impair import choose_hidden
+from fedsub.methods.fedsage.generator import FedSagePlusOptions, FedSageTrueOptions, Generated
 from fedsub.methods.fedsage.matching import OtherClients
-from fedsub.methods.fedsage.mending import mended_inputs
-from fedsub.methods.fedsage.options import FedSagePlusOptions, FedSageTrueOptions
+from fedsub.methods.fedsage.mending import choose_hidden, mended_inputs
 from fedsub.methods.fedsage.training import GeneratorTraining, client_chunks
 from fedsub.methods.fedsgd import FedSGD
 from fedsub.methods.stacked.features import Features, NormalisedFeatures, is_dense

@@ -9,7 +9,9 @@ code. For K clients at once, each with its own generator:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Literal
 
 import dgl
 import torch
@@ -30,7 +32,7 @@ from fedsub.methods.stacked.segments import Segments, aligned, segment_product
 
 
 @dataclass(frozen=True)
-class GeneratorOptions(Options):
+class FedSagePlusOptions(Options):
     generator_epochs: Size = 20
     """Full-batch steps of every generator before the federation trains."""
     generator_learning_rate: NonNegative = tunable(0.001, log=(1e-4, 0.01))
@@ -49,6 +51,27 @@ class GeneratorOptions(Options):
     """Width of the generator's second layer."""
     feature_weight: NonNegative = 1.0
     """Weight of the distances to true features, own and others'."""
+    hidden_from: Literal["validation", "all"] = "validation"
+    """The sample whose share is hidden: a client's validation nodes (public code) or all (paper)."""
+    average: Literal["models", "gradients"] = "models"
+    """`models`: FedAvg; `gradients`: one step on the averaged gradient in every epoch (FedStruct)."""
+    generated: Literal["as-generated", "row-normalised"] = "as-generated"
+    """What mends the graphs: the generator's rows as they are, or each divided by the sum of its absolute
+    values. Where features are row-normalised, the first are some thirty times as long as true rows, and the
+    generated neighbours drown the true ones (results/notes/fedpub-2.md). The generator trains on its rows
+    as they are."""
+
+    def unused(self, backbone: str) -> Mapping[str, str]:
+        if self.neighbours:
+            return {}
+        kept = ("neighbours", "average")
+        return {item.name: "neighbours above 0" for item in fields(self) if item.name not in kept}
+
+
+@dataclass(frozen=True)
+class FedSageTrueOptions(Options):
+    average: Literal["models", "gradients"] = "models"
+    """`models`: FedAvg; `gradients`: one step on the averaged gradient in every epoch (FedStruct)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +101,7 @@ class NeighbourGenerator:
         self,
         clients: int,
         width: int,
-        options: GeneratorOptions,
+        options: FedSagePlusOptions,
         seed: int,
         device: torch.device | str = "cpu",
     ) -> None:

@@ -17,14 +17,13 @@ from torch import Tensor
 
 from fedsub.datasets.graph import select_features
 from fedsub.methods.fedsage.generator import (
+    FedSagePlusOptions,
     Generated,
-    GeneratorOptions,
     NeighbourGenerator,
     count_loss,
 )
-from fedsub.methods.fedsage.impair import Impaired, impair
 from fedsub.methods.fedsage.matching import OtherClients, nearest_hidden
-from fedsub.methods.fedsage.mending import mended_inputs
+from fedsub.methods.fedsage.mending import Impaired, impair, mended_inputs
 from fedsub.methods.stacked.activation import Dropout
 from fedsub.methods.stacked.architecture import Architecture
 from fedsub.methods.stacked.backbones import Backbone, GraphSAGE
@@ -41,7 +40,7 @@ CHUNK_BYTES = 2**32
 """Clients train together while their generators, gradients and Adam states stay below this."""
 
 
-def client_chunks(clients: int, width: int, options: GeneratorOptions) -> Iterator[range]:
+def client_chunks(clients: int, width: int, options: FedSagePlusOptions) -> Iterator[range]:
     """Consecutive clients that are trained at once."""
     each = 16 * options.wide * width * max(1, options.neighbours)
     step = max(1, CHUNK_BYTES // each)

@@ -41,9 +41,8 @@ from fedsub.methods.core.setting import Setting
 from fedsub.methods.core.tasks import NodeClassification
 from fedsub.methods.fedsgd import FedSGD
 from fedsub.methods.fedstruct.bytes import Traffic
-from fedsub.methods.fedstruct.features import structure_features
+from fedsub.methods.fedstruct.features import behind_last_edge, combined, hop_weights, structure_features
 from fedsub.methods.fedstruct.options import FedStructOptions
-from fedsub.methods.fedstruct.powers import behind_last_edge, combined, hop_weights
 from fedsub.methods.fedstruct.rows import acquire
 from fedsub.methods.stacked.activation import Dropout, trains
 from fedsub.methods.stacked.architecture import NETWORKS, Architecture

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from fedsub.methods.adafgl.homophily import homophily
+from fedsub.methods.adafgl import homophily
 from fedsub.methods.core.base import Schedule
 from fedsub.methods.core.tasks import NodeClassification
 from tests.methods.federations import community_federation

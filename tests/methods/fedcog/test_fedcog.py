@@ -19,9 +19,8 @@ from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.channel import size_of
 from fedsub.methods.core.setting import Setting, make_setting
 from fedsub.methods.core.training import train
-from fedsub.methods.fedcog.coupling import CoupledConvolution, couple
+from fedsub.methods.fedcog.coupling import CoupledConvolution, connect, couple, exposed
 from fedsub.methods.fedcog.features import FeaturePropagation
-from fedsub.methods.fedcog.lnnc import connect, exposed
 from tests.methods.federations import SPLIT, small_federation
 
 

@@ -16,8 +16,8 @@ from fedsub.methods.fedsage import FedSagePlus
 from fedsub.methods.fedsage import matching as fedsage_matching
 from fedsub.methods.fedsage import training as fedsage_training
 from fedsub.methods.fedsage.generator import Generated
-from fedsub.methods.fedsage.impair import choose_hidden
 from fedsub.methods.fedsage.matching import nearest_hidden
+from fedsub.methods.fedsage.mending import choose_hidden
 from fedsub.methods.fedsage.training import GeneratorTraining, client_chunks
 from tests.methods.federations import small_federation
 

@@ -6,10 +6,10 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsub.methods.fedstruct.kernels import keep_largest
-from fedsub.methods.fedstruct.powers import hop_weights
+from fedsub.methods.fedstruct.features import hop_weights
 from fedsub.methods.fedstruct.rows import (
     combined_rows,
+    keep_largest,
     largest_per_row,
     pruned_blocks,
     pruned_rows,

@@ -2,7 +2,7 @@
 
 import torch
 
-from fedsub.methods.fedgnn.augmentation import by_neighbourhood
+from fedsub.methods.fedgnn import by_neighbourhood
 from tests.methods.federations import small_federation
 
 

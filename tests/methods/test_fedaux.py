@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedsub.methods.stacked.gaussian import gaussian_means
+from fedsub.methods.fedaux import gaussian_means
 from fedsub.methods.stacked.segments import Segments
 
 
