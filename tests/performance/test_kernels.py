@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedsub.datasets.federation import Federation
 from fedsub.methods.core.base import FederatedMethod
-from fedsub.methods.stacked import kernels, sparse
+from fedsub.methods.stacked import kernels
 from fedsub.methods.stacked.activation import Dropout
 from fedsub.methods.stacked.features import Features
 from fedsub.methods.stacked.kernels import NARROW
@@ -83,7 +83,7 @@ def test_dense_layer(benchmark: Any, federation: Federation, segments: Segments,
 def test_propagation(
     benchmark: Any, monkeypatch: pytest.MonkeyPatch, federation: Federation, width: int, kernel: str
 ) -> None:
-    monkeypatch.setattr(sparse, "NARROW", 1 if kernel == "numba" else WIDTH + 1)
+    monkeypatch.setattr(kernels, "NARROW", 1 if kernel == "numba" else WIDTH + 1)
     graph = use_kernel(with_self_loops(federation.graph), "dgl" if kernel == "dgl" else "torch")
     weight, h = symmetric_weight(graph), leaf(federation.nodes, width)
     benchmark(forward_and_backward(partial(propagate, graph, h, weight), [h]))

@@ -17,7 +17,7 @@ from fedsub.methods.core.schedule import Schedule
 from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import DivergedError, train
 from fedsub.methods.fedavg import FedAvg
-from fedsub.methods.stacked import receptive_field
+from fedsub.methods.stacked import inputs as inputs_module
 from fedsub.methods.stacked.activation import Dropout
 from fedsub.methods.stacked.architecture import Architecture
 from fedsub.methods.stacked.backbones import make_backbone
@@ -61,8 +61,8 @@ def test_outputs_gradients_and_draws_are_those_of_all_rows(
 ):
     """Three clients, sparse and dense features; a share of dense ones are folded into the first layer. Layers
     compute all rows of the part, or level by level what is needed, of the part or of all."""
-    monkeypatch.setattr(receptive_field, "WORTH", worth)
-    monkeypatch.setattr(receptive_field, "LEFT_OUT", left_out)
+    monkeypatch.setattr(inputs_module, "WORTH", worth)
+    monkeypatch.setattr(inputs_module, "LEFT_OUT", left_out)
     generator = torch.Generator().manual_seed(3)
     graph, sizes = dgl.batch([drawn_graph(size, size // 2, size) for size in (40, 1, 25)]), [40, 1, 25]
     features = torch.rand(66, 9, generator=generator)
@@ -124,8 +124,8 @@ def test_a_method_trains_to_the_same_models(name, monkeypatch):
     """On all rows, on those of a part, and level by level of the part or of all."""
     results = []
     for worth, left_out in ((0.0, 10**9), (1.0, 10**9), (1.0, 0), (0.0, 0)):
-        monkeypatch.setattr(receptive_field, "WORTH", worth)
-        monkeypatch.setattr(receptive_field, "LEFT_OUT", left_out)
+        monkeypatch.setattr(inputs_module, "WORTH", worth)
+        monkeypatch.setattr(inputs_module, "LEFT_OUT", left_out)
         method = created(name)
         losses = train(method).curve["loss"]
         if left_out:

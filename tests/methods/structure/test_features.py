@@ -33,8 +33,8 @@ def random_graph(nodes: int, share: float, seed: int) -> sp.csr_matrix:
 def test_degrees_are_one_hot_and_the_last_column_takes_the_rest() -> None:
     star = sp.csr_matrix(nx.to_scipy_sparse_array(nx.star_graph(5), dtype=np.float32))
     features = one_hot_degrees(star, 4)
-    assert features.sum(axis=1).tolist() == [1] * 6
-    assert features.argmax(axis=1).tolist() == [3, 1, 1, 1, 1, 1]
+    assert features.sum(dim=1).tolist() == [1] * 6
+    assert features.argmax(dim=1).tolist() == [3, 1, 1, 1, 1, 1]
 
 
 def orca_orbits(adjacency: sp.csr_matrix, orbits: int) -> np.ndarray:
