@@ -85,6 +85,7 @@ class FedCog(ServedMethod):
     `seconds_ratio_to_update`, `seconds_ratio_to_central` (with `timing`) and `mb_ratio_to_update`.
     """
 
+    labelled_outputs_only = False
     client_state = ("last_values", "travelled")
     coupling: Coupling
     convolution: CoupledConvolution
