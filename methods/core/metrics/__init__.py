@@ -10,7 +10,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import ClassVar
 
@@ -109,6 +109,7 @@ def metric(
     return mark
 
 
+@cache
 def names() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(__path__))
 
