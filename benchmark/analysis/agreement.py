@@ -22,7 +22,7 @@ A gain over a baseline is judged by the measured gain, paired by seed, and its 9
 - vanished: the interval lies within ±1 point of 0, or on the other side of 0;
 - open: all else.
 
-Seconds of two machines are compared as ratios, on the scale of their logarithm.
+Seconds are not compared: they are of another machine, and here all clients compute at once.
 """
 
 from __future__ import annotations
@@ -55,8 +55,6 @@ DELTAS = ((1.0, 0.05), (1.5, 0.05), (2.0, 0.10), (3.0, 0.10))
 """Tolerances for which the page counts verdicts: points for accuracies and areas, a share otherwise."""
 POINTS, SHARE = DELTAS[2]
 """δ of accuracies and areas in points; of bytes, sizes and all else as a share of the printed figure."""
-FACTOR = 1.5
-"""δ of seconds, as a factor either way."""
 NOTHING = 1.0
 """Points within which a gain has vanished."""
 FALSE_DISCOVERIES = 0.10
@@ -94,9 +92,9 @@ class Verdict:
 
     word: str
     compared: tuple[float, float] | None = None
-    """Measured and printed: means, gains, or ratios of seconds."""
+    """Measured and printed: means or gains."""
     difference: float | None = None
-    """Measured minus printed; for seconds measured over printed, as the interval."""
+    """Measured minus printed."""
     interval: tuple[float, float] | None = None
     """90 % interval of the difference, or of the measured gain."""
     tolerance: float | None = None
@@ -104,8 +102,6 @@ class Verdict:
     """Number of seeds that would decide it, if difference and spreads do not change."""
     reason: str = ""
     """Why it is open or not measured."""
-    is_ratio: bool = False
-    """Whether the difference is a ratio."""
     count: int = 0
     """Number of seeds, or pairs of seeds, compared."""
     p_differs: float | None = None
@@ -117,8 +113,6 @@ class Verdict:
         """`matches` or `differs` for this δ, in the unit of the difference; empty if it is neither."""
         if self.difference is None or self.interval is None or self.p_differs is None:
             return ""
-        if self.is_ratio:
-            return self.word if self.word in (MATCHES, DIFFERS) else ""
         low, high = self.interval
         if self.count < LEAST and low < high:
             return ""
@@ -134,9 +128,7 @@ class Verdict:
     @property
     def shown(self) -> str:
         """The difference with two decimals, empty if there is none."""
-        if self.difference is None:
-            return ""
-        return f"×{self.difference:.2f}" if self.is_ratio else f"{self.difference:+.2f}"
+        return "" if self.difference is None else f"{self.difference:+.2f}"
 
     @property
     def shown_gain(self) -> str:
@@ -149,11 +141,11 @@ class Verdict:
         if self.interval is None:
             return ""
         low, high = self.interval
-        return f"{low:.2f} to {high:.2f}" if self.is_ratio else f"{low:+.2f} to {high:+.2f}"
+        return f"{low:+.2f} to {high:+.2f}"
 
 
 def is_seconds(metric: str) -> bool:
-    """Whether the score is judged by a factor."""
+    """Whether the score is a time, or a ratio of times."""
     return "seconds" in _words(metric)
 
 
@@ -172,9 +164,7 @@ def _words(metric: str) -> list[str]:
 
 
 def tolerance_of(metric: str, printed: float, points: float = POINTS, share: float = SHARE) -> float:
-    """δ of a score; for seconds δ of the logarithm of their ratio."""
-    if is_seconds(metric):
-        return math.log(FACTOR)
+    """δ of a score."""
     return points if is_in_points(metric) else share * abs(printed)
 
 
@@ -307,26 +297,6 @@ def judge_draws(groups: Sequence[Sequence[float]], tolerance: float) -> Verdict:
     if abs(mean) + match <= tolerance:
         return replace(found, word=MATCHES)
     return replace(found, word=DIFFERS) if abs(mean) > max(differ, tolerance) else found
-
-
-def judge_seconds(ratios: Sequence[float], printed: float, runs: int = 1) -> Verdict:
-    """Compare ratios of seconds, one a seed, with a printed ratio; all must be above 0 to be compared."""
-    if min((printed, *ratios), default=0.0) <= 0:
-        return Verdict(CANNOT, reason="a ratio of seconds must be above 0")
-    found = judge(
-        [math.log(each) for each in ratios], Printed(math.log(printed), None, runs), math.log(FACTOR)
-    )
-    if found.difference is None or found.compared is None:
-        return found
-    interval = None if found.interval is None else (math.exp(found.interval[0]), math.exp(found.interval[1]))
-    return replace(
-        found,
-        compared=(math.exp(found.compared[0]), math.exp(found.compared[1])),
-        difference=math.exp(found.difference),
-        interval=interval,
-        tolerance=FACTOR,
-        is_ratio=True,
-    )
 
 
 @dataclass(frozen=True)

@@ -267,7 +267,7 @@ def gains(figures: Iterable[Mapping[str, Any]], rows: Iterable[Mapping[str, Any]
     for figure in figures:
         # What has no value is left out there.
         gain, own = figure.get("gain", {}), figure["method"].partition(" (")[0] == figure["paper"]
-        if own and {"printed", "measured"} <= gain.keys() and not gain.get("is_ratio"):
+        if own and {"printed", "measured"} <= gain.keys():
             found[figure["paper"], gain["over"]].append((gain["printed"], gain["measured"]))
     titles = {name: catalog.describe(name).title for name in catalog.methods()}
     tuned = {titles.get(row["method"], row["method"]): row["gain"].value for row in rows}

@@ -19,7 +19,7 @@ from fedsub.benchmark.analysis.agreement import (
     is_in_points,
 )
 from fedsub.benchmark.analysis.causes import text_of, unmeasured
-from fedsub.benchmark.analysis.judged import REFERENCE, gain_of, level_of
+from fedsub.benchmark.analysis.judged import gain_of, level_of, why_not
 from fedsub.benchmark.analysis.metrics import CHANGE, COMMUNICATION, GAIN, MODEL_SIZE, WHOLE_MODEL
 from fedsub.benchmark.analysis.paired import differences_of
 from fedsub.benchmark.analysis.public_code import Comparison, Run, on_same_clients
@@ -225,7 +225,7 @@ def _planned(protocol: Protocol) -> Iterator[Entry]:
         for metric in protocol.scores:
             for figure in answered_figures(protocol, metric, *point):
                 away = unmeasured().graph.get(str(figure.place[2]))
-                reason = figure.cannot or (REFERENCE if metric == figure.reference else away)
+                reason = why_not(metric, figure) or away
                 level = Verdict(CANNOT, reason=reason) if reason else Verdict(NOT_MEASURED)
                 where = dict(zip(AXES, point, strict=True))
                 command = command_of(protocol, where, metric, range(protocol.seeds))
@@ -245,7 +245,7 @@ def measured_on(protocol: Protocol, rows: Sequence[Row]) -> Iterator[Entry]:
                     protocol.name,
                     metric,
                     row,
-                    level_of(protocol, row, metric, figure),
+                    level_of(row, metric, figure),
                     gain_of(protocol, row, rows, metric, figure),
                     row.point,
                     command_of(protocol, row.point, metric, [*row.scores[metric].by_seed]),
@@ -316,7 +316,6 @@ def _compared(verdict: Verdict) -> dict[str, float | None]:
 def _verdict(verdict: Verdict) -> dict[str, Any]:
     return {
         "verdict": verdict.word,
-        "is_ratio": verdict.is_ratio,
         "difference": _rounded(verdict.difference),
         "interval": None if verdict.interval is None else [_rounded(end) for end in verdict.interval],
         "tolerance": _rounded(verdict.tolerance),

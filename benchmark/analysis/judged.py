@@ -8,23 +8,26 @@ from fedsub.benchmark.analysis import agreement
 from fedsub.benchmark.analysis.agreement import CANNOT, NOT_MEASURED, Verdict
 from fedsub.benchmark.analysis.metrics import CHANGE, GAIN
 from fedsub.benchmark.analysis.paired import differences_of, varies
-from fedsub.benchmark.analysis.published import Figure, answered_figures, published_figure
+from fedsub.benchmark.analysis.published import Figure, answered_figures
 from fedsub.benchmark.analysis.scores import Row
 from fedsub.benchmark.spec.protocol import Protocol
 
-REFERENCE = "seconds of another machine; the others are divided by them"
-"""Why seconds of the reference row are not compared."""
+SECONDS = "seconds of another machine"
+"""Why no time is compared."""
 
 
-def level_of(protocol: Protocol, row: Row, metric: str, figure: Figure) -> Verdict:
+def why_not(metric: str, figure: Figure) -> str:
+    """Why no run here can answer a figure; empty where one can."""
+    return figure.cannot or SECONDS * agreement.is_seconds(metric)
+
+
+def level_of(row: Row, metric: str, figure: Figure) -> Verdict:
     """The verdict on a score of a row and a printed figure that it answers."""
     score = row.scores.get(metric)
-    if figure.cannot:
-        return Verdict(CANNOT, reason=figure.cannot)
+    if reason := why_not(metric, figure):
+        return Verdict(CANNOT, reason=reason)
     if score is None:
         return Verdict(NOT_MEASURED)
-    if agreement.is_seconds(metric):
-        return _level_of_seconds(protocol, row, metric, figure)
     return agreement.judge(
         [*score.by_seed.values()],
         agreement.Printed(figure.mean, figure.std, figure.runs, figure.drawn_once),
@@ -71,20 +74,6 @@ def gain_of(
         # A gain of zero in every run is exact: the method did nothing beyond its baseline.
         may_repeat=varies(own) and not any(differences),
     )
-
-
-def _level_of_seconds(protocol: Protocol, row: Row, metric: str, figure: Figure) -> Verdict:
-    own = row.scores[metric].by_seed
-    if "ratio" in metric.split("_"):
-        return agreement.judge_seconds([*own.values()], figure.mean, figure.runs)
-    if metric == figure.reference:
-        return Verdict(CANNOT, reason=REFERENCE)
-    printed = published_figure(protocol, figure.reference, **row.point)
-    if printed is None or figure.reference not in row.scores:
-        return Verdict(CANNOT, reason="seconds of another machine, with none to divide them by")
-    theirs = row.scores[figure.reference].by_seed
-    ratios = [own[seed] / theirs[seed] for seed in own if theirs.get(seed)]
-    return agreement.judge_seconds(ratios, figure.mean / printed.mean, figure.runs)
 
 
 NOT_DRAWN = ("attribute", "file", "planted")

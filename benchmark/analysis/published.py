@@ -34,7 +34,6 @@ class Figure:
     """Number of runs in the mean; like the rest, as stated by the answering protocol."""
     drawn_once: bool = False
     baseline: str = ""
-    reference: str = ""
     cannot: str = ""
     """Why no run here answers it."""
     scale: float = 1.0
@@ -95,7 +94,6 @@ def answered_figures(
                     runs=block.runs,
                     drawn_once=block.drawn_once,
                     baseline=block.method[method].get("baseline", block.baseline),
-                    reference=block.reference,
                     cannot=block.cannot,
                 )
                 break

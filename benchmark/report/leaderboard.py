@@ -131,7 +131,7 @@ def verdicts_in_words(protocol: Protocol, rows: Sequence[Row]) -> str:
         for row in rows
         for metric, score in row.scores.items()
         if score.published is not None
-        if (verdict := level_of(protocol, row, metric, score.published)).difference is not None
+        if (verdict := level_of(row, metric, score.published)).difference is not None
     ]
     if not judged:
         return NONE_PUBLISHED
@@ -151,9 +151,7 @@ def verdicts_in_words(protocol: Protocol, rows: Sequence[Row]) -> str:
     if outside := sum(tuple(row.point.values()) not in grid for row, *_ in judged):
         theirs += f"; {outside} {'is' if outside == 1 else 'are'} of rows outside the table's grid"
     counted += f"{_counted(words, notes)}{theirs}"
-    references = dict.fromkeys(heading_of(block.reference) for block in protocol.published if block.reference)
-    ratios = f" Other seconds are compared as ratios to {', '.join(references)}." if references else ""
-    return f"{counted}; the table's grid answers {answerable(protocol)}.{ratios}"
+    return f"{counted}; the table's grid answers {answerable(protocol)}."
 
 
 def _counted(words: Sequence[str], notes: str = "") -> str:
@@ -263,7 +261,7 @@ def _cell(protocol: Protocol, row: Row, metric: str, theirs: Mapping[str, Sequen
     if authors is not None:
         parts.append(f"authors {authors.means[1]:.2f} {authors.verdict.word}")
     if score.published is not None:
-        level = level_of(protocol, row, metric, score.published)
+        level = level_of(row, metric, score.published)
         verdict = f" {level.word}" if level.difference is not None else ""
         parts.append(f"print {score.published.mean:.2f}{verdict}")
     return "; ".join(parts)

@@ -88,7 +88,7 @@ def _cells(protocol: Protocol, row: Row, rows: Sequence[Row], metric: str) -> tu
     figure = None if score is None else score.published
     if score is None or figure is None:
         return "–" if score is None else with_spread(score.mean, score.std), "–", "–", ""
-    level, gain = level_of(protocol, row, metric, figure), gain_of(protocol, row, rows, metric, figure)
+    level, gain = level_of(row, metric, figure), gain_of(protocol, row, rows, metric, figure)
     said = "" if gain is None else "–"
     if gain is not None and gain.shown_gain:
         # How many pairs of seeds were compared, where the score has another number.

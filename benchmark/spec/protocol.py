@@ -93,8 +93,6 @@ class Published:
     """Whether those runs share one partition and split, which may shift their mean."""
     baseline: str = ""
     """The method, as written in the grid, over which gains are judged; empty for none."""
-    reference: str = ""
-    """The score, of the same cell, by which other seconds are divided before they are compared."""
     cannot: str = ""
     """Why no run here answers the figures, although cells report a score of that name; empty if they do."""
 

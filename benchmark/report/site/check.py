@@ -79,9 +79,6 @@ def answer_words(entry: Entry) -> str:
     if entry.row is not None:
         score = entry.row.scores[entry.metric]
         said.append(f"here {with_spread(score.mean, score.std)} ({_count(len(score.by_seed), 'seed')})")
-        compared = entry.level.compared
-        if entry.level.is_ratio and compared:
-            said.append(f"as ratios to the reference {compared[1]:.2f} and {compared[0]:.2f}")
     if entry.authors is not None:
         theirs, draws = entry.authors.means[1], _count(len(entry.authors.pairs), "draw")
         said.append(f"the authors' code on our clients {theirs:.2f} ({draws})")
@@ -112,7 +109,7 @@ def _figure(facts: Facts, entry: Entry) -> dict[str, Any]:
     """What `figure.html` shows."""
     word, by_authors = entry.answer
     row, level = entry.row, entry.level
-    unit = unit_of(entry.metric).replace("%", "points") if entry.metric and not level.is_ratio else ""
+    unit = unit_of(entry.metric).replace("%", "points") if entry.metric else ""
     compared = [("here − print", level)]
     overall = None
     if (own := entry.authors) is not None:
@@ -125,7 +122,7 @@ def _figure(facts: Facts, entry: Entry) -> dict[str, Any]:
         "by_authors": by_authors,
         "entry": entry,
         "unit": unit,
-        "compared": [(name, found) for name, found in compared if found.interval and not found.is_ratio],
+        "compared": [(name, found) for name, found in compared if found.interval],
         "overall": overall,
         "baseline": title_of(entry.figure.baseline),
         "settings": [] if row is None else _settings(entry),

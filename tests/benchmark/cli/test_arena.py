@@ -127,7 +127,7 @@ def test_natural_clients_are_blocks_of_their_own() -> None:
 
 def test_a_papers_gain_stands_beside_that_of_its_tuned_method(log: Path, tmp_path: Path) -> None:
     def figure(method: str, over: str, printed: float, measured: float | None) -> dict[str, Any]:
-        gain = {"over": over, "printed": printed, "measured": measured, "is_ratio": False}
+        gain = {"over": over, "printed": printed, "measured": measured}
         return {"paper": "Ditto", "method": method, "gain": gain}
 
     rows = [
