@@ -35,6 +35,7 @@ PRIVACY = "†"
 CHOSEN = "‡"
 """Mark of a method with settings chosen on the table itself."""
 NONE_PUBLISHED = "No published figure answers these cells."
+NONE_JUDGED = "None of the published figures is judged: reproduction.json says why."
 
 
 def remarks(leaderboard: Leaderboard) -> list[str]:
@@ -134,7 +135,8 @@ def verdicts_in_words(protocol: Protocol, rows: Sequence[Row]) -> str:
         if (verdict := level_of(row, metric, score.published)).difference is not None
     ]
     if not judged:
-        return NONE_PUBLISHED
+        printed = any(score.published is not None for row in rows for score in row.scores.values())
+        return NONE_JUDGED if printed else NONE_PUBLISHED
     words = [word for *_, word in judged]
     agreeing = [row for row, _, word in judged if word == MATCHES]
     counts = {

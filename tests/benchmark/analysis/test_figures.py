@@ -21,9 +21,10 @@ from fedsub.benchmark.analysis.agreement import (
 from fedsub.benchmark.analysis.figures import Entry, make_entries
 from fedsub.benchmark.analysis.public_code import AuthorsRuns, Run, load
 from fedsub.benchmark.analysis.published import figures
-from fedsub.benchmark.analysis.scores import Leaderboard
+from fedsub.benchmark.analysis.scores import Leaderboard, make_rows
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.records.record import Record
+from fedsub.benchmark.report.leaderboard import verdicts_in_words
 from fedsub.benchmark.report.summaries import write_reproduction
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.plan import make_plan
@@ -216,6 +217,9 @@ def test_seconds_are_compared_with_no_other_machines() -> None:
     levels = [entry.level for entry in entries if entry.figure.place[:3] == ("FedCog", "3", "DBLP")]
     assert [level.word for level in levels] == [CANNOT] * 6
     assert all(level.reason and level.difference is None for level in levels)
+    protocol = load_protocol("fedcog-3")
+    rows = make_rows(protocol, [make_record(cell, extras=shared) for cell in cells])
+    assert verdicts_in_words(protocol, rows).startswith("None of the published figures is judged")
 
 
 def test_a_row_that_deviates_answers_nothing() -> None:
