@@ -70,7 +70,11 @@ class FedGNN(FedAvg):
     options: FedGNNOptions
 
     def make_inputs(self) -> Inputs:
-        federation, augmentation = self.federation, self.augment()
+        options, federation = self.options, self.federation
+        if self.by_neighbourhood:
+            augmentation = by_neighbourhood(federation)
+        else:
+            augmentation = by_similarity(federation, options.threshold, options.neighbours)
         node = torch.from_numpy(augmentation.node)
         ends = torch.from_numpy(augmentation.arrival), torch.from_numpy(augmentation.local)
         grown = grow(federation.graph, federation.sizes, len(node), ends)
@@ -89,12 +93,6 @@ class FedGNN(FedAvg):
         model = 2 * size_of(*self.parameters.values())
         rows = self.extras["added_nodes"] * self.federation.width * FLOAT
         self.extras[PAPER_COMMUNICATION] = 100 * (1 + rows / model)
-
-    def augment(self) -> Augmentation:
-        options, federation = self.options, self.federation
-        if self.by_neighbourhood:
-            return by_neighbourhood(federation)
-        return by_similarity(federation, options.threshold, options.neighbours)
 
     @property
     def by_neighbourhood(self) -> bool:

@@ -209,14 +209,13 @@ class FedSpray(FederatedMethod):
         self.node_proxies = nodes.requires_grad_(self.options.proxies)
         ramp = torch.arange(classes, device=self.device, dtype=torch.float32).unsqueeze(1)
         self.class_proxies = (0.01 * scale * ramp).repeat(1, width)
-        if self.options.proxies:
-            self.proxy_optimiser = self._make_proxy_optimiser()
-
-    def _make_proxy_optimiser(self) -> torch.optim.Optimizer:
         rate, client = self.options.proxy_learning_rate, self.train_segments.client
-        if not self.channel.everyone:
-            return MaskedOptimiser([self.node_proxies], rate, 0.0, lambda: self.working[client])
-        return make_adam([self.node_proxies], rate, 0.0)
+        if self.options.proxies and self.channel.everyone:
+            self.proxy_optimiser = make_adam([self.node_proxies], rate, 0.0)
+        elif self.options.proxies:
+            self.proxy_optimiser = MaskedOptimiser(
+                [self.node_proxies], rate, 0.0, lambda: self.working[client]
+            )
 
     # ------------------------------------------------------------------- round
 

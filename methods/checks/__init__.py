@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from fedsub.datasets.errors import UserError
-from fedsub.methods.checks import halves, rounds, runs
+from fedsub.methods.checks import rounds, runs
 from fedsub.methods.checks.subject import CheckError, Skipped, Subject
 from fedsub.methods.core.base import FederatedMethod
 
@@ -26,7 +26,7 @@ CHECKS: Mapping[str, Callable[[Subject], None]] = {
     "no gradient between clients": rounds.isolated,
     "bytes are counted where knowledge moves": rounds.counted,
     "absent clients are left as they were": rounds.absent,
-    "clients alone do what they do together": halves.apart,
+    "clients alone do what they do together": rounds.alone,
 }
 """What is checked → how; a check raises CheckError, or Skipped with a reason."""
 

@@ -215,7 +215,9 @@ def mixed_hops(
         elif kind == "gprgnn":
             levels.append(h)
     if kind == "gprgnn":
-        return _beside(levels)
+        if all(sp.issparse(level) for level in levels):
+            return sp.hstack(levels, format="csr")
+        return torch.cat([as_dense(level) for level in levels], dim=1)
     return total if kind == "gbp" else h
 
 
@@ -224,10 +226,3 @@ def _add(first: Matrix, second: Matrix) -> Matrix:
     if isinstance(first, Tensor) != isinstance(second, Tensor):
         return as_dense(first) + as_dense(second)
     return first + second
-
-
-def _beside(levels: list[Matrix]) -> Matrix:
-    """Matrices side by side, dense if one of them is."""
-    if all(sp.issparse(level) for level in levels):
-        return sp.hstack(levels, format="csr")
-    return torch.cat([as_dense(level) for level in levels], dim=1)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
 
 import dgl
 import numpy as np
@@ -69,10 +68,10 @@ def impair(graph: dgl.DGLGraph, hidden: Tensor) -> Impaired:
     )
 
 
-class MendedFeatures:
+class MendedFeatures(Features):
     """[X; X̂] in the clients' order, neither copied into the other: X may be sparse, X̂ is dense.
 
-    Stands where `Features` stands; differentiable in X̂.
+    Differentiable in X̂.
     """
 
     def __init__(self, own: Features, added: Features, order: Tensor) -> None:
@@ -112,7 +111,7 @@ def mended_inputs(
     added = kind(generated, runs, device)
     return Inputs(
         segments=Segments(sizes, device),
-        features=cast(Features, MendedFeatures(own, added, mended.order.to(device))),
+        features=MendedFeatures(own, added, mended.order.to(device)),
         convolution=backbone.convolution(mended.graph, device),
         classes=classes,
         position=mended.position.to(device),

@@ -169,7 +169,9 @@ def acquire(
                 f"FedStruct's pruned rows take {size:.1f} GB: raise rows_limit_gb or take pruning_of=rows"
             )
         return pruned_blocks(adjacency, client, rows, weights, options.pruning)
-    sent_bytes = acquisition_bytes(adjacency, client, options.structure_hops)
+    # A row of B_i·k that is not empty is sent densely, n values; the first power is known to each client.
+    foreign = len(Exchange.of(adjacency, client).foreign_rows(client))
+    sent_bytes = (options.structure_hops - 1) * foreign * adjacency.shape[0] * FLOAT
     if size > options.rows_limit_gb:
         return None, sent_bytes
     return combined_rows(adjacency, client, rows, weights), sent_bytes
@@ -272,15 +274,6 @@ def largest_per_row(matrix: sp.csr_matrix, keep: int) -> sp.csr_matrix:
     kept = order[rank < keep]
     pointer = np.concatenate([[0], np.minimum(counts, keep).cumsum()])
     return sp.csr_matrix((matrix.data[kept], matrix.indices[kept], pointer), shape=matrix.shape)
-
-
-def acquisition_bytes(adjacency: sp.csr_matrix, client: np.ndarray, hops: int) -> int:
-    """What algorithm 3 sends in its L_s − 1 steps without pruning, in bytes.
-
-    A row of B_i·k that is not empty is sent densely, n values. The first power is known to each client.
-    """
-    foreign = len(Exchange.of(adjacency, client).foreign_rows(client))
-    return (hops - 1) * foreign * adjacency.shape[0] * FLOAT
 
 
 def reachable_pairs(adjacency: sp.csr_matrix, rows: np.ndarray, hops: int) -> int:

@@ -37,11 +37,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+import scipy.sparse as sp
 import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
 from fedsub.datasets.errors import UserError
+from fedsub.datasets.federation import Federation
+from fedsub.datasets.graph import as_scipy, unit_rows
 from fedsub.datasets.limits import Count, NonNegative, Positive, Size
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import FederatedMethod, Options, register
@@ -55,9 +59,9 @@ from fedsub.methods.fedtad.pseudo import (
     join,
     manhattan,
 )
-from fedsub.methods.fedtad.reliability import class_reliability, shares
 from fedsub.methods.stacked.optimiser import make_adam
 from fedsub.methods.stacked.parameters import Parameters
+from fedsub.methods.stacked.walks import return_probabilities
 
 
 @dataclass(frozen=True)
@@ -208,3 +212,34 @@ class FedTAD(FederatedMethod):
 
 def _leaves(values: Mapping[str, Tensor]) -> Parameters:
     return {name: value.detach().clone().requires_grad_() for name, value in values.items()}
+
+
+def class_reliability(federation: Federation, classes: int, by: str) -> Tensor:
+    """For each client and class a sum over the client's training nodes of the class, (K, C) float32, of
+
+        (1 + Σ_{u ∈ N(v)} cos(f_v, f_u)) / (|N(v)| + 1),    f_v = [x_v ‖ t_v]
+
+    if `by` is `walk`, where t_v are the chances that a walk from v is back after 1…5 steps; of 1 if it is
+    `count`. A row of zeros has cosine 0 with every other.
+    """
+    train = federation.train.nonzero().squeeze(1)
+    if by == "count":
+        reliability = torch.ones(len(train))
+    else:
+        walk = return_probabilities(federation.graph, federation.sizes, 5)
+        parts = as_scipy(federation.features), sp.csr_matrix(walk.numpy())
+        unit = unit_rows(sp.hstack(parts, format="csr"))
+        source, target = federation.graph.edges()
+        cosines = np.asarray(unit[source.numpy()].multiply(unit[target.numpy()]).sum(axis=1)).ravel()
+        likeness = torch.ones(federation.nodes).index_add(0, target, torch.from_numpy(cosines).float())
+        reliability = (likeness / (federation.graph.in_degrees() + 1))[train]
+    cell = federation.client[train] * classes + federation.labels[train]
+    total = torch.zeros(federation.clients * classes).index_add(0, cell, reliability)
+    return total.view(federation.clients, classes)
+
+
+def shares(reliability: Tensor, over: str) -> Tensor:
+    """Reliabilities (K, C) as shares that sum to one over the clients for each class, or over the classes for
+    each client; 0 where a sum is 0."""
+    total = reliability.sum(dim=0 if over == "clients" else 1, keepdim=True)
+    return torch.where(total > 0, reliability / total.clamp(min=torch.finfo(total.dtype).tiny), 0.0)

@@ -109,15 +109,11 @@ def images(tree: Key, adjacency: Tensor, columns: Tensor, spread: dict[Key, Tens
     return out
 
 
-def _plans(patterns: Mapping[int, tuple[Edges, int]]) -> dict[int, Tree]:
-    """How each is counted, with few products; patterns without a decomposition are left out."""
-    ways = {name: list(decompositions(edges, root)) for name, (edges, root) in patterns.items()}
-    return {name: min(each, key=lambda way: len(way.products)) for name, each in ways.items() if each}
-
-
 def by_messages(adjacency: sp.csr_matrix, patterns: Mapping[int, tuple[Edges, int]]) -> dict[int, np.ndarray]:
     """Images of each pattern's root, name → (n,) float64; patterns without a decomposition are left out."""
-    plans = _plans(patterns)
+    ways = {name: list(decompositions(edges, root)) for name, (edges, root) in patterns.items()}
+    # With as few products as there can be.
+    plans = {name: min(each, key=lambda way: len(way.products)) for name, each in ways.items() if each}
     whole, nodes = _tensor(adjacency), adjacency.shape[0]
     free: dict[Key, Tensor] = {}
     message = partial(images, adjacency=whole, columns=torch.empty(nodes, 0), spread=free)
@@ -200,7 +196,8 @@ def by_neighbourhoods(adjacency: sp.csr_matrix, orbits: int) -> dict[int, np.nda
         count[69][h] = square.sum()
         count[70][near] += ((joined @ shared) * joined).sum(axis=1)
         count[71][h] = (shared * twice).sum()
-        count[72][h] = sum(_triangles(joined[np.ix_(both, both)]) for both in map(np.flatnonzero, joined))
+        among = (joined[np.ix_(both, both)] for both in map(np.flatnonzero, joined))
+        count[72][h] = sum(float(((part @ part) * part).sum()) for part in among)
         beyond = twice * _inside(squares, near)
         count[63][near] += beyond.sum(axis=1)
         count[64][h] = beyond.sum()
@@ -221,8 +218,3 @@ def _inside(matrix: sp.csr_matrix, near: np.ndarray) -> np.ndarray:
     """The part of a matrix in rows and columns `near`, dense."""
     part: np.ndarray = matrix[near][:, near].toarray()
     return part
-
-
-def _triangles(joined: np.ndarray) -> float:
-    """Homomorphisms of a triangle."""
-    return float(((joined @ joined) * joined).sum())
