@@ -45,7 +45,6 @@ from fedsub.datasets.splits import make_split
 from fedsub.datasets.summary import in_words
 from fedsub.datasets.synthetic import GENERATORS
 from fedsub.methods.core import registry, rounds
-from fedsub.methods.core.info import privacy_of
 from fedsub.methods.core.schedule import Schedule
 from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.state import CheckpointError, seed_draws
@@ -143,7 +142,7 @@ def _run(cell: Cell, **hooks: Unpack[Hooks]) -> Record:
         extras["device_peak_memory_mb"] = torch.cuda.max_memory_allocated(torch.device(cell.device)) / 2**20
     share = (worked + outcome.processor_seconds) / (setup + sum(outcome.seconds.values()))
     return record_of(
-        cell, outcome, dataset, statistics, setup, share, privacy_of(method.info, method.options), extras
+        cell, outcome, dataset, statistics, setup, share, method.info.privacy_of(method.options), extras
     )
 
 

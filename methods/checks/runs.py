@@ -16,7 +16,7 @@ from fedsub.datasets.hints import hints_of
 from fedsub.datasets.limits import limits_in
 from fedsub.datasets.ranges import ranges_of
 from fedsub.methods.checks.subject import Subject
-from fedsub.methods.core.info import Options
+from fedsub.methods.core.base import Options
 from fedsub.methods.core.rounds import Round
 from fedsub.methods.core.schedule import Schedule
 from fedsub.methods.core.state import State

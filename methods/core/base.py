@@ -1,4 +1,4 @@
-"""The shape of a method: what it builds, what its clients minimise, what they exchange.
+"""The shape of a method: what is said of it, what it builds, what its clients minimise, what they exchange.
 
 The hooks default to FedAvg's. A round is: local epochs on the stacked parameters, then `send` by the clients,
 `aggregate` by the server and `receive` by the clients again, with the channel in between.
@@ -6,7 +6,9 @@ The hooks default to FedAvg's. A round is: local epochs on the stacked parameter
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 import dgl
@@ -15,17 +17,16 @@ from torch import Tensor
 
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.federation import Federation
+from fedsub.datasets.limits import check_limits
 from fedsub.methods.core import tasks
 from fedsub.methods.core.channel import Channel, Message
-from fedsub.methods.core.info import MethodInfo
-from fedsub.methods.core.info import Options as Options
 from fedsub.methods.core.schedule import Schedule
 from fedsub.methods.core.setting import Setting
 from fedsub.methods.core.steps import Attendance, begin_round, client_optimiser, descend, local_epochs
 from fedsub.methods.core.tasks import Task
 from fedsub.methods.core.uplink import Uplink, check_accountant
 from fedsub.methods.stacked.activation import Dropout, trains
-from fedsub.methods.stacked.architecture import Architecture, runs_with
+from fedsub.methods.stacked.architecture import NETWORKS, OWN, Architecture, runs_with
 from fedsub.methods.stacked.backbones import Backbone, make_backbone
 from fedsub.methods.stacked.inputs import Inputs
 from fedsub.methods.stacked.mixing import for_clients, weighted_mean
@@ -36,6 +37,73 @@ BOTH_TASKS = (tasks.NodeClassification.name, tasks.LinkPrediction.name)
 PAPER_COMMUNICATION = "paper_communication_pct"
 """Key in `extras`: traffic of a round both ways in percent of FedAvg's as the method's table counts it, where
 that is not what the channel carries."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """A method's own hyper-parameters; each method subclasses it with a docstring for every field."""
+
+    def __post_init__(self) -> None:
+        """Raises UserError for a number outside the limit that its type states (`datasets.limits`)."""
+        owner = type(self).__name__.removesuffix("Options").replace("Plus", "+").lower()
+        check_limits(f"{owner}'s ", self)
+
+    def unused(self, backbone: str) -> Mapping[str, str]:
+        """Options that cannot act beside the others with this backbone, each with what it would need;
+        `backbone` itself where the method takes none."""
+        return {}
+
+    def breaks_privacy(self) -> str | None:
+        """Why a method with these options breaks privacy, empty if it does not; None: see `MethodInfo`."""
+        return None
+
+
+@dataclass(frozen=True)
+class MethodInfo:
+    """What the registry and the leaderboards say about a method."""
+
+    name: str
+    title: str
+    """As its paper writes it."""
+    paper: str
+    options: type[Options] = Options
+    tasks: tuple[str, ...] = ("node-classification",)
+    backbones: tuple[str, ...] = (*NETWORKS, OWN)
+    """Networks that it runs with; `own` stands for any of a user's, which shows no hidden layer."""
+    lacks: tuple[str, ...] = ()
+    """Settings of the architecture that its own layers have not: they must keep their defaults."""
+    exchanges: str = "model parameters"
+    """What crosses the network."""
+    breaks_privacy: str = ""
+    """Why the method would not be allowed between real clients, or which of its variants would not; empty if
+    all keep to the rules. Where options decide, `Options.breaks_privacy` says what a record has."""
+    exposes: tuple[str, ...] = ()
+    """The name in `extras` of how many nodes a run cannot protect, and why, if it counts them."""
+    merged: bool = False
+    """Whether it trains on one client that holds every node and every edge."""
+    tells_attendance: bool = False
+    """Whether who sees the averaged models sees in them who took part in a round."""
+    simulation_only: str = ""
+    """Why clients cannot run apart, each with its own data and the server's messages; empty if they can."""
+    predicts_with: str = ""
+    """What it predicts with beside parameters; another client's model then cannot be scored (`evaluate`)."""
+    needs_everyone: str = ""
+    """Why no client may be absent from a round; empty if one may."""
+    version: int = 1
+    """Raise when its results change: records of another version are of another cell."""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a name that no command line could ask for, and for options that would not be
+        read."""
+        if not re.fullmatch(r"[\w.+-]+", self.name):
+            raise ValueError(f"the name {self.name!r} may have letters, digits and . + - _ alone")
+        if "__dataclass_fields__" not in vars(self.options):
+            raise ValueError(f"{self.options.__name__} is no dataclass: put @dataclass(frozen=True) above it")
+
+    def privacy_of(self, options: Options) -> str:
+        """Why the method with these options breaks privacy, empty if it does not."""
+        own = options.breaks_privacy()
+        return self.breaks_privacy if own is None else own
 
 
 Method = TypeVar("Method", bound="type[FederatedMethod]")

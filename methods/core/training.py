@@ -100,7 +100,6 @@ def train(
     schedule = method.schedule
     progress = Progress()
     watch = partial(_watch, progress=progress, device=method.device)
-    method.seconds = progress.seconds
     seed_draws(method.setting.seed)
     with watch("setup"):
         method.build()
@@ -111,6 +110,7 @@ def train(
         state = State(method=method, progress=progress)
         checkpoint.restore(state)
         progress.evaluations = [Evaluation.of(each) for each in progress.evaluations]
+    method.seconds = progress.seconds
     for number in range(progress.done + 1, schedule.rounds + 1):
         with watch("train"):
             loss = start_round(method, number)

@@ -14,7 +14,6 @@ from fedsub.datasets.errors import UserError
 from fedsub.datasets.partition.statistics import describe
 from fedsub.datasets.plugins import user_objects
 from fedsub.methods.core import registry
-from fedsub.methods.core.info import privacy_of
 from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import Outcome
 
@@ -44,7 +43,7 @@ def _run(cell: Cell) -> Record:
         statistics,
         setup,
         None,
-        privacy_of(method.info, method.options),
+        method.info.privacy_of(method.options),
         {"engine": "flower"},
     )
 

@@ -8,7 +8,6 @@ import torch
 from fedsub.datasets.errors import UserError
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Options, register
-from fedsub.methods.core.info import privacy_of
 from fedsub.methods.core.setting import make_setting
 from fedsub.methods.fedavg import FedAvg
 from fedsub.methods.stacked.parameters import Parameters
@@ -78,7 +77,7 @@ def test_every_method_says_whether_it_breaks_privacy(
 ) -> None:
     info = registry.describe(name)
     own = registry.make_options(name, options)
-    assert bool(privacy_of(info, own)) is breaks
+    assert bool(info.privacy_of(own)) is breaks
     assert bool(info.breaks_privacy) is (breaks or own.breaks_privacy() is not None)
 
 
