@@ -266,8 +266,8 @@ def outcome_of(method: FederatedMethod, task: Task, history: History, progress: 
     selected = int(history.rounds[history.median(chosen)])
     extras = dict(method.extras)
     if channel.uplink is not None:
-        told = method.info.tells_attendance
-        extras |= channel.uplink.figures(schedule, method.attendance, channel.encoded_rounds, told)
+        told, delta = method.info.tells_attendance, schedule.privacy_delta
+        extras |= channel.uplink.figures(method.attendance, channel.encoded_rounds, told, delta)
     if method.by_round:
         extras |= {name: values[selected - 1] for name, values in method.by_round.items()}
         extras["by_round"] = {name: [round(value, 4) for value in v] for name, v in method.by_round.items()}

@@ -94,8 +94,9 @@ class Compression:
         (K, V) int32 in rising order.
         """
         wanted = update + self.left_out
-        sent = {VALUES: wanted}
-        if self._listed(values := wanted.shape[1]):
+        sent, values = {VALUES: wanted}, wanted.shape[1]
+        if self.size(values) < self._packed(values):
+            # With their places, which is the shorter way.
             places = wanted.abs().topk(count_kept(values, self.share), dim=1, sorted=False).indices
             places = places.sort(dim=1).values
             sent = {VALUES: wanted.gather(1, places), PLACES: places.int()}
@@ -121,10 +122,6 @@ class Compression:
         """Bytes of one client's message that stands for so many values."""
         kept = count_kept(values, self.share)
         return min(self._packed(kept) + INDEX * kept, self._packed(values))
-
-    def _listed(self, values: int) -> bool:
-        """Whether the values that are sent come with their places, which is the shorter way."""
-        return self.size(values) < self._packed(values)
 
     def _packed(self, values: int) -> int:
         return -(-values * self.bits // 8) + FLOAT if self.bits else FLOAT * values
@@ -188,18 +185,19 @@ class Uplink:
         return beside | _moved(received, update)
 
     def figures(
-        self, schedule: Schedule, attendance: Attendance, rounds: int, tells_attendance: bool = False
+        self, attendance: Attendance, rounds: int, tells_attendance: bool, delta: float
     ) -> dict[str, float]:
-        """`epsilon` and `epsilon_server` of the first `rounds`; empty without
-        noise. `tells_attendance`: whether the averages tell who took part."""
-        if schedule.privacy_noise == 0:
+        """`epsilon` and `epsilon_server` of the first `rounds`; empty without noise.
+
+        `tells_attendance`: whether the averages tell who took part.
+        """
+        if not self.noise:
             return {}
-        noise, delta = schedule.privacy_noise, schedule.privacy_delta
         most = int((attendance.epochs[:rounds] > 0).sum(dim=0).max())
         rates = [1.0] * most if tells_attendance else attendance.rates[:rounds].tolist()
         return {
-            "epsilon": epsilon(noise, rates, delta),
-            "epsilon_server": epsilon(noise, [1.0] * most, delta),
+            "epsilon": epsilon(self.noise, rates, delta),
+            "epsilon_server": epsilon(self.noise, [1.0] * most, delta),
         }
 
 
