@@ -258,6 +258,25 @@ def test_holm_corrects_upwards_and_keeps_the_order(values: list[float]) -> None:
     assert (np.diff(np.array(corrected)[order]) >= 0).all()
 
 
+def test_rows_stand_as_asked_for_beside_their_difference(tmp_path: Path) -> None:
+    store = Records(tmp_path)
+    for record in some_results():
+        store.append(record)
+    file = tmp_path / "table.tex"
+    argv = ["export", str(file), "--results", str(tmp_path), "--method", "local", "fedavg"]
+    assert main(parse([*argv, "--against", "fedavg", "--dataset", "pubmed", "cora"])) == 0
+    rows = cells_of(file.read_text())
+    assert [*rows] == ["method", "Local", "FedAvg"]
+    assert rows["method"] == ["pubmed", "cora", "mean rank", "above FedAvg"]
+    # 72.08 − 62 and 72 − 82, on average.
+    assert (rows["Local"][-1], rows["FedAvg"][-1]) == ("+0.04", "+0.00")
+
+
+def test_settings_are_rounded_where_they_are_shown() -> None:
+    records = [make_record(make_cell(learning_rate=rate), 50.0) for rate in (0.1 + 0.2, 0.5)]
+    assert [*make_table(Results(tuple(records)), rows="learning_rate").shown("", "").index] == ["0.3", "0.5"]
+
+
 def test_the_command_line_exports_what_its_filters_let_through(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

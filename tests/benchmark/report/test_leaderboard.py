@@ -272,6 +272,15 @@ def test_a_terminal_gets_the_columns_for_which_it_has_room(protocol: Protocol, w
     assert not any(column in head for column in left_out)
 
 
+def test_a_terminal_names_the_cause_of_a_difference(protocol: Protocol) -> None:
+    filters = ["--table", "fedpub-2", "--dataset", "citeseer", "--clients", "20", "--method", "local"]
+    cells = make_plan(parse([*filters, "--seeds", "3"]).request).cells
+    shown = printed(protocol, [make_record(cell, 90 + cell.seed / 10) for cell in cells], 400)
+    (line,) = (each for each in shown.splitlines() if "differs from print. " in each)
+    assert line.startswith("Local on CiteSeer, METIS, 20 clients differs from print. The data: Local, which")
+    assert line.endswith("(results/leaderboards/fedpub-2.md; results/authors.md)")
+
+
 def test_a_folder_without_records_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no records"):
         write_report(tmp_path)

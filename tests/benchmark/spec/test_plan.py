@@ -211,6 +211,7 @@ def test_bad_input_is_one_sentence_with_the_nearest_names(argv: list[str], words
     [
         # Of one method, beside those that are split well.
         ("rounds = 6", 'split = "ratio[train=2]"', "ratio's train must be in"),
+        ("seeds = 2", 'metrics = ["acuracy"]', "toy: unknown metric 'acuracy': did you mean accuracy"),
         ('"fedavg"', '"fedavgg"', "fedavgg: unknown method 'fedavgg' in table toy: did you mean fedavg"),
     ],
 )
