@@ -159,7 +159,9 @@ def compare(records: Sequence[Record], engine: Engine, work: RunCell) -> Iterato
         alike = same_code(stored.commit, "datasets", "methods") and all(
             stored.environment.get(name) == again.environment.get(name) for name in _KIND
         )
-        place = f"{stored.cell.title} (recorded on {stored.environment.get('cpu', 'an unknown processor')})"
+        # A label may hide what runs.
+        name = " ".join([stored.cell.title, *code_of(stored.cell)])
+        place = f"{name} (recorded on {stored.environment.get('cpu', 'an unknown processor')})"
         if again.status == FAILED:
             yield Comparison(stored, alike, False, (f"{place}: {again.error}",))
             continue

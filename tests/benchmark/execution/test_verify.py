@@ -198,7 +198,9 @@ def test_why_none_can_be_run_again_is_said(
         draw(Records(elsewhere), 1, max_seconds=limit)
 
 
-def test_code_that_a_record_names_runs_only_when_trusted(tmp_path: Path) -> None:
+def test_code_that_a_record_names_runs_only_when_trusted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     mine = write_method(tmp_path / "mine.py", above=f"open({str(tmp_path / 'ran')!r}, 'a').close()")
     cells = [*CELLS[:2], "--method", f"fedavg,{mine}", *CELLS[4:]]
     assert main(parse([*cells, *HERE, "--results", str(tmp_path)])) == 0
@@ -208,7 +210,16 @@ def test_code_that_a_record_names_runs_only_when_trusted(tmp_path: Path) -> None
     assert record.cell.method == "fedavg"
     assert any("mine.py, which runs only with --trust" in reason for reason in passed_over)
     assert not (tmp_path / "ran").exists()
-    assert len(draw(Records(tmp_path), 5, trust=True)) == 2
+    records = draw(Records(tmp_path), 5, trust=True)
+    assert len(records) == 2
+    # Under whatever name it is stored, it is named where it runs.
+    hidden = [replace(record, cell=replace(record.cell, label="local")) for record in records]
+    moved = [replace(each, outcome=replace(each.result, metrics={"accuracy": -1.0})) for each in hidden]
+    command = write(tmp_path / "other", *(record.to_dict() for record in moved))
+    for wanted in ([], ["--dry-run"]):
+        main(parse([*command, "--trust", *wanted]))
+        lines = [line for line in capsys.readouterr().out.splitlines() if " local gcn " in line]
+        assert sum(str(mine) in line for line in lines) == 1
     write_method(mine, "edited = 1")
     draw(Records(tmp_path), 5, trust=True, passed_over=passed_over)
     assert passed_over[verify.CHANGED] == 1
