@@ -64,12 +64,7 @@ class MoonOptions(Options):
 
 
 @register(
-    "moon",
-    title="MOON",
-    paper="Li et al. 2021",
-    options=MoonOptions,
-    tasks=BOTH_TASKS,
-    backbones=NETWORKS,
+    "moon", title="MOON", paper="Li et al. 2021", options=MoonOptions, tasks=BOTH_TASKS, backbones=NETWORKS
 )
 class Moon(FedAvg):
     """FedAvg with a contrast between models in the local objective."""

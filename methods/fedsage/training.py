@@ -16,12 +16,7 @@ import torch
 from torch import Tensor
 
 from fedsub.datasets.graph import select_features
-from fedsub.methods.fedsage.generator import (
-    FedSagePlusOptions,
-    Generated,
-    NeighbourGenerator,
-    count_loss,
-)
+from fedsub.methods.fedsage.generator import FedSagePlusOptions, Generated, NeighbourGenerator, count_loss
 from fedsub.methods.fedsage.matching import OtherClients, nearest_hidden
 from fedsub.methods.fedsage.mending import Impaired, impair, mended_inputs
 from fedsub.methods.stacked.activation import Dropout

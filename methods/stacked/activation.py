@@ -86,7 +86,15 @@ class _Activate(torch.autograd.Function):
         ctx: Any, h: Tensor, bias: Tensor, segments: Segments, mask: Tensor | None, scale: float
     ) -> Tensor:
         ctx.segments, ctx.scale = segments, scale
-        out = _activated(h, bias, segments, mask, scale)
+        if kernels.compiled(h):
+            h = h.contiguous()
+            out = torch.empty_like(h)
+            kept = torch.empty(0, 0, dtype=torch.uint8) if mask is None else mask.view(torch.uint8)
+            arrays = h.detach().numpy(), bias.detach().contiguous().numpy(), segments.client_array
+            kernels.activate_forward(*arrays, kept.numpy(), np.float32(scale), out.numpy())
+        else:
+            out = (h + bias.index_select(0, segments.client)).clamp_(min=0)
+            out = out if mask is None else out.mul_(mask).mul_(scale)
         ctx.save_for_backward(out)
         return out
 
@@ -108,19 +116,6 @@ class _Activate(torch.autograd.Function):
             return to_h, to_bias, None, None, None
         to_h = ((out > 0) * gradient).mul_(ctx.scale)
         return to_h, kernels.sparse_product(segments.members, to_h), None, None, None
-
-
-def _activated(h: Tensor, bias: Tensor, segments: Segments, mask: Tensor | None, scale: float) -> Tensor:
-    """relu(h + bias[client]) · mask · scale, in one pass where numba's kernels run."""
-    if not kernels.compiled(h):
-        out = (h + bias.index_select(0, segments.client)).clamp_(min=0)
-        return out if mask is None else out.mul_(mask).mul_(scale)
-    h = h.contiguous()
-    out = torch.empty_like(h)
-    kept = torch.empty(0, 0, dtype=torch.uint8) if mask is None else mask.view(torch.uint8)
-    arrays = h.detach().numpy(), bias.detach().contiguous().numpy(), segments.client_array
-    kernels.activate_forward(*arrays, kept.numpy(), np.float32(scale), out.numpy())
-    return out
 
 
 def activate(h: Tensor, bias: Tensor, segments: Segments, dropout: Dropout | None) -> Tensor:

@@ -137,12 +137,7 @@ def _places(rows: Tensor, count: int) -> Tensor:
 
 
 def receptive_field(
-    backbone: Any,
-    graph: dgl.DGLGraph,
-    features: Tensor,
-    spread: Tensor | None,
-    inputs: Inputs,
-    read: Tensor,
+    backbone: Any, graph: dgl.DGLGraph, features: Tensor, spread: Tensor | None, inputs: Inputs, read: Tensor
 ) -> ReceptiveField | None:
     """The part of `inputs`, made of `graph`, X and S X, that the outputs `read`, (t,), depend on; None where
     that is most of it, in every layer."""

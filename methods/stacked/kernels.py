@@ -143,11 +143,7 @@ def narrow_product_backward(
 
 @compile_pass
 def cross_entropy(
-    output: np.ndarray,
-    row: np.ndarray,
-    label: np.ndarray,
-    weight: np.ndarray,
-    gradient: np.ndarray,
+    output: np.ndarray, row: np.ndarray, label: np.ndarray, weight: np.ndarray, gradient: np.ndarray
 ) -> float:
     """Σ_i weight[i] · cross-entropy of output[row[i]] (n, C) against label[i].
 
