@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -31,19 +31,23 @@ class Estimate:
     that has fewer nodes and no more features: that of a few methods grows otherwise than the others'.
     """
 
-    def __init__(self, records: Iterable[Record]) -> None:
-        """Use the successes among `records`, which are read at the first estimate."""
-        self._records = records
+    def __init__(
+        self, records: Iterable[Record], of_graph: Callable[[Cell], Iterable[Record]] | None = None
+    ) -> None:
+        """Use the successes among `records`, which are read where those `of_graph`, of a cell's own graph, do
+        not suffice."""
+        self._records, self._of_graph = records, of_graph
+        self._near: dict[str, _Medians] = {}
 
     def seconds(self, cell: Cell) -> float:
         """Set-up, training and evaluation, alone on a core."""
-        found = self._medians
-        if not found:
-            return UNKNOWN_SECONDS
-        variant, of_method = (cell.method, cell.variant), _of_method(cell)
-        known = variant in self._epochs_fitted.of_variants
-        likes = _likes(cell) if known else [*_likes(cell), of_method]
-        near = next((like for like in likes if like in found), None)
+        found, variant = self._medians_near(cell), (cell.method, cell.variant)
+        near = next((like for like in _likes(cell) if like in found), None)
+        if near is None:
+            if not self._taken:
+                return UNKNOWN_SECONDS
+            if variant not in self._epochs_fitted.of_variants and _of_method(cell) in found:
+                near = _of_method(cell)
         if near is not None:
             setup, an_epoch = found[near]
         else:
@@ -51,6 +55,19 @@ class Estimate:
             setup, an_epoch = (fit.seconds(cell.dataset.text, variant) for fit in fits)
             setup = max([setup, *self._setups_of_smaller(cell.dataset.text, variant)])
         return setup + an_epoch * _epochs(cell)
+
+    def _medians_near(self, cell: Cell) -> _Medians:
+        """Group of similar cells on the cell's graph → median seconds of set-up and of a local epoch."""
+        graph = cell.dataset.text
+        if graph not in self._near:
+            taken = self._taken if self._of_graph is None else _seconds_of(self._of_graph(cell))
+            found: dict[tuple[Hashable, ...], list[tuple[float, float]]] = defaultdict(list)
+            for each, setup, an_epoch in taken:
+                for like in (*_likes(each), _of_method(each)):
+                    found[like].append((setup, an_epoch))
+            pairs = ((like, zip(*seconds, strict=True)) for like, seconds in found.items())
+            self._near[graph] = {like: (_recent(setups), _recent(epochs)) for like, (setups, epochs) in pairs}
+        return self._near[graph]
 
     def _setups_of_smaller(self, graph: str, variant: _Variant) -> Iterator[float]:
         """Set-up seconds a node of the variant on each smaller graph, times the nodes of this one."""
@@ -79,25 +96,7 @@ class Estimate:
 
     @cached_property
     def _taken(self) -> list[tuple[Cell, float, float]]:
-        """The cells of the records with the seconds of their set-up and of a local epoch."""
-        taken = []
-        for record in self._records:
-            if record.status == OK:
-                setup = record.core_seconds.get("setup", 0.0)
-                rest = sum(record.core_seconds.values()) - setup
-                taken.append((record.cell, setup, rest / _epochs(record.cell)))
-        return taken
-
-    @cached_property
-    def _medians(self) -> Mapping[tuple[Hashable, ...], tuple[float, float]]:
-        found: dict[tuple[Hashable, ...], list[tuple[float, float]]] = defaultdict(list)
-        for cell, setup, an_epoch in self._taken:
-            for like in (*_likes(cell), _of_method(cell)):
-                found[like].append((setup, an_epoch))
-        return {
-            like: (_recent(setups), _recent(epochs))
-            for like, (setups, epochs) in ((like, zip(*taken, strict=True)) for like, taken in found.items())
-        }
+        return _seconds_of(self._records)
 
     @cached_property
     def _setups_fitted(self) -> _Fit:
@@ -110,6 +109,18 @@ class Estimate:
 
 _Variant = tuple[str, ...]
 """A method and its options."""
+_Medians = Mapping[tuple[Hashable, ...], tuple[float, float]]
+
+
+def _seconds_of(records: Iterable[Record]) -> list[tuple[Cell, float, float]]:
+    """The cells of the successes with the seconds of their set-up and of a local epoch."""
+    taken = []
+    for record in records:
+        if record.status == OK:
+            setup = record.core_seconds.get("setup", 0.0)
+            rest = sum(record.core_seconds.values()) - setup
+            taken.append((record.cell, setup, rest / _epochs(record.cell)))
+    return taken
 
 
 @dataclass(frozen=True)

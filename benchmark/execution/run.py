@@ -76,7 +76,7 @@ def execute(
             warn(f"skipped {skip.what}: {skip.reason}")
         chosen = distinct(ready)
         records.check_writable(chosen)
-        estimate = Estimate(records.every())
+        estimate = Estimate(records.every(), records.of_graph)
         inform(counted(plan.cells, waiting, chosen))
         for sentence in records.warnings():
             warn(sentence)

@@ -62,6 +62,10 @@ class Records:
                 found[record.key] = record
         yield from found.values()
 
+    def of_graph(self, cell: Cell) -> list[Record]:
+        """Those in the file of a cell's graph."""
+        return self._store(cell).records()
+
     def tables(self) -> list[str]:
         """The names of the tables for which anything was run."""
         return sorted({name for store in self._all() for name in store.tables()})
@@ -126,7 +130,7 @@ class Records:
         if wanted not in self._peaks:
             same = (
                 record.result.peak_memory_mb
-                for record in self._store(cell).records()
+                for record in self.of_graph(cell)
                 if record.status == OK and (record.cell.dataset.text, record.cell.method) == wanted
             )
             self._peaks[wanted] = max(same, default=0.0)
