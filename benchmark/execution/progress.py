@@ -36,7 +36,8 @@ class GridProgress:
         """`estimate` weighs the cells: what is left goes on at the pace of what is done."""
         self._cells = len(cells)
         self._done = 0
-        self._expected = estimate.seconds
+        # One cell has the whole weight, whatever that is.
+        self._expected = estimate.seconds if len(cells) > 1 else lambda cell: 1.0
         self._weight_left = self._weight = sum(map(self._expected, cells))
         self._running: dict[str, float] = {}
         """Key of a running cell → weight of its finished rounds."""
