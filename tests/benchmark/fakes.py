@@ -22,7 +22,7 @@ from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution.engines import RunCell
 from fedsub.benchmark.records import jsonl
 from fedsub.benchmark.records.folder import Records
-from fedsub.benchmark.records.record import Record, Result
+from fedsub.benchmark.records.record import Failure, Record, Result
 from fedsub.benchmark.records.store import SHARED
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.plan import versions_of
@@ -84,10 +84,8 @@ def write_method(path: Path, body: str = "pass", above: str = "") -> Path:
 
 
 def failed(cell: Cell, error: str, trace: str | None = None) -> Record:
-    """The runner's failure; it is imported late, since most processes that import this file need no torch."""
-    from fedsub.benchmark.execution.runner import failed as make
-
-    return make(cell, error, trace)
+    """As the runner's, which a process that imports this file would need torch for."""
+    return Record(cell, Failure(error, trace), dict(ENVIRONMENT), COMMIT)
 
 
 def comparable(record: Record) -> dict[str, Any]:
@@ -147,6 +145,13 @@ def deadly_run(cell: Cell) -> Record:
     if cell.seed == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     return quick_run(cell)
+
+
+def endless_run(cell: Cell) -> Record:
+    """As `deadly_run`; seed 2 has no end."""
+    if cell.seed == 2:
+        time.sleep(3600)
+    return deadly_run(cell)
 
 
 def torn_serve(channel: Connection, work: RunCell) -> None:

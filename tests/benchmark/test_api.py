@@ -21,7 +21,6 @@ from fedsub.benchmark.execution.callbacks import Round, Stop
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.spec.plan import Skip
 from fedsub.datasets.errors import UserError
-from fedsub.datasets.graph import largest_component
 from fedsub.datasets.options import Spec
 from fedsub.methods.core.base import register
 from fedsub.methods.fedavg import FedAvg
@@ -227,31 +226,6 @@ def test_a_failed_cell_is_said_and_the_others_stay() -> None:
         run(dataset=GRAPH, method=Stumbling, seeds=[1], **SMALL)
 
 
-def test_an_empty_folder_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="holds no records"):
-        results(tmp_path)
-
-
-def test_an_array_may_have_the_clients_of_all_nodes_of_the_graph(tmp_path: Path) -> None:
-    """As a file may: the largest component is taken by default."""
-    taken = largest_component(datasets.load(GRAPH)).component
-    assert taken is not None
-    assert not taken.all()
-    client = np.arange(300) % 2
-    np.save(tmp_path / "clients.npy", client)
-    given = {"dataset": GRAPH, "method": "local", **SMALL, "clients": 2}
-    found = [
-        record.to_dict()["partition_statistics"]["intra_edges"]
-        for parts in (client, f"file[path={tmp_path}/clients.npy]")
-        for record in run(**given, partition=parts).records
-    ]
-    assert len(found) == 2
-    assert found[0] == found[1]
-    client[~taken] = 2
-    with pytest.raises(UserError, match="client 2 in the array that was given lie outside the largest"):
-        run(**given, partition=client)
-
-
 def test_a_callback_ends_a_cell_as_stopped(tmp_path: Path) -> None:
     def early(done: Round) -> None:
         if done.cell.seed == 0 and done.round == 1:
@@ -302,11 +276,6 @@ def test_a_frame_holds_one_type_a_column() -> None:
     ]
     found = Results(tuple(records)).frame()
     assert found["options.degrees"].tolist() == ["16", "global"]
-
-
-def test_curves_have_what_a_method_reports_of_every_round() -> None:
-    record = make_record(make_cell(), by_round={"sparsity": [10.0, 20.0]})
-    assert Results((record,)).curves()["sparsity"].tolist() == [10.0, 20.0]
 
 
 def test_clients_of_an_attribute_and_of_what_is_given_are_counted() -> None:

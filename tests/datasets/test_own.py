@@ -307,19 +307,6 @@ def test_parts_that_do_not_fit_are_sentences(change: dict[str, object], said: st
         datasets.from_pyg({**tensors(), **change})
 
 
-def test_the_tables_of_the_guide_are_read_as_it_says(tmp_path: Path) -> None:
-    guide = (Path(__file__).resolve().parents[2] / "docs" / "graphs.md").read_text(encoding="utf-8")
-    for name, content in re.findall(r"<!-- (\w+\.csv) -->\n```\n(.*?)```", guide, re.DOTALL):
-        (tmp_path / name).write_text(content)
-    found = datasets.load(str(tmp_path))
-    assert found.features[1].tolist() == pytest.approx([29, 9.1])
-    assert found.labels.tolist() == [1, 0, 1, -1, 1]
-    assert found.undirected_edges == 3
-    assert found.attributes["branch"].tolist() == ["Rome", "Oslo", "Oslo", "Rome", "Rome"]
-    assert found.official is not None
-    assert found.official[:, 0].sum(axis=1).tolist() == [2, 1, 1]
-
-
 NODES = "id,label,f1\n0,0,1.5\n1,1,2\n2,0,3\n3,1,4\n"
 ENDS = "source,target\n0,1\n1,2\n2,3\n"
 

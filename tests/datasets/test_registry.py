@@ -104,46 +104,6 @@ def test_archives_are_found_in_the_given_folder_then_the_environment_then_the_ca
     assert registry.load("tiny", folder, download=False).nodes == formats.NODES
 
 
-def test_absent_graph_without_download_says_how_to_get_it(folder: Path):
-    with pytest.raises(UserError, match=r"put tiny\.npz into the folder that FEDSUB_DATA names"):
-        registry.load("tiny", download=False)
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"nodes": 13}, r"tiny\.npz holds 12 nodes where tiny has 13"),
-        ({"classes": 4}, r"holds 3 classes where tiny has 4"),
-    ],
-)
-def test_wrong_counts_name_both_numbers(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, int], sentence: str
-):
-    monkeypatch.setitem(registry.REGISTRY, "tiny", tiny_info(**changes))
-    with pytest.raises(UserError, match=sentence):
-        registry.load("tiny", folder)
-
-
-def test_known_incomplete_archive_loads_with_its_note(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    info = tiny_info(undirected_edges=20, incomplete_edges=12, incomplete_note="8 edges missing")
-    monkeypatch.setitem(registry.REGISTRY, "tiny", info)
-    assert registry.load("tiny", folder).note == "8 edges missing"
-    complete = tiny_info(incomplete_edges=7, incomplete_note="5 edges missing")
-    monkeypatch.setitem(registry.REGISTRY, "tiny", complete)
-    assert registry.load("tiny", folder).note == ""
-
-
-def test_unknown_names_list_the_nearest():
-    with pytest.raises(UserError, match="did you mean citeseer"):
-        registry.load("citesear")
-    with pytest.raises(UserError, match="did you mean amazon_photo"):
-        registry.info("amazon-photo")
-    with pytest.raises(UserError, match="did you mean binary"):
-        registry.load("cora[binari=true]")
-    with pytest.raises(UserError, match="binary must be true or false, not 3"):
-        registry.load("cora[binary=3]")
-
-
 def test_archive_by_path(folder: Path):
     raw = RawGraph(formats.SOURCE, formats.TARGET, formats.SPARSE, formats.LABELS)
     write_archive(folder / "mine.npz", raw, {"note": "made up"})

@@ -1,6 +1,6 @@
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,6 @@ from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.plan import make_plan
 from fedsub.benchmark.spec.protocol import AXES, load_protocol, names
 from fedsub.methods.core import registry
-from fedsub.methods.fedstruct.options import FedStructOptions
 from tests.benchmark.fakes import make_record
 
 SCORES: Mapping[str, tuple[float, ...]] = {
@@ -227,16 +226,6 @@ def test_a_row_that_deviates_answers_nothing() -> None:
     assert all(entry.row is None for entry in entries_of(fedpub_2=deviating))
 
 
-def test_the_files_are_the_same_for_records_in_any_order(tmp_path: Path) -> None:
-    records = records_of("fedpub-2", SCORES, *PLACE)
-    leaderboards = [Leaderboard(load_protocol("fedpub-2"), each) for each in (records, records[::-1])]
-    first, backwards = (
-        [path.read_bytes() for path in write_reproduction(tmp_path, make_entries([each]))]
-        for each in leaderboards
-    )
-    assert backwards == first
-
-
 def test_one_division_for_every_seed_decides_nothing() -> None:
     """As METIS makes it of few nodes: its spread says nothing of other clients, in print or elsewhere."""
     same = {"partition_statistics": {"intra_edges": 3017, "clients": 10}}
@@ -304,21 +293,6 @@ def test_a_trial_of_another_table_s_row_stands_beside_the_figures_of_the_same_ru
         gains[entry.figure.place[1], entry.figure.baseline] = trial.gain
     assert gains["1", "local"] == pytest.approx(2.0)
     assert gains["3", "fedavg"] == pytest.approx(-2.0)
-
-
-def test_a_trial_need_not_name_what_is_a_default() -> None:
-    place = ("--dataset", "cora", "--clients", "10", "--partition", "random")
-    row = records_of("fedstruct-1", {"fedstruct[features=h2v]": (80.0,)}, *place)
-    variant = records_of("fedstruct-1", {"fedstruct[self_loops=to-last-edge]": (79.0,)}, *place)
-    # What a record keeps of the defaults; `features` is one of them.
-    defaults: dict[str, Any] = {each.name: each.default for each in fields(FedStructOptions)}
-    made = [
-        replace(each, outcome=replace(each.result, default_options=defaults)) for each in (*row, *variant)
-    ]
-    found = [entry for entry in entries_of(fedstruct_1=made) if entry.row is not None]
-    assert found
-    for entry in found:
-        assert [trial.changed for trial in entry.trials] == ["self_loops=to-last-edge"]
 
 
 def test_a_whole_model_is_measured_by_what_is_sent() -> None:

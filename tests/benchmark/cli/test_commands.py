@@ -146,16 +146,6 @@ def test_a_failed_rerun_is_reported_and_leaves_the_result_on_the_page(
     assert (tmp_path / "leaderboards" / "default.md").read_bytes() == page
 
 
-def test_bad_input_is_one_sentence_and_exit_code_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(tmp_path, "--method", "fedpox") == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.splitlines()[-1].startswith("benchmark: ")
-    assert "Traceback" not in captured.err
-
-
 def test_the_shards_divide_the_cells_and_keep_equal_work_together(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -335,21 +325,6 @@ def test_the_listing_names_everything(tmp_path: Path, capsys: pytest.CaptureFixt
         assert re.search(options, out, re.MULTILINE)
 
 
-def test_a_plug_in_that_cannot_be_imported_is_listed_with_the_reason(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    installed = tmp_path / "theirs-1.0.dist-info"
-    installed.mkdir()
-    (installed / "METADATA").write_text("Name: theirs\nVersion: 1.0\n")
-    (installed / "entry_points.txt").write_text("[fedsub.methods]\ntheirs = no_such_package:thing\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    assert main(parse(["list"])) == 0
-    out = capsys.readouterr().out
-    assert re.search("^ *theirs ", out, re.MULTILINE)
-    assert "the plug-in theirs cannot be imported" in out
-    assert "metis-overlapping" in out
-
-
 def test_a_method_is_described_with_its_options(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(parse(["list", "fedprox"])) == 0
     out = capsys.readouterr().out
@@ -390,15 +365,3 @@ def test_curves_are_packed_by_command(tmp_path: Path, capsys: pytest.CaptureFixt
     assert [*Records(tmp_path).every()] == [before]
     assert main(parse(["records", "pack", before.key, "--results", str(tmp_path)])) == 2
     assert "has none" in capsys.readouterr().err
-
-
-def test_stored_records_are_shown_without_running_any(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    table = ("--table", "quick", "--seeds", "1")
-    assert run(tmp_path, *table) == 0
-    before = {path: path.read_bytes() for path in (tmp_path / "runs").glob("*.jsonl")}
-    capsys.readouterr()
-    assert main(parse(["show", "--results", str(tmp_path), "--method", "fedavg", "--format", "json"])) == 0
-    assert {record["method"] for record in json.loads(capsys.readouterr().out)} == {"fedavg"}
-    assert {path: path.read_bytes() for path in (tmp_path / "runs").glob("*.jsonl")} == before

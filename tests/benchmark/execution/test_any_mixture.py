@@ -1,12 +1,9 @@
-"""No cell stops a grid: every mixture of ways to end, on every engine, leaves each other cell's record."""
+"""No cell stops a grid: every mixture of ways to end leaves each other cell's record."""
 
-import os
 import re
 import resource
-import signal
-import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -15,15 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsub.benchmark.cli.commands import main
-from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution import runner
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.records.store import Store
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.datasets.partition import partition
 from fedsub.datasets.registry import load
-from tests.benchmark.fakes import make_record, stored
+from tests.benchmark.fakes import endless_run, make_record, run, stored
 
 
 def limited_memory(cell: Cell, *given: object) -> Record:
@@ -35,11 +30,6 @@ def limited_memory(cell: Cell, *given: object) -> Record:
         return make_record(cell, float(np.ones(2**26).sum()))
     finally:
         resource.setrlimit(resource.RLIMIT_AS, limits)
-
-
-def killed(cell: Cell, *given: object) -> Record:
-    os.kill(os.getpid(), signal.SIGKILL)
-    raise AssertionError("it lived")
 
 
 def ended(cell: Cell, *given: object) -> Record:
@@ -67,11 +57,6 @@ def no_figures(cell: Cell, *given: object) -> Record:
     return make_record(cell, metrics={"accuracy": "half"})
 
 
-def endless(cell: Cell, *given: object) -> Record:
-    time.sleep(3600)
-    raise AssertionError("nobody stopped it")
-
-
 def good(cell: Cell, *given: object) -> Record:
     return make_record(cell)
 
@@ -86,8 +71,6 @@ WAYS: Mapping[str, tuple[Callable[..., Record], str]] = MappingProxyType(
         "exit": (ended, "SystemExit: 3"),
         "memory error": (out_of_memory, "MemoryError"),
         "memory": (limited_memory, "Unable to allocate"),
-        "killed": (killed, "killed|died|crashed"),
-        "endless": (endless, r"it was stopped after \d+ s"),
     }
 )
 """How a cell may end, and words of its failure; none if it succeeds."""
@@ -101,43 +84,38 @@ def mixed_run(cell: Cell) -> Record:
         return runner.attempt(cell)
 
 
-def check(folder: Path, ways: Sequence[str], *engine: str) -> None:
+@settings(max_examples=10)
+@given(ways=st.lists(st.sampled_from(NAMES), min_size=1, max_size=8))
+def test_no_failure_that_python_sees_stops_a_grid(
+    ways: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """Run one cell for each of `ways`, and again what failed."""
+    folder = tmp_path_factory.mktemp("grid")
     seeds = [number * len(NAMES) + NAMES.index(way) for number, way in enumerate(ways)]
-    options = ["--method", "fedavg", "--seeds", ",".join(map(str, seeds)) + ",", "--results", str(folder)]
+    argv = ("--method", "fedavg", "--seeds", ",".join(map(str, seeds)) + ",", "--engine", "in-process")
     failing = [seed for seed, way in zip(seeds, ways, strict=True) if WAYS[way][1]]
-    assert main(parse([*options, *engine]), mixed_run) == bool(failing)
+    assert run(folder, *argv, work=mixed_run) == bool(failing)
     found = stored(folder)
     assert Counter(record["seed"] for record in found) == Counter(seeds)
     for record in found:
-        way = NAMES[record["seed"] % len(NAMES)]
         assert record["status"] == ("failed" if record["seed"] in failing else "ok"), record
-        assert re.search(WAYS[way][1], record.get("error", "")), record
-    assert main(parse([*options, "--engine", "in-process"]), good) == 0
+        assert re.search(WAYS[NAMES[record["seed"] % len(NAMES)]][1], record.get("error", "")), record
+    assert run(folder, *argv, work=good) == 0
     again = [record["seed"] for record in stored(folder)]
     assert Counter(again[len(seeds) :]) == Counter(failing)
     assert Store(folder, "default").unreadable == []
 
 
-@settings(max_examples=10)
-@given(
-    ways=st.lists(
-        st.sampled_from([way for way in NAMES if way not in ("killed", "endless")]), min_size=1, max_size=8
-    )
-)
-def test_no_failure_that_python_sees_stops_a_grid_in_process(
-    ways: list[str], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    check(tmp_path_factory.mktemp("grid"), ways, "--engine", "in-process")
-
-
-def test_no_way_to_end_stops_a_grid_on_workers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["process", "ray"])
+def test_dead_and_endless_cells_stop_no_grid_on_workers(engine: str, tmp_path: Path) -> None:
     """What Python sees is the same there as in process, and tried above."""
-    ways = ["good", "error", "memory", "killed", "endless", "good"]
-    np.random.default_rng(2).shuffle(ways)
-    check(tmp_path, ways, "--workers", "2", "--timeout", "10")
-
-
-def test_dead_and_endless_cells_stop_no_ray_grid(tmp_path: Path) -> None:
-    pytest.importorskip("ray", reason="Ray is an optional extra")
-    check(tmp_path, ["endless", "killed", "good"], "--engine", "ray", "--workers", "2", "--timeout", "5")
+    if engine == "ray":
+        pytest.importorskip("ray", reason="Ray is an optional extra")
+    argv = ("--method", "fedavg", "--seeds", "4", "--engine", engine)
+    assert run(tmp_path, *argv, "--workers", "2", "--timeout", "5", work=endless_run) == 1
+    found = {record["seed"]: record.get("error", "") for record in stored(tmp_path)}
+    assert {seed for seed, error in found.items() if not error} == {0, 3}
+    assert re.search("killed|died|crashed", found[1])
+    assert re.search(r"it was stopped after \d+ s", found[2])
+    assert run(tmp_path, *argv[:4], "--engine", "in-process") == 0
+    assert sorted(record["seed"] for record in stored(tmp_path)[4:]) == [1, 2]

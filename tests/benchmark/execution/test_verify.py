@@ -11,7 +11,6 @@ import pytest
 from fedsub.benchmark.cli.commands import main
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.execution import verify
-from fedsub.benchmark.execution.runner import failed
 from fedsub.benchmark.execution.verify import FEW_TOLERANCE, SCORE_TOLERANCE, START_TOLERANCE, draw
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.latest import verified_by
@@ -20,7 +19,7 @@ from fedsub.benchmark.spec.plan import make_plan
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.options import Spec
 from fedsub.methods.stacked.architecture import Architecture
-from tests.benchmark.fakes import make_record, write_method
+from tests.benchmark.fakes import failed, make_record, write_method
 
 CELLS = ("--dataset", "community[nodes=200]", "--method", "fedavg,local", "--clients", "3", "--rounds", "3")
 HERE = ("--engine", "in-process")

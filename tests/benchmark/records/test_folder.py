@@ -8,14 +8,13 @@ from pyarrow.parquet import read_schema
 
 from fedsub.benchmark.cli.commands import main
 from fedsub.benchmark.cli.parser import parse
-from fedsub.benchmark.execution.runner import failed
 from fedsub.benchmark.records.curves import SCALE
 from fedsub.benchmark.records.folder import SEARCH_SEEDS, TRIALS, Records, distinct, forget
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.records.store import Store, graph_of
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.datasets.errors import UserError
-from tests.benchmark.fakes import make_cell, make_record, quick_run, with_settings
+from tests.benchmark.fakes import failed, make_cell, make_record, quick_run, with_settings
 
 
 def test_whatever_is_negative_draws_with_the_seed_of_the_run() -> None:

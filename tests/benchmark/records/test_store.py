@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 
 from fedsub.benchmark.analysis.frame import Results
 from fedsub.benchmark.analysis.scores import Leaderboard
-from fedsub.benchmark.execution.runner import failed
 from fedsub.benchmark.records.folder import SEARCH_SEEDS, forget
 from fedsub.benchmark.records.record import OK, Record, cell_of
 from fedsub.benchmark.records.store import SHARED, Store, StoreError, graph_of
 from fedsub.benchmark.report.leaderboard import markdown
 from fedsub.benchmark.spec.protocol import load_protocol
 from fedsub.datasets.errors import UserError
-from tests.benchmark.fakes import append_many, make_cell, make_record
+from tests.benchmark.fakes import append_many, failed, make_cell, make_record
 
 RUNS = Path(__file__).resolve().parents[3] / "results" / "runs"
 relaxed = settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])

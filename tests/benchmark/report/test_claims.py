@@ -1,7 +1,6 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from fedsub.benchmark.analysis.agreement import CANNOT, NEEDS_RUNS
@@ -81,11 +80,3 @@ def test_the_page_says_what_was_tested_and_shows_the_hardest_rival(tmp_path: Pat
     assert (column["dataset"], column["clients"], column["verdict"]) == ("cora", 10, HOLDS)
     local = {"method": "local", "printed": 1.6, "measured": 1.1, "interval": [0.7125, 1.4875], "seeds": 3}
     assert column["against"][0] == local
-
-
-def test_of_several_contrasts_all_must_hold(tmp_path: Path) -> None:
-    scores = {**SCORES, "fedavg": (60.0, 65.1, 70.2)}
-    higher, lower = (claim_of(tmp_path, ONE, direction) for direction in ("higher", "lower"))
-    assert found(higher, scores, *PLACE).word == HOLDS
-    both = msgspec.structs.replace(higher, contrasts=(*higher.contrasts, *lower.contrasts))
-    assert found(both, scores, *PLACE).word == FAILS

@@ -10,7 +10,6 @@ from rich.console import Console
 
 from fedsub.benchmark.analysis.scores import Leaderboard, make_rows
 from fedsub.benchmark.cli.parser import parse
-from fedsub.benchmark.execution.runner import failed
 from fedsub.benchmark.records.folder import Records
 from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.report.leaderboard import markdown, write_table_page
@@ -20,7 +19,7 @@ from fedsub.benchmark.report.wording import markdown_table
 from fedsub.benchmark.spec.plan import grid_cells, make_plan
 from fedsub.benchmark.spec.protocol import Protocol, load_protocol, parse_protocol
 from fedsub.datasets.errors import UserError
-from tests.benchmark.fakes import current_cell, make_cell, make_record
+from tests.benchmark.fakes import current_cell, failed, make_cell, make_record
 from tests.benchmark.report.rendered import line_of, page_of
 
 ACCURACY = {"local": 80.0, "central": 90.0, "fedavg": 75.0, "fedper": 79.0}
@@ -301,12 +300,6 @@ def test_tables_of_ones_own_share_a_record(tmp_path: Path) -> None:
 TABLES = st.integers(1, 4).flatmap(
     lambda width: st.lists(st.lists(st.text(), min_size=width, max_size=width), min_size=1, max_size=5)
 )
-
-
-def test_cells_stay_as_they_were_written() -> None:
-    assert markdown_table(["method", "share"], [["a", "1.50"], ["longer", "1e3"], ["", "-0"]]) == (
-        "| method | share |\n| --- | ---: |\n| a | 1.50 |\n| longer | 1e3 |\n|  | -0 |"
-    )
 
 
 @given(TABLES)

@@ -255,14 +255,3 @@ def test_the_code_of_a_table_runs_only_where_it_is_named_or_trusted(
         assert not runs(*command), command
     assert "mine" in Path("results/leaderboards/table.md").read_text()
     assert "mine" in Path("out.csv").read_text()
-
-
-def test_an_override_may_name_a_variant_of_a_file_that_no_grid_lists(
-    write: Callable[[str], tuple[str, ...]],
-) -> None:
-    write("mine.py")
-    Path("table.toml").write_text(
-        f"{TABLE}[[override]]\nwhen = {{ method = ['mine[scale=3]'] }}\nsettings = {{ rounds = 7 }}\n"
-    )
-    cells = make_plan(parse(["--table", "table.toml"]).request).cells
-    assert {cell.method: cell.schedule.rounds for cell in cells} == {"mine": 1, "fedavg": 1}

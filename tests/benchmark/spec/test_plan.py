@@ -298,18 +298,3 @@ def test_a_setting_without_effect_is_refused(setting: str, with_effect: str) -> 
     with pytest.raises(UserError, match=f"{setting.partition('=')[0]} has no effect here: it needs"):
         cells("--method", "fedavg", "--set", setting)
     assert cells("--method", "fedavg", "--set", setting, *with_effect.split())
-
-
-def test_a_protocol_may_select_by_another_metric_for_some_of_its_graphs(tmp_path: Path) -> None:
-    path = tmp_path / "areas.toml"
-    override = """
-[[override]]
-when = { dataset = ["minesweeper"] }
-settings = { selection_metric = "accuracy", split = "official" }
-"""
-    path.write_text(
-        'metrics = ["roc_auc", "accuracy"]' + TOY.replace('"community"', '"cora", "minesweeper"') + override
-    )
-    found = cells("--table", str(path), "--method", "fedavg", "--seeds", "1", "--clients", "3")
-    chosen = {cell.dataset.name: (cell.schedule.selection_metric, cell.further_metrics) for cell in found}
-    assert chosen == {"cora": ("", ("roc_auc",)), "minesweeper": ("accuracy", ("roc_auc",))}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fedsub.datasets import registry
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.graph import Dataset, build_dataset
-from fedsub.datasets.partition import SCHEMES, balance, partition
+from fedsub.datasets.partition import balance, partition
 from fedsub.datasets.partition.louvain import communities
 from fedsub.datasets.partition.metis import LARGEST
 
@@ -220,9 +220,3 @@ def test_bad_requests_are_one_clear_sentence(scheme, clients, message):
     with pytest.raises(UserError, match=message) as raised:
         partition(graph(20, 40, 0), scheme, clients, 0)
     assert "\n" not in str(raised.value)
-
-
-def test_every_scheme_says_what_it_does():
-    for name in SCHEMES.names():
-        assert SCHEMES.summary(name)
-    assert SCHEMES.options_of("louvain") == {"slack": 20, "merge": "packed"}

@@ -7,7 +7,6 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
-from fedsub.datasets.errors import UserError
 from fedsub.datasets.federation import Federation, federate
 from fedsub.datasets.graph import build_dataset
 from fedsub.datasets.partition import partition
@@ -100,12 +99,3 @@ def test_clients_without_edges_have_no_score() -> None:
     assert 0 < len(scored) < 12
     outcome = train(registry.create("fedavg", {}, given))
     assert 0 <= outcome.metrics["roc_auc"] <= 1
-
-
-@pytest.mark.parametrize(
-    ("task", "message"),
-    [("link-prediction[tset=0.1]", "test"), ("link-predictions", "did you mean link-prediction")],
-)
-def test_bad_tasks(task: str, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        setting(small_federation(), task=task)

@@ -5,7 +5,6 @@ import torch
 import torch.nn.functional as functional
 
 from fedsub.datasets.errors import UserError
-from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.tasks import NodeClassification
 from tests.methods.federations import community_federation, small_federation
 
@@ -42,11 +41,6 @@ def test_a_clients_loss_and_class_means_are_over_its_own_training_nodes() -> Non
             members = output[chosen & (federation.labels == label)]
             expected = members.mean(dim=0) if len(members) else torch.zeros(federation.classes)
             torch.testing.assert_close(means[client, label], expected)
-
-
-def test_it_takes_no_options() -> None:
-    with pytest.raises(UserError, match="takes no options"):
-        make_setting(small_federation(), task="node-classification[width=3]")
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(0, -1), (0, 1), (-1, 0), (1, 0)])

@@ -14,7 +14,6 @@ import torch
 from fedsub.benchmark.analysis.public_code import CODES
 from fedsub.benchmark.studies.authors.command import worker_of
 from fedsub.benchmark.studies.authors.fedpub_worker import reported
-from fedsub.benchmark.studies.authors.training import KEPT
 from fedsub.benchmark.studies.clients import write_clients
 from fedsub.benchmark.studies.worker import Worker
 from fedsub.datasets.federation import Federation
@@ -24,7 +23,6 @@ from tests.methods.federations import small_federation
 
 CHECKOUTS = Path(__file__).parent / "checkouts"
 ROUNDS = 3
-NONE = Path("no-such-folder")
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +30,7 @@ def federation() -> Federation:
     return small_federation(clients=4)
 
 
-def answer(
-    federation: Federation, folder: Path, code: str, method: str, kept: Path = NONE, **changed: Any
-) -> dict[str, Any]:
+def answer(federation: Federation, folder: Path, code: str, method: str, **changed: Any) -> dict[str, Any]:
     """What the worker of a code answers for a cell with this method."""
     cell = make_cell(clients=federation.clients, method=method, seed=5, rounds=ROUNDS, **changed)
     counts = write_clients(federation, folder / "clients.npz")
@@ -45,7 +41,7 @@ def answer(
         "checkout": str(CHECKOUTS / code),
         "exchange": str(folder / "clients.npz"),
         "folder": str(folder),
-        "kept": str(kept),
+        "kept": "no-such-folder",
         "memory": 10**11,
     }
     with Worker(code, sys.executable, worker_of(CODES[code]), 120) as worker:
@@ -142,22 +138,6 @@ def test_fedstruct_is_called_as_its_simulations_call_it(
     assert text.endswith(f" {2 * federation.inter.num_edges()}")
     # Set-up, an hour by the clock there, is in no seconds of ours.
     assert found["seconds"] < 3600
-
-
-def test_fedstructs_structure_features_serve_other_clients_of_the_graph(
-    federation: Federation, tmp_path: Path
-) -> None:
-    """The played code makes one number of each node's features and, where it finds them saved, holds them to
-    its own: in the second run the nodes stand in another order."""
-    other = small_federation(clients=3)
-    assert not np.array_equal(other.origin, federation.origin)
-    found = []
-    for number, (clients, kept) in enumerate([(federation, NONE), (other, tmp_path / "0" / KEPT)]):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        answer(clients, folder, "fedstruct", "fedstruct", kept, options={"features": "gdv"})
-        found.append((folder / "structure.txt").read_text())
-    assert found == ["made", "read"]
 
 
 def test_the_whole_graph_is_central(federation: Federation, tmp_path: Path) -> None:

@@ -163,15 +163,6 @@ def test_no_round_is_chosen_by_validation_nodes_that_nobody_has(rule: str) -> No
     assert train(registry.create("fedavg", {}, last)).selected_round == 2
 
 
-def test_a_named_metric_is_in_the_outcome() -> None:
-    federation, schedule = small_federation(), Schedule(rounds=3)
-    plain = train(registry.create("fedavg", {}, make_setting(federation, schedule=schedule)))
-    named = make_setting(federation, schedule=schedule, metrics=["macro_f1"])
-    outcome = train(registry.create("fedavg", {}, named))
-    assert 0 < outcome.metrics["macro_f1"] < 1
-    assert outcome.metrics == plain.metrics | {"macro_f1": outcome.metrics["macro_f1"]}
-
-
 def test_a_task_takes_its_own_metrics_alone() -> None:
     named = ["accuracy", "macro_f1", "roc_auc", "update_mb"]
     assert further_metrics("node-classification", named) == ("macro_f1", "roc_auc")

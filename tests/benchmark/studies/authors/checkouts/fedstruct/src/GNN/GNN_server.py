@@ -25,8 +25,6 @@ class GNNServer:
 
     def joint_train_g(self, FL=True, **asked):
         self.initialize_FL()
-        if asked.get("structure_type") in ("GDV", "node2vec"):
-            self._make_features(asked["structure_type"])
         called = {"FL": FL, "mended": self.clients[0].mended, **asked, "seed": seed}
         external = sum(client.external for client in self.clients)
         Path("called.txt").write_text(f"{called} {config['model']} {config['structure_model']} {external}")
@@ -37,17 +35,6 @@ class GNNServer:
             right = (client.y[client.test_mask] == guess).double().mean().item()
             found[f"Client{number}"] = {"Test Acc": right}
         return {**found, "Average": {"Test Acc": 0.0}}
-
-    def _make_features(self, kind):
-        """Of a node, the sum of its features; they are saved, and read where they have been."""
-        path = Path(f"models/Cora/{kind}/{kind}_model.pkl")
-        features = self.graph.x.sum(dim=1, keepdim=True)
-        Path("structure.txt").write_text("read" if path.exists() else "made")
-        if path.exists():
-            assert torch.equal(torch.load(path), features)
-        else:
-            path.parent.mkdir(parents=True)
-            torch.save(features, path)
 
     def train_local_model(self, **asked):
         self.initialize()
