@@ -32,7 +32,7 @@ help:
 	@echo 'make results  every page of results/ anew from its records, the site among them'
 	@echo 'make docs     the documentation, results/site/docs/index.html'
 	@echo 'make peers    time this suite and openfgl-lib, interleaved (results/performance.md)'
-	@echo 'make perf     time kernels, rounds and set-up, saved for comparison with other commits'
+	@echo 'make perf     time kernels and rounds, saved for comparison with other commits'
 	@echo 'make sources  the list of methods whose records count, after a change that moves no figure'
 	@echo 'make lock     the versions and hashes in requirements/ anew from the ranges in setup.cfg'
 	@echo 'make wheelhouse  every package that the Dockerfile installs, for a build without a network'

@@ -10,7 +10,7 @@ from fedsub.benchmark.spec.catalog import remembering
 @pytest.fixture(scope="module", autouse=True)
 def _remembering(request: pytest.FixtureRequest) -> Iterator[None]:
     """As commands do, where methods would be described anew for many plans and none is changed."""
-    if request.path.parent.name in ("analysis", "report") or request.path.stem in (
+    if request.path.parent.name in ("analysis", "report", "site") or request.path.stem in (
         "test_arena",
         "test_tables",
     ):

@@ -79,10 +79,8 @@ def test_export_leaves_what_is_there(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["info", "coraa"], "unknown dataset 'coraa': did you mean cora"),
         (["export", SMALL, "--output", "mine.txt"], "an archive's name ends in .npz"),
         (["list", "--data", "/nowhere"], "the data folder /nowhere does not exist"),
-        (["partition", SMALL, "--scheme", "metiss"], "did you mean metis"),
         (["partition", SMALL, "--output", "clients.txt"], "the file's name ends in .npy"),
         (["partition", SMALL, "--scheme", "random", "--seed", "-1"], "give a seed of at least 0"),
     ],

@@ -8,14 +8,6 @@ from fedsub.datasets.errors import UserError
 from fedsub.datasets.files import explained, write_atomically
 
 
-def test_a_file_and_its_folder_are_written(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "file"
-    for content in (b"first", b"second"):
-        write_atomically(path, content)
-        assert path.read_bytes() == content
-    assert list(path.parent.iterdir()) == [path]
-
-
 def test_nothing_half_written_stays(tmp_path: Path) -> None:
     path = tmp_path / "file"
     write_atomically(path, b"old")

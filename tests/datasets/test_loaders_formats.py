@@ -56,15 +56,6 @@ def test_truncated_files_name_themselves(name: str, share: float, tmp_path: Path
         parse(files)
 
 
-def test_the_ten_splits_come_with_the_heterophilous_graphs(tmp_path: Path):
-    files = formats.write_heterophilous(tmp_path / "tiny.npz")
-    np.testing.assert_array_equal(heterophilous.parse(files).official, formats.MASKS)
-    with np.load(files[""]) as content:
-        arrays = {name: values for name, values in content.items() if "masks" not in name}
-    np.savez(files[""], **arrays)
-    assert heterophilous.parse(files).official is None
-
-
 def test_the_split_comes_with_ogbs_graph(tmp_path: Path):
     official = ogb.parse(formats.write_ogb(tmp_path / "arxiv.zip")).official
     assert official is not None

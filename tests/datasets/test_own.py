@@ -294,11 +294,8 @@ def test_a_torch_that_might_run_code_reads_no_file(tmp_path: Path, monkeypatch: 
     [
         ({"y": None}, "has no y or label"),
         ({"y": torch.tensor([0.5, 1, 1, 1, 1])}, "whole numbers"),
-        ({"y": torch.tensor([0, 1])}, "5 feature rows but 2 labels"),
-        ({"x": torch.full((5, 2), torch.nan)}, "not finite"),
         ({"x": [[1], [1, 2], [1], [1], [1]]}, "features cannot be read as an array"),
         ({"edge_index": torch.tensor([[0, 1, 2]])}, "give \\(2, edges\\)"),
-        ({"edge_index": torch.tensor([[0], [9]])}, "an edge ends outside its 5 nodes"),
         ({"train_mask": TRAIN, "test_mask": TRAIN}, "its split gives a node two roles: mend the graph"),
     ],
 )
@@ -312,30 +309,23 @@ ENDS = "source,target\n0,1\n1,2\n2,3\n"
 
 
 @pytest.mark.parametrize(
-    ("nodes", "edges", "named", "said"),
+    ("nodes", "edges", "said"),
     [
-        (NODES, "source,target\n0,1,2\n1,2,3\n2,3,1\n", "", "edges.csv has more fields than its first"),
-        (NODES, "0,1\n1,2\n2,3\n", "", "edges.csv begins with an edge"),
-        (",id,label,f1\n0,0,0,1.5\n1,1,1,2\n", ENDS, "", "first column of .*nodes.csv has no name"),
-        (NODES, ENDS, "nodes.csv", "nodes.csv holds the nodes alone"),
-        (NODES.replace("f1", "y"), ENDS, "", "labels called y and label"),
-        (NODES.replace("1.5", ""), ENDS, "", "has nodes without f1"),
-        (
-            NODES.replace("1.5", "1.x"),
-            ENDS,
-            "",
-            "f1 of .* is a number for most nodes, but not '1.x' in row 0",
-        ),
+        (NODES, "source,target\n0,1,2\n1,2,3\n2,3,1\n", "edges.csv has more fields than its first"),
+        (NODES, "0,1\n1,2\n2,3\n", "edges.csv begins with an edge"),
+        (",id,label,f1\n0,0,0,1.5\n1,1,1,2\n", ENDS, "first column of .*nodes.csv has no name"),
+        (NODES.replace("f1", "y"), ENDS, "labels called y and label"),
+        (NODES.replace("1.5", ""), ENDS, "has nodes without f1"),
     ],
 )
 def test_tables_that_would_be_read_as_another_graph_are_sentences(
-    nodes: str, edges: str, named: str, said: str, tmp_path: Path
+    nodes: str, edges: str, said: str, tmp_path: Path
 ) -> None:
     """Rows longer than the header, row numbers of pandas, no header, a second column of labels."""
     (tmp_path / "nodes.csv").write_text(nodes)
     (tmp_path / "edges.csv").write_text(edges)
     with pytest.raises(UserError, match=said):
-        datasets.load(f"{tmp_path}/{named}")
+        datasets.load(f"{tmp_path}/")
 
 
 def test_labels_are_read_all_at_once(tmp_path: Path) -> None:

@@ -54,16 +54,6 @@ def test_gradients_are_those_of_the_kernel_written_out(sizes: list[int]) -> None
         torch.testing.assert_close(series, kernel, atol=1e-10, rtol=1e-8)
 
 
-@pytest.mark.parametrize("sizes", [[5, 3], [90, 1, 60]])
-def test_far_apart_every_row_is_its_own_and_close_together_the_mean(sizes: list[int]) -> None:
-    segments = Segments(torch.tensor(sizes))
-    h, _ = drawn(sizes, 1.0)
-    order = torch.randperm(len(h), generator=torch.Generator().manual_seed(0)).double()
-    torch.testing.assert_close(gaussian_means(h, 10 * order, segments), h)
-    means = segments.mean(h.float())[segments.client]
-    torch.testing.assert_close(gaussian_means(h.float(), 1e-6 * order.float(), segments), means)
-
-
 def test_a_lone_row_keeps_its_own_among_thousands() -> None:
     h, places = drawn([4000], 1.0)
     h, places = h.float(), places.float()

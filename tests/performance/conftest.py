@@ -1,9 +1,5 @@
 """The clients whose operations are timed: Cora where the real graphs are at hand, else a graph like it."""
 
-from collections.abc import Callable
-from itertools import count
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -41,10 +37,3 @@ def built(federation: Federation) -> FederatedMethod:
     method = make_method(federation)
     method.build()
     return method
-
-
-@pytest.fixture
-def nothing_cached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], None]:
-    """Each call makes a new folder the cache."""
-    folders = (tmp_path / str(number) for number in count())
-    return lambda: monkeypatch.setenv("FEDSUB_CACHE", str(next(folders)))

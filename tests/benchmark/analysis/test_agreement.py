@@ -46,7 +46,6 @@ def values(mean: float, spread: float, count: int = 10) -> list[float]:
         (79.87, 1.0, NEEDS_RUNS),
         (79.01, 1.0, NEEDS_RUNS),  # The interval leaves out 0, the difference is below 2 points.
         (78.99, 1.0, DIFFERS),
-        (83.01, 1.0, DIFFERS),
         (78.97, 2.0, NEEDS_RUNS),  # Twice as wide: 2.06.
         (78.93, 2.0, DIFFERS),
     ],
@@ -156,16 +155,12 @@ def test_too_little_to_judge() -> None:
         (2.1, 8.4, 1, OPEN),
         (-2.1, -2.0, 1, KEPT),
         (-2.1, 2.0, 1, VANISHED),
-        (2.1, -2.0, 1, VANISHED),
-        (-2.08, 2.0, 1, OPEN),
         (0.0, 2.0, 1, OPEN),  # As noisy as that it is within ±1 of nothing by no means.
-        (2.1, 0.0, 1, OPEN),
         (0.79, 5.0, 0.1, VANISHED),
         (0.8, 5.0, 0.1, OPEN),
         (0.79, 1.9, 0.1, KEPT),  # It is small in print as well.
         (-0.79, 1.9, 0.1, VANISHED),
         (0.2, 0.3, 0.1, VANISHED),  # The interval holds 0.
-        (0.5, 0.0, 0.1, VANISHED),
     ],
 )
 def test_gains_by_hand(measured: float, printed: float, noise: float, word: str) -> None:

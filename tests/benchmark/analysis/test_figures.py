@@ -58,9 +58,9 @@ def records_of(
 
 
 def entries_of(**records: Sequence[Record]) -> list[Entry]:
-    """Every printed figure, with records of some tables."""
+    """Every printed figure, with records of the tables that answer some."""
     given = {name.replace("_", "-"): found for name, found in records.items()}
-    return make_entries(Leaderboard(load_protocol(name), given.get(name, ())) for name in names())
+    return make_entries(Leaderboard(load_protocol(name), found) for name, found in given.items())
 
 
 def entry_of(entries: Sequence[Entry], *place: str) -> Entry:
@@ -75,7 +75,7 @@ PLACE = ("--dataset", "cora", "--clients", "10")
 
 @pytest.fixture(scope="module")
 def entries() -> list[Entry]:
-    return entries_of(fedpub_2=records_of("fedpub-2", SCORES, *PLACE))
+    return entries_of(**dict.fromkeys(names(), ()) | {"fedpub-2": records_of("fedpub-2", SCORES, *PLACE)})
 
 
 def test_every_printed_figure_has_one_entry(entries: list[Entry]) -> None:
@@ -150,8 +150,7 @@ def test_the_authors_code_stands_beside_our_figures(tmp_path: Path) -> None:
         metrics = {"accuracy": 79.0 + seed}
         runs.add(Run("fedpub", "c0ffee", key, *place, seed, seed, metrics, 100, 50.0, 0.99))
     theirs = load(tmp_path)
-    boards = [Leaderboard(load_protocol(name), records if name == "fedpub-2" else ()) for name in names()]
-    entries = make_entries(boards, theirs)
+    entries = make_entries([Leaderboard(load_protocol("fedpub-2"), records)], theirs)
     # 79.9 − 79 and 80 − 80: mean 0.45, standard error 0.45, t(1) at 95 % 6.3138.
     found = entry_of(entries, *TABLE_2, "Local").to_dict()["authors"]
     assert (found["mean"], found["seeds"], found["difference"]) == (79.5, 2, 0.45)
@@ -261,19 +260,6 @@ def test_other_options_are_a_trial_of_their_method_alone() -> None:
         {"changed": "mu=0.5", "mean": 70.0, "seeds": 1, "difference": -10.0, "gain": -9.9}
     ]
     assert entry_of(entries, *TABLE_2, "FedAvg").trials == ()
-
-
-def test_rows_that_answer_figures_of_their_own_are_no_trials() -> None:
-    """FedStruct's other features are printed rows, as are FED-PUB's other similarities."""
-    scores = {"fedstruct[features=deg]": (65.0,), "fedstruct[features=h2v]": (80.0,)}
-    entries = entries_of(
-        fedstruct_1=records_of(
-            "fedstruct-1", scores, "--dataset", "cora", "--clients", "10", "--partition", "random"
-        )
-    )
-    measured = [entry for entry in entries if entry.row is not None]
-    assert len(measured) >= 2
-    assert all(entry.trials == () for entry in measured)
 
 
 def test_a_trial_of_another_table_s_row_stands_beside_the_figures_of_the_same_runs() -> None:

@@ -165,20 +165,6 @@ def test_ranks_are_ordered_by_their_mean() -> None:
     assert [label.get_text() for label in axes.get_yticklabels()] == ["fedavg", "local", "fedpub"]
 
 
-def test_a_plot_of_many_points_names_six_and_one_of_many_curves_is_refused() -> None:
-    many = Results(
-        tuple(
-            make_record(make_cell(clients=clients), 50.0 + clients, curve={"round": [1], "test": [1.0]})
-            for clients in range(2, 31)
-        )
-    )
-    named = [text.get_text() for text in many.plot("cost").texts]
-    assert len(named) == 6
-    assert any(name.endswith("30") for name in named)
-    with pytest.raises(UserError, match="29 curves cannot be told apart, at most 28"):
-        many.plot("curves")
-
-
 def test_ranks_leave_out_methods_of_few_graphs() -> None:
     # "fedper" has one of three graphs.
     cells = [("fedper", "a"), *((method, dataset) for method in ("local", "fedavg") for dataset in "abc")]

@@ -67,8 +67,6 @@ def test_differences_that_are_all_the_margin_decide_nothing(
         (HIGHER, 5.9, FAILS),
         (LOWER, 1.8, NEEDS_RUNS),
         (LOWER, 1.9, FAILS),
-        (LOWER, -5.9, HOLDS),
-        (LOWER, -5.8, NEEDS_RUNS),
         (EQUAL, 5.9, HOLDS),
         (EQUAL, 5.8, NEEDS_RUNS),
     ],
@@ -124,10 +122,6 @@ def test_a_column_holds_if_all_its_comparisons_do() -> None:
         ([0.01, 0.02, 0.06], 3, NEEDS_RUNS),
         ([0.01, 0.024, 0.9], 2, HOLDS),  # The second smallest, twice: one could be picked out of two.
         ([0.01, 0.026, 0.9], 2, NEEDS_RUNS),
-        ([0.016, 0.9, 0.9], 1, HOLDS),
-        ([0.02, 0.9, 0.9], 1, NEEDS_RUNS),
-        ([0.01, 0.01, 0.984], 3, FAILS),
-        ([0.01, 0.01, 0.98], 3, NEEDS_RUNS),
         ([0.01, 0.98, 0.974], 2, NEEDS_RUNS),  # Two must fail, at half the level each.
         ([0.01, 0.98, 0.976], 2, FAILS),
     ],

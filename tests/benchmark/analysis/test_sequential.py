@@ -94,7 +94,7 @@ def test_the_factor_is_the_least_that_holds_them() -> None:
 @pytest.mark.parametrize(("truth", "wrong"), [(0.0, DIFFERS), (2.0, MATCHES), (-2.0, MATCHES)])
 def test_verdicts_err_no_more_often_than_the_formulas(paper: Paper, truth: float, wrong: str) -> None:
     """A figure is judged as it is here: at 3, 5 and 10 seeds, until it is decided."""
-    rng, spread, cases, found = np.random.default_rng(1), math.hypot(paper.draws, paper.training), 200, 0
+    rng, spread, cases, found = np.random.default_rng(1), math.hypot(paper.draws, paper.training), 100, 0
     for _ in range(cases):
         own = rng.normal(truth, spread, LOOKS[-1])
         theirs = rng.normal(0, paper.training, paper.runs) + rng.normal(0, paper.draws)
@@ -109,7 +109,7 @@ def test_verdicts_err_no_more_often_than_the_formulas(paper: Paper, truth: float
 def test_gains_err_in_five_of_a_hundred_cases_whatever_the_noise(
     truth: float, wrong: str, spread: float
 ) -> None:
-    rng, cases, found = np.random.default_rng(2), 200, 0
+    rng, cases, found = np.random.default_rng(2), 100, 0
     for _ in range(cases):
         own = rng.normal(truth, spread, LOOKS[-1])
         words = (judge_gain([*own[:seeds]], 4.0).word for seeds in LOOKS)

@@ -10,8 +10,10 @@ import pytest
 
 from fedsub import run
 from fedsub.benchmark.execution.artifacts import Saving
-from fedsub.benchmark.execution.callbacks import MLflow, Round, TensorBoard, WandB
+from fedsub.benchmark.execution.callbacks import MLflow, Round, Stop, TensorBoard, WandB
+from fedsub.benchmark.execution.callbacks.relay import relayed
 from fedsub.benchmark.execution.runner import attempt
+from fedsub.datasets.errors import UserError
 from tests.benchmark.fakes import comparable, make_cell
 
 CELL = make_cell(dataset="community[nodes=300]", clients=3, rounds=4, hidden=[8], evaluate_every=2)
@@ -38,6 +40,14 @@ def test_a_callback_that_raises_is_its_cells_failure() -> None:
 
     error = attempt(CELL, callbacks=[stop]).error or ""
     assert error.startswith("ValueError: enough after 1 (test_callbacks.py line ")
+
+
+def test_a_callback_cannot_stop_a_cell_of_another_process() -> None:
+    def early(done: Round) -> None:
+        raise Stop
+
+    with pytest.raises(UserError, match="give workers=1"), relayed([CELL], [early]) as send:
+        attempt(CELL, callbacks=[send])
 
 
 @pytest.mark.parametrize(

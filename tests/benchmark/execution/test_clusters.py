@@ -157,14 +157,6 @@ def test_a_cell_killed_within_its_time_is_tried_once_more_in_ray(monkeypatch: py
     assert (records[0].error, [seed for seed, _ in ray.asked]) == (None, [0, 1, 1])
 
 
-def test_slurm_gives_one_record_per_cell(tmp_path: Path) -> None:
-    before = os.environ.get("OMP_NUM_THREADS")
-    engine = SlurmEngine(tmp_path, cluster="debug", memory=lambda cell: 800.0)
-    records = list(engine.map(quick_run, cells(3), failed))
-    assert [record.cell.seed for record in records] == [0, 1, 2]
-    assert os.environ.get("OMP_NUM_THREADS") in (before, "1")
-
-
 def test_a_job_that_is_lost_is_tried_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_LOG", str(tmp_path / "first"))
     # Seconds for a result to show on a shared disk after its job ended.

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsub.benchmark.execution.estimate import UNKNOWN_SECONDS, Estimate
-from fedsub.benchmark.records.record import Record
 from tests.benchmark.fakes import ENVIRONMENT, failed, make_cell, make_record
 
 
@@ -24,16 +23,6 @@ def test_the_estimate_takes_what_is_most_alike() -> None:
     # Of a graph without one the method does, which took 5 and 1.5 s on one graph, 1 and 4.5 s on another.
     assert 1 + 1.5 < estimate.seconds(make_cell(rounds=1, dataset="pubmed")) < 5 + 4.5
     assert Estimate([]).seconds(make_cell()) == UNKNOWN_SECONDS
-
-
-def test_what_was_stored_last_tells_where_code_became_faster() -> None:
-    def taken(seconds: float, seed: int) -> Record:
-        return make_record(make_cell(rounds=1, seed=seed), seconds={"setup": 0.0, "train": seconds})
-
-    slow = [taken(40.0, seed) for seed in range(20)]
-    fast = [taken(2.0, seed) for seed in range(20, 29)]
-    assert Estimate(slow).seconds(make_cell(rounds=10)) == 400
-    assert Estimate([*slow, *fast]).seconds(make_cell(rounds=10)) == 20
 
 
 def test_a_failure_tells_no_time_and_seconds_are_of_a_core() -> None:

@@ -14,7 +14,6 @@ from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.records.search import FINAL_SEEDS, Search, Standing, kept
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.request import Request
-from fedsub.datasets.errors import UserError
 from tests.benchmark.fakes import failed, make_cell, tuned_run
 
 ROUNDS = 9
@@ -156,16 +155,6 @@ def _roles(clients: Any) -> np.ndarray:
     found = np.zeros(dataset.nodes, dtype=int)
     found[federation.origin[federation.test]] = 1
     return found
-
-
-def test_more_options_than_three_are_refused_before_anything_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("fedsub.benchmark.spec.space.MOST_OWN", 0)
-    work = Work()
-    with pytest.raises(UserError, match="tunable options"):
-        _tune(_request(tmp_path), work)
-    assert work.cells == []
 
 
 def test_of_a_trial_scores_seconds_and_memory_are_kept_and_its_failure(tmp_path: Path) -> None:

@@ -17,11 +17,6 @@ from fedsub.datasets.errors import UserError
 from tests.benchmark.fakes import failed, make_cell, make_record, quick_run, with_settings
 
 
-def test_whatever_is_negative_draws_with_the_seed_of_the_run() -> None:
-    assert make_cell(data_seed=-5).key == make_cell(protocol="another").key
-    assert [make_cell(seed=3, data_seed=drawn).drawn_with for drawn in (-5, -1, 0, 2)] == [3, 3, 0, 2]
-
-
 def test_a_score_more_answers_and_a_score_less_does_not(tmp_path: Path) -> None:
     plain, more = make_cell(), make_cell(protocol="another", further_metrics=["macro_f1"])
     other = make_cell(further_metrics=["minority_accuracy"])
@@ -40,12 +35,6 @@ def test_equal_cells_are_run_once_with_all_that_any_of_them_scores() -> None:
     (once, other) = distinct([make_cell(), more, make_cell(seed=1)])
     assert (once.protocol, once.further_metrics, once.key) == ("toy", ("macro_f1",), more.key)
     assert other.seed == 1
-
-
-def test_clients_drawn_with_the_seed_of_the_run_are_so_in_either_spelling() -> None:
-    for seed in range(3):
-        once = make_cell(protocol="once", data_seed=0, seed=seed)
-        assert (make_cell(seed=seed).key == once.key) is (seed == 0)
 
 
 def test_a_record_answers_every_table_that_asks_for_its_work(tmp_path: Path) -> None:
@@ -136,17 +125,6 @@ def test_a_run_of_two_equal_tables_runs_every_cell_once_and_fills_both_pages(
     assert main(parse([*argv, "--seeds", "1", "--rerun"]), work) == 0
     assert len(ran) == 4 + 2
     assert {cell.protocol for cell in ran} == {"first"}
-
-
-def test_what_was_run_beside_a_grid_is_on_the_page_of_its_table_with_every_seed(tmp_path: Path) -> None:
-    """Three seeds were asked for, of which another table had one."""
-    records = Records(tmp_path)
-    records.append(make_record(make_cell(protocol="other", rounds=3), 60.0))
-    for seed in (1, 2):
-        records.append(make_record(make_cell(protocol="own", rounds=3, seed=seed), 61.0 + seed))
-    found = Records(tmp_path).of_table("own", [make_cell(protocol="own")])
-    assert sorted(record.cell.seed for record in found) == [0, 1, 2]
-    assert {record.cell.protocol for record in found} == {"own"}
 
 
 def test_graphs_have_files_of_their_own(tmp_path: Path) -> None:

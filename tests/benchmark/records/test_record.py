@@ -30,15 +30,6 @@ def test_seconds_are_of_a_round_and_of_a_core() -> None:
     assert failed(make_cell(), "it broke").seconds_per_round == 0
 
 
-def test_what_a_cell_chose_stands_beside_what_was_the_default() -> None:
-    record = make_record(make_cell(options={"mu": 0.5}), default_options={"alpha": 1, "beta": 2})
-    values = record.to_dict()
-    assert values["options"] == record.options == {"alpha": 1, "beta": 2, "mu": 0.5}
-    assert values["chosen"] == ["mu"]
-    again = record.reread()
-    assert (again.cell, again.result.default_options) == (record.cell, {"alpha": 1, "beta": 2})
-
-
 def test_settings_that_came_later_are_at_their_default_in_records_from_before() -> None:
     cell = make_cell()
     values = make_record(cell).to_dict()

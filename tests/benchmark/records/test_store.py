@@ -1,6 +1,5 @@
 import errno
 import json
-import math
 import os
 from contextlib import suppress
 from multiprocessing import get_context
@@ -257,11 +256,8 @@ def test_whatever_line_is_damaged_what_is_run_again_is_read(
     [
         {"versions": "metis=9"},
         {"options": {"alpha": 1}, "chosen": ["alpha"]},
-        {"status": "done"},
         {"metrics": {"accuracy": "50"}},
         {"curve": {"round": [1, 2], "test": [1.0, 2.0]}},
-        {"seconds": {"train": 10**400}},
-        {"learning_rate": math.inf},
         {"label": "\ud800"},
     ],
 )

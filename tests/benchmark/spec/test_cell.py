@@ -62,13 +62,6 @@ def test_table_label_paths_and_further_scores_are_outside_the_key() -> None:
     assert make_cell(**outside).key == make_cell().key
 
 
-def test_group_ignores_the_seed_only() -> None:
-    cell = make_cell()
-    assert with_settings(cell, seed=9).group == cell.with_seed(9).group == cell.group
-    assert cell.with_seed(9) == with_settings(cell, seed=9)
-    assert with_settings(cell, rounds=9).group != cell.group
-
-
 def test_options_are_alike_in_every_order() -> None:
     given = {"mu": 0.5, "alpha": 1}
     cell, turned = (make_cell(options=dict(items)) for items in (given.items(), reversed(given.items())))

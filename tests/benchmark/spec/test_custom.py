@@ -208,9 +208,7 @@ def test_an_override_finds_a_method_by_its_name_and_by_its_path(
     "when",
     [
         'method = ["mien"]',
-        'method = ["fedprox[muu=1]"]',
         'dataset = ["coar"]',
-        'partition = ["meits"]',
         'method = ["./other.py"]',
     ],
 )

@@ -49,9 +49,7 @@ def test_a_setting_of_a_table_replaces_overrides_of_its_base(tmp_path: Path) -> 
     ("line", "words"),
     [
         ('extends = "fedpub2"', "unknown table in 'extends' 'fedpub2'.*fedpub-2"),
-        ("extends = 2", "unknown table in 'extends'"),
         ('extends = "fedpub-2"\ngrid = 3', "'grid' must be a table"),
-        ('extends = "fedpub-2"\noverride = 3', "'override' must be a list"),
     ],
 )
 def test_a_wrong_base_is_one_sentence(tmp_path: Path, line: str, words: str) -> None:
@@ -149,20 +147,14 @@ def test_choices_made_on_the_table_are_told_where_they_hold() -> None:
     ("content", "words"),
     [
         ({"titel": "x"}, "unknown key 'titel'.*title"),
-        ({"grid": {**GRID, "client": [1]}}, r"unknown key 'client' in \[grid\].*clients"),
-        ({"settings": {"learning_rat": 1}}, r"'learning_rat' in \[settings\].*learning_rate"),
         ({"settings": {"rounds": "ten"}}, "'rounds' must be a whole number, not 'ten'"),
         ({"grid": {"dataset": "cora"}}, "lacks partition, clients, method, backbone"),
         ({"settings": {"lr": 0.1}}, r"unknown key 'lr' in \[settings\]: it is called learning_rate here"),
         ({"settings": {"clients": 3}}, r"clients is no setting: give it by --clients or in \[grid\]"),
         ({"override": [{"wen": {}}]}, r"unknown key 'wen' in \[override\].*when"),
-        ({"override": [{"when": {"datset": "cora"}}]}, r"'datset' in \[override.when\].*dataset"),
-        ({"metrics": 3}, "'metrics' must be names"),
         ({"metrics": ["accuracy@roundlast"]}, "'metrics' must name a round by its number"),
         ({"seeds": 0}, "'seeds' must be at least 1"),
         ({"grid": {**GRID, "clients": []}}, "'clients' must list at least one value"),
-        ({"settings": {"dropout": float("nan")}}, "'dropout' must be a finite number, not nan"),
-        ({"published": [{"method": {"fedavg": 5}}]}, "'fedavg' must be text or a table"),
         ({"published": [{"method": {"fedavg": {"clients": "5"}}}]}, "fedavg. lacks method"),
         ({"published": [{"runs": 0}]}, "'runs' must be at least 1, not 0"),
     ],
@@ -209,10 +201,3 @@ def test_settings_are_read_from_text() -> None:
 def test_settings_that_cannot_be_are_refused_in_words(text: str) -> None:
     with pytest.raises(UserError):
         setting_from_text(text)
-
-
-def test_an_argument_among_settings_is_answered_with_its_place() -> None:
-    with pytest.raises(UserError, match="unknown setting 'datset': did you mean dataset"):
-        setting_from_text("datset=cora", "run")
-    with pytest.raises(UserError, match="clients is no setting: give it by --clients or in"):
-        setting_from_text("clients=3")

@@ -15,7 +15,7 @@ from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import end_round, serve, start_round, train
 from fedsub.methods.core.uplink import Compression, Draws, Uplink, epsilon, largest, privatised, quantised
 from tests.methods.federations import small_federation
-from tests.methods.rounding import agree, assert_agree
+from tests.methods.rounding import agree
 
 PLAIN = Schedule(rounds=3, local_epochs=2)
 NETWORK = Architecture(hidden=(8,), dropout=0.0)
@@ -47,14 +47,6 @@ def test_noise_has_the_stated_deviation_and_is_each_clients_own() -> None:
     assert (noise.std(dim=1) - 3.0).abs().max() < 4 * 3.0 / math.sqrt(2 * 20000)
     assert noise.mean(dim=1).abs().max() < 4 * 3.0 / math.sqrt(20000)
     assert torch.corrcoef(noise).fill_diagonal_(0).abs().max() < 4 / math.sqrt(20000)
-
-
-@pytest.mark.parametrize("name", ["fedavg", "feddyn", "gcfl", "ditto"])
-def test_no_noise_and_a_wide_clip_change_nothing(name: str) -> None:
-    plain, private = method_of(name, PLAIN), method_of(name, replace(PLAIN, privacy_clip=1e9))
-    first, second = train(plain), train(private)
-    assert first.bytes == second.bytes
-    assert_agree(private.parameters, plain.parameters)
 
 
 def test_the_server_sees_clipped_updates() -> None:
@@ -193,17 +185,6 @@ def test_compression_sees_nothing_that_is_not_private() -> None:
     torch.testing.assert_close(noised, largest(noise, 0.5), atol=1e-6, rtol=0)
 
 
-def test_ten_seeds_draw_ten_noises() -> None:
-    schedule = replace(PLAIN, privacy_clip=1.0, privacy_noise=1.0)
-    drawn = []
-    for seed in [*range(10), 0]:
-        uplink = Uplink.of(schedule, seed)
-        assert uplink is not None
-        drawn.append(sent(uplink, torch.zeros(1, 5)).numpy().tobytes())
-    assert len(set(drawn[:10])) == 10
-    assert drawn[0] == drawn[10]
-
-
 def test_every_draw_is_new_and_a_client_draws_what_it_would_beside_the_others() -> None:
     together, alone, secret = Draws(0), Draws(0, client=2), Draws(None)
     drawn = []
@@ -228,12 +209,9 @@ def test_all_values_equal_the_plain_run_to_the_digit() -> None:
     [
         ("scaffold", {"privacy_clip": 1.0}),
         ("fedproto", {"privacy_clip": 1.0}),
-        ("fedtad", {"privacy_clip": 1.0}),
         ("gcfl+", {"privacy_clip": 1.0}),
         ("fedproto", {"quantise": 4}),
-        ("feddc", {"top_k": 0.5}),
         ("fedpub", {"quantise": 4}),
-        ("fedsgd", {"quantise": 4}),
     ],
 )
 def test_a_method_that_sends_something_else_is_refused(name: str, changes: dict[str, Any]) -> None:

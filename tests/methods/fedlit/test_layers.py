@@ -115,10 +115,3 @@ def test_training_computes_what_it_reads_and_no_more(backbone: str, depth: int, 
     assert few[others].isnan().all()
     assert not every.isnan().any()
     assert not method.predict().isnan().any()
-
-
-def test_a_layer_may_compute_one_node() -> None:
-    layer = Layer(Segments(SIZES), TYPES, torch.tensor([3]))
-    assert layer.number[3] == 0
-    assert (layer.number >= 0).sum() == 1
-    assert (layer.cell >= 0).sum() == TYPES

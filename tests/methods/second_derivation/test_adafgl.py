@@ -142,8 +142,10 @@ class Alone:
 
 
 @pytest.mark.parametrize("attendance", [EVERYONE, AWAY], ids=["everyone", "some"])
-@pytest.mark.parametrize("combine", ["mixture", "threshold"])
-@pytest.mark.parametrize("backbone", ["gcn", "graphsage", "mlp", "sgc"])
+@pytest.mark.parametrize(
+    ("backbone", "combine"),
+    [("gcn", "mixture"), ("graphsage", "threshold"), ("mlp", "mixture"), ("sgc", "threshold")],
+)
 def test_rounds_agree(backbone: str, combine: str, attendance: dict[str, Any]) -> None:
     """As many rounds of FedAvg as alone; the threshold makes some clients homophilous and others not."""
     threshold, federated = 0.75, attendance["rounds"] // 2

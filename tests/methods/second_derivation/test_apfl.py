@@ -44,8 +44,9 @@ def mixed(model: Parameters, alpha: Tensor) -> Parameters:
     }
 
 
-@pytest.mark.parametrize("schedule", list(SCHEDULES.values()), ids=list(SCHEDULES))
-@pytest.mark.parametrize("backbone", ["gcn", "graphsage"])
+@pytest.mark.parametrize(
+    ("schedule", "backbone"), [*zip(SCHEDULES.values(), ("gcn", "graphsage", "gcn"), strict=True)]
+)
 @pytest.mark.parametrize(
     ("start", "adaptive", "rate"), [(0.5, True, 0.0), (0.3, True, 0.5), (0.95, True, 3.0), (0.3, False, 0.0)]
 )

@@ -95,14 +95,13 @@ def test_feddyn(federation: Federation, alpha: float, backbone: str, schedule: d
 
 
 @every_schedule
-@every_backbone
 @pytest.mark.parametrize(
-    ("name", "options"),
+    ("name", "options", "backbone"),
     [
-        ("fedadagrad", {"server_learning_rate": 0.1, "tau": 0.01, "beta1": 0.0}),
-        ("fedadagrad", {"server_learning_rate": 0.05, "tau": 0.1, "beta1": 0.5}),
-        ("fedadam", {"server_learning_rate": 0.01, "tau": 0.001, "beta1": 0.9, "beta2": 0.99}),
-        ("fedadam", {"server_learning_rate": 0.1, "tau": 0.1, "beta1": 0.8, "beta2": 0.9}),
+        ("fedadagrad", {"server_learning_rate": 0.1, "tau": 0.01, "beta1": 0.0}, "gcn"),
+        ("fedadagrad", {"server_learning_rate": 0.05, "tau": 0.1, "beta1": 0.5}, "graphsage"),
+        ("fedadam", {"server_learning_rate": 0.01, "tau": 0.001, "beta1": 0.9, "beta2": 0.99}, "gcn"),
+        ("fedadam", {"server_learning_rate": 0.1, "tau": 0.1, "beta1": 0.8, "beta2": 0.9}, "graphsage"),
     ],
 )
 def test_fedopt(

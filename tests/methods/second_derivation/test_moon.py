@@ -92,8 +92,7 @@ def compare(backbone: str, options: dict[str, Any], schedule: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize("attendance", [EVERYONE, {**SOME, **SGD}], ids=["everyone", "some"])
-@pytest.mark.parametrize("projection", [False, True])
-@pytest.mark.parametrize("nodes", ["all", "training"])
+@pytest.mark.parametrize(("nodes", "projection"), [("all", False), ("training", True)])
 @pytest.mark.parametrize("backbone", ["gcn", "graphsage", "mlp"])
 def test_rounds_agree(backbone: str, nodes: str, projection: bool, attendance: dict[str, Any]) -> None:
     compare(backbone, {"nodes": nodes, "projection": projection}, attendance)

@@ -54,7 +54,7 @@ def trained(name: str, options: dict[str, Any], task: str, device: str) -> tuple
     federation = small_federation(clients=4, nodes=80, features=120)
     backbones = registry.describe(name).backbones
     backbone = "gcn" if "gcn" in backbones else backbones[0]
-    schedule = Schedule(rounds=2, local_epochs=2)
+    schedule = Schedule(rounds=2)
     if name in ("fediih", "fedsage+") or options.get("divergence") == "l1":
         # Adam turns rounding into steps where a gradient is as small as its ε: behind the routing, in
         # generated neighbours, and under an L1 divergence.

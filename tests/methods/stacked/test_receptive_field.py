@@ -52,9 +52,8 @@ def test_a_part_of_a_graph_runs_through_the_graphs_kernel():
 
 @pytest.mark.parametrize("left_out", [0, 10**9])
 @pytest.mark.parametrize("worth", [1.0, 0.0])
-@pytest.mark.parametrize("head", ["linear", "convolution"])
+@pytest.mark.parametrize(("head", "share"), [("linear", 0.1), ("convolution", 0.9)])
 @pytest.mark.parametrize("norms", [{}, {"input_norm": True}, {"norm": "layer", "residual": True}])
-@pytest.mark.parametrize("share", [0.1, 0.9])
 @pytest.mark.parametrize("backbone", ["gcn", "sgc", "graphsage", "mlp", "gat", "gprgnn"])
 def test_outputs_gradients_and_draws_are_those_of_all_rows(
     backbone, share, norms, head, worth, left_out, monkeypatch

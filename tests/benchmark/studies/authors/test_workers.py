@@ -100,16 +100,6 @@ def test_fedpubs_best_round_is_the_first_to_a_hundredth_of_a_percent() -> None:
     assert reported(validation + np.array([0, 0, 0.0002]), test) == pytest.approx(40.0)
 
 
-def test_fedspray_takes_rounds_backbone_and_lambda_from_the_cell(
-    federation: Federation, tmp_path: Path
-) -> None:
-    settings: dict[str, Any] = {"backbone": "sgc", "options": {"lambda1": 4.0}}
-    found = answer(federation, tmp_path, "fedspray", "fedspray", **settings)
-    guesses = commonest(federation, alone=True)
-    assert found["metrics"]["accuracy"] == pytest.approx(100 * pooled(federation, guesses))
-    assert found["metrics"]["minority_accuracy"] == pytest.approx(0.5 * 4.0 * ROUNDS)
-
-
 @pytest.mark.parametrize(
     ("method", "options", "called"),
     [
