@@ -82,26 +82,6 @@ def test_the_share_of_edges_across_communities_is_what_was_asked(across: float):
     assert describe(graph, parts).intra_share == pytest.approx(1 - across)
 
 
-def nearest_mean_accuracy(features: np.ndarray, labels: np.ndarray) -> float:
-    """Accuracy, on the second half, of the class whose mean over the first half is most alike."""
-    half = len(labels) // 2
-    means = np.stack([features[:half][labels[:half] == c].mean(axis=0) for c in range(labels.max() + 1)])
-    means /= np.linalg.norm(means, axis=1, keepdims=True)
-    return float(((features[half:] @ means.T).argmax(axis=1) == labels[half:]).mean())
-
-
-def test_features_inform_and_neighbours_inform_more():
-    dataset = community(CommunityOptions())
-    own = dataset.features.to_dense().numpy()
-    labels = dataset.labels.numpy()
-    smoothed = own + dataset.adjacency() @ own
-    alone, together = nearest_mean_accuracy(own, labels), nearest_mean_accuracy(smoothed, labels)
-    assert 0.4 < alone < together - 0.1
-    assert together < 0.95
-    noise_only = community(CommunityOptions(noise=1)).features.to_dense().numpy()
-    assert nearest_mean_accuracy(noise_only, labels) < 0.3
-
-
 @pytest.mark.parametrize(
     ("setting", "nodes", "sizes"),
     [(FEDPUB_FIGURE_1, 1500, (150, 150, 1200)), (FEDPUB_FIGURE_3, 600, (150, 450))],

@@ -27,8 +27,3 @@ def test_edges_inside_classes_go_and_those_between_stay(share: float, seed: int)
     assert len(inside) - len(left) == 2 * round(share * len(inside) / 2)
     assert edges(weakened(dataset, share, seed)) == edges(found)
     assert left <= edges(weakened(dataset, share / 2, seed))
-
-
-def test_a_share_of_zero_changes_nothing() -> None:
-    dataset = small_dataset()
-    assert weakened(dataset, 0.0, 3) is dataset

@@ -35,7 +35,3 @@ def test_the_setting_that_decides_is_the_important_one_and_every_trial_is_a_line
     axes = trials.plot()
     assert {label.get_text() for label in axes.get_xticklabels()} == {*found.index}
     assert len([line for line in axes.get_lines() if np.size(line.get_xdata()) == len(found)]) >= 40
-
-
-def test_two_trials_say_nothing_of_importance(tmp_path: Path) -> None:
-    assert _trials(tmp_path, 2).importance().empty

@@ -320,11 +320,6 @@ def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pyte
     assert [item.cell.seed for item in Store(tmp_path, "cora").records()] == [0, 1]
 
 
-def test_reading_makes_no_file(tmp_path: Path) -> None:
-    assert Store(tmp_path / "new", "toy").records() == []
-    assert not (tmp_path / "new").exists()
-
-
 def test_a_line_that_another_process_is_writing_is_left_alone(tmp_path: Path) -> None:
     store = Store(tmp_path, "cora")
     store.append(record(0))

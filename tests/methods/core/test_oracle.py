@@ -5,8 +5,6 @@ import torch
 
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
-from fedsub.methods.core.rounds import Round
-from fedsub.methods.core.schedule import AVERAGINGS
 from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.training import train
 from tests.methods.federations import small_federation
@@ -62,17 +60,3 @@ def test_central_scores_each_client_on_the_whole_graph():
     accuracy = [right[federation.test & (federation.client == client)].float().mean() for client in range(3)]
     assert outcome.metrics["accuracy_last"] == pytest.approx(float(torch.stack(accuracy).mean()))
     assert outcome.bytes == {"up": 0.0, "down": 0.0, "once": 0.0}
-
-
-@pytest.mark.parametrize("averaging", AVERAGINGS)
-@pytest.mark.parametrize("name", ["central", "local"])
-def test_what_is_told_in_a_round_is_what_the_record_has(name: str, averaging: str) -> None:
-    schedule = Schedule(rounds=3, averaging=averaging)
-    merged = registry.describe(name).merged
-    setting = make_setting(small_federation(clients=3), Architecture(hidden=(8,)), schedule, merged=merged)
-    rounds: list[Round] = []
-    outcome = train(registry.create(name, {}, setting), on_round=rounds.append)
-    for role in ("validation", "test"):
-        assert [100 * value for value in outcome.curve[role]] == pytest.approx(
-            [each.scores[role] for each in rounds]
-        )

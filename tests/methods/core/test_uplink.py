@@ -198,12 +198,6 @@ def test_every_draw_is_new_and_a_client_draws_what_it_would_beside_the_others() 
     assert len({each.numpy().tobytes() for each in drawn}) == len(drawn)
 
 
-def test_all_values_equal_the_plain_run_to_the_digit() -> None:
-    plain, sent = method_of("fedavg", PLAIN), method_of("fedavg", replace(PLAIN, top_k=1.0))
-    assert train(plain).curve == train(sent).curve
-    assert sent.channel.uplink is None
-
-
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
