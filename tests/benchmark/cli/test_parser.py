@@ -1,7 +1,5 @@
 """Command lines become requests, or one sentence."""
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +7,6 @@ from hypothesis import strategies as st
 from fedsub.benchmark.cli.parser import parse
 from fedsub.benchmark.cli.values import parse_seeds, split_list
 from fedsub.benchmark.spec.request import Request
-from fedsub.benchmark.studies.command import make_parser
 from fedsub.datasets.options import format_name, parse_name
 
 words = st.text(st.sampled_from("abcxyz0189_-+."), min_size=1, max_size=6)
@@ -58,18 +55,6 @@ def test_a_command_line_asks_for_what_a_program_does_by_default() -> None:
     plain = parse(["--workers", "1"]).request
     assert plain == Request()
     assert parse(["--rounds", "5", "--set", "hidden=7"]).request.settings == ("hidden=7", "rounds=5")
-
-
-def test_commands_have_options_of_their_own() -> None:
-    assert parse(["list", "fedprox"]).options.name == "fedprox"
-    assert parse(["verify", "3", "--table", "fedpub-2", "--seeds", "1,"]).request.seeds == (1,)
-    asked = parse(["export", "a.tex", "--rows", "dataset", "--title", "fedprox[mu=0.1]=Prox", "cora=Cora"])
-    assert asked.options.file == Path("a.tex")
-    assert asked.options.rows == "dataset"
-    assert asked.options.title == [("fedprox[mu=0.1]", "Prox"), ("cora", "Cora")]
-    assert parse(["records", "forget", "0123456", "89abcde"]).options.key == ["0123456", "89abcde"]
-    assert parse(["data", "info", "cora"]).options.rest == ["info", "cora"]
-    assert make_parser().parse_args(["authors", "fedpub=x", "--set", "rounds=9"]).set == ["rounds=9"]
 
 
 def test_one_worker_is_on_a_gpu_however_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

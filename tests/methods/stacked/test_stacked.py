@@ -149,13 +149,6 @@ def test_dropout_of_almost_everything_has_a_finite_scale():
     assert float(dropout(torch.ones(1000, 1000)).mean()) == pytest.approx(1, abs=1)
 
 
-def test_no_dropout_is_the_identity():
-    h = torch.randn(5, 3)
-    assert Dropout(0.0, seed=0)(h) is h
-    with pytest.raises(ValueError, match="dropout"):
-        Dropout(1.0, seed=0)
-
-
 @pytest.mark.parametrize("probability", [0.0, 0.5, 0.25])
 def test_activation_equals_its_parts(probability):
     segments = Segments(torch.tensor([3, 4]))
