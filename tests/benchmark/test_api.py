@@ -266,6 +266,11 @@ def test_a_frame_holds_one_type_a_column() -> None:
     assert found["options.degrees"].tolist() == ["16", "global"]
 
 
+def test_curves_have_what_a_method_reports_of_every_round() -> None:
+    record = make_record(make_cell(), by_round={"sparsity": [10.0, 20.0]})
+    assert Results((record,)).curves()["sparsity"].tolist() == [10.0, 20.0]
+
+
 def test_clients_of_an_attribute_and_of_what_is_given_are_counted() -> None:
     graph = networkx.path_graph(12)
     for node, values in graph.nodes(data=True):

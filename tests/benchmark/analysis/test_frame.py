@@ -188,5 +188,5 @@ def test_what_cannot_be_drawn_is_a_sentence() -> None:
 def test_values_stand_in_their_places_in_whatever_order_they_come() -> None:
     places = [("b", "y"), ("a", "y"), ("b", "x"), ("a", "x")]
     found = across(pandas.Series(["by", "ay", "bx", "ax"], index=pandas.MultiIndex.from_tuples(places)))
-    assert (found.index.tolist(), found.columns.tolist()) == (["b", "a"], ["y", "x"])
-    assert found.to_numpy().tolist() == [["by", "bx"], ["ay", "ax"]]
+    rows = [("b", {"y": "by", "x": "bx"}), ("a", {"y": "ay", "x": "ax"})]
+    assert [*found.to_dict("index").items()] == rows

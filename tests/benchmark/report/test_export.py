@@ -218,6 +218,22 @@ def test_text_that_a_spreadsheet_would_run_is_quoted(tmp_path: Path, name: str) 
     assert f"'{name}," in export(Results((record,)), tmp_path / "t.csv").read_text()
 
 
+def test_two_graphs_of_one_name_do_not_compete() -> None:
+    records = [
+        make_record(
+            make_cell(dataset="a/graph", method=method, files=digest * 8, seed=seed, versions=PRESENT),
+            value + seed,
+        )
+        for digest, best in (("aaaaaaaa", "fedavg"), ("bbbbbbbb", "local"))
+        for method in ("fedavg", "local")
+        for seed in range(4)
+        for value in [80.0 if method == best else 70.0]
+    ]
+    figures = make_table(Results(tuple(records))).figures
+    assert figures["dataset"].nunique() == 2
+    assert figures[figures["bold"]]["method"].tolist() == ["fedavg", "local"]
+
+
 def indistinguishable(values: pandas.DataFrame, sign: int) -> list[object]:
     return [name for name, p in against_best(values, sign).items() if p >= LEVEL]
 

@@ -184,8 +184,7 @@ def test_a_setting_given_twice_is_an_axis_of_the_grid() -> None:
         (["--partition", "metiss"], "unknown partition scheme 'metiss'.*metis"),
         (["--set", "split=zzz"], "unknown split 'zzz': choose from file, official, per-class, ratio"),
         (["--set", "rounds=0"], "at least 1"),
-        (["--set", "learning_rate=nan"], "'learning_rate' must be a finite number"),
-        (["--set", "learning_rate=0.1,0.2"], "for a grid give learning_rate=0.1 learning_rate=0.2"),
+        (["--set", "learning_rate=0.1,0.2"], "finite number.*for a grid give learning_rate=0.1 learning"),
         (["--task", "regression"], "unknown task 'regression'"),
     ],
 )
