@@ -41,7 +41,7 @@ NONE = {
     *("fedlap+", "fedlit", "fedstar", "fedstruct"),
 }
 PREDICTING: dict[type, Callable[..., dict[str, Tensor]]] = {
-    APFL: lambda method: method.blended(),
+    APFL: lambda method: method.predicting(),
     Ditto: lambda method: method.personal(),
     FedPub: lambda method: method.effective(pruned=True),
 }
