@@ -148,7 +148,7 @@ class Arena:
             "advice": [{**finding.to_dict(), "over": _over(finding)} for finding in self._advice],
             "entries": [entry.to_dict(caps.get(entry.block)) for entry in self.entries],
         }
-        ready: dict[str, Any] = json_ready(found)
+        ready: dict[str, Any] = json_ready(found, 6)
         return ready
 
     @cached_property

@@ -54,6 +54,8 @@ from fedsub.methods.stacked.memory import keep_freed_memory, return_freed_memory
 
 ALWAYS_SCORED = {NODE_CLASSIFICATION.name: ("macro_f1",)}
 """Task → metrics of every record besides the task's own and the protocol's."""
+DIVERGED = 1e5
+"""A loss of this much tells no more than that training diverged: 32 bits hold all below in a packed curve."""
 
 
 class Hooks(TypedDict, total=False):
@@ -319,9 +321,12 @@ def _over_clients(outcome: Outcome) -> dict[str, float]:
 
 
 def _curve(name: str, values: Sequence[float]) -> list[float | None]:
-    """Scores in percent, to four decimals; costs besides to three significant digits."""
+    """Scores in percent, to four decimals; costs besides to three significant digits. None for a loss of more
+    than DIVERGED."""
     if name == "round":
         return list(values)
     if name in ("bytes", "seconds"):
         values = [float(f"{value:.3g}") for value in values]
+    if name == "loss":
+        return [round(value, 4) if abs(value) < DIVERGED else None for value in values]
     return [round(value * 100 if name in ("validation", "test") else value, 4) for value in values]

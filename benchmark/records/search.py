@@ -38,7 +38,7 @@ def kept(record: Record) -> Record:
     scores = {name: None if score is None else round(score, 4) for name, score in found.items() if name}
     few = Result(
         metrics=scores,
-        seconds={part: float(f"{seconds:.4g}") for part, seconds in result.seconds.items()},
+        seconds=result.seconds,
         core_share=result.core_share,
         selected_round=result.selected_round,
         peak_memory_mb=round(result.peak_memory_mb),

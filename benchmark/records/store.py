@@ -1,14 +1,14 @@
 """Records on disk: one append-only file of JSON lines for each graph, `runs/GRAPH.jsonl`.
 
     {"id": ID, "metrics": ["accuracy", …], "seconds": ["setup", …], "bytes": ["up", …], …}
-    {"id": ID, "dataset": …, "method": …, "names": ID, …}
+    {"id": ID, "dataset": …, "method": …, "options": {…}, "defaults": ID, "names": ID, …}
     {"key": KEY, "status": "ok", "cell": ID, "machine": ID, "draw": ID, "curve": ID,
      "metrics": [79.79, …], "seconds": [0.03, …], "bytes": [0.0, …], …}
 
 What many records share stands once in a line with an id, before the first record that names it: the names of
-the figures (`names`), the settings (`cell`), the machine with its versions and the commit (`machine`), the
-statistics of the clients (`draw`). Values at their defaults are left out. Curves lie apart
-(`records.curves`).
+the figures (`names`), the settings (`cell`), the method's options that are at their default (`defaults`), the
+machine with its versions and the commit (`machine`), the statistics of the clients (`draw`). Values at their
+defaults are left out. Curves lie apart (`records.curves`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fedsub.datasets.errors import UserError
 from fedsub.datasets.files import explained
 
 SHARED = {
-    "cell": (*(name for name in FIELDS if name != "seed"), "chosen", "privacy", "note", "names"),
+    "cell": (*(name for name in FIELDS if name != "seed"), "chosen", "defaults", "privacy", "note", "names"),
     "machine": ("environment", "commit"),
     "draw": ("partition_statistics",),
 }
@@ -248,6 +248,9 @@ class Store:
         values = {name: each for part in parts for name, each in part.items()} | values
         for name, keys in self._part(values.pop("names")).items() if "names" in values else ():
             values[name] = dict(zip(keys, values[name], strict=True))
+        if "defaults" in values:
+            defaults = self._part(values.pop("defaults"))["defaults"]
+            values["options"] = defaults | values.get("options", {})
         if line.cell not in self._cells:
             self._cells[line.cell] = cell_of({**values, "seed": 0})
         cell = self._cells[line.cell].with_seed(int(key.partition("-")[2]))
@@ -286,9 +289,14 @@ def _parts(record: Record) -> tuple[dict[str, Any], dict[str, dict[str, Any]], S
     """
     values = record.reread().to_dict()
     series = series_of(**{part: values.pop(part, {}) for part in APART})
+    options = values["options"]
+    values["options"] = {name: options[name] for name in values["chosen"]}
     values = {name: each for name, each in values.items() if each != _DEFAULTS.get(name, MISSING)}
     head = {"key": values.pop("key"), "status": values.pop("status")}
-    shared = {}
+    shared: dict[str, dict[str, Any]] = {}
+    if defaults := {name: options[name] for name in options if name not in values.get("chosen", ())}:
+        values["defaults"] = content_id(defaults)
+        shared[values["defaults"]] = {"defaults": defaults}
     if figures := {name: [*values[name]] for name in NAMED if name in values}:
         values["names"] = content_id(figures)
         shared[values["names"]] = figures

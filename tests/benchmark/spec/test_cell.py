@@ -103,7 +103,7 @@ def test_a_record_survives_json(cell: Cell, accuracy: float, defaults: dict[str,
     again = record.reread()
     assert again.cell == cell
     assert again.to_json() == line
-    stored = pytest.approx(accuracy, rel=10.0 ** (1 - DIGITS)) if math.isfinite(accuracy) else None
+    stored = pytest.approx(accuracy, rel=10.0 ** (1 - DIGITS["metrics"])) if math.isfinite(accuracy) else None
     assert again.metrics["accuracy"] == stored
     assert again.result.default_options == defaults
 
