@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedsub.benchmark.records.record import OK, Record
-from fedsub.benchmark.records.store import Store, explained_to_user, graph_of
+from fedsub.benchmark.records.store import Store, explained_to_user, file_of, graph_of
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.plan import grid_cells
 from fedsub.benchmark.spec.protocol import load_protocol, names, table_name
@@ -19,6 +19,7 @@ from fedsub.benchmark.spec.schema import parse_line
 from fedsub.datasets.errors import UserError, unknown
 from fedsub.datasets.files import write_atomically
 from fedsub.datasets.lock import locked
+from fedsub.datasets.options import Spec
 
 TRIALS = "trials"
 """Under which table's name the records of searches are kept."""
@@ -61,6 +62,10 @@ class Records:
             if found.setdefault(record.key, record).status != OK == record.status:
                 found[record.key] = record
         yield from found.values()
+
+    def holds(self, graph: str) -> bool:
+        """Whether there is a file of records of a graph, whatever its options."""
+        return (self.folder / "runs" / f"{file_of(Spec(graph))}.jsonl").exists()
 
     def of_graph(self, cell: Cell) -> list[Record]:
         """Those in the file of a cell's graph."""

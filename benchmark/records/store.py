@@ -29,6 +29,7 @@ from fedsub.benchmark.spec.cell import FIELDS, Cell
 from fedsub.benchmark.spec.schema import checked, parse_line
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.files import explained
+from fedsub.datasets.options import Spec
 
 SHARED = {
     "cell": (*(name for name in FIELDS if name != "seed"), "chosen", "defaults", "privacy", "note", "names"),
@@ -62,8 +63,13 @@ explained_to_user = partial(
 
 
 def graph_of(cell: Cell) -> str:
-    """The name of the files that hold a cell's records: its graph's, without options and folders."""
-    name = re.sub(r"[^\w+-]+", "_", Path(cell.dataset.name).stem, flags=re.ASCII)
+    """The name of the files that hold a cell's records."""
+    return file_of(cell.dataset)
+
+
+def file_of(graph: Spec) -> str:
+    """The name of the files that hold a graph's records: its own, without options and folders."""
+    name = re.sub(r"[^\w+-]+", "_", Path(graph.name).stem, flags=re.ASCII)
     return name[:80] or "graph"
 
 

@@ -62,5 +62,9 @@ def write_report(results: Path, own: Sequence[str] = ()) -> list[Path]:
 
 def boards_of(stored: Records, tables: Iterable[str]) -> list[Leaderboard]:
     """The leaderboards of these tables."""
-    protocols = map(load_protocol, tables)
-    return [Leaderboard(each, stored.of_table(each.name, grid_cells(each))) for each in protocols]
+    boards = []
+    for protocol in map(load_protocol, tables):
+        held = tuple(filter(stored.holds, protocol.grid["dataset"]))
+        cells = grid_cells(protocol, Request(dataset=held)) if held else ()
+        boards.append(Leaderboard(protocol, stored.of_table(protocol.name, cells)))
+    return boards
