@@ -23,10 +23,10 @@ from fedsub.datasets.limits import NonNegative
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
 from fedsub.methods.core.steps import local_epochs
-from fedsub.methods.core.tasks import Task
 from fedsub.methods.stacked.activation import Dropout
 from fedsub.methods.stacked.losses import squared_distance
 from fedsub.methods.stacked.parameters import Parameters, prefixed, unprefixed
+from fedsub.methods.tasks import Task
 
 PREFIX = "personal"
 

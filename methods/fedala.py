@@ -34,10 +34,10 @@ from fedsub.datasets.limits import Count, NonNegative, PositiveShare, Size
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, FederatedMethod, Options, register
 from fedsub.methods.core.channel import Message
-from fedsub.methods.core.tasks import NodeClassification, Task
 from fedsub.methods.stacked.mixing import column, for_clients
 from fedsub.methods.stacked.parameters import Parameters
 from fedsub.methods.stacked.segments import ranks
+from fedsub.methods.tasks import NodeClassification, Task
 
 
 @dataclass(frozen=True)

@@ -36,9 +36,9 @@ from fedsub.datasets.limits import NonNegative
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import FederatedMethod, Options, register
 from fedsub.methods.core.channel import Message
-from fedsub.methods.core.tasks import NodeClassification
 from fedsub.methods.stacked.activation import Dropout
 from fedsub.methods.stacked.architecture import NETWORKS
+from fedsub.methods.tasks import NodeClassification
 
 FAR = 1e6
 """By which the prototype of a class that no client trains on is further than the furthest, squared."""

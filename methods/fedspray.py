@@ -44,13 +44,13 @@ from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import FederatedMethod, Options, register
 from fedsub.methods.core.channel import Message
 from fedsub.methods.core.steps import client_optimiser, local_epochs
-from fedsub.methods.core.tasks import NodeClassification
 from fedsub.methods.stacked.activation import activate, add_bias
 from fedsub.methods.stacked.features import Features
 from fedsub.methods.stacked.mixing import for_clients, weighted_mean
 from fedsub.methods.stacked.optimiser import MaskedOptimiser, make_adam
 from fedsub.methods.stacked.parameters import Parameters, stack, uniform
 from fedsub.methods.stacked.segments import Segments, segment_product
+from fedsub.methods.tasks import NodeClassification
 
 
 @dataclass(frozen=True)

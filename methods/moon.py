@@ -34,12 +34,12 @@ from fedsub.datasets.limits import NonNegative, Positive
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import BOTH_TASKS, Options, register
 from fedsub.methods.core.channel import Message
-from fedsub.methods.core.tasks import NodeClassification
 from fedsub.methods.fedavg import FedAvg
 from fedsub.methods.stacked.activation import Dropout, activate, add_bias
 from fedsub.methods.stacked.architecture import NETWORKS
 from fedsub.methods.stacked.parameters import Parameters, linear_start, prefixed, stack
 from fedsub.methods.stacked.segments import Segments, segment_product
+from fedsub.methods.tasks import NodeClassification
 
 
 @dataclass(frozen=True)

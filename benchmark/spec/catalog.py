@@ -257,7 +257,7 @@ def check(part: str, text: str) -> None:
 
         registry.check(text)
     elif part == "task":
-        from fedsub.methods.core import tasks
+        from fedsub.methods import tasks
 
         tasks.check(text)
     elif part == "kernel":
@@ -271,7 +271,7 @@ def check(part: str, text: str) -> None:
 @_remembered
 def check_metric(task: str, metric: str) -> None:
     """Raises UserError for a metric that does not exist or scores another task."""
-    from fedsub.methods.core import tasks
+    from fedsub.methods import tasks
 
     tasks.check_metric(task, metric)
 
@@ -298,7 +298,7 @@ def plain(part: str, text: str) -> str:
 @_remembered
 def version(part: str, name: str) -> int:
     """The version of a `partition` scheme, `split` or `task`. Raises UserError for an unknown one."""
-    from fedsub.methods.core import tasks
+    from fedsub.methods import tasks
 
     found: int = tasks.find(name).version if part == "task" else _kinds()[part].version(name)
     return found
@@ -335,15 +335,15 @@ def metric_of(graph: str) -> str:
 @_remembered
 def metrics() -> list[str]:
     """Names of all metrics."""
-    from fedsub.methods.core import metrics
+    from fedsub.methods.tasks import metrics
 
     return metrics.names()
 
 
 @_remembered
 def further_metrics(task: str, wanted: Sequence[str]) -> list[str]:
-    """See `methods.core.tasks.further_metrics`."""
-    from fedsub.methods.core import tasks
+    """See `methods.tasks.further_metrics`."""
+    from fedsub.methods import tasks
 
     return list(tasks.further_metrics(task, wanted))
 
@@ -351,7 +351,7 @@ def further_metrics(task: str, wanted: Sequence[str]) -> list[str]:
 @_remembered
 def score_of_task(task: str) -> str:
     """The score whose curve and clients' test scores a record keeps, unless its cell names another."""
-    from fedsub.methods.core import tasks
+    from fedsub.methods import tasks
 
     return tasks.find(task).default[0]
 

@@ -51,12 +51,12 @@ from fedsub.methods.adafgl.personal import Heads, Personal, personal_start
 from fedsub.methods.core.base import FederatedMethod, Options, register
 from fedsub.methods.core.channel import Message
 from fedsub.methods.core.steps import descend
-from fedsub.methods.core.tasks import NodeClassification
 from fedsub.methods.stacked.activation import Dropout
 from fedsub.methods.stacked.backbones import normalised_adjacency
 from fedsub.methods.stacked.parameters import Parameters, prefixed, stack, unprefixed
 from fedsub.methods.stacked.propagation import spread_labels
 from fedsub.methods.stacked.segments import ranks
+from fedsub.methods.tasks import NodeClassification
 
 PREFIX = "personal"
 STEPS = 10

@@ -20,8 +20,8 @@ from fedsub.methods.core import registry
 from fedsub.methods.core.base import FederatedMethod, MethodInfo, Options
 from fedsub.methods.core.schedule import Schedule
 from fedsub.methods.core.setting import Setting, make_setting
-from fedsub.methods.core.tasks import NodeClassification
 from fedsub.methods.stacked.architecture import OWN, Architecture
+from fedsub.methods.tasks import NodeClassification
 
 TOLERANCE = 5e-5
 """Two ways of computing agree within rounding: sums have another order."""

@@ -18,12 +18,11 @@ from torch import Tensor
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.federation import Federation
 from fedsub.datasets.limits import check_limits
-from fedsub.methods.core import tasks
+from fedsub.methods import tasks
 from fedsub.methods.core.channel import Channel, Message
 from fedsub.methods.core.schedule import Schedule
 from fedsub.methods.core.setting import Setting
 from fedsub.methods.core.steps import Attendance, begin_round, client_optimiser, descend, local_epochs
-from fedsub.methods.core.tasks import Task
 from fedsub.methods.core.uplink import Uplink, check_accountant
 from fedsub.methods.stacked.activation import Dropout, trains
 from fedsub.methods.stacked.architecture import NETWORKS, OWN, Architecture, runs_with
@@ -32,6 +31,7 @@ from fedsub.methods.stacked.inputs import Inputs
 from fedsub.methods.stacked.mixing import for_clients, weighted_mean
 from fedsub.methods.stacked.parameters import Parameters, begins_with, check_parameters, stack
 from fedsub.methods.stacked.propagation import use_kernel
+from fedsub.methods.tasks import Task
 
 BOTH_TASKS = (tasks.NodeClassification.name, tasks.LinkPrediction.name)
 PAPER_COMMUNICATION = "paper_communication_pct"

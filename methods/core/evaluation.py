@@ -11,8 +11,8 @@ from torch import Tensor
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.federation import Federation, repeated
 from fedsub.methods.core.base import FederatedMethod, prepare
-from fedsub.methods.core.tasks import NodeClassification, Task
 from fedsub.methods.stacked.inputs import Inputs
+from fedsub.methods.tasks import NodeClassification, Task
 
 
 def scoring_of(method: FederatedMethod) -> tuple[Task, Callable[[], Tensor]]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedsub.methods.core.metrics import Score
-from fedsub.methods.core.tasks import Evaluation
+from fedsub.methods.tasks import Evaluation
+from fedsub.methods.tasks.metrics import Score
 
 AVERAGED = {
     "mean-validation": "client-mean",

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from fedsub.datasets.federation import Federation
 from fedsub.datasets.options import Spec
-from fedsub.methods.core import tasks
+from fedsub.methods import tasks
 from fedsub.methods.core.schedule import Schedule
-from fedsub.methods.core.tasks import Task
 from fedsub.methods.stacked.architecture import Architecture
+from fedsub.methods.tasks import Task
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,8 +23,8 @@ from fedsub.methods.core.schedule import LAST, SELECTED_BESIDES, Schedule
 from fedsub.methods.core.selection import Curve, History
 from fedsub.methods.core.state import Checkpoint, State, seed_draws
 from fedsub.methods.core.steps import begin_round
-from fedsub.methods.core.tasks import Evaluation, Task
 from fedsub.methods.stacked.parameters import check_answer
+from fedsub.methods.tasks import Evaluation, Task
 
 
 class DivergedError(UserError):

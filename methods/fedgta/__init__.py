@@ -41,7 +41,6 @@ from fedsub.datasets.limits import Cosine, Count, Positive, Share, Size
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import FederatedMethod, Options, register
 from fedsub.methods.core.channel import Message
-from fedsub.methods.core.tasks import NodeClassification
 from fedsub.methods.fedgta.gamlp import GAMLP
 from fedsub.methods.stacked.activation import Dropout
 from fedsub.methods.stacked.backbones import normalised_adjacency
@@ -50,6 +49,7 @@ from fedsub.methods.stacked.mixing import cosine, for_clients, gram, mix
 from fedsub.methods.stacked.parameters import Parameters, stack
 from fedsub.methods.stacked.propagation import propagate, spread_labels, symmetric_weight
 from fedsub.methods.stacked.segments import Segments
+from fedsub.methods.tasks import NodeClassification
 
 SMALLEST = 1e-8
 """Added inside the logarithm, as in the authors' code."""

@@ -42,7 +42,6 @@ from fedsub.datasets.federation import as_graph
 from fedsub.datasets.seeding import stream
 from fedsub.methods.core.base import register
 from fedsub.methods.core.channel import Message, unformed
-from fedsub.methods.core.tasks import NodeClassification
 from fedsub.methods.fedlap.options import FedLapPlusOptions, SmoothOptions
 from fedsub.methods.fedlap.spectrum import misread_eigenpairs, roughness, smallest_eigenpairs
 from fedsub.methods.fedsgd import GRADIENT, FedSGD
@@ -54,6 +53,7 @@ from fedsub.methods.stacked.inputs import Inputs
 from fedsub.methods.stacked.parameters import Parameters, prefixed, stack, unprefixed
 from fedsub.methods.stacked.propagation import mean_weight, propagate, use_kernel, with_self_loops
 from fedsub.methods.structure import global_graph, random_start
+from fedsub.methods.tasks import NodeClassification
 
 LEARNED = "smooth"
 """Name of S, and of W."""

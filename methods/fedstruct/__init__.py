@@ -38,7 +38,6 @@ from fedsub.datasets.federation import as_graph
 from fedsub.methods.core.base import register
 from fedsub.methods.core.channel import Message
 from fedsub.methods.core.setting import Setting
-from fedsub.methods.core.tasks import NodeClassification
 from fedsub.methods.fedsgd import FedSGD
 from fedsub.methods.fedstruct.bytes import Traffic
 from fedsub.methods.fedstruct.features import behind_last_edge, combined, hop_weights, structure_features
@@ -52,6 +51,7 @@ from fedsub.methods.stacked.inputs import Inputs
 from fedsub.methods.stacked.parameters import Parameters, prefixed, stack, unprefixed
 from fedsub.methods.stacked.propagation import mean_weight, propagate, use_kernel, with_self_loops
 from fedsub.methods.structure import global_graph
+from fedsub.methods.tasks import NodeClassification
 
 
 @register(

@@ -50,7 +50,6 @@ from fedsub.datasets.limits import Count, NonNegative, Positive, Size
 from fedsub.datasets.ranges import tunable
 from fedsub.methods.core.base import FederatedMethod, Options, register
 from fedsub.methods.core.channel import Message
-from fedsub.methods.core.tasks import NodeClassification
 from fedsub.methods.fedtad.pseudo import (
     PseudoGraph,
     balanced_labels,
@@ -62,6 +61,7 @@ from fedsub.methods.fedtad.pseudo import (
 from fedsub.methods.stacked.optimiser import make_adam
 from fedsub.methods.stacked.parameters import Parameters
 from fedsub.methods.stacked.walks import return_probabilities
+from fedsub.methods.tasks import NodeClassification
 
 
 @dataclass(frozen=True)

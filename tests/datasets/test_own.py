@@ -24,8 +24,9 @@ from fedsub.datasets.own import as_own
 from fedsub.datasets.partition import partition, statistics
 from fedsub.datasets.partition.base import as_partition
 from fedsub.datasets.summary import summarise
-from fedsub.methods.core import metrics, tasks
+from fedsub.methods import tasks
 from fedsub.methods.core.setting import make_setting
+from fedsub.methods.tasks import metrics
 
 EDGES = np.array([[0, 1, 2, 3, 1], [1, 2, 3, 4, 0]])
 FEATURES = np.array([[0.5, 1], [1, 2], [2, -1], [3, 0], [4, 7]], dtype=np.float32)

@@ -17,7 +17,8 @@ from fedsub.datasets.archive import as_raw, write_archive
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.federation import Federation
 from fedsub.datasets.plugins import user_objects
-from fedsub.methods.core import registry, tasks
+from fedsub.methods import tasks
+from fedsub.methods.core import registry
 
 PACKAGE = "federation"
 PATIENCE = 600

@@ -21,10 +21,10 @@ from fedsub.datasets.errors import UserError
 from fedsub.methods.core import registry
 from fedsub.methods.core.channel import Message as Payload
 from fedsub.methods.core.halves import ServerHalf, placeholders
-from fedsub.methods.core.metrics import Score
 from fedsub.methods.core.selection import History
-from fedsub.methods.core.tasks import Evaluation
 from fedsub.methods.core.training import Progress, outcome_of
+from fedsub.methods.tasks import Evaluation
+from fedsub.methods.tasks.metrics import Score
 
 LOOK = 0.5
 """Seconds between two looks at who has joined."""

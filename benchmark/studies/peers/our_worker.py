@@ -19,9 +19,9 @@ from fedsub.datasets.splits import make_split
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, FederatedMethod, Schedule
 from fedsub.methods.core.setting import make_setting
-from fedsub.methods.core.tasks import Evaluation
 from fedsub.methods.core.training import end_round, start_round
 from fedsub.methods.stacked.memory import keep_freed_memory
+from fedsub.methods.tasks import Evaluation
 
 SPLIT = "ratio-per-client[train=0.2,validation=0.4,test=0.4]"
 """Drawn in each client, so that none of a hundred lacks training or test nodes."""

@@ -190,7 +190,7 @@ def test_files_are_saved_in_the_results_folder_wherever_a_worker_starts(
 
 
 METRIC = """
-from fedsub.methods.core.metrics import Items, Score, metric
+from fedsub.methods.tasks.metrics import Items, Score, metric
 
 
 @metric(task="node-classification")

@@ -6,7 +6,7 @@ import torch
 
 from fedsub.methods.adafgl import homophily
 from fedsub.methods.core.base import Schedule
-from fedsub.methods.core.tasks import NodeClassification
+from fedsub.methods.tasks import NodeClassification
 from tests.methods.federations import community_federation
 from tests.methods.loops import Clients
 

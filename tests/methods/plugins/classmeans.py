@@ -8,9 +8,9 @@ from torch import Tensor
 
 from fedsub.methods.core.base import register
 from fedsub.methods.core.channel import Message
-from fedsub.methods.core.tasks import NodeClassification
 from fedsub.methods.fedavg import FedAvg
 from fedsub.methods.stacked.architecture import NETWORKS
+from fedsub.methods.tasks import NodeClassification
 
 
 @register(

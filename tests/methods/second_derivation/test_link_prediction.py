@@ -26,8 +26,8 @@ from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.setting import make_setting
 from fedsub.methods.core.steps import begin_round
-from fedsub.methods.core.tasks import NEGATIVES
 from fedsub.methods.core.training import end_round, start_round, train
+from fedsub.methods.tasks import NEGATIVES
 from tests.methods.loops import mean, optimiser_of
 from tests.methods.oracle import client_parts, forward
 from tests.methods.second_derivation.common import TOLERANCE, copied, gap, leaves

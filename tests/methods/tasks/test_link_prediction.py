@@ -14,8 +14,8 @@ from fedsub.datasets.splits import make_split
 from fedsub.methods.core import registry
 from fedsub.methods.core.base import Architecture, Schedule
 from fedsub.methods.core.setting import Setting, make_setting
-from fedsub.methods.core.tasks import LinkPrediction, Sampler
 from fedsub.methods.core.training import train
+from fedsub.methods.tasks import LinkPrediction, Sampler
 from tests.datasets.test_links import codes, edges_of, links_of, planted, split
 from tests.methods.federations import SPLIT, small_federation
 

@@ -13,14 +13,14 @@ from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 
 from fedsub.datasets.errors import UserError
 from fedsub.datasets.graph import Dataset
-from fedsub.methods.core import metrics, registry
+from fedsub.methods.core import registry
 from fedsub.methods.core.base import Schedule
-from fedsub.methods.core.metrics import Items
 from fedsub.methods.core.schedule import LAST, RULES
 from fedsub.methods.core.setting import make_setting
-from fedsub.methods.core.tasks import further_metrics
 from fedsub.methods.core.training import _check_selects, train
 from fedsub.methods.stacked import kernels
+from fedsub.methods.tasks import further_metrics, metrics
+from fedsub.methods.tasks.metrics import Items
 from tests.methods.federations import community_federation, small_federation
 from tests.methods.rounding import assert_agree
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from fedsub.methods.core.metrics import Items, Score, metric
+from fedsub.methods.tasks.metrics import Items, Score, metric
 
 
 @metric(averaging="pooled")

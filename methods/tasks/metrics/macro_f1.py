@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from fedsub.methods.core.metrics import Items, Score, metric
+from fedsub.methods.tasks.metrics import Items, Score, metric
 
 
 @metric()

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as functional
 
 from fedsub.datasets.errors import UserError
-from fedsub.methods.core.tasks import NodeClassification
+from fedsub.methods.tasks import NodeClassification
 from tests.methods.federations import community_federation, small_federation
 
 

@@ -11,7 +11,7 @@ import torch
 from scipy.stats import rankdata
 from torch import Tensor
 
-from fedsub.methods.core.metrics import Items, Score, metric
+from fedsub.methods.tasks.metrics import Items, Score, metric
 
 
 @metric(task=("node-classification", "link-prediction"))

@@ -20,9 +20,9 @@ from fedsub.datasets.links import LinkOptions, Links, Pairs, draw_links, merged_
 from fedsub.datasets.options import Spec
 from fedsub.datasets.paths import PLUGIN
 from fedsub.datasets.seeding import torch_stream
-from fedsub.methods.core import metrics
-from fedsub.methods.core.metrics import Items, Metric, Score
 from fedsub.methods.stacked.losses import cross_entropy
+from fedsub.methods.tasks import metrics
+from fedsub.methods.tasks.metrics import Items, Metric, Score
 
 NEGATIVES = "pairs drawn in training"
 """Purpose of the stream that draws them."""
