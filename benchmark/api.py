@@ -118,6 +118,7 @@ def tune(
     backbone: Any = (),
     trials: int = Request.trials,
     cap: float = Request.cap,
+    sampler: Any = None,
     results: str | Path | None = None,
     workers: int = 1,
     threads: int = 1,
@@ -138,6 +139,9 @@ def tune(
     - `trials`: how many, the defaults counted
     - `cap`: core-seconds that a method may take on a graph, in those that FedAvg takes there by default; 0:
       no cap. `Outcome.left_out` counts the trials that did not fit
+    - `sampler`: of Optuna, such as `optuna.samplers.TPESampler(seed=0)`; a copy for each search chooses its
+      trials in place of the Sobol sequence, by the scores of those before. One with a seed goes on where it
+      was interrupted
     - `settings`: those of `run`; what is given is not tuned
     - the others: as in `run`. With `results` an interrupted search goes on
 
@@ -154,6 +158,7 @@ def tune(
             found = search(
                 request,
                 given.digests,
+                sampler,
                 objects=given.objects,
                 warn=partial(warnings.warn, stacklevel=3),
                 inform=lambda sentence: None,

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
 from fedsub.benchmark.execution.queue import Wanted
 from fedsub.benchmark.execution.run import execute
 from fedsub.benchmark.records.folder import Records
-from fedsub.benchmark.records.search import Search, Standing
+from fedsub.benchmark.records.search import Search, Standing, fixed_in
 from fedsub.benchmark.spec.cell import Block, Cell
 from fedsub.benchmark.spec.plan import Plan, Skip, make_plan
 from fedsub.benchmark.spec.request import Request
+from fedsub.benchmark.spec.space import asked_cell
+from fedsub.datasets.extras import needed
 from fedsub.datasets.plugins import user_objects
 
 FIRST = 0.5
@@ -48,21 +52,22 @@ def plan_searches(
     return searches, [cell for block, cell in references.items() if block in blocks], plan.skipped
 
 
-def tune(request: Request, digests: Any = None, **how: Any) -> Tuned:
+def tune(request: Request, digests: Any = None, sampler: Any = None, **how: Any) -> Tuned:
     """Run the searches that a request asks for. `how` are further arguments of `execute`.
 
     A trial begins as long as its method has core-seconds left on the block: half of the cap in the first
-    rung, all of it in the second. Trial 0 always runs in the first. Raises UserError as `execute` does.
+    rung, all of it in the second. Trial 0 always runs in the first. An Optuna `sampler` chooses the trials
+    after it, each when it knows the scores of those before. Raises UserError as `execute` does.
     """
     with user_objects(how.get("objects") or {}):
         searches, references, skipped = plan_searches(request, digests)
     for skip in skipped:
         how["warn"](f"skipped {skip.what}: {skip.reason}")
-    return run_searches(request, searches, references, **how)
+    return run_searches(request, searches, references, sampler, **how)
 
 
 def run_searches(
-    request: Request, searches: Sequence[Search], references: Sequence[Cell], **how: Any
+    request: Request, searches: Sequence[Search], references: Sequence[Cell], sampler: Any = None, **how: Any
 ) -> Tuned:
     """Run these searches. See `tune`."""
 
@@ -75,15 +80,20 @@ def run_searches(
         if request.cap and (record := records.get(cell)) is not None and record.core_seconds:
             caps[cell.block] = request.cap * sum(record.core_seconds.values())
 
-    # Trial by trial, so that a run that is cut short has begun all searches alike.
-    first = {cell.key: each for each in searches for cell in map(each.short, range(len(each.trials)))}
-    always = {each.short(0).key for each in searches}
-    records = run(
-        _in_turn(map(each.short, range(len(each.trials))) for each in searches),
-        lambda cell, now: (
-            cell.key in always or Standing(first[cell.key], now).first_seconds < FIRST * caps[cell.block]
-        ),
-    )
+    def run_first(searches: Sequence[Search]) -> Records:
+        # Trial by trial, so that a run that is cut short has begun all searches alike.
+        first = {cell.key: each for each in searches for cell in map(each.short, range(len(each.trials)))}
+        always = {each.short(0).key for each in searches}
+        return run(
+            _in_turn(map(each.short, range(len(each.trials))) for each in searches),
+            lambda cell, now: (
+                cell.key in always or Standing(first[cell.key], now).first_seconds < FIRST * caps[cell.block]
+            ),
+        )
+
+    if sampler is not None:
+        searches = _chosen_by(sampler, request, searches, run_first)
+    records = run_first(searches)
     going_on = [
         [cell for number in Standing(each, records).promoted for cell in each.full(number)]
         for each in searches
@@ -95,6 +105,27 @@ def run_searches(
             lambda cell, now: Standing(second[cell.key], now).seconds < caps[cell.block],
         )
     return Tuned(searches, records, caps)
+
+
+def _chosen_by(
+    sampler: Any, request: Request, searches: Sequence[Search], run: Callable[[Sequence[Search]], Records]
+) -> list[Search]:
+    """The searches with trials that copies of an Optuna sampler choose, one a time in each."""
+    optuna = needed("optuna", "optuna", "sampler")
+    studies = [optuna.create_study(direction="maximize", sampler=deepcopy(sampler)) for _ in searches]
+    found = [Search(each.trials[:1]) for each in searches]
+    for number in range(1, request.trials):
+        points = [study.ask() for study in studies]
+        for place, (each, point) in enumerate(zip(found, points, strict=True)):
+            share_of = partial(point.suggest_float, low=0.0, high=math.nextafter(1.0, 0.0))
+            cell = asked_cell(each.base, share_of, fixed_in(request, each.base))
+            found[place] = Search((*each.trials, cell))
+        records = run(found)
+        for each, study, point in zip(found, studies, points, strict=True):
+            record = records.get(each.short(number))
+            score = None if record is None else record.validation
+            study.tell(point, score, None if score is not None else optuna.trial.TrialState.FAIL)
+    return found
 
 
 def _in_turn(lists: Iterable[Iterable[Cell]]) -> Iterator[Cell]:

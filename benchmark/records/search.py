@@ -49,6 +49,11 @@ def kept(record: Record) -> Record:
     return replace(record, outcome=few)
 
 
+def fixed_in(request: Request, cell: Cell) -> set[str]:
+    """What a search leaves as it is: settings that were asked for, and options in a method's brackets."""
+    return {*(text.partition("=")[0].strip() for text in request.settings), *Spec(cell.variant).options}
+
+
 @dataclass(frozen=True)
 class Search:
     """The trials of a method on a block; trial 0 has the defaults."""
@@ -63,9 +68,8 @@ class Search:
 
     @classmethod
     def asked(cls, request: Request, cell: Cell) -> Search:
-        """The search from a cell of a request, whose settings, and options in a method's brackets, stay."""
-        named = {text.partition("=")[0].strip() for text in request.settings}
-        return cls.of(cell, request.trials, {*named, *Spec(cell.variant).options})
+        """The search from a cell of a request; see `fixed_in`."""
+        return cls.of(cell, request.trials, fixed_in(request, cell))
 
     @property
     def base(self) -> Cell:

@@ -6,7 +6,7 @@ options of the method follow. All methods have the same points in the shared dim
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -78,7 +78,16 @@ def trial_cells(base: Cell, count: int = Request.trials, fixed: Collection[str] 
         return [base, *(_at(base, space, point, fixed) for point in points(count))]
 
 
-def _at(base: Cell, space: Sequence[Dimension], point: np.ndarray, fixed: Collection[str]) -> Cell:
+def asked_cell(base: Cell, share_of: Callable[[str], float], fixed: Collection[str]) -> Cell:
+    """`base` with every setting and option that is tuned, but for those named in `fixed`, at the share of its
+    range, in [0, 1), that `share_of` gives for its name."""
+    with user_objects(user_objects_of(base)):
+        space = (*shared_dimensions(), *own_dimensions(base.method))
+        free = [each for each in space if each.name not in fixed]
+        return _at(base, free, [share_of(each.name) for each in free], fixed)
+
+
+def _at(base: Cell, space: Sequence[Dimension], point: Iterable[float], fixed: Collection[str]) -> Cell:
     """The cell at a point of a space; an option that cannot act beside the others keeps its default."""
     found: dict[str, dict[str, Any]] = {"schedule": {}, "architecture": {}, "options": {}}
     lacking = describe(base.method).lacks

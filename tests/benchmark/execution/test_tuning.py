@@ -1,3 +1,4 @@
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
@@ -6,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from optuna.samplers import TPESampler
 
 from fedsub.benchmark.execution.runner import make_clients
 from fedsub.benchmark.execution.tuning import Tuned, tune
@@ -101,6 +103,32 @@ def test_a_search_that_costs_more_than_its_cap_leaves_trials_out(tmp_path: Path)
     # 5/3 seconds are spent; two runs of a second begin below 3.
     assert sum(cell.schedule.rounds == ROUNDS and cell.method == "fedprox" for cell in work.cells) == 2
     assert standing.seconds == pytest.approx(11 / 3, abs=1e-3)
+
+
+def test_a_sampler_learns_from_the_scores_and_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
+    def search(folder: Path, work: Work) -> list[float]:
+        request = replace(_request(folder, settings=("hidden=8",)), trials=30, cap=0)
+        sampler = TPESampler(seed=0, n_startup_trials=5)
+        found = tune(request, None, sampler, work=work, warn=pytest.fail, inform=print, quiet=True)
+        trials = found.searches[0].trials
+        assert {cell.architecture.hidden for cell in trials} == {(8,)}
+        assert len({cell.options for cell in trials}) > 5
+        return [abs(math.log(cell.schedule.learning_rate / 0.02)) for cell in trials]
+
+    whole = search(tmp_path / "whole", work := Work())
+    assert np.mean(whole[-10:]) < np.mean(whole[1:11]) / 2
+    assert len([cell for cell in work.cells if cell.schedule.rounds == ROUNDS / 3]) == 30
+
+    class Interrupted(Work):
+        def __call__(self, cell: Cell, **beside: Any) -> Record:
+            if len(self.cells) == 12:
+                raise KeyboardInterrupt
+            return super().__call__(cell, **beside)
+
+    with pytest.raises(KeyboardInterrupt):
+        search(tmp_path / "cut", first := Interrupted())
+    assert search(tmp_path / "cut", second := Work()) == whole
+    assert not {cell.key for cell in first.cells} & {cell.key for cell in second.cells}
 
 
 def test_all_methods_have_the_same_cap(tmp_path: Path) -> None:
