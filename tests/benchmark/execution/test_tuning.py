@@ -22,13 +22,18 @@ ROUNDS = 9
 
 
 class Work:
-    """Runs that cost nothing; the nearer the learning rate to 0.02, the better. Remembers its cells."""
+    """Runs that cost nothing; the nearer the learning rate to 0.02, the better. Remembers its cells, and is
+    interrupted after the `most`."""
 
-    def __init__(self, seconds: float = 1.0, broken: Callable[[Cell], bool] = lambda cell: False) -> None:
-        self.seconds, self.broken = seconds, broken
+    def __init__(
+        self, seconds: float = 1.0, broken: Callable[[Cell], bool] = lambda cell: False, most: int = 10**6
+    ) -> None:
+        self.seconds, self.broken, self.most = seconds, broken, most
         self.cells: list[Cell] = []
 
     def __call__(self, cell: Cell, **beside: Any) -> Record:
+        if len(self.cells) == self.most:
+            raise KeyboardInterrupt
         self.cells.append(cell)
         if self.broken(cell):
             return failed(cell, "it broke")
@@ -76,15 +81,8 @@ def test_the_best_third_of_all_trials_goes_on_to_all_rounds_and_two_draws(tmp_pa
 def test_an_interrupted_search_goes_on_and_a_finished_one_runs_nothing(tmp_path: Path) -> None:
     whole = _tune(_request(tmp_path / "whole"), Work(), trials=6)
 
-    class Interrupted(Work):
-        def __call__(self, cell: Cell, **beside: Any) -> Record:
-            if len(self.cells) == 4:
-                raise KeyboardInterrupt
-            return super().__call__(cell, **beside)
-
-    first = Interrupted()
     with pytest.raises(KeyboardInterrupt):
-        _tune(_request(tmp_path / "cut"), first, trials=6)
+        _tune(_request(tmp_path / "cut"), first := Work(most=4), trials=6)
     second = Work()
     rest = _tune(_request(tmp_path / "cut"), second, trials=6)
     assert not {cell.key for cell in first.cells} & {cell.key for cell in second.cells}
@@ -119,14 +117,8 @@ def test_a_sampler_learns_from_the_scores_and_goes_on_where_it_was_interrupted(t
     assert np.mean(whole[-10:]) < np.mean(whole[1:11]) / 2
     assert len([cell for cell in work.cells if cell.schedule.rounds == ROUNDS / 3]) == 30
 
-    class Interrupted(Work):
-        def __call__(self, cell: Cell, **beside: Any) -> Record:
-            if len(self.cells) == 12:
-                raise KeyboardInterrupt
-            return super().__call__(cell, **beside)
-
     with pytest.raises(KeyboardInterrupt):
-        search(tmp_path / "cut", first := Interrupted())
+        search(tmp_path / "cut", first := Work(most=12))
     assert search(tmp_path / "cut", second := Work()) == whole
     assert not {cell.key for cell in first.cells} & {cell.key for cell in second.cells}
 
