@@ -1,5 +1,6 @@
 """Fixtures shared by the whole suite."""
 
+import gc
 import os
 from collections.abc import Generator
 from pathlib import Path
@@ -12,6 +13,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # The first example of a test may compile a kernel, and machines differ: timings are for benchmarks.
 settings.register_profile("suite", deadline=None, max_examples=50)
 settings.load_profile("suite")
+
+# As on the command line: looking for garbage among all that is imported would take a tenth of the suite.
+gc.set_threshold(100_000)
 
 NO_BROWSER = "no Chromium is installed"
 """How the reason begins for which tests in a browser skip."""
