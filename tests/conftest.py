@@ -14,7 +14,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 settings.register_profile("suite", deadline=None, max_examples=50)
 settings.load_profile("suite")
 
-# As on the command line: looking for garbage among all that is imported would take a tenth of the suite.
+# As on the command line.
 gc.set_threshold(100_000)
 
 NO_BROWSER = "no Chromium is installed"

@@ -148,6 +148,7 @@ class Arena:
             "advice": [{**finding.to_dict(), "over": _over(finding)} for finding in self._advice],
             "entries": [entry.to_dict(caps.get(entry.block)) for entry in self.entries],
         }
+        # Where sums are put in another order the digits behind differ.
         ready: dict[str, Any] = json_ready(found, 6)
         return ready
 

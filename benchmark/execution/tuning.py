@@ -18,6 +18,7 @@ from fedsub.benchmark.spec.cell import Block, Cell
 from fedsub.benchmark.spec.plan import Plan, Skip, make_plan
 from fedsub.benchmark.spec.request import Request
 from fedsub.benchmark.spec.space import asked_cell
+from fedsub.datasets.errors import UserError
 from fedsub.datasets.extras import needed
 from fedsub.datasets.plugins import user_objects
 
@@ -110,8 +111,13 @@ def run_searches(
 def _chosen_by(
     sampler: Any, request: Request, searches: Sequence[Search], run: Callable[[Sequence[Search]], Records]
 ) -> list[Search]:
-    """The searches with trials that copies of an Optuna sampler choose, one a time in each."""
+    """The searches with trials that copies of an Optuna sampler choose, one at a time in each.
+
+    Raises UserError for another sampler.
+    """
     optuna = needed("optuna", "optuna", "sampler")
+    if not isinstance(sampler, optuna.samplers.BaseSampler):
+        raise UserError(f"sampler must be Optuna's, as optuna.samplers.TPESampler() is, not {sampler!r}")
     studies = [optuna.create_study(direction="maximize", sampler=deepcopy(sampler)) for _ in searches]
     found = [Search(each.trials[:1]) for each in searches]
     for number in range(1, request.trials):

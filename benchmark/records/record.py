@@ -19,7 +19,7 @@ Series = Mapping[str, list[float | None]]
 """Name → one value an evaluation or a round."""
 
 DIGITS = {"metrics": 7, "seconds": 4}
-"""Field → significant digits of its stored figures: one node of 100,000 moves a score's fourth."""
+"""Field → significant digits of its stored figures: one node of 100,000 moves a score's fifth."""
 OTHER_DIGITS = 10
 """Of fields that DIGITS does not name: bytes are exact."""
 DECIMALS = 7

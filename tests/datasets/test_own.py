@@ -26,7 +26,6 @@ from fedsub.datasets.partition.base import as_partition
 from fedsub.datasets.summary import summarise
 from fedsub.methods import tasks
 from fedsub.methods.core.setting import make_setting
-from fedsub.methods.tasks import metrics
 
 EDGES = np.array([[0, 1, 2, 3, 1], [1, 2, 3, 4, 0]])
 FEATURES = np.array([[0.5, 1], [1, 2], [2, -1], [3, 0], [4, 7]], dtype=np.float32)
@@ -368,8 +367,8 @@ def test_nodes_without_a_label_are_never_trained_validated_or_tested_on(
     # What the outputs of unlabelled nodes are changes no loss and no metric.
     wanted = [
         name
-        for name in metrics.names()
-        if "node-classification" in metrics.find(name).tasks
+        for name in tasks.metrics.names()
+        if "node-classification" in tasks.metrics.find(name).tasks
         and name not in (*tasks.NodeClassification.default, "roc_auc")
     ]
     task = make_setting(federation, metrics=wanted).task

@@ -16,6 +16,7 @@ from fedsub.benchmark.records.record import Record
 from fedsub.benchmark.records.search import FINAL_SEEDS, Search, Standing, kept
 from fedsub.benchmark.spec.cell import Cell
 from fedsub.benchmark.spec.request import Request
+from fedsub.datasets.errors import UserError
 from tests.benchmark.fakes import failed, make_cell, tuned_run
 
 ROUNDS = 9
@@ -121,6 +122,8 @@ def test_a_sampler_learns_from_the_scores_and_goes_on_where_it_was_interrupted(t
         search(tmp_path / "cut", first := Work(most=12))
     assert search(tmp_path / "cut", second := Work()) == whole
     assert not {cell.key for cell in first.cells} & {cell.key for cell in second.cells}
+    with pytest.raises(UserError, match="sampler must be Optuna's"):
+        tune(_request(tmp_path), None, "tpe", work=work, warn=pytest.fail, inform=print, quiet=True)
 
 
 def test_all_methods_have_the_same_cap(tmp_path: Path) -> None:

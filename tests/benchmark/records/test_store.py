@@ -18,6 +18,7 @@ from fedsub.benchmark.records.store import SHARED, Store, StoreError, graph_of
 from fedsub.benchmark.report.leaderboard import markdown
 from fedsub.benchmark.spec.protocol import load_protocol
 from fedsub.datasets.errors import UserError
+from fedsub.methods.core import registry
 from tests.benchmark.fakes import append_many, failed, make_cell, make_record
 
 RUNS = Path(__file__).resolve().parents[3] / "results" / "runs"
@@ -298,6 +299,13 @@ def test_every_record_that_comes_with_the_benchmark_is_read(path: Path) -> None:
     results = [record.key for record in records if record.status == OK]
     assert store.path.read_text(encoding="utf-8").count('"status":"ok"') == len(results)
     assert {graph_of(record.cell) for record in records} == {path.stem}
+
+
+def test_a_line_of_before_with_all_options_is_read() -> None:
+    before = RUNS.parent / "rungs"
+    for record in Store(before, "chameleon_filtered").records():
+        assert record.options.keys() == vars(registry.make_options(record.cell.method, {})).keys()
+    assert '"defaults"' not in (before / "runs" / "chameleon_filtered.jsonl").read_text(encoding="utf-8")
 
 
 def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
