@@ -155,7 +155,7 @@ COMMANDS: Mapping[str, tuple[str, Sequence[str]]] = {
     ),
     "records": ("edit stored records", ("edit", "key", *FOLDERS)),
     "data": ("list, fetch, inspect, export and divide graphs (python -m datasets)", ()),
-    "study": ("what maintainers run: peers, authors, rungs", ()),
+    "study": ("what maintainers run: peers, authors", ()),
 }
 """Command → what it does, and its options and arguments."""
 OF_THEIR_OWN = ("data", "study")

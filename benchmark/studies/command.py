@@ -1,17 +1,14 @@
-"""`study peers`, `study authors` and `study rungs`."""
+"""`study peers` and `study authors`."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from fedsub.benchmark.cli import values
 from fedsub.benchmark.cli.commands import FAILED, OK, guarded, say
 from fedsub.benchmark.cli.parser import CHOICE, FOLDERS, SETTING, Parser, request_of
-from fedsub.benchmark.execution.engines import RunCell
-from fedsub.benchmark.spec.protocol import ARENA
 from fedsub.benchmark.spec.request import Request
 
 
@@ -25,24 +22,22 @@ def make_parser() -> Parser:
     authors = commands.add_parser("authors", help="run public code on our clients (docs/authors.md)")
     authors.add_argument("codes", metavar="NAME=PATH", help="fedpub, fedspray or fedstruct", nargs="+")
     authors.add_options(SETTING)
-    rungs = commands.add_parser("rungs", help="run every trial of the arena's searches in full")
-    rungs.add_options(("dataset", "partition", "method", *FOLDERS))
     for study, variable in ((peers, "FEDSUB_PEER_PYTHON"), (authors, "FEDSUB_AUTHORS_PYTHON")):
         study.add_argument("--python", metavar="FILE", help=f"interpreter for it ({variable})", type=Path)
         study.add_options((*CHOICE, *FOLDERS, "rerun", "dry-run"))
     return parser
 
 
-def main(argv: Sequence[str], work: RunCell | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Run one study; returns the exit code."""
     parser = make_parser()
     options = parser.parse_args(argv)
     request = request_of(parser, options)
-    run = {"peers": _peers, "authors": _authors, "rungs": _rungs}[options.study]
-    return guarded(lambda: run(request, options, work), options)
+    run = {"peers": _peers, "authors": _authors}[options.study]
+    return guarded(lambda: run(request, options), options)
 
 
-def _peers(request: Request, options: argparse.Namespace, work: RunCell | None) -> int:
+def _peers(request: Request, options: argparse.Namespace) -> int:
     from fedsub.benchmark.studies.peers.compare import Limits, peer_python, plan, timings, write_page
 
     cells = plan(request.dataset, request.method, request.clients)
@@ -59,7 +54,7 @@ def _peers(request: Request, options: argparse.Namespace, work: RunCell | None) 
     return OK
 
 
-def _authors(request: Request, options: argparse.Namespace, work: RunCell | None) -> int:
+def _authors(request: Request, options: argparse.Namespace) -> int:
     from fedsub.benchmark.analysis.public_code import compare, load
     from fedsub.benchmark.records.folder import Records
     from fedsub.benchmark.report.pages import boards_of
@@ -75,10 +70,3 @@ def _authors(request: Request, options: argparse.Namespace, work: RunCell | None
             boards = boards_of(Records(request.results), sorted(tables))
             print(write_authors_page(request.results, runs, compare(runs, boards)))
     return FAILED if failures else OK
-
-
-def _rungs(request: Request, options: argparse.Namespace, work: RunCell | None) -> int:
-    from fedsub.benchmark.studies.rungs import run_rungs
-
-    print(run_rungs(replace(request, table=(str(ARENA),)), work))
-    return OK
