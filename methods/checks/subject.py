@@ -83,7 +83,7 @@ class Subject:
         dropout: float = 0.0,
         seed: int = 1,
     ) -> Setting:
-        """Make a setting on `communities` with two hidden layers of width 8, GCN's if the method takes it."""
+        """Make a setting on `communities` with two hidden layers of width 8, of GCN if the method has it."""
         usual = "gcn" if "gcn" in self.networks else self.networks[0]
         return make_setting(
             communities(clients, nodes),

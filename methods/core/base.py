@@ -78,7 +78,7 @@ class MethodInfo:
     """Why the method, or which variant of it, would not be allowed between real clients; empty if all keep to
     the rules. Where options decide, `Options.breaks_privacy` says what holds for a record."""
     exposes: tuple[str, ...] = ()
-    """Key in `extras` of the number of nodes that a run cannot protect, and the reason; empty without one."""
+    """Key in `extras` of the number of nodes that a run cannot protect, and why; empty if none is counted."""
     merged: bool = False
     """Whether the method trains on one client that holds every node and every edge."""
     tells_attendance: bool = False

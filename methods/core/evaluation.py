@@ -16,7 +16,8 @@ from fedsub.methods.tasks import NodeClassification, Task
 
 
 def scoring_of(method: FederatedMethod) -> tuple[Task, Callable[[], Tensor]]:
-    """Return the scoring task and the function that predicts. Raises UserError if `evaluate` does not fit."""
+    """Return the scoring task and the function that predicts. Raises UserError for a method that cannot be
+    scored as the schedule's `evaluate` says."""
     moment, task = method.schedule.evaluate, method.setting.scoring
     if moment == "whole-graph":
         whole = WholeGraph(method)
@@ -72,10 +73,8 @@ class WholeGraph:
         self._inputs: dict[int, Inputs] = {}
 
     def predict(self, method: FederatedMethod) -> Tensor:
-        """Outputs of each client's model, (K·m, C): its last received and its unshared parameters.
-
-        A model that all clients share is run once.
-        """
+        """Outputs of each client's model, (K·m, C), of its last received and its unshared parameters. A model
+        that all clients share is run once."""
         models = {name: method.received.get(name, value) for name, value in method.parameters.items()}
         copies = max(map(len, models.values()))
         own = method.inputs, method.parameters

@@ -1,4 +1,4 @@
-"""Settings of training, averaging and selection for every method, with their only defaults and limits.
+"""Settings of training, averaging and selection for every method; defaults and limits are set only here.
 
 Like `Architecture`, a `Schedule` checks itself when it is made and need not be checked again.
 """

@@ -87,7 +87,7 @@ class History:
 
     def select(self, rule: str) -> np.ndarray:
         """Index of the reported evaluation for each client, (K,); `rule` is one of
-        `methods.core.schedule.RULES`. With `per-client`, a client without validation items gets the first."""
+        `methods.core.schedule.RULES`. `per-client` gives a client without validation items its first one."""
         value = self.validation.value
         if rule == "per-client":
             return np.where(np.isnan(value), -np.inf, value).argmax(axis=0)

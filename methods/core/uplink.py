@@ -1,6 +1,6 @@
 """The uplink: clients' updates are made private, compressed, or both, on their way to the server.
 
-Let u be a client's update, of all its P shared parameters as one vector.
+Let u be a client's update of all its P shared parameters, as one vector.
 
 - Privacy (McMahan et al., Learning Differentially Private Recurrent Language Models, ICLR 2018), with
   clipping norm C and noise σ: u ← u · min(1, C / ‖u‖₂) + N(0, σ² C²).
@@ -12,7 +12,7 @@ Let u be a client's update, of all its P shared parameters as one vector.
 - `error_feedback`: the part of u that a message left out is added to the client's next u (Seide et al. 2014).
 
 Every client adds its own noise, so that not even the server sees an update without it. In Σ_k p_k u_k, one
-client contributes at most max p_k C; the noise has deviation σ C √(Σ p_k²), at least σ times that.
+client contributes at most max p_k C; the noise's standard deviation is σ C √(Σ p_k²), at least σ times that.
 Neighbours are two federations of the same clients with the same weights; in one of them, all updates of one
 client are zero before the noise (zero-out neighbours). Whether a client takes part at all is not hidden: its
 weight changes the others' weights, and its noise comes and goes with it. Any two updates of a client are at
@@ -134,7 +134,7 @@ class Uplink:
     clip: float
     """Maximum L2 norm of an update; 0: neither clipping nor noise."""
     noise: float
-    """Deviation of the noise in units of `clip`."""
+    """Standard deviation of the noise, in units of `clip`."""
     compression: Compression | None
     draws: Draws
 

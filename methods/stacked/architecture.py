@@ -1,4 +1,4 @@
-"""The network that a protocol fixes for every method, with its only defaults, choices and limits."""
+"""The network that a protocol fixes for every method; its defaults, choices and limits are set only here."""
 
 from __future__ import annotations
 

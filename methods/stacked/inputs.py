@@ -26,7 +26,7 @@ Convolution = Callable[..., Tensor]
 """(n, width) → (n, width); attention also takes scores."""
 
 WORTH = 0.7
-"""Largest share of all nodes up to which a receptive field is computed by itself."""
+"""Largest share of all nodes for which a receptive field is computed by itself."""
 LEFT_OUT = 5_000
 """Number of rows that no later layer needs, summed over layers, from which they are left out. The processor
 time of 20 to 60 rounds then falls to a third for FedSage-true on Amazon Photo (some 98,000 rows left out), to

@@ -2,7 +2,7 @@
 
 A kernel is kept only if it is more than 1.5 times as fast as torch's own operations on the same machine
 (`tests/performance/test_kernels.py`). Each has a torch counterpart beside its caller, which runs on CUDA;
-tests check that both give the same.
+tests check that both give the same result.
 """
 
 from __future__ import annotations

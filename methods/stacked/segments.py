@@ -133,8 +133,8 @@ def _is_large(inner: int, outer: int, segments: Segments) -> bool:
 
 
 def large_product(a: Tensor, b: Tensor) -> Tensor:
-    """a b, by oneDNN for float32 on the CPU if this torch has it. On an AMD processor this takes 0.5 to 0.6
-    of the time of MKL's product, which is `torch.mm` (`tests/performance`)."""
+    """Return a @ b, by oneDNN for float32 on the CPU if this torch has it. On an AMD processor this takes 0.5
+    to 0.6 of the time of MKL's product, which is `torch.mm` (`tests/performance`)."""
     linear = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
     if linear is None or not a.numel() or not kernels.compiled(a):
         return a @ b

@@ -69,8 +69,8 @@ def _joined(tree: Key) -> bool:
 
 
 def _steps(tree: Key) -> int:
-    """Length of the shortest path from the root to p. Where the images of root and p are farther apart, the
-    tree has no image."""
+    """Length of the shortest path from the root to p. Where the images of root and p are farther apart, there
+    is no homomorphism."""
     return 1 if tree[0] else 1 + min(_steps(child) for child in tree[1] if _joined(child))
 
 
@@ -95,7 +95,7 @@ def _rooted(node: int, parent: int, rest: nx.Graph, joined: set[int]) -> Key:
 
 
 def images(tree: Key, adjacency: Tensor, columns: Tensor, spread: dict[Key, Tensor]) -> Tensor:
-    """Number of images of the tree for each image x of its root and q of p, (r, block); (r, 1) without p.
+    """Number of the tree's homomorphisms by image x of its root and q of p, (r, block); (r, 1) without p.
 
     `adjacency` is the CSR float64 matrix, (r, r), of the rows around a block of images q, and `columns` its
     dense columns for the block, (r, block). `spread` caches the block's messages, subtree → (r, block). It
@@ -110,7 +110,7 @@ def images(tree: Key, adjacency: Tensor, columns: Tensor, spread: dict[Key, Tens
 
 
 def by_messages(adjacency: sp.csr_matrix, patterns: Mapping[int, tuple[Edges, int]]) -> dict[int, np.ndarray]:
-    """Number of images by the root's image, name → (n,) float64, for patterns that have a decomposition."""
+    """Number of homomorphisms by the root's image, name → (n,) float64, for patterns with a decomposition."""
     ways = {name: list(decompositions(edges, root)) for name, (edges, root) in patterns.items()}
     # The decomposition with the fewest dense products.
     plans = {name: min(each, key=lambda way: len(way.products)) for name, each in ways.items() if each}
@@ -164,7 +164,7 @@ def _around(adjacency: sp.csr_matrix, block: np.ndarray, steps: int) -> np.ndarr
 
 
 def by_neighbourhoods(adjacency: sp.csr_matrix, orbits: int) -> dict[int, np.ndarray]:
-    """Number of images by the root's image, root's orbit → (n,) float64, for patterns with a K4 or a wheel.
+    """Number of homomorphisms by the root's image, orbit → (n,) float64, for patterns with a K4 or a wheel.
 
     Orbit 14 is K4's; 56 to 58 K4 with a pendant node, 62 to 64 K4 with an edge divided, 65 to 67 K4
     and a node joined to two of its nodes, 68 and 69 the wheel, 70 and 71 K5 without an edge, 72 K5.

@@ -53,7 +53,7 @@ class Evaluation:
 
 
 class Task(ABC):
-    """A loss and scores on the outputs of n nodes over K clients."""
+    """A training loss and scores for the outputs of n nodes over K clients."""
 
     name: ClassVar[str]
     """The task's name in methods, protocols and records."""

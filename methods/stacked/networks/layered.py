@@ -20,7 +20,7 @@ class Layered(Backbone):
     """Hidden layers, then a head; layer i has the parameters `layers.i.*`, the head `head.*`.
 
     A hidden layer is h' = dropout(relu(norm(f(h) + b))); `residual` replaces f(h) by f(h) + h R. The norm is
-    that of Ba et al., Layer Normalization, 2016. Both are as in Luo et al., Classic GNNs are Strong
+    that of Ba et al., Layer Normalization, 2016. Residual and norm follow Luo et al., Classic GNNs are Strong
     Baselines, NeurIPS 2024, section 3.
     """
 
