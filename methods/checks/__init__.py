@@ -1,4 +1,4 @@
-"""Checks of a method: what the benchmark relies on, tried on small generated graphs.
+"""Checks that a method keeps the rules on which the benchmark relies, run on small generated graphs.
 
     check_method(MyMethod)
     check_method("./my_method.py", {"mu": 0.1})
@@ -28,22 +28,22 @@ CHECKS: Mapping[str, Callable[[Subject], None]] = {
     "absent clients are left as they were": rounds.absent,
     "clients alone do what they do together": rounds.alone,
 }
-"""What is checked → how; a check raises CheckError, or Skipped with a reason."""
+"""Name → check, which raises CheckError, or Skipped with a reason."""
 
 
 def check_method(
     method: type[FederatedMethod] | str, options: Mapping[str, Any] | None = None
 ) -> dict[str, str]:
-    """Run all checks: check → "passed", or why it does not apply.
+    """Run all checks; return check → "passed", or why it does not apply.
 
-    `method` is a class below `@register`, a name or the path of a file. Raises CheckError for the first check
+    `method` is a class with `@register`, a name or the path of a file. Raises CheckError for the first check
     that fails, and UserError for a method that cannot be found or made.
     """
     return dict(checked(method, options or {}))
 
 
 def checked(method: type[FederatedMethod] | str, options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """`check_method`, one check after the other."""
+    """Run the checks of `check_method` and yield each result."""
     subject = Subject.of(method, options)
     for name, check in CHECKS.items():
         try:

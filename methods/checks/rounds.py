@@ -1,5 +1,4 @@
-"""Checks of rounds: what clients learn from whom, what absence and messages do, and whether each client with
-its data alone and a server without any do the same."""
+"""Checks of rounds: gradients between clients, absent clients, counted bytes, and clients that run apart."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ NONSENSE = 100
 
 
 def isolated(subject: Subject) -> None:
-    """What a client has after local training does not depend on another's labels."""
+    """Check that a client's state after local training does not depend on another client's labels."""
     if subject.info.simulation_only or subject.info.merged:
         raise Skipped(subject.info.simulation_only or "there is one client")
     schedule = Schedule(rounds=2, local_epochs=2, optimiser="sgd", learning_rate=0.1)
@@ -51,13 +50,13 @@ def isolated(subject: Subject) -> None:
 
 
 def absent(subject: Subject) -> None:
-    """An absent client keeps its state, sends nothing, and nobody learns from it."""
+    """Check that an absent client keeps its state and sends nothing, and that nobody learns from it."""
     if subject.info.merged or subject.info.needs_everyone:
         raise Skipped(subject.info.needs_everyone or "there is one client")
     method, other = (subject.make(subject.setting(HALF, clients=5, nodes=150)) for _ in range(2))
     method.build()
     other.build()
-    # One model that the server holds: nobody's own.
+    # With one model, held by the server, no client has parameters of its own.
     one_model = not any(len(value) == 5 for value in method.parameters.values())
     for number in range(1, HALF.rounds + 1):
         before = _of_clients(method)
@@ -79,7 +78,7 @@ def absent(subject: Subject) -> None:
             continue
         away = dict.fromkeys(trained, ~method.present)
         _check_kept(subject, before, trained, away, "local training changes")
-        # Who receives is there in the next round; the others keep their models even where they have trained.
+        # Clients of the next round receive; the others keep their models, even if they have trained.
         away = {
             name: ~method.receiving
             if name.startswith("parameters.")
@@ -94,7 +93,7 @@ def absent(subject: Subject) -> None:
 
 
 def counted(subject: Subject) -> None:
-    """Where one client's labels change another's predictions, bytes have passed."""
+    """Check that bytes are counted if one client's labels change another client's predictions."""
     if subject.info.merged:
         raise Skipped("there is one client")
     schedule = Schedule(rounds=3, learning_rate=0.05)
@@ -117,7 +116,7 @@ def counted(subject: Subject) -> None:
 
 
 def _round_with_nonsense(method: FederatedMethod, number: int, models: bool) -> None:
-    """A round in which the labels, and the `models`, of those who neither train nor receive are nonsense."""
+    """Run a round in which clients that neither train nor receive have wrong labels (and `models`)."""
     start = method.attendance.present(number) | method.attendance.present(number + 1)
     labels = with_other_labels(method, ~start)
     start_round(method, number)
@@ -129,7 +128,7 @@ def _round_with_nonsense(method: FederatedMethod, number: int, models: bool) -> 
 
 
 def _of_clients(method: FederatedMethod) -> dict[str, Tensor]:
-    """Name → (K, …), copies of what clients keep: tensors, dictionaries of them and optimisers' states."""
+    """Copy the clients' state, name → (K, …): tensors, dictionaries of tensors and optimisers' states."""
     found: dict[str, Any] = {}
     for name in (name for name in names_of(type(method), ("client_state",)) if name != "received"):
         value = getattr(method, name, None)
@@ -149,8 +148,8 @@ def _of_clients(method: FederatedMethod) -> dict[str, Tensor]:
 def _check_kept(
     subject: Subject, before: dict[str, Tensor], after: dict[str, Tensor], away: dict[str, Tensor], what: str
 ) -> None:
-    """Raises CheckError where a client of `away` did not keep its slice. Adam's state is made in the first
-    step: what was not there is zero for those who rest."""
+    """Raise CheckError where a client of `away` did not keep its slice. Adam makes its state in the first
+    step, so state that was missing before must be zero."""
     for name, value in after.items():
         old = before.get(name, torch.zeros_like(value))
         if not torch.equal(value[away[name]], old[away[name]]):
@@ -161,9 +160,9 @@ def _check_kept(
 
 
 def alone(subject: Subject) -> None:
-    """K clients apart, with messages passed by hand, end with the parameters and bytes of the stacked run.
+    """Check that K clients that run apart end with the parameters and bytes of the stacked run.
 
-    Where clients draw in training, each draws for itself: then bytes alone are compared.
+    If clients draw random numbers in training, each draws its own: then only bytes are compared.
     """
     if subject.info.simulation_only:
         raise Skipped(subject.info.simulation_only)
@@ -176,7 +175,7 @@ def alone(subject: Subject) -> None:
         for client, epochs in zip(clients, server.begin(number).tolist(), strict=True):
             client.train(number, epochs)
             sent.append(client.send())
-        # A client's process may end between what it sends and what it receives.
+        # A client's process may end between sending and receiving.
         clients = [gone_on(each, subject.make(each.method.setting)) for each in clients]
         for client, answer in zip(clients, server.answer(number, sent), strict=True):
             client.receive(answer)
@@ -193,7 +192,7 @@ def alone(subject: Subject) -> None:
 
 
 def gone_on(client: ClientHalf, method: FederatedMethod) -> ClientHalf:
-    """A client in another process, from what this one keeps in a file."""
+    """Restore a client's saved state into another client, as in another process."""
     file = io.BytesIO()
     torch.save(client.state.save(), file)
     file.seek(0)
@@ -203,7 +202,7 @@ def gone_on(client: ClientHalf, method: FederatedMethod) -> ClientHalf:
 
 
 def _trained(method: FederatedMethod) -> bool:
-    """Train in one program; returns whether something was drawn after the set-up."""
+    """Train all clients in one program; return whether random numbers were drawn after the set-up."""
     seed_draws(method.setting.seed)
     method.build()
     before = method.generator.get_state(), draws()

@@ -24,11 +24,11 @@ from fedsub.methods.core.training import Outcome, train
 
 ROUNDS, STOPPED = 4, 2
 TUNED = 3
-"""Options that a method may state a range for."""
+"""Maximum number of options with a tuning range."""
 
 
 def options(subject: Subject) -> None:
-    """Every number states its limits in its type, and at most three options state a range."""
+    """Check that every number states its limits in its type, and at most three options state a range."""
     kind: Callable[..., Options] = subject.info.options
     names = tuple(item.name for item in fields(subject.info.options))
     for name, hint in hints_of(kind, names).items():
@@ -44,7 +44,7 @@ def options(subject: Subject) -> None:
 
 
 def trains(subject: Subject) -> None:
-    """Finite losses and outputs of the task's width, for every network and task listed."""
+    """Check for finite losses and outputs of the task's width, with every network and task listed."""
     for task in subject.info.tasks:
         for network in subject.networks:
             setting = subject.setting(Schedule(rounds=2), network=network, task=task, dropout=0.5)
@@ -61,7 +61,7 @@ def trains(subject: Subject) -> None:
 
 
 def repeats(subject: Subject) -> None:
-    """Equal to the last bit from one seed; another run from another."""
+    """Check that one seed gives equal runs, to the last bit, and another seed another run."""
     found = [
         comparable(train(subject.make(subject.setting(Schedule(rounds=2), seed=seed, dropout=0.5))))
         for seed in (1, 1, 2)
@@ -76,7 +76,7 @@ def repeats(subject: Subject) -> None:
 
 
 class _Kept:
-    """Keeps the state after a round as a file would, and stops the run one round later."""
+    """Checkpoint in memory that keeps the state after the first round."""
 
     def __init__(self) -> None:
         self.content = b""
@@ -93,11 +93,11 @@ class _Kept:
 
 
 class _Stopped(Exception):
-    """Ends a run between two rounds."""
+    """Raised to end a run between two rounds."""
 
 
 def survives(subject: Subject) -> None:
-    """A run that is stopped and goes on from its checkpoint equals one that is not, absent clients or not."""
+    """Check that a run resumed from its checkpoint equals an unbroken one, with or without absent clients."""
     schedules = [Schedule(rounds=ROUNDS, local_epochs=2)]
     if not (subject.info.needs_everyone or subject.info.merged):
         schedules.append(Schedule(rounds=ROUNDS, local_epochs=2, participation=0.5, stragglers=0.5))
@@ -121,7 +121,7 @@ def survives(subject: Subject) -> None:
 
 
 def comparable(outcome: Outcome) -> Any:
-    """What came out, but for times; NaN equals NaN."""
+    """The outcome without times, as plain data in which NaN equals NaN."""
     found = {**asdict(outcome), "seconds": None, "processor_seconds": None, "spent": outcome.spent["bytes"]}
     found["extras"] = {name: value for name, value in outcome.extras.items() if "seconds" not in name}
     return _plain(found)

@@ -24,16 +24,16 @@ from fedsub.methods.stacked.architecture import OWN, Architecture
 from fedsub.methods.tasks import NodeClassification
 
 TOLERANCE = 5e-5
-"""Two ways of computing agree within rounding: sums have another order."""
+"""Absolute and relative tolerance for rounding, as two ways of computing may sum in different orders."""
 SPLIT = "ratio[train=0.4,validation=0.3,test=0.3]"
 
 
 class CheckError(UserError):
-    """A method that breaks a rule; the sentence says which, where and what to do."""
+    """Raised if a method breaks a rule; the message says which, where and what to do."""
 
 
 class Skipped(Exception):
-    """A check that does not apply; its text says why."""
+    """Raised if a check does not apply; the message says why."""
 
 
 @cache
@@ -46,14 +46,14 @@ def communities(clients: int, nodes: int) -> Federation:
 
 @dataclass(frozen=True)
 class Subject:
-    """A method's class with options."""
+    """A method's class and its options."""
 
     kind: type[FederatedMethod]
     options: Options
 
     @classmethod
     def of(cls, method: type[FederatedMethod] | str, options: Mapping[str, Any]) -> Subject:
-        """Raises UserError for an unknown method, a class without `@register`, and options it has not."""
+        """Raises UserError for an unknown method, a class without `@register`, and unknown options."""
         kind = registry.find(method) if isinstance(method, str) else method
         if not hasattr(kind, "info"):
             raise UserError(
@@ -83,7 +83,7 @@ class Subject:
         dropout: float = 0.0,
         seed: int = 1,
     ) -> Setting:
-        """On `communities`, with two hidden layers of eight units, of GCN where the method takes it."""
+        """Make a setting on `communities` with two hidden layers of width 8, of GCN if the method has it."""
         usual = "gcn" if "gcn" in self.networks else self.networks[0]
         return make_setting(
             communities(clients, nodes),
@@ -102,7 +102,7 @@ class Subject:
 
 
 def apart(first: Tensor, second: Tensor) -> float:
-    """How far two tensors are from each other beyond rounding, 0 where they agree or both are NaN."""
+    """Largest difference beyond `TOLERANCE`, at least 0; NaN counts as 0, and other shapes give infinity."""
     if first.shape != second.shape:
         return float("inf")
     first, second = first.double().nan_to_num(), second.double().nan_to_num()
@@ -111,7 +111,7 @@ def apart(first: Tensor, second: Tensor) -> float:
 
 
 def with_other_labels(method: FederatedMethod, who: Tensor) -> Tensor:
-    """Give training nodes of the clients `who`, (K,) bool, another class; returns the labels before."""
+    """Give training nodes of the clients `who`, (K,) bool, another class; return the previous labels."""
     task = method.task
     assert isinstance(task, NodeClassification)
     labels = task.train_labels

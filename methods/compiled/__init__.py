@@ -1,7 +1,7 @@
-"""How passes over memory are compiled, and loops over rows for them in LLVM's instructions.
+"""numba settings for compiled passes over memory, and row loops for them in LLVM instructions.
 
-A loop over the columns, once vectorised, writes sums to memory and reads them again every few entries, which
-takes twice the time: those written here keep them in registers.
+A vectorised loop over the columns writes its sums to memory and reads them again every few entries, which
+takes twice the time. The loops here keep the sums in registers.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
 FREE = {"nnan", "ninf", "nsz", "contract", "reassoc"}
-"""What the compiler may do to sums. It may not divide by an estimate, as it does where it vectorises a loop:
-that hangs on where in memory the arrays lie, so that of equal runs some would round otherwise."""
+"""Fast-math flags for sums. Division by an estimate is not allowed: the compiler does it where it vectorises
+a loop, which depends on the arrays' memory addresses, so that equal runs could round differently."""
 
 compile_pass = numba.njit(cache=True, fastmath=FREE, nogil=True, error_model="numpy")
-"""How every pass is compiled, those in `methods.stacked.kernels`, and what a single module needs beside it.
+"""Decorator for all compiled passes, those of `methods.stacked.kernels` and those of single modules.
 
-What numba compiled is kept for as long as the pass's own file stays: who changes the loops below touches the
+numba caches a compiled pass until the pass's own file changes. After changing the loops below, touch the
 files of the passes that call them.
 """
 
 LANES = (128, 64, 32, 16, 4, 1)
-"""Columns that are summed side by side in registers, the most that fit first."""
+"""Block sizes of columns that are summed together in registers; the largest that fits comes first."""
 
 TOGETHER = 4
-"""Entries that rows are spread to side by side: what is read of a row serves them all."""
+"""Number of entries to which `spread_rows` adds at once, so that each row is read once for all of them."""
 
 LANES_TOGETHER = (32, 16, 4, 1)
-"""Columns of each of them, so few that their sums have room in the registers."""
+"""Block sizes of columns in `spread_rows`, small enough that the sums of all its entries fit in registers."""
 
 WIDEST = 16
-"""Numbers in the widest registers."""
+"""Number of float32 values in the widest registers."""
 
 _ALIGNED = types.float32.bitwidth // 8
 
 _FUSED = ("contract",)
-"""A product and a sum in one where the processor can, all in the order written."""
+"""Flag for fused multiply-add where the processor has it; the order of operations stays."""
 
 _NUMBERS = (types.float32, types.int32, types.int64)
 
 
 class _Rows:
-    """What the loops are written with, and their arguments."""
+    """Arguments of a loop, and the operations from which loops are written."""
 
     def __init__(self, context: Any, builder: Any, signature: Any, arguments: Any) -> None:
         self.context, self.builder = context, builder
@@ -59,24 +59,24 @@ class _Rows:
             else context.cast(builder, value, kind, types.intp)
             for kind, value in zip(signature.args, arguments, strict=True)
         ]
-        """The arguments, whole numbers as wide as addresses."""
+        """The arguments, with integers as wide as addresses."""
         self.places = signature.args[2].dtype
-        """Type of the third argument's numbers, `column`."""
+        """Element type of the third argument, `column`."""
 
     def shape(self, array: Any) -> Any:
         return cgutils.unpack_tuple(self.builder, array.shape)
 
     def add(self, first: Any, second: Any) -> Any:
-        """Of whole numbers; the second may be one that is known now."""
+        """Add two integers; the second may be a Python int."""
         return self.builder.add(first, first.type(second) if isinstance(second, int) else second)
 
     def multiply(self, first: Any, second: Any) -> Any:
-        """As `add` adds."""
+        """Multiply two integers; the second may be a Python int."""
         return self.builder.mul(first, first.type(second) if isinstance(second, int) else second)
 
     def blocks(self, start: Any, end: Any, sizes: tuple[int, ...]) -> Iterator[tuple[int, Any]]:
-        """Sizes and starts of the blocks between two whole numbers, as many of the first size as fit, then of
-        the next: what is written for one is repeated by a loop for each size."""
+        """Yield size and start of the blocks from `start` to `end`: as many of the first size as fit, then of
+        the next. Each size is a loop, whose body is the code written for the yielded block."""
         for size in sizes:
             count = self.builder.udiv(self.builder.sub(end, start), start.type(size))
             with cgutils.for_range(self.builder, count) as block:
@@ -84,12 +84,12 @@ class _Rows:
             start = self.add(start, self.multiply(count, size))
 
     def index(self, column: Any, entry: Any) -> Any:
-        """A number of `column`."""
+        """Load an entry of `column` as an integer as wide as addresses."""
         value = self.builder.load(self.builder.gep(column.data, [entry]))
         return self.context.cast(self.builder, value, self.places, types.intp)
 
     def place(self, array: Any, entry: Any, lanes: int) -> Any:
-        """Where so many numbers of an array stand."""
+        """Return the address of `lanes` numbers of an array from `entry` on."""
         vector = ir.VectorType(ir.FloatType(), lanes)
         return self.builder.bitcast(self.builder.gep(array.data, [entry]), vector.as_pointer())
 
@@ -100,7 +100,7 @@ class _Rows:
         self.builder.store(numbers, self.place(array, entry, numbers.type.count), align=_ALIGNED)
 
     def add_product(self, total: Any, value: Any, entry: Any, numbers: Any) -> None:
-        """A number of an array times the vector, added to the vector at the address `total`."""
+        """Add value[entry] times the vector `numbers` to the vector at the address `total`."""
         vector, none = numbers.type, numbers.type(ir.Undefined)
         spread = ir.Constant(ir.VectorType(ir.IntType(32), vector.count), None)
         factor = self.builder.load(self.builder.gep(value.data, [entry]))
@@ -110,7 +110,7 @@ class _Rows:
         self.builder.store(self.builder.fadd(self.builder.load(total), product, flags=_FUSED), total)
 
     def sum(self, numbers: Any) -> Any:
-        """Of a vector's numbers, in any order, as a vector of one."""
+        """Sum a vector's numbers, half by half, to a vector of one number."""
         while numbers.type.count > 1:
             half = numbers.type.count // 2
             parts = (
@@ -123,7 +123,7 @@ class _Rows:
 
 
 def _loop(write: Callable[..., None]) -> Any:
-    """An intrinsic whose instructions `write` gives, of which arrays are contiguous and numbers float32."""
+    """Return an intrinsic whose instructions `write` gives; it takes contiguous arrays of `_NUMBERS`."""
     _, *names = inspect.signature(write).parameters.values()
 
     def emit(_typing: Any, *kinds: Any) -> tuple[Any, Callable[..., Any]] | None:
@@ -148,7 +148,7 @@ def _loop(write: Callable[..., None]) -> Any:
 def sum_rows(rows: Any, start: Any, end: Any, column: Any, value: Any, h: Any, out: Any, row: Any) -> None:
     """out[row] = Σ value[e] · h[column[e]] over the entries e from start to end; h and out (…, width).
 
-    Here as below the rows and entries of an array with more dimensions are counted on through them.
+    Here and below, row and entry indices of an array with more dimensions count through all of them.
     """
     width = rows.shape(h)[-1]
     for lanes, offset in rows.blocks(width.type(0), width, LANES):
@@ -167,7 +167,7 @@ def multiply_rows(rows: Any, start: Any, end: Any, column: Any, h: Any, own: Any
     for _, entry in rows.blocks(start, end, (1,)):
         rows.store(ir.VectorType(ir.FloatType(), 1)(None), out, entry)
     for lanes, offset in rows.blocks(width.type(0), width, LANES):
-        # Parts as wide as the widest registers: they are added up before the numbers of one are.
+        # Parts are as wide as the widest registers: they are added to each other before one part is summed.
         size = min(lanes, WIDEST)
 
         def parts(array: Any, index: Any, lanes: int = lanes, offset: Any = offset, size: int = size) -> Any:
@@ -188,7 +188,7 @@ def spread_rows(
     rows: Any, start: Any, end: Any, column: Any, value: Any, h: Any, first: Any, out: Any
 ) -> None:
     """out[column[e]] += Σ_j value[first + j, e] · h[first + j] for the entries e from start to end; value
-    (…, steps, entries), j below its steps, h and out (…, width)."""
+    (…, steps, entries), 0 ≤ j < steps, h and out (…, width)."""
     *_, steps, entries = rows.shape(value)
     width = rows.shape(h)[-1]
     for size, entry in rows.blocks(start, end, (TOGETHER, 1)):
@@ -201,7 +201,7 @@ def spread_rows(
                 numbers = rows.load(h, rows.add(rows.multiply(step, width), offset), lanes)
                 for each, total in zip(group, totals, strict=True):
                     rows.add_product(total, value, rows.add(rows.multiply(step, entries), each), numbers)
-            # One after the other: two entries may have one row.
+            # One after the other, because two entries may have the same row.
             for target, total in zip(targets, totals, strict=True):
                 place = rows.add(target, offset)
                 sums = rows.builder.fadd(rows.load(out, place, lanes), rows.builder.load(total), flags=_FUSED)

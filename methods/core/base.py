@@ -1,7 +1,7 @@
-"""The shape of a method: what is said of it, what it builds, what its clients minimise, what they exchange.
+"""The base class of methods: description, set-up, objective and messages.
 
-The hooks default to FedAvg's. A round is: local epochs on the stacked parameters, then `send` by the clients,
-`aggregate` by the server and `receive` by the clients again, with the channel in between.
+The hooks default to FedAvg's. A round runs local epochs on the stacked parameters, then `send` by the
+clients, `aggregate` by the server and `receive` by the clients; messages go through the channel.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from fedsub.methods.tasks import Task
 
 BOTH_TASKS = (tasks.NodeClassification.name, tasks.LinkPrediction.name)
 PAPER_COMMUNICATION = "paper_communication_pct"
-"""Key in `extras`: traffic of a round both ways in percent of FedAvg's as the method's table counts it, where
-that is not what the channel carries."""
+"""Key in `extras`: a round's traffic both ways, in percent of FedAvg's, as the paper's table counts it, where
+that differs from the channel's count."""
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,13 @@ class Options:
     """A method's own hyper-parameters; each method subclasses it with a docstring for every field."""
 
     def __post_init__(self) -> None:
-        """Raises UserError for a number outside the limit that its type states (`datasets.limits`)."""
+        """Raise UserError for a number outside the limit that its type states (`datasets.limits`)."""
         owner = type(self).__name__.removesuffix("Options").replace("Plus", "+").lower()
         check_limits(f"{owner}'s ", self)
 
     def unused(self, backbone: str) -> Mapping[str, str]:
-        """Options that cannot act beside the others with this backbone, each with what it would need;
-        `backbone` itself where the method takes none."""
+        """Options without effect given the others and this backbone, each → what it would need; includes
+        `backbone` itself if the method uses none."""
         return {}
 
     def breaks_privacy(self) -> str | None:
@@ -60,41 +60,40 @@ class Options:
 
 @dataclass(frozen=True)
 class MethodInfo:
-    """What the registry and the leaderboards say about a method."""
+    """Description of a method for the registry and the leaderboards."""
 
     name: str
     title: str
-    """As its paper writes it."""
+    """The method's name as its paper writes it."""
     paper: str
     options: type[Options] = Options
     tasks: tuple[str, ...] = ("node-classification",)
     backbones: tuple[str, ...] = (*NETWORKS, OWN)
-    """Networks that it runs with; `own` stands for any of a user's, which shows no hidden layer."""
+    """Networks that the method runs with; `own` stands for a user's network, which shows no hidden layer."""
     lacks: tuple[str, ...] = ()
-    """Settings of the architecture that its own layers have not: they must keep their defaults."""
+    """Settings of `Architecture` that the method's own layers do not have: they must keep their defaults."""
     exchanges: str = "model parameters"
-    """What crosses the network."""
+    """Content of the messages between clients and server."""
     breaks_privacy: str = ""
-    """Why the method would not be allowed between real clients, or which of its variants would not; empty if
-    all keep to the rules. Where options decide, `Options.breaks_privacy` says what a record has."""
+    """Why the method, or which variant of it, would not be allowed between real clients; empty if all keep to
+    the rules. Where options decide, `Options.breaks_privacy` says what holds for a record."""
     exposes: tuple[str, ...] = ()
-    """The name in `extras` of how many nodes a run cannot protect, and why, if it counts them."""
+    """Key in `extras` of the number of nodes that a run cannot protect, and why; empty if none is counted."""
     merged: bool = False
-    """Whether it trains on one client that holds every node and every edge."""
+    """Whether the method trains on one client that holds every node and every edge."""
     tells_attendance: bool = False
-    """Whether who sees the averaged models sees in them who took part in a round."""
+    """Whether the averaged models reveal who took part in a round."""
     simulation_only: str = ""
     """Why clients cannot run apart, each with its own data and the server's messages; empty if they can."""
     predicts_with: str = ""
-    """What it predicts with beside parameters; another client's model then cannot be scored (`evaluate`)."""
+    """What prediction needs besides parameters; another client's model then cannot be scored (`evaluate`)."""
     needs_everyone: str = ""
-    """Why no client may be absent from a round; empty if one may."""
+    """Why no client may be absent from a round; empty if clients may."""
     version: int = 1
-    """Raise when its results change: records of another version are of another cell."""
+    """Raise when the method's results change: records of another version belong to another cell."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a name that no command line could ask for, and for options that would not be
-        read."""
+        """Raise ValueError for a name unfit for a command line, and for options without `@dataclass`."""
         if not re.fullmatch(r"[\w.+-]+", self.name):
             raise ValueError(f"the name {self.name!r} may have letters, digits and . + - _ alone")
         if "__dataclass_fields__" not in vars(self.options):
@@ -110,7 +109,7 @@ Method = TypeVar("Method", bound="type[FederatedMethod]")
 
 
 def register(name: str, *, title: str, paper: str, **details: Any) -> Callable[[Method], Method]:
-    """Class decorator that names a method; `methods.core.registry` finds the named classes.
+    """Class decorator that registers a method; `methods.core.registry` finds the registered classes.
 
     `details` are the other fields of `MethodInfo`.
     """
@@ -124,18 +123,18 @@ def register(name: str, *, title: str, paper: str, **details: Any) -> Callable[[
 
 
 class FederatedMethod:
-    """K clients in training; subclasses override the hooks that their paper changes.
+    """Training of K clients; subclasses override the hooks that their paper changes.
 
-    Two halves. `send`, `receive` and local training are a client's: client k reads slice k of what clients
-    hold, and the messages that it received. `aggregate` is the server's: it reads messages and what the
-    server holds. Neither reads the other's state, so that a method of one client (K = 1) is a real client.
+    Two halves. `send`, `receive` and local training are the client's half: client k reads slice k of the
+    clients' state, and the messages that it received. `aggregate` is the server's half: it reads messages and
+    the server's state. Neither reads the other's state, so a method of one client (K = 1) is a real client.
 
-    Absent clients. In every round some may be absent (`Schedule.participation`, `leavers`) or do fewer epochs
-    (`stragglers`). The default hooks then do what FedAvg says. In a round an absent client trains nothing:
+    Absent clients. In every round some clients may be absent (`Schedule.participation`, `leavers`) or do
+    fewer epochs (`stragglers`). The default hooks then do as FedAvg does. An absent client does not train:
     its slices of parameters and of the optimiser's state stay as they were after its last training. It sends
-    nothing: zeros arrive, and means are over the others. It receives when it comes back, at the end of the
-    round before. A method with a state of its own asks `present`, `receiving` and `working`. What clients
-    exchange before training they exchange all.
+    nothing: zeros arrive, and means are over the other clients. It receives at the end of the round before
+    it returns. A method with a state of its own reads `present`, `receiving` and `working`. All clients take
+    part in exchanges before training.
     """
 
     info: ClassVar[MethodInfo]
@@ -147,69 +146,68 @@ class FederatedMethod:
         "generator",
         "received",
     )
-    """Names of the attributes in which clients keep something from round to round, beside those that the
-    classes above name."""
+    """Names of the attributes that clients keep from round to round; the names of base classes are added."""
     server_state: ClassVar[tuple[str, ...]] = ("channel", "extras", "by_round")
-    """The same of the server."""
+    """Names of the attributes that the server keeps from round to round; those of base classes are added."""
     labelled_outputs_only: ClassVar[bool] = False
-    """Whether training reads `logits` for the task's loss alone: what that does not depend on may then be
-    left out (`Inputs.receptive_field`)."""
+    """Whether training reads `logits` only for the task's loss: nodes on which the loss does not depend may
+    then be left out (`Inputs.receptive_field`)."""
 
     unshared: tuple[str, ...] = ()
-    """Whole parts with which the names of parameters begin that clients keep to themselves: `personal` of
-    `personal.…`, `layers.0` of `layers.0.weight` and `layers.0.bias`."""
+    """Prefixes, in whole dotted parts, of the parameters that clients do not share: `personal` for
+    `personal.…`, `layers.0` for `layers.0.weight` and `layers.0.bias`."""
     every_epoch: bool = False
-    """Whether clients and server talk after every local epoch, and not after every round."""
+    """Whether clients and server exchange messages after every local epoch instead of after every round."""
 
     options: Any
     setting: Setting
     architecture: Architecture
-    """The network; a method bound to one of its own replaces it before `build`."""
+    """The network's settings; a method bound to a network of its own replaces them before `build`."""
     schedule: Schedule
     device: torch.device
     federation: Federation
-    """The clients; n nodes."""
+    """The clients' data; n nodes."""
     task: Task
-    """The loss."""
+    """The task, which defines the loss."""
     generator: torch.Generator
-    """Every random draw but dropout's."""
+    """Generator of every random draw except dropout's."""
     channel: Channel
-    """What is exchanged goes through it."""
+    """Carries every message and counts its bytes."""
     round_number: int = 1
-    """Of the round that runs, from 1."""
+    """Number of the current round, from 1."""
     seconds: dict[str, float]
-    """Spent so far in `setup`, `train` (messages too) and `evaluate`."""
+    """Seconds spent so far in `setup`, `train` (including messages) and `evaluate`."""
     extras: dict[str, Any]
-    """Figures of the method's own, reported with the record."""
+    """The method's own figures, reported with the record."""
     by_round: dict[str, list[float]]
-    """The same of figures that change: one entry a round; the record reports the selected round's."""
+    """The method's own figures with one entry a round; the record reports the selected round's."""
 
     # Made by `build`:
     backbone: Backbone
     inputs: Inputs
-    """What the backbone reads."""
+    """The backbone's inputs."""
     dropout: Dropout
     parameters: Parameters
-    """Name → (K, …) leaves."""
+    """Trained parameters, name → (K, …) leaf tensors."""
     optimiser: torch.optim.Optimizer
     shares: Tensor
-    """(K,), sum 1, the clients' shares p_k in averages over all."""
+    """(K,), sum 1, the clients' weights p_k in averages over all clients."""
     received: Parameters
-    """Name → (1 or K, …), the shared parameters as last received, at first the common start. Both sides know
-    them."""
+    """Shared parameters as last received, name → (1 or K, …); at first the common start. Clients and server
+    know them."""
     attendance: Attendance
 
     # Of the round, set by `begin_round`:
     weights: Tensor
-    """(K,), sum 1, the p_k among those present, 0 for the others."""
+    """(K,), sum 1, the p_k rescaled among the clients present, 0 for the others."""
     present: Tensor
-    """(K,) bool, who trains and sends."""
+    """(K,) bool, the clients that train and send."""
     receiving: Tensor
-    """(K,) bool, who receives from the exchange: those who are present in the next round."""
+    """(K,) bool, the clients that receive: those present in the next round."""
     epochs: Tensor
     """(K,) int64, local epochs of each client."""
     working: Tensor
-    """(K,) bool, who trains in this epoch."""
+    """(K,) bool, the clients that train in this epoch."""
 
     def __init__(self, options: Any, setting: Setting) -> None:
         self.options = options
@@ -228,9 +226,9 @@ class FederatedMethod:
     # ------------------------------------------------------------------ set-up
 
     def build(self) -> None:
-        """Prepare inputs, parameters and optimiser; set-up, not counted as training.
+        """Prepare inputs, parameters and optimiser; counted as set-up, not as training.
 
-        Raises UserError where the method cannot do what the setting says.
+        Raises UserError where the method does not support the setting.
         """
         federation = self.federation
         self._prepare_rounds()
@@ -247,11 +245,11 @@ class FederatedMethod:
         begin_round(self, 1)
         self.received = {name: self.parameters[name].detach()[:1].clone() for name in self.shared()}
         self.channel.models = frozenset(self.received)
-        # What an uplink changes are models.
+        # An uplink can only change models.
         self.channel.refuse(not self.received)
 
     def _prepare_rounds(self) -> None:
-        """Who takes part when, and what becomes of messages. Raises UserError where the method cannot."""
+        """Draw the attendance and make the channel. Raises UserError where the schedule is not supported."""
         schedule, clients = self.schedule, self.federation.clients
         partial = schedule.partial and not self.info.merged
         if partial and self.info.needs_everyone:
@@ -267,7 +265,7 @@ class FederatedMethod:
             check_accountant()
 
     def _check_network(self) -> None:
-        """Raises UserError for a network, or a part of one, that the method does not run with."""
+        """Raise UserError for a network, or a setting of one, that the method does not run with."""
         given, info = self.setting.architecture, self.info
         if not (
             runs_with(info.backbones, given.backbone) or "backbone" in self.options.unused(given.backbone)
@@ -279,34 +277,34 @@ class FederatedMethod:
                 raise UserError(f"{info.name} has layers of its own, without {name}: leave it out")
 
     def make_inputs(self) -> Inputs:
-        """What the backbone reads; by default the clients' own graphs."""
+        """Make the backbone's inputs; by default from the clients' own graphs."""
         federation = self.federation
         sizes = federation.sizes
         return prepare(self, federation.graph, federation.features, sizes, read=rows_read(self))
 
     def initial_parameters(self) -> Parameters:
-        """The same start for every client, drawn as the backbone says."""
+        """Initial parameters, drawn by the backbone and the same for every client."""
         start = self.backbone.initial(self.federation.width, self.task.width, self.generator)
         return stack(start, self.federation.clients, self.device)
 
     # ------------------------------------------------------------------- round
 
     def train_round(self) -> Tensor:
-        """The local epochs of the round; returns the last one's loss, ()."""
+        """Run the local epochs of the round; return the last epoch's loss, ()."""
         loss = torch.zeros((), device=self.device)
         for _ in local_epochs(self):
             loss = descend(self)
         return loss
 
     def logits(self, dropout: Dropout | None) -> Tensor:
-        """The clients' logits with their present parameters, (n, C)."""
+        """The clients' logits with their current parameters, (n, C)."""
         if trains(dropout):
             return self.backbone.forward_to_read(self.inputs, self.parameters, dropout)
         return self.backbone.forward(self.inputs, self.parameters, dropout)
 
     def objective(self, logits: Tensor) -> Tensor:
-        """Sum over clients of each client's local loss, (), of the outputs; parameters are disjoint, so one
-        backward gives every client exactly its own gradient."""
+        """Sum over clients of each client's local loss on the outputs, (). Clients' parameters are disjoint,
+        so one backward pass gives every client exactly its own gradient."""
         return self.task.loss(logits)
 
     def shared(self) -> list[str]:
@@ -316,20 +314,20 @@ class FederatedMethod:
     # ---------------------------------------------------------------- messages
 
     def send(self) -> Message:
-        """What the clients send after local training: name → (K, …)."""
+        """The clients' message after local training: name → (K, …)."""
         return {name: self.parameters[name] for name in self.shared()}
 
     def aggregate(self, sent: Message) -> Message:
-        """The server's answer: name → (1, …) for all clients alike, or (K, …), each client's own.
+        """The server's answer: name → (1, …) for all clients alike, or (K, …), one for each client.
 
-        The default is Σ_k p_k of everything sent.
+        The default is the mean over clients with weights p_k of every tensor sent.
         """
         return {name: weighted_mean(value, self.weights) for name, value in sent.items()}
 
     def receive(self, answer: Message) -> None:
-        """What clients do with an answer; the default is to go on from the shared parameters in it.
+        """Apply an answer to the clients; by default, it replaces their shared parameters.
 
-        Those receive who take part in the next round (`receiving`).
+        Only clients that take part in the next round receive (`receiving`).
         """
         for name in self.received:
             if name in answer:
@@ -353,7 +351,7 @@ class FederatedMethod:
 def prepare(
     method: FederatedMethod, graph: dgl.DGLGraph, features: Tensor, sizes: Tensor, **further: Any
 ) -> Inputs:
-    """`Backbone.prepare` for a method's task, on its device; `further` are its last arguments."""
+    """Call `Backbone.prepare` for a method's task and device; `further` are its keyword arguments."""
     return method.backbone.prepare(graph, features, sizes, method.task.width, method.device, **further)
 
 
@@ -363,7 +361,7 @@ def rows_read(method: FederatedMethod) -> Tensor | None:
 
 
 def _shares(method: FederatedMethod) -> Tensor:
-    """p_k, (K,), sum 1, by the schedule's weighting."""
+    """The clients' weights p_k, (K,), sum 1, by the schedule's weighting."""
     sizes = method.federation.sizes
     counts = {"uniform": torch.ones(len(sizes)), "nodes": sizes, "training-nodes": method.task.train_count}
     share = counts[method.schedule.weighting].float()

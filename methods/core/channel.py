@@ -1,8 +1,8 @@
-"""What crosses the network between clients and server: messages go through, and are counted in bytes.
+"""The channel between clients and server: it carries messages and counts their bytes.
 
 A message is a dictionary, name → tensor. A tensor of length K along its first axis has one slice for each
 client; one of length 1 is the same for all of them. A bool tensor named `kept.X` says which parts of X are
-sent. If it has the shape of X, X is sent as a list of values with their places, or whole where that is
+sent. If it has the shape of X, X is sent as a list of values with their indices, or whole if that is
 shorter. If it has fewer axes, whole rows of X are sent or left out.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fedsub.methods.core.uplink import Uplink
 
 FLOAT = INDEX = 4
-"""Bytes of a float32 value, and of a place among others, a 32-bit number."""
+"""Bytes of a float32 value, and of a 32-bit index."""
 
 KEPT = "kept."
 """Prefix of masks in a message."""
@@ -37,20 +37,20 @@ class Channel:
     state = ("bytes_up", "bytes_down", "bytes_once", "encoded_rounds", "uplink")
 
     def __init__(self, clients: int = 0, uplink: Uplink | None = None) -> None:
-        """`uplink` changes models on their way to the server; None: nothing does."""
+        """`uplink` changes models on their way to the server; None: models arrive unchanged."""
         self.bytes_up = 0
         self.bytes_down = 0
         self.bytes_once = 0
         self.clients = clients
         self.sending = self.receiving = torch.ones(clients, dtype=torch.bool)
-        """(K,), who sends, and who receives, in this round."""
+        """(K,) bool, the clients that send, and those that receive, in this round."""
         self.everyone = True
         """Whether no client is ever absent."""
         self.uplink = uplink
         self.models: frozenset[str] = frozenset()
-        """Names of the parameters that are shared."""
+        """Names of the shared parameters."""
         self.encoded_rounds = 0
-        """Messages in which the uplink had models to change."""
+        """Number of messages that held models for the uplink."""
         self._counted = WeakTensorKeyDictionary()
 
     @property
@@ -60,21 +60,21 @@ class Channel:
 
     @property
     def private(self) -> bool:
-        """Whether nothing may be sent but models that the uplink has made private."""
+        """Whether only models that the uplink has made private may be sent."""
         return self.uplink is not None and self.uplink.clip > 0
 
     def up(self, message: Message, known: Message | None = None, who: Tensor | None = None) -> Message:
-        """The clients of `who`, (K,) bool (None: those present), send; returns what arrives.
+        """Send a message from the clients of `who`, (K,) bool (None: those present); return what arrives.
 
-        Of a client that does not send zeros arrive. `known`, name → (1 or K, …), are the models that both
-        sides have; the uplink, where there is one, changes updates of these.
-        Raises UserError for a message that would have to be private and is not.
+        Zeros arrive for a client that does not send. `known`, name → (1 or K, …), are the models that both
+        sides have; an uplink changes the updates relative to them.
+        Raises UserError for a message that must be private and is not.
         """
         who = self.sending if who is None else who
         return self.arrive(self.leave(message, known, who), known, who)
 
     def leave(self, message: Message, known: Message | None, who: Tensor) -> Message:
-        """The clients' half of `up`: what leaves them."""
+        """The clients' half of `up`: return the message as it is sent."""
         plain = message
         if self.uplink is None or not known or not any(name in known for name in message):
             encoded: Message = {}
@@ -88,7 +88,7 @@ class Channel:
         return {**plain, **encoded}
 
     def arrive(self, left: Message, known: Message | None, who: Tensor) -> Message:
-        """The server's half of `up`: what it reads of what left the clients."""
+        """The server's half of `up`: return the message as the server reads it."""
         arrived = left
         if self.uplink is not None and known:
             arrived = self.uplink.read(left, known)
@@ -103,15 +103,15 @@ class Channel:
         }
 
     def down(self, message: Message, who: Tensor | None = None) -> Message:
-        """The server sends to the clients of `who`, (K,) bool (None: those that receive); returns it.
+        """Send a message to the clients of `who`, (K,) bool (None: those that receive), and return it.
 
-        Places are not sent back: the client knows which it named.
+        Indices are not sent back, because the client knows which it sent.
         """
         self.bytes_down += self._size(message, self.receiving if who is None else who, FLOAT)
         return message
 
     def rows_up(self, *rows: Tensor) -> None:
-        """Rows of several clients, sent to the server or to each other in this round, counted as they stand.
+        """Count rows that clients send to the server or to each other in this round, at their full size.
 
         Raises UserError where updates must be private.
         """
@@ -119,11 +119,11 @@ class Channel:
         self.bytes_up += size_of(*rows)
 
     def rows_down(self, *rows: Tensor) -> None:
-        """Rows for several clients, sent by the server in this round, counted as they stand."""
+        """Count rows that the server sends to clients in this round, at their full size."""
         self.bytes_down += size_of(*rows)
 
     def once(self, *tensors: Tensor) -> None:
-        """Exchanged among all clients before or after training, counted as they stand.
+        """Count tensors that all clients exchange before or after training, at their full size.
 
         Raises UserError where updates must be private.
         """
@@ -131,14 +131,14 @@ class Channel:
         self.bytes_once += size_of(*tensors)
 
     def count(self, mask: Tensor) -> Tensor:
-        """What each client keeps of a mask, (K, …) → (K,); of one mask counted once."""
+        """Number of entries that each client keeps of a mask, (K, …) → (K,); cached for each mask."""
         if mask not in self._counted:
             self._counted[mask] = mask.flatten(1).sum(dim=1)
         found: Tensor = self._counted[mask]
         return found
 
     def refuse(self, refused: bool) -> None:
-        """Raises UserError if what the uplink is to do cannot be done to the method's messages."""
+        """Raise UserError if `refused` and there is an uplink: it cannot handle the method's messages."""
         if refused and self.uplink is not None:
             only = "only models, and sends them" if self.private else "models"
             raise UserError(
@@ -147,7 +147,7 @@ class Channel:
             )
 
     def _size(self, message: Message, who: Tensor, listed: int) -> int:
-        """Bytes of the slices of `who`; `listed` are those of a value that is sent on its own."""
+        """Bytes of the slices of `who`; `listed` are the bytes of a value that is sent in a list."""
         masks = {name[len(KEPT) :]: mask for name, mask in message.items() if name.startswith(KEPT)}
         whole = [name for name in message if not name.startswith(KEPT) and name not in masks]
         if not masks:
@@ -158,7 +158,7 @@ class Channel:
             row = slice_size(message[name]) // masks[name][0].numel()
             sizes += row * self.count(masks[name])
         if entries:
-            # Values of a model are listed together, or sent together as they are.
+            # All values of a model are sent in one list, or all of them whole.
             listed_too = [name for name in whole if name in self.models]
             whole = [name for name in whole if name not in self.models]
             sizes += self._listed(message, masks, entries, listed_too, listed)
@@ -177,8 +177,8 @@ class Channel:
 
 
 def size_of(*tensors: Tensor) -> int:
-    """Bytes of the tensors as they stand; a stacked one counts all its clients, a CSR one its values with
-    their columns."""
+    """Bytes of whole tensors: all clients of a stacked tensor, and the values of a CSR tensor with their
+    column indices."""
     return sum(
         (FLOAT + INDEX) * len(each.values())
         if each.layout is torch.sparse_csr
@@ -188,7 +188,7 @@ def size_of(*tensors: Tensor) -> int:
 
 
 def unformed(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Stands for a tensor that clients would send and that the simulation need not compute: a shape alone."""
+    """Placeholder, with a shape only, for a tensor that clients send and the simulation need not compute."""
     return torch.empty(shape, dtype=dtype, device="meta")
 
 

@@ -1,4 +1,4 @@
-"""Whose model is scored on which nodes, by the schedule's `evaluate`."""
+"""Evaluation: which model is scored on which nodes, by the schedule's `evaluate`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from fedsub.methods.tasks import NodeClassification, Task
 
 
 def scoring_of(method: FederatedMethod) -> tuple[Task, Callable[[], Tensor]]:
-    """What scores outputs, and what makes them. Raises UserError for a method that cannot be scored so."""
+    """Return the scoring task and the function that predicts. Raises UserError for a method that cannot be
+    scored as the schedule's `evaluate` says."""
     moment, task = method.schedule.evaluate, method.setting.scoring
     if moment == "whole-graph":
         whole = WholeGraph(method)
@@ -30,7 +31,7 @@ def scoring_of(method: FederatedMethod) -> tuple[Task, Callable[[], Tensor]]:
 
 
 def predict_by(method: FederatedMethod, model: Tensor) -> Tensor:
-    """Outputs, (n, C), with client `model[k]`'s parameters for the nodes of client k; `model` is (K,)."""
+    """Outputs, (n, C), of client k's nodes with the parameters of client `model[k]`; `model` is (K,)."""
     own = method.parameters
     method.parameters = {
         name: value.detach()[model] if len(value) == len(model) else value for name, value in own.items()
@@ -42,17 +43,17 @@ def predict_by(method: FederatedMethod, model: Tensor) -> Tensor:
 
 
 def neighbours(federation: Federation) -> Tensor:
-    """The client to which each has most edges that neither holds; itself where it misses none; (K,) int64."""
+    """For each client, the client to which it misses most edges, or itself if it misses none; (K,) int64."""
     missing = federation.missing_edges()
     return torch.where(missing.any(dim=1), missing.argmax(dim=1), torch.arange(len(missing)))
 
 
 class WholeGraph:
-    """The graph of all K clients with each of its m nodes once; every client is scored on all of it, as by
+    """The graph of all K clients with each of its m nodes once. Every client is scored on all of it, as by
     FederatedScope's `make_global_eval`."""
 
     def __init__(self, method: FederatedMethod) -> None:
-        """Raises UserError for a task or a method that cannot be scored so."""
+        """Raises UserError for a task or a method that cannot be scored on the whole graph."""
         scoring = method.setting.scoring
         plain = all(
             getattr(type(method), name) is getattr(FederatedMethod, name)
@@ -72,10 +73,8 @@ class WholeGraph:
         self._inputs: dict[int, Inputs] = {}
 
     def predict(self, method: FederatedMethod) -> Tensor:
-        """Outputs of each client's model, (K·m, C): what it received last, and what it keeps to itself.
-
-        One model that all have is run once.
-        """
+        """Outputs of each client's model, (K·m, C), of its last received and its unshared parameters. A model
+        that all clients share is run once."""
         models = {name: method.received.get(name, value) for name, value in method.parameters.items()}
         copies = max(map(len, models.values()))
         own = method.inputs, method.parameters
@@ -92,7 +91,7 @@ class WholeGraph:
         return outputs.repeat(self.task.clients // copies, 1)
 
     def _inputs_of(self, method: FederatedMethod, copies: int) -> Inputs:
-        """Of so many models, each on the whole graph."""
+        """Inputs of `copies` models, each on the whole graph."""
         if copies not in self._inputs:
             held = repeated(self.federation, copies)
             self._inputs[copies] = prepare(method, held.graph, held.features, held.sizes)

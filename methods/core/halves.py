@@ -1,7 +1,7 @@
-"""The halves of a method apart: a client with its own data alone, and a server without any.
+"""The two halves of a method run apart: a client with only its own data, and a server without data.
 
-They do together what `methods.core.training` does with all clients in one program. Only messages pass between
-them: name → (1, …) for one client.
+Together they do what `methods.core.training` does with all clients in one program. They exchange only
+messages: name → (1, …) for one client.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class ClientHalf:
     """One client: it receives, trains and sends."""
 
     def __init__(self, method: FederatedMethod, draws: Draws | None = None) -> None:
-        """`method` is of one client; `draws` are for what it sends (None: secret ones).
+        """`method` has one client; `draws` are the random numbers of its uplink (None: secret ones).
 
-        Raises UserError where clients need each other in mid-step.
+        Raises UserError for a method whose clients cannot run apart.
         """
         method.build()
         check_apart(method)
@@ -39,7 +39,7 @@ class ClientHalf:
         if method.channel.uplink is not None:
             method.channel.uplink = replace(method.channel.uplink, draws=draws or Draws(None))
         self.state = State(method=method)
-        """What it holds after a message."""
+        """The client's state between messages, to save and restore."""
 
     def receive(self, answer: Message) -> None:
         with torch.no_grad():
@@ -47,7 +47,7 @@ class ClientHalf:
             self.method.receive(answer)
 
     def train(self, number: int, epochs: int) -> Tensor:
-        """The local epochs of round `number` (from 1); returns the last one's loss, ()."""
+        """Run the local epochs of round `number` (from 1); return the last epoch's loss, ()."""
         begin_round(self.method, number)
         self.method.epochs = torch.tensor([epochs])
         if self.method.every_epoch:
@@ -61,15 +61,15 @@ class ClientHalf:
 
 
 class ServerHalf:
-    """The server of K clients: it knows how many training nodes and nodes each has, and their messages.
+    """The server of K clients: it knows the clients' weights and their messages.
 
-    Any message may be lost on its way: its client was absent from the round (`methods.core.steps`).
+    Any message may be lost: its client then counts as absent from the round (`methods.core.steps`).
     """
 
     def __init__(self, method: FederatedMethod, shares: Tensor) -> None:
-        """`method` is of `placeholders`; `shares`, (K,), sum 1, weigh the clients."""
+        """`method` has the federation of `placeholders`; `shares`, (K,), sum 1, are the clients' weights."""
         if not (method.schedule.partial or method.info.needs_everyone):
-            # Every client is drawn for every round, and the method is ready for those that are not heard.
+            # Every client is drawn for every round, but the method is prepared for lost messages.
             method.schedule = replace(method.schedule, participation=1 - 1e-9)
         method.build()
         check_apart(method)
@@ -78,14 +78,14 @@ class ServerHalf:
         begin_round(method, 1)
 
     def begin(self, number: int) -> Tensor:
-        """Begin round `number` (from 1); returns who trains in it, for how many epochs, (K,)."""
+        """Begin round `number` (from 1); return each client's local epochs, (K,), 0 for an absent one."""
         begin_round(self.method, number)
         return self.method.epochs
 
     def answer(self, number: int, messages: Sequence[Message | None]) -> list[Message]:
-        """The answer to each client; None stands for a client that was not heard.
+        """Return the answer to each client; a message None stands for a client that was not heard.
 
-        Raises UserError if none was, and for a lost message of a method that needs everyone's.
+        Raises UserError if no client was heard, and for a lost message if the method needs every client.
         """
         method = self.method
         first = next((each for each in messages if each is not None), None)
@@ -117,7 +117,7 @@ class ServerHalf:
 
 
 def check_apart(method: FederatedMethod) -> None:
-    """Raises UserError for a method whose clients cannot run apart."""
+    """Raise UserError for a method whose clients cannot run apart."""
     if reason := method.info.simulation_only:
         raise UserError(f"{method.info.title} runs as a simulation only, because {reason}")
     if method.every_epoch and method.schedule.local_epochs > 1:
@@ -125,7 +125,7 @@ def check_apart(method: FederatedMethod) -> None:
 
 
 def of_client(setting: Setting, federation: Federation) -> Setting:
-    """The setting of one client; who takes part in a round is the server's to say."""
+    """The setting of one client. It takes part in every round, as the server decides who is absent."""
     schedule = setting.schedule.attended_by_all()
     task = type(setting.task)(federation, setting.seed, setting.device)
     task.metrics = setting.scoring.metrics
@@ -133,7 +133,7 @@ def of_client(setting: Setting, federation: Federation) -> Setting:
 
 
 def placeholders(clients: int, width: int, classes: int) -> Federation:
-    """K clients as a server knows them: each one node without features."""
+    """K clients without data for the server: each has one node, whose features are zero."""
     held = Dataset(
         "placeholders",
         make_graph(np.empty(0, np.int64), np.empty(0, np.int64), clients),

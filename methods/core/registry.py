@@ -1,4 +1,4 @@
-"""Every method by name: the files of this package, entry points `fedsub.methods`, and paths to files."""
+"""Every method by name: the files of `fedsub.methods`, entry points of that name, and paths to files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _built_in() -> Mapping[str, type[FederatedMethod]]:
 
 
 def _plugged_in() -> Mapping[str, EntryPoint]:
-    """Name → entry point, which is loaded where its method is asked for. Warns of one whose name is taken."""
+    """Name → entry point, loaded when its method is asked for. Warns if the name of one is taken."""
     found = plugins.entry_points(GROUP)
     for name in found.keys() & _built_in().keys():
         value = found.pop(name).value
@@ -44,7 +44,7 @@ def _plugged_in() -> Mapping[str, EntryPoint]:
 
 
 def _loaded(point: EntryPoint) -> type[FederatedMethod]:
-    """Raises UserError if it cannot be imported, or is no method of that name."""
+    """Load an entry point. Raises UserError if it cannot be imported, or is no method of that name."""
     method = plugins.load_entry_point(point)
     if not isinstance(method, type) or not issubclass(method, FederatedMethod) or "info" not in vars(method):
         raise UserError(f"the plug-in {point.name} is no method: let {point.value} be a class with @register")
@@ -78,7 +78,7 @@ def names() -> list[str]:
 
 
 def find(name: str) -> type[FederatedMethod]:
-    """The class of a name or of a path to a .py file.
+    """Return the method class of a name or of a path to a .py file.
 
     Raises UserError with the nearest names, and for a plug-in that cannot be imported or is no method.
     """
@@ -100,7 +100,7 @@ def describe(name: str) -> MethodInfo:
 
 
 def make_options(name: str, values: Mapping[str, Any]) -> Options:
-    """The method's options from plain values, defaults filled in.
+    """Make the method's options from plain values, with defaults filled in.
 
     Raises UserError for an unknown option, a value of the wrong type, one outside its choices and a
     number that is not finite.
@@ -110,7 +110,7 @@ def make_options(name: str, values: Mapping[str, Any]) -> Options:
 
 
 def create(name: str, options: Mapping[str, Any], setting: Setting) -> FederatedMethod:
-    """A method ready for `methods.core.training.train`. Raises UserError for bad names and options."""
+    """Create a method for `methods.core.training.train`. Raises UserError for bad names and options."""
     method = find(name)
     info, task = method.info, setting.task.name
     if task not in info.tasks:

@@ -1,4 +1,4 @@
-"""What a run has come to after a round; without torch, so that who only waits for it starts at once."""
+"""Progress of a run after a round; free of torch, so that a process that only waits for it starts at once."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Round:
-    """What a run has come to after one of its rounds."""
+    """Progress of a run after one of its rounds."""
 
     round: int
-    """From 1."""
+    """Number of the round, from 1."""
     rounds: int
-    """Of the whole run."""
+    """Number of rounds of the whole run."""
     losses: Mapping[str, float]
-    """`train`: mean over clients of the local loss in the round's last epoch; `validation`, where the round
-    was evaluated: mean over all validation items."""
+    """`train`: mean over clients of the local loss in the round's last epoch; `validation`, if the round was
+    evaluated: mean over all validation items."""
     scores: Mapping[str, float]
-    """`validation` and `test` in percent by the task's first metric; empty where it was not evaluated."""
+    """`validation` and `test` in percent by the task's first metric; empty if the round was not evaluated."""
     bytes: Mapping[str, int]
-    """`up`, `down` and `once` so far, summed over clients."""
+    """Bytes `up`, `down` and `once` so far, summed over clients."""
     seconds: Mapping[str, float]
-    """`setup`, `train` and `evaluate` so far."""
+    """Seconds spent so far in `setup`, `train` and `evaluate`."""

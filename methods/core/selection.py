@@ -1,4 +1,4 @@
-"""Which round a protocol reports, and what it reports of it."""
+"""Selection of the round that a protocol reports, and its scores."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AVERAGED = {
     "pooled-validation": "pooled",
     "node-weighted-validation": "node-weighted",
 }
-"""Rule of selection → the average that it maximises."""
+"""Selection rule → the average that it maximises."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class Curve:
     value: np.ndarray
     """(R, K), NaN for a client with nothing to score."""
     weight: np.ndarray
-    """(K,) items of each client."""
+    """(K,) number of items of each client."""
     nodes: np.ndarray
-    """(K,) all nodes of each client."""
+    """(K,) number of all nodes of each client."""
 
     @classmethod
     def of(cls, scores: Iterable[Score], nodes: np.ndarray) -> Curve:
@@ -36,7 +36,7 @@ class Curve:
         return cls(np.stack([each.value.numpy() for each in scores]), scores[0].weight.numpy(), nodes)
 
     def at(self, chosen: np.ndarray) -> Curve:
-        """Each client at its evaluation `chosen` ((K,)); one evaluation."""
+        """Curve of one evaluation that holds each client's score at its evaluation `chosen`, (K,)."""
         return Curve(self.value[chosen, np.arange(len(chosen))][np.newaxis], self.weight, self.nodes)
 
     def averaged(self, kind: str) -> np.ndarray:
@@ -62,9 +62,9 @@ class History:
     validation: Curve
     test: Curve
     further: dict[str, Curve]
-    """The test items by the other metrics."""
+    """Name of each other metric → its curve on the test items."""
     validation_loss: np.ndarray
-    """(R,)."""
+    """(R,) mean loss over all validation items."""
     training_loss: np.ndarray
     """(R,) mean over clients of the local loss in the round's last epoch."""
 
@@ -72,7 +72,7 @@ class History:
     def of(
         cls, rounds: list[int], evaluations: Sequence[Evaluation], losses: list[float], nodes: np.ndarray
     ) -> History:
-        """Stack the evaluations of `rounds`; `nodes` (K,) are each client's."""
+        """Stack the evaluations of `rounds`; `nodes`, (K,), counts each client's nodes."""
         return cls(
             rounds=np.array(rounds),
             validation=Curve.of((each.validation for each in evaluations), nodes),
@@ -87,7 +87,7 @@ class History:
 
     def select(self, rule: str) -> np.ndarray:
         """Index of the reported evaluation for each client, (K,); `rule` is one of
-        `methods.core.schedule.RULES`. By `per-client` one without validation items is at its first."""
+        `methods.core.schedule.RULES`. `per-client` gives a client without validation items its first one."""
         value = self.validation.value
         if rule == "per-client":
             return np.where(np.isnan(value), -np.inf, value).argmax(axis=0)
@@ -100,16 +100,16 @@ class History:
         return np.full(value.shape[1], index)
 
     def median(self, chosen: np.ndarray) -> int:
-        """Index of the middle one of the evaluations `chosen` ((K,)), of the clients with a validation score;
-        of all where none has."""
+        """Median of the evaluation indices `chosen`, (K,), over the clients with a validation score, or over
+        all if none has one."""
         able = ~np.isnan(self.validation.value).all(axis=0)
         ordered = np.sort(chosen[able] if able.any() else chosen)
         return int(ordered[len(ordered) // 2])
 
     def score(self, chosen: np.ndarray, kind: str, further: str = "") -> float:
-        """Test score of each client at its evaluation `chosen` ((K,)), averaged as `kind` says.
+        """Test scores of the clients at their evaluations `chosen`, (K,), averaged by `kind`.
 
-        By the metric named `further` in place of the first, NaN where that scores nothing.
+        The metric named `further`, if given, replaces the first one; NaN if it scores nothing.
         """
         curve = self.further[further] if further else self.test
         scored = curve.weight.any() or not further

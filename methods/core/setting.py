@@ -1,4 +1,4 @@
-"""What a method is given: clients, task, network and schedule."""
+"""The setting of a method: clients, task, network and schedule."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Setting:
     """Everything a method is given; `make_setting` makes one."""
 
     federation: Federation
-    """What the method sees: the clients, or all of them merged into one."""
+    """The data that the method sees: the clients, or all of them merged into one."""
     task: Task
-    """What is learned, on the federation's nodes."""
+    """The task for training, on the federation's nodes."""
     scoring: Task
-    """What is scored, on the clients' nodes."""
+    """The task for scoring, on the clients' nodes."""
     rows: Tensor | None
-    """(n,) the federation's row of each of the clients' nodes; None: they are the same."""
+    """(n,) the federation's row of each of the clients' nodes; None: the rows are the same."""
     architecture: Architecture
     schedule: Schedule
     seed: int
@@ -47,9 +47,9 @@ def make_setting(
     kernel: str = "auto",
     device: str = "cpu",
 ) -> Setting:
-    """A task on these clients, scored by its own metrics and by `metrics`, and how to train.
+    """Make the setting of a task on these clients, scored by its own metrics and by `metrics`.
 
-    `merged` is `MethodInfo.merged` of the method; `data_seed` holds out edges (None: the seed).
+    `merged` is the method's `MethodInfo.merged`; `data_seed` draws held-out edges (None: `seed`).
     Raises UserError for an unknown task or metric, and for options that the task cannot take.
     """
     spec = Spec.of(task)

@@ -1,7 +1,7 @@
-"""What a run has come to as plain data and tensors, from which it can go on; and the global generators.
+"""The state of a run as plain data and tensors, from which it can resume; and the global random generators.
 
-A class names its state: a method in `client_state` and `server_state`, any other class in `state`. Names add
-up over the classes above. Everything else follows from the set-up, which a run that goes on makes again.
+A class names its state: a method in `client_state` and `server_state`, any other class in `state`. The names
+of base classes are added. Everything else follows from the set-up, which a resumed run repeats.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ from fedsub.datasets.errors import UserError
 
 LISTS = ("client_state", "server_state", "state")
 OWN = "fedsub."
-"""How the names of the benchmark's modules begin."""
+"""Prefix of the names of the benchmark's modules."""
 
 
 class CheckpointError(UserError):
-    """A checkpoint from which this run cannot go on."""
+    """Raised for a checkpoint from which this run cannot resume."""
 
 
 class Checkpoint(Protocol):
-    """Where a run keeps its state."""
+    """Storage of a run's state."""
 
     def restore(self, state: State) -> None:
-        """Bring a run that was just set up to where it was kept, if it was. Raises CheckpointError where it
-        cannot; the run must then be set up again."""
+        """Restore the saved state, if there is one, into a run that was just set up. Raises CheckpointError
+        if that fails; the run must then be set up again."""
         ...
 
     def after_round(self, state: State) -> None:
-        """Told after every round but the last: keep the state if it is time to."""
+        """Save the state if it is time to; called after every round except the last."""
         ...
 
 
 class State:
-    """The state of some objects by name, to be made when their set-up is over."""
+    """The state of named objects; make it when their set-up is complete."""
 
     def __init__(self, **parts: Any) -> None:
         self._parts = parts
         self._set_up = {name: marks(part) for name, part in parts.items()}
 
     def save(self) -> dict[str, Any]:
-        """What `torch.save` takes and `torch.load` reads with `weights_only=True`; tensors are those of the
-        run, not copies. Raises UserError where an attribute of a user's class has changed that no class
-        names: a run that goes on would differ."""
+        """Return data for `torch.save` that `torch.load` reads with `weights_only=True`; tensors are not
+        copied. Raises UserError if an attribute of a user's class has changed that no class names as state:
+        a resumed run would differ."""
         for part, before in self._set_up.items():
             for name, mark in marks(self._parts[part]).items():
                 if before.get(name) != mark:
@@ -62,19 +62,19 @@ class State:
         return {"draws": draws()} | {name: saved(part) for name, part in self._parts.items()}
 
     def load(self, kept: Any) -> None:
-        """Bring the objects to what was saved. Raises CheckpointError if it is not of such a run; they cannot
-        be used then."""
+        """Restore the objects from saved data. Raises CheckpointError if it is not of such a run; the objects
+        are then unusable."""
         try:
             for name, part in self._parts.items():
                 restored(part, kept[name])
             set_draws(kept["draws"])
         except Exception as error:
-            # Whatever a broken file may lead to.
+            # A broken file may lead to any error.
             raise CheckpointError(f"it cannot be read ({type(error).__name__}: {error})") from error
 
 
 def names_of(kind: type, groups: tuple[str, ...] = LISTS) -> tuple[str, ...]:
-    """Attributes that a class and those above it name as state."""
+    """Attributes that a class and its base classes name as state."""
     named = (
         name for each in reversed(kind.__mro__) for group in groups for name in vars(each).get(group, ())
     )
@@ -82,9 +82,9 @@ def names_of(kind: type, groups: tuple[str, ...] = LISTS) -> tuple[str, ...]:
 
 
 def marks(owner: Any) -> dict[str, Any]:
-    """Attribute → what changes when it is set or written to, of those of a user's class that no class names
-    as state and the benchmark's do not annotate; empty for the benchmark's own, which tests hold to their
-    lists."""
+    """Attribute → a mark that changes when the attribute is set or written to. Only attributes of a user's
+    class that no class names as state and the benchmark's classes do not annotate; empty for the benchmark's
+    own classes, whose lists tests check."""
     if type(owner).__module__.startswith(OWN):
         return {}
     above = [each for each in type(owner).__mro__ if each.__module__.startswith(OWN)]
@@ -97,8 +97,8 @@ def marks(owner: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class _Same:
-    """Equal to another of the very object, as long as nothing was written to it; it keeps the object, whose
-    place in memory no other can take."""
+    """Mark that equals another mark of the same object, as long as nothing was written to it. It holds the
+    object, so that no other object can take its memory address."""
 
     value: Any
     version: int = 0
@@ -118,8 +118,8 @@ def _mark(value: Any) -> Any:
 
 
 def saved(value: Any) -> Any:
-    """A value as plain data and tensors, which are not copied. Raises UserError for an object whose class
-    names no state."""
+    """Convert a value to plain data and tensors, which are not copied. Raises UserError for an object whose
+    class names no state."""
     if isinstance(value, Tensor):
         return value.detach()
     if isinstance(value, torch.Generator):
@@ -142,8 +142,8 @@ def saved(value: Any) -> Any:
 
 
 def restored(value: Any, kept: Any) -> Any:
-    """`value` as it was when `kept` was saved of it. Learned tensors, generators and objects are brought
-    there in place, since others hold them. Raises any error where `kept` does not fit."""
+    """Return `value` restored from `kept`. Trained tensors, generators and objects are restored in place, as
+    others hold references to them. Raises any error where `kept` does not fit."""
     if isinstance(value, Tensor) and value.requires_grad:
         if value.shape != kept.shape:
             raise ValueError(f"{tuple(kept.shape)} does not fit {tuple(value.shape)}")
@@ -170,21 +170,21 @@ def restored(value: Any, kept: Any) -> Any:
 
 
 def draws() -> dict[str, Any]:
-    """The state of the global generators, which a plug-in may draw from."""
+    """The state of the global random generators, from which a plug-in may draw."""
     kind, keys, *place = np.random.get_state()  # noqa: NPY002
     numpy = (kind, np.asarray(keys).tolist(), *place)
     return {"torch": torch.get_rng_state(), "numpy": numpy, "python": random.getstate()}
 
 
 def set_draws(kept: Mapping[str, Any]) -> None:
-    """Set the global generators to what `draws` gave."""
+    """Restore the global random generators to the state that `draws` returned."""
     torch.set_rng_state(kept["torch"])
     np.random.set_state(kept["numpy"])  # noqa: NPY002
     random.setstate(kept["python"])
 
 
 def seed_draws(seed: int) -> None:
-    """Seed the global generators, so that code that draws from them repeats."""
+    """Seed the global random generators, so that code that draws from them is repeatable."""
     torch.manual_seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002
     random.seed(seed)

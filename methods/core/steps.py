@@ -1,7 +1,7 @@
 """A client's round: whether it takes part, for how many local epochs, and what one epoch does.
 
-A round of a client: it receives, trains, and sends (McMahan et al. 2017, algorithm 1). Here every round ends
-with its exchange, so that those who take part in the next round receive in the exchange of this one.
+In a round a client receives, trains and sends (McMahan et al. 2017, algorithm 1). Here every round ends with
+its exchange, so the clients of the next round receive in the exchange of this one.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from fedsub.methods.stacked.optimiser import MaskedOptimiser, make_adam
 
 @dataclass(frozen=True, eq=False)
 class Attendance:
-    """Drawn for a whole run; R rounds, K clients."""
+    """Attendance of K clients in R rounds, drawn for a whole run."""
 
     epochs: Tensor
     """(R, K) int64, local epochs of each client in each round; 0 where it is absent."""
     rates: Tensor
-    """(R,) float64, the chance of a client that has not left to take part in the round."""
+    """(R,) float64, the probability that a client that has not left takes part in the round."""
 
     @classmethod
     def draw(cls, schedule: Schedule, clients: int, seed: int) -> Attendance:
-        """By the schedule: in each round its share of all clients, drawn among those that have not left,
-        at least one; of these its share of stragglers with 1 to `local_epochs` − 1 epochs, at even odds.
+        """Draw each round's clients: the schedule's share of all, at least one, among those that have not
+        left. The share of stragglers among them get 1 to `local_epochs` − 1 epochs, drawn uniformly.
 
-        Raises UserError for a client that does not exist, for a round without any client, and for a share of
-        stragglers that is none of so few clients in any round.
+        Raises UserError for a client that does not exist, for a round without clients, and for a share of
+        stragglers that gives none in any round.
         """
         generator = stream(seed, "participation")
         leaving = np.full(clients, schedule.rounds + 1)
@@ -65,12 +65,12 @@ class Attendance:
         return cls(torch.from_numpy(epochs), torch.from_numpy(rates))
 
     def present(self, round_number: int) -> Tensor:
-        """(K,) bool, who takes part in a round (from 1); after the last round those of the last."""
+        """(K,) bool, the clients of a round (from 1); after the last round, those of the last."""
         return self.epochs[min(round_number, len(self.epochs)) - 1] > 0
 
 
 def begin_round(method: Any, number: int) -> None:
-    """Begin a round (from 1) of a method: say who takes part in it, and who receives at its end."""
+    """Begin a round (from 1) of a method: set who takes part in it, and who receives at its end."""
     method.round_number = number
     if method.channel.uplink is not None:
         method.channel.uplink.draws.begin(number)
@@ -85,7 +85,7 @@ def begin_round(method: Any, number: int) -> None:
 
 
 def local_epochs(method: Any) -> Iterator[None]:
-    """One turn for each local epoch of a method's round, with `working` set."""
+    """Iterate over the local epochs of a method's round, setting `working` for each."""
     for number in range(int(method.epochs.max())):
         method.working = method.epochs > number
         yield
@@ -93,8 +93,8 @@ def local_epochs(method: Any) -> Iterator[None]:
 
 
 def weights_among(shares: Tensor, chosen: Tensor) -> Tensor:
-    """The shares p_k, (K,), of those chosen, (K,) bool, scaled to sum 1, and 0 for the others; (K,). Even, if
-    none of them weighs anything."""
+    """The shares p_k, (K,), of the chosen clients, (K,) bool, scaled to sum 1, and 0 for the others; (K,).
+    Equal shares if those of all chosen clients are 0."""
     if bool(chosen.all()):
         return shares
     share = shares * chosen
@@ -103,7 +103,7 @@ def weights_among(shares: Tensor, chosen: Tensor) -> Tensor:
 
 
 def backward(method: Any) -> Tensor:
-    """Leave each client's gradient of its objective at its parameters; returns the sum of losses, ()."""
+    """Compute each client's gradient of its objective for its parameters; return the sum of losses, ()."""
     method.optimiser.zero_grad(set_to_none=True)
     method.inputs.renew_gradients()
     logits = method.logits(method.dropout)
@@ -113,15 +113,15 @@ def backward(method: Any) -> Tensor:
 
 
 def descend(method: Any) -> Tensor:
-    """One full-batch step of every client; returns the sum of losses, ()."""
+    """Take one full-batch step of every client; return the sum of losses, ()."""
     loss = backward(method)
     method.optimiser.step()
     return loss
 
 
 def client_optimiser(method: Any, parameters: list[Tensor]) -> torch.optim.Optimizer:
-    """For parameters (K, …), by the schedule: Adam whose state is kept across rounds, or plain gradient
-    descent; clients that do not work rest."""
+    """The schedule's optimiser for parameters (K, …): Adam with state kept across rounds, or plain gradient
+    descent. Slices of clients that are not `working` stay as they are."""
     schedule: Schedule = method.schedule
     if method.channel.everyone:
         return server_optimiser(schedule, parameters)
@@ -130,7 +130,7 @@ def client_optimiser(method: Any, parameters: list[Tensor]) -> torch.optim.Optim
 
 
 def server_optimiser(schedule: Schedule, parameters: list[Tensor]) -> torch.optim.Optimizer:
-    """The same for parameters that are no client's own: all of them move in every step."""
+    """The schedule's optimiser for parameters of no single client: every step changes all of them."""
     if schedule.optimiser == "sgd":
         return torch.optim.SGD(parameters, lr=schedule.learning_rate, weight_decay=schedule.weight_decay)
     return make_adam(parameters, schedule.learning_rate, schedule.weight_decay)

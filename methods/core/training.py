@@ -1,4 +1,4 @@
-"""The round loop: local epochs, evaluation, messages; then the protocol's rule of selection."""
+"""The round loop: local epochs, evaluation, messages; then the protocol's selection rule."""
 
 from __future__ import annotations
 
@@ -28,45 +28,45 @@ from fedsub.methods.tasks import Evaluation, Task
 
 
 class DivergedError(UserError):
-    """A loss stopped being a finite number, or an output being one."""
+    """Raised if a loss is not finite or an output is NaN."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out of one run."""
+    """Results of one run."""
 
     metrics: dict[str, float]
-    """Scores in [0, 1]: the protocol's own first, then the same run under other rules."""
+    """Scores in [0, 1]: the protocol's own first, then those of other metrics and rules for the same run."""
     curve: dict[str, list[float]]
     """`round`, `validation`, `test`, `loss`: one entry per evaluation."""
     selected_round: int
-    """The reported round; for `per-client` selection the median of the rounds of the clients that chose."""
+    """The reported round; for `per-client` selection the median over clients with a validation score."""
     seconds: dict[str, float]
-    """`setup` (the method's build), `train` (local epochs and exchanges), `evaluate`."""
+    """Seconds of `setup` (the method's build), `train` (local epochs and exchanges) and `evaluate`."""
     processor_seconds: float
-    """Of these, what the processor worked for this process."""
+    """Processor time of this process in these phases, in seconds."""
     bytes: dict[str, float]
-    """`up` and `down`: mean per round, summed over clients; `once`: in all."""
+    """Bytes summed over clients: `up` and `down` as mean per round, `once` in total."""
     extras: dict[str, Any]
-    """The method's own figures; of `by_round` those of the selected round, and all under that name."""
+    """The method's own figures; those of `by_round` for the selected round, and in full under `by_round`."""
     test_by_client: list[float]
     """Each client's test score in [0, 1] at its reported round."""
     spent: dict[str, list[float]]
-    """Up to each evaluation: `bytes`, both ways and one-off, and `seconds`, set-up included."""
+    """Totals up to each evaluation: `bytes`, both ways and one-off, and `seconds`, including set-up."""
 
 
 @dataclass
 class Progress:
-    """How far a run is."""
+    """Progress of a run, which its checkpoints hold."""
 
     state: ClassVar = ("done", "seconds", "processor_seconds", "rounds", "evaluations", "losses", "spent")
     done: int = 0
-    """Rounds."""
+    """Number of finished rounds."""
     seconds: dict[str, float] = field(default_factory=lambda: {"setup": 0.0, "train": 0.0, "evaluate": 0.0})
     processor_seconds: float = 0.0
-    """In all of these phases."""
+    """Processor time of all these phases."""
     rounds: list[int] = field(default_factory=list)
-    """Those that were evaluated."""
+    """Numbers of the evaluated rounds."""
     evaluations: list[Evaluation] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
     spent: dict[str, list[float]] = field(default_factory=lambda: {"bytes": [], "seconds": []})
@@ -74,11 +74,11 @@ class Progress:
 
 @contextmanager
 def _watch(phase: str, progress: Progress, device: torch.device) -> Iterator[None]:
-    """Add the wall-clock seconds of the block to those of its phase, and the processor's."""
+    """Add the block's wall-clock time to its phase, and its processor time to the total."""
     start, worked = time.perf_counter(), time.process_time()
     yield
     if device.type == "cuda":
-        # CUDA works behind the program's back: what a phase started belongs to it.
+        # CUDA runs asynchronously: work that a phase started belongs to that phase.
         torch.cuda.synchronize(device)
     progress.seconds[phase] += time.perf_counter() - start
     progress.processor_seconds += time.process_time() - worked
@@ -89,13 +89,13 @@ def train(
     on_round: Callable[[Round], None] | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> Outcome:
-    """Build the method and run its schedule. `on_round` is called after every round, outside its seconds.
+    """Build the method and run its schedule. `on_round` is called after every round; its time is not counted.
 
-    A run that `checkpoint` kept goes on after the round at which it was kept; its seconds are those of all
-    rounds, and of the first set-up.
+    A run with a saved `checkpoint` resumes after the saved round. Its seconds cover all rounds, and the first
+    set-up only.
 
-    Raises DivergedError, naming the round, when the loss is not finite, and CheckpointError for a checkpoint
-    from which this method, which is then of no use, cannot go on.
+    Raises DivergedError, naming the round, when the loss is not finite or an output is NaN, and
+    CheckpointError for a checkpoint from which this method cannot resume; the method is then unusable.
     """
     schedule = method.schedule
     progress = Progress()
@@ -148,14 +148,14 @@ def train(
 
 
 def start_round(method: FederatedMethod, number: int) -> Tensor:
-    """Begin a round (from 1) and train locally; returns the last epoch's loss, ()."""
+    """Begin a round (from 1) and train locally; return the last epoch's loss, ()."""
     begin_round(method, number)
     return method.train_round()
 
 
 def end_round(method: FederatedMethod) -> None:
-    """Have clients and server talk, unless they did in every epoch. Raises what `communicate` raises, and
-    UserError where an uplink changes models and none was sent as such."""
+    """Exchange messages, unless this was done in every epoch. Raises what `communicate` raises, and UserError
+    if there is an uplink and no message held models for it."""
     if not method.every_epoch:
         communicate(method)
     method.channel.refuse(not method.channel.encoded_rounds)
@@ -164,8 +164,8 @@ def end_round(method: FederatedMethod) -> None:
 def communicate(method: FederatedMethod, who: Tensor | None = None) -> None:
     """Clients send, the server answers, clients receive; all through the channel.
 
-    `who`, (K,) bool, sends and receives (None: those of this round's end). Raises UserError for a message
-    that the channel refuses, and for an answer that does not fit.
+    `who`, (K,) bool, are the clients that send and receive (None: those of this round's end). Raises
+    UserError for a message that the channel refuses, and for an answer that does not fit.
     """
     with torch.no_grad():
         answer = serve(method, method.channel.up(method.send(), method.received, who))
@@ -173,7 +173,7 @@ def communicate(method: FederatedMethod, who: Tensor | None = None) -> None:
 
 
 def serve(method: FederatedMethod, sent: Message) -> Message:
-    """The server's answer to what arrived; both sides remember the shared parameters in it.
+    """Return the server's answer to the message `sent`; both sides remember the shared parameters in it.
 
     Raises UserError for an answer that does not fit.
     """
@@ -186,12 +186,12 @@ def serve(method: FederatedMethod, sent: Message) -> Message:
 
 
 def remember(method: FederatedMethod, answer: Message) -> None:
-    """Keep the shared parameters of an answer as those that were received last."""
+    """Store the shared parameters of an answer as the last received ones."""
     method.received = {name: answer.get(name, value) for name, value in method.received.items()}
 
 
 def _check_selects(schedule: Schedule, dataset: Dataset) -> None:
-    """Raises UserError where validation items, of which there are none, would choose the reported round."""
+    """Raise UserError if the schedule selects a round by validation items, of which none can be scored."""
     name = dataset.name
     if schedule.selection_metric:
         present = {label for label in dataset.labels.tolist() if label >= 0}
@@ -238,7 +238,7 @@ def _round(
 
 def _diverged(method: FederatedMethod, what: str, number: int) -> DivergedError:
     fix = f"lower the learning rate (now {method.schedule.learning_rate})"
-    # Where outputs that are NaN are multiplied the loss is finite, but its gradient is not.
+    # A loss that multiplies outputs left out as NaN can be finite while its gradient is not.
     if number <= 2 and method.inputs.receptive_field is not None:
         fix += ", or set labelled_outputs_only to False if it trains on outputs of unlabelled nodes"
     return DivergedError(f"{method.info.name} diverged: {what} in round {number}; {fix}")

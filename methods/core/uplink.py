@@ -1,27 +1,27 @@
-"""What the server gets of the clients' models where updates are made private or compressed on their way.
+"""The uplink: clients' updates are made private, compressed, or both, on their way to the server.
 
-With u a client's update, all its P shared parameters as one vector:
+Let u be a client's update of all its P shared parameters, as one vector.
 
-- Privacy (McMahan et al., Learning Differentially Private Recurrent Language Models, ICLR 2018), C the
-  clipping norm and σ the noise: u ← u · min(1, C / ‖u‖₂) + N(0, σ² C²).
-- `top_k`: the share of the values that are largest in absolute value, each with its place, a 32-bit number
-  (or the plain list with zeros, where that is shorter).
-- `quantise`, b bits: with s = max |u| and L = 2^(b−1) − 1 the value u_i is sent as the whole number
-  ⌊L u_i / s + U[0, 1)⌋ in −L…L and read as s / L times it, which is u_i in the mean (Alistarh et al., QSGD,
-  2017, with the largest value in place of the L2 norm); s is sent besides.
-- `error_feedback`: what a message left out of u is added to the client's next u (Seide et al. 2014).
+- Privacy (McMahan et al., Learning Differentially Private Recurrent Language Models, ICLR 2018), with
+  clipping norm C and noise σ: u ← u · min(1, C / ‖u‖₂) + N(0, σ² C²).
+- `top_k`: a share of the values, the largest in absolute value, is sent, each with its 32-bit index (or all
+  values, with zeros, if that is shorter).
+- `quantise`, b bits: with s = max |u| and L = 2^(b−1) − 1, the value u_i is sent as the integer
+  ⌊L u_i / s + U[0, 1)⌋ in −L…L and read as s / L times it, whose expectation is u_i (Alistarh et al., QSGD,
+  2017, with the largest value in place of the L2 norm). s is sent as well.
+- `error_feedback`: the part of u that a message left out is added to the client's next u (Seide et al. 2014).
 
-Every client adds its own noise, so that not even the server sees an update without it. In Σ_k p_k u_k one
-client weighs at most max p_k C beside a deviation of σ C √(Σ p_k²), which is no less than σ times that.
-Neighbours are two federations of the same clients with the same weights, in one of which all of a client's
-updates are zero before the noise (zero-out neighbours). That a client takes part at all is not hidden: its
-weight moves the others', and its noise comes and goes with it. Between any two updates of a client the
-distance is 2C: that guarantee is the one of σ/2. Two ε are reported for the same δ, by Rényi divergences
-(Mironov 2017) as Opacus counts them: against those who see the averaged models alone and not who took part,
-with the share of clients drawn in each round as the accountant's sampling rate (it assumes Poisson sampling,
-where a round here draws a fixed number; 1 for a method whose averages tell who took part), and against the
-server, for the client that takes part most often. Neither covers the choice of the reported round by
-validation scores.
+Every client adds its own noise, so that not even the server sees an update without it. In Σ_k p_k u_k, one
+client contributes at most max p_k C; the noise's standard deviation is σ C √(Σ p_k²), at least σ times that.
+Neighbours are two federations of the same clients with the same weights; in one of them, all updates of one
+client are zero before the noise (zero-out neighbours). Whether a client takes part at all is not hidden: its
+weight changes the others' weights, and its noise comes and goes with it. Any two updates of a client are at
+most 2C apart, so σ/2 gives the guarantee between them.
+Two ε are reported for the same δ, from Rényi divergences (Mironov 2017) computed by Opacus. `epsilon` holds
+against those who see only the averaged models and not who took part. Its sampling rate is the share of
+clients drawn in each round, or 1 for a method whose averages reveal who took part; the accountant assumes
+Poisson sampling, but a round here draws a fixed number. `epsilon_server` holds against the server, for the
+client that takes part most often. Neither covers the selection of the reported round by validation scores.
 """
 
 from __future__ import annotations
@@ -45,14 +45,13 @@ VALUES, SCALE, PLACES = "update.values", "update.scale", "update.places"
 
 
 class Draws:
-    """Random numbers for what clients send: one row of float32 numbers for each client, from a new stream for
-    every draw of every round. So a client draws what it would have drawn beside the others, also after it was
-    absent.
+    """Random numbers of the uplink: one row of float32 numbers for each client, from a new stream for every
+    draw of every round. A client run apart draws as in the stacked run, even after an absence.
     """
 
     def __init__(self, seed: int | None, client: int = 0) -> None:
-        """`seed` None: the machine's entropy, so that no one who knows the cell can subtract the noise.
-        `client` is the number of the first of the clients that draw here."""
+        """`seed` None: the machine's entropy, so that nobody who knows the cell can subtract the noise.
+        `client` is the number of the first client that draws here."""
         self.seed, self.client = seed, client
         self.begin(1)
 
@@ -61,11 +60,11 @@ class Draws:
         self.place = number, 0
 
     def normal(self, like: Tensor) -> Tensor:
-        """Standard normal numbers in the shape, (K, P), and on the device of a tensor."""
+        """Standard normal numbers of the shape, (K, P), and on the device of `like`."""
         return self._drawn("standard_normal", like)
 
     def uniform(self, like: Tensor) -> Tensor:
-        """The same of U[0, 1)."""
+        """Uniform numbers in [0, 1) of the shape, (K, P), and on the device of `like`."""
         return self._drawn("random", like)
 
     def _drawn(self, kind: str, like: Tensor) -> Tensor:
@@ -78,25 +77,25 @@ class Draws:
 
 
 class Compression:
-    """The clients' messages under one setting; keeps what they left out."""
+    """Compression of the clients' updates; keeps the parts that their messages left out."""
 
     state = ("left_out",)
 
     def __init__(self, bits: int, share: float, feedback: bool) -> None:
-        """`bits` of a value, 0 for float32; `share` of the values, 1 for all."""
+        """`bits` of a value, 0 for float32; `share` of the values that are sent, 1 for all."""
         self.bits, self.share, self.feedback = bits, share, feedback
         self.left_out: Tensor | float = 0.0
 
     def encode(self, update: Tensor, present: Tensor, draws: Draws) -> dict[str, Tensor]:
-        """What the clients send of updates (K, P), of which those of absent clients are not sent.
+        """Encode the clients' updates, (K, P); those of absent clients are not sent.
 
-        `update.values`, (K, V) float32, or int16 with `update.scale`, (K, 1); where V < P `update.places`,
-        (K, V) int32 in rising order.
+        Returns `update.values`, (K, V) float32, or int16 with `update.scale`, (K, 1); if V < P also
+        `update.places`, their indices, (K, V) int32 ascending.
         """
         wanted = update + self.left_out
         sent, values = {VALUES: wanted}, wanted.shape[1]
         if self.size(values) < self._packed(values):
-            # With their places, which is the shorter way.
+            # Values with their indices are shorter.
             places = wanted.abs().topk(count_kept(values, self.share), dim=1, sorted=False).indices
             places = places.sort(dim=1).values
             sent = {VALUES: wanted.gather(1, places), PLACES: places.int()}
@@ -119,7 +118,7 @@ class Compression:
         return read
 
     def size(self, values: int) -> int:
-        """Bytes of one client's message that stands for so many values."""
+        """Bytes of one client's message for an update of `values` values."""
         kept = count_kept(values, self.share)
         return min(self._packed(kept) + INDEX * kept, self._packed(values))
 
@@ -129,19 +128,19 @@ class Compression:
 
 @dataclass(frozen=True)
 class Uplink:
-    """Privacy first, then compression, which sees nothing that is not private."""
+    """Transforms clients' updates: privacy first, then compression, which sees only private updates."""
 
     state: ClassVar[tuple[str, ...]] = ("compression",)
     clip: float
-    """L2 norm of an update at most; 0: neither clipping nor noise."""
+    """Maximum L2 norm of an update; 0: neither clipping nor noise."""
     noise: float
-    """In units of `clip`."""
+    """Standard deviation of the noise, in units of `clip`."""
     compression: Compression | None
     draws: Draws
 
     @classmethod
     def of(cls, schedule: Schedule, seed: int) -> Uplink | None:
-        """None where models are sent as they are."""
+        """Return the schedule's uplink; None if models are sent as they are."""
         if not (schedule.privacy_clip or schedule.compresses):
             return None
         compression = Compression(schedule.quantise, schedule.top_k, schedule.error_feedback)
@@ -157,10 +156,10 @@ class Uplink:
     def send(
         self, own: Mapping[str, Tensor], received: Mapping[str, Tensor], present: Tensor
     ) -> tuple[dict[str, Tensor], int]:
-        """What the clients send of their parameters, name → (K, …), and its bytes.
+        """Return the clients' message for their parameters, name → (K, …), and its bytes.
 
-        `received` (1 or K, …) is what updates are counted from, which the server knows. Nothing comes from
-        clients that are not `present`, (K,).
+        Updates are relative to `received` (1 or K, …), which the server knows. Clients that are not
+        `present`, (K,), send nothing.
         """
         update = torch.cat([(own[name].detach() - value).flatten(1) for name, value in received.items()], 1)
         sent = privatised(update, self.clip, self.noise, self.draws) if self.clip else update
@@ -168,7 +167,7 @@ class Uplink:
         if self.compression is not None:
             size = self.compression.size(update.shape[1])
             return self.compression.encode(sent, present, self.draws), size * clients
-        # To the digit: w_s + (w − w_s) need not be w.
+        # Unchanged models stay exact: w_s + (w − w_s) need not be w.
         changed = (sent != update).any(dim=1)
         models = {
             name: torch.where(column(changed, own[name]), value, own[name].detach())
@@ -177,7 +176,7 @@ class Uplink:
         return models, FLOAT * update.shape[1] * clients
 
     def read(self, sent: Mapping[str, Tensor], received: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The clients' parameters as the server has them, name → (K, …), of a message that it got."""
+        """The clients' parameters, name → (K, …), as the server reads them from a message."""
         if self.compression is None or VALUES not in sent:
             return dict(sent)
         update = self.compression.decode(sent, sum(value[0].numel() for value in received.values()))
@@ -189,7 +188,7 @@ class Uplink:
     ) -> dict[str, float]:
         """`epsilon` and `epsilon_server` of the first `rounds`; empty without noise.
 
-        `tells_attendance`: whether the averages tell who took part.
+        `tells_attendance`: whether the averages reveal who took part.
         """
         if not self.noise:
             return {}
@@ -202,7 +201,7 @@ class Uplink:
 
 
 def _moved(received: Mapping[str, Tensor], update: Tensor) -> dict[str, Tensor]:
-    """Parameters, name → (1 or K, …), with an update, (K, P), added."""
+    """Add an update, (K, P), to parameters, name → (1 or K, …)."""
     parts = update.split([value[0].numel() for value in received.values()], dim=1)
     return {
         name: value + part.view(-1, *value.shape[1:])
@@ -211,9 +210,9 @@ def _moved(received: Mapping[str, Tensor], update: Tensor) -> dict[str, Tensor]:
 
 
 def privatised(update: Tensor, clip: float, noise: float, draws: Draws) -> Tensor:
-    """Updates, (K, P), as they are sent, with C = `clip`, above 0, and σ = `noise`.
+    """Clip updates, (K, P), to norm C = `clip`, above 0, and add noise with σ = `noise`.
 
-    One that is not above C stays to the digit before the noise.
+    Clipping leaves an update of norm up to C unchanged to the last digit.
     """
     length = torch.linalg.vector_norm(update, dim=1, keepdim=True)
     clipped = torch.where(length > clip, update * (clip / length.clamp(min=clip)), update)
@@ -221,14 +220,14 @@ def privatised(update: Tensor, clip: float, noise: float, draws: Draws) -> Tenso
 
 
 def check_accountant() -> Any:
-    """Opacus' accountants. Raises UserError where it is not installed."""
+    """Return Opacus' accountants. Raises UserError if Opacus is not installed."""
     return needed("opacus", "privacy", "privacy_noise", "set privacy_noise=0").accountants
 
 
 def epsilon(noise: float, rates: Sequence[float], delta: float) -> float:
-    """ε of one round for each of the sampling rates; 0 without any round.
+    """ε of a run with one round for each of the sampling rates; 0 without rounds.
 
-    Raises UserError where Opacus is not installed.
+    Raises UserError if Opacus is not installed.
     """
     accountant = check_accountant().RDPAccountant()
     for rate in rates:
@@ -237,12 +236,12 @@ def epsilon(noise: float, rates: Sequence[float], delta: float) -> float:
 
 
 def count_kept(values: int, share: float) -> int:
-    """Values of a message that `top_k` keeps, at least one."""
+    """Number of values that `top_k` keeps, at least one."""
     return max(1, round(share * values))
 
 
 def largest(update: Tensor, share: float) -> Tensor:
-    """Each row of `update` (K, P) with zeros in place of all but its largest values."""
+    """`update` (K, P) with zeros in place of all but the largest absolute values of each row."""
     kept = count_kept(update.shape[1], share)
     if kept == update.shape[1]:
         return update
@@ -251,7 +250,7 @@ def largest(update: Tensor, share: float) -> Tensor:
 
 
 def quantised(update: Tensor, bits: int, draws: Draws) -> tuple[Tensor, Tensor]:
-    """Each row of `update` (K, P) in multiples of its scale / L, rounded at random; int16, and s, (K, 1)."""
+    """Quantise each row of `update` (K, P) to multiples of s / L, rounded at random; int16, and s, (K, 1)."""
     levels = 2 ** (bits - 1) - 1
     scale = update.abs().amax(dim=1, keepdim=True)
     share = update / scale.clamp(min=torch.finfo(update.dtype).tiny)

@@ -1,4 +1,4 @@
-"""Bias, ReLU and dropout of all clients in one pass each way."""
+"""Bias, ReLU and dropout of all clients, in one pass forward and one backward."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from fedsub.methods.stacked.segments import Segments
 class Dropout:
     """Draws dropout masks from numpy's SFC64, many times faster than Bernoulli sampling.
 
-    For p = 1/2 every random bit decides one entry; else sixteen bits do, and the scale is that of
-    the share really kept, so the expectation is exact.
+    For p = 1/2 one random bit decides each entry, otherwise sixteen bits do. The scale uses p rounded to
+    sixteen bits, so the expectation is exact.
     """
 
     state = ("source",)
     training = True
-    """Whether outputs with it are trained on; False where they are scored."""
+    """Whether outputs with this dropout are used for training; False if they are scored."""
     among_rows: tuple[Tensor, int] | None = None
-    """The rows, (r,) of n, that masks are made for; None: all."""
+    """The rows, (r,), for which masks are made, and the number of all rows; None: all rows."""
 
     def __init__(self, probability: float, seed: int, device: torch.device | str = "cpu") -> None:
         if not 0 <= probability < 1:
             raise ValueError(f"dropout must lie in [0, 1), not {probability}")
-        # Of 2^16 at least one is kept: nothing can make up for all that is lost.
+        # At least one of 2^16 entries is kept, because no scale can make up for losing all.
         self.threshold = min(round(probability * 2**16), 2**16 - 1)
         self.probability = self.threshold / 2**16
         self.scale = 1 / (1 - self.probability)
@@ -37,19 +37,19 @@ class Dropout:
         self.device = device
 
     def scoring(self) -> Dropout:
-        """The same, next draws included, for outputs that are scored."""
+        """Copy with the same random source, for outputs that are scored."""
         other = copy(self)
         other.training = False
         return other
 
     def among(self, rows: Tensor, count: int) -> Dropout:
-        """The same, next draws included, for `rows`, (r,), of `count`: their part of the masks of all."""
+        """Copy with the same random source that returns the masks' part for `rows`, (r,), of `count`."""
         other = copy(self)
         other.among_rows = rows, count
         return other
 
     def mask(self, shape: tuple[int, ...]) -> Tensor:
-        """Kept entries as True; bool of `shape`."""
+        """Draw a mask of `shape`, bool, True for kept entries."""
         if self.among_rows is None:
             return self._draw(shape)
         rows, count = self.among_rows
@@ -73,13 +73,13 @@ class Dropout:
 
 
 def trains(dropout: Dropout | None) -> bool:
-    """Whether outputs with this dropout are those of training."""
+    """Whether outputs with this dropout are used for training."""
     return dropout is not None and dropout.training
 
 
 class _Activate(torch.autograd.Function):
-    """dropout(relu(h + bias[client])). An output is positive only where the entry passed both, so it
-    is its own mask on the way back."""
+    """dropout(relu(h + bias[client])). An output is positive only if the entry passed both, so the output
+    is its own mask in the backward pass."""
 
     @staticmethod
     def forward(
@@ -119,7 +119,7 @@ class _Activate(torch.autograd.Function):
 
 
 def activate(h: Tensor, bias: Tensor, segments: Segments, dropout: Dropout | None) -> Tensor:
-    """dropout(relu(h + bias)), `h` (n, width), `bias` (K, width); `dropout` None evaluates."""
+    """dropout(relu(h + bias)), `h` (n, width), `bias` (K, width); `dropout` is None in evaluation."""
     if dropout is None or dropout.threshold == 0:
         return _Activate.apply(h, bias, segments, None, 1.0)
     return _Activate.apply(h, bias, segments, dropout.mask(tuple(h.shape)), dropout.scale)

@@ -1,4 +1,4 @@
-"""The network that a protocol fixes for every method: the one place of its defaults, choices and limits."""
+"""The network that a protocol fixes for every method; its defaults, choices and limits are set only here."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 NETWORKS = ("gcn", "sgc", "graphsage", "mlp", "gat", "gprgnn")
 OWN = "own"
-"""In a list of networks: any of a user's own."""
+"""Stands for any user's network in a list of networks."""
 HEADS = ("linear", "convolution", "bare")
 OUTPUTS = ("logits", "probabilities")
 NORMS = ("none", "layer")
 _HIDDEN = tuple((width,) * layers for layers in (2, 3, 4) for width in (64, 128))
-"""Widths over which networks are tuned: 256 costs three times 128, and was not chosen with more than two
-layers (Cora and Chameleon filtered, METIS, six methods)."""
+"""Hidden widths among which networks are tuned. 256 is left out: it costs three times as much as 128, and was
+not chosen with more than two layers (Cora and Chameleon filtered, METIS, six methods)."""
 
 
 @dataclass(frozen=True)
@@ -29,38 +29,38 @@ class Architecture:
     """The network of a protocol."""
 
     backbone: str = "gcn"
-    """gcn, sgc, graphsage, mlp, gat, gprgnn, or a file with a network of one's own."""
+    """The network: gcn, sgc, graphsage, mlp, gat, gprgnn, or a file with a user's network."""
     hidden: tuple[int, ...] = tunable((128, 128), choices=_HIDDEN)
-    """Widths of the hidden layers, as many as the list is long; sgc has none."""
+    """Width of each hidden layer; sgc has no hidden layers."""
     head: str = "linear"
-    """`linear`: every hidden layer convolves and a linear classifier follows; `convolution`: the
-    classifier is itself a convolution; `bare`: linear, but the last hidden layer goes to it without ReLU
-    and dropout, as in FedStruct's public code."""
+    """Classifier after the convolving hidden layers. `linear`: a linear layer; `convolution`: a convolution;
+    `bare`: linear, on the last hidden layer without its ReLU and dropout, as in FedStruct's public code."""
     dropout: ShareBelowOne = tunable(0.5, linear=(0, 0.8))
-    """Applied after every hidden layer."""
+    """Dropout probability after every hidden layer."""
     input_norm: bool = False
-    """Layer normalisation of the input, with a learned gain and bias."""
+    """Whether the input is layer-normalised, with a learned gain and bias."""
     hops: Size = 2
-    """Propagations of sgc."""
+    """Number of propagation steps of sgc."""
     outputs: str = "logits"
-    """`probabilities`: a softmax follows a method's logits, and the cross-entropy applies its own to what
-    that gives, as in FedStruct's public code."""
+    """Outputs of the network. `logits`, or `probabilities`: a softmax follows the logits, and the
+    cross-entropy applies its own softmax to the result, as in FedStruct's public code."""
     norm: str = tunable("none", choices=NORMS)
-    """`layer`: layer normalisation of every hidden layer before its ReLU, with a learned gain and shift."""
+    """Normalisation of hidden layers. `none`, or `layer`: layer normalisation before the ReLU, with a learned
+    gain and shift."""
     residual: bool = tunable(False, choices=(False, True))
     """Whether hidden layers of gcn and gat add a linear map of their input; graphsage and mlp have one
     anyway."""
     heads: Count = 8
-    """Attention heads of gat's hidden layers; they share a layer's width."""
+    """Number of attention heads in gat's hidden layers; the heads share a layer's width."""
     gpr_hops: Size = 10
-    """Propagations of gprgnn."""
+    """Number of propagation steps of gprgnn."""
     gpr_alpha: Share = 0.1
-    """α from which gprgnn's weights of propagations start, α (1 − α)^k."""
+    """α of gprgnn's initial propagation weights, α (1 − α)^k."""
     gpr_dropout: bool = False
-    """Whether gprgnn also drops entries of its input and of what it propagates, as in its authors' code."""
+    """Whether gprgnn also applies dropout to its input and before propagation, as in its authors' code."""
 
     def __post_init__(self) -> None:
-        """Raises UserError for a head that does not exist and for a number that cannot be."""
+        """Raise UserError for an unknown `head`, `outputs` or `norm`, and for a number out of range."""
         check_limits("", self)
         check_choice("head", self.head, HEADS)
         check_choice("outputs", self.outputs, OUTPUTS)
@@ -69,17 +69,17 @@ class Architecture:
             check_at_least("every width in hidden", width, 1)
 
     def perceptron(self, hidden: str, kind: str = "mlp") -> Architecture:
-        """A network of a method's own on the same dropout, with its widths as options write them (`128+64`)
-        and its input layer-normalised."""
+        """The architecture of a method's own network: the same dropout, hidden widths as options write them
+        (`128+64`), and a layer-normalised input."""
         return replace(self, backbone=kind, hidden=layer_widths(hidden), head="linear", input_norm=True)
 
     def outputs_of(self, logits: Tensor) -> Tensor:
-        """What is trained on and scored, (n, C): the logits, or their softmax."""
+        """Outputs for training and scoring, (n, C): the logits, or their softmax."""
         return logits.softmax(dim=1) if self.outputs == "probabilities" else logits
 
 
 def runs_with(listed: Collection[str], backbone: str) -> bool:
-    """Whether a list of networks has this one."""
+    """Whether a list of networks includes this one."""
     return backbone in listed or (OWN in listed and backbone not in NETWORKS)
 
 

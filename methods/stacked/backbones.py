@@ -1,4 +1,4 @@
-"""Every network by name: the files of `methods.stacked.networks`, plug-ins, and paths to files."""
+"""Every backbone by name: the files of `methods.stacked.networks`, plug-ins, and paths to files."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def normalised_adjacency(graph: dgl.DGLGraph, device: torch.device | str) -> Con
 
 
 def make_backbone(architecture: Architecture) -> Backbone:
-    """The backbone of an architecture; a function that gives a torch module is run for every client.
+    """Make the backbone of an architecture; a function that returns a torch module is run for every client.
 
-    Raises UserError for a name that none has.
+    Raises UserError for an unknown name.
     """
     found = BACKBONES.find(architecture.backbone)
     stacked = isinstance(found, type) and issubclass(found, Backbone)

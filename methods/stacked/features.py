@@ -1,4 +1,4 @@
-"""The product of the clients' constant input features with a stacked weight."""
+"""Products of the clients' constant input features with a stacked weight."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from fedsub.methods.stacked.activation import Dropout
 from fedsub.methods.stacked.segments import Segments, segment_product
 
 DENSE_SHARE = 0.45
-"""Above this share of non-zero entries a dense product, once the features are propagated, is taken to beat
-the sparse one: at 0.35 they are level (amazon_computers, FedAvg of 10 clients: 196 ms of training a round
-dense, 181 sparse)."""
+"""Share of non-zero entries above which the dense product of propagated features is taken to be faster than
+the sparse one. At 0.35 both are about equal (amazon_computers, FedAvg of 10 clients: 196 ms of training a
+round dense, 181 sparse)."""
 PRESENT_SHARE = 0.9
-"""Where a smaller share of (client, feature) pairs occurs, only their rows of a gradient are written."""
+"""Share of (client, feature) pairs that occur, below which only their rows of a gradient are written."""
 EPSILON = 1e-5
 """ε of layer normalisation."""
 DENSE_BYTES = 2**31
-"""Features above this size stay sparse whatever their share."""
+"""Size above which features stay sparse whatever their share of non-zero entries."""
 
 
 class _SparseProduct(torch.autograd.Function):
-    """X W for constant X, computed unless it is `known`: the gradient is Xᵀ g, for W alone."""
+    """X W for constant X, computed unless it is `known`; the gradient is Xᵀ g, for W only."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, features: Features, known: Tensor | None) -> Tensor:
@@ -46,12 +46,11 @@ class _SparseProduct(torch.autograd.Function):
 
 
 class GradientBuffers:
-    """Gradients of the stacked weight, kept from step to step.
+    """Buffers for gradients of the stacked weight, reused from step to step.
 
-    Most rows of a (K·d, width) gradient belong to features that no node of the client has and stay
-    zero for ever: allocating, clearing and filling them anew costs more than the product. `renew`
-    declares that the last step's gradients are no longer read; until the next `renew` every buffer is
-    handed out once.
+    Most rows of a (K·d, width) gradient belong to features that no node of the client has, and stay zero:
+    allocating, clearing and filling them anew costs more than the product. `renew` declares that the last
+    step's gradients are no longer read; until the next `renew`, every buffer is returned once.
     """
 
     def __init__(self, rows: int) -> None:
@@ -61,12 +60,12 @@ class GradientBuffers:
         self.taken = 0
 
     def renew(self) -> None:
-        """Start a step: the gradients of the step before are gone."""
+        """Start a step: the gradients of the step before may be overwritten."""
         self.active = True
         self.taken = 0
 
     def take(self, width: int, like: Tensor) -> Tensor:
-        """A (rows, width) tensor, zero but for what the last step's product wrote."""
+        """Return a (rows, width) tensor, zero except for the rows that the last step's product wrote."""
         index, self.taken = self.taken, self.taken + 1
         if not self.active or index > len(self.kept):
             return like.new_zeros(self.rows, width)
@@ -85,9 +84,9 @@ class GradientBuffers:
 class Features:
     """X of all clients, (n, d): dense, or CSR with the columns of client k moved by k·d.
 
-    In the sparse form the product with a weight (K, d, width), read as (K·d, width), is one SpMM. That of
-    the weight evaluated last is kept until the weight changes: where clients are evaluated on what they then
-    train from, it is the largest part of a round that would be computed twice.
+    In the sparse form the product with a weight (K, d, width), read as (K·d, width), is one SpMM. The product
+    with the last evaluated weight is cached until the weight changes: if training goes on from the evaluated
+    parameters, it is the largest part of a round that would be computed twice.
     """
 
     def __init__(self, features: Tensor, segments: Segments, device: torch.device | str = "cpu") -> None:
@@ -108,7 +107,7 @@ class Features:
             self.transpose = as_feature_tensor(transpose).to(device)
             self.gradients = GradientBuffers(transpose.shape[0])
             self.known = WeakTensorKeyDictionary()
-            """Weight → its product, and the versions that both had."""
+            """Weight → its product, and the versions of both."""
             self.rows_present = np.flatnonzero(np.diff(transpose.indptr))
             """Features (offset by client) that some node of the client has."""
             pointer = np.append(transpose.indptr[self.rows_present], transpose.indptr[-1])
@@ -127,7 +126,7 @@ class Features:
         return product
 
     def dropped(self, dropout: Dropout) -> Features:
-        """X with entries dropped at random, for one step; masks are drawn for these rows alone."""
+        """X with entries dropped at random, for one step; masks are drawn for these rows only."""
         drop, other = copy(dropout), copy(self)
         drop.among_rows = None
         if self.dense is not None:
@@ -145,7 +144,7 @@ class Features:
 
     @cached_property
     def transposed(self) -> Tensor:
-        """(entries,) the place in the sparse form of each entry of its transpose."""
+        """(entries,) index in the sparse form of each entry of its transpose."""
         pointer, column = self.matrix.crow_indices().cpu(), self.matrix.col_indices().cpu()
         places = np.arange(len(column))
         shape = tuple(self.matrix.shape)
@@ -168,7 +167,7 @@ class Features:
 
 
 class CopiedFeatures(Features):
-    """Rows of which many are copies of one, read by one model: their product is computed once."""
+    """Rows of which many are copies, read by one model: each distinct row's product is computed once."""
 
     def __init__(self, distinct: Features, copied: Tensor) -> None:
         """Row i is row `copied[i]`, (n,), of `distinct`."""
@@ -183,12 +182,12 @@ class CopiedFeatures(Features):
         self.distinct.renew_gradients()
 
     def among(self, rows: Tensor) -> CopiedFeatures:
-        """Some of the rows, (r,)."""
+        """Features of some of the rows, (r,)."""
         return CopiedFeatures(self.distinct, self.copied[rows])
 
 
 class DenseFeatures(Features):
-    """X of all clients as it is, dense and differentiable whatever its entries; (n, d)."""
+    """X of all clients, (n, d), as it is: dense and differentiable whatever its entries."""
 
     def __init__(self, features: Tensor, segments: Segments, device: torch.device | str = "cpu") -> None:
         self.segments = segments

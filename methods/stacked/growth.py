@@ -1,4 +1,4 @@
-"""Clients' graphs that grow by nodes which the clients did not have."""
+"""Extension of the clients' graphs by additional nodes."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from fedsub.methods.stacked.propagation import kernel_of, use_kernel
 
 @dataclass(frozen=True, eq=False)
 class Grown:
-    """n nodes over K clients and m additional ones, each with its client's run; tensors on the CPU."""
+    """n original nodes over K clients and m additional ones, sorted by client; tensors on the CPU."""
 
     graph: dgl.DGLGraph
-    """n + m nodes by client; the original edges, then the added ones, both directions of each."""
+    """n + m nodes sorted by client; the original edges, then the added ones, both directions of each."""
     sizes: Tensor
-    """(K,) int64 nodes of each client, added ones counted."""
+    """(K,) int64 number of nodes of each client, including added ones."""
     client: Tensor
     """(m,) int64, the client of each additional node."""
     order: Tensor
     """(n + m,) int64: for each node its row in [originals; additional nodes]."""
     position: Tensor
-    """(n,) int64: the originals' rows."""
+    """(n,) int64: rows of the original nodes."""
 
     def rows(self, copied: Tensor) -> Tensor:
-        """The original that each node is, or is a copy of: additional node i of `copied[i]`; (n + m,)."""
+        """Each node's original, (n + m,): an original node itself, and `copied[i]` for additional node i."""
         return torch.cat([torch.arange(len(self.position)), copied])[self.order]
 
 
 def grow(graph: dgl.DGLGraph, sizes: Tensor, added: int, ends: tuple[Tensor, Tensor]) -> Grown:
-    """Add nodes to a block-diagonal graph, joined in both directions: a message reaches the originals.
+    """Add nodes to a block-diagonal graph, joined in both directions, so that messages reach the originals.
 
-    `sizes` is (K,); `ends` are the added edges: ids of additional nodes, each of 0…added−1 at least once,
-    and the originals at the far ends, of one client for each additional node.
+    `sizes` is (K,). `ends` are the added edges: ids of additional nodes, each of 0…added−1 at least once, and
+    of the original nodes that they join, which belong to one client for each additional node.
     """
     nodes, clients = graph.num_nodes(), len(sizes)
     owner = torch.repeat_interleave(torch.arange(clients), sizes)

@@ -1,8 +1,8 @@
-"""What a backbone reads of one federation, and the parts of it that a few of its outputs depend on.
+"""Inputs of a backbone for one federation, and the part of them on which a few outputs depend.
 
-The receptive field of labelled nodes are all that lie at most as many propagations away from one as there are
-between input and output. Where few nodes are labelled and clients' graphs are sparse, it is a small part; and
-of its rows each layer needs fewer than the one before.
+The receptive field of the labelled nodes holds all nodes within as many hops of one as there are propagations
+between input and output. Where few nodes are labelled and clients' graphs are sparse, it is a small part of
+the nodes. Each layer needs fewer of its rows than the layer before.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from fedsub.methods.stacked.propagation import kernel_of, propagate, use_kernel
 from fedsub.methods.stacked.segments import Segments
 
 Convolution = Callable[..., Tensor]
-"""(n, width) → (n, width); attention is given scores besides."""
+"""(n, width) → (n, width); attention also takes scores."""
 
 WORTH = 0.7
-"""Up to this share of all nodes what a loss depends on is computed by itself."""
+"""Largest share of all nodes for which a receptive field is computed by itself."""
 LEFT_OUT = 5_000
-"""From this many rows on, summed over layers, that no later layer needs, every layer computes the others
-alone. Of the processor time of 20 to 60 rounds FedSage-true on Amazon Photo (some 98,000 left out) then takes
-a third, FedAvg on PubMed (10 clients of METIS) 0.71, Local on Photo (5,800) 0.77; on Cora nothing is won (by
-hand at a0699e7, `LEFT_OUT` of 0 and of 10⁹ in turn)."""
+"""Number of rows that no later layer needs, summed over layers, from which they are left out. The processor
+time of 20 to 60 rounds then falls to a third for FedSage-true on Amazon Photo (some 98,000 rows left out), to
+0.71 for FedAvg on PubMed (10 clients of METIS), and to 0.77 for Local on Photo (5,800); on Cora nothing is
+gained (measured by hand at a0699e7, with `LEFT_OUT` 0 and 10⁹ in turn)."""
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a backbone reads of one federation; n rows over K clients."""
+    """Inputs of a backbone for one federation; n rows over K clients."""
 
     segments: Segments
     features: Features
@@ -44,19 +44,19 @@ class Inputs:
     """One propagation, (n, width) → (n, width)."""
     classes: int
     propagated: Features | None = None
-    """The propagated input features S X, where (S X) W is cheaper than S (X W)."""
+    """The propagated input features S X, if (S X) W is cheaper than S (X W)."""
     position: Tensor | None = None
-    """Rows of the nodes whose outputs are read, where others pass messages besides; None: all. With levels
-    their places among the rows of the last."""
+    """Rows of the nodes whose outputs are read, if other nodes only pass messages; None: all. With `levels`,
+    indices among the rows of the last level."""
     receptive_field: ReceptiveField | None = None
-    """What training reads of them, where that is much less."""
+    """The part on which the outputs that training reads depend, if it is much smaller."""
     scored: ReceptiveField | None = None
-    """What the outputs at `position` depend on, where that is much less."""
+    """The part on which the outputs at `position` depend, if it is much smaller."""
     levels: tuple[Level, ...] = ()
-    """What each layer computes; none: all rows."""
+    """The rows that each layer computes; empty: all rows."""
 
     def renew_gradients(self) -> None:
-        """As `Features.renew_gradients`, for all that is trained from."""
+        """Call `Features.renew_gradients` for all features used in training."""
         self.features.renew_gradients()
         for field in (self.receptive_field, self.scored):
             if field is not None:
@@ -71,34 +71,34 @@ class ReceptiveField:
     """The part of a federation that the outputs of a few of its nodes depend on."""
 
     inputs: Inputs
-    """Of that part alone; its outputs are those of the few."""
+    """Inputs of that part only, whose outputs are those of the few nodes."""
     rows: Tensor
-    """(r,) ascending, its nodes' rows."""
+    """(r,) rows of the part's nodes, ascending."""
     read: Tensor
-    """(t,) places of the few among the outputs."""
+    """(t,) indices of the few nodes among all outputs."""
 
 
 @dataclass(frozen=True)
 class Level:
-    """The rows that one layer computes, where the layers after it need no others."""
+    """The rows that one layer computes, because the layers after it need no others."""
 
     rows: Tensor
-    """(r,) ascending, among the `count` of the federation."""
+    """(r,) rows among the `count` rows of the federation, ascending."""
     count: int
     place: Tensor
-    """(r,) where they stand among the rows of the layer before."""
+    """(r,) indices of these rows among the rows of the layer before."""
     segments: Segments
-    """Of these rows."""
+    """Segments of these rows."""
     convolution: Convolution
     """One propagation from the rows of the layer before, (rows before, width) → (r, width)."""
     own: Inputs | None = None
-    """Of the first layer: the input features of these rows."""
+    """In the first layer: the input features of these rows."""
     heard: Inputs | None = None
-    """Of the first layer: those that the convolution sums, if not of all rows before."""
+    """In the first layer: the input features that the convolution sums, if not those of all rows before."""
 
 
 def within(graph: dgl.DGLGraph, read: Tensor, hops: int) -> Tensor:
-    """Nodes from which `read`, (t,) ids, can be reached over at most `hops` edges, themselves included;
+    """Nodes from which `read`, (t,) ids, can be reached over at most `hops` edges, including `read`;
     (r,) ids, ascending."""
     source, target = graph.edges()
     reached = torch.zeros(graph.num_nodes(), dtype=torch.bool)
@@ -109,9 +109,9 @@ def within(graph: dgl.DGLGraph, read: Tensor, hops: int) -> Tensor:
 
 
 def restricted(graph: dgl.DGLGraph, weight: Tensor, rows: Tensor) -> tuple[dgl.DGLGraph, Tensor]:
-    """The edges between `rows`, (r,) ascending ids, numbered by their place there, and their weights.
+    """The edges between `rows`, (r,) ascending ids, renumbered by their index in `rows`, and their weights.
 
-    What a node receives is whole where all its neighbours are among the rows.
+    A node receives all its messages if all its neighbours are among the rows.
     """
     return narrowed(graph, weight, _places(rows, graph.num_nodes()), len(rows), rows)
 
@@ -121,7 +121,7 @@ def narrowed(
 ) -> tuple[dgl.DGLGraph, Tensor]:
     """The edges to `targets`, (r,) ascending ids, as a block, and their weights.
 
-    `sources`, (n,), are the rows, of `count`, that the nodes are read from; −1 for nodes that are not read.
+    `sources`, (n,), are the nodes' source rows, of `count` in all; −1 for nodes that are not read.
     """
     source, target = (end.long() for end in graph.edges())
     source, target = sources[source], _places(targets, graph.num_nodes())[target]
@@ -132,15 +132,15 @@ def narrowed(
 
 
 def _places(rows: Tensor, count: int) -> Tensor:
-    """(count,) where each node stands among `rows`, −1 for others."""
+    """(count,) index of each node in `rows`, −1 for other nodes."""
     return torch.full((count,), -1).index_copy(0, rows, torch.arange(len(rows)))
 
 
 def receptive_field(
     backbone: Any, graph: dgl.DGLGraph, features: Tensor, spread: Tensor | None, inputs: Inputs, read: Tensor
 ) -> ReceptiveField | None:
-    """The part of `inputs`, made of `graph`, X and S X, that the outputs `read`, (t,), depend on; None where
-    that is most of it, in every layer."""
+    """The part of `inputs` on which the outputs `read`, (t,), depend; None if that is most of it in every
+    layer. `inputs` was made of `graph`, X = `features` and S X = `spread`."""
     device, count = inputs.segments.client.device, inputs.segments.rows
     places = (read if inputs.position is None else inputs.position[read]).cpu()
     rows = within(graph, places, backbone.hops - (spread is not None))
@@ -165,7 +165,7 @@ def receptive_field(
 
 
 def _of_rows(inputs: Inputs, features: Tensor, rows: Tensor) -> Inputs:
-    """`inputs`, made of X, with the features of some of the rows, (r,) ascending."""
+    """`inputs`, made of X = `features`, restricted to `rows`, (r,) ascending."""
     device = inputs.segments.client.device
     segments = inputs.segments.among(rows)
     if isinstance(inputs.features, CopiedFeatures):
@@ -178,12 +178,12 @@ def _of_rows(inputs: Inputs, features: Tensor, rows: Tensor) -> Inputs:
 def _levels(
     backbone: Any, graph: dgl.DGLGraph, features: Tensor, inputs: Inputs, needed: list[Tensor]
 ) -> tuple[Level, ...]:
-    """What each layer computes; `needed` are the rows that the first reads and those that each leaves to the
-    next, ascending."""
+    """The level of each layer; `needed` are the rows that the first layer reads, then those that each layer
+    computes, ascending."""
     count, device = inputs.segments.rows, inputs.segments.client.device
     folded = inputs.propagated is not None
     if folded:
-        # The first layer propagates nothing: it computes what it reads.
+        # The first layer does not propagate: it computes the rows that it reads.
         needed = [needed[0], needed[0], *needed[2:]]
     messages, weight = backbone.messages(graph)
     levels: list[Level] = []
@@ -194,7 +194,7 @@ def _levels(
             if backbone.itself:
                 own = _of_rows(inputs, features, after)
             if isinstance(inputs.features, CopiedFeatures):
-                # Neighbours are summed from what they are copies of.
+                # The convolution sums neighbours' rows from the distinct rows of which they are copies.
                 distinct = inputs.features.distinct
                 sources, source = distinct.rows, inputs.features.copied.cpu()
                 heard = replace(inputs, features=distinct, segments=distinct.segments)

@@ -1,8 +1,8 @@
-"""Passes over memory that torch makes several of, compiled to one each by numba.
+"""numba kernels that make one pass over memory where torch makes several.
 
-Kept only where one pass beats torch's own operations by more than 1.5 times on the same machine
-(`tests/performance/test_kernels.py`); everything here has a torch counterpart beside its caller, which
-runs on CUDA and which the tests hold equal.
+A kernel is kept only if it is more than 1.5 times as fast as torch's own operations on the same machine
+(`tests/performance/test_kernels.py`). Each has a torch counterpart beside its caller, which runs on CUDA;
+tests check that both give the same result.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from torch import Tensor
 from fedsub.methods.compiled import compile_pass, sum_rows
 
 NARROW = 64
-"""Below this width MKL's CSR product is taken, from it on numba's, the faster one: 1.7 times at 64, 2.1
-at 128 (`tests/performance/test_kernels.py`)."""
+"""Width from which numba's CSR product replaces MKL's: it is 1.7 times as fast at 64, 2.1 times at 128
+(`tests/performance/test_kernels.py`)."""
 
 
 def compiled(h: Tensor) -> bool:
-    """Whether these kernels take this tensor: float32 on the CPU."""
+    """Whether these kernels support this tensor: float32 on the CPU."""
     return h.device.type == "cpu" and h.dtype is torch.float32
 
 
@@ -99,7 +99,7 @@ def product_into_rows(
 
 @compile_pass
 def narrow_product(h: np.ndarray, weight: np.ndarray, client: np.ndarray, out: np.ndarray) -> None:
-    """out[i] = weight[client[i]] h[i]; h (n, in), weight (K, out, in) out (n, out); out is small."""
+    """out[i] = weight[client[i]] h[i]; h (n, in), weight (K, out, in), out (n, out) with few columns."""
     width = h.shape[1]
     for row in range(h.shape[0]):
         source, own = h[row], weight[client[row]]
@@ -122,7 +122,7 @@ def narrow_product_backward(
 ) -> None:
     """The gradients of `narrow_product`, shaped like h and weight.
 
-    Rows without a gradient, which under a classifier are all but the training nodes', are passed over.
+    Rows with zero gradient are skipped: in a classifier, all rows except those of training nodes.
     """
     width, columns = h.shape[1], gradient.shape[1]
     to_weight[:] = 0
@@ -147,7 +147,7 @@ def cross_entropy(
 ) -> float:
     """Σ_i weight[i] · cross-entropy of output[row[i]] (n, C) against label[i].
 
-    Its gradient is added to `gradient`, (n, C), or (0, 0) where none is wanted.
+    Its gradient is added to `gradient`, (n, C), or (0, 0) if none is wanted.
     """
     classes = output.shape[1]
     total = 0.0
@@ -176,8 +176,8 @@ def count_classes(
     right: np.ndarray,
     either: np.ndarray,
 ) -> None:
-    """Adds up by client and class, (K, C): to right the items of output[row] (n, C) whose highest entry is at
-    their label; to either those of the label and those whose highest entry it is; row, label, client (m,)."""
+    """Count items by client and class, (K, C): `right`, those whose highest entry of output[row] (n, C) is at
+    their label; `either`, those of the class plus those predicted as it; row, label, client (m,)."""
     for index in range(row.shape[0]):
         scores, own = output[row[index]], client[index]
         best = 0

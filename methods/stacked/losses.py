@@ -1,4 +1,4 @@
-"""Cross-entropy, and the squared distance to what was received, with their gradients in the same pass."""
+"""Cross-entropy, and the squared distance to received parameters, with gradients in the same pass."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class _SquaredDistance(torch.autograd.Function):
     def forward(ctx: Any, value: Tensor, received: Tensor) -> Tensor:
         difference = value - received
         ctx.save_for_backward(difference)
-        # Client by client: one sum over all of them loses digits of single precision.
+        # Client by client, because one sum over all clients loses digits in single precision.
         return torch.linalg.vector_norm(difference.flatten(1), dim=1).square().sum()
 
     @staticmethod
@@ -66,6 +66,6 @@ class _SquaredDistance(torch.autograd.Function):
 
 
 def squared_distance(value: Tensor, received: Tensor) -> Tensor:
-    """Σ (value − received)², (), which holds clients near the server's model; `value` (K, …), `received`
+    """Σ (value − received)², (), which keeps clients near the server's model; `value` (K, …), `received`
     (1, …) or (K, …), constant."""
     return _SquaredDistance.apply(value, received)

@@ -1,4 +1,4 @@
-"""Keep freed memory in the process: a round allocates the same tensors again and again."""
+"""Keep freed memory in the process, because every round allocates the same tensors again."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _NEVER = 2**31 - 1
 
 
 def keep_freed_memory() -> bool:
-    """Have glibc neither map large tensors one by one nor give their pages back.
+    """Make glibc neither map large tensors one by one nor return their pages to the system.
 
     By default each large tensor gets fresh pages from the kernel, zeroed one page fault at a time,
     and loses them when it is freed; on PubMed that doubles the time of a round (results/performance.md).
-    For the whole process; returns False where the C library is not glibc and nothing was changed.
+    Applies to the whole process; returns False if the C library is not glibc and nothing was changed.
     """
     library = _c_library()
     if not hasattr(library, "mallopt"):
@@ -24,10 +24,10 @@ def keep_freed_memory() -> bool:
 
 
 def return_freed_memory() -> bool:
-    """Give the pages of all freed memory back to the system, as is due between two cells.
+    """Return the pages of all freed memory to the system; to be called between two cells.
 
-    What one cell leaves free in pieces seldom fits the tensors of the next: a worker would grow to many
-    times what its largest cell takes. Returns False where the C library is not glibc or had nothing to give.
+    The fragments that one cell leaves free seldom fit the tensors of the next: a worker would grow to many
+    times its largest cell. Returns False if the C library is not glibc or had nothing to return.
     """
     library = _c_library()
     return hasattr(library, "malloc_trim") and bool(library.malloc_trim(0))

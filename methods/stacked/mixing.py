@@ -32,12 +32,12 @@ def mix(matrix: Tensor, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def column(each: Tensor, value: Tensor) -> Tensor:
-    """One entry a client, (K,), as it stands beside a stacked value, (K, 1, …)."""
+    """Reshape one entry for each client, (K,), to the axes of a stacked value, (K, 1, …)."""
     return each.view(-1, *(1,) * (value.dim() - 1))
 
 
 def weighted_mean(value: Tensor, weights: Tensor) -> Tensor:
-    """Σ_k p_k of a stacked value, (K, …) → (1, …), detached; `weights` (K,)."""
+    """Mean over clients with weights p_k, (K,), of a stacked value, (K, …) → (1, …), detached."""
     return (weights @ value.detach().flatten(1)).view_as(value[:1])
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from fedsub.methods.stacked.mixing import column
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
-"""Of Adam, torch's defaults."""
+"""Adam's constants, torch's defaults."""
 
 
 def make_adam(parameters: list[Tensor], learning_rate: float, weight_decay: float) -> torch.optim.Optimizer:
@@ -26,15 +26,15 @@ def make_adam(parameters: list[Tensor], learning_rate: float, weight_decay: floa
 
 
 def _mark_as_written(adam: torch.optim.Optimizer, *_: Any) -> None:
-    """Raise the parameters' versions, by which caches see that they are out of date: the fused kernel does
-    not."""
+    """Increment the parameters' versions, by which caches detect that they are out of date; the fused kernel
+    does not."""
     for group in adam.param_groups:
         for value in group["params"]:
             torch.autograd.graph.increment_version(value)
 
 
 class MaskedOptimiser(torch.optim.Optimizer):
-    """Adam or gradient descent in which some clients rest: their slices, moments and step counts stay."""
+    """Adam or gradient descent for some clients; slices, moments and step counts of the others stay."""
 
     def __init__(
         self,
@@ -44,13 +44,13 @@ class MaskedOptimiser(torch.optim.Optimizer):
         moving: Callable[[], Tensor],
         adam: bool = True,
     ) -> None:
-        """`moving` tells at every step which slices move, (K,) bool for parameters (K, …)."""
+        """`moving` returns at every step which slices are updated, (K,) bool for parameters (K, …)."""
         super().__init__(parameters, {"lr": learning_rate, "weight_decay": weight_decay})
         self.moving, self.adam = moving, adam
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """Kingma & Ba 2015, algorithm 1, in torch's order of operations, or w ← w − η g."""
+        """Take a step: Kingma & Ba 2015, algorithm 1, in torch's order of operations, or w ← w − η g."""
         rows = self.moving().nonzero().squeeze(1)
         for group in self.param_groups:
             for value in group["params"]:
@@ -63,7 +63,7 @@ class MaskedOptimiser(torch.optim.Optimizer):
                 value[rows] = now.sub_(change, alpha=group["lr"])
 
     def _adapted(self, value: Tensor, gradient: Tensor, rows: Tensor) -> Tensor:
-        """Adam's direction for the slices `rows`, of which `gradient` holds the gradients."""
+        """Adam's direction for the slices `rows`; `gradient` holds their gradients."""
         state = self.state[value]
         if not state:
             state["step"] = torch.zeros(len(value), dtype=torch.float64, device=value.device)

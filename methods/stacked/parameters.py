@@ -1,4 +1,4 @@
-"""Parameters of K clients at once: their names, and where they start."""
+"""Stacked parameters of K clients: initial values, names and checks."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Weights = Mapping[str, Tensor]
 
 
 def uniform(shape: tuple[int, ...], bound: float, generator: torch.Generator) -> Tensor:
-    """Uniform in ±bound."""
+    """Draw uniformly from ±bound."""
     return torch.empty(shape).uniform_(-bound, bound, generator=generator)
 
 
 def glorot(shape: tuple[int, int], generator: torch.Generator) -> Tensor:
-    """Uniform in ±√(6 / (in + out)), Glorot & Bengio 2010 eq. (16); `shape` is (in, out)."""
+    """Draw uniformly from ±√(6 / (in + out)), Glorot & Bengio 2010 eq. (16); `shape` is (in, out)."""
     return uniform(shape, math.sqrt(6 / sum(shape)), generator)
 
 
@@ -39,13 +39,13 @@ def prefixed(prefix: str, parameters: Weights) -> Parameters:
 
 
 def unprefixed(prefix: str, parameters: Weights) -> Parameters:
-    """The parameters that are named `prefix.<name>`, by these names."""
+    """The parameters named `prefix.<name>`, as <name> → tensor."""
     start = f"{prefix}."
     return {name[len(start) :]: value for name, value in parameters.items() if name.startswith(start)}
 
 
 def stack(parameters: Weights, clients: int, device: torch.device | str = "cpu") -> Parameters:
-    """The same start for every client: each parameter repeated along a new leading axis, as a leaf."""
+    """Give every client the same start: repeat each parameter along a new leading axis, as a leaf."""
     return {
         name: value.unsqueeze(0).repeat(clients, *(1,) * value.dim()).to(device).requires_grad_()
         for name, value in parameters.items()
@@ -55,9 +55,9 @@ def stack(parameters: Weights, clients: int, device: torch.device | str = "cpu")
 def check_parameters(
     method: str, parameters: Weights, shared: Iterable[str], unshared: Iterable[str], clients: int
 ) -> None:
-    """Raises UserError, beginning with the method's name, for a parameter that no step would train, one
-    without a slice a client (or one slice for all), a name to share that is no parameter's, and a word of
-    `unshared` with which none begins: what it means would be shared."""
+    """Raise UserError, beginning with the method's name, for a parameter that no step would train, one
+    without a slice for each client (or one slice for all), an unknown name in `shared`, and a prefix in
+    `unshared` with which no name begins: the parameters it means would be shared."""
     for name, value in parameters.items():
         if not (value.requires_grad and value.is_leaf):
             raise UserError(
@@ -80,14 +80,14 @@ def check_parameters(
 
 
 def begins_with(name: str, words: Iterable[str]) -> bool:
-    """Whether a parameter's name is, or begins with the whole parts of, one of the words."""
+    """Whether a parameter's name equals one of the words or begins with it as whole dotted parts."""
     return f"{name}.".startswith(tuple(f"{word}." for word in words))
 
 
 def check_answer(method: str, answer: Weights, sent: Weights, shared: Weights) -> None:
-    """Raises UserError, beginning with the method's name, for an answer that is no tensor, leaves out a
-    parameter that was sent, or does not fit the shared parameter of its name: one slice for all, or for each.
-    """
+    """Raise UserError, beginning with the method's name, for an answer with a value that is no tensor, that
+    lacks a shared parameter that was sent, or whose shape is neither one slice for all clients nor one for
+    each."""
     for name, value in answer.items():
         if not isinstance(value, Tensor):
             raise UserError(f"{method}'s aggregate() gives {name} as a {type(value).__name__}: give a tensor")

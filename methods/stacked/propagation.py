@@ -1,7 +1,7 @@
-"""Message passing with a fixed sum: out[v] = Σ over edges (u, v) of weight[uv] · h[u].
+"""Message passing by a weighted sum: out[v] = Σ over edges (u, v) of weight[uv] · h[u].
 
-One function, `propagate`, on DGL graphs. Behind it stand DGL's own kernel (`u_mul_e_sum`) and
-torch's product with a CSR matrix (MKL on the CPU, cuSPARSE on CUDA): the same sums, in another order.
+`propagate` runs on DGL graphs. It uses DGL's own kernel (`u_mul_e_sum`) or a product with a CSR matrix
+(MKL or numba on the CPU, cuSPARSE on CUDA), which computes the same sums in another order.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _MOVED = "_fedsub_moved"
 
 
 class Adjacency:
-    """The edges of a DGL graph or block in compressed rows, forwards and backwards, values set by
-    `weighted`."""
+    """The edges of a DGL graph or block as CSR matrices, forward and transposed; `weighted` sets their
+    values."""
 
     def __init__(self, graph: dgl.DGLGraph, device: torch.device) -> None:
         source, target = graph.edges()
@@ -36,10 +36,10 @@ class Adjacency:
         self.backward = _compress(source, target, self.shape[::-1], device)
         self.device = device
         self.last: dict[bool, tuple[Tensor | None, int, tuple[Tensor, Tensor]]] = {}
-        """The last weight, its version and its matrices, and those of no weight."""
+        """Whether there is no weight → the last weight, its version and its matrices."""
 
     def matrices(self, weight: Tensor | None) -> tuple[Tensor, Tensor]:
-        """As `weighted`, which is called once for a weight that comes again unchanged and is not learned."""
+        """As `weighted`, but cached for a weight that is passed again unchanged and is not learned."""
         if weight is not None and weight.requires_grad:
             return self.weighted(weight)
         version = -1 if weight is None else weight._version
@@ -70,7 +70,7 @@ def _compress(
 
 
 class _Product(torch.autograd.Function):
-    """W h, whose gradient is Wᵀ g for h and, where asked for, ⟨g[v], h[u]⟩ for the edges."""
+    """W h, with gradient Wᵀ g for h and, if needed, ⟨g[v], h[u]⟩ for each edge's weight."""
 
     @staticmethod
     def forward(
@@ -98,7 +98,7 @@ class _Product(torch.autograd.Function):
 
 
 def use_kernel(graph: dgl.DGLGraph, kernel: str) -> dgl.DGLGraph:
-    """Have `propagate` run this graph through `kernel` where none is named; returns the graph."""
+    """Set the kernel that `propagate` uses by default for this graph; return the graph."""
     if kernel not in KERNELS:
         raise ValueError(f"unknown kernel {kernel!r}: choose one of {', '.join(KERNELS)}")
     graph.__dict__[_KERNEL] = kernel
@@ -106,7 +106,7 @@ def use_kernel(graph: dgl.DGLGraph, kernel: str) -> dgl.DGLGraph:
 
 
 def dgl_runs_on(device: torch.device | str) -> bool:
-    """Whether this build of DGL has kernels for the device; the registry's wheels have the CPU's alone."""
+    """Whether this build of DGL has kernels for the device; the registry's wheels have only the CPU's."""
     if torch.device(device).type == "cpu":
         return True
     if not torch.cuda.is_available():
@@ -119,9 +119,9 @@ def dgl_runs_on(device: torch.device | str) -> bool:
 
 
 def check_kernel(kernel: str, device: str) -> str:
-    """The kernel, `dgl` or `torch`, that `propagate` takes on this device.
+    """Return the kernel, `dgl` or `torch`, that `propagate` uses on this device.
 
-    Raises UserError where DGL's is asked for and this build of DGL has none there.
+    Raises UserError if `dgl` is asked for and this build of DGL has no kernels for the device.
     """
     if kernel != "dgl":
         return "torch"
@@ -142,11 +142,10 @@ def propagate(
 ) -> Tensor:
     """Sum of weighted messages over incoming edges.
 
-    `h` is (n, width), `weight` (edges,) in the graph's edge order or None for ones; returns
-    (n, width), of a block one row for each target. Differentiable in `h` and `weight`. `kernel` is
-    `dgl`, `torch`, or `auto`: torch's, which on every graph tried was the faster one
-    (results/performance.md).
-    The compressed rows are kept with the graph, the weighted ones for the last weight seen.
+    `h` is (n, width), `weight` (edges,) in the graph's edge order or None for ones; returns (n, width), for a
+    block one row for each target. Differentiable in `h` and `weight`. `kernel` is `dgl`, `torch`, or `auto`:
+    torch's, which was the faster one on every graph tried (results/performance.md).
+    The CSR matrices are cached with the graph, with the values of the last weight.
     """
     kernel = kernel or kernel_of(graph)
     if kernel == "dgl":
@@ -160,14 +159,14 @@ def propagate(
 
 
 def on_device(graph: dgl.DGLGraph, device: torch.device) -> dgl.DGLGraph:
-    """The graph on the device of its messages; the copy is kept with the graph."""
+    """The graph on `device`; the copy is cached with the graph."""
     return graph if graph.device == device else _kept(graph, _MOVED, device, dgl.DGLGraph.to)
 
 
 def _kept(graph: dgl.DGLGraph, name: str, device: torch.device, make: Callable[..., Any]) -> Any:
-    """What `make(graph, device)` gives, kept with the graph."""
+    """Return `make(graph, device)`, cached with the graph."""
     found = graph.__dict__.get(name)
-    # DGL hands a graph's attributes on to the graphs made from it.
+    # DGL passes a graph's attributes on to the graphs made from it.
     if found is None or found[0] != id(graph) or found[1].device != device:
         found = graph.__dict__[name] = (id(graph), make(graph, device))
     return found[1]
@@ -176,7 +175,7 @@ def _kept(graph: dgl.DGLGraph, name: str, device: torch.device, make: Callable[.
 def message_matrix(
     graph: dgl.DGLGraph, weight: Tensor, shape: tuple[int, int] | None = None
 ) -> sp.csr_matrix:
-    """The matrix by which messages over weighted edges, (edges,), are a product, target by source."""
+    """The matrix of targets by sources that propagates over edges with weights, (edges,)."""
     source, target = (end.numpy() for end in graph.edges())
     return sp.csr_matrix((weight.cpu().numpy(), (target, source)), shape=shape or (graph.num_nodes(),) * 2)
 
@@ -215,7 +214,7 @@ def spread_labels(
 ) -> Tensor:
     """Label propagation: `steps` times Y ← share · Â Y + (1 − share) Y⁰, then Y[rows] += labels; (n, C).
 
-    `start` is Y⁰, (n, C); `labels` are of the rows that have one, (r, C).
+    `start` is Y⁰, (n, C); `labels`, (r, C), belong to `rows`.
     """
     spread = start
     for _ in range(steps):

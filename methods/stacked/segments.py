@@ -1,4 +1,4 @@
-"""K runs of consecutive rows, one a client, and the products that treat each run by itself."""
+"""K segments of consecutive rows, one for each client, and products that treat each segment by itself."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from fedsub.methods.stacked import kernels
 _ALIGNMENT = 4
 """grouped_mm wants rows of a multiple of 16 bytes: four float32."""
 _NARROW = 12
-"""Up to this many outputs, those of a classifier, numba's product beats torch's grouped one: with its
-gradient at a fifth of the nodes 3 times at ten, 5 times at seven outputs (`tests/performance`)."""
-_LARGE = 8e6
-"""From this many floating-point operations a client on, a call of oneDNN for each client is worth it: 250
-rows of 128 by 128 take 0.6 of the time, their gradient 0.8, half as many rows about the same
+"""Largest number of outputs, as of a classifier, for which numba's product replaces torch's grouped one. With
+its gradient at a fifth of the nodes, it is 3 times as fast at ten outputs, 5 times at seven
 (`tests/performance`)."""
+_LARGE = 8e6
+"""Floating-point operations per client from which oneDNN is called for each client: 250 rows of 128 by 128
+take 0.6 of the time, their gradient 0.8; half as many rows about the same (`tests/performance`)."""
 
 
 class Segments:
-    """Rows 0…n−1 in K consecutive runs."""
+    """Rows 0…n−1 in K consecutive segments, one for each client."""
 
     def __init__(self, sizes: Tensor, device: torch.device | str = "cpu") -> None:
         self.sizes = sizes.to("cpu", torch.int64)
-        """(K,) int64 on the CPU."""
+        """(K,) int64 on the CPU, the number of rows of each client."""
         self.clients = len(sizes)
         self.rows = int(self.sizes.sum())
         self.client = torch.repeat_interleave(torch.arange(self.clients), self.sizes).to(device)
         """(n,) int64, the client of each row."""
         self.client_array = self.client.cpu().numpy().astype(np.int32)
-        """The same for numba's kernels."""
+        """(n,) int32 array of the same, for numba's kernels."""
         self.ends = self.sizes.cumsum(0).to(device, torch.int32)
         ones = torch.ones(self.rows, device=device)
         pointer = torch.cat([torch.zeros(1, dtype=torch.int32, device=device), self.ends])
@@ -48,7 +48,7 @@ class Segments:
         return _SegmentSum.apply(h, self)
 
     def spread(self, each: Tensor) -> Tensor:
-        """Every client's row for each of its rows, (K, width) → (n, width); differentiable."""
+        """Repeat each client's entry for all its rows, (K, width) → (n, width); differentiable."""
         return _SegmentSpread.apply(each, self)
 
     def mean(self, h: Tensor) -> Tensor:
@@ -56,40 +56,40 @@ class Segments:
         return self.sum(h) / self.sizes.clamp(min=1).to(h.device).unsqueeze(1)
 
     def among(self, rows: Tensor) -> Segments:
-        """The runs of some of the rows, (r,) ascending."""
+        """The segments of some of the rows, (r,) ascending."""
         client = self.client.cpu()[rows.cpu()]
         return Segments(torch.bincount(client, minlength=self.clients), self.client.device)
 
-    # Side by side: one padded batch, every client as long as the largest, m rows.
+    # One padded batch, in which every client has as many rows as the largest, m.
 
     @cached_property
     def longest(self) -> int:
-        """m."""
+        """Number of rows of the largest client, m."""
         return int(self.sizes.max())
 
     @cached_property
     def place(self) -> Tensor:
-        """(n,) where each row stands in the batch, read client by client."""
+        """(n,) index of each row in the batch, flattened client by client."""
         return self.client * self.longest + ranks(self.sizes).to(self.client.device)
 
     @cached_property
     def filled(self) -> Tensor:
-        """(K, m) bool, where the batch holds a row."""
+        """(K, m) bool, True where the batch holds a row."""
         device = self.client.device
         return torch.arange(self.longest, device=device) < self.sizes.to(device).unsqueeze(1)
 
     def pad(self, h: Tensor) -> Tensor:
-        """(n, width) → (K, m, width), zeros where a client has no row."""
+        """Make the batch, (n, width) → (K, m, width), with zeros where a client has no row."""
         empty = h.new_zeros(self.clients * self.longest, h.shape[1])
         return empty.index_copy(0, self.place, h).view(self.clients, self.longest, h.shape[1])
 
     def unpad(self, batch: Tensor) -> Tensor:
-        """(K, m, width) → (n, width)."""
+        """Take the rows out of the batch, (K, m, width) → (n, width)."""
         return batch.flatten(0, 1).index_select(0, self.place)
 
 
 def ranks(sizes: Tensor) -> Tensor:
-    """0, 1, … of every run of `sizes`, (K,), one after another; (Σ sizes,) int64."""
+    """Index of each row within its segment, for segments of `sizes`, (K,); (Σ sizes,) int64."""
     starts = sizes.cumsum(0) - sizes
     return torch.arange(int(sizes.sum()), device=sizes.device) - starts.repeat_interleave(sizes)
 
@@ -117,24 +117,24 @@ class _SegmentSpread(torch.autograd.Function):
 
 
 def aligned(width: int) -> int:
-    """The next width that the grouped product need not pad."""
+    """The next width that the grouped product takes without padding."""
     return -(-width // _ALIGNMENT) * _ALIGNMENT
 
 
 def _padded(h: Tensor, width: int) -> Tensor:
-    """Zeros appended to the last axis up to `width`."""
+    """Pad the last axis with zeros up to `width`."""
     return h if h.shape[-1] == width else functional.pad(h, (0, width - h.shape[-1]))
 
 
 def _is_large(inner: int, outer: int, segments: Segments) -> bool:
-    """Whether a client's product is so much work that a call of its own for each, oneDNN having none for all
-    of them, costs nothing beside it."""
+    """Whether a client's product is so large that one call per client costs nothing in comparison; oneDNN has
+    no call for all clients."""
     return min(inner, outer) > _NARROW and 2 * segments.rows * inner * outer >= _LARGE * segments.clients
 
 
 def large_product(a: Tensor, b: Tensor) -> Tensor:
-    """a b on the CPU by oneDNN, where this torch has it: its product takes an AMD processor 0.5 to 0.6 of the
-    time of MKL's, which `torch.mm` is (`tests/performance`). float32 alone goes through it."""
+    """Return a @ b, by oneDNN for float32 on the CPU if this torch has it. On an AMD processor this takes 0.5
+    to 0.6 of the time of MKL's product, which is `torch.mm` (`tests/performance`)."""
     linear = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
     if linear is None or not a.numel() or not kernels.compiled(a):
         return a @ b
@@ -161,8 +161,8 @@ def _weights_product(h: Tensor, gradient: Tensor, segments: Segments) -> Tensor:
 
 
 class _SegmentProduct(torch.autograd.Function):
-    """out[i] = h[i] W[client(i)] by torch's grouped product, one call with the loop over clients in C++,
-    widths padded to what it takes; large ones by oneDNN."""
+    """out[i] = h[i] W[client(i)] by torch's grouped product, one call that loops over clients in C++, with
+    widths padded as it requires; large products by oneDNN."""
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, weight: Tensor, segments: Segments) -> Tensor:
@@ -218,16 +218,16 @@ class _NarrowProduct(torch.autograd.Function):
 
 
 def padded_product(h: Tensor, weight: Tensor, segments: Segments) -> Tensor:
-    """`segment_product` as one batched product over clients padded to the largest."""
+    """Compute `segment_product` as one batched product over clients padded to the largest."""
     return segments.unpad(torch.bmm(segments.pad(h), weight))
 
 
 def segment_product(h: Tensor, weight: Tensor, segments: Segments) -> Tensor:
     """Each client's rows times its own matrix: out[i] = h[i] · weight[client(i)].
 
-    `h` is (n, in), `weight` (K, in, out); returns (n, out). On the CPU through torch's grouped product, but
-    large ones through oneDNN and those of few outputs through a compiled pass; where the grouped product
-    takes no float32, or this torch has none, as one padded batched product. One client needs neither.
+    `h` is (n, in), `weight` (K, in, out); returns (n, out). The CPU runs torch's grouped product, oneDNN for
+    large products, and a compiled kernel for few outputs. Where the grouped product takes no float32, or this
+    torch has none, it is one padded batched product. A single client needs neither.
     """
     groups = h.device.type == "cpu" and hasattr(functional, "grouped_mm")
     if weight.shape[2] <= _NARROW and kernels.compiled(h):

@@ -1,4 +1,4 @@
-"""What random walks tell of the surroundings of every client's nodes."""
+"""Random-walk features of every client's nodes."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from fedsub.methods.stacked.propagation import propagate, symmetric_weight
 from fedsub.methods.stacked.segments import Segments, ranks
 
 CHUNK_ENTRIES = 2**25
-"""Entries of the widest dense matrix at a time (128 MB)."""
+"""Maximum number of entries of a dense matrix (128 MB)."""
 
 
 def return_probabilities(graph: dgl.DGLGraph, sizes: Tensor, steps: int) -> Tensor:
-    """Chance that a random walk from v stands on v after 1…steps steps, (n, steps) float32.
+    """Probability that a random walk from v is at v after 1…steps steps, (n, steps) float32.
 
-    They are the diagonals of (D⁻¹A)^t, hence of N^t with the symmetric N = D^−½ A D^−½, and
-    diag(N^(a+b)) sums the entries of N^a ∘ N^b by columns: half the powers suffice. A block of
-    columns is propagated at a time, the same local columns of all clients side by side, so that
-    no (n, n) matrix ever stands in memory.
+    The probabilities are the diagonals of (D⁻¹A)^t, hence of N^t with the symmetric N = D^−½ A D^−½. Since
+    diag(N^(a+b)) sums the entries of N^a ∘ N^b by columns, half the powers suffice. Columns are propagated in
+    blocks, the same local columns of all clients at once, so that no (n, n) matrix is stored.
     """
     segments = Segments(sizes)
     nodes, local, weight = segments.rows, ranks(segments.sizes), symmetric_weight(graph)

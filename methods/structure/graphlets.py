@@ -1,10 +1,10 @@
-"""GDV: how often a node lies on every orbit of the small connected graphs.
+"""Graphlet degree vectors (GDV): each node's number of occurrences on each orbit of small connected graphs.
 
-Pržulj, Biological network comparison using graphlet degree distribution, Bioinformatics 2007. The counts
-follow from those of rooted homomorphisms (`methods.structure.homomorphisms`), which are sums over the
-induced subgraphs that can be their images (Lovász; Curticapean, Dell & Marx, STOC 2017): a triangular
-system with integer solutions. Unlike enumeration, and unlike ORCA (Hočevar & Demšar 2014), which tests
-check it against, it takes seconds where hubs have thousands of neighbours.
+Pržulj, Biological network comparison using graphlet degree distribution, Bioinformatics 2007. The number of
+rooted homomorphisms (`methods.structure.homomorphisms`) is a sum over the induced subgraphs that can be
+their images (Lovász; Curticapean, Dell & Marx, STOC 2017). The orbit counts are the integer solution of this
+triangular system. It takes seconds where hubs have thousands of neighbours, unlike enumeration and unlike
+ORCA (Hočevar & Demšar 2014), against which tests check it.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def graphlet_degrees(adjacency: sp.csr_matrix, orbits: int = 73) -> np.ndarray:
 
 
 def count_orbits(adjacency: sp.csr_matrix, orbits: int) -> np.ndarray:
-    """As `graphlet_degrees`, without the cache."""
+    """Count the orbits as `graphlet_degrees` does, without the cache."""
     graph = sp.csr_matrix(adjacency)
     graph.sort_indices()
     degrees = np.diff(graph.indptr)
@@ -87,7 +87,7 @@ def count_orbits(adjacency: sp.csr_matrix, orbits: int) -> np.ndarray:
     patterns = {orbit: where for orbit, where in _patterns().items() if orbit < orbits}
     images = by_messages(graph, patterns) | by_neighbourhoods(graph, orbits)
     table = _images()[:orbits, :orbits]
-    # A pattern's other images have fewer nodes, or as many and more edges.
+    # A pattern's other images have fewer nodes, or as many nodes and more edges: they are counted before it.
     for orbit in sorted(patterns, key=lambda orbit: _size(patterns[orbit][0])):
         rest = images[orbit].astype(np.int64) - counts @ table[orbit]
         counts[:, orbit] = rest // table[orbit, orbit]
@@ -95,13 +95,13 @@ def count_orbits(adjacency: sp.csr_matrix, orbits: int) -> np.ndarray:
 
 
 def _size(edges: Edges) -> tuple[int, int]:
-    """Nodes, and edges with a minus."""
+    """Number of nodes, and minus the number of edges."""
     return 1 + max(map(max, edges)), -len(edges)
 
 
 @functools.cache
 def _graphlets() -> tuple[tuple[Edges, tuple[int, ...]], ...]:
-    """Edges and the nodes' orbits of every graphlet."""
+    """Edges and orbits of the nodes, for every graphlet."""
     parsed = []
     for line in GRAPHLETS.split("\n")[1:-1]:
         edges, orbits = line.split(": ")
@@ -118,8 +118,8 @@ def _patterns() -> dict[int, tuple[Edges, int]]:
 
 @functools.cache
 def _images() -> np.ndarray:
-    """(73, 73) int64: the homomorphisms of row's graphlet onto all nodes of column's that take a node of
-    row's orbit to a given one of column's."""
+    """(73, 73) int64: number of homomorphisms from the row's graphlet onto all nodes of the column's that map
+    a given node on the row's orbit to a given node on the column's orbit."""
     table = np.zeros((73, 73), dtype=np.int64)
     for edges, orbits in _graphlets():
         for target, images in _graphlets():
@@ -140,7 +140,7 @@ def _images() -> np.ndarray:
 
 
 def standardised(counts: np.ndarray) -> np.ndarray:
-    """Columns of mean 0 and variance 1, constant ones 0; (m, orbits) float32."""
+    """Scale columns to mean 0 and variance 1, and constant columns to 0; (m, orbits) float32."""
     deviation = counts.std(axis=0)
     scaled: np.ndarray = (counts - counts.mean(axis=0)) / np.where(deviation > 0, deviation, 1)
     return scaled.astype(np.float32)

@@ -1,12 +1,12 @@
-"""How often every node is the image of a small pattern's root: rooted homomorphisms, counted exactly.
+"""Exact counts of rooted homomorphisms: how often every node is the image of a small pattern's root.
 
-A homomorphism maps a pattern's nodes to a graph's so that edges fall on edges; two nodes may share an
-image. A pattern that becomes a forest when one node p is left out is counted by messages from leaves to
-root, (n, 1) vectors or, where p matters, (n, n) matrices with a column for each image of p, a block of
-columns at a time: every step is a sparse product. Such a message is zero but for a few steps around p, so
-that a block, of nodes that lie near each other, takes the rows around them alone. The others hold a K4 or a
-wheel; with one node of them fixed, the rest is counted inside the graph that its neighbours induce. All
-numbers are integers below 2^53, exact in double precision.
+A homomorphism maps a pattern's nodes to a graph's nodes so that edges fall on edges; two nodes may share an
+image. A pattern that is a forest without one node p is counted by messages from leaves to root. A message is
+an (n, 1) vector or, if it depends on p, an (n, n) matrix with a column for each image of p. Every step is a
+sparse product on a block of columns. A column is zero except within a few steps of p's image, so a block of
+nodes near each other needs only the rows around them. The other patterns hold a K4 or a wheel: one of their
+nodes is fixed, and the rest is counted inside the graph that its neighbours induce. All numbers are integers
+below 2^53, exact in double precision.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from torch import Tensor
 from fedsub.datasets.graph import csr_tensor
 
 BLOCK = 64
-"""Images of p that are counted side by side."""
+"""Number of images of p in a block of columns."""
 WAITING = 2**24
-"""Entries of paths that are kept before they are summed."""
+"""Number of path entries that are collected before they are summed."""
 
 Key = tuple[bool, tuple["Key", ...]]
 """A rooted tree of a pattern without p: whether its root is joined to p, and its subtrees."""
@@ -37,7 +37,7 @@ Edges = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Tree:
-    """How a pattern is counted: what is left of it without p, as rooted trees."""
+    """A decomposition of a pattern: the rooted trees that remain of it without p."""
 
     own: Key | None
     """The tree of the pattern's root; None where p is the root."""
@@ -46,7 +46,7 @@ class Tree:
 
     @property
     def products(self) -> set[Key]:
-        """The subtrees whose message takes a product with a dense matrix."""
+        """The subtrees whose message needs a product with a dense matrix."""
         return set(filter(_joined, self.subtrees))
 
     @property
@@ -55,7 +55,7 @@ class Tree:
 
     @property
     def subtrees(self) -> set[Key]:
-        """What is below the roots."""
+        """All subtrees below the roots."""
         return set().union(*map(_below, self.trees))
 
 
@@ -69,13 +69,13 @@ def _joined(tree: Key) -> bool:
 
 
 def _steps(tree: Key) -> int:
-    """Between the images of the root and of p, by way of the node that is joined to p and nearest to the
-    root: where there are more, the tree has no image."""
+    """Length of the shortest path from the root to p. Where the images of root and p are farther apart, there
+    is no homomorphism."""
     return 1 if tree[0] else 1 + min(_steps(child) for child in tree[1] if _joined(child))
 
 
 def decompositions(edges: Edges, root: int) -> Iterator[Tree]:
-    """All ways to count a pattern, nodes 0…k−1, by messages; none if it is no forest without any node."""
+    """Yield all decompositions of a pattern of nodes 0…k−1; none if no choice of p leaves a forest."""
     graph = nx.Graph(edges)
     for p in [-1] if nx.is_tree(graph) else graph:
         rest = graph.subgraph(graph.nodes - {p})
@@ -95,11 +95,11 @@ def _rooted(node: int, parent: int, rest: nx.Graph, joined: set[int]) -> Key:
 
 
 def images(tree: Key, adjacency: Tensor, columns: Tensor, spread: dict[Key, Tensor]) -> Tensor:
-    """For the root's image x and p's image q the number of images of the tree, (r, block) or (r, 1).
+    """Number of the tree's homomorphisms by image x of its root and q of p, (r, block); (r, 1) without p.
 
-    `adjacency` is (r, r) sparse CSR float64 of the rows around a block of q, `columns` its part for the
-    block, (r, block) and dense; `spread` keeps the messages of this block, subtree → (r, block), and holds
-    those in which p has no part, (r, 1), for which all rows count.
+    `adjacency` is the CSR float64 matrix, (r, r), of the rows around a block of images q, and `columns` its
+    dense columns for the block, (r, block). `spread` caches the block's messages, subtree → (r, block). It
+    already holds the messages that do not depend on p, (r, 1), because they need all rows.
     """
     out = columns if tree[0] else torch.ones(len(columns), 1, dtype=torch.float64)
     for child in tree[1]:
@@ -110,9 +110,9 @@ def images(tree: Key, adjacency: Tensor, columns: Tensor, spread: dict[Key, Tens
 
 
 def by_messages(adjacency: sp.csr_matrix, patterns: Mapping[int, tuple[Edges, int]]) -> dict[int, np.ndarray]:
-    """Images of each pattern's root, name → (n,) float64; patterns without a decomposition are left out."""
+    """Number of homomorphisms by the root's image, name → (n,) float64, for patterns with a decomposition."""
     ways = {name: list(decompositions(edges, root)) for name, (edges, root) in patterns.items()}
-    # With as few products as there can be.
+    # The decomposition with the fewest dense products.
     plans = {name: min(each, key=lambda way: len(way.products)) for name, each in ways.items() if each}
     whole, nodes = _tensor(adjacency), adjacency.shape[0]
     free: dict[Key, Tensor] = {}
@@ -148,13 +148,13 @@ def by_messages(adjacency: sp.csr_matrix, patterns: Mapping[int, tuple[Edges, in
 
 
 def _tensor(matrix: sp.csr_matrix) -> Tensor:
-    """A 0/1 matrix as torch has it, float64."""
+    """Convert a 0/1 matrix to a torch CSR tensor, float64."""
     pointer, column = (torch.from_numpy(part.astype(np.int64)) for part in (matrix.indptr, matrix.indices))
     return csr_tensor(pointer, column, torch.ones(matrix.nnz, dtype=torch.float64), matrix.shape)
 
 
 def _around(adjacency: sp.csr_matrix, block: np.ndarray, steps: int) -> np.ndarray:
-    """The nodes that are no more than `steps` from one of the block's, ascending."""
+    """Nodes within `steps` edges of a node of the block, ascending."""
     reached = np.zeros(adjacency.shape[0])
     reached[block] = 1
     for _ in range(steps):
@@ -164,7 +164,7 @@ def _around(adjacency: sp.csr_matrix, block: np.ndarray, steps: int) -> np.ndarr
 
 
 def by_neighbourhoods(adjacency: sp.csr_matrix, orbits: int) -> dict[int, np.ndarray]:
-    """Images of the roots of the patterns that hold a K4 or a wheel, orbit of the root → (n,) float64.
+    """Number of homomorphisms by the root's image, orbit → (n,) float64, for patterns with a K4 or a wheel.
 
     Orbit 14 is K4's; 56 to 58 K4 with a pendant node, 62 to 64 K4 with an edge divided, 65 to 67 K4
     and a node joined to two of its nodes, 68 and 69 the wheel, 70 and 71 K5 without an edge, 72 K5.
@@ -215,6 +215,6 @@ def by_neighbourhoods(adjacency: sp.csr_matrix, orbits: int) -> dict[int, np.nda
 
 
 def _inside(matrix: sp.csr_matrix, near: np.ndarray) -> np.ndarray:
-    """The part of a matrix in rows and columns `near`, dense."""
+    """The dense submatrix of rows and columns `near`."""
     part: np.ndarray = matrix[near][:, near].toarray()
     return part

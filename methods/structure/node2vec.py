@@ -1,10 +1,10 @@
-"""node2vec: vectors that tell the nodes met on random walks from random ones.
+"""node2vec: node embeddings trained to tell nodes met on random walks from random nodes.
 
-Grover & Leskovec, node2vec, KDD 2016: walks whose next step weighs 1/p for going back, 1 for a common
-neighbour, 1/q for going away (section 3.2), and skip-gram with negative sampling. Objective and
-optimiser are those of the implementation that is usual for graph networks (one table of vectors, as
-many random walks as true ones for negatives, Adam on the rows touched, learning rate 0.01), which
-FedStruct's settings speak of. Compiled by numba, on one thread, from one seed: a run is repeatable.
+Grover & Leskovec, node2vec, KDD 2016: random walks whose steps weigh 1/p for going back, 1 for a common
+neighbour and 1/q for going away (section 3.2), and skip-gram with negative sampling. Objective and
+optimiser follow the implementation that is usual for graph networks, to which FedStruct's settings refer:
+one table of vectors, as many random walks as true ones for negatives, Adam on the touched rows, learning
+rate 0.01. numba runs it on one thread from one seed, so that a run is repeatable.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ VERSION = 2
 
 @dataclass(frozen=True)
 class Node2VecSettings:
-    """Hyper-parameters, whose limits `FedStructOptions` states; what has a default no method sets."""
+    """Hyper-parameters; `FedStructOptions` states their limits. No method sets the fields with a default."""
 
     width: int
     walk_length: int
-    """Nodes of a walk."""
+    """Number of nodes of a walk."""
     context: int
-    """Nodes of a window: its first is paired with each of the others."""
+    """Number of nodes of a window, whose first node is paired with each of the others."""
     walks: int
-    """Walks from each node in an epoch."""
+    """Number of walks from each node in an epoch."""
     p: float
     """Return parameter."""
     q: float
     """In-out parameter."""
     negatives: int
-    """Random walks against each true one."""
+    """Number of random walks for each true one."""
     epochs: int
     learning_rate: float = 0.01
     batch: int = 128
-    """Nodes whose walks make one step."""
+    """Number of nodes whose walks form one batch."""
 
 
 def node2vec(adjacency: sp.csr_matrix, settings: Node2VecSettings, seed: int) -> np.ndarray:
-    """Vectors of the nodes of a symmetric (n, n) 0/1 matrix, (n, width) float32. Cached on disk.
+    """Node embeddings of a symmetric (n, n) 0/1 matrix, (n, width) float32. Cached on disk.
 
-    The result depends on the graph, the settings and the seed alone.
+    The result depends only on the graph, the settings and the seed.
     """
     parameters = {**dataclasses.asdict(settings), "seed": seed, "version": VERSION}
     return cache.remember(
@@ -95,8 +95,8 @@ def _joined(pointer, column, source, target):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _walk(pointer, column, start, p, q, generator, walk):  # type: ignore[no-untyped-def]
-    """Fill `walk`. A step is drawn uniformly and kept in proportion to its weight; a node without neighbours
-    stays where it is."""
+    """Fill `walk` by rejection sampling: a step is drawn uniformly and accepted in proportion to its weight.
+    A walk stays at a node without neighbours."""
     heaviest = max(1.0, max(1.0 / p, 1.0 / q))
     walk[0] = start
     for position in range(1, len(walk)):
@@ -123,8 +123,8 @@ def _walk(pointer, column, start, p, q, generator, walk):  # type: ignore[no-unt
 
 @njit(cache=True)
 def _draw(pointer, column, chosen, p, q, generator, walks, touched):  # type: ignore[no-untyped-def]
-    """Fill `walks`, (len(chosen), walks, 1 + negatives, length): each walk from a chosen node and, behind it,
-    the random ones against it. Mark their nodes in `touched`."""
+    """Fill `walks`, (len(chosen), walks, 1 + negatives, length): each true walk from a chosen node, followed
+    by its random ones. Mark their nodes in `touched`."""
     for item in range(len(chosen)):
         for true in range(walks.shape[1]):
             drawn = walks[item, true]
@@ -137,13 +137,13 @@ def _draw(pointer, column, chosen, p, q, generator, walks, touched):  # type: ig
         touched[node] = True
 
 
-# Unsigned indices cannot count from the end, and spare the inner loops the test for it.
+# Unsigned indices cannot be negative, which saves the inner loops the test for counting from the end.
 @compile_pass
 def _add_gradient(walks, context, table, gradient):  # type: ignore[no-untyped-def]
-    """Add to `gradient` (n, width) that of the objective; z the rows of `table`, walks as `_draw` fills them.
+    """Add the objective's gradient to `gradient` (n, width), for walks as `_draw` fills them.
 
-    It is the mean over the pairs of true walks of -log σ(z_i · z_j) and that over those of random walks of
-    -log(1 - σ(z_i · z_j)).
+    With z the rows of `table`, the objective is the mean of -log σ(z_i · z_j) over the pairs of true walks
+    plus the mean of -log(1 - σ(z_i · z_j)) over the pairs of random walks.
     """
     length, width = walks.shape[3], np.uint64(table.shape[1])
     windows = length - context + 1
@@ -153,7 +153,7 @@ def _add_gradient(walks, context, table, gradient):  # type: ignore[no-untyped-d
     vectors = np.empty((length, table.shape[1]), dtype=np.float32)
     places = np.arange(length)
     scores = np.empty(length, dtype=np.float32)
-    # Slopes of the pairs' losses by their scores, for one of a pair and the other.
+    # Derivatives of the pairs' losses with respect to their scores, stored for both orders of a pair.
     slopes = np.zeros((length, length), dtype=np.float32)
     for index in range(len(each)):
         walk = each[index]
@@ -171,7 +171,7 @@ def _add_gradient(walks, context, table, gradient):  # type: ignore[no-untyped-d
                 slopes[first, second] = slope
                 slopes[second, first] = slope
         for start in range(0, length, TOGETHER):
-            # Only those that a pair joins to one of these: a pair's first opens a window.
+            # Only nodes that form a pair with one of these; the first node of a pair must open a window.
             end = min(start + TOGETHER, length)
             low = max(0, start - context + 1)
             high = min(end + context - 1, length) if start < windows else windows
@@ -180,7 +180,7 @@ def _add_gradient(walks, context, table, gradient):  # type: ignore[no-untyped-d
 
 @compile_pass
 def _adam(table, gradient, mean, square, touched, step, learning_rate):  # type: ignore[no-untyped-def]
-    """Adam on the rows touched; moments of the others rest. Clears the gradient and the marks."""
+    """Apply Adam to the touched rows and their moments only, then clear the gradient and the marks."""
     rate = np.float32(learning_rate * np.sqrt(1.0 - 0.999**step) / (1.0 - 0.9**step))
     for row in range(np.uint64(len(table))):
         if touched[row]:

@@ -1,4 +1,4 @@
-"""What the clients learn, and how well: losses and scores per client."""
+"""Tasks of the clients: each defines a training loss and scores per client."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ from fedsub.methods.tasks import metrics
 from fedsub.methods.tasks.metrics import Items, Metric, Score
 
 NEGATIVES = "pairs drawn in training"
-"""Purpose of the stream that draws them."""
+"""Purpose of the random stream that draws the negative pairs."""
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """One output scored."""
+    """Scores of one output."""
 
     state: ClassVar = ("validation", "test", "validation_loss", "further")
     validation: Score
-    """By the task's first metric."""
+    """Score of the validation items by the task's first metric."""
     test: Score
-    """By the task's first metric."""
+    """Score of the test items by the task's first metric."""
     validation_loss: float
-    """Mean over all validation items, pooled."""
+    """Mean loss over all validation items, pooled."""
     further: Mapping[str, Score]
-    """The test items by the task's other metrics."""
+    """Name of each other metric of the task → its score of the test items."""
 
     @classmethod
     def of(cls, kept: Evaluation | Mapping[str, Any]) -> Evaluation:
-        """One that comes out of a checkpoint."""
+        """Return the evaluation that a checkpoint holds."""
         if isinstance(kept, Evaluation):
             return kept
         scores = {name: Score(**kept[name]) for name in ("validation", "test")}
@@ -53,27 +53,27 @@ class Evaluation:
 
 
 class Task(ABC):
-    """A loss and scores on the outputs of n nodes over K clients."""
+    """A training loss and scores for the outputs of n nodes over K clients."""
 
     name: ClassVar[str]
-    """As methods, protocols and records call it."""
+    """The task's name in methods, protocols and records."""
     default: ClassVar[tuple[str, ...]]
     """Metrics of every record; the first one selects the round, unless the protocol names another."""
 
     state: ClassVar[tuple[str, ...]] = ()
-    """Names of the attributes that draw in training."""
+    """Names of the attributes that draw random numbers in training; a checkpoint saves them."""
 
     version: ClassVar[int] = 1
-    """Raised where the task gives other figures than before: its cells are then others."""
+    """Raise when the task's results change: results of another version belong to another cell."""
 
     federation: Federation
-    """What a method may see of the clients."""
+    """The clients' data that a method may see."""
     metrics: tuple[Metric, ...]
-    """The default ones, then those that a protocol names besides; the first one selects the round."""
+    """The default metrics and those that a protocol adds; the first one selects the round."""
     width: int
-    """Columns of the output that the task reads."""
+    """Number of columns of the output."""
     train_count: Tensor
-    """(K,) training items of each client."""
+    """(K,) number of training items of each client."""
     read: Tensor | None = None
     """(t,) rows whose outputs the loss reads; None: all."""
     validation: Items
@@ -81,23 +81,23 @@ class Task(ABC):
 
     @abstractmethod
     def __init__(self, data: Any, seed: int = 0, device: torch.device | str = "cpu") -> None:
-        """`data` is of `hold_out` or `merge`, `seed` draws in training."""
+        """`data` comes from `hold_out` or `merge`; `seed` seeds the draws in training."""
 
     @classmethod
     @abstractmethod
     def check(cls, spec: Spec) -> None:
-        """Raises UserError for options that the task cannot take."""
+        """Raise UserError for options that the task does not take."""
 
     @classmethod
     @abstractmethod
     def hold_out(cls, federation: Federation, spec: Spec, seed: int) -> Any:
-        """The task's data on these clients; `seed` draws what is held out beside the split."""
+        """Return the task's data on these clients; `seed` draws the items held out besides the split."""
 
     @classmethod
     @abstractmethod
     def merge(cls, data: Any, seed: int) -> tuple[Any, Tensor]:
-        """The data of one client that holds every node and edge, and the row there of each of the
-        clients' nodes, (n,)."""
+        """Return the data of one client that holds every node and edge, and its row for each of the clients'
+        nodes, (n,)."""
 
     @abstractmethod
     def client_loss(self, output: Tensor) -> Tensor:
@@ -112,11 +112,11 @@ class Task(ABC):
         """Scores of `output` (n, width) on validation and test items."""
 
     def restarted(self) -> Task:
-        """The same task with its random draws at their start."""
+        """Return the task with its random generators reset."""
         return self
 
     def score(self, validation: Tensor, test: Tensor, validation_loss: float) -> Evaluation:
-        """Every metric of what the task reads from an output for validation and for test items."""
+        """Score the validation items by the first metric and the test items by every metric."""
         first, *others = self.metrics
         return Evaluation(
             validation=first(validation, self.validation),
@@ -127,9 +127,9 @@ class Task(ABC):
 
     @classmethod
     def metrics_with(cls, further: Iterable[str] = (), first: str = "") -> tuple[Metric, ...]:
-        """The default metrics and `further` ones, led by `first` if that is given.
+        """Return the default metrics and the `further` ones, preceded by `first` if it is given.
 
-        Raises UserError for one of another task.
+        Raises UserError for a metric of another task.
         """
         named = filter(None, (first, *cls.default, *further))
         found = [metrics.find(name) for name in dict.fromkeys(named)]
@@ -140,7 +140,7 @@ class Task(ABC):
 
 
 class NodeClassification(Task):
-    """The class of every node; outputs are logits, (n, C)."""
+    """Predict the class of every node; outputs are logits, (n, C)."""
 
     name = "node-classification"
     default = ("accuracy", "minority_accuracy")
@@ -154,17 +154,17 @@ class NodeClassification(Task):
         self.labels = federation.labels.to(device)
         self.client = federation.client.to(device)
         self.train = federation.train.nonzero().squeeze(1).to(device)
-        """(training nodes,) rows."""
+        """(training nodes,) rows of the training nodes."""
         self.read = self.train
         self.train_labels = self.labels[self.train]
         share = 1 / self.train_count.clamp(min=1).float()
         self.train_weight = share.to(device)[self.client[self.train]]
-        """(training nodes,) 1 / training nodes of the node's client."""
+        """(training nodes,) 1 / number of training nodes of the node's client."""
         self.cell = self.client[self.train] * self.width + self.train_labels
         """(training nodes,) client · C + class."""
         held = torch.bincount(self.cell, minlength=self.clients * self.width)
         self.held = held.view(self.clients, self.width)
-        """(K, C) training nodes of each class at each client."""
+        """(K, C) number of training nodes of each class at each client."""
         self.majority = self.held.argmax(dim=1)
         """(K,) the commonest class among each client's training nodes."""
         self.validation = self._items(federation.validation)
@@ -187,8 +187,8 @@ class NodeClassification(Task):
         return data.merged()
 
     def class_means(self, values: Tensor) -> Tensor:
-        """Mean over each client's training nodes of each class; (training nodes, width) → (K, C, width), zero
-        for a class that a client has not."""
+        """Mean of `values` over each client's training nodes of each class; (training nodes, width) →
+        (K, C, width), zero for a class that a client lacks."""
         total = values.new_zeros(self.clients * self.width, values.shape[1]).index_add(0, self.cell, values)
         return total.view(self.clients, self.width, -1) / self.held.clamp(min=1).unsqueeze(2)
 
@@ -197,7 +197,7 @@ class NodeClassification(Task):
         return Items(self.labels[rows], self.client[rows], self.clients, rows, self.majority)
 
     def _check(self, output: Tensor) -> None:
-        # The compiled passes would read and write beside the array.
+        # The compiled kernels would read and write out of bounds.
         if output.shape != (len(self.labels), self.width):
             shape = " × ".join(map(str, output.shape))
             raise UserError(
@@ -206,7 +206,7 @@ class NodeClassification(Task):
             )
 
     def loss(self, output: Tensor) -> Tensor:
-        """Σ_k mean over client k's training nodes of the cross-entropy; a client with none adds 0. Raises
+        """Σ_k mean cross-entropy over client k's training nodes; a client without any adds 0. Raises
         UserError for outputs that are not (n, C)."""
         self._check(output)
         return cross_entropy(output, self.train, self.train_labels, self.train_weight)
@@ -219,7 +219,7 @@ class NodeClassification(Task):
         return total.index_add(0, self.client[self.train], losses * self.train_weight)
 
     def evaluate(self, output: Tensor) -> Evaluation:
-        """The validation loss is the pooled cross-entropy. Raises UserError as `loss` does."""
+        """Score `output`; the validation loss is pooled cross-entropy. Raises UserError as `loss` does."""
         self._check(output)
         loss, held = float("nan"), self.validation
         if len(held.rows):
@@ -228,11 +228,11 @@ class NodeClassification(Task):
 
 
 class LinkPrediction(Task):
-    """Whether pairs of nodes are joined; outputs are embeddings, (n, width).
+    """Predict whether pairs of nodes are joined; outputs are embeddings, (n, width).
 
-    FedCog (section 5.3) and FED-PUB (Figure 10): an encoder gives every node `width` numbers, a pair's score
-    is their dot product. Spelt `link-prediction`, or with options `link-prediction[width=100,test=0.1]`;
-    which edges are held out is told in `datasets.links`.
+    As in FedCog (section 5.3) and FED-PUB (Figure 10), a pair's score is the dot product of its nodes'
+    embeddings. Written `link-prediction`, or with options `link-prediction[width=100,test=0.1]`;
+    `datasets.links` describes which edges are held out.
     """
 
     name = LINKS
@@ -248,11 +248,11 @@ class LinkPrediction(Task):
         trained = client[data.train.ends[0]]
         self.train, self.train_client = data.train.to(device), trained.to(device)
         self.train_count = torch.bincount(trained, minlength=self.clients)
-        # Pairs of nodes of several clients are no client's: one AUC, booked with the first.
+        # A pair across clients belongs to no client: all pairs get one score, recorded for the first client.
         scored = client if data.options.pairs == "inside" else torch.zeros_like(client)
         self.validation, self.test = self._items(data.validation, scored), self._items(data.test, scored)
         self.ends = data.validation.ends.to(device), data.test.ends.to(device)
-        """(2, P) rows each."""
+        """Rows of the validation pairs' nodes and of the test pairs' nodes, (2, P) each."""
         self.sampler = Sampler(data, seed, device) if data.options.negatives == "fresh" else None
 
     @classmethod
@@ -276,14 +276,14 @@ class LinkPrediction(Task):
         )
 
     def restarted(self) -> LinkPrediction:
-        """The same pairs; fresh negatives are drawn from the start."""
+        """Return the task with the same pairs and the sampler of fresh negatives reset."""
         again = copy(self)
         if self.sampler is not None:
             again.sampler = Sampler(self.links, self.seed, self.device)
         return again
 
     def client_loss(self, output: Tensor) -> Tensor:
-        """Each client's mean training cross-entropy, (K,); a call with fresh negatives draws anew."""
+        """Each client's mean training cross-entropy, (K,); every call draws the fresh negatives anew."""
         pairs = self.train if self.sampler is None else self.sampler()
         client = self.train_client if self.sampler is None else self.sampler.client[pairs.ends[0]]
         losses = functional.binary_cross_entropy_with_logits(
@@ -293,7 +293,7 @@ class LinkPrediction(Task):
         return total / torch.bincount(client, minlength=self.clients).clamp(min=1)
 
     def evaluate(self, output: Tensor) -> Evaluation:
-        """The validation loss is the pooled binary cross-entropy."""
+        """Score `output`; the validation loss is pooled binary cross-entropy."""
         validation, test = (dot_products(output, ends) for ends in self.ends)
         loss = float("nan")
         if len(validation):
@@ -302,9 +302,9 @@ class LinkPrediction(Task):
 
 
 class Sampler:
-    """Training pairs of one epoch: every edge, and as many pairs of its client's nodes drawn anew.
+    """Draws the training pairs of an epoch: every edge, and for each edge one random pair of its client.
 
-    Draws that hit an edge (or a node twice) are left out, so dense clients get fewer negatives.
+    A draw that hits an edge, or one node twice, is dropped, so dense clients get fewer negatives.
     """
 
     state = ("generator",)
@@ -323,7 +323,7 @@ class Sampler:
         self.client = federation.client.to(device)
 
     def __call__(self) -> Pairs:
-        """Edges first, then negatives."""
+        """Return the pairs of one epoch: edges first, then negatives."""
         draw = torch.rand((2, len(self.sizes)), generator=self.generator, dtype=torch.float64)
         ends = (draw * self.sizes).long() + self.starts
         first, second = self.origin[ends[0]], self.origin[ends[1]]
@@ -337,7 +337,7 @@ class Sampler:
 
 
 def dot_products(output: Tensor, ends: Tensor) -> Tensor:
-    """Score of each pair, (P,): the dot product of its ends' embeddings (n, width); ends (2, P)."""
+    """Score of each pair, (P,): dot product of its nodes' rows in `output` (n, width); `ends` is (2, P)."""
     first = output.index_select(0, ends[0])
     return (first * output.index_select(0, ends[1])).sum(dim=1)
 
@@ -346,26 +346,26 @@ TASKS = MappingProxyType({kind.name: kind for kind in (NodeClassification, LinkP
 
 
 def find(name: str) -> type[Task]:
-    """The task of this name. Raises UserError with the nearest names."""
+    """Return the task of this name. Raises UserError with the nearest names for an unknown one."""
     if name not in TASKS:
         raise unknown("task", name, TASKS)
     return TASKS[name]
 
 
 def check(task: str | Spec) -> None:
-    """Raises UserError for an unknown task and for options that it cannot take."""
+    """Raise UserError for an unknown task and for options that it does not take."""
     spec = Spec.of(task)
     find(spec.name).check(spec)
 
 
 def check_metric(task: str | Spec, name: str) -> None:
-    """Raises UserError for a metric that does not exist or scores another task."""
+    """Raise UserError for a metric that does not exist or scores another task."""
     find(Spec.of(task).name).metrics_with([name])
 
 
 def further_metrics(task: str | Spec, wanted: Iterable[str]) -> tuple[str, ...]:
-    """Those of the names `wanted` that are metrics of the task beside its default ones, in their order; a
-    file is taken to be one and is not read."""
+    """Return the names in `wanted` that are metrics of the task but not default ones, in order. A file counts
+    as a metric and is not read."""
     kind = find(Spec.of(task).name)
     known = {name for name in metrics.names() if kind.name in metrics.find(name).tasks} - {*kind.default}
     return tuple(name for name in dict.fromkeys(wanted) if name in known or name.endswith(PLUGIN))

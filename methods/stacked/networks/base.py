@@ -1,7 +1,7 @@
-"""What every network is asked: inputs, start, outputs of K clients at once.
+"""The interface of every backbone: inputs, initial parameters, and outputs of K clients at once.
 
-Every parameter carries a leading client axis; a backbone is a function of inputs and parameters, so
-that a method may pass masked, mixed or perturbed parameters as it needs.
+Every parameter has a leading client axis. A backbone is a function of inputs and parameters, so that a method
+may pass masked, mixed or perturbed parameters.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Product = Callable[[str], Tensor]
 
 
 class Backbone(ABC):
-    """A network: how inputs are prepared, where parameters start, what they compute."""
+    """A network: it prepares inputs, initialises parameters and computes outputs."""
 
     layered: ClassVar[bool] = False
-    """Whether each of its propagations is that of a layer, which can leave out rows."""
+    """Whether every propagation belongs to a layer, which can then leave out rows."""
     folds: ClassVar[bool] = False
-    """Whether the first layer can read propagated features in place of propagating its product."""
+    """Whether the first layer can read propagated features instead of propagating their product."""
     weights: ClassVar[tuple[str, ...]] = ("weight",)
     """Names of a convolving layer's weight matrices."""
 
@@ -45,11 +45,11 @@ class Backbone(ABC):
     @property
     @abstractmethod
     def hops(self) -> int:
-        """Propagations between input and output."""
+        """Number of propagation steps between input and output."""
 
     @property
     def itself(self) -> bool:
-        """Whether a layer reads a node's own row beside what is propagated."""
+        """Whether a layer reads a node's own row besides the propagated rows."""
         return len(self.weights) > 1
 
     def prepare(
@@ -65,20 +65,20 @@ class Backbone(ABC):
         read: Tensor | None = None,
         copied: Tensor | None = None,
     ) -> Inputs:
-        """Inputs on a block-diagonal graph; features (n, d) dense or CSR, `sizes` (K,).
+        """Prepare inputs on a block-diagonal graph; features (n, d) dense or CSR, `sizes` (K,).
 
         `convolution` replaces the backbone's own propagation over `graph`; `position` as in `Inputs`. `read`,
-        (t,), are the outputs that training reads, if not all: `Inputs.receptive_field` is then set where it
-        is worth it. It holds for the backbone's own propagation alone. With `copied`, (n,), which is for one
-        model alone, node i has row `copied[i]` of the features, of which there may then be fewer.
+        (t,), are the outputs that training reads, None: all; `Inputs.receptive_field` is then set if it is
+        small enough. `read` requires the backbone's own propagation. With `copied`, (n,), node i has row
+        `copied[i]` of the features, which may have fewer rows; this is for a single model only.
         """
         segments = Segments(sizes, device)
         kind = NormalisedFeatures if self.architecture.input_norm else Features
         spread, convolved = None, convolution is None
         if convolution is None:
             convolution = self.convolution(graph, device)
-            # Sparse features fill up when they are propagated; dense ones cost the same as before, and
-            # every round is spared two propagations and their gradient.
+            # Propagation makes sparse features dense. Dense features cost the same as before, and every
+            # round saves two propagations and their gradient.
             if self.folds and not self.architecture.input_norm and is_dense(features):
                 dense = features.to_dense() if features.layout is torch.sparse_csr else features
                 spread = convolution((dense if copied is None else dense[copied]).to(device))
@@ -105,14 +105,14 @@ class Backbone(ABC):
     def convolution(
         self, graph: dgl.DGLGraph, device: torch.device | str, rows: Tensor | None = None
     ) -> Convolution:
-        """One propagation of this backbone over `graph`, or among its `rows`, (r,) ascending, alone."""
+        """One propagation of this backbone over `graph`, or only among its `rows`, (r,) ascending."""
         graph, weight = self.messages(graph)
         if rows is not None:
             graph, weight = restricted(graph, weight, rows)
         return partial(propagate, graph, weight=weight.to(device))
 
     def convolve(self, times: Product, spread: Product) -> Tensor:
-        """One convolving layer before bias, (n, width), from its input's products and these propagated."""
+        """One convolving layer before bias, (n, width), from its input's products and the propagated ones."""
         return spread("weight")
 
     def propagate(self, convolution: Convolution, h: Tensor) -> Tensor:
@@ -126,11 +126,11 @@ class Backbone(ABC):
     @property
     @abstractmethod
     def head(self) -> tuple[str, ...]:
-        """Names of the classifier's parameters: what FedPer keeps at home."""
+        """Names of the classifier's parameters, which FedPer does not share."""
 
     @abstractmethod
     def embed(self, inputs: Inputs, parameters: Weights, dropout: Dropout | None) -> Tensor:
-        """What the classifier reads, (n, width of the last hidden layer)."""
+        """The classifier's input, (n, width of the last hidden layer)."""
 
     @abstractmethod
     def embed_linear(self, inputs: Inputs, parameters: Weights) -> Tensor:
@@ -141,7 +141,7 @@ class Backbone(ABC):
         """Logits of the embedding, (n, C)."""
 
     def forward(self, inputs: Inputs, parameters: Weights, dropout: Dropout | None = None) -> Tensor:
-        """Logits, (n, C); `dropout` None evaluates."""
+        """Logits, (n, C); `dropout` is None in evaluation."""
         if inputs.scored is not None:
             return self._through(inputs.scored, inputs, parameters, dropout)
         logits = self.classify(inputs, self.embed(inputs, parameters, dropout), parameters)
@@ -150,13 +150,13 @@ class Backbone(ABC):
     def _through(
         self, field: ReceptiveField, inputs: Inputs, parameters: Weights, dropout: Dropout | None
     ) -> Tensor:
-        """Logits of what a part of `inputs` gives, (t, C)."""
-        # The masks of all rows are drawn, so that which are needed changes no draw.
+        """Logits of the outputs of a receptive field of `inputs`, (t, C)."""
+        # Masks are drawn for all rows, so that the draws do not depend on which rows are needed.
         dropout = None if dropout is None else dropout.among(field.rows, inputs.segments.rows)
         return self.forward(field.inputs, parameters, dropout)
 
     def forward_to_read(self, inputs: Inputs, parameters: Weights, dropout: Dropout | None = None) -> Tensor:
-        """Logits, (n, C), of the rows that training reads; of the others NaN where they were not needed."""
+        """Logits, (n, C), of the rows that training reads; NaN in other rows if they were left out."""
         field = inputs.receptive_field
         if field is None:
             return self.forward(inputs, parameters, dropout)
@@ -165,7 +165,7 @@ class Backbone(ABC):
         return logits.new_full((outputs, logits.shape[1]), math.nan).index_copy_(0, field.read, logits)
 
     def first(self, inputs: Inputs, parameters: Weights, name: str) -> Tensor:
-        """X W of the first layer, X layer-normalised where the architecture says so; (n, width)."""
+        """X W of the first layer, with X layer-normalised if `input_norm` is set; (n, width)."""
         weight = parameters[name]
         if not self.architecture.input_norm:
             return inputs.features.times(weight)

@@ -1,9 +1,9 @@
 """`gat`: graph attention: f(h)[v] = Σ α_uv W h_u over neighbours and v itself, Veličković et al., ICLR 2018.
 
 α_uv is the softmax over u of leaky_relu(a · W h_u + b · W h_v), eq. (3). A hidden layer has `heads` heads,
-whose outputs are joined: a width of `hidden` is that of all heads together. A `head=convolution` has one.
-Departures, shared with the other networks here: ReLU in place of ELU, and dropout after hidden layers alone,
-not of the input or of α. Attention vectors start in the range of the authors' code.
+whose outputs are concatenated: a width in `hidden` is that of all heads together. A `head=convolution` has
+one head. Departures, shared with the other networks here: ReLU in place of ELU, and dropout only after hidden
+layers, not on the input or α. Attention vectors are initialised in the range of the authors' code.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from fedsub.methods.stacked.propagation import kernel_of, on_device, with_self_l
 from fedsub.methods.stacked.segments import segment_product
 
 SLOPE = 0.2
-"""Of the leaky ReLU, Veličković et al., section 3.3."""
+"""Negative slope of the leaky ReLU, Veličković et al., section 3.3."""
 
 
 class GAT(Layered):
-    """Layers of attention; `sent` and `heard`, (heads, width of one), are a and b."""
+    """Attention layers; `sent` and `heard`, (heads, width of one head), are a and b."""
 
     layered = False
     takes_residual = True
@@ -69,7 +69,7 @@ class GAT(Layered):
 
 
 def attention_start(inner: int, outer: int, heads: int, generator: torch.Generator) -> Parameters:
-    """One layer's parameters without the client axis."""
+    """Initial parameters of one layer, without the client axis."""
     shape = heads, outer // heads
     bound = (6 / (shape[1] + 1)) ** 0.5
     return {
@@ -81,7 +81,7 @@ def attention_start(inner: int, outer: int, heads: int, generator: torch.Generat
 
 
 def across(vectors: Tensor) -> Tensor:
-    """(K, heads, width) → (K, heads · width, heads), whose product multiplies each head by its own vector."""
+    """Block matrix that multiplies each head by its vector, (K, heads, width) → (K, heads · width, heads)."""
     heads = torch.eye(vectors.shape[1], device=vectors.device)
     return (vectors.unsqueeze(3) * heads.unsqueeze(1)).flatten(1, 2)
 
@@ -89,9 +89,9 @@ def across(vectors: Tensor) -> Tensor:
 def attend(graph: dgl.DGLGraph, h: Tensor, scores: Tensor) -> Tensor:
     """Σ_u α_uv h_u of each head, with α_uv = softmax over u of leaky_relu(s_u + t_v).
 
-    `h` is (n, heads · width), `scores` (n, 2 · heads): s of every head, then t. Every node of the graph has
-    an incoming edge. Returns (n, heads · width), differentiable in both. Runs on DGL's kernels, with kernel
-    `torch`, and by default off the CPU, on torch's.
+    `h` is (n, heads · width), `scores` (n, 2 · heads): s of every head, then t. Every node of the graph must
+    have an incoming edge. Returns (n, heads · width), differentiable in both. Uses DGL's kernels or torch's;
+    by default DGL's on the CPU and torch's on other devices.
     """
     heads, kernel = scores.shape[1] // 2, kernel_of(graph)
     sent, heard = scores.split(heads, dim=1)

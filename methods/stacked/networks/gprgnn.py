@@ -1,9 +1,8 @@
-"""`gprgnn`: generalised PageRank: logits Σ_k γ_k Â^k H, H those of `mlp`, Chien et al., ICLR 2021, eq. (1).
+"""`gprgnn`: generalised PageRank: logits Σ_k γ_k Â^k H, H `mlp`'s logits, Chien et al., ICLR 2021, eq. (1).
 
-The γ_k, k up to `gpr_hops`, are learned with the rest. They start at α (1 − α)^k, the last one at
-(1 − α)^hops, with α = `gpr_alpha`, and belong to the head. Departures, as for the other networks here:
-dropout after hidden layers alone, not of the input or before propagations unless `gpr_dropout` is set; weight
-decay of the γ too.
+The γ_k, k = 0…`gpr_hops`, are learned and belong to the head. They start at α (1 − α)^k, the last one at
+(1 − α)^hops, with α = `gpr_alpha`. Departures, as for the other networks here: dropout only after hidden
+layers, not on the input or before propagation unless `gpr_dropout` is set; weight decay of the γ_k too.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ class GPRGNN(MLP):
 
 
 def start_of_hops(alpha: float, hops: int) -> Tensor:
-    """α (1 − α)^k of k = 0…hops − 1, then (1 − α)^hops; (hops + 1,)."""
+    """Initial γ: α (1 − α)^k for k = 0…hops − 1, then (1 − α)^hops; (hops + 1,)."""
     weights = alpha * (1 - alpha) ** torch.arange(hops + 1.0)
     weights[-1] = (1 - alpha) ** hops
     return weights

@@ -1,4 +1,4 @@
-"""Networks of hidden layers and a head: what they share, whatever a layer computes."""
+"""Base class of the networks with hidden layers and a head."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from fedsub.methods.stacked.segments import segment_product
 
 
 class Layered(Backbone):
-    """Hidden layers, then a head; layer i reads `layers.i.*`, the head `head.*`.
+    """Hidden layers, then a head; layer i has the parameters `layers.i.*`, the head `head.*`.
 
-    A hidden layer is h' = dropout(relu(norm(f(h) + b))), with `residual` of f(h) + h R, and with the norm of
-    Ba et al., Layer Normalization, 2016. Both are as in Luo et al., Classic GNNs are Strong Baselines,
-    NeurIPS 2024, section 3.
+    A hidden layer is h' = dropout(relu(norm(f(h) + b))); `residual` replaces f(h) by f(h) + h R. The norm is
+    that of Ba et al., Layer Normalization, 2016. Residual and norm follow Luo et al., Classic GNNs are Strong
+    Baselines, NeurIPS 2024, section 3.
     """
 
     layered = True
     takes_residual = False
-    """Whether `residual` adds h R: not where f has such a term already."""
+    """Whether `residual` adds h R; False if f already has such a term."""
 
     @property
     def residual(self) -> bool:
@@ -48,10 +48,10 @@ class Layered(Backbone):
 
     @abstractmethod
     def _start(self, inner: int, outer: int, generator: torch.Generator) -> Parameters:
-        """One hidden layer's starting parameters, without norm and residual."""
+        """Initial parameters of one hidden layer, without norm and residual."""
 
     def _start_head(self, inner: int, classes: int, generator: torch.Generator) -> Parameters:
-        """The same of a head that is a convolution."""
+        """Initial parameters of a head that is a convolution."""
         return self._start(inner, classes, generator)
 
     def initial(self, width: int, classes: int, generator: torch.Generator) -> Parameters:
@@ -111,7 +111,7 @@ class Layered(Backbone):
     def _layer(
         self, inputs: Inputs, level: Level | None, h: Tensor | None, parameters: Weights, prefix: str
     ) -> Tensor:
-        """f of one layer, of all rows or those of a level; `h` None stands for the input features."""
+        """f of one layer, for all rows or those of `level`; `h` None stands for the input features."""
 
         def times(part: str) -> Tensor:
             return self._times(inputs, level, h, parameters, f"{prefix}.{part}")
@@ -124,7 +124,7 @@ class Layered(Backbone):
                 return inputs.convolution(times(part))
             if h is None:
                 return level.convolution(self.first(level.heard or inputs, parameters, name))
-            # What is summed first has fewer rows left to multiply.
+            # Propagation first leaves fewer rows to multiply.
             return segment_product(level.convolution(h), parameters[name], level.segments)
 
         return self.convolve(times, spread)
@@ -132,7 +132,7 @@ class Layered(Backbone):
     def _times(
         self, inputs: Inputs, level: Level | None, h: Tensor | None, parameters: Weights, name: str
     ) -> Tensor:
-        """h W of one layer, its rows as in `_layer`."""
+        """h W of one layer, for the rows of `_layer`."""
         if h is None:
             return self.first(inputs if level is None else level.own or inputs, parameters, name)
         if level is None:

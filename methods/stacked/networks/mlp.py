@@ -1,4 +1,4 @@
-"""`mlp`: the same layers without edges: f(h) = h W."""
+"""`mlp`: multi-layer perceptron, which reads no edges: f(h) = h W."""
 
 from __future__ import annotations
 

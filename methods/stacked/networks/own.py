@@ -1,12 +1,12 @@
-"""A network of a user's own: an ordinary torch module for one client, run for K.
+"""A user's network: an ordinary torch module for one client, run for K clients.
 
-`network(features, classes)` gives an `nn.Module`. It is called with a client's graph and its features,
+`network(features, classes)` returns an `nn.Module`. It is called with a client's graph and its features,
 (n, features) dense, and returns logits, (n, classes). Further arguments of `network` that are named like a
-setting of `Architecture`, as `hidden`, are given it.
+setting of `Architecture`, such as `hidden`, receive its value.
 
-All clients run at once by `torch.func.vmap` where the module reads no more of a graph than `ClientGraph` has
-and computes with torch. Each client is then padded to the largest one. The first forward pass tries both
-ways. Where they differ or one fails, as with DGL's layers, clients run one by one.
+All clients run at once by `torch.func.vmap` if the module reads a graph only through the methods of
+`ClientGraph` and computes with torch. Each client is then padded to the largest one. The first forward pass
+tries both ways. If they differ or `vmap` fails, as with DGL's layers, clients run one by one.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from fedsub.methods.stacked.parameters import Parameters, Weights
 from fedsub.methods.stacked.segments import Segments
 
 TOLERANCE = 1e-3
-"""Share of a tensor's largest entry by which two ways of computing it may differ."""
+"""Tolerance between two ways of computing a tensor, as a share of its largest entry."""
 
 
 class ClientGraph:
-    """The part of `dgl.DGLGraph` that also runs for all clients at once."""
+    """The methods of `dgl.DGLGraph` that also run for all clients at once."""
 
     def __init__(self, source: Tensor, target: Tensor, nodes: int) -> None:
         """`source` and `target` are (edges,) ids below `nodes`."""
@@ -53,31 +53,31 @@ class ClientGraph:
         return self._nodes
 
     def in_degrees(self) -> Tensor:
-        """(nodes,) int64."""
+        """Number of edges into each node, (nodes,) int64."""
         target = self._ends[1]
         return target.new_zeros(self._nodes).index_add(0, target, torch.ones_like(target))
 
 
 @dataclass(frozen=True)
 class OwnInputs(Inputs):
-    """What such a network reads; K clients of at most m nodes and e edges."""
+    """Inputs of a user's network; K clients of at most m nodes and e edges."""
 
     graphs: tuple[Any, ...] = ()
-    """Each client's."""
+    """Each client's graph."""
     rows: tuple[Tensor, ...] = ()
     """Each client's features, (nodes, d)."""
     batch: tuple[Tensor, ...] = ()
-    """Sources and targets, (K, e), and features, (K, m + 1, d). The last node of each is no client's: edges
-    that a client lacks join it to itself."""
+    """Sources and targets, (K, e), and features, (K, m + 1, d). The last node of each client is padding;
+    padding edges join it to itself."""
 
 
 class Own(Backbone):
-    """A user's module; its parameters have the names that it gives them."""
+    """A user's module as a backbone; its parameters keep the module's names."""
 
     module: nn.Module
-    """Made by `initial`; computes with the parameters that it is given."""
+    """The module, made by `initial`; it computes with the parameters that `forward` passes."""
     names: tuple[str, ...]
-    """Of its parameters that are trained."""
+    """Names of its trained parameters."""
     stacks: bool | None = None
     """Whether all clients run at once; None before the first forward pass."""
 
@@ -132,10 +132,10 @@ class Own(Backbone):
             torch.stack([pad(end, (0, most - len(end)), value=last) for end in side])
             for side in zip(*ends, strict=True)
         )
-        # Ones: rows that are divided by their sum, or scaled to length one, stay finite.
+        # Padding with ones keeps rows finite that are divided by their sum, or scaled to length one.
         padded = torch.stack([pad(each, (0, 0, 0, last + 1 - len(each)), value=1.0) for each in rows])
         if torch.device(device).type != "cpu":
-            # The registry's DGL has no graphs there.
+            # The registry's DGL has graphs on the CPU only.
             graphs = [ClientGraph(a, b, nodes) for (a, b), nodes in zip(ends, lengths, strict=True)]
         return OwnInputs(
             segments,
@@ -151,7 +151,7 @@ class Own(Backbone):
     def forward(self, inputs: Inputs, parameters: Weights, dropout: Dropout | None = None) -> Tensor:
         """As `Backbone.forward`. Raises UserError, the first time, where the module cannot run."""
         given = cast(OwnInputs, inputs)
-        # A method may hold more parameters than the network's.
+        # A method may hold other parameters besides the network's.
         parameters = {name: parameters[name] for name in self.names}
         if self.stacks is None:
             self.stacks = self._try(given, parameters)
@@ -161,7 +161,7 @@ class Own(Backbone):
 
     @contextmanager
     def _mode(self, dropout: Dropout | None, device: torch.device) -> Iterator[None]:
-        """Within it the module trains, if there is dropout, with draws seeded by the dropout's."""
+        """Context with the module in training mode, if there is dropout, and draws seeded by `dropout`."""
         self.module.train(dropout is not None)
         with torch.random.fork_rng(devices=[] if device.type == "cpu" else [device]):
             if dropout is not None:
@@ -180,7 +180,7 @@ class Own(Backbone):
         return torch.cat(logits)
 
     def _at_once(self, inputs: OwnInputs, parameters: Weights) -> Tensor:
-        """Logits of all clients side by side, (n, C)."""
+        """Logits of all clients at once, (n, C)."""
         segments, nodes = inputs.segments, inputs.batch[2].shape[1]
         weights = {name: each.expand(segments.clients, *each.shape[1:]) for name, each in parameters.items()}
 
@@ -191,7 +191,7 @@ class Own(Backbone):
         return logits.flatten(0, 1).index_select(0, segments.place + segments.client)
 
     def _try(self, inputs: OwnInputs, parameters: Weights) -> bool:
-        """Whether both ways agree, with their gradients. Raises UserError where clients one by one fail."""
+        """Whether both ways agree, with their gradients. Raises UserError if clients one by one fail."""
         before = {name: each.clone() for name, each in self.module.named_buffers()}
         dropout = Dropout(0.0, 0)
         device = inputs.segments.client.device
@@ -238,7 +238,7 @@ class Own(Backbone):
 
     @property
     def head(self) -> tuple[str, ...]:
-        """The parameters of the last submodule that has any."""
+        """Names of the parameters of the last submodule that has any."""
         last = self.names[-1].rpartition(".")[0]
         return tuple(name for name in self.names if name.rpartition(".")[0] == last)
 

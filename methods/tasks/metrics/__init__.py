@@ -1,7 +1,6 @@
-"""What a metric is, and every metric by name.
+"""Metrics: functions that score K clients from outputs and items, found by name.
 
-A metric is a function of the outputs and of the items that K clients are scored on: one in one file of this
-package or of a user's, named alike.
+Each file of this package holds one metric of the file's name, and so does a user's file.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from fedsub.methods.stacked import kernels
 
 @dataclass(frozen=True, eq=False)
 class Score:
-    """One metric of K clients, tensors on the CPU."""
+    """Scores of K clients by one metric; tensors on the CPU."""
 
     state: ClassVar = ("value", "weight")
     value: Tensor
     """(K,) float64 in [0, 1]; NaN for a client with nothing to score."""
     weight: Tensor
-    """(K,) the items behind each value: its weight where clients are pooled."""
+    """(K,) number of items behind each value; its weight if clients are pooled."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,24 +38,24 @@ class Items:
     """The m nodes, or pairs of nodes, of one role (validation, test) on which K clients are scored."""
 
     labels: Tensor
-    """(m,): a node's class, int64; whether a pair is joined, float32 0 or 1."""
+    """(m,): a node's class, int64, or whether a pair is joined, float32 0 or 1."""
     client: Tensor
-    """(m,) int64 in 0…K−1, whose each item is."""
+    """(m,) int64 in 0…K−1, the client of each item."""
     clients: int
-    """K."""
+    """Number of clients K."""
     rows: Tensor
-    """(m,) int64, the row of the output at which each item stands."""
+    """(m,) int64, each item's row in the output."""
     majority: Tensor | None = None
     """(K,) int64, the commonest class among each client's training nodes; None for pairs."""
 
     @cached_property
     def count(self) -> Tensor:
-        """Items of each client, (K,) int64."""
+        """Number of items of each client, (K,) int64."""
         return torch.bincount(self.client, minlength=self.clients).cpu()
 
     def counts(self, output: Tensor) -> tuple[Tensor, Tensor]:
-        """By client and class, (K, C) int64 each: the items of the class with their highest output there, and
-        the items of the class plus those with their highest output there; `output` is (n, C)."""
+        """Count by client and class, (K, C) int64 each: the correctly predicted items of the class, and the
+        items of the class plus the items predicted as it. The highest `output` (n, C) is the prediction."""
         shape = self.clients, output.shape[1]
         if kernels.compiled(output):
             right, either = torch.zeros(2, *shape, dtype=torch.int64)
@@ -73,10 +72,7 @@ class Items:
         return right, guessed + held
 
     def right(self, output: Tensor) -> Tensor:
-        """How many items of each client have their highest output at their label, (K,) float64.
-
-        `output` is (n, C).
-        """
+        """Number of correctly predicted items of each client, (K,) float64; `output` is (n, C)."""
         return self.counts(output)[0].sum(dim=1).double()
 
 
@@ -85,11 +81,11 @@ class Metric:
     """A function found by its name: `metric(output, items)` scores every client."""
 
     name: str
-    """The function's, its file's, and the record's."""
+    """Name of the function, of its file, and of the score in records."""
     score: Callable[[Tensor, Items], Score]
     tasks: tuple[str, ...]
-    """What it scores: `node-classification`, with `output` the logits of all nodes, (n, C), of which
-    those at `items.rows` count; `link-prediction`, with `output` the scores of all pairs, (m,); or both."""
+    """Tasks that it scores: `node-classification`, where `output` is the logits of all nodes, (n, C), and
+    `items.rows` selects the scored ones; `link-prediction`, where `output` is the pairs' scores, (m,)."""
     averaging: str | None
     """How clients are averaged, `client-mean` or `pooled`; None: as the protocol says."""
 
@@ -100,7 +96,7 @@ class Metric:
 def metric(
     *, task: str | tuple[str, ...] = "node-classification", averaging: str | None = None
 ) -> Callable[[Callable[[Tensor, Items], Score]], Metric]:
-    """Decorator that makes a function the metric of its name, for one task or for several."""
+    """Decorator that makes a function the metric of its name, for one or several tasks."""
     tasks = (task,) if isinstance(task, str) else task
 
     def mark(score: Callable[[Tensor, Items], Score]) -> Metric:
@@ -115,9 +111,9 @@ def names() -> list[str]:
 
 
 def find(name: str) -> Metric:
-    """The metric of this name, or in the .py file at this path, where it is called as the file is.
+    """Return the metric of this name, or the metric in the .py file at this path, which has the file's name.
 
-    Raises UserError with the nearest names, and for a file that holds no such metric.
+    Raises UserError with the nearest names for an unknown one, and for a file without such a metric.
     """
     if name.endswith(PLUGIN):
         path = Path(name)

@@ -9,5 +9,5 @@ from fedsub.methods.tasks.metrics import Items, Score, metric
 
 @metric()
 def accuracy(output: Tensor, items: Items) -> Score:
-    """Right nodes over nodes; pooled, over all clients' nodes."""
+    """Share of correctly predicted nodes; if pooled, over all clients' nodes."""
     return Score(items.right(output) / items.count, items.count)

@@ -13,7 +13,7 @@ from fedsub.methods.tasks.metrics import Items, Score, metric
 
 @metric()
 def macro_f1(output: Tensor, items: Items) -> Score:
-    """Pooled, clients weigh by their nodes: classes are averaged inside clients first."""
+    """Mean F1 over classes; pooling weighs clients by nodes, as classes are averaged within clients first."""
     right, either = items.counts(output)
     # 2 TP + FP + FN is how often a class is true plus how often it is predicted.
     f1 = 2 * right.double() / either.clamp(min=1)

@@ -14,7 +14,7 @@ from fedsub.methods.tasks.metrics import Items, Score, metric
 
 @metric(averaging="pooled")
 def minority_accuracy(output: Tensor, items: Items) -> Score:
-    """Right nodes over nodes, of those nodes alone."""
+    """Share of correctly predicted nodes among those outside the client's majority class."""
     assert items.majority is not None
     kept = items.labels != items.majority[items.client]
     few = replace(items, labels=items.labels[kept], client=items.client[kept], rows=items.rows[kept])

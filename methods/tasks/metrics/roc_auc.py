@@ -1,8 +1,8 @@
-"""ROC-AUC: how likely a joined pair of a client scores higher than one that is not, or a node of class 1
-than one of class 0.
+"""ROC-AUC: probability that a positive item of a client scores higher than a negative one.
 
-Platonov et al., A critical look at the evaluation of GNNs under heterophily, ICLR 2023, score Minesweeper and
-Tolokers by it: their larger class is four fifths of the nodes.
+Positive items are joined pairs or nodes of class 1. Platonov et al., A critical look at the evaluation of
+GNNs under heterophily, ICLR 2023, use it for Minesweeper and Tolokers, whose larger class has four fifths of
+the nodes.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from fedsub.methods.tasks.metrics import Items, Score, metric
 
 @metric(task=("node-classification", "link-prediction"))
 def roc_auc(output: Tensor, items: Items) -> Score:
-    """Area under the ROC curve; NaN without both labels. Pooled, clients weigh by their items.
+    """Area under the ROC curve; NaN for a client without both labels. Pooling weighs clients by items.
 
-    A node's score is its logit of class 1 less that of class 0, which ranks as the probability of class 1
-    does; a graph with another number of classes has nothing to score.
-    By ranks inside the client, equal scores sharing their mean rank: (R⁺ − P (P + 1)/2) / (P N), R⁺
-    the ranks' sum over the P positives of P + N pairs (Mann & Whitney 1947).
+    A node's score is its logit of class 1 minus its logit of class 0, which ranks like the probability of
+    class 1; a graph with another number of classes has nothing to score.
+    The area is (R⁺ − P (P + 1)/2) / (P N) for P positives and N negatives. R⁺ is the sum of the positives'
+    ranks within the client, where equal scores share their mean rank (Mann & Whitney 1947).
     """
     client, clients, every = items.client.cpu(), items.clients, items.count
     if output.dim() == 2:
@@ -29,7 +29,7 @@ def roc_auc(output: Tensor, items: Items) -> Score:
             nothing = torch.full((clients,), torch.nan, dtype=torch.float64)
             return Score(nothing, torch.zeros(clients, dtype=torch.int64))
         output = (output[:, 1] - output[:, 0])[items.rows]
-    # Ranks of ranks, of which one client's lie behind those of the clients before.
+    # The offset puts each client's ranks behind those of the clients before, so that one call ranks all.
     among_all = rankdata(output.detach().cpu().numpy()) + 2 * len(output) * client.numpy()
     rank = torch.from_numpy(rankdata(among_all)) - (every.cumsum(0) - every)[client]
     hit = items.labels.cpu().double()
