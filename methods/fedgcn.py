@@ -155,7 +155,7 @@ class Extended:
     node: np.ndarray
     """(m,) node id in the source."""
     sizes: np.ndarray
-    """(K,)."""
+    """(K,) number of nodes in each client's extended graph."""
     position: np.ndarray
     """(n,) rows of the clients' own nodes among the m."""
     graph: dgl.DGLGraph

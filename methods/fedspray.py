@@ -13,7 +13,7 @@ s_c^k is the mean proxy of client k's training nodes of class c, a_c^k the share
 
 Departures: the defaults follow the authors' public code in three options. λ₁ is 1 there and 5 in the paper.
 Phase 1 uses only nodes whose q exceeds 0.7; eq. (6) takes all. A training node's own proxy persists over
-rounds; Algorithm 1 resets it to its class's. The paper does not give these, which are also the code's: nodes'
+rounds; Algorithm 1 resets it to its class's. The paper gives no initial values; as in the code, nodes'
 proxies start at 0.1, those of class c at 0.01·c, and ω uniform in ±1/√outputs. ω has the schedule's weight
 decay, as θ has; the code has none. Two options are off by default: g_q starts every round from g_p's weights,
 and GNN weights are uniform in [0, 1]. The paper's tables use both: on the same clients the code's figures are
@@ -139,9 +139,9 @@ class FedSpray(FederatedMethod):
 
     task: NodeClassification
     train_segments: Segments
-    """t rows over K clients."""
+    """Segments of the t training nodes over the K clients."""
     train_features: Features
-    """(t, d)."""
+    """(t, d) features of the training nodes."""
     shares_sent: Tensor
     """(K,) bool, clients that have sent their a_c^k."""
     class_shares: Tensor

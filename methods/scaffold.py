@@ -47,7 +47,7 @@ class ScaffoldOptions(Options):
     server_rate: Positive = tunable(1.0, log=(0.1, 2))
     """η_g, the server's learning rate, positive; 1 takes the clients' mean, as the paper's experiments do."""
     control: Literal["steps", "gradient"] = tunable("steps", choices=("steps", "gradient"))
-    """How c_k is computed: from the local `steps`, (ii), or as the `gradient` at the received model, (i)."""
+    """How clients compute their control: from local `steps`, or as the `gradient` at the received model."""
     control_weights: Literal["schedule", "uniform"] = "schedule"
     """Clients' weights in the server's control c: the models' weights, or 1/K (OpenFGL)."""
 

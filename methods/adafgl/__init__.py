@@ -109,7 +109,7 @@ class AdaFGL(FederatedMethod):
     unshared = (PREFIX,)
     task: NodeClassification
     federated_rounds: int
-    """Rounds of the first step."""
+    """Number of rounds of the first step."""
     prior: Tensor | None = None
     """P, (n, C); None in the first step."""
     homophily: Tensor

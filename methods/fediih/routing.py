@@ -88,7 +88,7 @@ def _arrays(*tensors: Tensor) -> list[np.ndarray]:
 
 @compile_pass
 def _scale(given: np.ndarray, at: int, units: np.ndarray, lengths: np.ndarray, row: int) -> None:
-    """Scale row `at` of `given`, (…, D), to length one into `units`, (…, D); write its length, (…,)."""
+    """Scale given[at], (D,), to length one into units[row], (D,); write its length to lengths[row]."""
     square = np.float32(0)
     for position in range(given.shape[1]):
         square += given[at, position] * given[at, position]

@@ -83,7 +83,7 @@ class FedLap(FedSGD):
     neighbours: Tensor
     """|N(V_k)|, number of neighbours that each client does not hold, (K,)."""
     structure_backbone: Backbone
-    """g."""
+    """The structure network g."""
     global_graph: dgl.DGLGraph
     degree: Tensor
     """(m, 1) degrees in the global graph."""

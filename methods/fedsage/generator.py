@@ -78,7 +78,7 @@ class Generated:
     """S generated neighbours, sorted by the node that they belong to."""
 
     features: Tensor
-    """(S, d)."""
+    """(S, d) generated features."""
     owner: Tensor
     """(S,) int64, ascending: the node that each neighbour belongs to."""
 

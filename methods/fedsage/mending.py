@@ -25,7 +25,7 @@ class Impaired:
     graph: dgl.DGLGraph
     """n nodes; no edge touches a hidden one."""
     hidden: Tensor
-    """(n,) bool."""
+    """(n,) bool, the hidden nodes."""
     missing: Tensor
     """(n,) int64, number of hidden neighbours of a remaining node; 0 for a hidden node."""
     neighbour: Tensor

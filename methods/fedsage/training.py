@@ -66,7 +66,7 @@ class GeneratorTraining:
     """(n,) 1 / number of remaining nodes of the node's client, 0 for a hidden node."""
     classifier: GraphSAGE
     class_parameters: Parameters
-    """Name → (K, …)."""
+    """Parameters of the classifier, name → (K, …)."""
 
     def __init__(self, method: FedSagePlus, chosen: range) -> None:
         """The classifier on the mended impaired graph has the widths and dropout of the method's setting."""

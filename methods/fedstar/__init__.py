@@ -40,7 +40,7 @@ SHARED = "structure."
 @dataclass(frozen=True)
 class FedStarOptions(Options):
     degrees: Count = tunable(16, choices=(8, 16, 32))
-    """Length of the one-hot degree; higher degrees count as this one."""
+    """Length of the one-hot degree encoding; higher degrees count as this one."""
     steps: Count = tunable(16, choices=(8, 16, 32))
     """Length of the longest random walk whose return probability is encoded."""
     width: Count = tunable(64, choices=(32, 64, 128))
@@ -68,7 +68,7 @@ class FedStar(FedAvg):
     smooth: Convolution
     """Multiplication by Â."""
     layers: int
-    """Hidden layers of the feature encoder."""
+    """Number of hidden layers of the feature encoder."""
 
     def build(self) -> None:
         """Compute the encodings, then do FedAvg's set-up."""

@@ -85,7 +85,7 @@ class FedStruct(FedSGD):
     features: Tensor
     """(m, d_s) S; for Hop2Vec its initial values."""
     structure_backbone: Backbone
-    """g."""
+    """The structure network g."""
     structure_inputs: Inputs
     global_graph: dgl.DGLGraph
     spread_global: partial[Tensor]

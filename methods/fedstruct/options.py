@@ -23,10 +23,10 @@ class FedStructOptions(Options):
     network: Literal["decoupled", "graphsage"] = "decoupled"
     """Network: decoupled GCN, or GraphSAGE on both parts (version a only; figure 3)."""
     pruning: Size = 0
-    """p of appendix L.2.1, entries kept in version b (table 7: 30); 0 keeps all of Ā."""
+    """p of appendix L.2.1, how much of rows or blocks version b keeps (table 7: 30); 0 keeps all of Ā."""
     pruning_of: Literal["blocks", "rows"] = "blocks"
     """Parts that are pruned: `blocks`, every sent B_ijk to its p·n_i largest entries, as printed; `rows`,
-    every row sent and every row stored to its p largest entries over all columns."""
+    every product row and every stored row to its p largest entries over all columns."""
     private: bool = False
     """Whether clients exchange sums over their own nodes instead of structure features (version b of appendix
     L.1; Hop2Vec needs `transform=none`). Results are the same, traffic differs: `extras` have the bytes that

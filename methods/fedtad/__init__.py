@@ -111,11 +111,11 @@ class FedTAD(FederatedMethod):
     server_state = ("server", "server_optimiser", "maker", "maker_optimiser")
     task: NodeClassification
     found: Tensor
-    """κ, (K, C)."""
+    """Unnormalised reliability κ, (K, C)."""
     reliability: Tensor
-    """r, (K, C), over the clients present."""
+    """Reliability r, (K, C), over the clients present."""
     labels: Tensor
-    """y, (m,)."""
+    """Labels y of the generated nodes, (m,)."""
     server: Parameters
     """The server's model, name → (1, …) leaves."""
     server_optimiser: torch.optim.Optimizer

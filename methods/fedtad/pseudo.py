@@ -73,7 +73,7 @@ class PseudoGraph:
     """m generated nodes, and the networks' propagation over their edges."""
 
     features: Tensor
-    """(m, d)."""
+    """(m, d) features of the nodes."""
     convolution: Convolution
     """Propagation over the edges, (m, width) → (m, width)."""
     backbone: Backbone
